@@ -68,8 +68,8 @@ class PlanSpec:
 
     Attributes:
         n_tokens: tokens of a run; 0 for as many as the largest block has.
-        batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``, which selects the kernels of the matrix products.
-            A head of one token uses those of ``DECODE``.
+        batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``, which selects the kernels of the matrix
+            products. A head of one token uses those of ``DECODE``.
         part: layers that run; None for the output head alone.
         n_logits: number of tokens that get logits.
         is_embedding: whether the plan leaves the vector of each token after the last norm, instead
@@ -382,8 +382,8 @@ class Pipeline:
 
         Args:
             pos: position of the first token.
-            is_small_batch: read the weights once for up to ``SMALL_BATCH_TOKENS`` tokens, with results
-                bit-identical to one token at a time.
+            is_small_batch: read the weights once for up to ``SMALL_BATCH_TOKENS`` tokens, with
+                results bit-identical to one token at a time.
         """
         self._steps.set_block(tokens, pos, self._states.slot)
         return self._run("small batch" if is_small_batch else "block", n_threads)
@@ -409,8 +409,8 @@ class Pipeline:
 
         Args:
             name: name of the plan for these pipelines in this order, until ``drop_batch_plans``.
-            steps: token and position of each pipeline, at most ``SMALL_BATCH_TOKENS``; all are peers of
-                this pipeline, or this one.
+            steps: token and position of each pipeline, at most ``SMALL_BATCH_TOKENS``; all are
+                peers of this pipeline, or this one.
 
         Returns:
             (n, vocab_size) float32 in the order of ``steps``, overwritten by the next run; None if
@@ -473,7 +473,7 @@ class Pipeline:
 
     def head(self, index: int, n_threads: int) -> bool:
         """Compute the logits of one token of the last ``full_block``; False if cancelled."""
-        self._steps.block.words[STEP.column // 8] = index
+        self._steps.block.words[STEP.index // 8] = index
         self._steps.block.words[STEP.n_tokens // 8] = 1
         return self._run("head", n_threads)
 

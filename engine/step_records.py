@@ -58,13 +58,13 @@ class StepRecords:
         block = self.block.words
         block[STEP.n_tokens // 8] = n
         block[STEP.start_pos // 8] = pos
-        block[STEP.column // 8] = 0
+        block[STEP.index // 8] = 0
         block[STEP.slot // 8] = slot
         last = self.last.words
         last[STEP.n_tokens // 8] = 1
         last[STEP.start_pos // 8] = pos + n - 1
         last[STEP.tokens // 8] = self._tokens.address + 4 * (n - 1)
-        last[STEP.column // 8] = n - 1
+        last[STEP.index // 8] = n - 1
 
     def set_batch(self, tokens: Iterable[int]) -> int:
         """Set the next token of each pipeline of a batch; returns the number of tokens."""

@@ -1,4 +1,5 @@
-"""Operations by the names plans use. Importing this package imports no kernel and no numba."""
+"""Names of the operations of plans, and the kernels that compute them.  Importing this package
+imports no kernel and no numba."""
 
 KERNELS: dict[str, str] = {
     "rmsnorm": "engine.kernels.rmsnorm:rmsnorm",
@@ -28,13 +29,13 @@ KERNELS: dict[str, str] = {
     "add": "engine.kernels.add:add",
     "add normed": "engine.kernels.add:add_normed",
     "clamped swiglu": "engine.kernels.gates:clamped_swiglu",
-    "ask for experts": "engine.kernels.ask_for_pages:ask_for_experts",
-    "stream": "engine.kernels.ask_for_pages:stream",
+    "prefetch experts": "engine.kernels.prefetch_pages:prefetch_experts",
+    "stream": "engine.kernels.prefetch_pages:stream",
     "choose experts": "engine.kernels.choose_experts:choose_experts",
     "group tokens": "engine.kernels.group_tokens:group_tokens",
     "each expert": "engine.kernels.group_tokens:each_expert",
     "spread tokens": "engine.kernels.expert_slots:spread_tokens",
-    "join experts": "engine.kernels.expert_slots:join_experts",
+    "sum experts": "engine.kernels.expert_slots:sum_experts",
     "scale": "engine.kernels.scale:scale",
     "soft cap": "engine.kernels.scale:soft_cap",
     "clamp": "engine.kernels.scale:clamp",
@@ -51,10 +52,15 @@ KERNELS: dict[str, str] = {
     "rates": "engine.kernels.scan:rates",
     "gated norm": "engine.kernels.gated_norm:gated_norm",
     "sigmoid gate": "engine.kernels.gates:sigmoid_gate",
-    "join attention": "engine.kernels.join_attention:join_attention",
+    "merge attention": "engine.kernels.merge_attention:merge_attention",
 }
-"""Operations on unquantised data; ``embed``, ``matvec`` and ``matmul`` are followed by a type of
-``QUANTS``."""
+"""Place of each kernel on unquantised data, by the name of its operation.
+
+``embed``, ``matvec``, ``small_batch`` and ``matmul`` are followed by a type of ``QUANTS``.
+"""
 CACHE_KERNELS = {"store": "store", "attention": "attention", "attention parts": "attention_parts"}
-"""Operations on the cache, followed by a type of ``KV_TYPES`` -> their names in
-``engine.kernels.kv_TYPE``; of two types, keys' and values', the file's name has both."""
+"""Names of the kernels of a KV cache, by operation.
+
+The name of the operation is followed by a type of ``KV_TYPES``. The kernels are in
+``engine.kernels.kv_TYPE``. If keys and values differ in their type, the name of the file has both.
+"""

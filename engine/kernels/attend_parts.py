@@ -1,18 +1,18 @@
-"""Attention of decode: all query heads that share keys go through a chunk together, converting it
-as they read it.
+"""Attention of decode: all query heads that share keys read a chunk of the cache together.
 
-Several registers of keys, or of values, side by side give few heads enough sums that wait for
-nothing.
+scores = query @ keys, result = softmax(scores) @ values; all sums are f32. Keys and values are
+converted to f32 as they are read. Several registers of keys, or of values, side by side give a
+small number of heads enough independent sums.
 """
 
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.attention import (
     HAS_MANY_REGISTERS,
-    first_seen,
-    places,
+    cache_addresses,
+    copy_query,
+    first_visible,
     row_bytes,
-    take_query,
     weigh,
 )
 from engine.kernels.attention_sizes import ROWS, SCORE_ROW_BYTES
@@ -21,236 +21,267 @@ from engine.kernels.records import CACHE as F
 from engine.kernels.records import PARTIAL_HEADER as HEADER
 from engine.kernels.records import STEP
 from engine.kernels.share import share
-from engine.simd.tile_sums import add_products, no_sums, store_sums
+from engine.simd.tile_sums import add_products, store_sums, zero_sums
 
 KEYS_AT_ONCE = 32
-"""Keys that all heads meet before the next, from the first level of the cache."""
+"""Keys that all heads read before the next ones; they stay in the first-level cache."""
 
 
 @inner
-def one(load, at, scales, i, apart):
-    """The first register of a tile."""
-    return (load(at, scales, i),)
+def one_register(load, address, scales, i, stride):
+    """Load the first register of a tile."""
+    return (load(address, scales, i),)
 
 
 @inner
-def two(load, at, scales, i, apart):
-    """Two registers: they are apart in bytes, in bytes of scales and in elements."""
-    return load(at, scales, i), load(at + apart[0], scales + apart[1], i + apart[2])
+def two_registers(load, address, scales, i, stride):
+    """Load two registers.
+
+    ``stride`` is the distance between them: in bytes, in bytes of scales and in elements.
+    """
+    return load(address, scales, i), load(address + stride[0], scales + stride[1], i + stride[2])
 
 
 @inner
-def four(load, at, scales, i, apart):
-    """Four registers."""
-    a, b = two(load, at, scales, i, apart)
-    c, d = two(load, at + 2 * apart[0], scales + 2 * apart[1], i + 2 * apart[2], apart)
+def four_registers(load, address, scales, i, stride):
+    """Load four registers."""
+    a, b = two_registers(load, address, scales, i, stride)
+    c, d = two_registers(
+        load, address + 2 * stride[0], scales + 2 * stride[1], i + 2 * stride[2], stride
+    )
     return a, b, c, d
 
 
-NARROW_TILE, WIDE_TILE = (two, four) if HAS_MANY_REGISTERS else (one, two)
-"""Registers side by side for three heads or more, and for one or two."""
+NARROW_TILE, WIDE_TILE = (
+    (two_registers, four_registers) if HAS_MANY_REGISTERS else (one_register, two_registers)
+)
+"""Loaders of a tile: for three heads or more, and for one or two."""
 N_NARROW, N_WIDE = (2, 4) if HAS_MANY_REGISTERS else (1, 2)
+"""Registers of each of these tiles."""
 
 
 @inner
 def multiply_tile(
-    registers, load, sums, rows, at, scales, i, apart, along, n, ask, out, out_row_bytes
+    registers, load, sums, rows, address, scales, i, stride, step, n, prefetch, out, out_row_bytes
 ):
-    """Rows of n f32 times a tile whose registers are ``apart``, ``along`` from one step to the
-    next.
+    """Multiply rows of n f32 by a tile of registers.
 
     Args:
-        ask: address from which on memory is asked for, and bits for each step and register.
+        prefetch: Address to prefetch from, and bits to prefetch for each step and register.
     """
-    address, row_bytes = rows
-    ahead, bits = ask
+    row_address, row_bytes = rows
+    prefetch_address, prefetch_bits = prefetch
     for k in range(n):
-        vec.prefetch_l2(ahead + k * len(sums[0]) * bits)
-        factors = registers(load, at + k * along[0], scales + k * along[1], i + k * along[2], apart)
-        sums = add_products(sums, address + 4 * k, row_bytes, factors)
+        vec.prefetch_l2(prefetch_address + k * len(sums[0]) * prefetch_bits)
+        factors = registers(
+            load, address + k * step[0], scales + k * step[1], i + k * step[2], stride
+        )
+        sums = add_products(sums, row_address + 4 * k, row_bytes, factors)
     store_sums(sums, out, out_row_bytes)
 
 
 @inner
 def multiply_rows(
-    registers, load, sums, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes
+    registers,
+    load,
+    sums,
+    rows,
+    address,
+    scales,
+    stride,
+    step,
+    n,
+    n_registers,
+    prefetch,
+    out,
+    out_row_bytes,
 ):
-    """The same for any number of registers: as many as the sums have at a time; what is left, row
-    by row."""
-    address, row_bytes = rows
-    ahead, bits = ask
-    wide = len(sums[0])
-    whole = n_registers - n_registers % wide
-    for r in range(0, whole, wide):
+    """Multiply rows by any number of registers.
+
+    Tiles as wide as the sums come first; the remaining registers are multiplied row by row.
+    """
+    row_address, row_bytes = rows
+    prefetch_address, prefetch_bits = prefetch
+    tile_width = len(sums[0])
+    n_in_tiles = n_registers - n_registers % tile_width
+    for r in range(0, n_in_tiles, tile_width):
         multiply_tile(
-            registers, load, sums, rows, at + r * apart[0], scales + r * apart[1], r * apart[2],
-            apart, along, n,
-            (ahead + r * n * bits, bits), out + 32 * r, out_row_bytes,
+            registers, load, sums, rows, address + r * stride[0], scales + r * stride[1],
+            r * stride[2],
+            stride, step, n,
+            (prefetch_address + r * n * prefetch_bits, prefetch_bits), out + 32 * r, out_row_bytes,
         )  # fmt: skip
-    for r in range(whole, n_registers):
+    for r in range(n_in_tiles, n_registers):
         for h in range(vec.rolled(len(sums))):
             multiply_tile(
-                one, load, no_sums(sums[0][0], 1, 1), (address + h * row_bytes, row_bytes),
-                at + r * apart[0],
-                scales + r * apart[1], r * apart[2], apart, along, n, (ahead + r * n * bits, bits),
+                one_register, load, zero_sums(sums[0][0], 1, 1),
+                (row_address + h * row_bytes, row_bytes),
+                address + r * stride[0],
+                scales + r * stride[1], r * stride[2], stride, step, n,
+                (prefetch_address + r * n * prefetch_bits, prefetch_bits),
                 out + 32 * r + h * out_row_bytes, out_row_bytes,
             )  # fmt: skip
 
 
 @inner
-def heads_at_once(left):
-    """Of so many heads left, how many to take: six at most, and so that the last have sums
-    enough."""
-    if left > 10:
+def heads_at_once(n_heads):
+    """Return how many of ``n_heads`` remaining heads to multiply next.
+
+    At most six, and divided so that the last heads have enough independent sums.
+    """
+    if n_heads > 10:
         return 6
-    if left > 6:
-        return 4 if left == 8 else 5
-    return left
+    if n_heads > 6:
+        return 4 if n_heads == 8 else 5
+    return n_heads
 
 
 @inner
 def multiply_heads(
-    load, n_heads, rows, at, scales, apart, along, n, n_registers, ask, out, out_row_bytes
+    load, n_heads, rows, address, scales, stride, step, n, n_registers, prefetch, out, out_row_bytes
 ):
-    """The same for any number of heads; the first that are taken ask."""
-    address, row_bytes = rows
+    """Multiply rows of any number of heads by any number of registers.
+
+    The first heads prefetch.
+    """
+    row_address, row_bytes = rows
     zero = vec.splat_f32x8(0.0)
     h = 0
     while h < n_heads:
-        taken = heads_at_once(n_heads - h)
-        rows = (address + h * row_bytes, row_bytes)
-        to = out + h * out_row_bytes
-        if taken == 6:
-            sums = no_sums(zero, 6, N_NARROW)
+        n_taken = heads_at_once(n_heads - h)
+        rows = (row_address + h * row_bytes, row_bytes)
+        head_out = out + h * out_row_bytes
+        if n_taken == 6:
+            sums = zero_sums(zero, 6, N_NARROW)
             multiply_rows(
                 NARROW_TILE,
                 load,
                 sums,
                 rows,
-                at,
+                address,
                 scales,
-                apart,
-                along,
+                stride,
+                step,
                 n,
                 n_registers,
-                ask,
-                to,
+                prefetch,
+                head_out,
                 out_row_bytes,
             )
-        elif taken == 5:
-            sums = no_sums(zero, 5, N_NARROW)
+        elif n_taken == 5:
+            sums = zero_sums(zero, 5, N_NARROW)
             multiply_rows(
                 NARROW_TILE,
                 load,
                 sums,
                 rows,
-                at,
+                address,
                 scales,
-                apart,
-                along,
+                stride,
+                step,
                 n,
                 n_registers,
-                ask,
-                to,
+                prefetch,
+                head_out,
                 out_row_bytes,
             )
-        elif taken == 4:
-            sums = no_sums(zero, 4, N_NARROW)
+        elif n_taken == 4:
+            sums = zero_sums(zero, 4, N_NARROW)
             multiply_rows(
                 NARROW_TILE,
                 load,
                 sums,
                 rows,
-                at,
+                address,
                 scales,
-                apart,
-                along,
+                stride,
+                step,
                 n,
                 n_registers,
-                ask,
-                to,
+                prefetch,
+                head_out,
                 out_row_bytes,
             )
-        elif taken == 3:
-            sums = no_sums(zero, 3, N_NARROW)
+        elif n_taken == 3:
+            sums = zero_sums(zero, 3, N_NARROW)
             multiply_rows(
                 NARROW_TILE,
                 load,
                 sums,
                 rows,
-                at,
+                address,
                 scales,
-                apart,
-                along,
+                stride,
+                step,
                 n,
                 n_registers,
-                ask,
-                to,
+                prefetch,
+                head_out,
                 out_row_bytes,
             )
-        elif taken == 2:
-            sums = no_sums(zero, 2, N_WIDE)
+        elif n_taken == 2:
+            sums = zero_sums(zero, 2, N_WIDE)
             multiply_rows(
                 WIDE_TILE,
                 load,
                 sums,
                 rows,
-                at,
+                address,
                 scales,
-                apart,
-                along,
+                stride,
+                step,
                 n,
                 n_registers,
-                ask,
-                to,
+                prefetch,
+                head_out,
                 out_row_bytes,
             )
         else:
-            sums = no_sums(zero, 1, N_WIDE)
+            sums = zero_sums(zero, 1, N_WIDE)
             multiply_rows(
                 WIDE_TILE,
                 load,
                 sums,
                 rows,
-                at,
+                address,
                 scales,
-                apart,
-                along,
+                stride,
+                step,
                 n,
                 n_registers,
-                ask,
-                to,
+                prefetch,
+                head_out,
                 out_row_bytes,
             )
-        h += taken
-        ask = (ask[0], 0)
+        h += n_taken
+        prefetch = (prefetch[0], 0)
 
 
 @inner
 def attend_chunk(
-    cache, op, kv_head, first_head, n_heads, pos, first, end, next_keys, room, out, out_bytes
+    cache, op, kv_head, first_head, n_heads, pos, first, end, next_keys, scratch, out, out_bytes
 ):
-    """Attend to positions first <= p < end of a chunk with heads of one KV head; ``first`` is a
-    multiple of eight.
+    """Attend to positions first <= p < end of a chunk with the heads of one KV head.
 
-    Memory is asked for the values while the keys are read, and for the next keys while the values
-    are.
+    ``first`` is a multiple of eight. Values are prefetched while the keys are read, and the next
+    keys while the values are read.
+
 
     Args:
-        out: where the first head's result goes; the others' are ``out_bytes`` apart.
+        out: Address of the first head's result; results of heads are ``out_bytes`` apart.
     """
     k_bits, _, load_k, v_bits, _, load_v = cache
     head_dim = vec.load_i64(op + F.head_dim)
     k_row, k_scale_row, v_row, v_scale_row = row_bytes(cache, head_dim)
-    keys, k_scales, values, v_scales = places(cache, op, kv_head, first)
+    keys, k_scales, values, v_scales = cache_addresses(cache, op, kv_head, first)
     query_bytes = 4 * head_dim
-    scores = room + 4 * ROWS * head_dim
+    scores = scratch + 4 * ROWS * head_dim
     for h in range(n_heads):
-        take_query(op, first_head + h, room + h * query_bytes)
+        copy_query(op, first_head + h, scratch + h * query_bytes)
     for p in range(0, end - first, KEYS_AT_ONCE):
         n = min(KEYS_AT_ONCE, end - first - p)
         multiply_heads(
-            load_k, n_heads, (room, query_bytes), keys + p * k_row, k_scales + p * k_scale_row,
+            load_k, n_heads, (scratch, query_bytes), keys + p * k_row, k_scales + p * k_scale_row,
             (8 * k_row, 8 * k_scale_row, 0), (0, 0, 1), head_dim, (n + 7) // 8,
             (values + p * v_row, v_bits),
             scores + 4 * p, SCORE_ROW_BYTES,
@@ -274,34 +305,33 @@ def attend_chunk(
 
 @inner
 def attend_parts(cache, op, thread, n_threads):
-    """Decode, first half: (KV head, chunk) pairs of one token; each head's and chunk's result goes
-    to ``out``.
+    """Compute the first half of attention in decode, for one token.
 
-    A thread's pairs follow each other in memory, so that what it asks for ahead is what it reads
-    next.
+    The threads share the (KV head, chunk) pairs. The result of each head and chunk goes to ``out``.
+    The pairs of a thread follow each other in memory, so it prefetches what it reads next.
     """
     pos = vec.load_i64(vec.load_i64(op + F.step) + STEP.start_pos)
     n_heads, n_kv_heads = vec.load_words(op, (F.n_heads, F.n_kv_heads))
     head_dim, max_chunks = vec.load_words(op, (F.head_dim, F.max_chunks))
     group = n_heads // n_kv_heads
-    part_bytes = 4 * (HEADER + head_dim)
-    room = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
-    seen = first_seen(op, pos)
-    first_chunk = seen // CHUNK
-    n_chunks = pos // CHUNK + 1 - seen // CHUNK
+    result_bytes = 4 * (HEADER + head_dim)
+    scratch = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
+    first_position = first_visible(op, pos)
+    first_chunk = first_position // CHUNK
+    n_chunks = pos // CHUNK + 1 - first_position // CHUNK
     first_item, end_item = share(n_chunks * n_kv_heads, 1, thread, n_threads)
     for item in range(first_item, end_item):
         kv_head = item // n_chunks
         chunk = item % n_chunks
-        first = max(seen - seen % 8, (first_chunk + chunk) * CHUNK)
+        first = max(first_position - first_position % 8, (first_chunk + chunk) * CHUNK)
         end = min((first_chunk + chunk + 1) * CHUNK, pos + 1)
-        later = min(item + 1, end_item - 1)
-        next_keys, _, _, _ = places(
-            cache, op, later // n_chunks, (first_chunk + later % n_chunks) * CHUNK
+        next_item = min(item + 1, end_item - 1)
+        next_keys, _, _, _ = cache_addresses(
+            cache, op, next_item // n_chunks, (first_chunk + next_item % n_chunks) * CHUNK
         )
         for head in range(kv_head * group, (kv_head + 1) * group, ROWS):
             n = min(ROWS, (kv_head + 1) * group - head)
-            out = vec.load_i64(op + F.out) + (head * max_chunks + chunk) * part_bytes
+            out = vec.load_i64(op + F.out) + (head * max_chunks + chunk) * result_bytes
             attend_chunk(
                 cache,
                 op,
@@ -312,7 +342,7 @@ def attend_parts(cache, op, thread, n_threads):
                 first,
                 end,
                 next_keys,
-                room,
+                scratch,
                 out,
-                max_chunks * part_bytes,
+                max_chunks * result_bytes,
             )

@@ -1,14 +1,16 @@
-"""Softmax attention over the cache: what prompts (``attend_tokens.py``) and decode
+"""Softmax attention over the KV cache: operations that prefill (``attend_tokens.py``) and decode
 (``attend_parts.py``) share.
 
-Positions are worked off in fixed chunks; a chunk leaves a query's maximum, its sum and its unscaled
-result, and chunks are joined in order. The score of a query and a key is one sum in the order of
-elements, an element of a chunk's result one sum in the order of positions. So a result depends
-neither on the number of threads, nor on how many tokens were fed at once, nor on the path: prompts
-convert keys and values once for many queries, decode as it reads them.
+out = softmax(cap(scale * q @ k) + slope * distance) @ v, all f32.
 
-A cache type (``kv_f16.py`` and its like) says how its keys and values are kept:
-``cache_type.CacheLayout``.
+Positions are computed in fixed chunks. A chunk gives a query's maximum score, sum of weights and
+unscaled result; the chunks are merged in order. The score of a query and a key is one sum in the
+order of elements, an element of a chunk's result one sum in the order of positions. So a result
+does not depend on the number of threads, on how many tokens are computed at once, or on the path:
+prefill converts keys and values once for many queries, decode converts them as it reads them.
+
+``cache_type.CacheLayout`` describes how a cache type (``kv_f16.py`` and others) stores keys and
+values.
 """
 
 from engine import simd as vec
@@ -29,8 +31,7 @@ HAS_MANY_REGISTERS = HAS_ARM64 or "avx" in FEATURES
 
 @inner
 def row_bytes(cache, head_dim):
-    """Bytes of one position of a head: of its key, the key's scales, its value, the value's
-    scales."""
+    """Return the bytes of one position of a head: key, key scales, value and value scales."""
     k_bits, k_block, _, v_bits, v_block, _ = cache
     k_scales = (head_dim + k_block - 1) // k_block
     v_scales = (head_dim + v_block - 1) // v_block
@@ -38,11 +39,11 @@ def row_bytes(cache, head_dim):
 
 
 @inner
-def places(cache, op, kv_head, position):
-    """Where a position's key, the key's scales, value and the value's scales are.
+def cache_addresses(cache, op, kv_head, position):
+    """Return the addresses of a position's key, key scales, value and value scales.
 
     Args:
-        position: a multiple of eight; the rest of its chunk follows.
+        position: Multiple of eight; the rest of its chunk follows.
     """
     k_row, k_scale_row, v_row, v_scale_row = row_bytes(cache, vec.load_i64(op + F.head_dim))
     n_slots = vec.load_i64(op + F.n_slots)
@@ -56,29 +57,31 @@ def places(cache, op, kv_head, position):
 
 
 @inner
-def take_query(op, query, to):
-    """Copy a query of all tokens' heads, times the factor of scores."""
+def copy_query(op, query, target):
+    """Copy a query of all tokens' heads, multiplied by the scale of scores."""
     head_dim = vec.load_i64(op + F.head_dim)
     factor = vec.splat_f32x8(vec.load_f64(op + F.scale))
-    at = vec.load_i64(op + F.x) + 4 * head_dim * query
+    source = vec.load_i64(op + F.x) + 4 * head_dim * query
     for i in range(0, head_dim, 8):
-        vec.store_f32x8(to + 4 * i, vec.fmul(vec.load_f32x8(at + 4 * i), factor))
+        vec.store_f32x8(target + 4 * i, vec.fmul(vec.load_f32x8(source + 4 * i), factor))
 
 
 @inner
-def first_seen(op, pos):
-    """The first position that a query at ``pos`` sees."""
+def first_visible(op, pos):
+    """Return the first position that a query at ``pos`` sees."""
     window = vec.load_i64(op + F.window)
     return max(0, pos + 1 - window) if window > 0 else 0
 
 
 @inner
-def last_seen(op, pos):
-    """The last position that a query at ``pos`` sees: its own, or one after it that the step
-    has."""
+def last_visible(op, pos):
+    """Return the last position that a query at ``pos`` sees.
+
+    That is its own, or one of up to ``n_after`` positions after it in this step.
+    """
     step = vec.load_i64(op + F.step)
     return min(
-        pos + vec.load_i64(op + F.after),
+        pos + vec.load_i64(op + F.n_after),
         vec.load_i64(step + STEP.start_pos) + vec.load_i64(step + STEP.n_tokens) - 1,
     )
 
@@ -92,11 +95,11 @@ def cap_scores(scores, n, cap):
 
 @inner
 def slant_scores(scores, n, slope, distance):
-    """Add slope times how far each of n positions is from the query (ALiBi, Press et al. 2021,
+    """Add slope * distance to the scores of n positions (ALiBi, Press et al. 2021,
     arXiv:2108.12409).
 
     Args:
-        distance: of the first position, negative or 0.
+        distance: Distance of the first position from the query, negative or 0.
     """
     for i in range(n):
         vec.store_f32(scores + 4 * i, vec.load_f32(scores + 4 * i) + slope * (distance + i))
@@ -104,12 +107,13 @@ def slant_scores(scores, n, slope, distance):
 
 @inner
 def weigh(op, head, pos, scores, first, end, result):
-    """Make scores of a query at ``pos`` softmax weights exp(score - maximum), 0 where it does not
-    see the position.
+    """Turn the scores of a query at ``pos`` into softmax weights exp(score - maximum).
+
+    Weights are 0 where the query does not see the position.
 
     Args:
-        scores: of positions first <= p < end; both are multiples of eight.
-        result: its header gets maximum and sum.
+        scores: Scores of positions first <= p < end; both are multiples of eight.
+        result: Result of the chunk; its header gets the maximum and the sum.
     """
     n = end - first
     cap = vec.load_f64(op + F.soft_cap)
@@ -118,9 +122,9 @@ def weigh(op, head, pos, scores, first, end, result):
         cap_scores(scores, n, cap)
     if slopes != 0:
         slant_scores(scores, n, vec.load_f32(slopes + 4 * head), first - pos)
-    for i in range(min(n, first_seen(op, pos) - first)):
+    for i in range(min(n, first_visible(op, pos) - first)):
         vec.store_f32(scores + 4 * i, MASKED)
-    for i in range(max(0, last_seen(op, pos) + 1 - first), n):
+    for i in range(max(0, last_visible(op, pos) + 1 - first), n):
         vec.store_f32(scores + 4 * i, MASKED)
     masked = vec.splat_f32x8(MASKED)
     top = masked
@@ -139,9 +143,11 @@ def weigh(op, head, pos, scores, first, end, result):
 
 
 @inner
-def begin_joined(op, head, acc):
-    """Clear ``acc``; maximum and sum of no chunk, or of the head's sink, a score that weighs in the
-    sum alone."""
+def begin_result(op, head, acc):
+    """Clear ``acc`` and return the maximum and sum of an empty result.
+
+    If the head has a sink, they are those of the sink: a score that counts in the sum alone.
+    """
     sinks = vec.load_i64(op + F.sinks)
     zero = vec.splat_f32x8(0.0)
     for i in range(0, vec.load_i64(op + F.head_dim), 8):
@@ -152,22 +158,25 @@ def begin_joined(op, head, acc):
 
 
 @inner
-def join_chunk(top, total, acc, result, head_dim):
-    """Join one more chunk's result to maximum, sum and ``acc``; returns the two."""
-    more = vec.splat_f32x8(vec.load_f32(result))
-    largest = vec.fmax(more, top)
-    kept = exp_lanes(vec.fsub(top, largest))
-    added = exp_lanes(vec.fsub(more, largest))
+def merge_chunk(top, total, acc, result, head_dim):
+    """Merge the result of a chunk into ``acc``; return the new maximum and sum."""
+    chunk_top = vec.splat_f32x8(vec.load_f32(result))
+    largest = vec.fmax(chunk_top, top)
+    old_factor = exp_lanes(vec.fsub(top, largest))
+    chunk_factor = exp_lanes(vec.fsub(chunk_top, largest))
     for i in range(0, head_dim, 8):
-        part = vec.load_f32x8(result + 4 * (HEADER + i))
+        values = vec.load_f32x8(result + 4 * (HEADER + i))
         vec.store_f32x8(
-            acc + 4 * i, vec.fma(part, added, vec.fmul(vec.load_f32x8(acc + 4 * i), kept))
+            acc + 4 * i,
+            vec.fma(values, chunk_factor, vec.fmul(vec.load_f32x8(acc + 4 * i), old_factor)),
         )
-    return largest, vec.fma(vec.splat_f32x8(vec.load_f32(result + 4)), added, vec.fmul(total, kept))
+    return largest, vec.fma(
+        vec.splat_f32x8(vec.load_f32(result + 4)), chunk_factor, vec.fmul(total, old_factor)
+    )
 
 
 @inner
-def leave_joined(total, acc, head_dim, out):
+def finish_result(total, acc, head_dim, out):
     """Divide by the sum of weights; ``out`` may be ``acc``."""
     inverse = vec.splat_f32x8(1.0 / vec.max_f32x8(total))
     for i in range(0, head_dim, 8):

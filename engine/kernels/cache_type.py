@@ -1,4 +1,4 @@
-"""The three kernels of a type of the cache, of what it says of its keys and of its values."""
+"""The kernels of a KV cache type, made from the layouts of its keys and values."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,16 +10,17 @@ from engine.kernels.store_kv import store_heads
 
 
 class CacheLayout(NamedTuple):
-    """How keys, or values, are kept.
+    """Storage of keys, or of values.
 
     Attributes:
-        bits: of one element.
-        block: elements that share a scale, ``UNSCALED`` where there is none.
-        load: of keys (tile, scales, i) -> f32x8, element i of the tile's eight positions, scaled;
-            of values (row, scales, i) -> f32x8, eight elements of one position from i on, a
-            multiple of 8, scaled.
-        store: (x, head_dim, at, step, scales, scale_step) -> None, writes one position of one head,
-            neighbours ``step`` elements or bytes apart and their scales ``scale_step`` bytes.
+        bits: Bits of an element.
+        block: Elements that share a scale; ``UNSCALED`` if there are no scales.
+        load: Of keys (tile, scales, i) -> f32x8, element i of the tile's eight positions, scaled.
+            Of values (row, scales, i) -> f32x8, elements i to i + 7 of one position, scaled; i is a
+            multiple of 8.
+        store: (x, head_dim, address, step, scales, scale_step) -> None, writes one position of one
+            head. Neighbouring elements are ``step`` elements or bytes apart, scales ``scale_step``
+            bytes.
     """
 
     bits: int
@@ -29,8 +30,11 @@ class CacheLayout(NamedTuple):
 
 
 def cache_kernels(module, keys, values):
-    """Make ``store``, which writes k and v of the step's tokens; and attention, of one token up to
-    partial results (``attention_parts``) and of a block of tokens."""
+    """Make the kernels of a type.
+
+    ``store`` writes k and v of the step's tokens. ``attention_parts`` computes partial results of
+    one token, ``attention`` the attention of a block of tokens.
+    """
     (k_bits, k_block, load_k, store_k) = keys
     (v_bits, v_block, load_v, store_v) = values
 

@@ -1,5 +1,4 @@
-"""One token's column out of a block, for the output head, and parts of heads from one vector to
-another."""
+"""Copies of one token's vector out of a block, and of elements of heads between vectors, f32."""
 
 from engine import simd as vec
 from engine.jit import kernel
@@ -10,17 +9,18 @@ from engine.kernels.share import n_tokens_of, share
 
 @kernel
 def take_token(op, thread, n_threads):
-    """Out = x[step.column]."""
+    """Compute out = x[step.index], for the output head."""
     step, x, dim, out = vec.load_words(op, (F.step, F.x, F.dim, F.out))
     first, last = share(dim, 256, thread, n_threads)
-    x += 4 * dim * vec.load_i64(step + STEP.column)
+    x += 4 * dim * vec.load_i64(step + STEP.index)
     for i in range(first, last, 8):
         vec.store_f32x8(out + 4 * i, vec.load_f32x8(x + 4 * i))
 
 
 @kernel
 def copy(op, thread, n_threads):
-    """Heads of all tokens are dealt to the threads, as ``rope`` deals them."""
+    """Copy ``n`` elements of each head; the threads share the heads of all tokens, as in
+    ``rope``."""
     n, n_heads, x, x_stride, x_step = vec.load_words(
         op, (COPY.n, COPY.n_heads, COPY.x, COPY.x_stride, COPY.x_step)
     )

@@ -1,5 +1,7 @@
-"""Rows of the token embedding, dequantised by the type's own function, and rows of learned
-positions."""
+"""Rows of the token embedding, dequantised, and rows of learned position embeddings.
+
+out[t] = table[token[t]], f32 [tokens, dim].
+"""
 
 from engine import simd as vec
 from engine.jit import kernel
@@ -9,8 +11,9 @@ from engine.kernels.share import n_tokens_of, share
 
 
 def embed_rows(dequantize, block_size, block_bytes):
-    """Make the kernel ``embed``: the row of each token of the step; tokens are dealt to the
-    threads.
+    """Make the kernel ``embed``: it writes the row of each token of the step.
+
+    Threads share the tokens.
 
     Args:
         dequantize: (block, out) -> None, writes ``block_size`` f32.
@@ -32,10 +35,10 @@ def embed_rows(dequantize, block_size, block_bytes):
 
 @kernel
 def add_positions(op, thread, n_threads):
-    """x += the row of each token's position; tokens are dealt as in ``embed_rows``, so no barrier
-    is needed between.
+    """Add to x the row of each token's position.
 
-    A position that the table does not have reads the last row: nothing beyond it is touched.
+    Threads share the tokens as in ``embed_rows``, so no barrier is needed in between. A position
+    beyond the table reads the last row.
     """
     x, dim, table, n_rows = vec.load_words(
         op, (ADD_POSITIONS.x, ADD_POSITIONS.dim, ADD_POSITIONS.table, ADD_POSITIONS.n_rows)
@@ -44,6 +47,6 @@ def add_positions(op, thread, n_threads):
     first, last = share(n_tokens_of(op), 1, thread, n_threads)
     for t in range(first, last):
         row = table + 4 * dim * min(start_pos + t, n_rows - 1)
-        for at in range(0, 4 * dim, 32):
-            to = x + 4 * t * dim + at
-            vec.store_f32x8(to, vec.fadd(vec.load_f32x8(to), vec.load_f32x8(row + at)))
+        for offset in range(0, 4 * dim, 32):
+            target = x + 4 * t * dim + offset
+            vec.store_f32x8(target, vec.fadd(vec.load_f32x8(target), vec.load_f32x8(row + offset)))

@@ -21,16 +21,20 @@ ENTRIES = {
     "penalise": "engine.sampling.repetition_kernels:penalise",
     "find repeats": "engine.sampling.repetition_kernels:find_repeats",
 }
-"""Name -> place. A session has all of them compiled before the first prompt, so that it waits for
-none."""
+"""Place of each function, by name.
+
+A session has all of them compiled before the first prompt, so it never waits for one.
+"""
 
 _C_FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)
 
 
 @cache
 def entry(name: str) -> Callable[[int, int, int], None]:
-    """The function of a name, linked or compiled when it is first asked for; it runs without the
-    GIL."""
+    """Return the function of a name, which runs without the GIL.
+
+    It is linked or compiled at the first call.
+    """
     from engine.ahead import address_of  # imports llvmlite, which opening a model does not need
 
     return _C_FUNCTION(address_of(ENTRIES[name]))
@@ -40,20 +44,20 @@ def run(name: str, record: Any, **values: Any) -> np.ndarray[Any, np.dtype[np.in
     """Run a function on a record of ``engine.kernels.records``.
 
     Args:
-        values: words of the record by name: numbers, or contiguous arrays for their addresses.
+        values: Words of the record by name: numbers, or contiguous arrays for their addresses.
 
     Returns:
         The record's words, in which the function left its result.
     """
     words = np.zeros(len(record), np.int64)
     for field, value in values.items():
-        at = getattr(record, field) // 8
+        index = getattr(record, field) // 8
         if isinstance(value, np.ndarray):
             assert value.flags.c_contiguous, field
-            words[at] = value.ctypes.data
+            words[index] = value.ctypes.data
         elif isinstance(value, float):
-            words[at : at + 1].view(np.float64)[0] = value
+            words[index : index + 1].view(np.float64)[0] = value
         else:
-            words[at] = value
+            words[index] = value
     entry(name)(words.ctypes.data, 0, 1)
     return words

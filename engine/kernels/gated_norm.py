@@ -1,4 +1,7 @@
-"""Heads of a mixer, normed and gated."""
+"""Normalisation and gate of the heads of a mixer, f32, in place.
+
+x = rmsnorm(x) * silu(gate), or x = rmsnorm(x * silu(gate)).
+"""
 
 from engine import simd as vec
 from engine.jit import inner, kernel
@@ -10,15 +13,19 @@ from engine.kernels.share import n_tokens_of, share
 
 @inner
 def gate_head(x, gate, n_bytes):
-    """x *= silu(gate)."""
-    for at in range(0, n_bytes, 32):
-        vec.store_f32x8(x + at, silu_times(vec.load_f32x8(gate + at), vec.load_f32x8(x + at)))
+    """Compute x *= silu(gate)."""
+    for offset in range(0, n_bytes, 32):
+        vec.store_f32x8(
+            x + offset, silu_times(vec.load_f32x8(gate + offset), vec.load_f32x8(x + offset))
+        )
 
 
 @kernel
 def gated_norm(op, thread, n_threads):
-    """Norm and gate, or gate and norm, every head in place; heads of all tokens are dealt to the
-    threads."""
+    """Normalise and gate every head, in the order that the record names.
+
+    Threads share the heads of all tokens.
+    """
     n_heads, head_dim, is_gated_first, weights, weight_step = vec.load_words(
         op, (F.n_heads, F.head_dim, F.gate_first, F.weight, F.weight_step)
     )

@@ -1,4 +1,4 @@
-"""The grids of the IQ types: of all groups of four or eight weights, those that a type can express.
+"""Grids of the IQ types: the groups of four or eight weights that a type can express.
 
 An index into a grid takes the place of its weights. The tables are those of ggml-common.h
 (iq3xxs_grid and others), packed as the ``gguf`` package packs them (MIT licence, gguf/quants.py):
@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 
 class Grid(NamedTuple):
-    """One grid.
+    """Grid of a type.
 
     Attributes:
-        values: that its weights may have.
-        width: weights of an entry.
-        packed: the number in ``values`` of each weight.
+        values: Values that weights may have.
+        width: Weights of an entry.
+        packed: Index in ``values`` of each weight, packed.
     """
 
     values: tuple[int, ...]
@@ -23,7 +23,7 @@ class Grid(NamedTuple):
     packed: str
 
     def entries(self) -> list[bytes]:
-        """Every entry, a byte for a weight."""
+        """Return every entry, a byte for each weight."""
         bits = 2 if len(self.values) <= 4 else 4
         numbers = (
             byte >> shift & (1 << bits) - 1
@@ -31,11 +31,14 @@ class Grid(NamedTuple):
             for shift in range(0, 8, bits)
         )
         weights = bytes(self.values[number] for number in numbers)
-        return [weights[at : at + self.width] for at in range(0, len(weights), self.width)]
+        return [weights[start : start + self.width] for start in range(0, len(weights), self.width)]
 
     def table(self) -> bytes:
-        """The entries as kernels find them: eight bytes each, those of four with zeros after and
-        once more before."""
+        """Return the entries as kernels find them: eight bytes each.
+
+        An entry of four weights is there twice: followed by zeros in the first half, after zeros in
+        the second half.
+        """
         if self.width == 8:
             return b"".join(self.entries())
         return b"".join(e + bytes(4) for e in self.entries()) + b"".join(

@@ -1,8 +1,6 @@
-"""Tokens by the experts they chose, and a kernel run for each expert in use: whatever its type,
-with its own tokens.
+"""Groups of tokens by the experts they chose, and a kernel that runs once for each expert in use.
 
-The experts share the crew without a barrier between two of them: the threads claim rows of one
-after the other.
+Experts need no barrier between each other: the threads claim rows of one after the other.
 """
 
 from engine import simd as vec
@@ -15,34 +13,37 @@ from engine.kernels.tiles import TILE_TOKENS
 
 @inner
 def count_tokens(ids, n_chosen, n_experts, counts):
-    """How often each expert was chosen."""
+    """Count how often each expert was chosen: n_experts int64 at ``counts``."""
     for e in range(n_experts):
         vec.store_i64(counts + 8 * e, 0)
     for i in range(n_chosen):
-        at = counts + 8 * vec.load_i32(ids + 4 * i)
-        vec.store_i64(at, vec.load_i64(at) + 1)
+        count = counts + 8 * vec.load_i32(ids + 4 * i)
+        vec.store_i64(count, vec.load_i64(count) + 1)
 
 
 @inner
-def reset_expert(op, place, n_threads):
-    """Begin with all rows of an expert unclaimed."""
+def reset_expert(op, index, n_threads):
+    """Mark all rows of an expert as unclaimed."""
     n_bytes = vec.load_i64(op + F.claims_bytes)
     for row in range(vec.load_i64(op + F.n_claims)):
-        at = (
+        claims = (
             vec.load_i64(op + F.claims)
             + row * vec.load_i64(op + F.row_claims_bytes)
-            + place * n_bytes
+            + index * n_bytes
         )
         for thread in range(n_threads):
-            vec.store_i64(at + COUNTER_BYTES * thread, 0)
+            vec.store_i64(claims + COUNTER_BYTES * thread, 0)
 
 
 @kernel
 def group_tokens(op, thread, n_threads):
-    """The first thread does it: a walk over all choices, none of which is longer than a look at its
-    weights."""
+    """Group the tokens of the step by expert.
+
+    The first thread does it alone: a pass over all choices takes no longer than a look at the
+    weights of one.
+    """
     if thread == 0:
-        ids, columns, counts = vec.load_words(op, (F.ids, F.columns, F.room))
+        ids, slots, counts = vec.load_words(op, (F.ids, F.slots, F.scratch))
         n_experts, table = vec.load_words(op, (F.n_experts, F.table))
         pad = min(vec.load_i64(op + F.pad), TILE_TOKENS)
         n_chosen = n_tokens_of(op) * vec.load_i64(op + F.n_used)
@@ -57,21 +58,21 @@ def group_tokens(op, thread, n_threads):
                 vec.store_i64(entry + EXPERT.number, e)
                 vec.store_i64(entry + EXPERT.first, first)
                 reset_expert(op, n_entries, n_threads)
-                vec.store_i64(counts + 8 * e, first)  # from now on the expert's next column
+                vec.store_i64(counts + 8 * e, first)  # the next slot of the expert from now on
                 first += (n_tokens + pad - 1) // pad * pad
                 n_entries += 1
         vec.store_i64(table, n_entries)
         for i in range(n_chosen):
-            at = counts + 8 * vec.load_i32(ids + 4 * i)
-            vec.store_i32(columns + 4 * i, vec.load_i64(at))
-            vec.store_i64(at, vec.load_i64(at) + 1)
+            next_slot = counts + 8 * vec.load_i32(ids + 4 * i)
+            vec.store_i32(slots + 4 * i, vec.load_i64(next_slot))
+            vec.store_i64(next_slot, vec.load_i64(next_slot) + 1)
 
 
 @kernel
 def each_expert(op, thread, n_threads):
-    """Every thread calls the kernel with a record of its own."""
+    """Run a kernel for each expert in use; every thread has a record of its own."""
     table, patches, n_patches = vec.load_words(op, (EACH.table, EACH.patches, EACH.n_patches))
-    record = vec.load_i64(op + EACH.room) + EACH_BYTES * thread
+    record = vec.load_i64(op + EACH.scratch) + EACH_BYTES * thread
     code = vec.load_i64(op + EACH.kernel)
     for i in range(vec.load_i64(table)):
         entry = table + EXPERT_BYTES * (i + 1)
@@ -81,11 +82,11 @@ def each_expert(op, thread, n_threads):
         vec.store_i64(record, entry)
         for p in range(n_patches):
             patch = patches + 32 * p
-            at = record + vec.load_i64(patch)
-            more = (
+            word_address = record + vec.load_i64(patch)
+            increment = (
                 number * vec.load_i64(patch + 8)
                 + first * vec.load_i64(patch + 16)
                 + i * vec.load_i64(patch + 24)
             )
-            vec.store_i64(at, vec.load_i64(at) + more)
+            vec.store_i64(word_address, vec.load_i64(word_address) + increment)
         vec.call_kernel(code, record, thread, n_threads)

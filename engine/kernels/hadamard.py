@@ -1,9 +1,9 @@
-"""Heads times a normalised Hadamard matrix, which spreads what few elements hold over all of them.
+"""Product of heads with a normalised Hadamard matrix, f32, in place.
 
-Keys of many models have a few large elements, which cost their group of a quantised type its
-resolution. The matrix is orthonormal, symmetric and its own inverse: products of queries and keys
-stay what they were when both are multiplied by it, and so do sums of values when they are
-multiplied once more (QuaRot, arXiv:2404.00456).
+It spreads large elements over all elements. Keys of many models have a few large elements, which
+cost their group of a quantised type its resolution. The matrix is orthonormal, symmetric and its
+own inverse: products of queries and keys stay the same if both are multiplied by it, and so do sums
+of values if they are multiplied once more (QuaRot, arXiv:2404.00456).
 """
 
 from engine import simd as vec
@@ -13,19 +13,22 @@ from engine.kernels.share import n_tokens_of, share
 
 
 @inner
-def spread(at, n_bytes, factor):
-    """Multiply a vector of f32, a power of two from 8 on long, by the matrix, in n log n steps."""
-    for v in range(at, at + n_bytes, 32):
+def spread(address, n_bytes, factor):
+    """Multiply a vector of f32 by the matrix, in n log n steps.
+
+    Its length is a power of two, at least 8.
+    """
+    for lanes_address in range(address, address + n_bytes, 32):
         vec.store_f32x8(
-            v,
-            vec.butterfly_4(vec.butterfly_2(vec.butterfly_1(vec.fmul(vec.load_f32x8(v), factor)))),
+            lanes_address,
+            vec.butterfly_4(
+                vec.butterfly_2(vec.butterfly_1(vec.fmul(vec.load_f32x8(lanes_address), factor)))
+            ),
         )
     step = 32
     while step < n_bytes:
-        for number in range(
-            n_bytes // (2 * step)
-        ):  # a step that may be 0 would make the loop one that raises
-            pair = at + 2 * step * number
+        for number in range(n_bytes // (2 * step)):  # a step of 0 would need an exception
+            pair = address + 2 * step * number
             for first in range(pair, pair + step, 32):
                 x = vec.load_f32x8(first)
                 y = vec.load_f32x8(first + step)
@@ -36,8 +39,10 @@ def spread(at, n_bytes, factor):
 
 @kernel
 def hadamard(op, thread, n_threads):
-    """Heads of all tokens are dealt to the threads as ``rope`` deals them; each has one block or
-    several."""
+    """Multiply the heads of all tokens, each of one block or several.
+
+    Threads share the heads as in ``rope``.
+    """
     n_heads = vec.load_i64(op + F.n_heads)
     head_bytes = 4 * vec.load_i64(op + F.head_dim)
     x = vec.load_i64(op + F.x)

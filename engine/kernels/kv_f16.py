@@ -1,5 +1,4 @@
-"""The cache as halves: K in tiles ``[position/8][head_dim][8]``, V in rows
-``[position][head_dim]``."""
+"""KV cache of f16: K in tiles ``[position/8][head_dim][8]``, V in rows ``[position][head_dim]``."""
 
 from engine import simd as vec
 from engine.jit import inner
@@ -9,21 +8,21 @@ from engine.kernels.cache_type import CacheLayout, cache_kernels
 
 @inner
 def load_k(tile, scales, i):
-    """Element i of eight positions."""
+    """Load element i of eight positions."""
     return vec.load_f16x8(tile + 16 * i)
 
 
 @inner
 def load_v(row, scales, i):
-    """Eight elements of one position, from i on."""
+    """Load elements i to i + 7 of one position."""
     return vec.load_f16x8(row + 2 * i)
 
 
 @inner
-def store_head(x, head_dim, at, step, scales, scale_step):
+def store_head(x, head_dim, address, step, scales, scale_step):
     """Write one position of one head."""
     for i in range(head_dim):
-        vec.store_f16(at + 2 * step * i, vec.load_f32(x + 4 * i))
+        vec.store_f16(address + 2 * step * i, vec.load_f32(x + 4 * i))
 
 
 keys = CacheLayout(16, UNSCALED, load_k, store_head)

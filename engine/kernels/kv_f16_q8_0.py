@@ -1,4 +1,4 @@
-"""The cache with keys of ``kv_f16.py`` and values of ``kv_q8_0.py``, in their layouts."""
+"""KV cache with keys as in ``kv_f16.py`` and values as in ``kv_q8_0.py``."""
 
 from engine.kernels.cache_type import cache_kernels
 from engine.kernels.kv_f16 import keys

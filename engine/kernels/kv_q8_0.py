@@ -1,8 +1,8 @@
-"""The cache as int8 in groups of 32 elements, scales apart so that loads stay aligned.
+"""KV cache of int8 in groups of 32 elements, with f32 scales in arrays of their own.
 
-K bytes in tiles ``[position/8][head_dim][8]`` with scales ``[position/8][head_dim/32][8]`` f32; V
-bytes in rows ``[position][head_dim]`` with scales ``[position][head_dim/32]`` f32. The arithmetic
-is Q8_0's without the rounding of scales, the layout is ours. Heads come here rotated
+K is in tiles ``[position/8][head_dim][8]`` with scales ``[position/8][head_dim/32][8]``, V in rows
+``[position][head_dim]`` with scales ``[position][head_dim/32]``. Separate scales keep loads
+aligned. The arithmetic is that of Q8_0 without rounded scales. Heads are rotated before
 (``hadamard.py``).
 """
 
@@ -16,29 +16,29 @@ BLOCK = 32
 
 @inner
 def load_k(tile, scales, i):
-    """Element i of eight positions, scaled."""
+    """Load element i of eight positions, scaled."""
     return vec.fmul(vec.load_i8x8_as_f32(tile + 8 * i), vec.load_f32x8(scales + (i >> 5 << 5)))
 
 
 @inner
 def load_v(row, scales, i):
-    """Eight elements of one position from i on, scaled."""
+    """Load elements i to i + 7 of one position, scaled."""
     return vec.fmul(
         vec.load_i8x8_as_f32(row + i), vec.splat_f32x8(vec.load_f32(scales + 4 * (i >> 5)))
     )
 
 
 @inner
-def store_head(x, head_dim, at, step, scales, scale_step):
+def store_head(x, head_dim, address, step, scales, scale_step):
     """Write one position of one head."""
     for g in range(head_dim // BLOCK):
-        x_at = x + 4 * BLOCK * g
-        to = at + step * BLOCK * g
-        top = largest(x_at, BLOCK)
+        source = x + 4 * BLOCK * g
+        target = address + step * BLOCK * g
+        top = largest(source, BLOCK)
         vec.store_f32(scales + scale_step * g, top / 127.0)
         inverse = 127.0 / top if top > 0.0 else 0.0
         for i in range(BLOCK):
-            vec.store_i8(to + step * i, round(vec.load_f32(x_at + 4 * i) * inverse))
+            vec.store_i8(target + step * i, round(vec.load_f32(source + 4 * i) * inverse))
 
 
 keys = CacheLayout(8, BLOCK, load_k, store_head)

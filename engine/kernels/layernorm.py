@@ -1,4 +1,7 @@
-"""Layer normalisation (Ba et al. 2016, arXiv:1607.06450): the mean goes off before the scaling."""
+"""Layer normalisation (Ba et al. 2016, arXiv:1607.06450), f32 [tokens, dim].
+
+out = (x - mean) / sqrt(mean((x - mean)^2) + eps) * weight + bias.
+"""
 
 from engine import simd as vec
 from engine.jit import inner, kernel
@@ -9,7 +12,7 @@ from engine.kernels.share import n_tokens_of, share
 
 @inner
 def mean_of(x, dim):
-    """Mean of ``dim`` f32, a multiple of 8."""
+    """Return the mean of ``dim`` f32; ``dim`` is a multiple of 8."""
     total = vec.splat_f32x8(0.0)
     for i in range(0, dim, 8):
         total = vec.fadd(total, vec.load_f32x8(x + 4 * i))
@@ -18,7 +21,7 @@ def mean_of(x, dim):
 
 @inner
 def inverse_deviation(x, mean, dim, eps):
-    """1 / sqrt(mean((x - mean)^2) + eps)."""
+    """Return 1 / sqrt(mean((x - mean)^2) + eps)."""
     middle = vec.splat_f32x8(mean)
     total = vec.splat_f32x8(0.0)
     for i in range(0, dim, 8):
@@ -29,22 +32,28 @@ def inverse_deviation(x, mean, dim, eps):
 
 @inner
 def norm_by(x, mean, inverse, weight, bias, out, first, last):
-    """out = (x - mean) * inverse * weight, + bias unless that is 0, for elements first <= i <
-    last."""
+    """Compute out = (x - mean) * inverse * weight + bias for elements first <= i < last.
+
+    There is no bias if its address is 0.
+    """
     middle = vec.splat_f32x8(mean)
     factor = vec.splat_f32x8(inverse)
-    for at in range(4 * first, 4 * last, 32):
+    for offset in range(4 * first, 4 * last, 32):
         normed = vec.fmul(
-            vec.fmul(vec.fsub(vec.load_f32x8(x + at), middle), factor), vec.load_f32x8(weight + at)
+            vec.fmul(vec.fsub(vec.load_f32x8(x + offset), middle), factor),
+            vec.load_f32x8(weight + offset),
         )
         if bias != 0:
-            normed = vec.fadd(normed, vec.load_f32x8(bias + at))
-        vec.store_f32x8(out + at, normed)
+            normed = vec.fadd(normed, vec.load_f32x8(bias + offset))
+        vec.store_f32x8(out + offset, normed)
 
 
 @kernel
 def layernorm(op, thread, n_threads):
-    """Every thread finds mean and deviation of every token and writes its own share of elements."""
+    """Normalise every token.
+
+    Every thread computes mean and deviation of every token and writes its own share of elements.
+    """
     dim, weight, bias = vec.load_words(op, (F.dim, F.weight, F.bias))
     eps = vec.load_f64(op + F.eps)
     first, last = share(dim, 256, thread, n_threads)
@@ -57,8 +66,10 @@ def layernorm(op, thread, n_threads):
 
 @kernel
 def layernorm_heads(op, thread, n_threads):
-    """Every head of x[(token), n_heads, head_dim] in place, by its own row of weights; heads are
-    dealt to threads."""
+    """Normalise every head of x [tokens, n_heads, head_dim] in place, with weights of its own.
+
+    Threads share the heads.
+    """
     n_heads, head_dim, x, weight = vec.load_words(
         op, (ROPE.n_heads, ROPE.head_dim, ROPE.x, ROPE.weight)
     )

@@ -1,13 +1,15 @@
-"""Tiles of 32-weight blocks times columns in q8_0 form: what these types share in prefill.
+"""Prefill of types with blocks of 32 weights: tiles times the activations of tokens in q8_0 form.
 
-A tile takes eight blocks of a row. An unpacked row holds 256 bytes of weights, then eight f32
-scales and, for the types that have them, eight f32 minima.
+out[t] = sum over blocks of d * d_y[t] * (weights @ q_y[t]) + m * d_y[t] * sum of q_y[t].
+
+A tile takes eight blocks of a row. An unpacked row holds 256 bytes of weights, eight f32 scales
+and, for types with minima, eight f32 minima.
 """
 
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import add_products_of_16, add_products_of_32
-from engine.kernels.matmul_fours import no_fours, sixteen_weights, sum_32
+from engine.kernels.matmul_fours import sixteen_weights, sum_32, zero_fours
 from engine.kernels.matmul_sixteens import SUMS_BYTES, finish_32, start_32
 from engine.kernels.rows import (
     broadcast_4,
@@ -21,7 +23,7 @@ from engine.kernels.rows import (
     splat_pair,
     store_floats,
 )
-from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, Tiles, bytes_at, each_columns, leave_tile
+from engine.kernels.tiles import TILE_BYTES, TILE_SUMS, Tiles, bytes_at, keep_tile, loop_over_tokens
 from engine.machine.level import SIXTEEN_ROWS, SIXTEEN_TOKENS, SUMS_FOURS
 
 ROW_D = 256
@@ -29,12 +31,12 @@ ROW_M = 288
 """Byte offsets in an unpacked row: 256 + 32 + 32 = 320 of the 384."""
 _D = 16 * ROW_D
 _M = 16 * ROW_M
-"""The same in a tile, whose rows are side by side."""
+"""Byte offsets in a tile, whose rows are side by side."""
 
 
 @inner
 def fold_words(s):
-    """Neighbours of eight i16x16 added into i32x8."""
+    """Add neighbours of eight i16x16 into i32x8."""
     ones = vec.splat_i16x16(1)
     a0, a1, a2, a3, b0, b1, b2, b3 = s
     low = vec.maddwd(a0, ones), vec.maddwd(a1, ones), vec.maddwd(a2, ones), vec.maddwd(a3, ones)
@@ -47,28 +49,30 @@ def fold_words(s):
 
 
 @inner
-def no_words():
-    """Sixteen rows and four columns of zeros."""
+def zero_words():
+    """Return zeros for sixteen rows and four tokens, as i16x16."""
     zero = vec.splat_i16x16(0)
     return zero, zero, zero, zero, zero, zero, zero, zero
 
 
 @inner
 def words_32_u4(tile, y):
-    """Exact integer part of one block for four columns, four i32x8 of the first eight rows and four
-    of the others: weights of four bits."""
-    return fold_words(add_products_of_32(tile, y, no_words()))
+    """Return the exact integer part of one block of 4-bit weights for four tokens.
+
+    It is four i32x8 of the first eight rows and four of the others.
+    """
+    return fold_words(add_products_of_32(tile, y, zero_words()))
 
 
 @inner
 def words_16_u5(tile, y):
-    """The same for 16 weights of five bits."""
-    return fold_words(add_products_of_16(tile, y, no_words()))
+    """Return the integer part of 16 weights of five bits for four tokens."""
+    return fold_words(add_products_of_16(tile, y, zero_words()))
 
 
 @inner
 def words_32_u5(tile, y):
-    """The same for weights of five bits."""
+    """Return the integer part of a block of 5-bit weights for four tokens."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = words_16_u5(tile, y)
     (c0, c1, c2, c3), (d0, d1, d2, d3) = words_16_u5(tile + 256, y + 64)
     low = vec.add(a0, c0), vec.add(a1, c1), vec.add(a2, c2), vec.add(a3, c3)
@@ -77,129 +81,134 @@ def words_32_u5(tile, y):
 
 @inner
 def fours_16(tile, y):
-    """The same for processors with VNNI."""
-    return sixteen_weights(tile, y, no_fours())
+    """Return the integer part of 16 weights for four tokens, with VNNI."""
+    return sixteen_weights(tile, y, zero_fours())
 
 
 @inner
 def store_sums_of_16(out, y):
-    """Write the int32 sums of 16 activations of each of four columns, twice."""
-    one = vec.splat_i8x32(1)
+    """Write the int32 sums of 16 activations of each of four tokens, twice."""
+    ones = vec.splat_i8x32(1)
     t = vec.maddwd(
-        vec.add(vec.maddubs(one, vec.load_i8x32(y)), vec.maddubs(one, vec.load_i8x32(y + 32))),
+        vec.add(vec.maddubs(ones, vec.load_i8x32(y)), vec.maddubs(ones, vec.load_i8x32(y + 32))),
         vec.splat_i16x16(1),
     )
     vec.store_i32x8(out, vec.add_halves(t, t))
 
 
 sum_16_u5 = fours_16 if SUMS_FOURS else words_16_u5
-"""The integer part of half a block, for weights of five bits."""
+"""Integer part of half a block of 5-bit weights."""
 sum_32_u4 = sum_32 if SUMS_FOURS else words_32_u4
-"""The integer part for weights of four bits."""
+"""Integer part of a block of 4-bit weights."""
 sum_32_u5 = sum_32 if SUMS_FOURS else words_32_u5
-"""The same for weights of five bits."""
+"""Integer part of a block of 5-bit weights."""
 
 
 @inner
 def scaled(scales, t, sums):
-    """One block of one column before the activations' scale, d * t; lanes are rows.
+    """Return d * t: one block of one token before the activations' scale; lanes are rows.
 
     Args:
-        scales: address of the rows' d in the tile.
-        sums: address of the activations' int32 sum.
+        scales: Address of the rows' d in the tile.
+        sums: Address of the activations' int32 sum.
     """
     return vec.fmul(load_floats(scales), floats_of_ints(t))
 
 
 def lowered_by(offset):
-    """The scaling of weights that are stored too large by an offset: sixteen columns take it off
-    the tile, four off their products.
+    """Make (finish, value) for weights that are stored too large by an offset.
+
+    With sixteen tokens at a time the tile is corrected; with four, their products are.
     """
 
     @inner
     def lower_tile(tile):
-        for at in range(tile, tile + 16 * ROW_D, 32):
-            vec.store_i8x32(at, vec.sub(vec.load_i8x32(at), vec.splat_i8x32(offset)))
+        for address in range(tile, tile + 16 * ROW_D, 32):
+            vec.store_i8x32(address, vec.sub(vec.load_i8x32(address), vec.splat_i8x32(offset)))
 
     @inner
     def value(scales, t, sums):
-        more = dot_pairs(splat_pair(-offset, 0), pairs_of_bytes(broadcast_4(sums)))
-        return scaled(scales, vec.add(t, more), sums)
+        correction = dot_pairs(splat_pair(-offset, 0), pairs_of_bytes(broadcast_4(sums)))
+        return scaled(scales, vec.add(t, correction), sums)
 
-    return (lower_tile, scaled) if SIXTEEN_TOKENS else (leave_tile, value)
+    return (lower_tile, scaled) if SIXTEEN_TOKENS else (keep_tile, value)
 
 
 @inner
 def add_minimum(scales, t, sums):
-    """``scaled`` of weights with a minimum: d * t + m * sum."""
+    """Return d * t + m * sum, for weights with a minimum."""
     minima = vec.fmul(load_floats(scales + _M - _D), floats_of_ints(broadcast_int(sums)))
     return vec.fma(load_floats(scales), floats_of_ints(t), minima)
 
 
-WITH_MINIMUM = leave_tile, add_minimum
+WITH_MINIMUM = keep_tile, add_minimum
 
 
 @inner
 def add_four(value, scales, t, d_y, sums, acc):
-    """Add one block of four columns of a register of rows to f32 in memory, 64 bytes apart."""
+    """Add one block of four tokens to f32 in memory, 64 bytes apart; lanes are rows."""
     t0, t1, t2, t3 = t
-    add_one(value(scales, t0, sums), d_y, acc)
-    add_one(value(scales, t1, sums + 4), d_y + 4, acc + 64)
-    add_one(value(scales, t2, sums + 8), d_y + 8, acc + 128)
-    add_one(value(scales, t3, sums + 12), d_y + 12, acc + 192)
+    add_values(value(scales, t0, sums), d_y, acc)
+    add_values(value(scales, t1, sums + 4), d_y + 4, acc + 64)
+    add_values(value(scales, t2, sums + 8), d_y + 8, acc + 128)
+    add_values(value(scales, t3, sums + 12), d_y + 12, acc + 192)
 
 
 @inner
-def add_one(value, d_y, acc):
-    """Add one column's values times the activations' scale."""
+def add_values(value, d_y, acc):
+    """Add one token's values times the activations' scale."""
     store_floats(acc, vec.fma(value, splat_floats(vec.load_f32(d_y)), load_floats(acc)))
 
 
 @inner
 def add_by_halves(value, scales, t, d_y, sums, acc):
-    """The same for all sixteen rows, of eight at a time."""
+    """Compute ``add_four`` for all sixteen rows, eight at a time."""
     low, high = t
     add_four(value, scales, low, d_y, sums, acc)
     add_four(value, scales + 32, high, d_y, sums, acc + 32)
 
 
 add_tile = add_four if SIXTEEN_ROWS else add_by_halves
-"""Four columns of a tile."""
+"""Add one block of four tokens of a tile."""
 
 
 @inner
 def add_sixteen(value, scales, totals, d_y, sums, acc):
-    """Add one block of sixteen columns, whose int32 are at ``totals``."""
+    """Add one block of sixteen tokens, whose int32 sums are at ``totals``."""
     for n in range(vec.rolled(16)):
-        add_one(value(scales, load_ints(totals + 64 * n), sums + 4 * n), d_y + 4 * n, acc + 64 * n)
+        add_values(
+            value(scales, load_ints(totals + 64 * n), sums + 4 * n), d_y + 4 * n, acc + 64 * n
+        )
 
 
-def four_columns_32(sum_block, value):
-    """A walk, four columns at a time."""
+def four_tokens_32(sum_block, value):
+    """Make the function that multiplies tiles by all tokens, four at a time."""
 
     @inner
-    def columns(view, tile, y, c, i, n_live, acc, room):
-        _, d, sums, _, padded = view
+    def tokens(view, tile, y, c, i, n_live, acc, scratch):
+        _, d, sums, _, n_padded = view
         for b in range(n_live // 32):
-            at = 4 * ((8 * i + b) * padded + c)
+            offset = 4 * ((8 * i + b) * n_padded + c)
             t = sum_block(tile + 512 * b, y + 128 * b)
-            add_tile(value, tile + _D + 64 * b, t, d + at, sums + at, acc)
+            add_tile(value, tile + _D + 64 * b, t, d + offset, sums + offset, acc)
 
-    return each_columns(bytes_at, columns)
+    return loop_over_tokens(bytes_at, tokens)
 
 
-def sixteen_columns_32(value):
-    """A walk, sixteen columns at a time: while one block is multiplied, the sums of the one before
-    are added."""
+def sixteen_tokens_32(value):
+    """Make the function that multiplies tiles by all tokens, sixteen at a time.
+
+    While one block is multiplied, the sums of the previous block are added.
+    """
 
     @inner
-    def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
-        _, d, sums, _, padded = view
-        # at first to where no one reads
+    def multiply(view, tiles, n_tiles, n_tokens, i, n_live, acc, scratch):
+        _, d, sums, _, n_padded = view
+        # the first sums go where nothing is read
         turn = 0
         scales = tiles + _D
-        at = 32 * i * padded
-        to = room + 4 * SUMS_BYTES
+        offset = 32 * i * n_padded
+        target = scratch + 4 * SUMS_BYTES
         for c in range(0, n_tokens, 16):
             y = bytes_at(view, c, i, n_live)
             for n in range(n_tiles):
@@ -207,28 +216,35 @@ def sixteen_columns_32(value):
                 for b in range(n_live // 32):
                     start_32(y + 32 * b, n_live, tile + 512 * b)
                     add_sixteen(
-                        value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to
+                        value,
+                        scales,
+                        scratch + SUMS_BYTES * (1 - turn),
+                        d + offset,
+                        sums + offset,
+                        target,
                     )
-                    finish_32(y + 32 * b, n_live, tile + 512 * b, room + SUMS_BYTES * turn)
+                    finish_32(y + 32 * b, n_live, tile + 512 * b, scratch + SUMS_BYTES * turn)
                     turn = 1 - turn
                     scales = tile + _D + 64 * b
-                    at = 4 * ((8 * i + b) * padded + c)
-                    to = acc + TILE_SUMS * n + 64 * c
-        add_sixteen(value, scales, room + SUMS_BYTES * (1 - turn), d + at, sums + at, to)
+                    offset = 4 * ((8 * i + b) * n_padded + c)
+                    target = acc + TILE_SUMS * n + 64 * c
+        add_sixteen(
+            value, scales, scratch + SUMS_BYTES * (1 - turn), d + offset, sums + offset, target
+        )
 
-    return walk
+    return multiply
 
 
 def tiles_32(sum_block, scaling):
-    """Tiles that meet columns in q8_0 form.
+    """Make the tiles of a type that reads activations in q8_0 form.
 
     Args:
-        sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8), the two halves of the
-            rows.
-        scaling: (finish, value): what a tile still needs; and (scales, t, sums) -> f32 lanes of one
-            column, as ``scaled``.
+        sum_block: (tile, y) -> four i32x16, or (four i32x8, four i32x8) for the two halves of
+            the rows.
+        scaling: (finish, value): completes an unpacked tile; (scales, t, sums) -> f32 lanes of
+            one token, as ``scaled``.
     """
     finish, value = scaling
     return Tiles(
-        sixteen_columns_32(value) if SIXTEEN_TOKENS else four_columns_32(sum_block, value), finish
+        sixteen_tokens_32(value) if SIXTEEN_TOKENS else four_tokens_32(sum_block, value), finish
     )

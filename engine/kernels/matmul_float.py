@@ -1,12 +1,12 @@
-"""Tiles of float weights times f32 columns: what F32, F16 and BF16 share in prefill.
+"""Prefill of F32, F16 and BF16: tiles of weights times f32 activations.
 
-A tile takes 64 weights of a row, widened to f32: 256 bytes.
+out[t] = weights @ x[t], sums in f32. A tile takes 64 weights of a row, widened to f32: 256 bytes.
 """
 
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matvec_float import row_kernels_float
-from engine.kernels.tiles import TILE_TOKENS, Tiles, each_columns
+from engine.kernels.tiles import TILE_TOKENS, Tiles, loop_over_tokens
 from engine.kernels.type_kernels import type_kernels
 
 TILE_COLS = 64
@@ -14,7 +14,7 @@ TILE_COLS = 64
 
 @inner
 def unpack_floats(load8, load1, item_bytes, source, out, n_live):
-    """Widen one row's part of a tile.
+    """Write one row's part of a tile, widened to f32.
 
     Args:
         load8: (address) -> f32x8.
@@ -29,15 +29,14 @@ def unpack_floats(load8, load1, item_bytes, source, out, n_live):
 
 @inner
 def floats_at(view, c, i, n_live):
-    """Address of column c's activations that meet the i-th tile; the next columns follow a row's
-    length apart."""
+    """Return the address of token c's activations for tile i; tokens are a row's length apart."""
     q, _, _, n_cols, _ = view
     return q + 4 * (c * n_cols + TILE_COLS * i)
 
 
 @inner
 def add_products(tile, y, stride, t):
-    """Products of one weight of sixteen rows with four columns, added to f32x8."""
+    """Add the products of one weight of sixteen rows with four tokens to f32x8."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
     low = vec.load_f32x8(tile)
     high = vec.load_f32x8(tile + 32)
@@ -56,7 +55,7 @@ def add_products(tile, y, stride, t):
 
 @inner
 def add_to(acc, t):
-    """Add four columns of eight rows to memory, 64 bytes apart."""
+    """Add four tokens of eight rows to memory, 64 bytes apart."""
     t0, t1, t2, t3 = t
     vec.store_f32x8(acc, vec.fadd(vec.load_f32x8(acc), t0))
     vec.store_f32x8(acc + 64, vec.fadd(vec.load_f32x8(acc + 64), t1))
@@ -65,8 +64,8 @@ def add_to(acc, t):
 
 
 @inner
-def columns_float(view, tile, y, c, i, n_live, acc, room):
-    """Add the products of a tile with the columns from c on, four at a time."""
+def tokens_float(view, tile, y, c, i, n_live, acc, scratch):
+    """Add the products of a tile with ``TILE_TOKENS`` tokens from c on, four at a time."""
     _, _, _, n_cols, _ = view
     zero = vec.splat_f32x8(0.0)
     for n in range(0, TILE_TOKENS, 4):
@@ -78,7 +77,7 @@ def columns_float(view, tile, y, c, i, n_live, acc, room):
         add_to(acc + 64 * n + 32, high)
 
 
-TILES_FLOAT = Tiles(each_columns(floats_at, columns_float), n_cols=TILE_COLS)
+TILES_FLOAT = Tiles(loop_over_tokens(floats_at, tokens_float), n_cols=TILE_COLS)
 
 
 def float_type(module, load8, load1, item_bytes):
@@ -87,7 +86,7 @@ def float_type(module, load8, load1, item_bytes):
     Args:
         load8: (address) -> f32x8.
         load1: (address) -> f32.
-        item_bytes: bytes of a weight.
+        item_bytes: Bytes of a weight.
     """
 
     @inner

@@ -1,7 +1,7 @@
-"""Tiles of bytes, summed four products at a time: the products of prefill with VNNI and on ARM64.
+"""Products of byte tiles in prefill, summed four at a time: VNNI and ARM64.
 
-Nothing has to fit into int16 on the way, so one form serves weights of all widths. The order of a
-tile is the same, ``[group][16 rows][4 bytes]``: a group is what one instruction takes.
+No sum has to fit into int16, so one form serves weights of all widths. A tile is ``[group][16
+rows][4 bytes]``; one instruction takes a group.
 """
 
 from engine import simd as vec
@@ -10,8 +10,8 @@ from engine.machine.level import SIXTEEN_ROWS
 
 
 @inner
-def no_products():
-    """Sixteen rows and four columns of zeros: four i32x8 of the first eight rows and four of the
+def zero_products():
+    """Return zeros for sixteen rows and four tokens: four i32x8 of the first rows, four of the
     others."""
     zero = vec.splat_i32x8(0)
     return (zero, zero, zero, zero), (zero, zero, zero, zero)
@@ -19,7 +19,7 @@ def no_products():
 
 @inner
 def four_weights_in_halves(tile, y, t):
-    """Products of four weights of sixteen rows with four columns, added to i32x8."""
+    """Add the products of four weights of sixteen rows with four tokens to i32x8."""
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
     low = vec.load_i8x32(tile)
     high = vec.load_i8x32(tile + 32)
@@ -39,8 +39,9 @@ def four_weights_in_halves(tile, y, t):
 
 
 @inner
-def four_weights_whole(tile, y, t):
-    """The same with sixteen rows in a register: four i32x16."""
+def four_weights_512(tile, y, t):
+    """Add the products of four weights with four tokens, with sixteen rows in a register: four
+    i32x16."""
     t0, t1, t2, t3 = t
     w = vec.load_i8x64(tile)
     t0 = vec.in_order(vec.add_fours(t0, w, vec.broadcast_4_bytes_64(y)))
@@ -51,24 +52,24 @@ def four_weights_whole(tile, y, t):
 
 
 @inner
-def no_fours_whole():
-    """Sixteen rows and four columns of zeros."""
+def zero_fours_512():
+    """Return zeros for sixteen rows and four tokens, as i32x16."""
     zero = vec.splat_i32x16(0)
     return zero, zero, zero, zero
 
 
-four_weights = four_weights_whole if SIXTEEN_ROWS else four_weights_in_halves
-no_fours = no_fours_whole if SIXTEEN_ROWS else no_products
+four_weights = four_weights_512 if SIXTEEN_ROWS else four_weights_in_halves
+zero_fours = zero_fours_512 if SIXTEEN_ROWS else zero_products
 
 
 @inner
 def sixteen_weights(tile, y, t):
-    """The same of sixteen weights."""
+    """Add the products of sixteen weights with four tokens."""
     t = four_weights(tile + 64, y + 16, four_weights(tile, y, t))
     return four_weights(tile + 192, y + 48, four_weights(tile + 128, y + 32, t))
 
 
 @inner
 def sum_32(tile, y):
-    """Exact integer part of a block of 32 weights."""
-    return sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, no_fours()))
+    """Return the exact integer part of a block of 32 weights."""
+    return sixteen_weights(tile + 256, y + 64, sixteen_weights(tile, y, zero_fours()))

@@ -1,8 +1,7 @@
-"""Blocks of 32 weights of eight bits and a sign in prefill, in the form that suits the processor.
+"""Prefill of blocks of 32 signed 8-bit weights, in the form that suits the processor.
 
-VNNI's four products at a time want unsigned weights: these are stored 128 too large, and the
-activations' sum takes that off again. ARM64 takes them as they are. Elsewhere they are multiplied
-as int16.
+VNNI needs unsigned weights: they are stored 128 too large, and 128 times the activations' sum is
+subtracted. ARM64 takes signed weights. Other processors multiply int16.
 """
 
 from engine import simd as vec
@@ -11,23 +10,23 @@ from engine.kernels import matmul_32, matmul_wide
 from engine.kernels.matmul_32 import lowered_by, scaled, tiles_32
 from engine.kernels.matmul_fours import sum_32
 from engine.kernels.matmul_wide import TILES_WIDE, store_wide
-from engine.kernels.tiles import leave_tile
+from engine.kernels.tiles import keep_tile
 from engine.machine.level import FOURS_OFFSET, SUMS_FOURS
 
 
 @inner
 def store_bytes(out, b, w):
-    """Write the b-th 32 weights of a row as bytes, unsigned where VNNI wants that."""
+    """Write weights 32 b to 32 b + 31 of a row as bytes, unsigned for VNNI."""
     vec.store_i8x32(out + 32 * b, vec.xor(w, vec.splat_i8x32(FOURS_OFFSET)))
 
 
 @inner
 def store_words(out, b, w):
-    """Write the b-th 32 weights of a row as int16."""
+    """Write weights 32 b to 32 b + 31 of a row as int16."""
     store_wide(out + 64 * b, w)
 
 
-_SCALING = lowered_by(128) if FOURS_OFFSET else (leave_tile, scaled)
+_SCALING = lowered_by(128) if FOURS_OFFSET else (keep_tile, scaled)
 store_signed = store_bytes if SUMS_FOURS else store_words
 TILES_SIGNED = tiles_32(sum_32, _SCALING) if SUMS_FOURS else TILES_WIDE
 ROW_D = matmul_32.ROW_D if SUMS_FOURS else matmul_wide.ROW_D

@@ -1,9 +1,9 @@
-"""Tiles of int16 weights times columns widened to int16: for weights of eight bits and a sign.
+"""Prefill of signed 8-bit weights without VNNI: int16 tiles times activations widened to int16.
 
-Two such products do not fit into int16, so the byte form has to fold every one of them, and to move
-signs about before. Widened, a product and its fold are one instruction. A scale of a sub-block,
-where it is an integer, is multiplied in when a row is unpacked: 127 * 32 * 127 summed over 256
-weights stays below 2^31.
+Two products of signed bytes do not fit into int16, so the byte form would fold every one of them
+and move signs first. With int16, a product and its fold are one instruction. Integer scales of
+sub-blocks are multiplied in when a row is unpacked: 127 * 32 * 127 summed over 256 weights stays
+below 2^31.
 
 An unpacked row holds 512 bytes of weights, then up to eight f32 scales.
 """
@@ -12,8 +12,8 @@ from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import add_two, signed_scaling, tiles_of_bytes
 from engine.kernels.matmul_32 import add_by_halves, scaled
-from engine.kernels.matmul_fours import no_products
-from engine.kernels.tiles import WIDE, Tiles, each_columns, words_at
+from engine.kernels.matmul_fours import zero_products
+from engine.kernels.tiles import WIDE, Tiles, loop_over_tokens, words_at
 from engine.machine.level import SUMS_FOURS
 
 ROW_D = 512
@@ -30,7 +30,7 @@ def store_wide(out, w):
 
 @inner
 def store_scaled(out, w, low, high):
-    """The same times a scale for the first sixteen, and another for the others."""
+    """Write 32 weights of one row as int16, times a scale for each sixteen."""
     vec.store_i16x16(out, vec.mul(vec.widen_i8x16(vec.low_half_i8(w)), vec.splat_i16x16(low)))
     vec.store_i16x16(
         out + 32, vec.mul(vec.widen_i8x16(vec.high_half_i8(w)), vec.splat_i16x16(high))
@@ -39,14 +39,16 @@ def store_scaled(out, w, low, high):
 
 @inner
 def two_activations(y):
-    """Two int16 activations in all lanes."""
+    """Return two int16 activations in all lanes."""
     return vec.as_i16x16(vec.broadcast_4_bytes(y))
 
 
 @inner
 def add_pair(tile, y, t):
-    """Products of two weights of sixteen rows with four columns, added to i32x8: columns of the
-    first eight rows, then of the others."""
+    """Add the products of two weights of sixteen rows with four tokens to i32x8.
+
+    The sums are those of the first eight rows, then of the others.
+    """
     (a0, a1, a2, a3), (b0, b1, b2, b3) = t
     low = vec.load_i16x16(tile)
     high = vec.load_i16x16(tile + 32)
@@ -63,44 +65,44 @@ def add_pair(tile, y, t):
 
 @inner
 def add_eight(tile, y, t):
-    """The same of eight weights."""
+    """Add the products of eight weights with four tokens."""
     t = add_pair(tile + 64, y + 4, add_pair(tile, y, t))
     return add_pair(tile + 192, y + 36, add_pair(tile + 128, y + 32, t))
 
 
 @inner
 def add_32(tile, y, t):
-    """The same of 32."""
+    """Add the products of 32 weights with four tokens."""
     t = add_eight(tile + 256, y + 64, add_eight(tile, y, t))
     return add_eight(tile + 768, y + 192, add_eight(tile + 512, y + 128, t))
 
 
 @inner
-def columns_wide(view, tile, y, c, i, n_live, acc, room):
-    """Add the products of a tile's 32-weight blocks with four columns."""
-    _, d, sums, _, padded = view
+def tokens_wide(view, tile, y, c, i, n_live, acc, scratch):
+    """Add the products of a tile's 32-weight blocks with four tokens."""
+    _, d, sums, _, n_padded = view
     for b in range(n_live // 32):
-        at = 4 * ((8 * i + b) * padded + c)
-        t = add_32(tile + 1024 * b, y + 256 * b, no_products())
-        add_by_halves(scaled, tile + TILE_D + 64 * b, t, d + at, sums + at, acc)
+        offset = 4 * ((8 * i + b) * n_padded + c)
+        t = add_32(tile + 1024 * b, y + 256 * b, zero_products())
+        add_by_halves(scaled, tile + TILE_D + 64 * b, t, d + offset, sums + offset, acc)
 
 
 @inner
-def columns_wide_k(view, tile, y, c, i, n_live, acc, room):
-    """The same for 256 weights whose scales were multiplied in, and one scale that was not."""
-    _, d, sums, _, padded = view
-    t = no_products()
+def tokens_wide_k(view, tile, y, c, i, n_live, acc, scratch):
+    """Add the products of 256 weights, whose integer scales are multiplied in, with four tokens."""
+    _, d, sums, _, n_padded = view
+    t = zero_products()
     for k in range(vec.rolled(8)):
         t = add_32(tile + 1024 * k, y + 256 * k, t)
-    at = 4 * (i * padded + c)
-    add_by_halves(scaled, tile + TILE_D, t, d + at, sums + at, acc)
+    offset = 4 * (i * n_padded + c)
+    add_by_halves(scaled, tile + TILE_D, t, d + offset, sums + offset, acc)
 
 
-TILES_WIDE = Tiles(each_columns(words_at, columns_wide), room_bytes=WIDE)
+TILES_WIDE = Tiles(loop_over_tokens(words_at, tokens_wide), unpacked_bytes=WIDE)
 
 
 def tiles_signed_k(group):
-    """Tiles of signed weights in q8_k form, ``group`` of which share a scale."""
+    """Make the tiles of signed weights in q8_k form; ``group`` weights share a scale."""
     if SUMS_FOURS:
         return tiles_of_bytes(group, group, signed_scaling)
-    return Tiles(each_columns(words_at, columns_wide_k), room_bytes=WIDE)
+    return Tiles(loop_over_tokens(words_at, tokens_wide_k), unpacked_bytes=WIDE)

@@ -1,16 +1,15 @@
-"""Decode: the product of a matrix with the activations of one token, or a few; the loops that
+"""Decode: the product of a matrix with the activations of one token or a small batch; loops that
 quantised types share.
 
-out[(token), n_rows] f32 = W x: W is [n_rows, n_cols], each row its blocks as they are in the file,
-and x is [(token), n_cols] int8 with a scale for each group of 256 or 32 (``QUANTIZE``). A *column*
-is x of one token, with its scales and sums. A result is a sum over a row's blocks: of whole
-numbers, times the scales of both.
+out[t] = W @ x[t] (+ add[t]), f32. W is [n_rows, n_cols], each row its blocks as in the file. x is
+[tokens, n_cols] int8 with a scale for each group of 256 or 32 (``QUANTIZE``). A result is a sum
+over a row's blocks: integers, times the scales of both.
 
-Each weight is read once, so memory sets the pace: rows are read in order, or four rows far apart in
-turn, lines are asked for ahead, as the record says, and what is unpacked stays in registers. A type
-supplies ``dot``, which adds one block's contribution to f32 lanes. Several columns are several
-calls of the same ``dot`` on the same block: the compiler unpacks its weights once for all of them,
-and every column comes out as it would alone, to the bit.
+Each weight is read once, so memory sets the pace. Rows are read in order, or four rows far apart in
+turn; lines are prefetched as the record says; unpacked weights stay in registers. A type supplies
+``dot``, which adds one block's contribution to f32 lanes. Several tokens are several calls of the
+same ``dot`` on the same block: the compiler unpacks its weights once for all of them, and every
+token gets the same bits as alone.
 """
 
 from collections.abc import Callable
@@ -24,13 +23,12 @@ from engine.kernels.share import CLAIM_APART_BYTES, CLAIM_BYTES, claim_rows, n_t
 
 PAGE_BYTES = 4096
 PAGE_AHEAD_BYTES = 2048
-"""From 1 to 7 kB made no difference (PERFORMANCE.md)."""
+"""Distance at which a page is prefetched; 1 to 7 kB make no difference (PERFORMANCE.md)."""
 
 
 @inner
-def finish(op, c, row, value):
-    """Write one row's result for column c, with the bias or residual added where the record names
-    one."""
+def store_result(op, c, row, value):
+    """Write one row's result for token c, plus the bias or residual if the record names one."""
     add = vec.load_i64(op + F.add)
     if add != 0:
         value = value + vec.load_f32(add + 4 * (c * vec.load_i64(op + F.add_stride) + row))
@@ -38,62 +36,63 @@ def finish(op, c, row, value):
 
 
 @inner
-def each_line(ask, at, n_bytes):
-    """Ask for the cache lines of the next ``n_bytes``, at most 384; without a loop, whose branches
-    would cost more.
+def prefetch_lines(prefetch, address, n_bytes):
+    """Prefetch the cache lines of the next ``n_bytes``, at most 384.
+
+    There is no loop, whose branches would cost more.
 
     Args:
-        ask: ``prefetch_l2``, or ``prefetch_once`` for data that no other level of the cache need
-            keep.
+        prefetch: ``prefetch_l2``, or ``prefetch_once`` for data that other cache levels need
+            not keep.
     """
-    ask(at)
+    prefetch(address)
     if n_bytes > 64:
-        ask(at + 64)
+        prefetch(address + 64)
     if n_bytes > 128:
-        ask(at + 128)
+        prefetch(address + 128)
     if n_bytes > 192:
-        ask(at + 192)
+        prefetch(address + 192)
     if n_bytes > 256:
-        ask(at + 256)
+        prefetch(address + 256)
     if n_bytes > 320:
-        ask(at + 320)
+        prefetch(address + 320)
 
 
 @inner
-def ask_page(at, n_bytes):
-    """Ask for the first two lines of the page that begins within ``n_bytes`` from ``at``, if one
-    does."""
-    if at & (PAGE_BYTES - 1) < n_bytes:
-        page = at & -PAGE_BYTES
+def prefetch_page(address, n_bytes):
+    """Prefetch the first two lines of the page that begins within ``n_bytes`` from ``address``, if
+    any."""
+    if address & (PAGE_BYTES - 1) < n_bytes:
+        page = address & -PAGE_BYTES
         vec.prefetch_l1(page)
         vec.prefetch_l1(page + 64)
 
 
 @inner
-def ask_ahead(at, ahead, n_bytes):
-    """Ask for lines ahead of ``at``, of ``n_bytes``, as a choice of ``engine.plan.lookahead``
-    says."""
+def prefetch_ahead(address, ahead, n_bytes):
+    """Prefetch ``n_bytes`` ahead of ``address``, as a choice of ``engine.plan.lookahead`` says."""
     if ahead & LOOK_PAGES:
-        ask_page(at + PAGE_AHEAD_BYTES, n_bytes)
-    far = ahead & ~LOOK_FLAGS
-    if far < 0:
-        each_line(vec.prefetch_once, at - far, n_bytes)
-    elif far > 0:
+        prefetch_page(address + PAGE_AHEAD_BYTES, n_bytes)
+    distance = ahead & ~LOOK_FLAGS
+    if distance < 0:
+        prefetch_lines(vec.prefetch_once, address - distance, n_bytes)
+    elif distance > 0:
         if ahead & LOOK_NEAR:
-            each_line(vec.prefetch_l1, at + far, n_bytes)
+            prefetch_lines(vec.prefetch_l1, address + distance, n_bytes)
         else:
-            each_line(vec.prefetch_l2, at + far, n_bytes)
+            prefetch_lines(vec.prefetch_l2, address + distance, n_bytes)
 
 
 @inner
 def claim(op, thread, n_threads, turn):
-    """The next rows for decode, as ``claim_rows`` returns them, and before them how far apart four
-    rows are.
+    """Claim the next rows for decode, as ``claim_rows`` does, and return how far apart four rows
+    are.
 
     Returns:
-        (apart, first, last, turn): rows ``first`` to ``first + apart`` are walked each with the
-        three that are 1, 2 and 3 times ``apart`` after it; the rest, all where it is 0, one after
-        the other.
+        (stride, first, last, turn): Rows ``first`` to ``first + stride`` are computed together with
+        the
+        rows 1, 2 and 3 times ``stride`` after them, the others one by one. If ``stride`` is 0, all
+        rows are computed one by one.
     """
     if vec.load_i64(op + F.ahead) & LOOK_APART:
         first, last, turn = claim_rows(op, 8, CLAIM_APART_BYTES, thread, n_threads, turn)
@@ -104,155 +103,161 @@ def claim(op, thread, n_threads, turn):
 
 @inner
 def scratch_of(op, thread):
-    """Address of a thread's room: scratch memory of its own, for what a row's computation leaves
-    and reads again."""
+    """Return the address of a thread's scratch, for what a row's computation stores and reads
+    again."""
     return vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
 
 
-def rows_apart(one, four_rows):
-    """Make the kernel ``matvec``: all rows with one column, some of them four at a time.
+def rows_apart(one_row, four_rows):
+    """Make the kernel ``matvec``: all rows with one token, some of them four at a time.
 
     Args:
-        one: (op, c, row, room) -> None, computes a row with column c.
-        four_rows: (op, row, apart) -> None, computes four that are ``apart`` from each other with
-            column 0.
+        one_row: (op, c, row, scratch) -> None, computes a row with token c.
+        four_rows: (op, row, stride) -> None, computes four rows that are ``stride`` apart with
+            token 0.
     """
 
     def matvec(op, thread, n_threads):
-        room = scratch_of(op, thread)
+        scratch = scratch_of(op, thread)
         turn = 0
         while turn < n_threads:
-            apart, first, last, turn = claim(op, thread, n_threads, turn)
-            for row in range(first, first + apart):
-                four_rows(op, row, apart)
-            for row in range(first + 4 * apart, last):
-                one(op, 0, row, room)
+            stride, first, last, turn = claim(op, thread, n_threads, turn)
+            for row in range(first, first + stride):
+                four_rows(op, row, stride)
+            for row in range(first + 4 * stride, last):
+                one_row(op, 0, row, scratch)
 
     return matvec
 
 
-def rows_in_order(one, is_small_batch):
-    """Make ``matvec``, or ``small_batch``: all rows with one column, or with those of the step one
-    after the other."""
+def rows_in_order(one_row, is_small_batch):
+    """Make ``matvec`` or ``small_batch``: all rows with one token, or with each token of the
+    step."""
 
     def rows(op, thread, n_threads):
-        n_columns = n_tokens_of(op) if is_small_batch else 1
-        room = scratch_of(op, thread)
+        n_tokens = n_tokens_of(op) if is_small_batch else 1
+        scratch = scratch_of(op, thread)
         turn = 0
         while turn < n_threads:
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last):
-                for c in range(n_columns):
-                    one(op, c, row, room)
+                for c in range(n_tokens):
+                    one_row(op, c, row, scratch)
 
     return rows
 
 
-def rows_with_small_batch(one, two, four):
-    """Make ``small_batch``: all rows with the few columns of the step, a row with all of them
-    before the next row.
+def rows_with_small_batch(one_token, two_tokens, four_tokens):
+    """Make ``small_batch``: all rows, each with all tokens of the step before the next row.
 
     Args:
-        one, two, four: (op, c, row, room) -> None, compute a row with the columns from c on; four,
+        one_token, two_tokens, four_tokens: (op, c, row, scratch) -> None, compute a row with
+            the tokens from c on; ``four_tokens`` also serves three.
         or three.
     """
 
     def small_batch(op, thread, n_threads):
         n_tokens = n_tokens_of(op)
-        room = scratch_of(op, thread)
+        scratch = scratch_of(op, thread)
         turn = 0
         while turn < n_threads:
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last):
                 for c in range(0, n_tokens, 4):
                     if n_tokens - c >= 3:
-                        four(op, c, row, room)
+                        four_tokens(op, c, row, scratch)
                     elif n_tokens - c == 2:
-                        two(op, c, row, room)
+                        two_tokens(op, c, row, scratch)
                     else:
-                        one(op, c, row, room)
+                        one_token(op, c, row, scratch)
 
     return small_batch
 
 
 def side_by_side(n, phase):
-    """The same phase for n columns, a power of two.
+    """Make a phase for n tokens, a power of two.
 
-    A phase is a step of what is done for a row with a column: (shared, column, state) -> state.
-    What is shared is the same for all columns. Of several columns, column and state are pairs, of
-    pairs.
+    A phase is a step of the computation of a row with a token: (shared, token, state) -> state.
+    ``shared`` is the same for all tokens. For several tokens, ``token`` and ``state`` are pairs, or
+    pairs of pairs.
     """
     if n == 1:
         return phase
     half = side_by_side(n // 2, phase)
 
     @inner
-    def both(shared, columns, state):
-        (first, second) = columns
+    def phase_of_pair(shared, tokens, state):
+        (first, second) = tokens
         (a, b) = state
         return half(shared, first, a), half(shared, second, b)
 
-    return both
+    return phase_of_pair
 
 
-def columns_from(n, column):
-    """Find n columns, as ``side_by_side`` takes them, with what finds one: (op, c) -> column; it
-    begins with c."""
+def tokens_from(n, token):
+    """Make the function that finds n tokens from c on, as ``side_by_side`` takes them.
+
+    ``token`` finds one: (op, c) -> token, which begins with c.
+    """
     if n == 1:
-        return column
-    half = columns_from(n // 2, column)
+        return token
+    half = tokens_from(n // 2, token)
 
     @inner
-    def both(op, c):
+    def pair_of_tokens(op, c):
         return half(op, c), half(op, c + n // 2)
 
-    return both
+    return pair_of_tokens
 
 
-def leaving(total):
-    """Make the last phase: the sum of a state is a row's result, where the step has that column."""
+def last_phase(total):
+    """Make the last phase: it writes the sum of a state as a row's result if the step has the
+    token."""
 
     @inner
-    def leave(shared, column, state):
+    def finish_row(shared, token, state):
         op, row = shared
-        if column[0] < n_tokens_of(op):
-            finish(op, column[0], row, total(state))
+        if token[0] < n_tokens_of(op):
+            store_result(op, token[0], row, total(state))
         return state
 
-    return leave
+    return finish_row
 
 
 @inner
-def clear_sums(shared, column, state):
-    """A phase: eight sums of zero."""
+def clear_sums(shared, token, state):
+    """Return eight sums of zero: the first phase."""
     return vec.splat_f32x8(0.0)
 
 
 class Phases(NamedTuple):
-    """What is done for rows in chunks of 256 weights, chunk by chunk.
+    """Computation of rows in chunks of 256 weights, chunk by chunk.
 
     Attributes:
-        column: (op, c) -> column, which begins with c.
-        clear: before all chunks, shares op.
-        add: shares (address of the chunk, its number).
-        leave: after all chunks, shares (op, row).
-        chunk_bytes: of 256 weights.
-        may_overlap: whether the last chunk may begin before the one before ends; the activations'
-            scales are zero for what was added already.
+        token: (op, c) -> token, which begins with c.
+        clear: Phase before all chunks; shares op.
+        add: Phase of a chunk; shares (address of the chunk, its number).
+        finish_row: Phase after all chunks; shares (op, row).
+        chunk_bytes: Bytes of 256 weights.
+        may_overlap: Whether the last chunk may begin before the end of the previous one. Scales of
+            activations are then zero for weights that were added already.
     """
 
-    column: Callable[..., Any]
+    token: Callable[..., Any]
     clear: Callable[..., Any]
     add: Callable[..., Any]
-    leave: Callable[..., Any]
+    finish_row: Callable[..., Any]
     chunk_bytes: int
     may_overlap: bool
 
 
 @inner
-def find_citations(op, row, chunk_bytes):
-    """Where a row and its last chunk begin, bytes of a row, number of its chunks, and how far to
-    ask ahead."""
+def addresses_of(op, row, chunk_bytes):
+    """Return the addresses of a row and its last chunk, and how to read them.
+
+    Returns:
+        (address, address of the last chunk, bytes of a row, number of chunks, prefetch choice).
+    """
     weights, row_bytes, n_cols, ahead = vec.load_words(
         op, (F.weights, F.row_bytes, F.n_cols, F.ahead)
     )
@@ -267,53 +272,55 @@ def find_citations(op, row, chunk_bytes):
 
 
 def row_of_blocks(n, phases):
-    """Make what computes a row with n columns: (op, c, row, room) -> None."""
-    column, *steps, chunk_bytes, may_overlap = phases
-    begin = columns_from(n, column)
-    (clear, add, leave) = (side_by_side(n, one) for one in steps)
+    """Make the function that computes a row with n tokens: (op, c, row, scratch) -> None."""
+    token, *steps, chunk_bytes, may_overlap = phases
+    find_tokens = tokens_from(n, token)
+    (clear, add, finish_row) = (side_by_side(n, phase) for phase in steps)
 
     @inner
-    def row_with_columns(op, c, row, room):
-        columns = begin(op, c)
-        state = clear(op, columns, columns)
-        block, last, _, n_chunks, ahead = find_citations(op, row, chunk_bytes)
+    def row_with_tokens(op, c, row, scratch):
+        tokens = find_tokens(op, c)
+        state = clear(op, tokens, tokens)
+        block, last, _, n_chunks, ahead = addresses_of(op, row, chunk_bytes)
         for i in range(n_chunks):
-            ask_ahead(block, ahead, chunk_bytes)
-            state = add((min(block, last) if may_overlap else block, i), columns, state)
+            prefetch_ahead(block, ahead, chunk_bytes)
+            state = add((min(block, last) if may_overlap else block, i), tokens, state)
             block += chunk_bytes
-        leave((op, row), columns, state)
+        finish_row((op, row), tokens, state)
 
-    return row_with_columns
+    return row_with_tokens
 
 
 def row_kernels(phases):
     """Make ``matvec`` and ``small_batch``."""
-    column, clear, add, leave, chunk_bytes, may_overlap = phases
+    token, clear, add, finish_row, chunk_bytes, may_overlap = phases
 
     @inner
-    def four_rows(op, row, apart):
-        y = column(op, 0)
+    def four_rows(op, row, stride):
+        y = token(op, 0)
         a0 = clear(op, y, y)
         a1 = clear(op, y, y)
         a2 = clear(op, y, y)
         a3 = clear(op, y, y)
-        block, last, row_bytes, n_chunks, ahead = find_citations(op, row, chunk_bytes)
-        far = apart * row_bytes
+        block, last, row_bytes, n_chunks, ahead = addresses_of(op, row, chunk_bytes)
+        distance = stride * row_bytes
         for i in range(n_chunks):
-            at = min(block, last) if may_overlap else block
-            ask_ahead(block, ahead, chunk_bytes)
-            a0 = add((at, i), y, a0)
-            ask_ahead(block + far, ahead, chunk_bytes)
-            a1 = add((at + far, i), y, a1)
-            ask_ahead(block + 2 * far, ahead, chunk_bytes)
-            a2 = add((at + 2 * far, i), y, a2)
-            ask_ahead(block + 3 * far, ahead, chunk_bytes)
-            a3 = add((at + 3 * far, i), y, a3)
+            address = min(block, last) if may_overlap else block
+            prefetch_ahead(block, ahead, chunk_bytes)
+            a0 = add((address, i), y, a0)
+            prefetch_ahead(block + distance, ahead, chunk_bytes)
+            a1 = add((address + distance, i), y, a1)
+            prefetch_ahead(block + 2 * distance, ahead, chunk_bytes)
+            a2 = add((address + 2 * distance, i), y, a2)
+            prefetch_ahead(block + 3 * distance, ahead, chunk_bytes)
+            a3 = add((address + 3 * distance, i), y, a3)
             block += chunk_bytes
-        leave((op, row), y, a0)
-        leave((op, row + apart), y, a1)
-        leave((op, row + 2 * apart), y, a2)
-        leave((op, row + 3 * apart), y, a3)
+        finish_row((op, row), y, a0)
+        finish_row((op, row + stride), y, a1)
+        finish_row((op, row + 2 * stride), y, a2)
+        finish_row((op, row + 3 * stride), y, a3)
 
-    one, two, four = (row_of_blocks(n, phases) for n in (1, 2, 4))
-    return rows_apart(one, four_rows), rows_with_small_batch(one, two, four)
+    one_token, two_tokens, four_tokens = (row_of_blocks(n, phases) for n in (1, 2, 4))
+    return rows_apart(one_token, four_rows), rows_with_small_batch(
+        one_token, two_tokens, four_tokens
+    )

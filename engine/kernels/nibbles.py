@@ -1,8 +1,8 @@
-"""Types with blocks of 32 weights of which sixteen bytes hold four bits each: 0..15 in the low
-nibbles, 16..31 in the high ones.
+"""Types with blocks of 32 weights whose four lower bits are in sixteen bytes: weights 0 to 15 in
+the low nibbles, 16 to 31 in the high ones.
 
-What the bits mean differs (``BlockWeights``), and how a block's integers are scaled: weights that
-are kept too large by an offset (``lowered_type``), or that have a minimum (``minimum_type``).
+Types differ in the meaning of the bits (``BlockWeights``) and in the scaling of a block's integers:
+d * (weight - offset) in ``lowered_type``, d * weight + m in ``minimum_type``.
 """
 
 from collections.abc import Callable
@@ -34,14 +34,14 @@ from engine.machine.level import HAS_ARM64
 
 
 class BlockWeights(NamedTuple):
-    """The integers of a block.
+    """Integers of a block.
 
     Attributes:
         of_two: (block, other) -> bytes of two blocks, one in each half: their first sixteen
-            weights, and the rest.
+            weights, and the last sixteen.
         of_one: (block) -> the 32 weights of a block as bytes.
         first, last: (block, k) -> weight k, or k + 16, as a number.
-        is_four_bits: whether all are from 0 to 15.
+        is_four_bits: Whether all are from 0 to 15.
     """
 
     of_two: Callable[..., Any]
@@ -52,28 +52,28 @@ class BlockWeights(NamedTuple):
 
 
 @inner
-def nibbles_of_two(qs, other):
-    """Nibbles at two addresses, the low ones and the high ones."""
-    both = vec.load_two_i8x16(qs, other)
-    return vec.and_(both, vec.splat_i8x32(15)), vec.high_nibbles(both)
+def nibbles_of_two(qs, other_qs):
+    """Return the low and the high nibbles at two addresses."""
+    nibbles = vec.load_two_i8x16(qs, other_qs)
+    return vec.and_(nibbles, vec.splat_i8x32(15)), vec.high_nibbles(nibbles)
 
 
 @inner
 def nibbles_of_one(qs):
-    """The 32 nibbles at an address in order."""
-    both = vec.broadcast_16_bytes(qs)
+    """Return the 32 nibbles at an address in order."""
+    nibbles = vec.broadcast_16_bytes(qs)
     return vec.and_(
-        vec.join_i8(vec.low_half_i8(both), vec.high_half_i8(vec.shift_right(both, 4))),
+        vec.join_i8(vec.low_half_i8(nibbles), vec.high_half_i8(vec.shift_right(nibbles, 4))),
         vec.splat_i8x32(15),
     )
 
 
 def nibbles_at(qs):
-    """Weights that are the nibbles from byte ``qs`` of a block on."""
+    """Make weights that are the nibbles from byte ``qs`` of a block on."""
 
     @inner
-    def of_two(block, other):
-        return nibbles_of_two(block + qs, other + qs)
+    def of_two(block, second):
+        return nibbles_of_two(block + qs, second + qs)
 
     @inner
     def of_one(block):
@@ -91,12 +91,13 @@ def nibbles_at(qs):
 
 
 def nibbles_and_bits_at(qs, qh):
-    """The same with a fifth bit, that of weight l in bit l of the four bytes from ``qh`` on."""
+    """Make weights that are nibbles and a fifth bit, bit l of the four bytes from ``qh`` on for
+    weight l."""
 
     @inner
-    def of_two(block, other):
-        (low, high) = nibbles_of_two(block + qs, other + qs)
-        bits = vec.broadcast_two_4_bytes(block + qh, other + qh)
+    def of_two(block, second):
+        (low, high) = nibbles_of_two(block + qs, second + qs)
+        bits = vec.broadcast_two_4_bytes(block + qh, second + qh)
         return vec.or_(low, vec.fifth_bits_low(bits)), vec.or_(high, vec.fifth_bits_high(bits))
 
     @inner
@@ -119,13 +120,12 @@ def nibbles_and_bits_at(qs, qh):
 
 
 def entries_at(qs, values):
-    """Weights that are entries of a table of sixteen, by the nibbles from byte ``qs`` of a block
-    on."""
+    """Make weights that are entries of a table of sixteen, by the nibbles from byte ``qs`` on."""
     table = vec.constant_i8x32(values * 2)
 
     @inner
-    def of_two(block, other):
-        low, high = nibbles_of_two(block + qs, other + qs)
+    def of_two(block, second):
+        low, high = nibbles_of_two(block + qs, second + qs)
         return vec.lookup16(table(), low), vec.lookup16(table(), high)
 
     @inner
@@ -147,16 +147,16 @@ def products_of(weights, block_bytes):
     """Make the integer products of weights without a sign.
 
     Returns:
-        (pair, of_eight, sum_block): of two blocks as ``eight_blocks`` takes them, of eight, and of
-        a tile's block with columns as ``tiles_32`` takes it.
+        (pair, of_eight, sum_block): Products of two blocks as in ``eight_blocks``, of eight blocks,
+        and of a tile's block with tokens as in ``tiles_32``.
     """
     of_two = weights.of_two
     fold, sum_block = (fold_i16, sum_32_u4) if weights.is_four_bits else (fold_i16_soon, sum_32_u5)
     in_groups = HAS_ARM64 and weights.is_four_bits
 
     @inner
-    def pair(block, other, y_low, y_high):
-        low, high = of_two(block, other)
+    def pair(block, second, y_low, y_high):
+        low, high = of_two(block, second)
         return vec.add(vec.maddubs(low, y_low), vec.maddubs(high, y_high))
 
     @inner
@@ -169,8 +169,7 @@ def products_of(weights, block_bytes):
 
 
 def times_minus(offset):
-    """Make what multiplies eight sums of activations, found at an address, by an offset, and turns
-    the sign."""
+    """Make the function that multiplies eight sums of activations at an address by -offset."""
     shift = offset.bit_length() - 1
 
     @inner
@@ -190,7 +189,7 @@ def lowered_type(
     """Make the four kernels of a type with d * (weight - offset).
 
     Args:
-        scale, scales: (block) -> d of a block, and (block, stride) -> those of eight.
+        scale, scales: (block) -> d of a block, and (block, stride) -> d of eight blocks.
     """
     of_one = weights.of_one
     first = weights.first
@@ -213,9 +212,9 @@ def lowered_type(
     @inner
     def unpack_row(block, out, n_live):
         for b in range(n_live // 32):
-            at = block + block_bytes * vec.rolled(b)
-            vec.store_i8x32(out + 32 * b, of_one(at))
-            vec.store_f32(out + ROW_D + 4 * b, scale(at))
+            address = block + block_bytes * vec.rolled(b)
+            vec.store_i8x32(out + 32 * b, of_one(address))
+            vec.store_f32(out + ROW_D + 4 * b, scale(address))
 
     @inner
     def dequantize(block, out):
@@ -230,7 +229,7 @@ def lowered_type(
 
 
 def minimum_type(module, block_bytes, weights):
-    """Make the four kernels of a type with d * weight + m, two f16 that a block begins with."""
+    """Make the four kernels of a type with d * weight + m; a block begins with f16 d and m."""
     of_one = weights.of_one
     first = weights.first
     last = weights.last
@@ -253,10 +252,10 @@ def minimum_type(module, block_bytes, weights):
     @inner
     def unpack_row(block, out, n_live):
         for b in range(n_live // 32):
-            at = block + block_bytes * vec.rolled(b)
-            vec.store_i8x32(out + 32 * b, of_one(at))
-            vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
-            vec.store_f32(out + ROW_M + 4 * b, vec.load_f16(at + 2))
+            address = block + block_bytes * vec.rolled(b)
+            vec.store_i8x32(out + 32 * b, of_one(address))
+            vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(address))
+            vec.store_f32(out + ROW_M + 4 * b, vec.load_f16(address + 2))
 
     @inner
     def dequantize(block, out):

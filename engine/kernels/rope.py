@@ -1,6 +1,7 @@
-"""Rotary position embedding (Su et al.
+"""Rotary position embedding (Su et al. 2021, arXiv:2104.09864), after an optional norm of each
+head.
 
-2021, arXiv:2104.09864), optionally after a norm of each head.
+(a, b) -> (a cos - b sin, a sin + b cos) for each pair of elements, f32.
 """
 
 import math
@@ -15,9 +16,10 @@ from engine.kernels.share import n_tokens_of, share
 
 @kernel
 def angles(op, thread, n_threads):
-    """cos and sin of position times frequency, in float64 before the rounding, once for all layers.
+    """Write cos and sin of position * frequency, once for all layers.
 
-    Both have a factor that may grow with the position (YaRN, longrope, Mistral 3's queries).
+    The product is float64 before it is rounded to f32. Both have a factor that may grow with the
+    position (YaRN, longrope, Mistral 3's queries).
     """
     step, n_pairs, frequencies, span = vec.load_words(
         op, (ANGLES.step, ANGLES.n_pairs, ANGLES.frequencies, ANGLES.span)
@@ -27,21 +29,23 @@ def angles(op, thread, n_threads):
     start_pos = vec.load_i64(step + STEP.start_pos)
     first, last = share(n_tokens_of(op), 1, thread, n_threads)
     for t in range(first, last):
-        at = vec.load_i64(op + ANGLES.out) + 8 * t * n_pairs
+        token_out = vec.load_i64(op + ANGLES.out) + 8 * t * n_pairs
         factor = magnitude * (1.0 + growth * math.log(1.0 + (start_pos + t) // span))
         for i in range(n_pairs):
             angle = (start_pos + t) * vec.load_f64(frequencies + 8 * i)
-            vec.store_f32(at + 4 * i, factor * math.cos(angle))
-            vec.store_f32(at + 4 * (n_pairs + i), factor * math.sin(angle))
+            vec.store_f32(token_out + 4 * i, factor * math.cos(angle))
+            vec.store_f32(token_out + 4 * (n_pairs + i), factor * math.sin(angle))
 
 
 @inner
-def rotate(head, angles_at, n_pairs, pair_step, pair_distance):
-    """Turn each pair of one head; pairs are neighbours (llama) or half a head apart (qwen),
-    distances in elements."""
+def rotate(head, angles_address, n_pairs, pair_step, pair_distance):
+    """Rotate each pair of one head.
+
+    Pairs are neighbours (llama) or half a head apart (qwen); distances are in elements.
+    """
     for i in range(n_pairs):
-        cos = vec.load_f32(angles_at + 4 * i)
-        sin = vec.load_f32(angles_at + 4 * (n_pairs + i))
+        cos = vec.load_f32(angles_address + 4 * i)
+        sin = vec.load_f32(angles_address + 4 * (n_pairs + i))
         a = head + 4 * i * pair_step
         b = head + 4 * (i * pair_step + pair_distance)
         x = vec.load_f32(a)
@@ -52,17 +56,31 @@ def rotate(head, angles_at, n_pairs, pair_step, pair_distance):
 
 @kernel
 def rope(op, thread, n_threads):
-    """Heads of all tokens are dealt to the threads."""
+    """Normalise and rotate the heads of all tokens, which the threads share."""
     n_heads, head_dim, x, out, weight = vec.load_words(
         op, (F.n_heads, F.head_dim, F.x, F.out, F.weight)
     )
-    n_pairs, angles_at, pair_step, distance = vec.load_words(
+    n_pairs, angles_address, pair_step, distance = vec.load_words(
         op, (F.n_pairs, F.angles, F.pair_step, F.pair_distance)
     )
     eps = vec.load_f64(op + F.eps)
     first, last = share(n_tokens_of(op) * n_heads, 1, thread, n_threads)
     for i in range(first, last):
-        at = 4 * i * head_dim
+        offset = 4 * i * head_dim
         if weight != 0:
-            scale_by(x + at, weight, 0, inverse_rms(x + at, head_dim, eps), out + at, 0, head_dim)
-        rotate(out + at, angles_at + 8 * (i // n_heads) * n_pairs, n_pairs, pair_step, distance)
+            scale_by(
+                x + offset,
+                weight,
+                0,
+                inverse_rms(x + offset, head_dim, eps),
+                out + offset,
+                0,
+                head_dim,
+            )
+        rotate(
+            out + offset,
+            angles_address + 8 * (i // n_heads) * n_pairs,
+            n_pairs,
+            pair_step,
+            distance,
+        )

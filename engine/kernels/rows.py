@@ -1,5 +1,5 @@
-"""Operations on registers with a lane for each row of a tile: all sixteen where prefill uses 512
-bits, else eight."""
+"""Operations on registers with a lane for each row of a tile: sixteen rows with 512 bits, else
+eight."""
 
 from engine import simd as vec
 from engine.machine.level import SIXTEEN_ROWS
@@ -17,5 +17,7 @@ load_pairs = vec.load_i16x32 if SIXTEEN_ROWS else vec.load_i16x16
 splat_pair = vec.pairs_i16x32 if SIXTEEN_ROWS else vec.pairs_i16
 pairs_of_bytes = vec.as_i16x32 if SIXTEEN_ROWS else vec.as_i16x16
 dot_pairs = vec.maddwd_512 if SIXTEEN_ROWS else vec.maddwd
-"""A pair is two int16 in the lane of a row; ``dot_pairs`` multiplies them with two others, and adds
-both products."""
+"""Operations on pairs: two int16 in the lane of a row.
+
+``dot_pairs`` multiplies two pairs and adds both products.
+"""

@@ -1,14 +1,14 @@
-"""Q4_K and Q5_K: what they share. Eight scales and eight minima of 6 bits each are in twelve bytes
-after d and dmin, as ``q4_k.py`` says.
+"""Q4_K and Q5_K: scales, minima and the kernels that both types share.
 
-Decode reads them for two rows at once, one in each half of a register, and leaves them in a little
-memory, from where a broadcast costs a load and no shuffle.
+Eight scales and eight minima of 6 bits each are in twelve bytes after d and dmin, see ``q4_k.py``.
+Decode unpacks them for two rows at once, one in each half of a register, and stores them in a
+little memory: a broadcast from there costs a load and no shuffle.
 """
 
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, ROW_SCALES, minima_scaling, tiles_k
-from engine.kernels.matvec import leaving, row_of_blocks, rows_with_small_batch
+from engine.kernels.matvec import last_phase, row_of_blocks, rows_with_small_batch
 from engine.kernels.matvec_k import (
     UnitPhases,
     difference,
@@ -29,8 +29,11 @@ TWO = 0x03030303
 
 @inner
 def scale_words(block):
-    """The eight scales and eight minima of a block, a byte each: (scales 0..3, 4..7, minima 0..3,
-    4..7) as u32."""
+    """Return the scales and minima of a block, a byte each, in four u32.
+
+    Returns:
+        (scales 0 to 3, scales 4 to 7, minima 0 to 3, minima 4 to 7).
+    """
     u0 = vec.load_u32(block + 4)
     u1 = vec.load_u32(block + 8)
     u2 = vec.load_u32(block + 12)
@@ -42,26 +45,28 @@ def scale_words(block):
     )
 
 
-# What ``scales_of_two`` takes of each byte: all six bits of the lower four, and of the upper four
-# first four, then two.
+# Bits that ``scales_of_two`` takes of each byte: all six of the lower four bytes; of the upper four
+# first four bits, then two.
 low_fields = vec.constant_i8x32(([0x3F] * 4 + [0x0F] * 4) * 4)
 high_fields = vec.constant_i8x32(([0] * 4 + [0x30] * 4) * 4)
 
 
 @inner
-def scales_of_two(block, other):
-    """Eight scales and eight minima of two blocks, a byte each, one block in each half."""
-    header = vec.load_two_i8x16(block, other)
+def scales_of_two(block, second):
+    """Return the scales and minima of two blocks, a byte each, one block in each half."""
+    header = vec.load_two_i8x16(block, second)
     low = vec.words_1323(header, header)
     low = vec.and_(vec.last_word_of_b(low, vec.shift_right(low, 4)), low_fields())
     return vec.or_(low, vec.and_(vec.shift_right(vec.words_1122(header, header), 2), high_fields()))
 
 
 @inner
-def scale_of(room, j):
-    """Scale of sub-block j in all lanes; the second four are 32 bytes after the first, the other
-    row's in between."""
-    return vec.as_i16x16(vec.broadcast_4_bytes(room + 32 * (j >> 2) + 4 * (j & 3)))
+def scale_of(scratch, j):
+    """Return the scale of sub-block j in all lanes.
+
+    The second four scales are 32 bytes after the first, those of the other row in between.
+    """
+    return vec.as_i16x16(vec.broadcast_4_bytes(scratch + 32 * (j >> 2) + 4 * (j & 3)))
 
 
 @inner
@@ -78,7 +83,8 @@ def add_groups(block, groups, d_y, sums, acc, acc_min):
 
 @inner
 def scaled_pair(even, odd, y, even_scale, odd_scale):
-    """Products of two sub-blocks with their 64 activations, times their scales, as i32x8."""
+    """Return the products of two sub-blocks with their 64 activations, times their scales, as
+    i32x8."""
     return vec.add(
         vec.maddwd_folded(even_scale, vec.maddubs(even, vec.load_i8x32(y))),
         vec.maddwd_folded(odd_scale, vec.maddubs(odd, vec.load_i8x32(y + 32))),
@@ -86,91 +92,92 @@ def scaled_pair(even, odd, y, even_scale, odd_scale):
 
 
 @inner
-def prepare_scales(block, room):
-    """Scales of one block, each twice, and after 32 bytes its minima."""
+def prepare_scales(block, scratch):
+    """Write the scales of one block, each twice, and its minima 32 bytes after them."""
     s_low, s_high, m_low, m_high = scale_words(block)
-    vec.store_i16x16(room, vec.each_twice_i16x8(vec.widen_8_bytes(s_low, s_high)))
-    vec.store_i16x8(room + 32, vec.widen_8_bytes(m_low, m_high))
+    vec.store_i16x16(scratch, vec.each_twice_i16x8(vec.widen_8_bytes(s_low, s_high)))
+    vec.store_i16x8(scratch + 32, vec.widen_8_bytes(m_low, m_high))
 
 
 @inner
-def prepared_scale(room, j):
-    """Scale of sub-block j in all lanes."""
-    return vec.as_i16x16(vec.broadcast_4_bytes(room + 4 * j))
+def prepared_scale(scratch, j):
+    """Return the scale of sub-block j in all lanes."""
+    return vec.as_i16x16(vec.broadcast_4_bytes(scratch + 4 * j))
 
 
 @inner
-def clear_shared(shared, column, state):
-    """A phase: no integers, no products and no minima."""
+def clear_shared(shared, token, state):
+    """Return a cleared state: no integers, no products and no minima."""
     return vec.splat_i32x8(0), vec.splat_f32x8(0.0), vec.splat_f32x8(0.0)
 
 
 @inner
-def start_shared(shared, column, state):
-    """A phase: no integers of this block yet."""
+def start_shared(shared, token, state):
+    """Clear the integers before a block."""
     _, acc, acc_min = state
     return vec.splat_i32x8(0), acc, acc_min
 
 
 @inner
-def add_shared(shared, column, state):
-    """A phase: 64 weights with their two scale registers, ``at`` bytes from a column's first
-    activation."""
-    ((even, odd, even_scale, odd_scale), at) = shared
-    (_, q, _, _) = column
+def add_shared(shared, token, state):
+    """Add 64 weights with their two scale registers; ``offset`` is that of their activations."""
+    ((even, odd, even_scale, odd_scale), offset) = shared
+    (_, q, _, _) = token
     (t, acc, acc_min) = state
-    return vec.add(t, scaled_pair(even, odd, q + at, even_scale, odd_scale)), acc, acc_min
+    return vec.add(t, scaled_pair(even, odd, q + offset, even_scale, odd_scale)), acc, acc_min
 
 
 @inner
-def fold_shared(shared, column, state):
-    """A phase: a block's integers, the products times d, the minima times dmin."""
-    (block, room, i) = shared
-    (_, _, d_y, sums) = column
+def fold_shared(shared, token, state):
+    """Add a block's integers to the products, times d, and its minima, times dmin."""
+    (block, scratch, i) = shared
+    (_, _, d_y, sums) = token
     (t, acc, acc_min) = state
     d = vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(vec.load_f32(d_y + 4 * i)))
     sums_y = vec.load_i16x8(sums + SUMS_K_BYTES * i + SUMS_OF_32)
-    minima = vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(room + 32), sums_y))
+    minima = vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(scratch + 32), sums_y))
     acc_min = vec.fma(vec.second_f32(d), vec.f32_of_i32x8(minima), acc_min)
     return t, vec.fma(vec.first_f32(d), vec.f32_of_i32x8(t), acc), acc_min
 
 
 @inner
 def difference_shared(state):
-    """``difference`` of a state of these phases."""
+    """Return the sum of the products minus the minima."""
     _, acc, acc_min = state
     return difference((acc, acc_min))
 
 
 @inner
-def nothing(block, room):
-    """What is done before the first block."""
+def no_preparation(block, scratch):
+    """Do nothing before the first block."""
 
 
 @inner
-def prepare_here(block, room, i, n_blocks):
+def prepare_block(block, scratch, i, n_blocks):
     """Prepare the scales of the block itself."""
-    prepare_scales(block, room)
-    return room
+    prepare_scales(block, scratch)
+    return scratch
 
 
 def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_of, weight):
-    """Make the four kernels of a type: ``embed`` of ``dequantize``, ``matmul`` of ``unpack_row``,
-    and on x86 ``matvec`` of ``dots``, two rows at once, and ``small_batch`` of ``unit``, two
-    sub-blocks for all columns; on ARM64 both of ``dot_by_groups``.
+    """Make the four kernels of a type.
+
+    ``embed`` uses ``dequantize`` and ``matmul`` ``unpack_row``. On x86 ``matvec`` computes ``dots``
+    of two rows at once, and ``small_batch`` a ``unit`` of two sub-blocks for all tokens. On ARM64
+    both use ``dot_by_groups``.
 
     Args:
-        n_products: as ``tiles_k`` takes it.
-        sums_of: adds up the products of four sub-blocks, a lane for each (``simd.group_sums``).
-        pair_of: (block, j) -> weights of sub-blocks 2j and 2j + 1 as two registers of bytes, j
-            being a constant.
-        any_pair_of: the same for any j.
+        n_products: As in ``tiles_k``.
+        sums_of: Operation of ``simd.group_sums``: sums of four sub-blocks, a lane each.
+        pair_of: (block, j) -> weights of sub-blocks 2j and 2j + 1 as two registers of bytes; j
+            is a constant.
+        any_pair_of: ``pair_of`` for any j.
         weight: (block, j, k) -> weight k of sub-block j as a number.
     """
 
     @inner
     def pair(block, y, j, even_scale, odd_scale):
-        """Scaled products of sub-blocks 2j and 2j + 1."""
+        """Return the scaled products of sub-blocks 2j and 2j + 1."""
         even, odd = pair_of(block, j)
         return scaled_pair(even, odd, y + 64 * j, even_scale, odd_scale)
 
@@ -195,7 +202,7 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
 
     @inner
     def half_groups(block, y, n):
-        """Sums of the four sub-blocks of one half, a lane each."""
+        """Return the sums of the four sub-blocks of one half, a lane each."""
         w0, w1 = pair_of(block, 2 * n)
         w2, w3 = pair_of(block, 2 * n + 1)
         y0 = vec.load_i8x32(y)
@@ -206,35 +213,36 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
 
     @inner
     def dot_by_groups(block, y, d_y, sums, acc, acc_min):
-        """``dot`` with a lane for each sub-block."""
+        """Compute ``dot`` with a lane for each sub-block."""
         groups = vec.join_i32(half_groups(block, y, 0), half_groups(block, y + 128, 1))
         return add_groups(block, groups, d_y, sums, acc, acc_min)
 
     @inner
-    def total(block, y, room):
-        """Scaled products of a whole block, whose scales ``dots`` left in the room."""
+    def total(block, y, scratch):
+        """Return the scaled products of a block; ``dots`` has stored its scales in ``scratch``."""
         low = vec.add(
-            pair(block, y, 0, scale_of(room, 0), scale_of(room, 1)),
-            pair(block, y, 1, scale_of(room, 2), scale_of(room, 3)),
+            pair(block, y, 0, scale_of(scratch, 0), scale_of(scratch, 1)),
+            pair(block, y, 1, scale_of(scratch, 2), scale_of(scratch, 3)),
         )
         high = vec.add(
-            pair(block, y, 2, scale_of(room, 4), scale_of(room, 5)),
-            pair(block, y, 3, scale_of(room, 6), scale_of(room, 7)),
+            pair(block, y, 2, scale_of(scratch, 4), scale_of(scratch, 5)),
+            pair(block, y, 3, scale_of(scratch, 6), scale_of(scratch, 7)),
         )
         return vec.add(low, high)
 
     @inner
-    def dots(block, other, y, d_y, sums, acc, other_acc, acc_min, room):
-        """``dot`` of the blocks of two rows, whose scales and minima are unpacked together."""
-        fields = scales_of_two(block, other)
+    def dots(block, second, y, d_y, sums, acc, second_acc, acc_min, scratch):
+        """Compute ``dot`` of the blocks of two rows, whose scales and minima are unpacked
+        together."""
+        fields = scales_of_two(block, second)
         zero = vec.splat_i8x32(0)
         s = vec.as_i16x16(vec.interleave_low_i8(fields, zero))
-        vec.store_i16x16(room, vec.interleave_low_i16(s, s))
-        vec.store_i16x16(room + 32, vec.interleave_high_i16(s, s))
-        vec.written()
-        four = vec.splat_f32x4(d_y)
-        d = vec.fmul(vec.load_f16x4(block), four)
-        e = vec.fmul(vec.load_f16x4(other), four)
+        vec.store_i16x16(scratch, vec.interleave_low_i16(s, s))
+        vec.store_i16x16(scratch + 32, vec.interleave_high_i16(s, s))
+        vec.store_barrier()
+        four_tokens = vec.splat_f32x4(d_y)
+        d = vec.fmul(vec.load_f16x4(block), four_tokens)
+        e = vec.fmul(vec.load_f16x4(second), four_tokens)
         sums_y = vec.as_i16x16(vec.broadcast_16_bytes(sums + SUMS_OF_32))
         minima = vec.maddwd(vec.as_i16x16(vec.interleave_high_i8(fields, zero)), sums_y)
         acc_min = vec.fma(
@@ -242,17 +250,17 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
             vec.f32_of_i32x8(minima),
             acc_min,
         )
-        acc = vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total(block, y, room)), acc)
-        other_acc = vec.fma(
-            vec.first_f32(e), vec.f32_of_i32x8(total(other, y, room + 16)), other_acc
+        acc = vec.fma(vec.first_f32(d), vec.f32_of_i32x8(total(block, y, scratch)), acc)
+        second_acc = vec.fma(
+            vec.first_f32(e), vec.f32_of_i32x8(total(second, y, scratch + 16)), second_acc
         )
-        return acc, other_acc, acc_min
+        return acc, second_acc, acc_min
 
     @inner
-    def unit(block, room, j):
-        """Weights of sub-blocks 2j and 2j + 1, and their scales."""
+    def unit(block, scratch, j):
+        """Return the weights of sub-blocks 2j and 2j + 1, and their scales."""
         even, odd = any_pair_of(block, j)
-        return even, odd, prepared_scale(room, 2 * j), prepared_scale(room, 2 * j + 1)
+        return even, odd, prepared_scale(scratch, 2 * j), prepared_scale(scratch, 2 * j + 1)
 
     @inner
     def unpack_row(block, out, n_live):
@@ -283,12 +291,15 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
     if HAS_ARM64:
         rows = row_kernels_k(dot_by_groups, block_bytes)
     else:
-        one, two = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))
+        one_token, two_tokens = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))
         phases = UnitPhases(
-            clear_shared, start_shared, add_shared, fold_shared, leaving(difference_shared)
+            clear_shared, start_shared, add_shared, fold_shared, last_phase(difference_shared)
         )
-        four = row_of_units(4, phases, nothing, prepare_here, unit, 64, block_bytes)
-        rows = rows_in_twos_k(dots, one, block_bytes), rows_with_small_batch(one, two, four)
+        four_tokens = row_of_units(4, phases, no_preparation, prepare_block, unit, 64, block_bytes)
+        rows = (
+            rows_in_twos_k(dots, one_token, block_bytes),
+            rows_with_small_batch(one_token, two_tokens, four_tokens),
+        )
     return type_kernels(
         module,
         256,

@@ -1,4 +1,5 @@
-"""k and v of new tokens into the cache: where each position lies, whatever the cache's type."""
+"""Keys and values of new tokens, written to the KV cache; the addresses are the same for every
+type."""
 
 from engine import simd as vec
 from engine.jit import inner
@@ -9,11 +10,12 @@ from engine.kernels.share import n_tokens_of, share
 
 @inner
 def store_heads(store_k, k_bits, k_block, store_v, v_bits, v_block, op, thread, n_threads):
-    """Write every (token, KV head) of the step; the shares are those of rope on k, so no barrier
-    lies between.
+    """Write every (token, KV head) of the step.
+
+    The shares are those of rope on k, so no barrier lies in between.
 
     Args:
-        store_k, store_v: as ``cache_type.CacheLayout.store``.
+        store_k, store_v: As ``cache_type.CacheLayout.store``.
     """
     step, x, v, n_kv_heads, head_dim, n_slots = vec.load_words(
         op, (F.step, F.x, F.v, F.n_kv_heads, F.head_dim, F.n_slots)
@@ -34,8 +36,8 @@ def store_heads(store_k, k_bits, k_block, store_v, v_bits, v_block, op, thread, 
         )
         tile = slot // 8 * 8
         lane = slot % 8
-        at = 4 * i * head_dim
-        k_at = k_cache + tile * k_row + lane * k_item_bytes
-        k_scale_at = k_scales + tile * k_scale_row + 4 * lane
-        store_k(x + at, head_dim, k_at, 8, k_scale_at, 32)
-        store_v(v + at, head_dim, v_cache + slot * v_row, 1, v_scales + slot * v_scale_row, 4)
+        offset = 4 * i * head_dim
+        k_address = k_cache + tile * k_row + lane * k_item_bytes
+        k_scale_address = k_scales + tile * k_scale_row + 4 * lane
+        store_k(x + offset, head_dim, k_address, 8, k_scale_address, 32)
+        store_v(v + offset, head_dim, v_cache + slot * v_row, 1, v_scales + slot * v_scale_row, 4)

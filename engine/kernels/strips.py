@@ -1,5 +1,6 @@
-"""A strip of 32 float32 in registers: four of 256 bits, or two of 512 where the processor has them.
-No lane knows of another, so the results are the same.
+"""Strips of 32 f32 in registers: four of 256 bits, or two of 512 if the processor has them.
+
+Lanes are independent, so both give the same results.
 """
 
 from engine import simd as vec
@@ -8,36 +9,36 @@ from engine.machine.level import HAS_VNNI_512
 
 
 @inner
-def no_strip_of_four():
-    """32 zeros."""
+def zero_strip_of_four():
+    """Return 32 zeros."""
     zero = vec.splat_f32x8(0.0)
     return zero, zero, zero, zero
 
 
 @inner
-def load_strip_of_four(at):
+def load_strip_of_four(address):
     """Read a strip."""
     return (
-        vec.load_f32x8(at),
-        vec.load_f32x8(at + 32),
-        vec.load_f32x8(at + 64),
-        vec.load_f32x8(at + 96),
+        vec.load_f32x8(address),
+        vec.load_f32x8(address + 32),
+        vec.load_f32x8(address + 64),
+        vec.load_f32x8(address + 96),
     )
 
 
 @inner
-def store_strip_of_four(at, s):
+def store_strip_of_four(address, s):
     """Write a strip."""
     s0, s1, s2, s3 = s
-    vec.store_f32x8(at, s0)
-    vec.store_f32x8(at + 32, s1)
-    vec.store_f32x8(at + 64, s2)
-    vec.store_f32x8(at + 96, s3)
+    vec.store_f32x8(address, s0)
+    vec.store_f32x8(address + 32, s1)
+    vec.store_f32x8(address + 64, s2)
+    vec.store_f32x8(address + 96, s3)
 
 
 @inner
 def minus_of_four(a, b):
-    """a - b."""
+    """Return a - b."""
     (a0, a1, a2, a3) = a
     (b0, b1, b2, b3) = b
     return vec.fsub(a0, b0), vec.fsub(a1, b1), vec.fsub(a2, b2), vec.fsub(a3, b3)
@@ -45,7 +46,7 @@ def minus_of_four(a, b):
 
 @inner
 def times_of_four(x, s):
-    """A number times a strip."""
+    """Return a number times a strip."""
     (s0, s1, s2, s3) = s
     x = vec.splat_f32x8(x)
     return vec.fmul(x, s0), vec.fmul(x, s1), vec.fmul(x, s2), vec.fmul(x, s3)
@@ -53,7 +54,7 @@ def times_of_four(x, s):
 
 @inner
 def plus_times_of_four(a, x, s):
-    """a + x s."""
+    """Return a + x s."""
     (a0, a1, a2, a3) = a
     (s0, s1, s2, s3) = s
     x = vec.splat_f32x8(x)
@@ -61,28 +62,28 @@ def plus_times_of_four(a, x, s):
 
 
 @inner
-def no_strip_of_two():
-    """32 zeros."""
+def zero_strip_of_two():
+    """Return 32 zeros."""
     return vec.splat_f32x16(0.0), vec.splat_f32x16(0.0)
 
 
 @inner
-def load_strip_of_two(at):
+def load_strip_of_two(address):
     """Read a strip."""
-    return vec.load_f32x16(at), vec.load_f32x16(at + 64)
+    return vec.load_f32x16(address), vec.load_f32x16(address + 64)
 
 
 @inner
-def store_strip_of_two(at, s):
+def store_strip_of_two(address, s):
     """Write a strip."""
     s0, s1 = s
-    vec.store_f32x16(at, s0)
-    vec.store_f32x16(at + 64, s1)
+    vec.store_f32x16(address, s0)
+    vec.store_f32x16(address + 64, s1)
 
 
 @inner
 def minus_of_two(a, b):
-    """a - b."""
+    """Return a - b."""
     (a0, a1) = a
     (b0, b1) = b
     return vec.fsub(a0, b0), vec.fsub(a1, b1)
@@ -90,7 +91,7 @@ def minus_of_two(a, b):
 
 @inner
 def times_of_two(x, s):
-    """A number times a strip."""
+    """Return a number times a strip."""
     (s0, s1) = s
     x = vec.splat_f32x16(x)
     return vec.fmul(x, s0), vec.fmul(x, s1)
@@ -98,14 +99,14 @@ def times_of_two(x, s):
 
 @inner
 def plus_times_of_two(a, x, s):
-    """a + x s."""
+    """Return a + x s."""
     (a0, a1) = a
     (s0, s1) = s
     x = vec.splat_f32x16(x)
     return vec.fma(x, s0, a0), vec.fma(x, s1, a1)
 
 
-no_strip = no_strip_of_two if HAS_VNNI_512 else no_strip_of_four
+zero_strip = zero_strip_of_two if HAS_VNNI_512 else zero_strip_of_four
 load_strip, store_strip = (
     (load_strip_of_two, store_strip_of_two)
     if HAS_VNNI_512

@@ -1,5 +1,7 @@
-"""Parts shared by types with blocks of 256 ternary weights: weights are kept one too large, as
-unsigned bytes."""
+"""Types with blocks of 256 ternary weights, which kernels hold one too large, as unsigned bytes.
+
+A weight is d * (q - 1), q from 0 to 2.
+"""
 
 from engine import simd as vec
 from engine.jit import inner
@@ -10,7 +12,7 @@ from engine.kernels.type_kernels import type_kernels
 
 @inner
 def products_of_128(w, y):
-    """Products of 128 weights as i16x16."""
+    """Return the products of 128 weights as i16x16."""
     w0, w1, w2, w3 = w
     low = vec.add(vec.maddubs(w0, vec.load_i8x32(y)), vec.maddubs(w1, vec.load_i8x32(y + 32)))
     return vec.add(
@@ -44,8 +46,8 @@ def ternary_type(module, block_bytes, halves):
     """Make the four kernels of a type whose blocks end with their scale.
 
     Args:
-        halves: (block) -> the first and the last 128 weights of a block as bytes, four registers of
-            32 each.
+        halves: (block) -> the first and the last 128 weights of a block as bytes, four
+            registers of 32 each.
     """
 
     @inner

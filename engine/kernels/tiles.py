@@ -1,20 +1,19 @@
-"""Prefill: the product of a matrix with the activations of many tokens; the loops that all types
-share.
+"""Prefill: the product of a matrix with the activations of many tokens; loops that all types share.
 
-out[(token), n_rows] f32 = W x, as in ``matvec``; a *column* is x of one token. Each thread unpacks
-sixteen rows, 256 weights of each, into a tile of its own scratch memory, runs all columns of the
-block over it, four at a time, and adds to sums [(column), 16 rows] f32 there; so a weight is
-unpacked once for all tokens. Then come the next 256 weights, and at last the sums are written out.
+out[t] = W @ x[t] (+ add[t]), f32, as in ``matvec``. Each thread unpacks sixteen rows, 256 weights
+of each, into a tile in its scratch, multiplies it by all tokens of the block, four or sixteen at a
+time, and adds to sums [tokens, 16 rows] f32 there. So a weight is unpacked once for all tokens.
+After the last 256 weights the sums are written to ``out``.
 
 In a tile the rows are side by side, ``[group][16 rows][4 bytes]``, so every lane of an accumulator
-is a row: nothing is summed across lanes, and a column's result does not depend on its neighbours.
-Four columns are side by side in the same way (``buffers.interleaved``). Both are for the sake of
-the loads: each broadcast of four activations serves sixteen rows, and what is loaded together comes
-from one line (PERFORMANCE.md).
+is a row: nothing is summed across lanes, and a token's result does not depend on other tokens. Four
+tokens are interleaved in the same way (``buffers.interleaved``). Both serve the loads: each
+broadcast of four activations serves sixteen rows, and values that are loaded together are in one
+line (PERFORMANCE.md).
 
-A type supplies how a row is unpacked, and a walk that multiplies ready tiles by the columns. A row
-unpacks to ``NARROW`` or ``WIDE`` bytes: weights first, then scales; each 4-byte word of it becomes
-64 bytes of the tile.
+A type supplies how a row is unpacked, and a function that multiplies tiles by tokens. A row unpacks
+to ``NARROW`` or ``WIDE`` bytes: weights first, then scales. Each 4-byte word of it becomes 64 bytes
+of the tile.
 """
 
 from collections.abc import Callable
@@ -22,42 +21,52 @@ from typing import Any, NamedTuple
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matvec import each_line
+from engine.kernels.matvec import prefetch_lines
 from engine.kernels.records import MATMUL as F
 from engine.kernels.share import CLAIM_BYTES, claim_rows, n_tokens_of
 from engine.machine.level import HAS_AMX, SIXTEEN_TOKENS
 
 TILE_TOKENS, INTERLEAVED_TOKENS = (16, 1) if SIXTEEN_TOKENS else (4, 4)
-"""Columns that are multiplied at once, and those of them whose activations are side by side, four
-of each."""
+"""Tokens that are multiplied at once, and those of them whose activations are interleaved in
+fours."""
 ROWS = 16
 MAX_TOKENS = 512
 TILES = 2
-"""Tiles that run over the same activations: these then come from memory half as often, and both
-tiles still fit into a 32 kB cache next to them."""
+"""Tiles that are multiplied by the same activations.
+
+Activations then come from memory half as often, and both tiles still fit into a 32 kB cache next to
+them.
+"""
 NARROW = 384
 WIDE = 544
-"""Bytes of an unpacked row: of 256 weights as int8, or as int16."""
+"""Bytes of an unpacked row of 256 weights: as int8, or as int16."""
 HIGH_DIGITS = ROWS * NARROW
-"""Where a tile of the narrow kind has 4096 bytes for the second digits of its weights
+"""Offset in a narrow tile of 4096 bytes for the second digits of its weights
 (``matmul_sixteens``)."""
-ROOM_BYTES = 5120 if SIXTEEN_TOKENS else 256
-"""Of sums on the way: int32 of four columns; or twice of sixteen in two digits, and f32 that no one
-reads."""
+PARTIAL_BYTES = 5120 if SIXTEEN_TOKENS else 256
+"""Bytes of partial sums.
+
+int32 of four tokens; or of sixteen in two digits, twice, and f32 that nothing reads.
+"""
 TILE_BYTES = HIGH_DIGITS + 4096 if SIXTEEN_TOKENS else ROWS * WIDE
-_ROOM = 8 * WIDE
-_TILES = _ROOM + ROOM_BYTES
+_PARTIAL = 8 * WIDE
+_TILES = _PARTIAL + PARTIAL_BYTES
 _SUMS = _TILES + TILES * TILE_BYTES
 TILE_SUMS = 4 * ROWS * MAX_TOKENS
 SCRATCH_BYTES = _SUMS + TILES * TILE_SUMS
-"""Scratch memory of one thread for a block of up to ``MAX_TOKENS``: 4352 + 256 + 2 * 8704 + 2 *
-32768 = 87552; with AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488."""
+"""Bytes of a thread's scratch for a block of up to ``MAX_TOKENS``.
+
+4352 + 256 + 2 * 8704 + 2 * 32768 = 87552; with AMX 4352 + 5120 + 2 * 10240 + 2 * 32768 = 95488.
+"""
 
 
 @inner
-def load_columns(op):
-    """Where the activations of a step are: (q, d, sums, n_cols, columns rounded up to whole
-    ``TILE_TOKENS``)."""
+def load_activations(op):
+    """Return the addresses of a step's activations.
+
+    Returns:
+        (q, d, sums, n_cols, tokens rounded up to a multiple of ``TILE_TOKENS``).
+    """
     q, d, sums, n_cols = vec.load_words(op, (F.q, F.d, F.sums, F.n_cols))
     return (
         q,
@@ -68,105 +77,106 @@ def load_columns(op):
     )
 
 
-def _columns_at(item_bytes):
+def _activations_at(item_bytes):
     @inner
-    def place(view, c, i, n_live):
-        """Address of the activations of columns c to c + 3 that meet the i-th tile:
-        ``[n_live/4][4 columns][4]``; with ``SIXTEEN_TOKENS`` of columns c to c + 15,
-        ``[16 columns][n_live]``."""
-        q, _, _, _, padded = view
-        return q + item_bytes * (256 * i * padded + c * n_live)
+    def address_of(view, c, i, n_live):
+        """Return the address of the activations of tokens c to c + 3 for tile i.
 
-    return place
+        They are ``[n_live/4][4 tokens][4]``; with ``SIXTEEN_TOKENS`` those of tokens c to c + 15,
+        ``[16 tokens][n_live]``.
+        """
+        q, _, _, _, n_padded = view
+        return q + item_bytes * (256 * i * n_padded + c * n_live)
+
+    return address_of
 
 
-bytes_at = _columns_at(1)
-words_at = _columns_at(2)
-"""Where int8 products find them, and int16 products."""
+bytes_at = _activations_at(1)
+words_at = _activations_at(2)
+"""Addresses of activations for products of int8, and of int16."""
 
 
 @inner
 def unpack_half(
-    unpack_row, room_bytes, source, source_bytes, row_bytes, n_rows, n_live, rows, tile
+    unpack_row, unpacked_bytes, source, source_bytes, row_bytes, n_rows, n_live, rows, tile
 ):
-    """Unpack up to eight rows side by side into half a tile; missing rows repeat the last one and
-    are never stored.
+    """Unpack up to eight rows side by side into half a tile.
+
+    Missing rows repeat the last one; they are never stored.
 
     Args:
-        room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
+        unpacked_bytes: Bytes of an unpacked row, ``NARROW`` or ``WIDE``.
     """
     for r in range(8):
-        at = source + vec.rolled(min(r, n_rows - 1)) * row_bytes
-        each_line(vec.prefetch_l2, at + source_bytes, source_bytes)
-        unpack_row(at, rows + room_bytes * r, n_live)
-    for group in range(room_bytes // 32):
-        vec.transpose(tile + 512 * group, 64, rows + 32 * vec.rolled(group), room_bytes)
+        row_address = source + vec.rolled(min(r, n_rows - 1)) * row_bytes
+        prefetch_lines(vec.prefetch_l2, row_address + source_bytes, source_bytes)
+        unpack_row(row_address, rows + unpacked_bytes * r, n_live)
+    for group in range(unpacked_bytes // 32):
+        vec.transpose(tile + 512 * group, 64, rows + 32 * vec.rolled(group), unpacked_bytes)
 
 
 @inner
-def leave_tile(tile):
-    """The tile is ready as it was unpacked."""
+def keep_tile(tile):
+    """Leave a tile as it was unpacked."""
 
 
 class Tiles(NamedTuple):
-    """How rows are multiplied that were unpacked.
+    """Multiplication of unpacked rows by tokens.
 
     Attributes:
-        walk: (view, tiles, n_tiles, n_tokens, i, n_live, acc, room) -> None, adds the products of
-            the i-th tiles of ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, with all columns
-            to f32 ``[columns][16 rows]`` at ``acc``, ``TILE_SUMS`` apart. View is what
-            ``load_columns`` returns; room holds ``ROOM_BYTES``.
-        finish: (tile) -> None, what a tile of sixteen rows still needs when they are side by side.
-        room_bytes: of an unpacked row, ``NARROW`` or ``WIDE``.
-        n_cols: weights of a row in one tile.
+        multiply: (view, tiles, n_tiles, n_tokens, i, n_live, acc, partial) -> None, multiplies
+            tiles i of ``n_tiles`` times sixteen rows, ``TILE_BYTES`` apart, by all tokens and adds
+            the products to f32 ``[tokens][16 rows]`` at ``acc``, ``TILE_SUMS`` apart. ``view`` is
+            the result of ``load_activations``; ``partial`` holds ``PARTIAL_BYTES``.
+        finish: (tile) -> None, completes a tile once its sixteen rows are side by side.
+        unpacked_bytes: Bytes of an unpacked row, ``NARROW`` or ``WIDE``.
+        n_cols: Weights of a row in one tile.
     """
 
-    walk: Callable[..., Any]
-    finish: Callable[..., Any] = leave_tile
-    room_bytes: int = NARROW
+    multiply: Callable[..., Any]
+    finish: Callable[..., Any] = keep_tile
+    unpacked_bytes: int = NARROW
     n_cols: int = 256
 
 
-def each_columns(place, columns):
-    """Make a walk: the products of ready tiles with all columns of the step, ``TILE_TOKENS`` at
-    a time.
+def loop_over_tokens(address_of, tokens):
+    """Make the function that multiplies tiles by all tokens, ``TILE_TOKENS`` at a time.
 
     Args:
-        place: (view, c, i, n_live) -> address where ``columns`` finds the activations of its
-            columns.
-        columns: (view, tile, y, c, i, n_live, acc, room) -> None, adds the products of the i-th
-            tile of sixteen rows with the columns from c on, found at y, to f32
-            ``[columns][16 rows]`` at ``acc``.
+        address_of: (view, c, i, n_live) -> address of the activations that ``tokens`` reads.
+        tokens: (view, tile, y, c, i, n_live, acc, partial) -> None, adds the products of tile i of
+            sixteen rows with the tokens from c on, found at y, to f32 ``[tokens][16 rows]`` at
+            ``acc``.
     """
 
     @inner
-    def walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room):
+    def multiply(view, tiles, n_tiles, n_tokens, i, n_live, acc, partial):
         for c in range(0, n_tokens, TILE_TOKENS):
-            y = vec.rolled(place(view, c, i, n_live))
+            y = vec.rolled(address_of(view, c, i, n_live))
             for n in range(n_tiles):
                 tile = vec.rolled(tiles + TILE_BYTES * n)
-                columns(view, tile, y, c, i, n_live, acc + TILE_SUMS * n + 4 * ROWS * c, room)
+                tokens(view, tile, y, c, i, n_live, acc + TILE_SUMS * n + 4 * ROWS * c, partial)
 
-    return walk
+    return multiply
 
 
-def matmul_tiles(unpack_row, kind, source_bytes):
-    """Make the kernel ``matmul``: all rows of a matrix against all columns of the step.
+def matmul_tiles(unpack_row, tiles_kind, source_bytes):
+    """Make the kernel ``matmul``: all rows of a matrix times all tokens of the step.
 
     Args:
-        unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; of its weights
-            the first ``n_live`` exist.
-        kind: the ``Tiles`` that it fills.
-        source_bytes: what a row's part of a tile takes in the file.
+        unpack_row: (source, out, n_live) -> None, writes one row's part of a tile; the first
+            ``n_live`` weights exist.
+        tiles_kind: ``Tiles`` that the rows fill.
+        source_bytes: Bytes of a row's part of a tile in the file.
     """
-    walk, finish, room_bytes, tile_cols = kind
+    multiply, finish, unpacked_bytes, tile_cols = tiles_kind
 
     def matmul(op, thread, n_threads):
         weights, row_bytes, n_cols = vec.load_words(op, (F.weights, F.row_bytes, F.n_cols))
-        view = load_columns(op)
+        view = load_activations(op)
         n_tokens = n_tokens_of(op)
         scratch = vec.load_i64(op + F.scratch) + thread * vec.load_i64(op + F.scratch_bytes)
-        room = scratch + _ROOM
+        partial = scratch + _PARTIAL
         tiles = scratch + _TILES
         acc = scratch + _SUMS
         if HAS_AMX:
@@ -178,29 +188,29 @@ def matmul_tiles(unpack_row, kind, source_bytes):
                 n_rows = min(ROWS * TILES, last - row)
                 n_tiles = (n_rows + ROWS - 1) // ROWS
                 for n in range(n_tiles):
-                    clear_columns(acc + TILE_SUMS * n, n_tokens)
+                    clear_sums_of_tokens(acc + TILE_SUMS * n, n_tokens)
                 for i in range((n_cols + tile_cols - 1) // tile_cols):
                     n_live = min(tile_cols, n_cols - i * tile_cols)
                     for half in range((n_rows + 7) // 8):
                         source = weights + (row + 8 * half) * row_bytes + i * source_bytes
-                        n_here = min(8, n_rows - 8 * half)
-                        at = tiles + TILE_BYTES * (half >> 1) + 32 * (half & 1)
+                        n_rows_in_half = min(8, n_rows - 8 * half)
+                        half_tile = tiles + TILE_BYTES * (half >> 1) + 32 * (half & 1)
                         unpack_half(
                             unpack_row,
-                            room_bytes,
+                            unpacked_bytes,
                             source,
                             source_bytes,
                             row_bytes,
-                            n_here,
+                            n_rows_in_half,
                             n_live,
                             scratch,
-                            at,
+                            half_tile,
                         )
                     for n in range(n_tiles):
                         finish(tiles + TILE_BYTES * n)
-                    walk(view, tiles, n_tiles, n_tokens, i, n_live, acc, room)
+                    multiply(view, tiles, n_tiles, n_tokens, i, n_live, acc, partial)
                 for n in range(n_tiles):
-                    store_columns(
+                    store_tokens(
                         op,
                         row + ROWS * n,
                         min(ROWS, n_rows - ROWS * n),
@@ -214,37 +224,37 @@ def matmul_tiles(unpack_row, kind, source_bytes):
 
 
 @inner
-def clear_columns(acc, n_tokens):
-    """Set the accumulators of all columns to zero, those that pad too."""
+def clear_sums_of_tokens(acc, n_tokens):
+    """Set the sums of all tokens to zero, padding included."""
     for c in range((n_tokens + TILE_TOKENS - 1) // TILE_TOKENS * TILE_TOKENS):
-        at = acc + 4 * ROWS * vec.rolled(c)
-        vec.store_f32x8(at, vec.splat_f32x8(0.0))
-        vec.store_f32x8(at + 32, vec.splat_f32x8(0.0))
+        address = acc + 4 * ROWS * vec.rolled(c)
+        vec.store_f32x8(address, vec.splat_f32x8(0.0))
+        vec.store_f32x8(address + 32, vec.splat_f32x8(0.0))
 
 
 @inner
-def store_columns(op, row, n_rows, acc, n_tokens):
-    """Write up to sixteen rows of every column, with the bias or residual added where the record
-    names one."""
+def store_tokens(op, row, n_rows, acc, n_tokens):
+    """Write up to sixteen rows of every token, plus the bias or residual if the record names
+    one."""
     stride = 4 * vec.load_i64(op + F.out_stride)
     out = vec.load_i64(op + F.out) + 4 * row
     add = vec.load_i64(op + F.add)
     add_stride = 4 * vec.load_i64(op + F.add_stride)
     for c in range(n_tokens):
-        at = acc + 4 * ROWS * c
-        to = out + c * stride
-        more = add + 4 * row + c * add_stride
+        source = acc + 4 * ROWS * c
+        target = out + c * stride
+        addend = add + 4 * row + c * add_stride
         if n_rows == ROWS:
-            low = vec.load_f32x8(at)
-            high = vec.load_f32x8(at + 32)
+            low = vec.load_f32x8(source)
+            high = vec.load_f32x8(source + 32)
             if add != 0:
-                low = vec.fadd(low, vec.load_f32x8(more))
-                high = vec.fadd(high, vec.load_f32x8(more + 32))
-            vec.store_f32x8(to, low)
-            vec.store_f32x8(to + 32, high)
+                low = vec.fadd(low, vec.load_f32x8(addend))
+                high = vec.fadd(high, vec.load_f32x8(addend + 32))
+            vec.store_f32x8(target, low)
+            vec.store_f32x8(target + 32, high)
         else:
             for r in range(0, 4 * n_rows, 4):
-                one = vec.load_f32(at + r)
+                value = vec.load_f32(source + r)
                 if add != 0:
-                    one += vec.load_f32(more + r)
-                vec.store_f32(to + r, one)
+                    value += vec.load_f32(addend + r)
+                vec.store_f32(target + r, value)

@@ -1,4 +1,4 @@
-"""The four kernels of a weight type: one call says what its module has."""
+"""The four kernels of a weight type."""
 
 from engine.jit import kernels_of
 from engine.kernels.embed import embed_rows
@@ -10,10 +10,10 @@ def type_kernels(module, block_size, block_bytes, dequantize, rows, unpack_row, 
     describes them.
 
     Args:
-        block_size, block_bytes: weights of a block, and its bytes.
-        dequantize: as ``embed_rows`` takes it.
-        rows: (matvec, few).
-        unpack_row, tiles: as ``matmul_tiles`` takes them.
+        block_size, block_bytes: Weights and bytes of a block.
+        dequantize: As in ``embed_rows``.
+        rows: (matvec, small_batch).
+        unpack_row, tiles: As in ``matmul_tiles``.
     """
     matvec, small_batch = rows
     embed = embed_rows(dequantize, block_size, block_bytes)

@@ -37,7 +37,7 @@ def routed_feed_forward(
     plan.barrier()
     plan.phase = "feed-forward"
     if d.weights.exceeds_memory:
-        rows.ask_for(*readers, down)
+        rows.prefetch(*readers, down)
     spread = rows.spread(x)
     if spread is not x:
         rows.quantize(spread, *readers)

@@ -54,7 +54,7 @@ class ExpertRows:
             for name in ("gate", "up")
         )
         n_bytes = 4 * buffers.columns * experts.n_used
-        self._ids, self._weights, self._columns = (
+        self._ids, self._weights, self._slots = (
             buffers.table(f"experts' {name}", n_bytes).address
             for name in ("ids", "weights", "columns")
         )
@@ -95,20 +95,20 @@ class ExpertRows:
         self._grouping = plan.row(
             "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts,
             n_used=one.n_used,
-            columns=self._columns, table=self._table,
+            slots=self._slots, table=self._table,
             pad=WIDEST_TILE_TOKENS if plan.batch == BLOCK else 1,
-            room=self._buffers.table("experts' counts", 8 * one.n_experts).address,
+            scratch=self._buffers.table("experts' counts", 8 * one.n_experts).address,
         )  # fmt: skip
 
-    def ask_for(self, *weights: Tensor) -> None:
+    def prefetch(self, *weights: Tensor) -> None:
         """Ask the system for the chosen experts' part of these matrices of all experts."""
         n = self._experts.n_experts
         values = np.array([(one.address, one.size_bytes // n) for one in weights], np.int64)
         slabs = self._buffers.table(f"slabs {values.ravel().tolist()}", values.nbytes)
         slabs.array(np.int64, values.shape)[:] = values
         self._plan.row(
-            "ask for experts",
-            records.ASK,
+            "prefetch experts",
+            records.PREFETCH,
             table=self._table,
             slabs=slabs.address,
             n_slabs=len(values),
@@ -120,7 +120,7 @@ class ExpertRows:
         if self._plan.is_decode:
             return x
         self._plan.row(
-            "spread tokens", records.SPREAD, x=x.address, columns=self._columns,
+            "spread tokens", records.SPREAD, x=x.address, slots=self._slots,
             n_used=self._experts.n_used,
             out=self.inputs.address, dim=x.n,
         )  # fmt: skip
@@ -228,7 +228,7 @@ class ExpertRows:
         """out = weighted sum of a token's results, and what every token passed; ends the layer's
         rows."""
         self._plan.row(
-            "join experts", records.JOIN, parts=self.results.address, columns=self._columns,
+            "sum experts", records.SUM_EXPERTS, results=self.results.address, slots=self._slots,
             weights=self._weights,
             n_used=self._experts.n_used, n=out.n, shared=shared.address if shared else 0,
             shared_gate=shared_gate.address if shared_gate else 0, out=out.address,
@@ -261,7 +261,7 @@ class ExpertRows:
         n_threads = self._plan.claim_bytes // COUNTER_BYTES
         operation.each = {
             "table": self._table, "patches": table.address, "n_patches": len(rows),
-            "room": self._buffers.table("one expert's record", EACH_BYTES * n_threads).address,
+            "scratch": self._buffers.table("one expert's record", EACH_BYTES * n_threads).address,
         }  # fmt: skip
 
     def _place_claims(self) -> None:

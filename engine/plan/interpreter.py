@@ -1,8 +1,7 @@
-"""The walk over the plan, and how the crew's threads wait for each other. No Python between two
+"""Run of a plan's table by the threads of a crew, and their barriers. No Python between two
 operations.
 
-The state block is shared by all threads of a crew; its words are 128 bytes apart, so that no two
-share a cache line.
+The threads share the state block. Its words are 128 bytes apart, so no two share a cache line.
 """
 
 from engine import simd as vec
@@ -15,30 +14,36 @@ ROW_RECORD = 8
 ROW_FLAGS = 16
 
 SPIN_CYCLES = 200_000
-"""About 80 microseconds: longer than any imbalance, shorter than a time slice."""
+"""Cycles to spin before sleeping, about 80 microseconds.
+
+Longer than any imbalance, shorter than a time slice.
+"""
 LEAST_SPIN_CYCLES = 8_000
-"""Least spin, in cycles, while spinning does not help: the awaited thread has no core, perhaps
-needs this one."""
+"""Lower limit of the spin, in cycles, while spinning does not help.
+
+The awaited thread then has no core, and may need this one.
+"""
 
 
 @inner
 def wait_at_barrier(state, n_threads, lead, spin):
-    """Wait for all threads, spinning for ``spin`` cycles; returns whether the walk is cancelled,
-    and the next spin.
+    """Wait for all threads, spinning for ``spin`` cycles at first.
 
-    Every wait that ends asleep halves the next spin, every other doubles it.
+    Every wait that ends asleep halves the next spin, every other one doubles it. Only the lead
+    reads the cancel flag; the last thread to arrive publishes the verdict with the epoch. If each
+    thread read the flag, two could disagree, and the next barrier would never close.
 
-    Only the lead looks at the cancel flag, and the last to arrive publishes its verdict with the
-    epoch: were each to look for itself, two could disagree and the next barrier would never close.
+    Returns:
+        (1 if the run is cancelled, cycles of the next spin).
     """
     epoch = vec.atomic_load(state + CREW.epoch)
     arrival = 1
     if lead and vec.atomic_load(state + CREW.cancel) != 0:
         arrival = 1 + 256
-    before = vec.atomic_add(state + CREW.arrived, arrival)
-    if (before + arrival) & 255 == n_threads:
+    arrived = vec.atomic_add(state + CREW.arrived, arrival)
+    if (arrived + arrival) & 255 == n_threads:
         vec.atomic_store(state + CREW.arrived, 0)
-        verdict = 1 if before + arrival > 255 else 0
+        verdict = 1 if arrived + arrival > 255 else 0
         vec.atomic_store(state + CREW.epoch, ((epoch >> 1) + 1) * 2 + verdict)
         if vec.atomic_load(state + CREW.waiters) != 0:
             vec.wake_all(state + CREW.epoch)
@@ -49,7 +54,7 @@ def wait_at_barrier(state, n_threads, lead, spin):
     while now == epoch:
         if vec.cycles() - begin < spin:
             vec.pause()
-        # asleep, not only yielding: the system can then move the thread it waits for to this core
+        # Asleep, not only yielding, so the system can move the awaited thread to this core.
         else:
             next_spin = max(spin >> 1, LEAST_SPIN_CYCLES)
             vec.atomic_add(state + CREW.waiters, 1)
@@ -60,8 +65,8 @@ def wait_at_barrier(state, n_threads, lead, spin):
 
 
 @inner
-def walk(table, n_operations, state, thread, n_threads):
-    """Run the table's rows in order; returns 1 if cancelled."""
+def run_table(table, n_operations, state, thread, n_threads):
+    """Run the table's rows in order; return 1 if cancelled."""
     spin = SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
@@ -76,10 +81,12 @@ def walk(table, n_operations, state, thread, n_threads):
 
 
 @inner
-def walk_timed(table, n_operations, state, n_threads, times):
-    """``walk`` for the lead, adding each row's cycles, barrier included, to ``times`` (n_operations
-    int64)."""
-    before = vec.cycles()
+def run_table_timed(table, n_operations, state, n_threads, times):
+    """Run the table as the lead, and add the cycles of each row to ``times`` (n_operations int64).
+
+    Barriers are included. Returns 1 if cancelled.
+    """
+    row_start = vec.cycles()
     spin = SPIN_CYCLES
     for i in range(n_operations):
         row = table + i * ROW_BYTES
@@ -91,42 +98,46 @@ def walk_timed(table, n_operations, state, n_threads, times):
             if cancelled:
                 return 1
         now = vec.cycles()
-        vec.store_i64(times + 8 * i, vec.load_i64(times + 8 * i) + now - before)
-        before = now
+        vec.store_i64(times + 8 * i, vec.load_i64(times + 8 * i) + now - row_start)
+        row_start = now
     return 0
 
 
 @kernel
 def lead(state, thread, n_threads):
-    """Run one walk of the state's table with the crew, as its first thread, and note whether it was
+    """Run the state's table with the crew, as its first thread, and store whether it was
     cancelled."""
-    call_followers(state, n_threads)
+    start_followers(state, n_threads)
     table = vec.load_i64(state + CREW.table)
     n_operations = vec.load_i64(state + CREW.n_operations)
-    vec.store_i64(state + CREW.cancelled, walk(table, n_operations, state, thread, n_threads))
+    vec.store_i64(state + CREW.cancelled, run_table(table, n_operations, state, thread, n_threads))
 
 
 @kernel
 def lead_timed(state, thread, n_threads):
-    """``lead`` that also notes where the time goes; the plain variant carries no trace of it."""
-    call_followers(state, n_threads)
+    """Run ``lead`` and measure the time of each row; ``lead`` itself has no code for it."""
+    start_followers(state, n_threads)
     table = vec.load_i64(state + CREW.table)
     n_operations = vec.load_i64(state + CREW.n_operations)
     times = vec.load_i64(state + CREW.times)
-    vec.store_i64(state + CREW.cancelled, walk_timed(table, n_operations, state, n_threads, times))
+    vec.store_i64(
+        state + CREW.cancelled, run_table_timed(table, n_operations, state, n_threads, times)
+    )
 
 
 @inner
-def call_followers(state, n_threads):
-    """Start the job that the state names, if any follower is wanted."""
+def start_followers(state, n_threads):
+    """Start the job of the state if it needs followers."""
     if n_threads > 1:
-        call_crew(state, n_threads)
+        start_job(state, n_threads)
 
 
 @inner
-def call_crew(state, n_threads):
-    """Start a job for the first ``n_threads`` threads: its number and their count are one word,
-    read in one go."""
+def start_job(state, n_threads):
+    """Start a job for the first ``n_threads`` threads.
+
+    Its number and the thread count are one word, so they are read together.
+    """
     job = vec.atomic_load(state + CREW.job)
     vec.atomic_store(state + CREW.job, ((job >> 8) + 1) * 256 + n_threads)
     if vec.atomic_load(state + CREW.sleepers) != 0:
@@ -135,16 +146,16 @@ def call_crew(state, n_threads):
 
 @kernel
 def dismiss(state, thread, n_threads):
-    """Send every follower home."""
-    call_crew(state, QUIT)
+    """End all followers."""
+    start_job(state, QUIT)
 
 
 @kernel
 def follow(state, thread, seen):
-    """Work on every job that wants this thread until dismissed; sleeps between jobs.
+    """Work on every job that includes this thread until dismissed; sleep between jobs.
 
     Args:
-        seen: the job word when the thread was hired.
+        seen: Job word when the thread was started.
     """
     while True:
         job = next_job(state, seen)
@@ -153,7 +164,7 @@ def follow(state, thread, seen):
         if n_threads == QUIT:
             return
         if thread < n_threads:
-            walk(
+            run_table(
                 vec.load_i64(state + CREW.table),
                 vec.load_i64(state + CREW.n_operations),
                 state,

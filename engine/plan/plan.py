@@ -671,7 +671,7 @@ class Plan:
             "scale": bits(attention.scale), "window": attention.window or 0,
             "soft_cap": bits(attention.soft_cap or 0.0), "scratch": self.scratch[0],
             "scratch_bytes": self.scratch[1], "sinks": sinks.address if sinks else 0,
-            "slopes": self._slopes(attention), "after": attention.sees_after,
+            "slopes": self._slopes(attention), "n_after": attention.sees_after,
         }  # fmt: skip
         caches = [words | _attended_words(lane.cache, layer) for lane in self._lanes]
         kind = self._lanes[0].cache.kv_type.name
@@ -694,7 +694,7 @@ class Plan:
                 )
             self.barrier()
             for _, part, one in zip(self._each_lane(), places, caches, strict=True):
-                self._add("join attention", records.CACHE, None, x=part, out=self._at(out), **one)
+                self._add("merge attention", records.CACHE, None, x=part, out=self._at(out), **one)
         self.hadamard(
             head_dim, out
         )  # the threads have the same heads as in a join of one token: no barrier

@@ -185,9 +185,9 @@ def read_bandwidth_gbps(
     for i in range(rounds + 1):
         _give_way(is_unwanted)
         if i & 1:
-            words[PROBE.n_places // 8] = 4
+            words[PROBE.n_streams // 8] = 4
         else:
-            words[PROBE.n_places // 8] = 1
+            words[PROBE.n_streams // 8] = 1
         before_s = time.perf_counter()
         crew.run_to_end((table.address, 1), n_threads)
         seconds.append(time.perf_counter() - before_s)

@@ -3,4 +3,4 @@
 from engine.quants.base import QUANT_TYPES
 
 QUANTS: dict[str, str] = {name: f"engine.quants.{name.lower()}" for name in QUANT_TYPES}
-"""Modules of the types by name."""
+"""Module of each type, by name."""

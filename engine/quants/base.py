@@ -1,4 +1,4 @@
-"""What a plan must know of each weight type. Imports no kernel and no numba."""
+"""Weight types and the activations that their kernels read. Imports no kernel and no numba."""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -7,32 +7,32 @@ from typing import Literal
 from engine.gguf.ggml_types import TYPES_BY_NAME
 
 ActivationForm = Literal["f32", "f16", "bf16", "q8_k", "q8_0"]
-"""Format of the activations in a product: float32, rounded to 16 bits, or int8 in groups of 256
-(q8_k) or 32 (q8_0)."""
+"""Format of the activations in a product: f32, rounded to 16 bits, or int8 in groups of 256 (q8_k)
+or 32 (q8_0)."""
 
 
 ProductWidth = Literal["", "bytes", "words"]
-"""Operands of prefill products: float ("") or int8 ("bytes") or int16 ("words")."""
+"""Integers of prefill products: none ("", float), int8 ("bytes") or int16 ("words")."""
 
 SIGNED: Literal["signed"] = "signed"
-"""Operands of types whose weights have a sign of their own: bytes where four products are added at
-once, else words."""
+"""Declared width of types with signed weights: bytes if four products are added at once, else
+words."""
 
 
 ActivationOrder = Literal["", "paired", "planes8", "planes4"]
-"""Order of int8 activations in decode: as they come (""), or grouped by the register of weights
-they multiply."""
+"""Order of int8 activations in decode: unchanged (""), or grouped by the register of weights they
+multiply."""
 
 
 @dataclass(frozen=True)
 class QuantType:
-    """A weight format, and the form of activations that its kernels read.
+    """Weight format, and the form of activations that its kernels read.
 
     Attributes:
-        name: as ggml writes it, ``"Q4_K"``.
-        activations: format of the activations.
-        declared_width: of ``matmul``, or ``SIGNED``.
-        activation_order: of activations in ``matvec`` and ``small_batch``.
+        name: Name as ggml writes it, ``"Q4_K"``.
+        activations: Format of the activations.
+        declared_width: Integers of ``matmul``, or ``SIGNED`` if they depend on the processor.
+        activation_order: Order of activations in ``matvec`` and ``small_batch``.
     """
 
     name: str
@@ -42,12 +42,12 @@ class QuantType:
 
     @property
     def product_width(self) -> ProductWidth:
-        """Operands of ``matmul`` on this processor."""
+        """Integers that ``matmul`` multiplies on this processor."""
         if self.declared_width != SIGNED:
             return self.declared_width
         level = import_module(
             "engine.machine.level"
-        )  # asks LLVM, which opening a model does not need
+        )  # imports LLVM, which opening a model does not need
         return "bytes" if level.SUMS_FOURS else "words"
 
     @property
@@ -61,14 +61,21 @@ class QuantType:
         return TYPES_BY_NAME[self.name].type_size
 
     def form(self, in_rows: bool) -> str:
-        """Name in ``buffers.FORMS`` of what ``matvec`` and ``small_batch`` read (in rows), or
-        ``matmul``."""
-        return f"{self.activations} {self.activation_order if in_rows else self.product_width}".rstrip()
+        """Return the name in ``buffers.FORMS`` of the activations that kernels read.
+
+        Args:
+            in_rows: Whether ``matvec`` and ``small_batch`` read them, instead of ``matmul``.
+        """
+        if in_rows:
+            variant: str = self.activation_order
+        else:
+            variant = self.product_width
+        return f"{self.activations} {variant}".rstrip()
 
 
 QUANT_TYPES = {
-    one.name: one
-    for one in (
+    quant.name: quant
+    for quant in (
         QuantType("F32", "f32", ""),
         QuantType("F16", "f16", ""),
         QuantType("BF16", "bf16", ""),
@@ -99,7 +106,10 @@ QUANT_TYPES = {
         QuantType("TQ2_0", "q8_k"),
     )
 }
-"""The weight types by name. A type's module has four kernels: ``embed`` (record ``EMBED``: rows
-picked by token id, dequantised to f32), ``matvec`` (``MATMUL``: rows times one column),
-``small_batch`` (times up to ``buffers.SMALL_BATCH_TOKENS``, each to the bit as by ``matvec``) and
-``matmul`` (times all columns of a block)."""
+"""Weight types by name.
+
+A type's module has four kernels. ``embed`` (record ``EMBED``) dequantises rows picked by token id
+to f32. The others (``MATMUL``) multiply rows by activations: ``matvec`` by those of one token,
+``small_batch`` of up to ``buffers.SMALL_BATCH_TOKENS``, each with the same bits as ``matvec``, and
+``matmul`` of all tokens of a block.
+"""

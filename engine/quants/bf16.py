@@ -1,4 +1,4 @@
-"""BF16: weights as they are, bfloat16, the upper halves of float32; 2 bytes each, no blocks."""
+"""BF16: bfloat16 weights, the upper halves of float32; 2 bytes each, no blocks."""
 
 from engine import simd as vec
 from engine.kernels.matmul_float import float_type

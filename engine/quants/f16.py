@@ -1,4 +1,4 @@
-"""F16: weights as they are, half-precision floats; 2 bytes each, no blocks."""
+"""F16: half-precision weights; 2 bytes each, no blocks."""
 
 from engine import simd as vec
 from engine.kernels.matmul_float import float_type

@@ -1,4 +1,4 @@
-"""F32: weights as they are, float32; 4 bytes each, no blocks."""
+"""F32: float32 weights; 4 bytes each, no blocks."""
 
 from engine import simd as vec
 from engine.kernels.matmul_float import float_type

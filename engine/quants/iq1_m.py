@@ -1,13 +1,13 @@
-"""IQ1_M: 256 weights of three values, in 32 groups of eight that are entries of a grid of 2048, and
-a shift.
+"""IQ1_M: 256 weights of three values in 32 groups of eight; a group is an entry of a grid of 2048,
+and a shift.
 
     qs      32 bytes  lower 8 bits of the indices
-    qh      16 bytes  of each group a nibble: the upper 3 bits of its index, and the sign of its shift
-    scales  8 bytes   four u16: four scales of 3 bits for 16 weights each; the upper nibbles of the four are a half,
-                      the scale of the scales
+    qh      16 bytes  a nibble for each group: upper 3 bits of its index, and sign of its shift
+    scales  8 bytes   four u16: four 3-bit scales for 16 weights each; the upper nibbles of the four
+                      are an f16, the scale of the scales
                       32 + 16 + 8 = 56
 
-A weight is ``d * (2 * scale + 1) * (entry + shift)``, the shift being 1/8 or -1/8. Layout:
+A weight is ``d * (2 * scale + 1) * (entry + shift)``; the shift is 1/8 or -1/8. Layout:
 ggml-common.h, block_iq1_m.
 """
 
@@ -28,50 +28,50 @@ scale_places = vec.constant_i16x16([1 << 13, 1 << 10, 1 << 7, 1 << 4] * 4)
 
 
 @inner
-def store_offsets(block, room, k):
-    """Of the k-th sixteen entries."""
+def store_offsets(block, scratch, k):
+    """Write the offsets of entries 16 k to 16 k + 15."""
     high = vec.mul(
         vec.as_i16x16(vec.byte_each_4(vec.broadcast_8_bytes(block + QH + 8 * k))),
         upper_bit_places(),
     )
     low = vec.shift_left(vec.widen_u8x16(vec.load_i8x16(block + 16 * k)), 3)
     vec.store_i16x16(
-        room + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(7 << 11)))
+        scratch + EIGHTS + 32 * k, vec.or_(low, vec.and_(high, vec.splat_i16x16(7 << 11)))
     )
 
 
 @inner
-def prepare(block, room):
-    """Fill the room; groups are raised by 2 or 0 for a shift up or down."""
-    store_offsets(block, room, 0)
-    store_offsets(block, room, 1)
+def prepare(block, scratch):
+    """Fill the scratch; groups are raised by 2 or 0 for a shift up or down."""
+    store_offsets(block, scratch, 0)
+    store_offsets(block, scratch, 1)
     nibbles = vec.widen_u8x16(vec.load_i8x16(block + QH))
     down = vec.and_(vec.or_(nibbles, vec.shift_left(nibbles, 4)), vec.splat_i16x16(0x0808))
-    vec.store_i16x16(room + SIGNS, vec.xor(vec.shift_right(down, 2), vec.splat_i16x16(0x0202)))
+    vec.store_i16x16(scratch + SIGNS, vec.xor(vec.shift_right(down, 2), vec.splat_i16x16(0x0202)))
     words = vec.mul(
         vec.as_i16x16(vec.word_each_4(vec.broadcast_8_bytes(block + SCALE_WORDS))), scale_places()
     )
     vec.store_i16x16(
-        room + SCALES,
+        scratch + SCALES,
         vec.or_(vec.and_(vec.shift_right(words, 12), vec.splat_i16x16(14)), vec.splat_i16x16(1)),
     )
 
 
 @inner
-def weights(block, room, j):
-    """The j-th 32 weights, ``RAISED_BY`` too large."""
-    w = vec.add(vec.entries_by_offset(grid(), room + EIGHTS + 8 * j), raised_of(room, j))
+def weights(block, scratch, j):
+    """Return weights 32 j to 32 j + 31, ``RAISED_BY`` too large."""
+    w = vec.add(vec.entries_by_offset(grid(), scratch + EIGHTS + 8 * j), raised_of(scratch, j))
     return w, w
 
 
 @inner
 def d_of(block, d_y):
-    """Scale of the block times ``d_y``."""
-    at = block + SCALE_WORDS
-    low = (vec.load_u16(at) >> 12) | ((vec.load_u16(at + 2) >> 8) & 0xF0)
+    """Return the scale of the block times ``d_y``."""
+    address = block + SCALE_WORDS
+    low = (vec.load_u16(address) >> 12) | ((vec.load_u16(address + 2) >> 8) & 0xF0)
     return vec.splat_f32x8(
         vec.f32_of_half_bits(
-            low | ((vec.load_u16(at + 4) >> 4) & 0xF00) | (vec.load_u16(at + 6) & 0xF000)
+            low | ((vec.load_u16(address + 4) >> 4) & 0xF00) | (vec.load_u16(address + 6) & 0xF000)
         )
         * d_y
         * FACTOR

@@ -1,8 +1,8 @@
-"""IQ2_XS: 256 weights of two bits, in 32 groups of eight that are entries of a grid of 512.
+"""IQ2_XS: 256 weights of two bits in 32 groups of eight; a group is an entry of a grid of 512.
 
     d       f16       scale of the scales
-    qs      64 bytes  of each group an u16: its index in the lower 9 bits, seven of its signs in the others
-    scales  8 bytes   of two groups of 16 weights each, the first in the low nibble
+    qs      64 bytes  an u16 for each group: its index in the lower 9 bits, seven of its signs above
+    scales  8 bytes   a nibble for each group of 16 weights, the low nibble first
                       2 + 64 + 8 = 74
 
 A weight is ``d * (scale + 0.5) / 4 * entry * sign``. Layout: ggml-common.h, block_iq2_xs.
@@ -29,21 +29,21 @@ grid = vec.table(GRIDS["IQ2_XS"].table)
 
 
 @inner
-def prepare(block, room):
-    """Fill the room."""
+def prepare(block, scratch):
+    """Fill the scratch."""
     low = vec.load_i16x16(block + QS)
     high = vec.load_i16x16(block + QS + 32)
     vec.store_i8x32(
-        room + SIGNS,
+        scratch + SIGNS,
         even_signs(vec.low_bytes_of(vec.shift_right(low, 9), vec.shift_right(high, 9))),
     )
-    store_nibble_scales(block + SCALE_BYTES, room)
+    store_nibble_scales(block + SCALE_BYTES, scratch)
 
 
 @inner
-def weights(block, room, j):
-    """The j-th 32 weights."""
-    return vec.entries_by_nine_bits(grid(), block + QS + 8 * j), signs_of(room, j)
+def weights(block, scratch, j):
+    """Return weights 32 j to 32 j + 31 and their signs."""
+    return vec.entries_by_nine_bits(grid(), block + QS + 8 * j), signs_of(scratch, j)
 
 
 embed, matvec, small_batch, matmul = grid_type(

@@ -1,4 +1,4 @@
-"""IQ4_NL: 32 weights of 4 bits with one scale, each weight the number of an entry of a fixed table.
+"""IQ4_NL: 32 weights of 4 bits with one scale; a weight is an index into a fixed table.
 
     d   f16       scale
     qs  16 bytes  weights 0..15 in the low nibbles, 16..31 in the high ones
@@ -30,10 +30,12 @@ entries, weights, first, last, _ = entries_at(2, VALUES)
 
 
 @inner
-def pair(block, other, y_low, y_high):
-    """Products of two blocks as i32x8, one block in each half; the weights' signs move to the
-    activations."""
-    (low, high) = entries(block, other)
+def pair(block, second, y_low, y_high):
+    """Return the products of two blocks as i32x8, one block in each half.
+
+    The weights' signs move to the activations.
+    """
+    (low, high) = entries(block, second)
     ones = vec.splat_i16x16(1)
     return vec.add(
         vec.maddwd(vec.maddubs(vec.abs_i8(low), vec.with_sign_of(y_low, low)), ones),
@@ -43,7 +45,7 @@ def pair(block, other, y_low, y_high):
 
 @inner
 def product_of_eight(block, y):
-    """Integer products of eight blocks."""
+    """Return the integer products of eight blocks."""
     if HAS_ARM64:
         return eight_groups(entries, vec.sums_of_32_i8, BLOCK_BYTES, block, y)
     return eight_blocks(pair, fold_i32, BLOCK_BYTES, block, y)
@@ -62,7 +64,7 @@ def dot8(block, y, d_y, sums, acc):
 
 @inner
 def dot1(block, y, d_y, sums):
-    """Value of one block's products with 32 activations."""
+    """Return one block's products with 32 activations, scaled."""
     return vec.load_f16(block) * vec.load_f32(d_y) * np.float32(one_block_i32(pair, block, y))
 
 
@@ -70,9 +72,9 @@ def dot1(block, y, d_y, sums):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * vec.rolled(b)
-        store_signed(out, b, weights(at))
-        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
+        address = block + BLOCK_BYTES * vec.rolled(b)
+        store_signed(out, b, weights(address))
+        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(address))
 
 
 @inner

@@ -1,13 +1,13 @@
-"""IQ4_XS: 256 weights of 4 bits, each the number of an entry of a fixed table, in eight sub-blocks
-of 32.
+"""IQ4_XS: 256 weights of 4 bits in eight sub-blocks of 32; a weight is an index into a fixed table.
 
     d         f16        scale of the scales
-    scales_h  u16        upper 2 bits of the eight 6-bit scales, two bits each from the lowest on
+    scales_h  u16        upper 2 bits of the eight 6-bit scales, from the lowest bits on
     scales_l  4 bytes    lower 4 bits: scales 2j and 2j+1 in the low and high nibble of byte j
-    qs        128 bytes  of each sub-block 16 bytes: weights 0..15 in the low nibbles, 16..31 in the high ones
+    qs        128 bytes  16 bytes for each sub-block: weights 0..15 in the low nibbles, 16..31 in
+                         the high ones
                          2 + 2 + 4 + 128 = 136
 
-A weight is ``d * (scale - 32) * VALUES[q]``, the table being that of IQ4_NL. Layout: ggml-common.h,
+A weight is ``d * (scale - 32) * VALUES[q]``, with the table of IQ4_NL. Layout: ggml-common.h,
 block_iq4_xs.
 """
 
@@ -36,8 +36,8 @@ codebook = vec.constant_i8x32(VALUES * 2)
 
 @inner
 def scale_words(block):
-    """The eight scales of a block as they are stored, a byte each: (0, 2, 4, 6) and (1, 3, 5, 7) as
-    u32."""
+    """Return the scales of a block as they are stored, a byte each: (0, 2, 4, 6) and (1, 3, 5, 7)
+    as u32."""
     low = vec.load_u32(block + SCALES_L)
     high = vec.load_u16(block + SCALES_H)
     high = (high | (high << 8)) & 0x00FF00FF
@@ -47,21 +47,21 @@ def scale_words(block):
 
 @inner
 def spread(half):
-    """Two bytes as the even ones of four."""
+    """Move two bytes to the even bytes of four."""
     return (half & 255) | ((half & 0xFF00) << 8)
 
 
 @inner
 def scales_in_order(block):
-    """The eight scales as int16."""
+    """Return the eight scales as int16."""
     even, odd = scale_words(block)
     low = spread(even) | (spread(odd) << 8)
     high = spread(even >> 16) | (spread(odd >> 16) << 8)
     return vec.sub(vec.widen_8_bytes(low, high), vec.low_half_i16(vec.splat_i16x16(32)))
 
 
-# Where lane by lane a scale's lower and upper bits are in the first bytes of a block, and by what
-# to multiply them to bring them into place; 128 picks nothing.
+# Bytes of the block that hold the lower and upper bits of each lane's scale, and factors that shift
+# these bits into place; 128 picks nothing.
 low_bytes = vec.constant_i8x32([128, 4, 128, 5, 128, 6, 128, 7] * 4)
 high_bytes = vec.constant_i8x32([128, 2, 128, 2, 128, 3, 128, 3] * 4)
 low_places = vec.constant_i16x16([1 << 8] * 8 + [1 << 4] * 8)
@@ -70,8 +70,8 @@ high_places = vec.constant_i16x16([1 << 12, 1 << 8] * 4 + [1 << 10, 1 << 6] * 4)
 
 @inner
 def scales(block):
-    """The eight scales as int16, four times 0, 2, 4, 6 in the lower half and 1, 3, 5, 7 in the
-    upper one."""
+    """Return the eight scales as int16, four times: 0, 2, 4, 6 in the lower half, 1, 3, 5, 7 in the
+    upper."""
     head = vec.broadcast_16_bytes(block)
     low = vec.mul_high(vec.as_i16x16(vec.lookup16(head, low_bytes())), low_places())
     high = vec.mul_high(vec.as_i16x16(vec.lookup16(head, high_bytes())), high_places())
@@ -83,20 +83,24 @@ def scales(block):
 
 @inner
 def pair(block, y, j, scale):
-    """Integer contribution of sub-blocks 2j and 2j+1, one in each half of the registers."""
+    """Return the integer contribution of sub-blocks 2j and 2j+1, one in each half of the
+    registers."""
     qs = vec.load_i8x32(block + QS + 32 * j)
     low = vec.lookup16(codebook(), vec.and_(qs, vec.splat_i8x32(15)))
     high = vec.lookup16(codebook(), vec.high_nibbles(qs))
-    at = (
-        y + 128 * j
-    )  # as buffers.PAIRED_256 says: the sign goes to the weights, the magnitudes are there already
+    address = y + 128 * j  # in buffers.PAIRED_256: signs go to the weights, magnitudes are stored
     return vec.add(
         vec.maddwd(
-            scale, vec.maddubs(vec.load_i8x32(at + 64), vec.with_sign_of(low, vec.load_i8x32(at)))
+            scale,
+            vec.maddubs(
+                vec.load_i8x32(address + 64), vec.with_sign_of(low, vec.load_i8x32(address))
+            ),
         ),
         vec.maddwd(
             scale,
-            vec.maddubs(vec.load_i8x32(at + 96), vec.with_sign_of(high, vec.load_i8x32(at + 32))),
+            vec.maddubs(
+                vec.load_i8x32(address + 96), vec.with_sign_of(high, vec.load_i8x32(address + 32))
+            ),
         ),
     )
 
@@ -115,7 +119,7 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 @inner
 def half_groups(block, y, n):
-    """Sums of the four sub-blocks of one half."""
+    """Return the sums of the four sub-blocks of one half."""
     l0, h0 = nibbles_of_two(block + QS + 64 * n, block + QS + 64 * n + 16)
     l1, h1 = nibbles_of_two(block + QS + 64 * n + 32, block + QS + 64 * n + 48)
     w0, w1 = by_block(vec.lookup16(codebook(), l0), vec.lookup16(codebook(), h0))
@@ -127,7 +131,7 @@ def half_groups(block, y, n):
 
 @inner
 def dot_by_groups(block, y, d_y, sums, acc, acc_min):
-    """``dot`` with a lane for each sub-block."""
+    """Compute ``dot`` with a lane for each sub-block."""
     groups = vec.join_i32(half_groups(block, y, 0), half_groups(block, y + 256, 1))
     total = vec.mul(vec.i32_of_i16x8(scales_in_order(block)), groups)
     d = vec.first_f32(vec.fmul(vec.load_f16x4(block), vec.splat_f32x4(d_y)))
@@ -136,13 +140,13 @@ def dot_by_groups(block, y, d_y, sums, acc, acc_min):
 
 @inner
 def weights(block, j):
-    """The j-th 32 weights of a block as signed bytes."""
+    """Return weights 32 j to 32 j + 31 of a block as signed bytes."""
     return vec.lookup16(codebook(), nibbles_of_one(block + QS + 16 * j))
 
 
 @inner
 def unpack_row_words(block, out, n_live):
-    """Write one row's part of a tile, weights times the scale of their sub-block."""
+    """Write one row's part of a tile: int16 weights times the scale of their sub-block."""
     even, odd = scale_words(block)
     for j in range(vec.rolled(8)):
         w = weights(block, j)
@@ -154,8 +158,10 @@ def unpack_row_words(block, out, n_live):
 
 @inner
 def unpack_row_bytes(block, out, n_live):
-    """Write one row's part of a tile, weights 128 too large for VNNI; that becomes minima of -128
-    scales."""
+    """Write one row's part of a tile: int8 weights, 128 too large for VNNI.
+
+    The offset becomes minima of -128 scales.
+    """
     for j in range(vec.rolled(8)):
         vec.store_i8x32(out + 32 * j, vec.xor(weights(block, j), vec.splat_i8x32(FOURS_OFFSET)))
     s = scales_in_order(block)

@@ -1,11 +1,11 @@
-"""MXFP4: 32 weights of 4 bits, floats of two exponent bits and one of mantissa, with a power of two
-as their scale.
+"""MXFP4: 32 weights of 4 bits, floats with two exponent bits and one of mantissa, and a power of
+two as scale.
 
     e   u8        exponent of the scale
     qs  16 bytes  weights 0..15 in the low nibbles, 16..31 in the high ones
                   1 + 16 = 17
 
-A weight is ``2^(e - 128) * VALUES[q]``: the values are kept doubled, as whole numbers. Layout and
+A weight is ``2^(e - 128) * VALUES[q]``: the values are doubled, so they are integers. Layout and
 table: ggml-common.h, block_mxfp4 and kvalues_fp4.
 """
 

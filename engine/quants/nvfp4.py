@@ -1,11 +1,11 @@
-"""NVFP4: 64 weights of 4 bits, floats of two exponent bits and one of mantissa, with a small float
-for each sixteen.
+"""NVFP4: 64 weights of 4 bits, floats with two exponent bits and one of mantissa, and a small float
+for each sixteen as scale.
 
     d   4 bytes   scales without a sign, four exponent bits and three of mantissa; 0x7F means 0
-    qs  32 bytes  eight for each sixteen weights: weights 0..7 in the low nibbles, 8..15 in the high ones
+    qs  32 bytes  eight bytes for sixteen weights: 0..7 in the low nibbles, 8..15 in the high ones
                   4 + 32 = 36
 
-A weight is ``d / 2 * VALUES[q]``: the values are kept doubled, as whole numbers. A file may
+A weight is ``d / 2 * VALUES[q]``: the values are doubled, so they are integers. A file may
 multiply each matrix, or each expert, by one more number (``.scale``). Layout: ggml-common.h,
 block_nvfp4.
 """
@@ -24,7 +24,7 @@ from engine.kernels.matmul_32 import (
 )
 from engine.kernels.matmul_sixteens import product_16
 from engine.kernels.matvec_32 import row_kernels_32
-from engine.kernels.tiles import Tiles, bytes_at, each_columns
+from engine.kernels.tiles import Tiles, bytes_at, loop_over_tokens
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import SIXTEEN_TOKENS
 from engine.quants.mxfp4 import OFFSET, RAISED_VALUES, VALUES
@@ -37,14 +37,14 @@ raised_values = vec.constant_i8x32(RAISED_VALUES * 2)
 
 @inner
 def scale(block, k):
-    """Half of the k-th scale of a block."""
+    """Return half of scale k of a block."""
     bits = vec.load_u8(block + k)
     return vec.f32_of_half_bits(0 if bits == 0x7F else (bits & 0x7F) << 7) * np.float32(128.0)
 
 
 @inner
 def sixteens_in_lanes(qs, table):
-    """The weights of a block by a table: first and third sixteen, second and fourth."""
+    """Return a block's weights, given a table: sixteens 0 and 2, then sixteens 1 and 3."""
     low = vec.and_(qs, vec.splat_i8x32(15))
     high = vec.high_nibbles(qs)
     low = vec.lookup16(table, low)
@@ -53,16 +53,19 @@ def sixteens_in_lanes(qs, table):
 
 
 @inner
-def sixteens(w, y, other):
-    """Products of 32 weights with twice sixteen activations, four i32 for each sixteen."""
-    ys = vec.load_two_i8x16(y, other)
+def sixteens(w, y, second):
+    """Return the products of 32 weights with twice sixteen activations, four i32 for each
+    sixteen."""
+    ys = vec.load_two_i8x16(y, second)
     return vec.maddwd(vec.maddubs(vec.abs_i8(w), vec.with_sign_of(ys, w)), vec.splat_i16x16(1))
 
 
 @inner
 def one_block(block, y):
-    """Products of a block as i32x8: two lanes of the first and of the second sixteen, then of the
-    third and fourth."""
+    """Return the products of a block as i32x8.
+
+    Two lanes each are those of sixteens 0 and 1, then of sixteens 2 and 3.
+    """
     even, odd = sixteens_in_lanes(vec.load_i8x32(block + 4), values())
     return vec.fold_neighbours(sixteens(even, y, y + 32), sixteens(odd, y + 16, y + 48))
 
@@ -83,13 +86,13 @@ def dot8(block, y, d_y, sums, acc):
 
 @inner
 def number(block, k):
-    """The k-th weight of a block as a place in the table."""
+    """Return the index in the table of weight k of a block."""
     return (vec.load_u8(block + 4 + 8 * (k >> 4) + (k & 7)) >> (k >> 1 & 4)) & 15
 
 
 @inner
 def dot1(block, y, d_y, sums):
-    """Value of one block's products with 64 activations in order."""
+    """Return one block's products with 64 activations in order, scaled."""
     total = np.float32(0.0)
     for g in range(4):
         t = 0
@@ -118,25 +121,28 @@ finish, value = lowered_by(OFFSET)
 
 
 @inner
-def columns_by_sixteens(view, tile, y, c, i, n_live, acc, room):
-    """Sixteen columns of one tile."""
-    _, d, _, _, padded = view
+def tokens_by_sixteens(view, tile, y, c, i, n_live, acc, scratch):
+    """Add the products of one tile with sixteen tokens."""
+    _, d, _, _, n_padded = view
     for g in range(n_live // 16):
-        product_16(y + 16 * g, n_live, tile + 256 * g, room)
-        at = d + 4 * ((8 * i + (g >> 1)) * padded + c)
-        add_sixteen(value, tile + 16 * ROW_D + 64 * g, room, at, at, acc)
+        product_16(y + 16 * g, n_live, tile + 256 * g, scratch)
+        address = d + 4 * ((8 * i + (g >> 1)) * n_padded + c)
+        add_sixteen(value, tile + 16 * ROW_D + 64 * g, scratch, address, address, acc)
 
 
 @inner
-def columns_by_fours(view, tile, y, c, i, n_live, acc, room):
-    """Four columns of one tile; activations have a scale for 32, and their sums are made here."""
-    _, d, _, _, padded = view
+def tokens_by_fours(view, tile, y, c, i, n_live, acc, scratch):
+    """Add the products of one tile with four tokens.
+
+    Activations have a scale for 32; sums of sixteen are computed here.
+    """
+    _, d, _, _, n_padded = view
     for g in range(n_live // 16):
         t = sum_16_u5(tile + 256 * g, y + 64 * g)
-        store_sums_of_16(room, y + 64 * g)
-        at = d + 4 * ((8 * i + (g >> 1)) * padded + c)
+        store_sums_of_16(scratch, y + 64 * g)
+        address = d + 4 * ((8 * i + (g >> 1)) * n_padded + c)
         scales = tile + 16 * ROW_D + 64 * g
-        add_tile(value, scales, t, at, room, acc)
+        add_tile(value, scales, t, address, scratch, acc)
 
 
 @inner
@@ -146,8 +152,8 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, scale(block, k >> 4) * np.float32(VALUES[number(block, k)]))
 
 
-walk = each_columns(bytes_at, columns_by_sixteens if SIXTEEN_TOKENS else columns_by_fours)
+multiply = loop_over_tokens(bytes_at, tokens_by_sixteens if SIXTEEN_TOKENS else tokens_by_fours)
 rows = row_kernels_32(dot8, dot1, BLOCK_BYTES, block_size=64)
 embed, matvec, small_batch, matmul = type_kernels(
-    __name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, Tiles(walk, finish)
+    __name__, 64, BLOCK_BYTES, dequantize, rows, unpack_row, Tiles(multiply, finish)
 )

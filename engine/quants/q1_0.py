@@ -6,9 +6,9 @@
 
 A weight is d where its bit is set, else -d. Layout: ggml-common.h, block_q1_0.
 
-Decode multiplies the bits of two blocks with activations in the same order (``buffers.PLANES_8``):
-bit k of 32 bytes meets every eighth activation from the k-th on, and four bytes of a register are
-32 weights.
+Decode multiplies the bits of two blocks by activations in the same order (``buffers.PLANES_8``):
+bit k of 32 bytes meets every eighth activation from activation k on, and four bytes of a register
+are 32 weights.
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ BLOCK_BYTES = 18
 
 @inner
 def plane(bits, y, k):
-    """Products of the k-th bits of 32 bytes as i16x16."""
+    """Return the products of bits k of 32 bytes as i16x16."""
     return vec.maddubs(
         vec.and_(vec.shift_right(bits, k), vec.splat_i8x32(1)), vec.load_i8x32(y + 32 * k)
     )
@@ -32,8 +32,8 @@ def plane(bits, y, k):
 
 @inner
 def dot8(block, y, d_y, sums, acc):
-    """Add the products of two blocks with 256 activations: twice the sum of those whose bit is set,
-    less all."""
+    """Add the products of two blocks with 256 activations: twice the sum where the bit is set,
+    minus the sum of all."""
     bits = vec.load_two_i8x16(block + 2, block + BLOCK_BYTES + 2)
     low = vec.add(
         vec.add(plane(bits, y, 0), plane(bits, y, 1)), vec.add(plane(bits, y, 2), plane(bits, y, 3))
@@ -48,13 +48,13 @@ def dot8(block, y, d_y, sums, acc):
 
 @inner
 def weights(block, g):
-    """The g-th 32 weights of a block as bytes: 2 or 0, one too large."""
+    """Return weights 32 g to 32 g + 31 of a block as bytes: 2 or 0, one too large."""
     return vec.and_(vec.bits_to_bytes(vec.broadcast_4_bytes(block + 2 + 4 * g)), vec.splat_i8x32(2))
 
 
 @inner
 def dot1(block, y, d_y, sums):
-    """Value of one block's products with 128 activations in order."""
+    """Return one block's products with 128 activations in order, scaled."""
     total = np.float32(0.0)
     for g in range(vec.rolled(4)):
         products = vec.maddwd(
@@ -70,9 +70,9 @@ def dot1(block, y, d_y, sums):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for g in range(n_live // 32):
-        at = block + BLOCK_BYTES * (vec.rolled(g) >> 2)
-        vec.store_i8x32(out + 32 * g, weights(at, g & 3))
-        vec.store_f32(out + ROW_D + 4 * g, vec.load_f16(at))
+        address = block + BLOCK_BYTES * (vec.rolled(g) >> 2)
+        vec.store_i8x32(out + 32 * g, weights(address, g & 3))
+        vec.store_f32(out + ROW_D + 4 * g, vec.load_f16(address))
 
 
 @inner

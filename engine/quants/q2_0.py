@@ -1,14 +1,13 @@
 """Q2_0: 64 weights of two bits with one scale.
 
     d   f16       scale
-    qs  16 bytes  weight j is bits 2 (j mod 4) and the next of byte j div 4
+    qs  16 bytes  weight j is bits 2 (j mod 4) and 2 (j mod 4) + 1 of byte j div 4
                   2 + 16 = 18
 
 A weight is ``d * (q - 1)``. Layout: ggml-common.h, block_q2_0.
 
-Decode multiplies pairs of bits with activations in the same order (``buffers.PLANES_4``): the k-th
-pair of 32 bytes meets every fourth activation of two blocks, and eight bytes of a register are 32
-weights.
+Decode multiplies pairs of bits by activations in the same order (``buffers.PLANES_4``): pair k of
+32 bytes meets every fourth activation of two blocks, and eight bytes of a register are 32 weights.
 """
 
 import numpy as np
@@ -24,17 +23,19 @@ BLOCK_BYTES = 18
 
 @inner
 def plane(qs, y, k):
-    """Products of the k-th pairs of bits of 32 bytes as i16x16."""
+    """Return the products of pairs k of bits of 32 bytes as i16x16."""
     return vec.maddubs(
         vec.and_(vec.shift_right(qs, 2 * k), vec.splat_i8x32(3)), vec.load_i8x32(y + 32 * k)
     )
 
 
 @inner
-def pair(block, other, y):
-    """Products of two blocks as i32x8, one block in each half: two lanes of its first 32 weights,
-    two of the rest."""
-    qs = vec.load_two_i8x16(block + 2, other + 2)
+def pair(block, second, y):
+    """Return the products of two blocks as i32x8, one block in each half.
+
+    Two lanes are those of the first 32 weights, two those of the last 32.
+    """
+    qs = vec.load_two_i8x16(block + 2, second + 2)
     products = vec.add(
         vec.add(plane(qs, y, 0), plane(qs, y, 1)), vec.add(plane(qs, y, 2), plane(qs, y, 3))
     )
@@ -44,25 +45,26 @@ def pair(block, other, y):
 @inner
 def dot8(block, y, d_y, sums, acc):
     """Add the products of four blocks with 256 activations."""
-    one = block + BLOCK_BYTES
-    two = block + 2 * BLOCK_BYTES
-    three = block + 3 * BLOCK_BYTES
+    second = block + BLOCK_BYTES
+    third = block + 2 * BLOCK_BYTES
+    fourth = block + 3 * BLOCK_BYTES
     t = vec.sub(
-        vec.fold_neighbours(pair(block, two, y), pair(one, three, y + 128)), vec.load_i32x8(sums)
+        vec.fold_neighbours(pair(block, third, y), pair(second, fourth, y + 128)),
+        vec.load_i32x8(sums),
     )
-    d = vec.halves_of_four(block, one, two, three)
+    d = vec.halves_of_four(block, second, third, fourth)
     return vec.fma(vec.fmul(d, vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc)
 
 
 @inner
 def weight(block, k):
-    """The k-th weight of a block, one too large."""
+    """Return weight k of a block, one too large."""
     return (vec.load_u8(block + 2 + (k >> 2)) >> (2 * (k & 3))) & 3
 
 
 @inner
 def dot1(block, y, d_y, sums):
-    """Value of one block's products with 64 activations in order."""
+    """Return one block's products with 64 activations in order, scaled."""
     total = np.float32(0.0)
     for g in range(2):
         t = -vec.load_i32(sums + 4 * g)

@@ -2,8 +2,8 @@
 minimum.
 
     scales  16 bytes   scale in the low nibble, minimum in the high one
-    qs      64 bytes   of each half of the block (128 weights) 32 bytes: weights l, l+32, l+64, l+96 in bits 0-1, 2-3,
-                       4-5, 6-7
+    qs      64 bytes   32 bytes for each half of the block (128 weights): weights l, l+32, l+64,
+                       l+96 in bits 0-1, 2-3, 4-5, 6-7
     d       f16        scale of the scales
     dmin    f16        scale of the minima
                        16 + 64 + 2 + 2 = 84
@@ -33,21 +33,21 @@ DMIN = 82
 
 @inner
 def half(block, n):
-    """Weights of one half of a block as bytes: four registers of 32."""
+    """Return the weights of one half of a block as bytes: four registers of 32."""
     return two_bit_fields(block + QS + 32 * n)
 
 
 @inner
 def dot(block, y, d_y, sums, acc, acc_min):
     """Add one block's products with 256 activations."""
-    both = vec.load_i8x16(block)
+    scales_and_minima = vec.load_i8x16(block)
     minima = vec.maddwd(
-        vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15))),
+        vec.widen_u8x16(vec.and_(vec.shift_right(scales_and_minima, 4), vec.splat_i8x16(15))),
         vec.load_i16x16(sums),
     )
     d = vec.fmul(vec.load_f16x4(block + D - 4), vec.splat_f32x4(d_y))
     acc_min = vec.fma(vec.fourth_f32(d), vec.f32_of_i32x8(minima), acc_min)
-    s = vec.widen_u8x16(vec.even_then_odd(vec.and_(both, vec.splat_i8x16(15))))
+    s = vec.widen_u8x16(vec.even_then_odd(vec.and_(scales_and_minima, vec.splat_i8x16(15))))
     low = four_groups(
         half(block, 0),
         y,
@@ -72,11 +72,12 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     store_half(half(block, 0), out)
     store_half(half(block, 1), out + 128)
-    both = vec.load_i8x16(block)
-    s = vec.widen_u8x16(vec.and_(both, vec.splat_i8x16(15)))
+    scales_and_minima = vec.load_i8x16(block)
+    s = vec.widen_u8x16(vec.and_(scales_and_minima, vec.splat_i8x16(15)))
     store_scales_of_16(s, out)
     vec.store_i16x16(
-        out + ROW_MINIMA, vec.widen_u8x16(vec.and_(vec.shift_right(both, 4), vec.splat_i8x16(15)))
+        out + ROW_MINIMA,
+        vec.widen_u8x16(vec.and_(vec.shift_right(scales_and_minima, 4), vec.splat_i8x16(15))),
     )
     vec.store_f32(out + ROW_D, vec.load_f16(block + D))
     vec.store_f32(out + ROW_DMIN, -vec.load_f16(block + DMIN))
@@ -88,9 +89,9 @@ def dequantize(block, out):
     d = vec.load_f16(block + D)
     dmin = vec.load_f16(block + DMIN)
     for g in range(16):
-        both = vec.load_u8(block + g)
-        scale = d * (both & 15)
-        minimum = dmin * (both >> 4)
+        scale_and_minimum = vec.load_u8(block + g)
+        scale = d * (scale_and_minimum & 15)
+        minimum = dmin * (scale_and_minimum >> 4)
         for k in range(16 * g, 16 * g + 16):
             q = (vec.load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
             vec.store_f32(out + 4 * k, scale * q - minimum)

@@ -1,8 +1,8 @@
 """Q3_K: 256 weights of 3 bits in sixteen sub-blocks of 16, each with a 6-bit scale.
 
-    hmask   32 bytes   upper bit of weight 32j+l in bit j of byte l; where it is 0, 4 is taken off
-    qs      64 bytes   lower 2 bits; of each half of the block (128 weights) 32 bytes: weights l, l+32, l+64, l+96 in
-                       bits 0-1, 2-3, 4-5, 6-7
+    hmask   32 bytes   upper bit of weight 32j+l in bit j of byte l; 4 is subtracted where it is 0
+    qs      64 bytes   lower 2 bits; 32 bytes for each half of the block (128 weights): weights l,
+                       l+32, l+64, l+96 in bits 0-1, 2-3, 4-5, 6-7
     scales  12 bytes   sixteen 6-bit scales, offset 32: lower 4 bits in bytes 0..7, upper 2 in 8..11
     d       f16        scale of the scales
                        32 + 64 + 12 + 2 = 110
@@ -34,7 +34,7 @@ TWO = 0x03030303
 
 @inner
 def scales(block):
-    """The sixteen scales of a block, as they are stored: bytes from 0 to 63."""
+    """Return the sixteen scales of a block as stored: bytes from 0 to 63."""
     u0 = vec.load_u32(block + SCALES)
     u1 = vec.load_u32(block + SCALES + 4)
     u2 = vec.load_u32(block + SCALES + 8)
@@ -46,18 +46,18 @@ def scales(block):
     )
 
 
-# Where lane by lane a scale's lower and upper bits are in the last sixteen bytes of a block, the
-# even scales first, and by what to multiply them to bring them into place; 128 picks nothing.
+# Bytes among the last sixteen of a block that hold the lower and upper bits of each lane's scale,
+# even scales first, and factors that shift these bits into place; 128 picks nothing.
 _ORDER = [*range(0, 16, 2), *range(1, 16, 2)]
-low_bytes = vec.constant_i8x32([at for k in _ORDER for at in (128, 2 + k % 8)])
-high_bytes = vec.constant_i8x32([at for k in _ORDER for at in (128, 10 + k % 4)])
+low_bytes = vec.constant_i8x32([byte for k in _ORDER for byte in (128, 2 + k % 8)])
+high_bytes = vec.constant_i8x32([byte for k in _ORDER for byte in (128, 10 + k % 4)])
 low_places = vec.constant_i16x16([1 << (8 if k < 8 else 4) for k in _ORDER])
 high_places = vec.constant_i16x16([1 << (12 - k // 4 * 2) for k in _ORDER])
 
 
 @inner
 def even_and_odd_scales(block):
-    """The sixteen scales as int16, the even ones in the lower half."""
+    """Return the sixteen scales as int16, the even ones in the lower half."""
     tail = vec.broadcast_16_bytes(block + BLOCK_BYTES - 16)
     low = vec.mul_high(vec.as_i16x16(vec.lookup16(tail, low_bytes())), low_places())
     high = vec.mul_high(vec.as_i16x16(vec.lookup16(tail, high_bytes())), high_places())
@@ -69,7 +69,7 @@ def even_and_odd_scales(block):
 
 @inner
 def half(block, n):
-    """Weights of one half of a block as bytes from 0 to 7: four registers of 32."""
+    """Return the weights of one half of a block as bytes from 0 to 7: four registers of 32."""
     qs = vec.load_i8x32(block + QS + 32 * n)
     mask = vec.shift_right(vec.load_i8x32(block), 4 * n)
     two = vec.splat_i8x32(3)
@@ -116,9 +116,11 @@ def dequantize(block, out):
         high = vec.load_u8(block + SCALES + 8 + (g & 3)) >> (2 * (g >> 2))
         scale = d * (((low & 15) | ((high & 3) << 4)) - 32)
         for k in range(16 * g, 16 * g + 16):
-            two = (vec.load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))) & 3
-            one = (vec.load_u8(block + (k & 31)) >> (k >> 5)) & 1
-            vec.store_f32(out + 4 * k, scale * (two + 4 * one - 4))
+            lower_bits = (
+                vec.load_u8(block + QS + 32 * (k >> 7) + (k & 31)) >> (2 * ((k >> 5) & 3))
+            ) & 3
+            upper_bit = (vec.load_u8(block + (k & 31)) >> (k >> 5)) & 1
+            vec.store_f32(out + 4 * k, scale * (lower_bits + 4 * upper_bit - 4))
 
 
 rows = row_kernels_k(dot, BLOCK_BYTES)

@@ -1,11 +1,11 @@
 """Q4_K: 256 weights of 4 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit
 minimum.
 
-    d       f16        scale of the scales        2
-    dmin    f16        scale of the minima        2
-    scales  12 bytes   scale j, and minimum j, below 4: bits 0-5 of byte j, and of byte 4+j
-                       scale 4+j, and minimum 4+j: the low, and the high, nibble of byte 8+j, under
-                       bits 6-7 of byte j, and of byte 4+j
+    d       f16        scale of the scales
+    dmin    f16        scale of the minima
+    scales  12 bytes   scale j and minimum j for j < 4: bits 0-5 of byte j and of byte 4+j
+                       scale 4+j and minimum 4+j: low and high nibble of byte 8+j, below bits 6-7 of
+                       byte j and of byte 4+j
     qs      128 bytes  sub-blocks 2j and 2j+1 in the low and high nibbles of bytes 32j..32j+31
                        2 + 2 + 12 + 128 = 144
 
@@ -19,14 +19,14 @@ from engine.kernels.scales_k import sub_block_type
 
 @inner
 def pair_of(block, j):
-    """Weights of sub-blocks 2j and 2j + 1 as bytes."""
+    """Return the weights of sub-blocks 2j and 2j + 1 as bytes."""
     qs = vec.load_i8x32(block + 16 + 32 * j)
     return vec.and_(qs, vec.splat_i8x32(15)), vec.high_nibbles(qs)
 
 
 @inner
 def weight(block, j, k):
-    """Weight k of sub-block j."""
+    """Return weight k of sub-block j."""
     return (vec.load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
 
 

@@ -1,11 +1,11 @@
 """Q5_K: 256 weights of 5 bits in eight sub-blocks of 32, each with a 6-bit scale and a 6-bit
 minimum.
 
-    d       f16        scale of the scales        2
-    dmin    f16        scale of the minima        2
+    d       f16        scale of the scales
+    dmin    f16        scale of the minima
     scales  12 bytes   packed as in Q4_K
     qh      32 bytes   upper bit of weight 32j+l in bit j of byte l
-    qs      128 bytes  lower 4 bits: sub-blocks 2j and 2j+1 in the low and high nibbles of bytes 32j..32j+31
+    qs      128 bytes  lower 4 bits: sub-blocks 2j and 2j+1 in the nibbles of bytes 32j..32j+31
                        2 + 2 + 12 + 32 + 128 = 176
 
 A weight is ``d * scale * q - dmin * minimum``. Layout: ggml-common.h, block_q5_K.
@@ -21,7 +21,7 @@ QS = 48
 
 @inner
 def with_fifth_bits(qs, even_bits, odd_bits):
-    """Nibbles with the bits that are at bit 4 of two other registers."""
+    """Return nibbles with the bits that are at bit 4 of two other registers."""
     high = vec.splat_i8x32(16)
     even = vec.or_(vec.and_(qs, vec.splat_i8x32(15)), vec.and_(even_bits, high))
     return even, vec.or_(vec.high_nibbles(qs), vec.and_(odd_bits, high))
@@ -29,13 +29,13 @@ def with_fifth_bits(qs, even_bits, odd_bits):
 
 @inner
 def bits_at_4(qh, j):
-    """Bits j of the bytes of qh, at bit 4; j is a constant."""
+    """Return bits j of the bytes of qh, at bit 4; j is a constant."""
     return vec.shift_left(qh, 4 - j) if j < 4 else vec.shift_right(qh, j - 4)
 
 
 @inner
 def pair_of(block, j):
-    """Weights of sub-blocks 2j and 2j + 1 as bytes; j is a constant."""
+    """Return the weights of sub-blocks 2j and 2j + 1 as bytes; j is a constant."""
     qh = vec.load_i8x32(block + QH)
     return with_fifth_bits(
         vec.load_i8x32(block + QS + 32 * j), bits_at_4(qh, 2 * j), bits_at_4(qh, 2 * j + 1)
@@ -44,17 +44,17 @@ def pair_of(block, j):
 
 @inner
 def any_pair_of(block, j):
-    """The same for any j."""
+    """Compute ``pair_of`` for any j."""
     bits = vec.shift_right(vec.load_i8x32(block + QH), 2 * j)
-    one = vec.splat_i8x32(1)
-    even_bits = vec.shift_left(vec.and_(bits, one), 4)
-    odd_bits = vec.shift_left(vec.and_(vec.shift_right(bits, 1), one), 4)
+    ones = vec.splat_i8x32(1)
+    even_bits = vec.shift_left(vec.and_(bits, ones), 4)
+    odd_bits = vec.shift_left(vec.and_(vec.shift_right(bits, 1), ones), 4)
     return with_fifth_bits(vec.load_i8x32(block + QS + 32 * j), even_bits, odd_bits)
 
 
 @inner
 def weight(block, j, k):
-    """Weight k of sub-block j."""
+    """Return weight k of sub-block j."""
     low = (vec.load_u8(block + QS + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
     return low + 16 * ((vec.load_u8(block + QH + k) >> j) & 1)
 

@@ -1,8 +1,9 @@
 """Q6_K: 256 weights of 6 bits in sixteen sub-blocks of 16, each with a signed 8-bit scale.
 
-    ql      128 bytes  lower 4 bits; of each half of the block (128 weights) 64 bytes: weights 0..63 of the half in the
-                       low nibbles, 64..127 in the high nibbles
-    qh      64 bytes   upper 2 bits; of each half 32 bytes: weights l, l+32, l+64, l+96 in bits 0-1, 2-3, 4-5, 6-7
+    ql      128 bytes  lower 4 bits; 64 bytes for each half of the block (128 weights): weights
+                       0..63 of the half in the low nibbles, 64..127 in the high ones
+    qh      64 bytes   upper 2 bits; 32 bytes for each half: weights l, l+32, l+64, l+96 in bits
+                       0-1, 2-3, 4-5, 6-7
     scales  16 bytes   int8
     d       f16        scale of the scales
                        128 + 64 + 16 + 2 = 210
@@ -32,7 +33,7 @@ D = 208
 
 @inner
 def half(block, n):
-    """Weights of one half of a block as bytes from 0 to 63: four registers of 32."""
+    """Return the weights of one half of a block as bytes from 0 to 63: four registers of 32."""
     low0 = vec.load_i8x32(block + 64 * n)
     low1 = vec.load_i8x32(block + 64 * n + 32)
     qh = vec.load_i8x32(block + QH + 32 * n)
@@ -48,14 +49,16 @@ def half(block, n):
 
 @inner
 def scale_of_four(block, d_y):
-    """The block's scale times that of the activations: taken out of four halves, so that no
-    register waits for it."""
+    """Return the block's scale times that of the activations.
+
+    It is taken from four f16, so no register has to wait for it.
+    """
     return vec.fourth_f32(vec.fmul(vec.load_f16x4(block + D - 6), vec.splat_f32x4(d_y)))
 
 
 @inner
 def scale_of_one(block, d_y):
-    """The same where halves are widened by integer operations."""
+    """Compute ``scale_of_four`` if f16 are widened by integer operations."""
     return vec.splat_f32x8(vec.load_f16(block + D) * d_y)
 
 
@@ -75,7 +78,7 @@ def dot(block, y, d_y, sums, acc, acc_min):
 
 @inner
 def half_groups(block, y, n):
-    """Sums of the eight sub-blocks of one half."""
+    """Return the sums of the eight sub-blocks of one half."""
     w0, w1, w2, w3 = half(block, n)
     low = vec.sums_of_16_u6(w0, w1, vec.load_i8x32(y), vec.load_i8x32(y + 32))
     return vec.join_i32(
@@ -85,7 +88,7 @@ def half_groups(block, y, n):
 
 @inner
 def dot_by_groups(block, y, d_y, sums, acc, acc_min):
-    """``dot`` with a lane for each sub-block of one half."""
+    """Compute ``dot`` with a lane for each sub-block of one half."""
     s = vec.widen_i8x16(vec.load_i8x16(block + SCALES))
     offset = vec.shift_lanes_left(vec.maddwd(s, vec.load_i16x16(sums)), 5)
     low = vec.mul(vec.i32_of_i16x8(vec.low_half_i16(s)), half_groups(block, y, 0))

@@ -21,7 +21,7 @@ BLOCK_BYTES = 34
 
 @inner
 def products(block, y):
-    """Products of one block as i32x8; the weights' signs move to the activations."""
+    """Return the products of one block as i32x8; the weights' signs move to the activations."""
     w = vec.load_i8x32(block + 2)
     if HAS_ARM64:
         return vec.maddwd(vec.maddubs(w, vec.load_i8x32(y)), vec.splat_i16x16(1))
@@ -32,7 +32,7 @@ def products(block, y):
 
 @inner
 def pair(block, y):
-    """Products of this block and the fourth after it, one in each half."""
+    """Return the products of this block and of the fourth block after it, one in each half."""
     return vec.add_halves(products(block, y), products(block + 4 * BLOCK_BYTES, y + 128))
 
 
@@ -54,20 +54,20 @@ def dot8(block, y, d_y, sums, acc):
 
 @inner
 def sums_of_four_blocks(block, y):
-    """Sums of the products of four blocks, a lane each."""
-    one = block + BLOCK_BYTES
-    two = block + 2 * BLOCK_BYTES
-    three = block + 3 * BLOCK_BYTES
+    """Return the sums of the products of four blocks, a lane each."""
+    second = block + BLOCK_BYTES
+    third = block + 2 * BLOCK_BYTES
+    fourth = block + 3 * BLOCK_BYTES
     return vec.sums_of_32_i8(
-        vec.load_i8x32(block + 2), vec.load_i8x32(one + 2), vec.load_i8x32(two + 2),
-        vec.load_i8x32(three + 2),
+        vec.load_i8x32(block + 2), vec.load_i8x32(second + 2), vec.load_i8x32(third + 2),
+        vec.load_i8x32(fourth + 2),
         vec.load_i8x32(y), vec.load_i8x32(y + 32), vec.load_i8x32(y + 64), vec.load_i8x32(y + 96),
     )  # fmt: skip
 
 
 @inner
 def dot8_by_groups(block, y, d_y, sums, acc):
-    """``dot8`` with a lane for each block."""
+    """Compute ``dot8`` with a lane for each block."""
     t = vec.join_i32(
         sums_of_four_blocks(block, y), sums_of_four_blocks(block + 4 * BLOCK_BYTES, y + 128)
     )
@@ -80,7 +80,7 @@ def dot8_by_groups(block, y, d_y, sums, acc):
 
 @inner
 def dot1(block, y, d_y, sums):
-    """Value of one block's products with 32 activations."""
+    """Return one block's products with 32 activations, scaled."""
     return vec.load_f16(block) * vec.load_f32(d_y) * np.float32(vec.sum_i32x8(products(block, y)))
 
 
@@ -88,9 +88,9 @@ def dot1(block, y, d_y, sums):
 def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
-        at = block + BLOCK_BYTES * vec.rolled(b)
-        store_signed(out, b, vec.load_i8x32(at + 2))
-        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(at))
+        address = block + BLOCK_BYTES * vec.rolled(b)
+        store_signed(out, b, vec.load_i8x32(address + 2))
+        vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(address))
 
 
 @inner

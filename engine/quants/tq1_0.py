@@ -1,13 +1,13 @@
-"""TQ1_0: 256 weights of three values in digits to the base three, with one scale.
+"""TQ1_0: 256 weights of three values as digits of base 3, with one scale.
 
-    qs  48 bytes  five digits each: of the first 32 bytes weights l, l+32, ..., l+128 of 160, of the others weights l,
-                  l+16, ..., l+64 of the next 80
+    qs  48 bytes  five digits each: weights l, l+32, ..., l+128 in the first 32 bytes (160 weights),
+                  weights l, l+16, ..., l+64 in the other 16 (80 weights)
     qh  4 bytes   four digits each: weights l, l+4, l+8, l+12 of the last 16
     d   f16       scale
                   48 + 4 + 2 = 54
 
-A weight is ``d * (digit - 1)``. The digits of a byte come after the point: multiplied by 3^n,
-without what overflows, its digit n is 0 below 256/3, 1 below 512/3 and else 2. Layout:
+A weight is ``d * (digit - 1)``. The digits of a byte follow the point: digit n of a byte b
+is 0 if b * 3^n mod 256 is below 256/3, 1 if it is below 512/3, else 2. Layout:
 ggml-common.h, block_tq1_0.
 """
 
@@ -18,13 +18,13 @@ from engine.kernels.ternary import ternary_type
 
 @inner
 def next_digits(x):
-    """The numbers with the next digit in front, shifted by 128 before and after."""
+    """Return the numbers with the next digit in front, shifted by 128 before and after."""
     return vec.add(vec.add(x, x), x)
 
 
 @inner
 def digits(x):
-    """The first digits, 0 to 2, of numbers shifted by 128."""
+    """Return the first digits, 0 to 2, of numbers shifted by 128."""
     above = vec.add(
         vec.bytes_above(x, vec.splat_i8x32(85 - 128)),
         vec.bytes_above(x, vec.splat_i8x32(170 - 128)),
@@ -34,13 +34,13 @@ def digits(x):
 
 @inner
 def join_halves(low, high):
-    """Lower half of one register and upper half of another."""
+    """Return the lower half of one register and the upper half of another."""
     return vec.join_i8(vec.low_half_i8(low), vec.high_half_i8(high))
 
 
 @inner
 def halves(block):
-    """The 256 weights as bytes, one too large: eight registers of 32, four for each half of the
+    """Return the 256 weights as bytes, one too large: four registers of 32 for each half of the
     block."""
     top = vec.splat_i8x32(-128)
     a0 = vec.xor(vec.load_i8x32(block), top)

@@ -1,7 +1,7 @@
 """TQ2_0: 256 weights of three values in two bits each, with one scale.
 
-    qs  64 bytes  of each half of the block (128 weights) 32 bytes: weights l, l+32, l+64, l+96 in bits 0-1, 2-3, 4-5,
-                  6-7
+    qs  64 bytes  32 bytes for each half of the block (128 weights): weights l, l+32, l+64, l+96 in
+                  bits 0-1, 2-3, 4-5, 6-7
     d   f16       scale
                   64 + 2 = 66
 
@@ -15,7 +15,7 @@ from engine.kernels.ternary import ternary_type
 
 @inner
 def halves(block):
-    """The 256 weights as bytes, one too large."""
+    """Return the 256 weights as bytes, one too large."""
     return two_bit_fields(block), two_bit_fields(block + 32)
 
 

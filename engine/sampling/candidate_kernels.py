@@ -1,8 +1,8 @@
-"""Candidates for the next token: gathered from the logits and cut down, without sorting a whole
+"""Candidates for the next token, gathered from the logits and cut down without sorting a
 vocabulary.
 
-Candidate i is ``value[i]``, its logit, and ``index[i]``, its token id. All arrays have room for
-eight more numbers than there are logits, since weights are computed eight at a time.
+Candidate i is ``value[i]``, its logit, and ``index[i]``, its token id. All arrays are eight numbers
+longer than the logits, since weights are computed eight at a time.
 """
 
 import math
@@ -14,30 +14,29 @@ from engine.jit import inner
 from engine.kernels.exp import exp_lanes
 
 PIECE = 256
-"""Logits per block: one pass over a block decides whether its logits need to be examined one by
-one."""
+"""Logits of a piece: one pass over a piece decides whether its logits are examined one by one."""
 BINS = 256
-"""Parts into which ``cut`` divides the keys in a round."""
+"""Bins into which ``cut`` divides the keys in a round."""
 LOWEST = np.float32(-3e38)
 
 
 @inner
 def largest(logits):
     """Return the largest of (n,) logits, and whether any is NaN or infinite."""
-    at = logits.ctypes.data
+    address = logits.ctypes.data
     n = logits.shape[0]
     tops = vec.splat_f32x8(LOWEST)
     broken = vec.splat_f32x8(0.0)
     zero = vec.splat_f32x8(0.0)
-    whole = n // 8 * 8
-    for i in range(0, whole, 8):
-        x = vec.load_f32x8(at + 4 * i)
+    n_in_eights = n // 8 * 8
+    for i in range(0, n_in_eights, 8):
+        x = vec.load_f32x8(address + 4 * i)
         tops = vec.fmax(x, tops)
         broken = vec.fma(x, zero, broken)
-    # NaN is not 0
+    # NaN and infinity times 0 are NaN, and NaN is not equal to 0
     top = vec.max_f32x8(tops)
     is_broken = vec.sum_f32x8(broken) != 0.0
-    for i in range(whole, n):
+    for i in range(n_in_eights, n):
         top = max(top, logits[i])
         is_broken |= not abs(logits[i]) < np.inf
     return top, is_broken
@@ -50,16 +49,18 @@ def has_from(logits, least):
     Takes a slice: an index that might be negative would keep LLVM from comparing several logits at
     once.
     """
-    found = 0
+    result = 0
     for i in range(logits.shape[0]):
-        found |= logits[i] >= least
-    return found
+        result |= logits[i] >= least
+    return result
 
 
 @inner
 def spread(logits, top, deepest):
-    """Return the standard deviation of the logits, without those that are ``deepest`` below the
-    largest: forbidden."""
+    """Return the standard deviation of the logits.
+
+    Forbidden logits, ``deepest`` below the largest, are left out.
+    """
     n = 0
     total = 0.0
     squares = 0.0
@@ -75,8 +76,8 @@ def spread(logits, top, deepest):
 
 @inner
 def gather(logits, least, value, index):
-    """Take the logits from ``least`` on as candidates, in the order of their ids; returns how
-    many."""
+    """Take the logits from ``least`` on as candidates, in the order of their ids; return their
+    number."""
     n = 0
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
@@ -92,18 +93,18 @@ def gather(logits, least, value, index):
 @inner
 def sift_down(heap_value, heap_index, n, start):
     """Restore a heap whose smallest value is at the root."""
-    at = start
+    parent = start
     while True:
-        child = 2 * at + 1
+        child = 2 * parent + 1
         if child >= n:
             return
         if child + 1 < n and heap_value[child + 1] < heap_value[child]:
             child += 1
-        if heap_value[at] <= heap_value[child]:
+        if heap_value[parent] <= heap_value[child]:
             return
-        heap_value[at], heap_value[child] = heap_value[child], heap_value[at]
-        heap_index[at], heap_index[child] = heap_index[child], heap_index[at]
-        at = child
+        heap_value[parent], heap_value[child] = heap_value[child], heap_value[parent]
+        heap_index[parent], heap_index[child] = heap_index[child], heap_index[parent]
+        parent = child
 
 
 @inner
@@ -130,18 +131,18 @@ def gather_largest(logits, k, value, index):
 
 @inner
 def keep_from(least, value, weight, index, n):
-    """Keep the candidates whose logit is at least ``least``; returns how many."""
-    kept = 0
+    """Keep the candidates whose logit is at least ``least``; return their number."""
+    n_kept = 0
     for i in range(n):
         if value[i] >= least:
-            value[kept], weight[kept], index[kept] = value[i], weight[i], index[i]
-            kept += 1
-    return kept
+            value[n_kept], weight[n_kept], index[n_kept] = value[i], weight[i], index[i]
+            n_kept += 1
+    return n_kept
 
 
 @inner
 def weigh(value, weight, n, top, factor):
-    """Write weight = exp((value - top) * factor) of n candidates; returns the sum."""
+    """Write weight = exp((value - top) * factor) of n candidates; return the sum."""
     for i in range(n, (n + 7) // 8 * 8):
         value[i] = LOWEST
     values = value.ctypes.data
@@ -160,27 +161,30 @@ def weigh(value, weight, n, top, factor):
 
 
 @inner
-def cut(key, value, weight, index, n, wanted, place, mass):
-    """Keep the candidates with the largest keys, as few as have weights of ``wanted`` together;
-    returns how many.
+def cut(key, value, weight, index, n, mass_limit, members, mass):
+    """Keep the candidates with the largest keys until their weights reach ``mass_limit``; return
+    their number.
 
-    The key at which that is reached is found in rounds: the keys are divided into bins, and the bin
-    where the sum gets there becomes the next round's whole. Of equal keys the first stay.
+    The smallest kept key is found in rounds: the keys are divided into bins, and the bin where the
+    sum of weights reaches the limit is divided in the next round. Of equal keys the first ones are
+    kept.
+
+
 
     Args:
         key: (n,) float32, any numbers; may be ``value``.
-        place: (n,) int32, overwritten: candidates of the round.
+        members: (n,) int32, overwritten: candidates of the round.
         mass: (BINS,) float64, overwritten: weight of each bin.
     """
     for i in range(n):
-        place[i] = i
+        members[i] = i
     m = n
     reached = 0.0
     while True:
-        low = high = key[place[0]]
+        low = high = key[members[0]]
         for j in range(1, m):
-            low = min(low, key[place[j]])
-            high = max(high, key[place[j]])
+            low = min(low, key[members[j]])
+            high = max(high, key[members[j]])
         if low == high:
             break
         scale = (BINS - 0.5) / (
@@ -188,44 +192,46 @@ def cut(key, value, weight, index, n, wanted, place, mass):
         )  # the largest key is in the last bin, however it is rounded
         mass[:] = 0.0
         for j in range(m):
-            mass[int((float(key[place[j]]) - float(low)) * scale)] += weight[place[j]]
+            mass[int((float(key[members[j]]) - float(low)) * scale)] += weight[members[j]]
         chosen = BINS - 1
-        while chosen > 0 and reached + mass[chosen] < wanted:
+        while chosen > 0 and reached + mass[chosen] < mass_limit:
             reached += mass[chosen]
             chosen -= 1
         inside = 0
         for j in range(m):
-            if int((float(key[place[j]]) - float(low)) * scale) == chosen:
-                place[inside] = place[j]
+            if int((float(key[members[j]]) - float(low)) * scale) == chosen:
+                members[inside] = members[j]
                 inside += 1
         m = inside
-    last = key[place[0]]
-    equals = 0
-    while equals < m:
-        reached += weight[place[equals]]
-        equals += 1
-        if reached >= wanted:
+    last = key[members[0]]
+    n_equal = 0
+    while n_equal < m:
+        reached += weight[members[n_equal]]
+        n_equal += 1
+        if reached >= mass_limit:
             break
-    kept = 0
+    n_kept = 0
     for i in range(n):
         is_equal = key[i] == last
-        if key[i] > last or (is_equal and equals > 0):
-            equals -= is_equal
-            value[kept], weight[kept], index[kept] = value[i], weight[i], index[i]
-            kept += 1
-    return kept
+        if key[i] > last or (is_equal and n_equal > 0):
+            n_equal -= is_equal
+            value[n_kept], weight[n_kept], index[n_kept] = value[i], weight[i], index[i]
+            n_kept += 1
+    return n_kept
 
 
 @inner
 def next_above(x):
-    """The next float64 above a positive one: three quarters of its last place, or more, are rounded
-    to a whole one."""
+    """Return the next float64 above a positive one.
+
+    The sum is rounded to the next number.
+    """
     return x + x * 1.6653345369377348e-16
 
 
 @inner
-def cut_typical(value, weight, key, index, n, top, share, place, mass):
-    """Keep the candidates whose information is nearest to what is expected; returns how many.
+def cut_typical(value, weight, key, index, n, top, share, members, mass):
+    """Keep the candidates whose information is nearest to the expected one; return their number.
 
     Source: Meister et al. 2022, arXiv:2202.00666. Nearest to the entropy is nearest to the mean
     logit.
@@ -237,24 +243,24 @@ def cut_typical(value, weight, key, index, n, top, share, place, mass):
     mean /= total
     for i in range(n):
         key[i] = -abs(float(value[i] - top) - mean)
-    return cut(key, value, weight, index, n, next_above(share * total), place, mass)
+    return cut(key, value, weight, index, n, next_above(share * total), members, mass)
 
 
 @inner
 def drop_expected(value, weight, index, n, top, threshold):
-    """Drop the candidates with a probability from ``threshold`` on, but for the least likely of
-    them; returns the rest.
+    """Drop the candidates with a probability of at least ``threshold``, except the least likely of
+    them.
 
-    Source: XTC, "exclude top choices" (p-e-w 2024).
+    Returns the number of candidates kept. Source: XTC, "exclude top choices" (p-e-w 2024).
     """
     least = threshold * weigh(value, weight, n, top, 1.0)
-    stays = -1
+    least_likely = -1
     for i in range(n):
-        if weight[i] >= least and (stays < 0 or value[i] <= value[stays]):
-            stays = i
-    kept = 0
+        if weight[i] >= least and (least_likely < 0 or value[i] <= value[least_likely]):
+            least_likely = i
+    n_kept = 0
     for i in range(n):
-        if weight[i] < least or i == stays:
-            value[kept], index[kept] = value[i], index[i]
-            kept += 1
-    return kept
+        if weight[i] < least or i == least_likely:
+            value[n_kept], index[n_kept] = value[i], index[i]
+            n_kept += 1
+    return n_kept

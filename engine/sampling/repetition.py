@@ -119,11 +119,11 @@ class RepetitionPenalties:
             recent=recent,
             n=n,
             limit=limit,
-            least=s.dry_allowed_length,
+            min_length=s.dry_allowed_length,
             lengths=lengths,
             longest=self._counts,
             n_vocab=len(logits),
-            found=repeated_ids,
+            repeats=repeated_ids,
         )
         ids = repeated_ids[: int(words[REPEATS.result // 8])]
         exponents = self._counts[ids] - 1 - s.dry_allowed_length

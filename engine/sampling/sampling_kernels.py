@@ -1,4 +1,4 @@
-"""The compiled half of sampling: logits in, one token id out. No Python objects, no GIL."""
+"""Compiled sampling: logits in, one token id out. No Python objects, no GIL."""
 
 import math
 
@@ -21,47 +21,50 @@ from engine.sampling.candidate_kernels import (
     weigh,
 )
 
-FEW = 1024
-"""Up to this top_k the largest logits are kept in a heap; more are found by bins."""
+HEAP_LIMIT = 1024
+"""Largest top_k for which the largest logits are in a heap; beyond it they are found by bins."""
 REACH = 87.0
-"""A token this much below the likeliest, at a temperature of 1 and below, has no probability that
-float32 could hold. So tokens that a form or the user forbids are never candidates, whatever the
-settings."""
+"""Distance from the likeliest token beyond which a probability is below the range of float32.
+
+It holds at temperatures up to 1. So tokens that a form or the user forbids are never candidates,
+whatever the settings.
+"""
 FORBIDDEN = 1e6
-"""What is that much below the likeliest was forbidden: models have no such logits."""
+"""Distance from the likeliest token beyond which a token is forbidden: models have no such
+logits."""
 
 
 @kernel
 def largest_logit(op, thread, n_threads):
-    """Index of the largest logit, the first of equals; -1 where any is NaN or infinite."""
+    """Find the index of the largest logit, the first of equals; -1 if any is NaN or infinite."""
     logits = vec.array_f32(vec.load_i64(op + LOGITS.logits), vec.load_i64(op + LOGITS.n))
     vec.store_i64(op + LOGITS.result, find_largest(logits))
 
 
 @inner
 def find_largest(logits):
-    """Return what ``largest_logit`` leaves.
+    """Return the index of the largest logit, see ``largest_logit``.
 
     Args:
         logits: (vocab_size,) float32.
     """
     best = np.float32(-np.inf)
-    at = -1
+    best_index = -1
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
-        is_broken, has_larger = look_at(logits[begin:end], best)
+        is_broken, has_larger = check_piece(logits[begin:end], best)
         if is_broken:
             return -1
         if has_larger:
             for i in range(begin, end):
                 if logits[i] > best:
                     best = logits[i]
-                    at = i
-    return at
+                    best_index = i
+    return best_index
 
 
 @inner
-def look_at(logits, least):
+def check_piece(logits, least):
     """Return (1 if any logit is NaN or infinite, 1 if any is above ``least``), without a branch per
     logit.
 
@@ -78,7 +81,7 @@ def look_at(logits, least):
 
 @kernel
 def copy_logits(op, thread, n_threads):
-    """Copy logits; 0 where any is NaN or infinite, else 1."""
+    """Copy logits; the result is 0 if any is NaN or infinite, else 1."""
     n = vec.load_i64(op + LOGITS.n)
     is_broken = 0
     source = vec.array_f32(vec.load_i64(op + LOGITS.logits), n)
@@ -91,7 +94,7 @@ def copy_logits(op, thread, n_threads):
 
 @inner
 def next_uniform(state):
-    """SplitMix64 (Steele, Lea and Flood 2014): a number in [0, 1), and the state moved on.
+    """Return a number in [0, 1) and advance the state: SplitMix64 (Steele, Lea and Flood 2014).
 
     Args:
         state: (1,) uint64.
@@ -105,12 +108,12 @@ def next_uniform(state):
 
 @inner
 def largest_of(value, n):
-    """Return the place of the largest of n candidates, the first of equals."""
-    at = 0
+    """Return the index of the largest of n candidates, the first of equals."""
+    best = 0
     for i in range(1, n):
-        if value[i] > value[at]:
-            at = i
-    return at
+        if value[i] > value[best]:
+            best = i
+    return best
 
 
 @kernel
@@ -158,30 +161,32 @@ def draw_token(
     ints,
     mass,
 ):
-    """Draw a token: top-n-sigma, top-k, typical, top-p, min-p and XTC, each on what the one before
-    left; temperature.
+    """Draw a token.
+
+    The samplers top-n-sigma, top-k, typical, top-p, min-p and XTC each cut down the candidates that
+    the previous one has kept; then a token is drawn at the temperature.
 
     Args:
         logits: (vocab_size,) float32.
-        temperature: 0 takes the likeliest of what is left.
-        top_k: candidates kept, 1 to vocab_size.
-        top_p, typical_p: share of probability kept, 1 keeps all.
-        min_p: least probability relative to the likeliest, 0 keeps all.
-        top_n_sigma: standard deviations of the logits below the largest that are kept, 0 keeps all.
+        temperature: 0 takes the likeliest candidate.
+        top_k: Limit on the candidates, 1 to vocab_size.
+        top_p, typical_p: Share of probability to keep; 1 keeps all.
+        min_p: Least probability relative to the likeliest; 0 keeps all.
+        top_n_sigma: Standard deviations of the logits below the largest to keep; 0 keeps all.
         xtc_probability, xtc_threshold: how often the likeliest are dropped, and from which
         probability on.
-        state: (1,) uint64, the generator's; moved on by one draw, by two with XTC.
+        state: (1,) uint64, the generator's; advanced by one draw, by two with XTC.
         floats, ints: three of (vocab_size + 8,) float32 and two of int32, overwritten.
         mass: (BINS,) float64, overwritten.
 
     Returns:
-        The token id, or -1 where a logit is NaN or infinite.
+        Token id, or -1 if a logit is NaN or infinite.
     """
     value = floats[0]
     weight = floats[1]
     key = floats[2]
     index = ints[0]
-    place = ints[1]
+    members = ints[1]
     top, is_broken = largest(logits)
     if is_broken:
         return -1
@@ -191,23 +196,23 @@ def draw_token(
     depth = math.log(min_p) if min_p > 0.0 else -np.inf
     if typical_p >= 1.0 and top_p >= 1.0:
         least = max(least, top + depth)
-    if top_k <= FEW:
+    if top_k <= HEAP_LIMIT:
         gather_largest(logits, top_k, value, index)
         n = keep_from(least, value, weight, index, top_k)
     else:
         n = gather(logits, least, value, index)
         if n > top_k:
             weight[:n] = 1.0
-            n = cut(value, value, weight, index, n, float(top_k), place, mass)
+            n = cut(value, value, weight, index, n, float(top_k), members, mass)
     if typical_p < 1.0:
-        n = cut_typical(value, weight, key, index, n, top, typical_p, place, mass)
+        n = cut_typical(value, weight, key, index, n, top, typical_p, members, mass)
         top = value[largest_of(value, n)]
     if top_p < 1.0:
-        wanted = top_p * weigh(value, weight, n, top, 1.0)
+        mass_limit = top_p * weigh(value, weight, n, top, 1.0)
         n = keep_from(
             top + depth, value, weight, index, n
-        )  # first, since it is cheap: what is left is the same
-        n = cut(value, value, weight, index, n, wanted, place, mass)
+        )  # first, since it is cheap; the rest is the same
+        n = cut(value, value, weight, index, n, mass_limit, members, mass)
     elif typical_p < 1.0:
         n = keep_from(top + depth, value, weight, index, n)
     if (
@@ -220,9 +225,9 @@ def draw_token(
         top = value[largest_of(value, n)]
     if temperature == 0.0:
         return index[largest_of(value, n)]
-    mark = next_uniform(state) * weigh(value, weight, n, top, 1.0 / temperature)
+    threshold = next_uniform(state) * weigh(value, weight, n, top, 1.0 / temperature)
     for i in range(n):
-        mark -= weight[i]
-        if mark < 0.0:
+        threshold -= weight[i]
+        if threshold < 0.0:
             return index[i]
     return index[n - 1]

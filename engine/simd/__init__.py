@@ -1,4 +1,4 @@
-"""Vector registers as values, and the operations on them that kernels are written in."""
+"""Vector registers as values, and the operations that kernels are written in."""
 
 from engine.simd.arith import *  # noqa: F403
 from engine.simd.arrays import *  # noqa: F403

@@ -1,8 +1,8 @@
 """Arithmetic on vector registers.
 
-Lane-wise operations are plain LLVM IR; the few that only a processor's own instruction does well
-(``maddubs``, ``maddwd``, ``fma``, ``lookup16``) are lowered per level, with the same integer
-results at every level.
+Lane-wise operations are plain LLVM IR. The few operations that only a processor's own instruction
+does well (``maddubs``, ``maddwd``, ``fma``, ``lookup16``) are lowered for each level, with the same
+integer results at every level.
 """
 
 from functools import partial
@@ -33,28 +33,28 @@ from engine.simd.types import (
     i32x16,
     is_split,
     lowered,
-    put_together,
     read,
     shuffle,
     splat,
+    vector_of,
     write,
 )
 
 
-def of_one(kind):
-    """Signature of an operation on one register, with a result of the same type."""
-    return kind(kind)
+def of_one(register):
+    """Return the signature of an operation on one register, with a result of the same type."""
+    return register(register)
 
 
-def of_two(kind, other):
-    """The same of two registers."""
-    return kind(kind, kind)
+def of_two(register, second):
+    """Return the signature of an operation on two registers of one type."""
+    return register(register, register)
 
 
 def _binary(operation):
     @lowered(of_two)
     def binary(builder, a, b):
-        """Lane-wise operation on two registers of one type, no fast-math flags."""
+        """Compute an operation of two registers lane by lane, without fast-math flags."""
         operate = getattr(builder, operation)
         return (
             _halves(builder, (a, b), lambda cut: operate(*cut))
@@ -79,24 +79,24 @@ fdiv = _binary("fdiv")
 
 @lowered(of_two)
 def fmax(builder, a, b):
-    """Lane-wise larger of two; b where a is NaN."""
+    """Return the larger of two, lane by lane; b if a is NaN."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 @lowered(of_two)
 def fmin(builder, a, b):
-    """Lane-wise smaller of two; b where a is NaN."""
+    """Return the smaller of two, lane by lane; b if a is NaN."""
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
 @lowered(of_one)
 def fabs(builder, a):
-    """Lane-wise magnitude."""
+    """Return the magnitude of each lane."""
     return call(builder, f"llvm.fabs.v{a.type.count}f32", a.type, [a])
 
 
 def fma_ir(builder, a, b, c):
-    """``fma`` of two or three values, for another operation's lowering."""
+    """Write ``fma`` of vectors or scalars, for the lowering of another operation."""
     if not level.HAS_FMA:
         return builder.fadd(builder.fmul(a, b), c)
     return call(
@@ -109,15 +109,17 @@ def fma_ir(builder, a, b, c):
 
 @lowered(lambda a, b, c: a(a, a, a))
 def fma(builder, a, b, c):
-    """a * b + c for f32 registers or scalars: one rounding where the processor has FMA, two where
-    not."""
+    """Return a * b + c of f32 registers or scalars.
+
+    The result is rounded once if the processor has FMA, else twice.
+    """
     return fma_ir(builder, a, b, c)
 
 
 def _splat(v):
     @lowered(v(SCALAR[v.lane]))
     def one_value(builder, x):
-        """The same value in every lane."""
+        """Return a register with the same value in every lane."""
         return splat(builder, x, v.ir)
 
     return one_value
@@ -136,14 +138,14 @@ splat_f32x16 = _splat(f32x16)
 
 @lowered(lambda v, x: v(v, SCALAR[v.lane]))
 def splat_like(builder, v, x):
-    """The same value in every lane of a register like v."""
+    """Return a register like v with the same value in every lane."""
     return splat(builder, x, v.type)
 
 
 def _broadcast(v, unit):
     @lowered(v(types.intp))
     def broadcast(builder, address):
-        """Some bytes from memory, repeated over a register of bytes."""
+        """Repeat some bytes from memory over a register of bytes."""
         units = ir.VectorType(unit, 8 * v.n // unit.width)
         return builder.bitcast(splat(builder, read(builder, address, unit), units), v.ir)
 
@@ -157,14 +159,14 @@ broadcast_8_bytes = _broadcast(i8x32, I64)
 
 @lowered(i8x32(types.intp))
 def broadcast_16_bytes(builder, address):
-    """Sixteen bytes from memory, twice, as an i8x32."""
+    """Return sixteen bytes from memory, twice, as an i8x32."""
     return shuffle(builder, read(builder, address, i8x16.ir), [*range(16), *range(16)])
 
 
 def _shift(operation):
     @lowered(lambda v, n: v(v, types.int64))
     def shift(builder, v, n):
-        """Shift 16-bit groups by n bits; for byte registers mask afterwards, bits cross byte
+        """Shift 16-bit lanes by n bits; bytes must be masked afterwards, since bits cross their
         borders."""
         words = ir.VectorType(I16, v.type.count * v.type.element.width // 16)
         counts = splat(builder, builder.trunc(n, I16), words)
@@ -187,25 +189,25 @@ def shift_left_i32(builder, v, n):
 
 @lowered(of_two)
 def bytes_above(builder, a, b):
-    """0xFF in each byte lane where a is greater than b, both signed, 0 elsewhere."""
+    """Return 0xFF in each byte lane where a > b (signed), else 0."""
     return builder.sext(builder.icmp_signed(">", a, b), a.type)
 
 
 @lowered(of_one)
 def abs_i8(builder, v):
-    """Lane-wise magnitude of signed bytes; -128 stays (as 128 unsigned)."""
+    """Return the magnitude of signed bytes; -128 stays (128 as unsigned)."""
     return call(builder, f"llvm.abs.v{v.type.count}i8", v.type, [v, ir.Constant(ir.IntType(1), 0)])
 
 
 @lowered(i32x8(i32x8))
 def abs_i32(builder, v):
-    """Magnitudes; the lowest number stays as it is."""
+    """Return magnitudes; the lowest number stays as it is."""
     return builder.select(builder.icmp_signed("<", v, i32x8.constant([0] * 8)), builder.neg(v), v)
 
 
 @lowered(of_two)
 def with_sign_of(builder, y, w):
-    """y with its sign turned where w is negative, 0 where w is 0 (byte lanes)."""
+    """Return y, negated where w is negative, 0 where w is 0 (byte lanes)."""
     if level.HAS_AVX2 and y.type == i8x32.ir:
         return call(builder, "llvm.x86.avx2.psign.b", y.type, [y, w])
     if level.HAS_SSSE3:
@@ -219,26 +221,30 @@ def with_sign_of(builder, y, w):
 
 def _halves(builder, arguments, operate):
     """Apply a 128-bit operation to each 128 bits of the arguments."""
-    kind = arguments[0].type
-    if kind.count * kind.element.width == 128:
+    vector_type = arguments[0].type
+    if vector_type.count * vector_type.element.width == 128:
         return operate(list(arguments))
     halves = zip(*(in_halves(builder, a) for a in arguments), strict=True)
-    parts = [_halves(builder, list(cut), operate) for cut in halves]
-    return shuffle(builder, tuple(parts), range(2 * parts[0].type.count))
+    results = [_halves(builder, list(half_arguments), operate) for half_arguments in halves]
+    return shuffle(builder, tuple(results), range(2 * results[0].type.count))
 
 
 def in_halves(builder, v):
-    """The lower and the upper half of a vector."""
+    """Return the lower and the upper half of a vector."""
     half = v.type.count // 2
     return [shuffle(builder, v, range(first, first + half)) for first in (0, half)]
 
 
-def _whole_or_halves(builder, arguments, whole, half):
-    """An instruction whose result is like its arguments: the 256-bit one where there is AVX2, else
-    the 128-bit one."""
+def _full_or_halves(builder, arguments, full_name, half_name):
+    """Call an instruction whose result is like its arguments: with 256 bits if there is AVX2, else
+    128."""
     if level.HAS_AVX2:
-        return call(builder, whole, arguments[0].type, arguments)
-    return _halves(builder, arguments, lambda cut: call(builder, half, cut[0].type, cut))
+        return call(builder, full_name, arguments[0].type, arguments)
+    return _halves(
+        builder,
+        arguments,
+        lambda halves: call(builder, half_name, halves[0].type, halves),
+    )
 
 
 def _pairs_added(builder, product):
@@ -251,30 +257,32 @@ def _widened_product(builder, args, first_extend, wide):
 
 
 def neon(builder, name, result, *arguments):
-    """An instruction of ARM64."""
+    """Call an ARM64 instruction."""
     return call(builder, f"llvm.aarch64.neon.{name}", result.ir, list(arguments))
 
 
 _WIDER_PAIRS = "saddlp.v4i32.v8i16"
-"""Neighbouring int16 lanes added into int32."""
+"""Instruction that adds neighbouring int16 lanes into int32."""
 
 
 def _neon_pairs(builder, result, registers):
-    """Signed products of two registers, neighbours added into lanes of twice the width."""
-    kind = f"v{result.n}i{128 // result.n}"
+    """Multiply two registers (signed) and add neighbours into lanes of twice the width."""
+    lane_names = f"v{result.n}i{128 // result.n}"
     halves = zip(*(in_halves(builder, v) for v in registers), strict=True)
     return neon(
         builder,
-        f"addp.{kind}",
+        f"addp.{lane_names}",
         result,
-        *(neon(builder, f"smull.{kind}", result, *cut) for cut in halves),
+        *(neon(builder, f"smull.{lane_names}", result, *cut) for cut in halves),
     )
 
 
 @lowered(i16x16(i8x32, i8x32))
 def maddubs(builder, a, b):
-    """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, neighbours added; no sum may
-    exceed int16."""
+    """Return bytes of a times signed bytes of b, neighbours added; no sum may exceed int16.
+
+    Bytes of a are unsigned; on ARM64 they are signed.
+    """
     if level.HAS_AVX2:
         return call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16.ir, [a, b])
     if level.HAS_SSSE3:
@@ -287,7 +295,7 @@ def maddubs(builder, a, b):
 
 
 def maddwd_ir(builder, a, b):
-    """``maddwd`` of two vectors of either length, for another intrinsic's lowering."""
+    """Write ``maddwd`` of two vectors of either length, for the lowering of another operation."""
     if level.HAS_X86:
         return _halves(builder, [a, b], partial(call, builder, "llvm.x86.sse2.pmadd.wd", i32x4.ir))
     if level.HAS_ARM64:
@@ -300,7 +308,7 @@ def maddwd_ir(builder, a, b):
 def _maddwd(src, dst, native):
     @lowered(dst(src, src))
     def maddwd(builder, a, b):
-        """Signed 16-bit products, neighbours added into int32."""
+        """Return signed 16-bit products, neighbours added into int32."""
         if native and (level.HAS_VNNI_512 if dst is i32x16 else level.HAS_AVX2):
             return call(builder, native, dst.ir, [a, b])
         return maddwd_ir(builder, a, b)
@@ -315,11 +323,12 @@ maddwd_128 = _maddwd(i16x8, i32x4, None)
 
 @lowered(lambda total, a, b: total(total, a, b))
 def add_fours(builder, total, a, b):
-    """Bytes of a (unsigned; signed on ARM64) times signed bytes of b, four neighbours added to each
-    int32 of the total.
+    """Add bytes of a times signed bytes of b to the total, four neighbours to each int32.
 
-    Exact for all bytes of a and for b from -127 to 127; far slower than ``maddubs`` on x86 without
-    VNNI.
+    Bytes of a are unsigned; on ARM64 they are signed. The result is exact for all bytes of a and
+    for b from -127 to 127. On x86 without VNNI it is far slower than ``maddubs``.
+
+
     """
     if level.HAS_VNNI_512 if total.type == i32x16.ir else level.HAS_VNNI:
         # The operands' types before LLVM 22, which still takes them.
@@ -342,10 +351,12 @@ def add_fours(builder, total, a, b):
 
 @lowered(i16x16(i16x16, i16x16))
 def mul_high(builder, a, b):
-    """Upper 16 bits of the products of unsigned 16-bit lanes; with a power of two, a shift of each
-    lane by its own."""
+    """Return the upper 16 bits of the products of unsigned 16-bit lanes.
+
+    With a power of two this shifts each lane by its own number of bits.
+    """
     if level.HAS_X86:
-        return _whole_or_halves(builder, [a, b], "llvm.x86.avx2.pmulhu.w", "llvm.x86.sse2.pmulhu.w")
+        return _full_or_halves(builder, [a, b], "llvm.x86.avx2.pmulhu.w", "llvm.x86.sse2.pmulhu.w")
     wide = ir.VectorType(I32, 16)
     product = builder.mul(*(builder.zext(v, wide) for v in (a, b)))
     return builder.trunc(builder.lshr(product, ir.Constant(wide, [16] * 16)), i16x16.ir)
@@ -353,40 +364,41 @@ def mul_high(builder, a, b):
 
 @lowered(i8x32(i8x32, i8x32))
 def lookup16(builder, table, index):
-    """For each byte of index (0 to 15), the byte of the 16-entry table in the same 128-bit half."""
+    """Return, for each byte of ``index`` (0 to 15), the byte of the 16-entry table in the same
+    half."""
     if level.HAS_SSSE3:
-        return _whole_or_halves(
+        return _full_or_halves(
             builder, [table, index], "llvm.x86.avx2.pshuf.b", "llvm.x86.ssse3.pshuf.b.128"
         )
     if level.HAS_ARM64:
         return _halves(
             builder, (table, index), lambda cut: neon(builder, "tbl1.v16i8", i8x16, *cut)
         )
-    found = i8x32.constant([0] * 32)
+    result = i8x32.constant([0] * 32)
     for k in range(16):
         entry = shuffle(builder, table, [k] * 16 + [16 + k] * 16)
-        hit = builder.icmp_signed("==", index, i8x32.constant([k] * 32))
-        found = builder.select(hit, entry, found)
-    return found
+        is_entry = builder.icmp_signed("==", index, i8x32.constant([k] * 32))
+        result = builder.select(is_entry, entry, result)
+    return result
 
 
 def pick(src, dst, lanes):
-    """Make an operation that is a fixed choice of lanes of one register."""
+    """Make an operation that chooses fixed lanes of one register."""
 
     @lowered(dst(src))
     def choose(builder, v):
-        """A fixed choice of lanes."""
+        """Choose fixed lanes."""
         return shuffle(builder, v, lanes)
 
     return choose
 
 
 def pick_of_two(src, dst, lanes):
-    """The same of the lanes of two registers, one after the other."""
+    """Make an operation that chooses fixed lanes of two registers, one after the other."""
 
     @lowered(dst(src, src))
     def choose(builder, a, b):
-        """A fixed choice of lanes of two registers."""
+        """Choose fixed lanes of two registers."""
         return shuffle(builder, (a, b), lanes)
 
     return choose
@@ -396,14 +408,13 @@ _ROWS_IN_TWOS = [
     [8 * (k // 8) + 4 * half + 2 * (k % 8 // 4) for k in range(32)] for half in range(2)
 ]
 words_of_first_rows, words_of_last_rows = (pick(i16x32, i16x32, lanes) for lanes in _ROWS_IN_TWOS)
-"""int16 of the first two or last two of each four rows, which have it twice, in the lanes of
-``first_rows_i8``."""
+"""int16 of the first two or the last two of each four rows, in the lanes of ``first_rows_i8``."""
 
 
 def _above_zeros(half):
     @lowered(i16x32(i8x64))
     def above(builder, v):
-        """The lower or upper eight bytes of each sixteen, times 256 as int16."""
+        """Return the lower or upper eight bytes of each sixteen, times 256 as int16."""
         lanes = [64 if k % 2 == 0 else 16 * (k // 16) + 8 * half + k % 16 // 2 for k in range(64)]
         return builder.bitcast(shuffle(builder, (v, i8x64.constant([0] * 64)), lanes), i16x32.ir)
 
@@ -416,7 +427,7 @@ last_rows_i8 = _above_zeros(1)
 
 @lowered(of_two)
 def mul_upper(builder, a, b):
-    """Upper 16 bits of the products of signed 16-bit lanes."""
+    """Return the upper 16 bits of the products of signed 16-bit lanes."""
     n = a.type.count
     wide = ir.VectorType(I32, n)
     product = builder.mul(*(builder.sext(v, wide) for v in (a, b)))
@@ -425,8 +436,8 @@ def mul_upper(builder, a, b):
 
 @lowered(i8x64(i16x32, i16x32))
 def bytes_in_turn(builder, first, last):
-    """int16 that fit a signed byte, of two registers: eight of the first, eight of the last, and so
-    on."""
+    """Return int16 of two registers as signed bytes, eight of the first and eight of the last in
+    turn."""
     if level.HAS_VNNI_512:
         return call(builder, "llvm.x86.avx512.packsswb.512", i8x64.ir, [first, last])
     lanes = [
@@ -447,21 +458,21 @@ join_i32 = pick_of_two(i32x4, i32x8, range(8))
 
 @lowered(i32x8(i32x4))
 def i32x8_of_i32x4(builder, low):
-    """Four lanes and four zeros."""
+    """Return four lanes and four zeros."""
     return shuffle(builder, (low, i32x4.constant([0] * 4)), range(8))
 
 
 @lowered(i16x8(types.uint32, types.uint32))
 def widen_8_bytes(builder, low, high):
-    """Two u32 as eight unsigned bytes, widened to i16x8."""
-    v = put_together(builder, ir.VectorType(I32, 2), [low, high])
+    """Return two u32 as eight unsigned bytes, widened to i16x8."""
+    v = vector_of(builder, ir.VectorType(I32, 2), [low, high])
     return builder.zext(builder.bitcast(v, ir.VectorType(I8, 8)), i16x8.ir)
 
 
 def _convert(src, dst, operation):
     @lowered(dst(src))
     def convert(builder, v):
-        """Lane-wise conversion, or the same bits as another kind of register."""
+        """Convert lanes, or return the same bits as another type of register."""
         return getattr(builder, operation)(v, dst.ir)
 
     return convert
@@ -484,7 +495,7 @@ def _like(v, eight, sixteen):
 
 @lowered(lambda v: _like(v, i32x8, i32x16)(v))
 def round_to_i32(builder, v):
-    """Nearest integer, halves to even; lanes must be within 2^22."""
+    """Round to the nearest integer, ties to even; lanes must be within 2^22."""
     n = v.type.count
     magic = ir.Constant(v.type, [12582912.0] * n)  # 1.5 * 2^23: its unit in the last place is one
     shifted = builder.bitcast(builder.fadd(v, magic), ir.VectorType(I32, n))
@@ -493,13 +504,13 @@ def round_to_i32(builder, v):
 
 @lowered(lambda v: _like(v, f32x8, f32x16)(v))
 def f32_of_i32(builder, v):
-    """Lane-wise conversion."""
+    """Convert int32 lanes to f32."""
     return builder.sitofp(v, ir.VectorType(F32, v.type.count))
 
 
 @lowered(lambda n: _like(n, f32x8, f32x16)(n))
 def power_of_two(builder, n):
-    """2 to the power of each lane, -126 to 127, as f32."""
+    """Return 2 to the power of each lane, -126 to 127, as f32."""
     count = n.type.count
     bits = builder.shl(
         builder.add(n, ir.Constant(n.type, [127] * count)), ir.Constant(n.type, [23] * count)
@@ -510,8 +521,7 @@ def power_of_two(builder, n):
 def _store_fours(bits):
     @lowered(types.void(types.intp, types.intp, i32x8))
     def store_fours(builder, address, step, v):
-        """Write the low bits of each of eight int32, four values at the address and four ``step``
-        bytes after it."""
+        """Write the low bits of eight int32: four at the address, four ``step`` bytes after it."""
         for half, four in enumerate(in_halves(builder, v)):
             small = builder.trunc(four, ir.VectorType(ir.IntType(bits), 4))
             write(builder, small, builder.add(address, builder.mul(step, I64(half))))
@@ -526,14 +536,13 @@ store_four_i16 = _store_fours(16)
 def _store_apart(n_apart):
     @lowered(types.void(types.intp, types.intp, i32x8))
     def store_apart(builder, address, step, v):
-        """Write the low bytes of eight int32: value k goes k mod n steps and k div n bytes after
-        the address."""
+        """Write the low bytes of eight int32, value k at address + (k mod n) * step + k div n."""
         small = builder.trunc(v, ir.VectorType(I8, 8))
         for k in range(8):
-            at = builder.add(
+            target = builder.add(
                 builder.add(address, builder.mul(step, I64(k % n_apart))), I64(k // n_apart)
             )
-            write(builder, builder.extract_element(small, I32(k)), at)
+            write(builder, builder.extract_element(small, I32(k)), target)
 
     return store_apart
 
@@ -544,7 +553,7 @@ store_fours_apart = _store_apart(4)
 
 @lowered(f32x8(types.intp))
 def load_i8x8_as_f32(builder, address):
-    """Eight signed bytes as f32x8."""
+    """Load eight signed bytes as f32x8."""
     return builder.sitofp(
         builder.sext(read(builder, address, ir.VectorType(I8, 8)), i32x8.ir), f32x8.ir
     )
@@ -552,8 +561,10 @@ def load_i8x8_as_f32(builder, address):
 
 @lowered(f32x8(types.intp, types.int64))
 def load_nibbles_as_f32(builder, address, shift):
-    """Four bits of each of eight bytes, the lower ones (shift 0) or the upper ones (4), as signed
-    numbers in f32x8."""
+    """Load four bits of each of eight bytes as signed numbers in f32x8.
+
+    ``shift`` is 0 for the lower bits and 4 for the upper ones.
+    """
     small = read(builder, address, ir.VectorType(I8, 8))
     up = builder.sub(I32(28), builder.trunc(shift, I32))
     placed = builder.shl(builder.zext(small, i32x8.ir), splat(builder, up, i32x8.ir))
@@ -563,12 +574,14 @@ def load_nibbles_as_f32(builder, address, shift):
 def _butterfly(stride):
     @lowered(f32x8(f32x8))
     def butterfly(builder, v):
-        """Sums and differences of the lanes that are ``stride`` apart: each sum in the first of the
-        two."""
+        """Return sums and differences of lanes that are ``stride`` apart, each sum in the first
+        lane."""
         first = shuffle(builder, v, [lane & ~stride for lane in range(8)])
         second = shuffle(builder, v, [lane | stride for lane in range(8)])
-        both = builder.fadd(first, second), builder.fsub(first, second)
-        return shuffle(builder, both, [lane + (8 if lane & stride else 0) for lane in range(8)])
+        sums_and_differences = builder.fadd(first, second), builder.fsub(first, second)
+        return shuffle(
+            builder, sums_and_differences, [lane + (8 if lane & stride else 0) for lane in range(8)]
+        )
 
     return butterfly
 

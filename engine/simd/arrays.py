@@ -1,4 +1,4 @@
-"""Memory as one-dimensional arrays, which own nothing."""
+"""Memory as one-dimensional arrays that own nothing."""
 
 from numba import types
 from numba.core import cgutils
@@ -6,29 +6,29 @@ from numba.extending import intrinsic
 
 
 def _array_of(lane):
-    kind = types.Array(lane, 1, "C")
+    array_type = types.Array(lane, 1, "C")
 
     @intrinsic
     def array(typingctx, address, n):
-        """n numbers at an address."""
+        """Return n numbers at an address as an array."""
 
         def emit(context, builder, signature, args):
             from numba.np import arrayobj  # takes 0.2 s, and only compiling needs it
 
             address, n = args
-            made = arrayobj.make_array(kind)(context, builder)
+            result = arrayobj.make_array(array_type)(context, builder)
             item_bytes = context.get_constant(types.intp, lane.bitwidth // 8)
             arrayobj.populate_array(
-                made,
-                data=builder.inttoptr(address, made.data.type),
+                result,
+                data=builder.inttoptr(address, result.data.type),
                 shape=[n],
                 strides=[item_bytes],
                 itemsize=item_bytes,
-                meminfo=cgutils.get_null_value(made.meminfo.type),
+                meminfo=cgutils.get_null_value(result.meminfo.type),
             )
-            return made._getvalue()
+            return result._getvalue()
 
-        return kind(types.int64, types.int64), emit
+        return array_type(types.int64, types.int64), emit
 
     return array
 

@@ -1,8 +1,8 @@
-"""Operations that only the block formats of quantised weights need: gathers of scales, spread bits,
+"""Operations that only the block formats of quantised weights need: gathered scales, spread bits,
 folds.
 
-Integer results are the same at every level; where a level has an instruction for the whole, it is
-named here, and elsewhere LLVM gets plain IR.
+Integer results are the same at every level. If a level has an instruction for an operation, it is
+named here; else LLVM gets plain IR.
 """
 
 from llvmlite import ir
@@ -28,10 +28,10 @@ from engine.simd.types import (
     i32x8,
     i32x16,
     lowered,
-    put_together,
     read,
     shuffle,
     splat,
+    vector_of,
     write,
 )
 
@@ -39,7 +39,7 @@ from engine.simd.types import (
 def _half_lane(k):
     @lowered(i16x16(i16x16))
     def half_lane(builder, v):
-        """One lane of each half."""
+        """Return one lane of each half, in all lanes of that half."""
         if level.HAS_AVX2 or not level.HAS_SSSE3:
             return shuffle(builder, v, [k] * 8 + [8 + k] * 8)
         lanes = _hidden(builder, ir.Constant(i8x16.ir, [2 * k, 2 * k + 1] * 8))
@@ -53,21 +53,21 @@ def _half_lane(k):
 
 
 def _hidden(builder, value, registers="=x,0", has_effect=False):
-    """The same value, of which LLVM knows nothing; with an effect it stays where the source has
-    it."""
-    same = ir.InlineAsm(
+    """Return the same value, hidden from LLVM; with an effect it also stays in its place in the
+    source."""
+    identity = ir.InlineAsm(
         ir.FunctionType(value.type, [value.type]), "", registers, side_effect=has_effect
     )
-    return builder.call(same, [value])
+    return builder.call(identity, [value])
 
 
 half_lane0, half_lane1, half_lane2, half_lane3, half_lane4, half_lane5, half_lane6, half_lane7 = (
     _half_lane(k) for k in range(8)
 )
-"""Lane k of each half, in all eight lanes of that half."""
+"""Operations that spread lane k of each half over that half."""
 
 even_then_odd = pick(i8x16, i8x16, [*range(0, 16, 2), *range(1, 16, 2)])
-"""Bytes 0, 2, 4 ... 14 and then 1, 3, 5 ... 15: scales of 16 weights, ready for ``half_lane``."""
+"""Bytes 0, 2, ... 14, then 1, 3, ... 15: scales of 16 weights, ready for ``half_lane``."""
 
 halves_in_turn = pick(i16x16, i16x16, [8 * (k % 2) + k // 2 for k in range(16)])
 """Lanes of the lower half and of the upper half in turn."""
@@ -75,8 +75,7 @@ halves_in_turn = pick(i16x16, i16x16, [8 * (k % 2) + k // 2 for k in range(16)])
 
 @lowered(i32x8(i16x16, i16x16))
 def maddwd_folded(builder, scale, products):
-    """``maddwd`` of scales that are all the same with sums of products small enough to be added in
-    pairs first."""
+    """Compute ``maddwd`` of equal scales with sums small enough to be added in pairs first."""
     if level.HAS_AVX2:
         return call(builder, "llvm.x86.avx2.pmadd.wd", i32x8.ir, [scale, products])
     scale = in_halves(builder, scale)[0]
@@ -92,47 +91,55 @@ def _fence(builder):
 
 
 @lowered(types.void())
-def keep_order(builder):
-    """Let LLVM move no load beyond this point: where registers are few it would load everything
-    first, and spill."""
+def load_barrier(builder):
+    """Let LLVM move no load beyond this point.
+
+    With few registers it would load everything first, and spill.
+    """
     if not level.HAS_AVX2:
         _fence(builder)
 
 
 @lowered(types.void())
-def written(builder):
-    """Let LLVM take no load beyond this point for what was stored before it: it would shuffle
-    registers instead."""
+def store_barrier(builder):
+    """Let LLVM forward no earlier store to a load after this point.
+
+    It would shuffle registers instead of loading.
+    """
     _fence(builder)
 
 
-def _within_halves(kind, lanes):
-    """The same choice of lanes of a, and of b after them, in each 128-bit half."""
-    half = kind.n // 2
+def _within_halves(register, lanes):
+    """Make an operation that chooses the same lanes of a, and of b after them, in each 128-bit
+    half."""
+    half = register.n // 2
     return pick_of_two(
-        kind,
-        kind,
-        [at % half + (kind.n if at >= half else 0) + half * k for k in range(2) for at in lanes],
+        register,
+        register,
+        [
+            lane % half + (register.n if lane >= half else 0) + half * k
+            for k in range(2)
+            for lane in lanes
+        ],
     )
 
 
-interleave_low_i8 = _within_halves(i8x32, [at for k in range(8) for at in (k, 16 + k)])
-interleave_high_i8 = _within_halves(i8x32, [at for k in range(8, 16) for at in (k, 16 + k)])
-"""Bytes of a and of b in turn, of the lower or upper eight of each half."""
-interleave_low_i16 = _within_halves(i16x16, [at for k in range(4) for at in (k, 8 + k)])
-interleave_high_i16 = _within_halves(i16x16, [at for k in range(4, 8) for at in (k, 8 + k)])
-"""The same of int16."""
+interleave_low_i8 = _within_halves(i8x32, [lane for k in range(8) for lane in (k, 16 + k)])
+interleave_high_i8 = _within_halves(i8x32, [lane for k in range(8, 16) for lane in (k, 16 + k)])
+"""Bytes of a and b in turn, of the lower or upper eight of each half."""
+interleave_low_i16 = _within_halves(i16x16, [lane for k in range(4) for lane in (k, 8 + k)])
+interleave_high_i16 = _within_halves(i16x16, [lane for k in range(4, 8) for lane in (k, 8 + k)])
+"""int16 of a and b in turn, of the lower or upper four of each half."""
 words_1323 = _within_halves(i8x32, [4 * word + byte for word in (1, 3, 2, 3) for byte in range(4)])
 words_1122 = _within_halves(i8x32, [4 * word + byte for word in (1, 1, 2, 2) for byte in range(4)])
-"""Four of a's 32-bit words in each half; b counts for nothing."""
+"""Four of a's 32-bit words in each half; b is ignored."""
 last_word_of_b = _within_halves(i8x32, [*range(12), *range(28, 32)])
-"""a, but for the last 32-bit word of each half."""
+"""Register a, except the last 32-bit word of each half, which is b's."""
 
 
 @lowered(i8x32(i8x32, i8x32, i8x32, i8x32))
 def words_of_four(builder, a, b, c, d):
-    """In each half the first 32-bit word of a, the second of b, the third of c and the last of
-    d."""
+    """Return, in each half, 32-bit words 0 of a, 1 of b, 2 of c and 3 of d."""
     odd_from_other = [k + (32 if k % 8 >= 4 else 0) for k in range(32)]
     first = shuffle(builder, (a, b), odd_from_other)
     last = shuffle(builder, (c, d), odd_from_other)
@@ -146,7 +153,7 @@ join_halves_f32 = pick_of_two(f32x8, f32x8, [0, 1, 2, 3, 12, 13, 14, 15])
 def _half_f32(lanes):
     @lowered(f32x8(f32x8))
     def half(builder, v):
-        """Half of a register in the lower one, zeros after it."""
+        """Return half of a register in the lower half, followed by zeros."""
         return shuffle(builder, (v, f32x8.constant([0.0] * 8)), [*lanes, 8, 9, 10, 11])
 
     return half
@@ -158,7 +165,7 @@ high_half_f32 = _half_f32(range(4, 8))
 
 @lowered(i8x32(types.intp, types.intp))
 def load_two_i8x16(builder, low, high):
-    """Sixteen bytes from each of two addresses as one i8x32."""
+    """Load sixteen bytes from each of two addresses as one i8x32."""
     return shuffle(
         builder, (read(builder, low, i8x16.ir), read(builder, high, i8x16.ir)), range(32)
     )
@@ -166,29 +173,29 @@ def load_two_i8x16(builder, low, high):
 
 @lowered(i8x32(types.intp, types.intp))
 def broadcast_two_4_bytes(builder, low, high):
-    """Four bytes from each of two addresses, each repeated over one half of an i8x32."""
-    both = [splat(builder, read(builder, at, I32), i32x8.ir) for at in (low, high)]
+    """Repeat four bytes from each of two addresses over one half of an i8x32."""
+    words = [splat(builder, read(builder, address, I32), i32x8.ir) for address in (low, high)]
     if (
         level.HAS_AVX2
     ):  # two broadcasting loads and a blend; LLVM would gather both words and spread them
-        both = [_hidden(builder, one) for one in both]
-    return builder.bitcast(shuffle(builder, tuple(both), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
+        words = [_hidden(builder, word) for word in words]
+    return builder.bitcast(shuffle(builder, tuple(words), [0, 1, 2, 3, 12, 13, 14, 15]), i8x32.ir)
 
 
 @lowered(i8x32(i8x32))
 def high_nibbles(builder, v):
-    """Upper four bits of each byte."""
+    """Return the upper four bits of each byte."""
     return builder.lshr(v, i8x32.constant([4] * 32))
 
 
 def _fifth_bits(lanes):
     @lowered(i8x32(i8x32))
     def fifth_bits(builder, bits):
-        """16 in each byte lane whose bit is set among four broadcast bytes, else 0."""
-        own = builder.and_(
+        """Return 16 in each byte lane whose bit is set among four broadcast bytes, else 0."""
+        masked = builder.and_(
             shuffle(builder, bits, lanes), i8x32.constant([1 << (k & 7) for k in range(32)])
         )
-        empty = builder.icmp_signed("==", own, i8x32.constant([0] * 32))
+        empty = builder.icmp_signed("==", masked, i8x32.constant([0] * 32))
         return builder.select(empty, i8x32.constant([0] * 32), i8x32.constant([16] * 32))
 
     return fifth_bits
@@ -196,53 +203,55 @@ def _fifth_bits(lanes):
 
 _IN_ORDER = [0] * 8 + [1] * 8 + [18] * 8 + [19] * 8
 fifth_bits = _fifth_bits(_IN_ORDER)
-"""All 32 bits of one block; both halves hold its four bytes."""
+"""Fifth bits of one block: all 32 bits; both halves hold its four bytes."""
 
 fifth_bits_low = _fifth_bits([0] * 8 + [1] * 8 + [16] * 8 + [17] * 8)
 fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
-"""The lower (upper) 16 bits of two blocks, one in each half."""
+"""Fifth bits of two blocks, one in each half: their lower (upper) 16 bits."""
 
 
 byte_each_4, byte_each_8, byte_each_16 = (
     pick(i8x32, i8x32, [16 * (k // 16) + k // n for k in range(32)]) for n in (4, 8, 16)
 )
-"""Of two equal halves, the first 8, 4 or 2 bytes, each 4, 8 or 16 times; of two bytes that repeat,
-too."""
+"""First 8, 4 or 2 bytes of two equal halves, each 4, 8 or 16 times; the bytes may also repeat."""
 word_each_4 = pick(i8x32, i8x32, [16 * (k // 16) + 2 * (k // 8) + k % 2 for k in range(32)])
-"""Of two equal halves, the first four int16, each four times."""
+"""First four int16 of two equal halves, each four times."""
 
 
 @lowered(i8x32(i8x32))
 def bits_to_bytes(builder, bits):
-    """0xFF in each byte lane whose bit is set among four broadcast bytes, else 0."""
-    wanted = i8x32.constant([1 << (k & 7) for k in range(32)])
-    own = builder.and_(shuffle(builder, bits, _IN_ORDER), wanted)
-    return builder.sext(builder.icmp_signed("==", own, wanted), i8x32.ir)
+    """Return 0xFF in each byte lane whose bit is set among four broadcast bytes, else 0."""
+    masks = i8x32.constant([1 << (k & 7) for k in range(32)])
+    masked = builder.and_(shuffle(builder, bits, _IN_ORDER), masks)
+    return builder.sext(builder.icmp_signed("==", masked, masks), i8x32.ir)
 
 
-def _read_strided(builder, address, stride, kind):
-    """Eight values of an LLVM type, ``stride`` bytes apart, as a vector."""
-    places = (builder.add(address, builder.mul(stride, I64(k))) for k in range(8))
-    return put_together(builder, ir.VectorType(kind, 8), (read(builder, at, kind) for at in places))
+def _read_strided(builder, address, stride, lane_type):
+    """Read eight values of an LLVM type, ``stride`` bytes apart, as a vector."""
+    addresses = (builder.add(address, builder.mul(stride, I64(k))) for k in range(8))
+    return vector_of(
+        builder,
+        ir.VectorType(lane_type, 8),
+        (read(builder, element, lane_type) for element in addresses),
+    )
 
 
 @lowered(f32x8(types.intp, types.int64))
 def load_exponents_strided(builder, address, stride):
-    """Eight powers of two, ``stride`` bytes apart, as f32x8: 2^(e - 128) of a byte e, but never
-    below 2^-126.
+    """Load eight powers of two, ``stride`` bytes apart: 2^(e - 128) of a byte e, at least 2^-126.
 
-    Smaller ones multiply zeros only; subnormal numbers would be slow.
+    Smaller ones are multiplied by zeros only, and subnormal numbers would be slow.
     """
     wide = builder.zext(_read_strided(builder, address, stride, I8), i32x8.ir)
     wide = builder.shl(wide, i32x8.constant([23] * 8))
     least = i32x8.constant([1 << 24] * 8)
-    kept = builder.select(builder.icmp_unsigned(">", wide, least), wide, least)
-    return builder.bitcast(builder.sub(kept, i32x8.constant([1 << 23] * 8)), f32x8.ir)
+    clamped = builder.select(builder.icmp_unsigned(">", wide, least), wide, least)
+    return builder.bitcast(builder.sub(clamped, i32x8.constant([1 << 23] * 8)), f32x8.ir)
 
 
 @lowered(types.float32(types.intp))
 def load_exponent(builder, address):
-    """2^(e - 128) of a byte e as f32, exact."""
+    """Return 2^(e - 128) of a byte e as f32, exact."""
     e = builder.zext(read(builder, address, I8), I32)
     normal = builder.shl(builder.sub(e, I32(1)), I32(23))
     subnormal = builder.shl(I32(1 << 21), e)
@@ -253,109 +262,110 @@ def load_exponent(builder, address):
 
 @lowered(i16x16(i16x16))
 def lane_of_two(builder, v):
-    """Of two int16 that repeat, the first in the lower half and the second in the upper one."""
-    if level.HAS_AVX2:  # known, it would be put together in three steps
+    """Return the first of two repeated int16 in the lower half, and the second in the upper
+    half."""
+    if level.HAS_AVX2:  # otherwise LLVM would assemble it in three steps
         v = _hidden(builder, v)
     return shuffle(builder, v, [0] * 8 + [9] * 8)
 
 
 @lowered(lambda v: types.float32(v))
 def first_lane(builder, v):
-    """The first lane of f32."""
+    """Return the first lane of f32."""
     return builder.extract_element(v, I32(0))
 
 
 @lowered(types.float32(types.int64))
 def f32_of_half_bits(builder, bits):
-    """A half, given as a number, as float32."""
+    """Return an f16, given as a number, as f32."""
     return widen_halves(builder, builder.trunc(bits, I16))
 
 
 odd_words = pick_of_two(i32x8, i32x8, range(1, 16, 2))
-"""The odd int32 of two registers."""
+"""Odd int32 of two registers."""
 
 
 @lowered(f32x4(types.intp))
 def load_f16x4(builder, address):
-    """Read four halves as f32x4."""
+    """Load four f16 as f32x4."""
     return widen_halves(builder, read(builder, address, ir.VectorType(I16, 4)))
 
 
 first_f32, second_f32, third_f32, fourth_f32 = (pick(f32x4, f32x8, [k] * 8) for k in range(4))
-"""One of four f32, in eight lanes."""
+"""Operations that spread one of four f32 over eight lanes."""
 
 
 @lowered(f32x8(types.intp, types.intp))
 def load_f16x8_strided(builder, address, stride):
-    """Eight halves, ``stride`` bytes apart, as f32x8."""
+    """Load eight f16, ``stride`` bytes apart, as f32x8."""
     return widen_halves(builder, _read_strided(builder, address, stride, I16))
 
 
 def _read_halves(builder, *addresses):
-    """Halves at some addresses, each in as many of eight lanes."""
+    """Load f16 from n addresses as f32x8, each in 8 / n lanes."""
     n = len(addresses)
-    bits = put_together(
-        builder, ir.VectorType(I16, n), (read(builder, at, I16) for at in addresses)
+    bits = vector_of(
+        builder, ir.VectorType(I16, n), (read(builder, address, I16) for address in addresses)
     )
     return shuffle(builder, widen_halves(builder, bits), [k * n // 8 for k in range(8)])
 
 
 @lowered(f32x8(types.intp, types.intp))
 def halves_of_two(builder, a, b):
-    """Two halves as f32, each in four lanes."""
+    """Load two f16 as f32, each in four lanes."""
     return _read_halves(builder, a, b)
 
 
 @lowered(f32x8(*[types.intp] * 4))
 def halves_of_four(builder, a, b, c, d):
-    """Four halves as f32, each in two lanes."""
+    """Load four f16 as f32, each in two lanes."""
     return _read_halves(builder, a, b, c, d)
 
 
 @lowered(f32x8(types.intp, types.intp))
 def load_small_floats(builder, a, b):
-    """Half of four floats of seven bits (NVFP4) at each of two addresses: two of each, then the
-    other two of each.
+    """Return half of four 7-bit floats (NVFP4) at each of two addresses: two of each, then two of
+    each.
 
-    As halves they are 2^8 too small; 0x7F means 0.
+    As f16 they are 2^8 too small; 0x7F means 0.
     """
-    both = [read(builder, at, ir.VectorType(I8, 4)) for at in (a, b)]
+    bytes_of_both = [read(builder, address, ir.VectorType(I8, 4)) for address in (a, b)]
     bits = builder.zext(
-        shuffle(builder, tuple(both), [0, 1, 4, 5, 2, 3, 6, 7]), ir.VectorType(I16, 8)
+        shuffle(builder, tuple(bytes_of_both), [0, 1, 4, 5, 2, 3, 6, 7]), ir.VectorType(I16, 8)
     )
 
-    def same(x):
+    def constant(x):
         return ir.Constant(bits.type, [x] * 8)
 
-    halves = builder.shl(builder.and_(bits, same(0x7F)), same(7))
-    halves = builder.select(builder.icmp_unsigned("==", bits, same(0x7F)), same(0), halves)
+    halves = builder.shl(builder.and_(bits, constant(0x7F)), constant(7))
+    halves = builder.select(builder.icmp_unsigned("==", bits, constant(0x7F)), constant(0), halves)
     return builder.fmul(widen_halves(builder, halves), f32x8.constant([128.0] * 8))
 
 
 @lowered(f32x8(types.intp))
 def spread_scales(builder, address):
-    """Four f32 as lanes 0, 0, 2, 2, 1, 1, 3, 3: scales of 32 activations for what
-    ``load_small_floats`` reads."""
+    """Load four f32 as lanes 0, 0, 2, 2, 1, 1, 3, 3: scales for the values of
+    ``load_small_floats``."""
     return shuffle(builder, read(builder, address, f32x4.ir), [0, 0, 2, 2, 1, 1, 3, 3])
 
 
 even_quads, odd_quads = (
-    pick_of_two(i8x32, i8x32, [first + at + k for at in (0, 32, 16, 48) for k in range(8)])
+    pick_of_two(i8x32, i8x32, [first + lane + k for lane in (0, 32, 16, 48) for k in range(8)])
     for first in (0, 8)
 )
-"""Every second eight bytes of two registers, in turn."""
+"""Even or odd groups of eight bytes of two registers, in turn."""
 
 
 @lowered(i8x32(i16x16, i16x16))
 def low_bytes_of(builder, a, b):
-    """The low bytes of sixteen int16, and of sixteen others after them."""
+    """Return the low bytes of sixteen int16 of a, then of b."""
     return shuffle(builder, (builder.trunc(a, i8x16.ir), builder.trunc(b, i8x16.ir)), range(32))
 
 
 def _quarter(k):
     @lowered(f32x8(i8x32))
     def quarter(builder, v):
-        """Eight of 32 signed bytes as f32x8."""
+        """Return eight of 32 signed bytes as f32x8."""
         return builder.sitofp(
             builder.sext(shuffle(builder, v, range(8 * k, 8 * k + 8)), i32x8.ir), f32x8.ir
         )
@@ -368,13 +378,15 @@ first_bytes_f32, second_bytes_f32, third_bytes_f32, fourth_bytes_f32 = (
 )
 
 
-def _fold_pair(kind, first, second):
-    """Add lanes of two registers that belong together; two shuffles and an addition beat a
-    horizontal addition."""
+def _fold_pair(register, first, second):
+    """Make an operation that adds corresponding lanes of two registers.
 
-    @lowered(kind(kind, kind))
+    Two shuffles and an addition are faster than a horizontal addition.
+    """
+
+    @lowered(register(register, register))
     def fold_pair(builder, a, b):
-        """Sums of lanes of a and of b, half as many of each, within each 128-bit half."""
+        """Return sums of lanes of a and b, half as many of each, within each 128-bit half."""
         return builder.add(shuffle(builder, (a, b), first), shuffle(builder, (a, b), second))
 
     return fold_pair
@@ -384,24 +396,24 @@ fold_fours = _fold_pair(
     i16x16, [*range(4), *range(16, 20), *range(8, 12), *range(24, 28)],
     [*range(4, 8), *range(20, 24), *range(12, 16), *range(28, 32)],
 )  # fmt: skip
-"""int16: eight lanes of a and eight of b in each half become four and four."""
+"""Fold of int16: eight lanes of a and eight of b in each half become four and four."""
 
 fold_twos = _fold_pair(
     i16x16, [0, 1, 4, 5, 16, 17, 20, 21, 8, 9, 12, 13, 24, 25, 28, 29],
     [2, 3, 6, 7, 18, 19, 22, 23, 10, 11, 14, 15, 26, 27, 30, 31],
 )  # fmt: skip
-"""int16: two kinds of four lanes each in a, and in b, become four kinds of two."""
+"""Fold of int16: two groups of four lanes in each of a and b become four groups of two."""
 
 fold_neighbours = _fold_pair(i32x8, [0, 2, 8, 10, 4, 6, 12, 14], [1, 3, 9, 11, 5, 7, 13, 15])
-"""int32: neighbours of a, then of b, within each half."""
+"""Fold of int32: neighbours of a, then of b, within each half."""
 add_halves = _fold_pair(i32x8, [*range(4), *range(8, 12)], [*range(4, 8), *range(12, 16)])
-"""int32: a's halves added in the lower half, b's in the upper one."""
+"""Fold of int32: a's halves added in the lower half, b's in the upper one."""
 
 
 def _broadcast_i32(v):
     @lowered(v(types.intp))
     def broadcast(builder, address):
-        """One int32 from memory in all lanes."""
+        """Load one int32 into all lanes."""
         return splat(builder, read(builder, address, I32), v.ir)
 
     return broadcast
@@ -414,8 +426,8 @@ broadcast_i32x16 = _broadcast_i32(i32x16)
 def _pairs_i16(v):
     @lowered(v(types.int64, types.int64))
     def pairs(builder, even, odd):
-        """Two values in turn, in all int16 lanes."""
-        two = put_together(builder, v.ir, (builder.trunc(one, I16) for one in (even, odd)))
+        """Return two values in turn, in all int16 lanes."""
+        two = vector_of(builder, v.ir, (builder.trunc(value, I16) for value in (even, odd)))
         return shuffle(builder, two, [0, 1] * (v.n // 2))
 
     return pairs
@@ -428,7 +440,7 @@ pairs_i16x32 = _pairs_i16(i16x32)
 def _shift_lanes(operation):
     @lowered(lambda v, n: v(v, types.int64))
     def shift(builder, v, n):
-        """Shift each lane by n bits, arithmetic to the right."""
+        """Shift each lane by n bits, to the right arithmetically."""
         return getattr(builder, operation)(
             v, splat(builder, builder.trunc(n, v.type.element), v.type)
         )
@@ -442,18 +454,18 @@ shift_lanes_right = _shift_lanes("ashr")
 
 @lowered(i8x16(*[types.uint32] * 4))
 def four_u32(builder, a, b, c, d):
-    """Four u32 as i8x16."""
-    return builder.bitcast(put_together(builder, i32x4.ir, [a, b, c, d]), i8x16.ir)
+    """Return four u32 as i8x16."""
+    return builder.bitcast(vector_of(builder, i32x4.ir, [a, b, c, d]), i8x16.ir)
 
 
-def _constants(kind):
+def _constants(register):
     def of_lanes(lanes):
-        """An intrinsic that returns a register of fixed lanes: a codebook, held by the module that
-        names it."""
+        """Make an operation that returns fixed lanes: a codebook, held by the module that names
+        it."""
 
-        @lowered(kind())
+        @lowered(register())
         def constant(builder):
-            return kind.constant(lanes)
+            return register.constant(lanes)
 
         return constant
 
@@ -465,7 +477,7 @@ constant_i16x16 = _constants(i16x16)
 
 
 def _opaque(builder, v, has_effect):
-    """An identity that the optimiser cannot look through."""
+    """Return the same value; the optimiser cannot look through it."""
     is_512_bits = v.type.count * v.type.element.width == 512
     if not level.HAS_AVX2 or (is_512_bits and not level.HAS_VNNI_512):
         return v
@@ -474,34 +486,42 @@ def _opaque(builder, v, has_effect):
 
 @lowered(of_one)
 def in_order(builder, v):
-    """The same value, opaque: the optimiser would add long sums as trees, which need more registers
-    than there are."""
+    """Return the same value, opaque.
+
+    The optimiser would add long sums as trees, which need more registers than there are.
+    """
     return _opaque(builder, v, False)
 
 
 @lowered(of_one)
 def in_turn(builder, v):
-    """The same value, computed before what follows in the source: the order of the processor's
-    queue is ours."""
+    """Return the same value, computed before what follows in the source.
+
+    So the order of the processor's queue is that of the source.
+    """
     return _opaque(builder, v, True)
 
 
 @lowered(types.int64(types.int64))
 def rolled(builder, n):
-    """The number n, opaque: a loop whose body asks for it stays a loop, and compiles quickly."""
+    """Return n, opaque: a loop whose body uses it stays a loop and compiles quickly."""
     return _hidden(builder, n, "=r,0")
 
 
 @lowered(types.void(*[types.intp] * 4))
-def transpose(builder, to, step, source, source_step):
-    """Write eight rows of eight 4-byte groups, transposed: eight rows of one group together, groups
-    ``step`` apart.
+def transpose(builder, target, step, source, source_step):
+    """Write eight rows of eight 4-byte groups, transposed.
+
+    The eight rows of a group are together; groups are ``step`` apart.
 
     Args:
-        source, source_step: address of the first row, and from one to the next.
+        source, source_step: Address of the first row, and bytes from one row to the next.
     """
-    places = (builder.add(source, builder.mul(source_step, I64(k))) for k in range(8))
-    rows = [builder.bitcast(read_register(builder, at, i8x32.ir), i32x8.ir) for at in places]
+    addresses = (builder.add(source, builder.mul(source_step, I64(k))) for k in range(8))
+    rows = [
+        builder.bitcast(read_register(builder, address, i8x32.ir), i32x8.ir)
+        for address in addresses
+    ]
     pairs = [
         shuffle(builder, (rows[r], rows[r + 1]), m) for r in range(0, 8, 2) for m in _INTERLEAVE_4
     ]
@@ -511,9 +531,11 @@ def transpose(builder, to, step, source, source_step):
     for group in range(8):
         first = group & 4
         lanes = [*range(first, first + 4), *range(8 + first, 12 + first)]
-        both = quads[group & 3], quads[(group & 3) + 4]
+        halves = quads[group & 3], quads[(group & 3) + 4]
         write(
-            builder, shuffle(builder, both, lanes), builder.add(to, builder.mul(step, I64(group)))
+            builder,
+            shuffle(builder, halves, lanes),
+            builder.add(target, builder.mul(step, I64(group))),
         )
 
 

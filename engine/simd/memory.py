@@ -1,8 +1,7 @@
-"""Loads, stores and prefetches by address, atomics, the clock, and the system calls a waiting
-thread needs.
+"""Loads, stores and prefetches by address, atomics, the clock, and system calls of waiting threads.
 
-Every access states an alignment of one: blocks in a file are 18, 144 or 210 bytes long, and LLVM
-would otherwise be free to emit aligned moves that fault.
+Every access has an alignment of one: blocks in a file are 18, 144 or 210 bytes long, and LLVM could
+otherwise emit aligned moves that fault.
 """
 
 import mmap
@@ -37,30 +36,30 @@ from engine.simd.types import (
 )
 
 
-def read_register(builder, address, kind):
-    """Load a vector, in halves where the processor has no such registers."""
-    if not is_split(kind):
-        return read(builder, address, kind)
-    half = ir.VectorType(kind.element, kind.count // 2)
-    parts = [read(builder, builder.add(address, I64(16 * k)), half) for k in range(2)]
-    return shuffle(builder, tuple(parts), range(kind.count))
+def read_register(builder, address, vector_type):
+    """Load a vector, in halves if the processor has no such registers."""
+    if not is_split(vector_type):
+        return read(builder, address, vector_type)
+    half = ir.VectorType(vector_type.element, vector_type.count // 2)
+    halves = [read(builder, builder.add(address, I64(16 * k)), half) for k in range(2)]
+    return shuffle(builder, tuple(halves), range(vector_type.count))
 
 
-def _load(kind, value=None):
-    @lowered(kind(types.intp))
+def _load(value_type, ir_type=None):
+    @lowered(value_type(types.intp))
     def load(builder, address):
         """Read one value from an address of any alignment."""
         return (
-            read_register(builder, address, kind.ir)
-            if value is None
-            else read(builder, address, value)
+            read_register(builder, address, value_type.ir)
+            if ir_type is None
+            else read(builder, address, ir_type)
         )
 
     return load
 
 
-def _store(kind):
-    @lowered(types.void(types.intp, kind))
+def _store(value_type):
+    @lowered(types.void(types.intp, value_type))
     def store(builder, address, x):
         """Write one value to an address of any alignment."""
         write(builder, x, address)
@@ -87,7 +86,7 @@ store_i32x8, store_i32x16, store_f32x8, store_f32x16 = map(_store, (i32x8, i32x1
 LANES, load_lanes, store_lanes = (
     (16, load_f32x16, store_f32x16) if level.HAS_VNNI_512 else (8, load_f32x8, store_f32x8)
 )
-"""The most float32 of a register, for what works on lanes alone."""
+"""Number of f32 in the widest register, and its load and store, for operations on lanes alone."""
 store_u8, store_i8, store_i16, store_i32 = map(
     _store, (types.uint8, types.int8, types.int16, types.int32)
 )
@@ -95,87 +94,88 @@ store_i64 = _store(types.int64)
 store_f32 = _store(types.float32)
 
 
-@lowered(lambda op, places: types.UniTuple(types.int64, places.count)(op, places))
-def load_words(builder, op, places):
-    """Read int64 of a record by their places in it."""
-    found = ir.Constant(places.type, ir.Undefined)
-    for k in range(places.type.count):
-        word = read(builder, builder.add(op, builder.extract_value(places, k)), I64)
-        found = builder.insert_value(found, word, k)
-    return found
+@lowered(lambda op, offsets: types.UniTuple(types.int64, offsets.count)(op, offsets))
+def load_words(builder, op, offsets):
+    """Read int64 of a record by their offsets in it."""
+    words = ir.Constant(offsets.type, ir.Undefined)
+    for k in range(offsets.type.count):
+        word = read(builder, builder.add(op, builder.extract_value(offsets, k)), I64)
+        words = builder.insert_value(words, word, k)
+    return words
 
 
-def _kinds(like):
-    """LLVM's i16, i32, f16 and f32, or vectors of them as long as one."""
-    kinds = I16, I32, ir.HalfType(), F32
+def _types_like(model):
+    """Return LLVM's i16, i32, f16 and f32, or vectors of them as long as a given one."""
+    lane_types = I16, I32, ir.HalfType(), F32
     return (
-        [ir.VectorType(kind, like.count) for kind in kinds]
-        if isinstance(like, ir.VectorType)
-        else kinds
+        [ir.VectorType(lane_type, model.count) for lane_type in lane_types]
+        if isinstance(model, ir.VectorType)
+        else lane_types
     )
 
 
-def _same(kind, x):
-    return ir.Constant(kind, [x] * kind.count if isinstance(kind, ir.VectorType) else x)
+def _constant(ir_type, x):
+    return ir.Constant(ir_type, [x] * ir_type.count if isinstance(ir_type, ir.VectorType) else x)
 
 
 def widen_halves(builder, bits):
-    """f32 lanes of f16 bit patterns, with integer arithmetic where the processor has no F16C.
+    """Return f16 bit patterns as f32, with integer arithmetic if the processor has no F16C.
 
-    The exponent moves by an addition. Subnormal halves get the smallest exponent, and then lose its
-    one again in float32, where nothing is subnormal: scales are often so small, and processors are
-    slow with subnormal numbers. Infinities and NaN keep an exponent of all ones. Source: Giesen,
-    "Float->half variants".
+    The exponent is moved by an addition. Subnormal numbers get the smallest exponent, and lose it
+    again in f32, where they are normal: scales are often that small, and processors are slow with
+    subnormal numbers. Infinities and NaN keep an exponent of all ones.
+
+    Source: Giesen, "Float->half variants".
     """
-    _, i32, f16, f32 = _kinds(bits.type)
+    _, i32, f16, f32 = _types_like(bits.type)
     if level.HAS_F16C:
         return builder.fpext(builder.bitcast(bits, f16), f32)
     wide = builder.zext(bits, i32)
-    magnitude = builder.shl(builder.and_(wide, _same(i32, 0x7FFF)), _same(i32, 13))
-    normal = builder.add(magnitude, _same(i32, 112 << 23))
-    one_more = builder.bitcast(builder.add(magnitude, _same(i32, 113 << 23)), f32)
-    small = builder.bitcast(builder.fsub(one_more, _same(f32, float(2.0**-14))), i32)
+    magnitude = builder.shl(builder.and_(wide, _constant(i32, 0x7FFF)), _constant(i32, 13))
+    normal = builder.add(magnitude, _constant(i32, 112 << 23))
+    raised = builder.bitcast(builder.add(magnitude, _constant(i32, 113 << 23)), f32)
+    small = builder.bitcast(builder.fsub(raised, _constant(f32, float(2.0**-14))), i32)
     value = builder.select(
-        builder.icmp_unsigned("<", magnitude, _same(i32, 0x400 << 13)), small, normal
+        builder.icmp_unsigned("<", magnitude, _constant(i32, 0x400 << 13)), small, normal
     )
-    special = builder.icmp_unsigned(">=", magnitude, _same(i32, 0x7C00 << 13))
-    value = builder.select(special, builder.or_(magnitude, _same(i32, 0x7F800000)), value)
-    sign = builder.shl(builder.and_(wide, _same(i32, 0x8000)), _same(i32, 16))
+    special = builder.icmp_unsigned(">=", magnitude, _constant(i32, 0x7C00 << 13))
+    value = builder.select(special, builder.or_(magnitude, _constant(i32, 0x7F800000)), value)
+    sign = builder.shl(builder.and_(wide, _constant(i32, 0x8000)), _constant(i32, 16))
     return builder.bitcast(builder.or_(value, sign), f32)
 
 
 @lowered(types.float32(types.intp))
 def load_f16(builder, address):
-    """Read one half as float32."""
+    """Load one f16 as f32."""
     return widen_halves(builder, read(builder, address, I16))
 
 
 @lowered(f32x8(types.intp))
 def load_f16x8(builder, address):
-    """Read eight halves as f32x8."""
+    """Load eight f16 as f32x8."""
     return widen_halves(builder, read(builder, address, ir.VectorType(I16, 8)))
 
 
 def _widen_bf16(builder, bits):
-    """bfloat16 are the upper halves of float32."""
-    _, i32, _, f32 = _kinds(bits.type)
-    return builder.bitcast(builder.shl(builder.zext(bits, i32), _same(i32, 16)), f32)
+    """Return bfloat16 as f32, whose upper halves they are."""
+    _, i32, _, f32 = _types_like(bits.type)
+    return builder.bitcast(builder.shl(builder.zext(bits, i32), _constant(i32, 16)), f32)
 
 
 @lowered(types.float32(types.intp))
 def load_bf16(builder, address):
-    """Read one bfloat16 as float32."""
+    """Load one bfloat16 as f32."""
     return _widen_bf16(builder, read(builder, address, I16))
 
 
 @lowered(f32x8(types.intp))
 def load_bf16x8(builder, address):
-    """Read eight bfloat16 as f32x8."""
+    """Load eight bfloat16 as f32x8."""
     return _widen_bf16(builder, read(builder, address, ir.VectorType(I16, 8)))
 
 
 def _narrow_float(builder, value):
-    """f16 bit pattern of an f32, rounded to nearest even."""
+    """Return the f16 bit pattern of an f32, rounded to nearest, ties to even."""
     if level.HAS_F16C:
         return builder.bitcast(builder.fptrunc(value, ir.HalfType()), I16)
     bits = builder.bitcast(value, I32)
@@ -198,20 +198,20 @@ def _narrow_float(builder, value):
 
 @lowered(types.void(types.intp, types.float32))
 def store_f16(builder, address, x):
-    """Write a float32 as half."""
+    """Write an f32 as f16."""
     write(builder, _narrow_float(builder, x), address)
 
 
 @lowered(types.float32(types.float32))
 def round_to_f16(builder, x):
-    """The float32 nearest to x that a half can hold."""
+    """Return the f32 nearest to x that an f16 can hold."""
     return widen_halves(builder, _narrow_float(builder, x))
 
 
 def _prefetch(locality):
     @lowered(types.void(types.intp))
     def prefetch(builder, address):
-        """Ask for the cache line of an address; any address is allowed."""
+        """Prefetch the cache line of an address; any address is allowed."""
         hint = [I32(x) for x in (0, locality, 1)]
         call(
             builder,
@@ -228,7 +228,7 @@ prefetch_l1, prefetch_l2, prefetch_once = map(_prefetch, (3, 2, 0))
 
 @lowered(types.int64(types.intp, types.int64))
 def atomic_add(builder, address, x):
-    """Add to an aligned int64 in one step; returns what it held before."""
+    """Add to an aligned int64 atomically; return its old value."""
     return builder.atomic_rmw("add", builder.inttoptr(address, I64.as_pointer()), x, "seq_cst")
 
 
@@ -247,8 +247,8 @@ def atomic_store(builder, address, x):
 @lowered(types.void(*[types.intp] * 4))
 def call_kernel(builder, kernel, op, thread, n_threads):
     """Call a compiled operation by its address."""
-    kind = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
-    builder.call(builder.inttoptr(kernel, kind.as_pointer()), [op, thread, n_threads])
+    kernel_type = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
+    builder.call(builder.inttoptr(kernel, kernel_type.as_pointer()), [op, thread, n_threads])
 
 
 @lowered(types.void())
@@ -267,16 +267,16 @@ NOMINAL_HZ = 2_500_000_000
 
 @lowered(types.int64())
 def cycles(builder):
-    """The processor's cycle counter; on ARM64 its clock, as cycles of ``NOMINAL_HZ``."""
+    """Return the processor's cycle counter; on ARM64 its clock, as cycles of ``NOMINAL_HZ``."""
     count = call(builder, "llvm.readcyclecounter", I64, [])
     if not level.HAS_ARM64:
         return count
-    # Some firmware leaves the rate 0; differences of products are right even where these no longer
-    # fit. Not by inline assembly: numba has no parser for it.
+    # Some firmware leaves the rate 0. Differences of products are right even if the products
+    # overflow. numba has no parser for inline assembly.
     name = builder.module.add_metadata(["CNTFRQ_EL0"])
     rate = call(builder, "llvm.read_register.i64", I64, [name])
-    known = builder.select(builder.icmp_unsigned("==", rate, I64(0)), I64(1), rate)
-    return builder.mul(count, builder.udiv(I64(NOMINAL_HZ), known))
+    rate_or_one = builder.select(builder.icmp_unsigned("==", rate, I64(0)), I64(1), rate)
+    return builder.mul(count, builder.udiv(I64(NOMINAL_HZ), rate_or_one))
 
 
 _FUTEX_NUMBER = {"x86_64": 202, "aarch64": 98}
@@ -295,15 +295,17 @@ FUTEX = _futex_number()
 
 def _futex(builder, address, operation, value):
     """Call libc's variadic ``syscall``."""
-    kind = ir.FunctionType(I64, [I64], var_arg=True)
-    function = builder.module.globals.get("syscall") or ir.Function(builder.module, kind, "syscall")
+    function_type = ir.FunctionType(I64, [I64], var_arg=True)
+    function = builder.module.globals.get("syscall") or ir.Function(
+        builder.module, function_type, "syscall"
+    )
     builder.call(function, [I64(FUTEX), address, I64(operation), value, I64(0), I64(0), I64(0)])
 
 
 @lowered(types.void(types.intp, types.int64))
 def sleep_while_equal(builder, address, expected):
-    """Sleep until woken, if the low 32 bits at an aligned address still hold ``expected``; may
-    return early."""
+    """Sleep until woken if the low 32 bits at an aligned address equal ``expected``; may return
+    early."""
     if FUTEX is None:
         call(builder, "usleep", I32, [I32(200)])
     else:
@@ -317,24 +319,28 @@ def wake_all(builder, address):
         _futex(builder, address, _FUTEX_WAKE_PRIVATE, I64(2**31 - 1))
 
 
-WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
-PAGE_OUT = 21 if sys.platform == "linux" else None
-"""Linux 5.4; Python has no name for it. It is refused before that, and ignored for a file of
-another user."""
+MADV_WILL_NEED = getattr(mmap, "MADV_WILLNEED", None)
+MADV_PAGE_OUT = 21 if sys.platform == "linux" else None
+"""Advice of Linux 5.4, for which Python has no name.
+
+Older versions refuse it. It is ignored for a file of another user.
+"""
 PAGE_BYTES = mmap.PAGESIZE
 
 
 def _advise(number):
     @lowered(types.void(types.intp, types.intp))
     def advise(builder, address, n_bytes):
-        """Tell the system about mapped pages, if it takes advice; ``address`` is a page's."""
+        """Advise the system about mapped pages; ``address`` is that of a page."""
         if number is not None:
             call(builder, "madvise", I32, [address, n_bytes, I32(int(number))])
 
     return advise
 
 
-ask_for_pages = _advise(WILL_NEED)
-drop_pages = _advise(PAGE_OUT)
-"""They are needed soon; or the system may forget those of a file, where no other program uses them
-(whole pages)."""
+prefetch_pages = _advise(MADV_WILL_NEED)
+drop_pages = _advise(MADV_PAGE_OUT)
+"""Advice that pages are needed soon, or that the system may drop pages of a file.
+
+Pages that another program uses stay.
+"""

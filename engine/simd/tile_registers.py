@@ -1,8 +1,8 @@
-"""Registers of sixteen lines of up to 64 bytes, and their products: AMX of x86-64, for Linux to
-give (``level``).
+"""Registers of sixteen lines of up to 64 bytes, and their products: AMX of x86-64, if Linux permits
+it (``level``).
 
-The lines of one operand are rows of a matrix; of the other, groups of four rows, sixteen columns
-side by side: what ``tiles`` calls ``[group][16 rows][4 bytes]``. Source: Intel's manual of the
+The lines of one operand are rows of a matrix. Those of the other are groups of four rows, sixteen
+columns side by side: ``[group][16 rows][4 bytes]`` in ``tiles``. Source: Intel's manual of the
 architecture, volume 1, chapter 18.
 """
 
@@ -21,26 +21,30 @@ LINES_32 = 4
 GROUPS_32 = 5
 LINES_16 = 6
 GROUPS_16 = 7
-"""Numbers of the registers: sums, int32 ``[16 columns][16 rows]``, and operands of 64, 32 and 16
+"""Numbers of the registers: sums, int32 ``[16 tokens][16 rows]``, and operands of 64, 32 and 16
 weights."""
 _SHAPES = ((16, 64), (16, 64), (16, 64), (16, 64), (16, 32), (8, 64), (16, 16), (4, 64))
-"""Their lines, and bytes of a line."""
+"""Lines of each register, and bytes of a line."""
 
 
 def _configuration() -> bytearray:
-    """Operand of ``ldtilecfg``: palette 1, bytes of a line from byte 16 on, lines from byte 48
-    on."""
-    found = bytearray(64)
-    found[0] = 1
+    """Return the operand of ``ldtilecfg``.
+
+    It holds palette 1, bytes of a line from byte 16 on, and lines from byte 48 on.
+    """
+    operand = bytearray(64)
+    operand[0] = 1
     for n, (lines, line_bytes) in enumerate(_SHAPES):
-        found[16 + 2 * n] = line_bytes
-        found[48 + n] = lines
-    return found
+        operand[16 + 2 * n] = line_bytes
+        operand[48 + n] = lines
+    return operand
 
 
 def _call(builder, name, *args):
-    kind = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
-    builder.call(cgutils.get_or_insert_function(builder.module, kind, f"llvm.x86.{name}"), args)
+    function_type = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
+    builder.call(
+        cgutils.get_or_insert_function(builder.module, function_type, f"llvm.x86.{name}"), args
+    )
 
 
 def _number(tile):
@@ -51,13 +55,13 @@ def _number(tile):
 def shape_tiles(builder):
     """Give the thread's tile registers their shapes."""
     value = ir.Constant(ir.ArrayType(I8, 64), _configuration())
-    where = cgutils.global_constant(builder.module, "tile_shapes", value)
-    _call(builder, "ldtilecfg", builder.bitcast(where, I8.as_pointer()))
+    constant = cgutils.global_constant(builder.module, "tile_shapes", value)
+    _call(builder, "ldtilecfg", builder.bitcast(constant, I8.as_pointer()))
 
 
 @lowered(types.none())
 def release_tiles(builder):
-    """Let the registers go: the system need not save them any more."""
+    """Release the registers, so the system need not save them any more."""
     _call(builder, "tilerelease")
 
 
@@ -97,13 +101,13 @@ store_tile = _move("tilestored64")
 
 @intrinsic(prefer_literal=True)
 def multiply_tiles(typingctx, sums, lines, groups):
-    """Signed bytes of lines times signed bytes of groups, four products at a time added to the
-    int32 of sums."""
-    if not all(isinstance(one, types.IntegerLiteral) for one in (sums, lines, groups)):
+    """Add signed bytes of lines times signed bytes of groups to the int32 of sums, four products at
+    a time."""
+    if not all(isinstance(register, types.IntegerLiteral) for register in (sums, lines, groups)):
         return None
 
     def emit(context, builder, signature, args):
-        _call(builder, "tdpbssd", *(_number(one) for one in (sums, lines, groups)))
+        _call(builder, "tdpbssd", *(_number(register) for register in (sums, lines, groups)))
         return context.get_dummy_value()
 
     return types.none(sums, lines, groups), emit

@@ -1,7 +1,7 @@
 """Vector registers as numba types.
 
-A value of ``i8x32`` is one LLVM vector and so lives in a register, never in memory. On processors
-with narrower registers LLVM splits it; only the target's own instructions need a lowering by hand
+A value of ``i8x32`` is one LLVM vector, so it lives in a register, never in memory. On processors
+with narrower registers LLVM splits it; only a processor's own instructions need a lowering by hand
 (see ``level``).
 """
 
@@ -22,7 +22,7 @@ LANES = {"i8": I8, "i16": I16, "i32": I32, "f16": ir.HalfType(), "f32": F32}
 
 
 class Vec(types.Type):
-    """The numba type of one register: ``n`` lanes of ``lane``."""
+    """Numba type of one register: ``n`` lanes of ``lane``."""
 
     def __init__(self, lane: str, n: int) -> None:
         self.lane = lane
@@ -31,7 +31,7 @@ class Vec(types.Type):
         super().__init__(name=f"vec<{n} x {lane}>")
 
     def constant(self, lanes):
-        """An IR constant with the given lanes."""
+        """Return an IR constant with the given lanes."""
         return ir.Constant(self.ir, list(lanes))
 
 
@@ -57,13 +57,13 @@ f32x16 = Vec("f32", 16)
 SCALAR = {"i8": types.int8, "i16": types.int16, "i32": types.int32, "f32": types.float32}
 
 
-def lowered(typed):
-    """Make an operation of a function that writes its instructions: (builder, *values) -> value, or
-    None for void.
+def lowered(signature_of):
+    """Make an operation from a function that writes its instructions: (builder, *values) -> value
+    or None.
 
     Args:
-        typed: numba's signature of the operation, or what returns it for the types of its
-            arguments.
+        signature_of: Numba's signature of the operation, or a function that returns it for the
+            types of the arguments.
     """
 
     def operation(body):
@@ -73,30 +73,29 @@ def lowered(typed):
                 value = body(builder, *args)
                 return context.get_dummy_value() if value is None else value
 
-            return typed(*kinds) if callable(typed) else typed, emit
+            return signature_of(*kinds) if callable(signature_of) else signature_of, emit
 
         return intrinsic(typing)
 
     return operation
 
 
-def is_split(kind):
-    """Whether a register is of 256-bit integers and the processor has no AVX2, and so computes on
-    128 bits at a time.
+def is_split(vector_type):
+    """Return whether a register has 256-bit integers and the processor has no AVX2.
 
-    With AVX alone, LLVM would keep them in 256-bit registers for logical operations and split them
-    for all others.
+    Its operations are then on 128 bits at a time. With AVX alone, LLVM would use 256-bit registers
+    for logical operations and split them for all others.
     """
     return (
-        isinstance(kind.element, ir.IntType)
-        and kind.count * kind.element.width == 256
+        isinstance(vector_type.element, ir.IntType)
+        and vector_type.count * vector_type.element.width == 256
         and not level.HAS_AVX2
     )
 
 
-def read(builder, address, kind):
+def read(builder, address, ir_type):
     """Load a value of an LLVM type from an address of any alignment."""
-    loaded = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    loaded = builder.load(builder.inttoptr(address, ir_type.as_pointer()))
     loaded.align = 1
     return loaded
 
@@ -106,17 +105,17 @@ def write(builder, value, address):
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
 
 
-def put_together(builder, kind, lanes):
-    """A vector of an LLVM type of values for its first lanes."""
-    v = ir.Constant(kind, ir.Undefined)
+def vector_of(builder, ir_type, lanes):
+    """Return a vector of an LLVM type, with values for its first lanes."""
+    v = ir.Constant(ir_type, ir.Undefined)
     for k, lane in enumerate(lanes):
         v = builder.insert_element(v, lane, ir.Constant(I32, k))
     return v
 
 
-def splat(builder, scalar, kind):
-    """A vector of an LLVM type with the same value in every lane."""
-    return shuffle(builder, put_together(builder, kind, [scalar]), [0] * kind.count)
+def splat(builder, scalar, ir_type):
+    """Return a vector of an LLVM type with the same value in every lane."""
+    return shuffle(builder, vector_of(builder, ir_type, [scalar]), [0] * ir_type.count)
 
 
 def shuffle(builder, vector, lanes):
@@ -133,5 +132,7 @@ def call(builder, name, result, arguments):
     """Call an LLVM intrinsic or C function by name."""
     from numba.core import cgutils
 
-    kind = ir.FunctionType(result, [a.type for a in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+    function_type = ir.FunctionType(result, [a.type for a in arguments])
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, function_type, name), arguments
+    )

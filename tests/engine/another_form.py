@@ -23,9 +23,9 @@ def pytest_sessionfinish() -> None:
     from engine.quants.base import QUANT_TYPES
 
     if FORM == "wide attention":
-        assert strips.no_strip is strips.no_strip_of_two
+        assert strips.zero_strip is strips.zero_strip_of_two
     else:
         assert (16 if FORM == "amx" else 4) == tiles.TILE_TOKENS
         assert QUANT_TYPES["Q8_0"].product_width == "bytes"
-        assert matmul.sum_by_fours is (matmul.sum_in_halves if FORM == "vnni" else matmul.sum_whole)
+        assert matmul.sum_by_fours is (matmul.sum_in_halves if FORM == "vnni" else matmul.sum_512)
         assert matmul.multiply_digits is matmul_sixteens.multiply_digits_plain

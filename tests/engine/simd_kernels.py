@@ -62,7 +62,7 @@ def products(at, out, _):
     vec.store_i16x16(out + 384, vec.pairs_i16(-8, 5))
     vec.store_i16x16(out + 416, vec.in_order(vec.load_i16x16(at)))
     nibbles = vec.maddubs(vec.and_(a, vec.splat_i8x32(15)), b)
-    vec.keep_order()
+    vec.load_barrier()
     vec.store_i32(out + 448, vec.sum_i32x8(vec.maddwd_folded(vec.splat_i16x16(-63), nibbles)))
     vec.store_i32x8(out + 480, vec.add_fours(vec.load_i32x8(at + C), a, b))
 

@@ -120,7 +120,7 @@ def test_a_damaged_pack_holds_nothing(tmp_path: Path) -> None:
 PLACES = [
     "engine.quants.q8_0:embed",
     "engine.kernels.share:reset_claims",
-    "engine.kernels.ask_for_pages:stream",
+    "engine.kernels.prefetch_pages:stream",
 ]
 """Small ones, of which the last calls a function of C."""
 SESSION = """

@@ -13,7 +13,7 @@ import pytest
 
 from engine import Model
 from engine.errors import BrokenModelError
-from engine.kernels.records import ASK, CHOOSE, GROUP, SCORES, STEP
+from engine.kernels.records import CHOOSE, GROUP, PREFETCH, SCORES, STEP
 from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
 from engine.plan.plan import bits
@@ -44,7 +44,7 @@ def chosen(
     n_experts = len(logits[0])
     added = None if bias is None else np.array(bias, np.float32)
     step = np.zeros(4, np.int64)
-    room = np.zeros((2, 4 * n_experts), np.float32)
+    scratch = np.zeros((2, 4 * n_experts), np.float32)
     step[STEP.n_tokens // 8] = len(x)
     ids = np.full((len(x), n_used), -1, np.int32)
     weights = np.zeros((len(x), n_used), np.float32)
@@ -53,8 +53,8 @@ def chosen(
         "bias": 0 if added is None else added.ctypes.data,
         "n_experts": n_experts, "n_used": n_used, "scale": bits(1.0), "n_groups": 1,
         "n_groups_used": 1,
-        "ids": ids.ctypes.data, "weights": weights.ctypes.data, "scratch": room.ctypes.data,
-        "scratch_bytes": room.strides[0],
+        "ids": ids.ctypes.data, "weights": weights.ctypes.data, "scratch": scratch.ctypes.data,
+        "scratch_bytes": scratch.strides[0],
     }  # fmt: skip
     call("choose experts", CHOOSE, {**fixed, **words})
     return ids.tolist(), weights
@@ -107,19 +107,19 @@ def test_weights_are_divided_by_their_sum_and_multiplied() -> None:
     assert weights[0] == pytest.approx([np.exp(-40.0) * 2**14])
 
 
-def test_columns_are_one_per_choice_and_grouped_by_expert() -> None:
+def test_slots_are_one_per_choice_and_grouped_by_expert() -> None:
     rng = np.random.default_rng(0)
     ids = np.stack([rng.permutation(7)[:3] for _ in range(10)]).astype(np.int32)
-    columns = np.zeros_like(ids)
+    slots = np.zeros_like(ids)
     table = np.zeros((8, 8), np.int64)
-    room = np.zeros(7, np.int64)
+    scratch = np.zeros(7, np.int64)
     step = np.zeros(4, np.int64)
     claims = np.ones((3, 7, 2, 8), np.int64)
     step[STEP.n_tokens // 8] = len(ids)
     call("group tokens", GROUP, {
         "step": step.ctypes.data, "ids": ids.ctypes.data, "n_experts": 7, "n_used": 3,
-        "columns": columns.ctypes.data,
-        "table": table.ctypes.data, "pad": 4, "room": room.ctypes.data,
+        "slots": slots.ctypes.data,
+        "table": table.ctypes.data, "pad": 4, "scratch": scratch.ctypes.data,
         "claims": claims.ctypes.data,
         "claims_bytes": claims.strides[1], "n_claims": 3, "row_claims_bytes": claims.strides[0],
     })  # fmt: skip
@@ -129,7 +129,7 @@ def test_columns_are_one_per_choice_and_grouped_by_expert() -> None:
     for place, expert in enumerate(used):
         n_tokens, number, first = table[place + 1, [0, 4, 5]].tolist()
         assert (number, first) == (expert, next_free)
-        assert columns[ids == expert].tolist() == list(range(first, first + n_tokens))
+        assert slots[ids == expert].tolist() == list(range(first, first + n_tokens))
         next_free = first + -(-n_tokens // 4) * 4
     assert not claims[:, : len(used), :, 0].any()
 
@@ -281,7 +281,7 @@ def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
     table[:, 0] = 2
     call(
         "ask for experts",
-        ASK,
+        PREFETCH,
         {"table": table.ctypes.data, "slabs": slabs.ctypes.data, "n_slabs": 1},
     )
     deadline = time.monotonic() + 60

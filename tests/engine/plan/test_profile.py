@@ -72,8 +72,8 @@ def test_the_bandwidth_probe_measures_something(model: Model) -> None:
     assert 0 < model.read_bandwidth_gbps(1) < math.inf
 
 
-@pytest.mark.parametrize("n_places", [1, 4])
-def test_the_bandwidth_probe_reads_every_byte_once(n_places: int) -> None:
+@pytest.mark.parametrize("n_streams", [1, 4])
+def test_the_bandwidth_probe_reads_every_byte_once(n_streams: int) -> None:
     data = np.random.default_rng(0).integers(0, 256, 5 * 4096, np.uint8)
     out = np.zeros((2, 4, 32), np.uint8)
     record = np.zeros(len(PROBE), np.int64)
@@ -81,7 +81,7 @@ def test_the_bandwidth_probe_reads_every_byte_once(n_places: int) -> None:
         "address": data.ctypes.data,
         "n_bytes": data.size,
         "out": out.ctypes.data,
-        "n_places": n_places,
+        "n_streams": n_streams,
     }
     for name, value in wanted.items():
         record[getattr(PROBE, name) // 8] = value

@@ -1,11 +1,10 @@
-"""``python -m tests.programs.engine.attention_rate [KV...]``: attention of prompts and of decode, one
-thread, by shape.
+"""``python -m tests.programs.engine.attention_rate [KV...]``: attention of prompts and of decode,
+one thread, by shape.
 
 Prompts: GFLOP/s of 24 tokens at the end of a length, and their share of what multiply-adds alone
-reach next to it.
-Decode: GB/s of keys and values from memory, and their share of what reading alone reaches. The
-least processor time of many runs; both forms of a change are measured in turn, in a process each,
-since other programs run meanwhile.
+reach next to it. Decode: GB/s of keys and values from memory, and their share of what reading alone
+reaches. The least processor time of many runs; both forms of a change are measured in turn, in a
+process each, since other programs run meanwhile.
 """
 
 from __future__ import annotations
@@ -112,7 +111,7 @@ def read_gbps(memory: Memory) -> float:
             ("out", out.address),
         ):
             record[getattr(PROBE, name) // 8] = value
-        record[PROBE.n_places // 8] = n_places
+        record[PROBE.n_streams // 8] = n_places
         found.append(COLD_BYTES / least_s(lambda r=record: call(r.ctypes.data, 0, 1)) / 1e9)
     return max(found)
 
