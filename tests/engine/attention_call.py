@@ -104,7 +104,7 @@ class Layer:
         )
         out = np.full_like(x, 12345.0)
         run(f"attention parts {self.kv.name}", self.record(1, pos, x, parts, n_threads), n_threads)
-        run("join attention", self.record(1, pos, parts, out, n_threads), n_threads)
+        run("merge attention", self.record(1, pos, parts, out, n_threads), n_threads)
         return out
 
 

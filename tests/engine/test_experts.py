@@ -280,7 +280,7 @@ def test_chosen_experts_are_read_ahead_and_no_others(tmp_path: Path) -> None:
     table[1:, 4] = (3, 9)
     table[:, 0] = 2
     call(
-        "ask for experts",
+        "prefetch experts",
         PREFETCH,
         {"table": table.ctypes.data, "slabs": slabs.ctypes.data, "n_slabs": 1},
     )
@@ -311,5 +311,5 @@ def test_a_model_larger_than_memory_is_not_read_whole(
     model = Model.open(path)
     session = model.session(n_ctx=16)
     rows = [one.kernel for one in session.pipeline.plans["decode"].operations]
-    assert rows.count("ask for experts") == model.config.n_layers
+    assert rows.count("prefetch experts") == model.config.n_layers
     model.close()
