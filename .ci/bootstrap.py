@@ -176,7 +176,7 @@ def show(said=(), passed_s=0.0):
 def progress(said):
     """Return what was downloaded so far and what it is busy with, from what pip or uv said."""
     steps = [match for match in map(_STEP.match, said) if match]
-    if steps and steps[-1][1] in ("Installing", "Installed", "PlannedDownload"):
+    if steps and steps[-1][1] in ("Installing", "Installed", "Prepared"):
         return "unpacking"
     sizes = [match for match in map(_SIZE.match, map(str.strip, said)) if match]
     done_mb = sum(float(match[1]) * _MB[match[2]] for match in sizes[:-1])

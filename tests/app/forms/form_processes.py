@@ -31,6 +31,6 @@ def compiling() -> list[psutil.Process]:
     found = []
     for one in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
-            if any("form_sandbox" in word for word in one.cmdline()):
+            if any("forms/sandbox" in word or "forms.sandbox" in word for word in one.cmdline()):
                 found += one.children()
     return found

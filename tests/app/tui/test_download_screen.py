@@ -286,7 +286,7 @@ async def test_a_look_at_a_download_without_screens_is_no_error() -> None:
     async with chatting() as driver:
         app = driver.app
     assert not app.screen_stack
-    app.models.downloads.take(PullJob("me/Mine", app.live.now))
+    app.downloads.take(PullJob("me/Mine", app.live.now))
     app._look_at_download()
 
 

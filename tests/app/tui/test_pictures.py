@@ -12,6 +12,7 @@ from textual.screen import Screen
 
 from app.text.glyphs import choose_glyphs
 from app.tui import screens
+from app.tui.chat import screen as chat_screen
 from app.tui.themes import CONSOLE_THEME
 from app.tui.widgets.message_view import Note
 from tests.app.chat_driver import Driver
@@ -179,18 +180,19 @@ async def test_keys_do_no_harm_where_nothing_can_be_seen(
 
 
 def test_every_screen_has_a_picture() -> None:
-    modules = [
-        importlib.import_module(f"{screens.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(screens.__path__)
+    modules = [chat_screen] + [
+        importlib.import_module(f"{screens.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(screens.__path__)
     ]
-    found = {one for module in modules for one in vars(module).values() if isinstance(one, type)}
-    own = {
-        one
-        for one in found
-        if issubclass(one, Screen) and one.__module__.startswith(screens.__name__)
+    classes = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
     }
-    bases = {base for one in own for base in one.__mro__[1:]}
-    assert {one.__name__ for one in own - bases} == {scene.screen for scene in SCENES.values()}
+    own = {value for value in classes if issubclass(value, Screen)}
+    bases = {base for value in own for base in value.__mro__[1:]}
+    assert {value.__name__ for value in own - bases} == {scene.screen for scene in SCENES.values()}
 
 
 def test_no_picture_is_left_of_a_scene_that_is_gone() -> None:
