@@ -22,8 +22,8 @@ from app.forms.constraint import FormConstraint
 from app.models.downloads.part_file import PartFile
 from app.program import small_file
 from app.program.refusals import Refusal
-from app.server import completion_request as order
 from app.server.api_error import ApiError
+from app.server.dialects import openai_request
 from app.server.fields import Fields
 from app.tools.mcp import server
 from app.tui import keymap, themes
@@ -289,10 +289,10 @@ def test_an_exception_of_a_key_map_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.slow
 def test_a_field_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(fields: Fields) -> Any:
-        return tuple(fields.any("stop"))
+        return tuple(fields.value("stop"))
 
     data = requests.seeds()[0]
-    monkeypatch.setattr(order, "read_stops", unchecked)
+    monkeypatch.setattr(openai_request, "read_stop_strings", unchecked)
     broken = data.replace(b'"stop": ["END"]', b'"stop": 5')
     assert broken != data
     assert "status 500" in execute(load("requests"), broken, enforces=False).fault

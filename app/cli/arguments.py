@@ -607,14 +607,14 @@ _VERBS = {
         _arg(
             "--parallel N",
             "requests answered at once (4, or as many as memory has room for)",
-            dest="most_at_once",
+            dest="max_at_once",
             type=_count,
             default=0,
         ),
         _arg(
             "--max-waiting N",
             "requests that may wait (16)",
-            dest="most_waiting",
+            dest="max_waiting",
             type=_count,
             default=16,
         ),

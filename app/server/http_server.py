@@ -1,7 +1,6 @@
-"""The server while it runs: its sockets and signals in the main thread, next to the engine's
-thread.
+"""The HTTP server: sockets and signals in the main thread, next to the engine threads.
 
-Connections are bounded in number, and none waits forever for a request that does not come.
+Connections are limited in number, and none may wait forever for a request.
 """
 
 from __future__ import annotations
@@ -26,44 +25,51 @@ from app.program import exit_codes
 from app.program.settings import Settings
 from app.server.guard import ABORT
 from app.server.log import log
-from app.server.model_pool import Models, OpenModel
+from app.server.model_pool import ModelPool, OpenModel
 from app.server.routes import make_application
 from app.server.served_engine import ServedEngine
 from app.text.figures import count
 
-MOST_CONNECTIONS = 128
-"""Limit on the connections that are open at once.
+MAX_CONNECTIONS = 128
+"""Limit on the open connections.
 
-For a further one, another that waits for no answer is cut: of the address that has most of them,
-the one that has kept the server waiting longest.
+For a further one, a connection without a request in progress is cut: from the address with most
+connections, the one that has kept the server waiting longest.
 """
-LEAST_CHUNK_BYTES = 64
-"""Size that the chunks of a body must have on average.
+MIN_CHUNK_BYTES = 64
+"""Required average size of the chunks of a body.
 
-Each one costs the event loop as much as 64 KiB in one piece.
+Each chunk costs the event loop as much as 64 KiB in one piece.
 """
-MOST_SMALL_CHUNKS = 1024
-"""Chunks of any size that a body may have."""
-MOST_HEAD_BYTES = 16 << 10
-"""Limit on a request's line and headers."""
+MAX_SMALL_CHUNKS = 1024
+"""Number of chunks of any size that a body may have."""
+MAX_HEAD_BYTES = 16 << 10
+"""Limit on the first line and the headers of a request."""
 REQUEST_PATIENCE_S = 30.0
-"""Limit on the time from a request's first byte, or from a connection's beginning, to the request's
-last byte."""
+"""Limit on the time from the first byte of a request, or from the beginning of the connection, to
+the last byte of the request."""
 IDLE_S = 30
-"""How long a connection is kept open after an answer."""
-ENDING_S = 0.7
-"""How long answers may take to end with the server; then their connections are cut."""
-ENGINE_S = 0.3
-"""How long the engine's thread gets after them."""
+"""Time that a connection stays open after a response."""
+SHUTDOWN_S = 0.7
+"""Time that responses have to end with the server; then their connections are cut."""
+ENGINE_SHUTDOWN_S = 0.3
+"""Time that engine threads have after that."""
 
 
-class RunningServer:
-    """A server that has an address and gets a model, or opens those of this machine by name.
+class HttpServer:
+    """Server on a bound socket.
 
     Args:
-        path: the model, or the one for requests that name none; None for none.
-        model_id: the name of the one model, which answers to any; "" where requests choose.
-        idle_s: after how long a model is closed that requests chose; 0 for never.
+        path: The only model, or the default model for requests that name none. None for no model.
+        settings: Settings of the program.
+        listener: Bound socket.
+        model_id: Name of the only model, which answers to every name. "" if requests choose the
+            model.
+        names: Host names of the server.
+        api_key: Key that requests must have; "" for none.
+        max_waiting: Limit on waiting requests.
+        max_at_once: Limit on replies that are written at once; 0 for as many as are useful.
+        idle_s: Time after which a model that requests chose is closed; 0 for never.
     """
 
     def __init__(
@@ -74,19 +80,19 @@ class RunningServer:
         model_id: str,
         names: tuple[str, ...],
         api_key: str,
-        most_waiting: int,
-        most_at_once: int = 1,
+        max_waiting: int,
+        max_at_once: int = 1,
         idle_s: float = 0.0,
     ) -> None:
         self._listener = listener
         self._model_id = model_id
         self._loop: asyncio.AbstractEventLoop | None = None
         make_engine = partial(
-            ServedEngine, settings=settings, most_waiting=most_waiting, most_at_once=most_at_once
+            ServedEngine, settings=settings, max_waiting=max_waiting, max_at_once=max_at_once
         )
-        self._models = Models(settings, make_engine, path, model_id, idle_s, self._tell_opened)
+        self._models = ModelPool(settings, make_engine, path, model_id, idle_s, self._log_opened)
         application = make_application(self._models, names, api_key, settings.serve.origins)
-        self._server = _Server(
+        self._server = _UvicornServer(
             uvicorn.Config(
                 application,
                 http=_Connection,
@@ -100,93 +106,100 @@ class RunningServer:
                 proxy_headers=False,
                 timeout_keep_alive=IDLE_S,
                 timeout_graceful_shutdown=1,
-                h11_max_incomplete_event_size=MOST_HEAD_BYTES,
+                h11_max_incomplete_event_size=MAX_HEAD_BYTES,
             )
         )
-        self._code = exit_codes.OK
+        self._exit_code = exit_codes.OK
         self._failure: BaseException | None = None
 
     def run(self) -> int:
-        """Answer until a signal comes; returns the exit code.
+        """Answer requests until a signal comes, and return the exit code.
 
-        Raises Exception: the model cannot be opened.
+        Raises:
+            Exception: The only model cannot be opened.
         """
         for name in ("uvicorn", "asyncio"):
             logger = logging.getLogger(name)
-            logger.handlers = [_FaultLines(logging.ERROR)]
+            logger.handlers = [_FaultHandler(logging.ERROR)]
             logger.propagate = False
         asyncio.run(self._run())
         if self._failure is not None:
             raise self._failure
-        return self._code
+        return self._exit_code
 
     async def _run(self) -> None:
-        loop = self._loop = asyncio.get_running_loop()
-        loop.set_exception_handler(_note_fault)
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(_log_fault)
         if threading.current_thread() is threading.main_thread():
-            for number, code in exit_codes.BY_SIGNAL.items():
+            for number, exit_code in exit_codes.BY_SIGNAL.items():
                 if signal.getsignal(number) is not signal.SIG_IGN:
-                    loop.add_signal_handler(number, self._end, code)
+                    self._loop.add_signal_handler(number, self._shut_down, exit_code)
+
+        url = _base_url(self._listener)
         if self._model_id:
-            what = "opening the model"
+            log(f"{self._model_id} at {url}: opening the model")
         else:
-            what = "each model is opened when a request names it; ctrl+c ends it"
-        log(f"{self._model_id or 'this machine'} at {_url(self._listener)}: {what}")
+            log(
+                f"this machine at {url}: models are opened when a request names them; ctrl+c stops "
+                "the server"
+            )
         task = self._models.start()
-        task.add_done_callback(self._note_ended)
+        task.add_done_callback(self._record_failure)
         try:
             await self._server.serve([self._listener])
         finally:
             task.cancel()
-            self._models.close(ENGINE_S)
+            self._models.close(ENGINE_SHUTDOWN_S)
 
-    def _note_ended(self, task: asyncio.Task[None]) -> None:
+    def _record_failure(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._failure = task.exception()
-            self._end(exit_codes.INTERNAL)
+            self._shut_down(exit_codes.INTERNAL)
 
-    def _tell_opened(self, model: OpenModel) -> None:
+    def _log_opened(self, model: OpenModel) -> None:
         for notice in model.engine.model.notices:
             log(notice)
-        served = model.engine.served
-        size = "vectors of texts only"
-        if served is not None:
-            if served.local.model.chat_template.call_format is None:
-                log(f"{model.name}: the chat template has no tools: requests with some are refused")
-            if model.engine.n_slots > 1:
-                at_once = f"{model.engine.n_slots} requests at once, "
-            else:
-                at_once = ""
-            size = (
-                f"{at_once}context of {count(model.n_ctx)} tokens, {served.local.model.threads} "
-                f"threads"
-            )
-        if self._model_id:
-            where = f" at {_url(self._listener)}: ready ({size}); ctrl+c ends it"
-        else:
-            where = f": open ({size})"
-        log(f"{model.name}{where}")
 
-    def _end(self, code: int) -> None:
-        """End the server; what runs and what waits is told so."""
+        writer = model.engine.writer
+        if writer is None:
+            summary = "embeddings only"
+        else:
+            local = writer.local
+            if local.model.chat_template.call_format is None:
+                log(
+                    f"{model.name}: the chat template has no tools, so requests with tools are "
+                    "refused"
+                )
+            summary = f"context of {count(model.n_ctx)} tokens, {local.model.threads} threads"
+            if model.engine.n_slots > 1:
+                summary = f"{model.engine.n_slots} requests at once, {summary}"
+
+        if self._model_id:
+            url = _base_url(self._listener)
+            log(f"{model.name} at {url}: ready ({summary}); ctrl+c stops the server")
+        else:
+            log(f"{model.name}: open ({summary})")
+
+    def _shut_down(self, exit_code: int) -> None:
+        """Stop the server; running and waiting requests get an error."""
         if self._server.should_exit:
             return
-        self._code = code
+        self._exit_code = exit_code
         self._server.should_exit = True
         self._models.close(0.0)
-        asyncio.get_running_loop().call_later(ENDING_S, self._server.cut_connections)
+        asyncio.get_running_loop().call_later(SHUTDOWN_S, self._server.cut_connections)
 
 
-class _Server(uvicorn.Server):
-    """uvicorn's server, which leaves signals alone."""
+class _UvicornServer(uvicorn.Server):
+    """uvicorn's server without its handling of signals."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them to the one who runs it."""
+        """Do nothing: ``HttpServer`` handles signals."""
         yield
 
     def cut_connections(self) -> None:
-        """Cut the open connections and end."""
+        """Cut all open connections and stop."""
         self.force_exit = True
         for connection in list(self.server_state.connections):
             if connection.transport is not None:
@@ -194,43 +207,48 @@ class _Server(uvicorn.Server):
 
 
 class _Connection(H11Protocol):
-    """uvicorn's connection on h11 (pure Python, strict), and deadlines, which uvicorn has for idle
-    ones only."""
+    """uvicorn's connection on h11 (pure Python, strict) with a deadline for each request.
+
+    uvicorn has deadlines for idle connections only.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.conn = _RequestParser(h11.SERVER, MOST_HEAD_BYTES)
-        self._since_s = self._heard_s = 0.0
-        """When the request began to come that is awaited, and when something came last."""
+        self.conn = _RequestParser(h11.SERVER, MAX_HEAD_BYTES)
+        self._request_start_s = 0.0
+        """Time at which the current request began to arrive."""
+        self._last_data_s = 0.0
+        """Time of the last data."""
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Take a connection; where there are too many, cut one that waits for no answer, or this
-        one."""
-        if len(self.connections) >= MOST_CONNECTIONS:
-            other = self._longest_waiting()
-            if other is None:
+        """Accept a connection. If there are too many, cut one without a request in progress, or
+        this one."""
+        if len(self.connections) >= MAX_CONNECTIONS:
+            waiting = self._longest_waiting()
+            if waiting is None:
                 self.transport = transport
                 transport.abort()
                 return
-            other.transport.abort()
-            self.connections.discard(other)
+            waiting.transport.abort()
+            self.connections.discard(waiting)
         super().connection_made(transport)
         self.app_state = {**self.app_state, ABORT: transport.abort}
-        self._since_s = self._heard_s = self.loop.time()
-        self._deadline = self.loop.call_later(REQUEST_PATIENCE_S, self._look)
+        self._request_start_s = self.loop.time()
+        self._last_data_s = self._request_start_s
+        self._deadline = self.loop.call_later(REQUEST_PATIENCE_S, self._check_deadline)
 
     def _longest_waiting(self) -> _Connection | None:
-        """Return the connection that is cut for this one; None if all are answered."""
+        """Return the connection to cut for this one; None if all have a request in progress."""
         waiting = [
             connection
             for connection in self.connections
-            if isinstance(connection, _Connection) and not connection._is_answered
+            if isinstance(connection, _Connection) and not connection._is_answering
         ]
-        n_of_address = Counter(connection.address for connection in waiting)
+        n_by_address = Counter(connection.address for connection in waiting)
         return max(
             waiting,
-            key=lambda connection: (n_of_address[connection.address], -connection._waiting_since_s),
+            key=lambda connection: (n_by_address[connection.address], -connection._waiting_since_s),
             default=None,
         )
 
@@ -243,60 +261,57 @@ class _Connection(H11Protocol):
 
     @property
     def _waiting_since_s(self) -> float:
-        """When the request began that has not come whole, or when something came last."""
-        if self._is_awaited:
-            return self._since_s
-        return self._heard_s
+        """Time since which the server waits for a request."""
+        if self._is_receiving:
+            return self._request_start_s
+        return self._last_data_s
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget it."""
+        """Cancel the deadline."""
         if self._deadline is not None:
             self._deadline.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came."""
-        was_awaited = self._is_awaited
+        """Process data, and record when a request starts."""
+        was_receiving = self._is_receiving
         super().data_received(data)
-        self._heard_s = self.loop.time()
-        if self._is_awaited and not was_awaited:
-            self._since_s = self._heard_s
+        self._last_data_s = self.loop.time()
+        if self._is_receiving and not was_receiving:
+            self._request_start_s = self._last_data_s
 
     @property
-    def _is_answered(self) -> bool:
-        """Whether a request has come whole, and its answer has not gone whole."""
+    def _is_answering(self) -> bool:
+        """Whether a complete request has not got its complete response."""
         return (
             self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
         )
 
     @property
-    def _is_awaited(self) -> bool:
-        """Whether a request has begun to come, or is the first, and has not come whole."""
+    def _is_receiving(self) -> bool:
+        """Whether a request is incomplete: it has started, or it is the first and has not."""
         if self.cycle is None or self.cycle.more_body:
             return True
         return self.cycle.response_complete and self.timeout_keep_alive_task is None
 
-    def _look(self) -> None:
+    def _check_deadline(self) -> None:
         left_s = REQUEST_PATIENCE_S
-        if self._is_awaited:
-            left_s = self._since_s + REQUEST_PATIENCE_S - self.loop.time()
+        if self._is_receiving:
+            left_s = self._request_start_s + REQUEST_PATIENCE_S - self.loop.time()
         if left_s <= 0:
             self.transport.abort()
         else:
-            self._deadline = self.loop.call_later(left_s, self._look)
+            self._deadline = self.loop.call_later(left_s, self._check_deadline)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP, unless an answer has begun."""
+        """Refuse data that is not HTTP, unless a response has started."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         self.transport.close()
 
 
 class _RequestParser(h11.Connection):
-    """h11's reading of requests, with two further limits.
-
-    It also bounds the chunks of a body and closes after an ambiguous request.
-    """
+    """h11's parser of requests, which also limits chunks and closes after an ambiguous request."""
 
     _n_chunks = 0
     _n_chunk_bytes = 0
@@ -305,7 +320,7 @@ class _RequestParser(h11.Connection):
         """Return the next event.
 
         Raises:
-            h11.RemoteProtocolError: what came is no request, or costs too much.
+            h11.RemoteProtocolError: The data is not a request, or its chunks are too small.
         """
         event = super().next_event()
         if isinstance(event, h11.Request):
@@ -315,15 +330,15 @@ class _RequestParser(h11.Connection):
         if isinstance(event, h11.Data):
             self._n_chunks += event.chunk_start
             self._n_chunk_bytes += len(event.data)
-            if self._n_chunks > MOST_SMALL_CHUNKS + self._n_chunk_bytes // LEAST_CHUNK_BYTES:
+            if self._n_chunks > MAX_SMALL_CHUNKS + self._n_chunk_bytes // MIN_CHUNK_BYTES:
                 raise h11.RemoteProtocolError("the chunks of the body are too small")
         return event
 
 
 def _closing_if_ambiguous(request: h11.Request) -> h11.Request:
-    """Return a request, which ends its connection if it gives its length in two ways.
+    """Return the request; one that gives its length in two ways closes its connection.
 
-    Who passes it on may take the other way and see another request in what follows (RFC 9112, 6.1).
+    A proxy in between may use the other length and see another request in the rest (RFC 9112, 6.1).
     """
     names = {name for name, _ in request.headers}
     if not {b"content-length", b"transfer-encoding"} <= names:
@@ -337,27 +352,27 @@ def _closing_if_ambiguous(request: h11.Request) -> h11.Request:
     )
 
 
-class _FaultLines(logging.Handler):
-    """Takes what uvicorn and asyncio log: faults as one line each, the rest not at all."""
+class _FaultHandler(logging.Handler):
+    """Handler for the logs of uvicorn and asyncio: each fault becomes one line."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a fault's line without its traceback, which may hold what was said."""
+        """Write the line of a fault without its traceback, which may hold text of requests."""
+        error_name = ""
         if record.exc_info and record.exc_info[0]:
-            kind = record.exc_info[0].__name__
-        else:
-            kind = ""
-        log(f"fault: {record.msg} {kind}".strip())
+            error_name = record.exc_info[0].__name__
+        log(f"fault: {record.msg} {error_name}".strip())
 
 
-def _note_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _log_fault(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
+    error_name = ""
     if error is not None:
-        kind = f": {type(error).__name__}"
-    else:
-        kind = ""
-    log(f"fault: {context.get('message', '')}{kind}")
+        error_name = f": {type(error).__name__}"
+    log(f"fault: {context.get('message', '')}{error_name}")
 
 
-def _url(listener: socket.socket) -> str:
+def _base_url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+    if ":" in host:
+        host = f"[{host}]"
+    return f"http://{host}:{port}/v1"

@@ -1,8 +1,8 @@
-"""The log of ``jalopy serve``: lines on stderr, without a word of what is said in requests."""
+"""The log of ``jalopy serve``: lines on stderr, without any text of requests or replies."""
 
 from app.program.refusals import say
 
 
 def log(line: str) -> None:
-    """Write a line of the log."""
+    """Write a line to the log."""
     say(f"jalopy serve: {line}")

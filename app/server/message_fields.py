@@ -1,4 +1,4 @@
-"""Messages and tools of a request, checked: who says what, and what the model may call."""
+"""Messages and tools of a request: who said what, and what the model may call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.server.api_error import ApiError, invalid, unsupported
-from app.server.fields import Fields, kind_of, whole_text
+from app.server.fields import Fields, describe, replace_surrogates
 from app.text.record import record
 from engine.prompt.tools.calls import (
     MOST_DEPTH,
@@ -20,14 +20,14 @@ from engine.prompt.tools.calls import (
     load_json,
 )
 
-MOST_MESSAGES = 100_000
-MOST_TOOLS = 128
-MOST_TOOLS_CHARS = 1 << 18
-"""Limit on all tools together, as JSON."""
+MAX_MESSAGES = 100_000
+MAX_TOOLS = 128
+MAX_TOOLS_CHARS = 1 << 18
+"""Limit on the JSON of all tools together."""
 _NAME_RULE = f"1 to {MOST_NAME_CHARS} letters, digits, _, - or ."
-_NO_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]+")
-_NAMELESS = "unknown"
-"""Name of a tool in place of one that is empty."""
+_INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]+")
+_UNNAMED_TOOL = "unknown"
+"""Name for calls whose name is empty."""
 AUTO = "auto"
 NONE = "none"
 REQUIRED = "required"
@@ -37,75 +37,74 @@ _ROLES = {
     "function": TOOL,
 }  # fmt: skip
 _CONTENT = "a string or a list of text parts"
-_TEXT_PARTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-"""Kinds of text by the field that holds it."""
-_THOUGHT_PARTS = "thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text"
-_OF_REPLIES = (
+_TEXT_FIELDS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Field that holds the text of a content part, by the type of the part."""
+_THOUGHT_TYPES = ("thinking", "redacted_thinking", "reasoning", "reasoning_text", "summary_text")
+"""Types of content parts that hold thoughts."""
+_REPLY_FIELDS = (
     "name", "refusal", "reasoning", "reasoning_content", "annotations", "audio", "parsed",
-    "function_call",
-    "tool_calls", "thinking", "tool_name", "prefix",
+    "function_call", "tool_calls", "thinking", "tool_name", "prefix",
 )  # fmt: skip
-"""Fields of replies that clients send back, which change nothing here: the tokens of a thought are
-kept."""
+"""Fields of replies that clients send back without effect. The session has the tokens of
+thoughts."""
 
 
 @record
 class Tools:
-    """Tools that the model may call."""
+    """Tools that the model knows."""
 
-    items: tuple[dict[str, Any], ...]
-    """As templates take them."""
-    must: tuple[str, ...] = ()
-    """Names of the tools of which one must be called; none where the model may choose."""
-    takes_one: bool = False
-    """Whether a reply has one call at most."""
+    definitions: tuple[dict[str, Any], ...]
+    """Definitions in the form that templates expect."""
+    required_names: tuple[str, ...] = ()
+    """Names of tools, one of which must be called; empty if the model may choose."""
+    single_call: bool = False
+    """Whether a reply has at most one call."""
     may_call: bool = True
-    """Whether the model may call any; else it is told of them alone, so that what was read before
-    serves."""
+    """Whether the model may call tools. Otherwise the prompt only lists them, so that it stays the
+    same and the cache remains valid."""
 
 
 def read_messages(fields: Fields) -> list[PromptMessage]:
-    """Return who says what, in the order of the request.
+    """Return the messages of a request.
 
-    Raises ApiError: a message cannot be read.
+    Raises:
+        ApiError: A message is wrong.
     """
-    items = fields.items("messages", MOST_MESSAGES)
+    items = fields.array("messages", MAX_MESSAGES)
     if not items:
-        raise fields.missing("messages", "a list of messages, the last one of the user")
-    return [read_message(fields.item(item, f"messages[{at}]")) for at, item in enumerate(items)]
+        raise fields.missing_value("messages", "a list of messages that ends with the user's")
+    return [
+        read_message(fields.array_item(item, f"messages[{index}]"))
+        for index, item in enumerate(items)
+    ]
 
 
 def read_message(message: Fields) -> PromptMessage:
-    """Read one message. Raises ApiError: it cannot be read, or is no text."""
-    role = message.text("role")
-    if role not in _ROLES:
-        raise (
-            message.wrong("role", f"one of {', '.join(_ROLES)}")
-            if role
-            else message.missing("role", "user")
-        )
-    role = _ROLES[role]
-    if message.any("images"):
-        raise unsupported(message.place("images"), "is not supported: the model reads no images")
+    """Read one message.
+
+    Raises:
+        ApiError: The message is wrong or not a text.
+    """
+    role_name = message.text("role")
+    if not role_name:
+        raise message.missing_value("role", "user")
+    if role_name not in _ROLES:
+        raise message.wrong_value("role", f"one of {', '.join(_ROLES)}")
+    role = _ROLES[role_name]
+    if message.value("images"):
+        raise unsupported(message.path("images"), "is not supported: the model reads no images")
+
     calls: tuple[ToolCall, ...] = ()
     if role == ASSISTANT:
-        items = message.items("tool_calls", MOST_TOOLS) or ()
-        place = message.place("tool_calls")
-        calls = tuple(
-            _call(message, item, f"{place}[{at}]")
-            for at, item in enumerate(items)
-            if item is not None
-        )
-        old = message.table("function_call")
-        if old is not None and not calls:
-            calls += (read_call(old, ""),)
-        else:
-            calls += ()
-    results = (CallResult("", "", read_id(message, "tool_call_id")),) if role == TOOL else ()
-    for name in _OF_REPLIES:
-        message.any(name)
-    if role == USER and not message.is_given("content"):
-        raise message.missing("content", _CONTENT)
+        calls = _read_calls(message)
+    results: tuple[CallResult, ...] = ()
+    if role == TOOL:
+        results = (CallResult("", "", read_id(message, "tool_call_id")),)
+    for name in _REPLY_FIELDS:
+        message.value(name)
+
+    if role == USER and not message.is_present("content"):
+        raise message.missing_value("content", _CONTENT)
     text = read_text(message, "content", is_result=role == TOOL)
     if not text and role == ASSISTANT and not calls:
         text = message.text("refusal") or ""
@@ -113,298 +112,332 @@ def read_message(message: Fields) -> PromptMessage:
     return PromptMessage(role, text, calls, results)
 
 
+def _read_calls(message: Fields) -> tuple[ToolCall, ...]:
+    path = message.path("tool_calls")
+    calls = tuple(
+        _read_call_item(message, item, f"{path}[{index}]")
+        for index, item in enumerate(message.array("tool_calls", MAX_TOOLS) or ())
+        if item is not None
+    )
+    function_call = message.object("function_call")  # an older field for a single call
+    if function_call is not None and not calls:
+        return (read_call(function_call, ""),)
+    return calls
+
+
 def read_id(item: Fields, name: str) -> str:
-    """Return the id of a call, which clients also give as a number."""
-    call_id = item.any(name)
-    if call_id is not None and not isinstance(call_id, (str, int)):
-        raise item.wrong(name, "a string")
+    """Return the id of a call, which some clients send as a number."""
+    call_id = item.value(name)
     if call_id is None:
         return ""
+    if not isinstance(call_id, (str, int)):
+        raise item.wrong_value(name, "a string")
     return str(call_id)
 
 
 def read_text(message: Fields, name: str, is_result: bool = False) -> str:
-    """Read what a message says: a text, or parts of text. Halves of characters become marks.
+    """Return the text of a message, which is a string or a list of text parts.
 
     Args:
-        is_result: whether it is the result of a tool, which may be any value; pictures in it are
-            left out.
+        message: Fields of the message.
+        name: Field with the text.
+        is_result: Whether the text is the result of a tool, which may be any JSON value. Images in
+            a result are left out.
 
     Raises:
-        ApiError: it is none of these.
+        ApiError: The field is wrong.
     """
-    return whole_text(_text(message, name, is_result))
+    return replace_surrogates(_read_text(message, name, is_result))
 
 
-def _text(message: Fields, name: str, is_result: bool) -> str:
-    given = message.any(name)
-    if given is None or isinstance(given, str):
-        return given or ""
-    if isinstance(given, dict):
-        if "type" not in given and not isinstance(given.get("text"), str):
-            return json.dumps(given, ensure_ascii=False)
-        given = [given]
-    if not isinstance(given, list):
+def _read_text(message: Fields, name: str, is_result: bool) -> str:
+    value = message.value(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+
+    if isinstance(value, dict):
+        if "type" not in value and not isinstance(value.get("text"), str):
+            return json.dumps(value, ensure_ascii=False)
+        value = [value]
+    if not isinstance(value, list):
         if not is_result:
-            raise message.wrong(name, _CONTENT)
-        return json.dumps(given)
-    if is_result and any(not isinstance(part, (str, dict)) or _is_data(part) for part in given):
-        return json.dumps(given, ensure_ascii=False)
+            raise message.wrong_value(name, _CONTENT)
+        return json.dumps(value)
+
+    if is_result and not all(_is_content_part(item) for item in value):
+        return json.dumps(value, ensure_ascii=False)
     return "".join(
-        _part(message, item, f"{message.place(name)}[{at}]", is_result)
-        for at, item in enumerate(given)
+        _read_part(message, item, f"{message.path(name)}[{index}]", is_result)
+        for index, item in enumerate(value)
     )
 
 
-def _is_data(part: Any) -> bool:
-    """Whether an item of a tool's result is an object of its own, and no part of a message."""
-    return isinstance(part, dict) and "type" not in part and "text" not in part
+def _is_content_part(item: Any) -> bool:
+    """Whether an item of a tool's result is a part of a message, and not data of its own."""
+    return isinstance(item, str) or (isinstance(item, dict) and ("type" in item or "text" in item))
 
 
-def _part(message: Fields, item: Any, place: str, is_result: bool) -> str:
+def _read_part(message: Fields, item: Any, path: str, is_result: bool) -> str:
+    """Return the text of a content part; "" for parts that are left out."""
     if isinstance(item, str):
         return item
-    part = message.item(item, place)
-    kind = part.text("type", "text")
-    if kind in _THOUGHT_PARTS:
+    part = message.array_item(item, path)
+    part_type = part.text("type", "text")
+    if part_type in _THOUGHT_TYPES:
         return ""
-    if kind not in _TEXT_PARTS:
+    if part_type not in _TEXT_FIELDS:
         if is_result:
-            message.note_ignored(f"{kind} in the result of a tool")
+            message.ignore(f"{part_type} in the result of a tool")
             return ""
         raise unsupported(
-            part.place("type"),
-            f"is {kind_of(kind)}: only text is supported (the model reads no images)",
+            part.path("type"),
+            f"is {describe(part_type)}: only text is supported (the model reads no images)",
         )
-    name = _TEXT_PARTS[kind]
-    text = part.any(name)
+
+    text_field = _TEXT_FIELDS[part_type]
+    text = part.value(text_field)
     if text is not None and not isinstance(text, str):
-        raise part.wrong(name, "a string")
+        raise part.wrong_value(text_field, "a string")
     for name in ("annotations", "logprobs"):
-        part.any(name)
+        part.value(name)
     part.ignore_rest()
     return text or ""
 
 
 def read_tools(fields: Fields) -> Tools | None:
-    """Read ``tools``, ``tool_choice`` and ``parallel_tool_calls``; None where there are no tools.
+    """Read ``tools``, ``tool_choice`` and ``parallel_tool_calls``.
+
+    Returns:
+        The tools; None if there are none.
 
     Raises:
-        ApiError: they are wrong.
+        ApiError: A field is wrong.
     """
-    items = fields.items("tools", MOST_TOOLS) or ()
-    tools: dict[str, dict[str, Any]] = {}
+    items = fields.array("tools", MAX_TOOLS) or ()
+    definitions: dict[str, dict[str, Any]] = {}
     for index, item in enumerate(items):
-        tool = _tool(fields, item, f"tools[{index}]")
-        if tool is None:
+        definition = _read_definition(fields, item, f"tools[{index}]")
+        if definition is None:
             continue
-        name = tool["function"]["name"]
-        if name in tools:
-            fields.note_ignored(f"a second tool {name}")
-        tools.setdefault(name, tool)
-    if len(json.dumps(list(tools.values()))) > MOST_TOOLS_CHARS:
+        name = definition["function"]["name"]
+        if name in definitions:
+            fields.ignore(f"a second tool {name}")
+        definitions.setdefault(name, definition)
+    if len(json.dumps(list(definitions.values()))) > MAX_TOOLS_CHARS:
         raise ApiError(
-            f"tools are longer than {MOST_TOOLS_CHARS} characters", param="tools", code="too_long"
+            f"tools are longer than {MAX_TOOLS_CHARS} characters", param="tools", code="too_long"
         )
-    choice = _choice(fields)
-    takes_one = choice.takes_one or not fields.flag("parallel_tool_calls", True)
+
+    choice = _read_choice(fields)
+    single_call = choice.single_call or not fields.flag("parallel_tool_calls", True)
     if not items and choice.mode not in (AUTO, NONE):
         raise invalid("tool_choice", "needs tools")
-    if choice.name and choice.name not in tools:
-        raise invalid(choice.place, f'is "{choice.name}": none of the tools')
-    if choice.allowed is not None:
-        tools = {name: tool for name, tool in tools.items() if name in choice.allowed}
-    if not tools:
+    if choice.name and choice.name not in definitions:
+        raise invalid(choice.path, f'is "{choice.name}", which is not among the tools')
+    if choice.allowed_names is not None:
+        definitions = {
+            name: definition
+            for name, definition in definitions.items()
+            if name in choice.allowed_names
+        }
+    if not definitions:
         return None
-    offered = tuple(tools.values())
+
     if choice.mode == NONE:
-        return Tools(offered, may_call=False)
-    must = (choice.name,) if choice.name else (tuple(tools) if choice.mode == REQUIRED else ())
-    return Tools(offered, must, takes_one or bool(must))
+        return Tools(tuple(definitions.values()), may_call=False)
+    required_names: tuple[str, ...] = ()
+    if choice.name:
+        required_names = (choice.name,)
+    elif choice.mode == REQUIRED:
+        required_names = tuple(definitions)
+    return Tools(
+        tuple(definitions.values()), required_names, single_call or len(required_names) > 0
+    )
 
 
 @record
-class _Choice:
+class _ToolChoice:
     """A choice of tools."""
 
     mode: str = AUTO
     """``auto``, ``none`` or ``required``."""
     name: str = ""
     """Name of the tool to call; "" for any."""
-    place: str = "tool_choice"
-    """Place of the name in the request."""
-    allowed: tuple[str, ...] | None = None
-    """Names of the tools to choose among; None for all."""
-    takes_one: bool = False
-    """Whether a reply has one call at most."""
+    path: str = "tool_choice"
+    """Path of the name in the request."""
+    allowed_names: tuple[str, ...] | None = None
+    """Names of the tools to choose from; None for all."""
+    single_call: bool = False
+    """Whether a reply has at most one call."""
 
 
-def _choice(fields: Fields) -> _Choice:
-    """Read ``tool_choice``, in the words of any API."""
-    given = fields.any("tool_choice")
-    if given is None or given == "":
-        return _Choice()
-    if not isinstance(given, dict):
+def _read_choice(fields: Fields) -> _ToolChoice:
+    """Read ``tool_choice`` in any dialect."""
+    value = fields.value("tool_choice")
+    if value is None or value == "":
+        return _ToolChoice()
+    if not isinstance(value, dict):
         word = fields.text("tool_choice") or AUTO
-        if word == ANY:
-            mode = REQUIRED
-        else:
-            mode = word
+        mode = REQUIRED if word == ANY else word
         if mode in (AUTO, NONE, REQUIRED):
-            return _Choice(mode)
-        return _Choice(REQUIRED, word)
-    choice = fields.item(given, "tool_choice")
-    takes_one = choice.flag("disable_parallel_tool_use")
-    kind = choice.text("type", "function")
-    if kind == "allowed_tools":
-        inner = choice.table("allowed_tools") or choice
-        mode = inner.word("mode", AUTO, REQUIRED, ANY) or AUTO
-        items = inner.items("tools", MOST_TOOLS) or ()
-        place = inner.place("tools")
-        names = (
-            item if isinstance(item, str) else _named(inner.item(item, f"{place}[{index}]"))
-            for index, item in enumerate(items)
-        )
-        allowed = tuple(name for name in names if name)
-        return _Choice(REQUIRED if mode == ANY else mode, allowed=allowed, takes_one=takes_one)
-    if kind in (AUTO, NONE, REQUIRED, ANY):
-        return _Choice(REQUIRED if kind == ANY else str(kind), takes_one=takes_one)
-    if kind not in ("function", "tool"):
-        fields.note_ignored(f"tool_choice of type {kind}")
-        return _Choice()
-    name = _named(choice)
+            return _ToolChoice(mode)
+        return _ToolChoice(REQUIRED, word)
+
+    choice = fields.array_item(value, "tool_choice")
+    single_call = choice.flag("disable_parallel_tool_use")
+    choice_type = choice.text("type", "function")
+    if choice_type == "allowed_tools":
+        return _read_allowed_tools(choice, single_call)
+    if choice_type in (AUTO, NONE, REQUIRED, ANY):
+        mode = REQUIRED if choice_type == ANY else str(choice_type)
+        return _ToolChoice(mode, single_call=single_call)
+    if choice_type not in ("function", "tool"):
+        fields.ignore(f"tool_choice of type {choice_type}")
+        return _ToolChoice()
+
+    name = _read_function_name(choice)
     if not name:
-        raise choice.missing("function.name", "the name of a tool")
-    return _Choice(REQUIRED, name, "tool_choice.function.name", takes_one=takes_one)
+        raise choice.missing_value("function.name", "the name of a tool")
+    return _ToolChoice(REQUIRED, name, "tool_choice.function.name", single_call=single_call)
 
 
-def _named(given: Fields) -> str | None:
-    function = given.any("function")
+def _read_allowed_tools(choice: Fields, single_call: bool) -> _ToolChoice:
+    allowed = choice.object("allowed_tools") or choice
+    mode = allowed.choice("mode", AUTO, REQUIRED, ANY) or AUTO
+    if mode == ANY:
+        mode = REQUIRED
+    path = allowed.path("tools")
+    names: list[str] = []
+    for index, item in enumerate(allowed.array("tools", MAX_TOOLS) or ()):
+        if isinstance(item, str):
+            name: str | None = item
+        else:
+            name = _read_function_name(allowed.array_item(item, f"{path}[{index}]"))
+        if name:
+            names.append(name)
+    return _ToolChoice(mode, allowed_names=tuple(names), single_call=single_call)
+
+
+def _read_function_name(choice: Fields) -> str | None:
+    function = choice.value("function")
     if isinstance(function, str):
         return function
-    return (given.table("function") or given).text("name")
+    return (choice.object("function") or choice).text("name")
 
 
-def _tool(fields: Fields, item: Any, place: str) -> dict[str, Any] | None:
-    """Read a tool; None for one of a kind that a provider runs."""
-    tool = fields.item(item, place)
-    kind = tool.text("type", "function")
-    # as Anthropic and MCP have it
-    is_described = tool.has("input_schema") or tool.has("inputSchema")
-    if kind != "function" and not (kind == "custom" and is_described):
-        fields.note_ignored(f"tools of type {kind}")
+def _read_definition(fields: Fields, item: Any, path: str) -> dict[str, Any] | None:
+    """Read the definition of a tool; None for a type of tool that a provider runs."""
+    tool = fields.array_item(item, path)
+    tool_type = tool.text("type", "function")
+    # Fields of Anthropic and MCP.
+    has_schema = tool.has("input_schema") or tool.has("inputSchema")
+    if tool_type != "function" and not (tool_type == "custom" and has_schema):
+        fields.ignore(f"tools of type {tool_type}")
         return None
-    function = tool.table("function")
-    if function is None and not tool.has("name"):
-        raise tool.missing("function", "an object with a name")
-    function = function or tool  # as /v1/responses has it
+
+    function = tool.object("function")
+    if function is None:
+        if not tool.has("name"):
+            raise tool.missing_value("function", "an object with a name")
+        function = tool  # /v1/responses has no nested object.
     name = function.required(function.text("name"), "name", _NAME_RULE)
     if not NAME.fullmatch(name):
-        raise function.wrong("name", _NAME_RULE)
-    description = function.any("description") or ""
+        raise function.wrong_value("name", _NAME_RULE)
+    description = function.value("description") or ""
     if not isinstance(description, str):
-        raise function.wrong("description", "a string")
-    parameters = _parameters(function, name)
+        raise function.wrong_value("description", "a string")
+    parameters = _read_parameters(function, name)
+
     for ignored in ("strict", "title", "annotations", "outputSchema", "output_schema"):
-        function.any(ignored)
+        function.value(ignored)
     function.ignore_rest()
     tool.ignore_rest()
-    read = {"name": name, "description": description, "parameters": parameters}
-    return {
-        "type": "function",
-        "function": json.loads(whole_text(json.dumps(read, ensure_ascii=False))),
-    }
+    definition = {"name": name, "description": description, "parameters": parameters}
+    text = replace_surrogates(json.dumps(definition, ensure_ascii=False))
+    return {"type": "function", "function": json.loads(text)}
 
 
-def _parameters(function: Fields, name: str) -> dict[str, Any]:
-    """Read the schema of what a tool takes, as templates can print it.
+def _read_parameters(function: Fields, name: str) -> dict[str, Any]:
+    """Read the schema of a tool's arguments in a form that templates can print.
 
-    What is no schema in it is left out: whoever asks has it from somebody else.
+    Invalid parts of the schema are left out: a client usually has them from another program.
     """
-    schemas = {key: function.any(key) for key in ("parameters", "input_schema", "inputSchema")}
-    field, given = next(
+    schemas = {key: function.value(key) for key in ("parameters", "input_schema", "inputSchema")}
+    field, value = next(
         ((key, value) for key, value in schemas.items() if value not in (None, "", [])), ("", {})
     )
-    if isinstance(given, str):
+    if isinstance(value, str):
         try:
-            given = load_json(given)
+            value = load_json(value)
         except ValueError:
-            given = None
-    if not isinstance(given, dict):
-        raise function.wrong(field, f'a JSON schema of type "object" for the tool "{name}"')
+            value = None
+    if not isinstance(value, dict):
+        raise function.wrong_value(field, f'a JSON schema of type "object" for the tool "{name}"')
     if not field:
-        schema = {"type": "object", "properties": {}}
-    else:
-        schema = dict(given)
+        return {"type": "object", "properties": {}}
+
+    schema = dict(value)
     if is_deep(schema):
-        function.note_ignored(f"parameters of tool {name} beyond a depth of {MOST_DEPTH}")
-        schema = _cut(schema, MOST_DEPTH - 2)
-    for key, kind in (("properties", dict), ("required", list)):
-        value = schema.get(key)
-        if key in schema and not isinstance(value, kind):
-            if value:
-                function.note_ignored(f"{key} of tool {name}")
+        function.ignore(f"parameters of tool {name} beyond a depth of {MOST_DEPTH}")
+        schema = _cut_depth(schema, MOST_DEPTH - 2)
+    for key, expected_type in (("properties", dict), ("required", list)):
+        if key in schema and not isinstance(schema[key], expected_type):
+            if schema[key]:
+                function.ignore(f"{key} of tool {name}")
             del schema[key]
     if "required" in schema:
         schema["required"] = [item for item in schema["required"] if isinstance(item, str)]
     return schema
 
 
-def _cut(value: Any, depth: int) -> Any:
-    """Return a value of JSON without what is nested deeper."""
+def _cut_depth(value: Any, depth: int) -> Any:
+    """Return a JSON value without the contents of deeper levels."""
     if isinstance(value, dict):
-        if depth:
-            return {key: _cut(item, depth - 1) for key, item in value.items()}
-        return {}
+        if depth == 0:
+            return {}
+        return {key: _cut_depth(item, depth - 1) for key, item in value.items()}
     if isinstance(value, list):
-        if depth:
-            return [_cut(item, depth - 1) for item in value]
-        return []
+        if depth == 0:
+            return []
+        return [_cut_depth(item, depth - 1) for item in value]
     return value
 
 
-def _call(message: Fields, item: Any, place: str) -> ToolCall:
-    given = message.item(item, place)
-    given.text("type")
-    given.any("index")  # of a stream whose pieces a client put together
-    call_id = read_id(given, "id")
-    call = read_call(given.table("function") or given, call_id)
-    given.ignore_rest()
+def _read_call_item(message: Fields, item: Any, path: str) -> ToolCall:
+    fields = message.array_item(item, path)
+    fields.text("type")
+    fields.value("index")  # Clients that join the pieces of a stream leave it in.
+    call_id = read_id(fields, "id")
+    call = read_call(fields.object("function") or fields, call_id)
+    fields.ignore_rest()
     return call
 
 
 def read_call(function: Fields, call_id: str) -> ToolCall:
-    """Read a call of the history, in the nearest form that a template can print.
-
-    It cannot be undone.
+    """Read an earlier call. Its name and arguments are changed where templates could not print
+    them.
 
     Raises:
-        ApiError: its name is no text.
+        ApiError: The name is not a string.
     """
-    given = function.any("name")
-    if given is not None and not isinstance(given, str):
-        raise function.wrong("name", "a string")
-    name = _NO_NAME_CHARS.sub("_", given or "")[:MOST_NAME_CHARS]
-    arguments = whole_text(_arguments(function.any("arguments")))
-    function.any("parsed_arguments")
+    name = function.value("name")
+    if name is not None and not isinstance(name, str):
+        raise function.wrong_value("name", "a string")
+    name = _INVALID_NAME_CHARS.sub("_", name or "")[:MOST_NAME_CHARS]
+    arguments = replace_surrogates(_encode_arguments(function.value("arguments")))
+    function.value("parsed_arguments")
     function.ignore_rest()
-    return ToolCall(name or _NAMELESS, arguments, call_id)
+    return ToolCall(name or _UNNAMED_TOOL, arguments, call_id)
 
 
-def _arguments(given: Any) -> str:
-    """Return the arguments of a call as the JSON of an object.
-
-    A value that is no object becomes one in an object.
-    """
-    value = given
-    if isinstance(given, str):
+def _encode_arguments(arguments: Any) -> str:
+    """Return arguments as a JSON object. A value of another type becomes a field of an object."""
+    value = arguments
+    if isinstance(arguments, str):
         try:
-            if given.strip():
-                value = load_json(given)
-            else:
-                value = {}
+            value = load_json(arguments) if arguments.strip() else {}
         except ValueError:
-            value = given
+            value = arguments
     if value in (None, []):
         value = {}
     if is_deep(value):

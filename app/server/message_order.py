@@ -1,7 +1,7 @@
-"""The order of a conversation: what clients may send, made into what can be answered.
+"""Order of a conversation: arranges the messages of a request as chat templates expect them.
 
-The API takes messages in any order; chat templates do not. Nothing that somebody said is left out
-here, except calls of tools that no one answered.
+The API accepts messages in any order; chat templates do not. Every text stays; only tool calls
+without a result are dropped.
 """
 
 from __future__ import annotations
@@ -14,111 +14,150 @@ from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, Prompt
 from app.server.api_error import invalid
 from engine.prompt.tools.calls import CallResult, ToolCall
 
-Takes = Callable[[tuple[str, ...]], bool]
-"""Whether a chat template prints messages of these roles, in this order."""
+AcceptsRoles = Callable[[tuple[str, ...]], bool]
+"""Whether a chat template accepts messages of these roles in this order."""
 
 
-def arranged(
-    said: Sequence[PromptMessage], place: str, message: str = "a message of role tool"
+def arrange_messages(
+    messages: Sequence[PromptMessage], path: str, result_message: str = "a message of role tool"
 ) -> tuple[tuple[PromptMessage, ...], str]:
-    """Return the messages to answer, and the beginning of the reply where the last one is the
-    assistant's.
+    """Arrange the messages of a request.
 
-    System messages at the beginning become one, and so do neighbouring ones of the assistant. Each
-    result is next to its call; one whose call is gone is told as the user's words.
+    System messages at the beginning are joined, and so are neighbouring messages of the assistant.
+    Each result follows its call. A result without a call becomes a message of the user.
 
     Args:
-        place: of the messages in the request.
-        message: how the request gives a call's result.
+        messages: The messages as the request has them.
+        path: Path of the messages in the request.
+        result_message: Name of a message with a result, for the error.
+
+    Returns:
+        The messages to answer, and the beginning of the reply: the text of the last message if it
+        is the assistant's, otherwise "".
 
     Raises:
-        ApiError: the conversation ends with calls that have no result.
+        ApiError: The conversation ends with calls that have no result.
     """
-    found = _joined(_with_results(_joined(said, ASSISTANT), place, message), ASSISTANT)
-    n_system = next((at for at, one in enumerate(found) if one.role != SYSTEM), len(found))
-    if found and found[-1].role == ASSISTANT:
-        begun = found.pop().text
-    else:
-        begun = ""
-    system = "\n\n".join(one.text for one in found[:n_system] if one.text)
-    found = [*([PromptMessage(SYSTEM, system)] if system else []), *found[n_system:]]
-    return tuple(found) or (PromptMessage(USER, ""),), begun
+    joined = _join_neighbours(messages, ASSISTANT)
+    if joined and joined[-1].calls:
+        raise invalid(path, f"ends with tool calls: each needs {result_message} with its result")
+
+    arranged = _join_neighbours(_place_results(joined), ASSISTANT)
+    n_system = next(
+        (index for index, message in enumerate(arranged) if message.role != SYSTEM), len(arranged)
+    )
+    reply_prefix = ""
+    if arranged and arranged[-1].role == ASSISTANT:
+        reply_prefix = arranged.pop().text
+
+    system = "\n\n".join(message.text for message in arranged[:n_system] if message.text)
+    arranged = arranged[n_system:]
+    if system:
+        arranged.insert(0, PromptMessage(SYSTEM, system))
+    if not arranged:
+        arranged = [PromptMessage(USER, "")]
+    return tuple(arranged), reply_prefix
 
 
-def _joined(said: Iterable[PromptMessage], role: str) -> list[PromptMessage]:
+def _join_neighbours(messages: Iterable[PromptMessage], role: str) -> list[PromptMessage]:
     """Join neighbouring messages of a role."""
-    found: list[PromptMessage] = []
-    for one in said:
-        if one.role == role and found and found[-1].role == role:
-            text = "\n\n".join(text for text in (found[-1].text, one.text) if text)
-            found[-1] = replace(found[-1], text=text, calls=found[-1].calls + one.calls)
+    joined: list[PromptMessage] = []
+    for message in messages:
+        if message.role == role and joined and joined[-1].role == role:
+            previous = joined[-1]
+            text = "\n\n".join(text for text in (previous.text, message.text) if text)
+            joined[-1] = replace(previous, text=text, calls=previous.calls + message.calls)
         else:
-            found.append(one)
-    return found
+            joined.append(message)
+    return joined
 
 
-def _with_results(said: Sequence[PromptMessage], place: str, message: str) -> list[PromptMessage]:
-    """Put results next to their calls: they may come anywhere before the assistant's next
-    message."""
-    if said and said[-1].calls:
-        raise invalid(place, f"ends with calls of tools: each needs {message} with its result")
-    found: list[PromptMessage] = []
-    starts = [at for at, one in enumerate(said) if one.role == ASSISTANT or at == 0]
-    for start, end in zip(starts, [*starts[1:], len(said)], strict=True):
-        results = []
-        others = []
-        unanswered = list(said[start].calls)
-        for one in said[start:end]:
-            if one.role == TOOL:
-                call = _call_of(one, unanswered)
-            else:
-                call = None
-            if call is not None:
-                unanswered.remove(call)
-                results.append(
-                    replace(one, results=(CallResult(call.name, one.text, call.call_id),))
-                )
-            elif one.role != ASSISTANT:
-                others.append(PromptMessage(USER, one.text) if one.role == TOOL else one)
-        reply = said[start]
-        calls = tuple(one for one in reply.calls if not any(one is other for other in unanswered))
-        if reply.role == ASSISTANT and (reply.text or calls or not reply.calls):
-            found.append(replace(reply, calls=calls))
-        found += results + others
-    return found
+def _place_results(messages: Sequence[PromptMessage]) -> list[PromptMessage]:
+    """Put results directly after their calls.
+
+    In a request they may come anywhere before the assistant's next message.
+    """
+    arranged: list[PromptMessage] = []
+    starts = [
+        index for index, message in enumerate(messages) if message.role == ASSISTANT or index == 0
+    ]
+    for start, end in pairwise([*starts, len(messages)]):
+        arranged += _place_results_of_turn(messages[start:end])
+    return arranged
 
 
-def _call_of(result: PromptMessage, unanswered: Sequence[ToolCall]) -> ToolCall | None:
-    """Return the call that a result answers: the one with its id, or the next one where it names
-    none."""
-    if result.results:
-        wanted = result.results[0].call_id
-    else:
-        wanted = ""
-    if not wanted:
+def _place_results_of_turn(turn: Sequence[PromptMessage]) -> list[PromptMessage]:
+    """Arrange a message, which is the assistant's unless the conversation starts with it, and those
+    before the assistant's next one."""
+    unanswered = list(turn[0].calls)
+    results: list[PromptMessage] = []
+    texts: list[PromptMessage] = []
+    for message in turn:
+        call: ToolCall | None = None
+        if message.role == TOOL:
+            call = _answered_call(message, unanswered)
+        if call is not None:
+            unanswered.remove(call)
+            result = CallResult(call.name, message.text, call.call_id)
+            results.append(replace(message, results=(result,)))
+        elif message.role == TOOL:
+            texts.append(PromptMessage(USER, message.text))
+        elif message.role != ASSISTANT:
+            texts.append(message)
+
+    reply = turn[0]
+    if reply.role != ASSISTANT:
+        return results + texts
+    answered = tuple(
+        call for call in reply.calls if not any(call is missing for missing in unanswered)
+    )
+    if reply.text or answered or not reply.calls:
+        return [replace(reply, calls=answered), *results, *texts]
+    return results + texts
+
+
+def _answered_call(result: PromptMessage, unanswered: Sequence[ToolCall]) -> ToolCall | None:
+    """Return the call with the id of a result, or the next call if the result has no id."""
+    call_id = result.results[0].call_id if result.results else ""
+    if not call_id:
         return next(iter(unanswered), None)
-    return next((call for call in unanswered if call.call_id == wanted), None)
+    return next((call for call in unanswered if call.call_id == call_id), None)
 
 
-def as_taken(said: Sequence[PromptMessage], takes: Takes) -> tuple[PromptMessage, ...]:
-    """Return a conversation in an order that a template takes; what it has no place for becomes a
-    user's turn."""
-    n_system = int(said[0].role == SYSTEM)
-    first = list(said[:n_system])
-    later = list(said[n_system:])
-    if any(one.role == SYSTEM for one in later) and not takes((USER, ASSISTANT, SYSTEM, USER)):
-        later = [PromptMessage(USER, one.text) if one.role == SYSTEM else one for one in later]
-    if not later and not takes((SYSTEM,)):
-        later = [PromptMessage(USER, one.text) for one in first]
-        first = []
-    if later and later[0].role == ASSISTANT and not takes((ASSISTANT, USER)):
-        later = [PromptMessage(USER, ""), *later]
-    pairs = {one.role for one, other in pairwise(later) if one.role == other.role}
-    if USER in pairs and not takes((USER, USER)):
-        later = _joined(later, USER)
-    return (*first, *later)
+def fit_template(
+    messages: Sequence[PromptMessage], accepts: AcceptsRoles
+) -> tuple[PromptMessage, ...]:
+    """Return the messages in an order that the chat template accepts.
+
+    System messages that the template cannot place become messages of the user.
+    """
+    n_system = int(messages[0].role == SYSTEM)
+    system = list(messages[:n_system])
+    rest = list(messages[n_system:])
+
+    has_later_system = any(message.role == SYSTEM for message in rest)
+    if has_later_system and not accepts((USER, ASSISTANT, SYSTEM, USER)):
+        rest = [
+            PromptMessage(USER, message.text) if message.role == SYSTEM else message
+            for message in rest
+        ]
+    if not rest and not accepts((SYSTEM,)):
+        rest = [PromptMessage(USER, message.text) for message in system]
+        system = []
+    if rest and rest[0].role == ASSISTANT and not accepts((ASSISTANT, USER)):
+        rest = [PromptMessage(USER, ""), *rest]
+
+    has_user_pair = any(first.role == second.role == USER for first, second in pairwise(rest))
+    if has_user_pair and not accepts((USER, USER)):
+        rest = _join_neighbours(rest, USER)
+    return (*system, *rest)
 
 
-def n_bytes_of(said: Iterable[PromptMessage]) -> int:
-    """Return the bytes of what users, tools and the system say: templates print all of it."""
-    return sum(len(one.text.encode("utf-8", "replace")) for one in said if one.role != ASSISTANT)
+def count_bytes(messages: Iterable[PromptMessage]) -> int:
+    """Return the bytes of all messages that templates print in full: those of users, tools and the
+    system."""
+    return sum(
+        len(message.text.encode("utf-8", "replace"))
+        for message in messages
+        if message.role != ASSISTANT
+    )

@@ -1,7 +1,7 @@
-"""The models that are served: the one that was named, or those of this machine, each opened when a
-request names it.
+"""The served models: a single one, or those of this machine, each opened when a request names it.
 
-All of it is done in the event loop; searches, openings and ends have threads of their own.
+Everything happens in the event loop; searches, and opening and closing models, have threads of
+their own.
 """
 
 from __future__ import annotations
@@ -23,32 +23,37 @@ from app.program.settings import Settings
 from app.server.api_error import ApiError, unavailable
 from app.server.completion_request import LATEST
 from app.server.log import log
-from app.server.reply_writer import Answering
-from app.server.served_engine import ServedEngine, ending, error_of, writes_no_text
+from app.server.reply_writer import ReplyWriter
+from app.server.served_engine import ServedEngine, api_error_of, shutting_down, writes_no_text
 from engine.errors import MemoryPlanError
 from engine.measure import fit as fitting
 
-LISTED_S = 5.0
-"""How old the list of models may be, for one who asks for it or for a name that is not in it."""
-LOOK_S = 1.0
-"""Seconds between two looks at what is idle."""
-ROOM_LOOK_S = 0.2
-ROOM_PATIENCE_S = 120.0
-"""How long a model waits until others, which answer now, leave it memory."""
+LIST_AGE_S = 5.0
+"""Age from which the list of files is read again, for a client that lists models or names an
+unknown one."""
+IDLE_CHECK_PERIOD_S = 1.0
+MEMORY_CHECK_PERIOD_S = 0.2
+MEMORY_PATIENCE_S = 120.0
+"""Time that a model waits for memory of other models that are busy."""
 CLOSE_PATIENCE_S = 30.0
-"""How long the end of an engine is waited for before its memory is needed."""
+"""Time to wait for an engine to end before its memory is needed."""
 
 MakeEngine = Callable[[Path], ServedEngine]
+Files = Mapping[str, tuple[StoredModel, ModelHeader]]
+"""Files of models and their headers, by the names that lists show."""
 
 
 class OpenModel:
-    """A model that is opened or open.
+    """A model that is open or being opened.
 
     Attributes:
-        opening: done when it is open.
-        used_s: when it was last used, of the monotonic clock.
-        n_wanted: requests that wait until it is open, or are about to ask.
-        unloads: whether it is closed as soon as no one uses it.
+        name: Name that lists show.
+        header: Header of the file.
+        engine: The engine.
+        opening: Task that is done when the model is open.
+        last_used_s: Time of the last use, on the monotonic clock.
+        n_waiting: Number of requests that wait for the model, or are about to be submitted.
+        closes_when_idle: Whether the model is closed as soon as it is idle.
     """
 
     opening: asyncio.Task[None]
@@ -58,32 +63,40 @@ class OpenModel:
         self.header = header
         self._make_engine = partial(make_engine, path)
         self.engine = self._make_engine()
-        self.used_s = time.monotonic()
-        self.n_wanted = 0
-        self.unloads = False
+        self.last_used_s = time.monotonic()
+        self.n_waiting = 0
+        self.closes_when_idle = False
 
     @property
-    def served(self) -> Answering:
-        """How it answers, once it is open. Raises ApiError: it writes no text."""
-        if self.engine.served is None:
+    def writer(self) -> ReplyWriter:
+        """Writer of replies, once the model is open.
+
+        Raises:
+            ApiError: The model writes no text.
+        """
+        if self.engine.writer is None:
             raise writes_no_text()
-        return self.engine.served
+        return self.engine.writer
 
     @property
     def n_ctx(self) -> int:
-        """Tokens of a context; 0 while it is not open, or where it writes no text."""
-        served = self.engine.served
-        if served is not None:
-            return served.local.session.n_ctx
-        return 0
+        """Tokens of the context; 0 if the model is not open or writes no text."""
+        writer = self.engine.writer
+        if writer is None:
+            return 0
+        return writer.local.session.n_ctx
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is open and no one uses it."""
-        return self.opening.done() and not self.n_wanted and not self.engine.is_busy
+        """Whether the model is open and unused."""
+        return self.opening.done() and not self.n_waiting and not self.engine.is_busy
 
     async def open(self) -> None:
-        """Open it. Raises whatever its engine raises; it can be tried again then."""
+        """Open the model.
+
+        Raises:
+            Exception: Any error of the engine. The model can be opened again.
+        """
         self.engine.start()
         try:
             await asyncio.wrap_future(self.engine.opened)
@@ -93,18 +106,20 @@ class OpenModel:
             raise
 
 
-class Models:
-    """Finds, opens and closes them.
+class ModelPool:
+    """Finds, opens and closes models.
 
     Args:
-        path: the model that is served, or the one for requests that name none; None for none.
-        only: the name of the one model, which answers to any; "" where requests choose among those
-            of this machine.
-        idle_s: after how long without a request a model is closed; 0 for never.
-        on_opened: called for each that was opened.
+        settings: Settings of the program.
+        make_engine: Makes the engine for a file.
+        path: The only model, or the default model for requests that name none. None for no model.
+        served_model: Name of the only model, which answers to every name. "" if requests choose
+            among the models of this machine.
+        idle_s: Time after which an idle model is closed; 0 for never.
+        on_opened: Called with each opened model.
 
     Attributes:
-        opened: those that are opened or open, by their names.
+        opened: Models that are open or being opened, by name.
     """
 
     def __init__(
@@ -112,165 +127,181 @@ class Models:
         settings: Settings,
         make_engine: MakeEngine,
         path: Path | None,
-        only: str,
+        served_model: str,
         idle_s: float,
         on_opened: Callable[[OpenModel], object],
     ) -> None:
         self.settings = settings
         self._make_engine = make_engine
         self._path = path
-        self.only = only
+        self.served_model = served_model
         self._idle_s = idle_s
         self._on_opened = on_opened
         self.opened: dict[str, OpenModel] = {}
-        self._changing = asyncio.Lock()
-        self._searching = asyncio.Lock()
-        """Held while memory is made free and taken, and while models are searched for."""
-        self._listed: Mapping[str, tuple[StoredModel, ModelHeader]] = {}
-        self._listed_s = -LISTED_S
+        self._opening = asyncio.Lock()
+        """Held while memory is freed and used for a model."""
+        self._listing = asyncio.Lock()
+        """Held while files are searched for."""
+        self._files: Files = {}
+        self._listed_s = -LIST_AGE_S
 
     @property
     def last_used(self) -> OpenModel | None:
-        """The one of those that are open that was used last."""
-        is_open = [one for one in self.opened.values() if one.engine.model is not None]
-        return max(is_open, key=lambda one: one.used_s, default=None)
+        """The open model that was used last; None if none is open."""
+        open_models = [model for model in self.opened.values() if model.engine.model is not None]
+        return max(open_models, key=lambda model: model.last_used_s, default=None)
 
     def start(self) -> asyncio.Task[None]:
-        """Open the one model, or begin to close what is idle; the task ends with an exception of
-        the opening."""
-        if not self.only:
-            return asyncio.ensure_future(self._watch())
+        """Open the only model, or start to close idle models.
+
+        Returns:
+            A task, which ends with an exception if the only model cannot be opened.
+        """
+        if not self.served_model:
+            return asyncio.ensure_future(self._close_idle_models())
         assert self._path is not None
-        return self._begin(self.only, self._path, ModelHeader()).opening
+        return self._begin_to_open(self.served_model, self._path, ModelHeader()).opening
 
     def close(self, patience_s: float) -> None:
-        """End what runs and what waits."""
+        """End everything that runs or waits."""
         for model in self.opened.values():
             model.opening.cancel()
             model.engine.close(0.0)
         for model in self.opened.values():
             model.engine.close(patience_s)
 
-    async def listed(self) -> Mapping[str, tuple[StoredModel, ModelHeader]]:
+    async def list_files(self) -> Files:
         """Return the models that requests may name."""
-        async with self._searching:
-            if time.monotonic() - self._listed_s >= LISTED_S:
-                self._listed = await asyncio.wrap_future(in_background(self._find, "models"))
+        async with self._listing:
+            if time.monotonic() - self._listed_s >= LIST_AGE_S:
+                self._files = await asyncio.wrap_future(in_background(self._find_files, "models"))
                 self._listed_s = time.monotonic()
-        return self._listed
+        return self._files
 
-    async def meant(self, wanted: str) -> str:
-        """Return the name that lists show of the model that a request names; "" is the last one
-        used, or the usual one.
+    async def resolve(self, requested_name: str) -> str:
+        """Return the name of a model as lists show it.
+
+        Args:
+            requested_name: Name or unique beginning of a name. "" for the last used model, or else
+                the default model.
 
         Raises:
-            ApiError: there is none, or there are several.
+            ApiError: No model or several models match.
         """
-        if self.only:
-            return self.only
-        if not wanted and self.last_used is not None:
+        if self.served_model:
+            return self.served_model
+        if not requested_name and self.last_used is not None:
             return self.last_used.name
-        for listed in (self._listed, await self.listed()):
-            if wanted:
-                name = _named(wanted, listed)
+
+        for files in (self._files, await self.list_files()):
+            if requested_name:
+                name = _match(requested_name, files)
             else:
-                name = self._usual(listed)
+                name = self._default_name(files)
             if name:
                 return name
-        n_more = max(0, len(listed) - 10)
-        if listed:
-            names = f"{', '.join(list(listed)[:10])}{f' and {n_more} more' if n_more else ''}"
-        else:
-            names = "none"
+
+        names = ", ".join(list(files)[:10]) or "none"
+        if len(files) > 10:
+            names += f" and {len(files) - 10} more"
         raise ApiError(
-            f'there is no model "{wanted[:60]}" here (served: {names})',
+            f'there is no model "{requested_name[:60]}" here (served: {names})',
             404,
             "model",
             "model_not_found",
         )
 
-    async def open(self, wanted: str, unloads: bool = False) -> OpenModel:
-        """Return a model when it is open. It stays so until the event loop goes on, and as long as
-        its engine is busy.
+    async def open(self, requested_name: str, closes_when_idle: bool = False) -> OpenModel:
+        """Open a model and return it.
+
+        The model stays open until the caller awaits something, and as long as its engine is busy.
 
         Raises:
-            ApiError: there is none of that name, it cannot be opened, or memory is short.
+            ApiError: No model has the name, it cannot be opened, or memory is short.
         """
-        if self.only:
-            only = self.opened.get(self.only)
-            if only is None or only.engine.model is None:
+        if self.served_model:
+            only_model = self.opened.get(self.served_model)
+            if only_model is None or only_model.engine.model is None:
                 raise unavailable("the model is being opened (try again later)", "model_loading")
-            return only
-        name = await self.meant(wanted)
-        model = self.opened.get(name) or self._begin(
-            name, self._listed[name][0].path, self._listed[name][1]
-        )
-        model.n_wanted = model.n_wanted + 1
-        model.unloads = unloads
+            return only_model
+
+        name = await self.resolve(requested_name)
+        model = self.opened.get(name)
+        if model is None:
+            file, header = self._files[name]
+            model = self._begin_to_open(name, file.path, header)
+        model.closes_when_idle = closes_when_idle
+        model.n_waiting += 1
         try:
             await asyncio.shield(model.opening)
         except asyncio.CancelledError:
-            raise ending() if model.opening.cancelled() else asyncio.CancelledError from None
+            if model.opening.cancelled():
+                raise shutting_down() from None
+            raise asyncio.CancelledError from None
         except Exception as error:
-            raise error_of(error) from None
+            raise api_error_of(error) from None
         finally:
-            model.n_wanted -= 1
-            model.used_s = time.monotonic()
+            model.n_waiting -= 1
+            model.last_used_s = time.monotonic()
         return model
 
-    async def unload(self, wanted: str) -> str:
-        """Close a model that requests chose when no one uses it; return its name.
+    async def unload(self, requested_name: str) -> str:
+        """Close a model as soon as it is idle, and return its name.
 
-        Raises ApiError: there is none.
+        Raises:
+            ApiError: No model has the name.
         """
-        name = await self.meant(wanted)
+        name = await self.resolve(requested_name)
         if name in self.opened:
-            self.opened[name].unloads = True
+            self.opened[name].closes_when_idle = True
         return name
 
-    def left_s(self, model: OpenModel) -> float | None:
-        """Return how long a model stays open if no one uses it, in seconds; None for as long as the
-        server runs."""
-        if self.only or not (self._idle_s or model.unloads):
+    def remaining_idle_s(self, model: OpenModel) -> float | None:
+        """Return how long an unused model stays open; None if it is never closed."""
+        if self.served_model:
             return None
-        if model.unloads:
+        if model.closes_when_idle:
             return 0.0
-        return max(0.0, self._idle_s - (time.monotonic() - model.used_s))
+        if not self._idle_s:
+            return None
+        return max(0.0, self._idle_s - (time.monotonic() - model.last_used_s))
 
-    def _find(self) -> Mapping[str, tuple[StoredModel, ModelHeader]]:
+    def _find_files(self) -> Files:
+        default_file: StoredModel | None = None
         if self._path is not None:
-            usual = file_at(self._path, "")
-        else:
-            usual = None
-        if self.only:
-            file = usual or StoredModel(Path(self.only), self.only, 0, 0, "")
-            return {self.only: (file, HeaderCache().header(file) if usual else ModelHeader())}
+            default_file = file_at(self._path, "")
+
+        if self.served_model:
+            if default_file is None:
+                file = StoredModel(Path(self.served_model), self.served_model, 0, 0, "")
+                return {self.served_model: (file, ModelHeader())}
+            return {self.served_model: (default_file, HeaderCache().header(default_file))}
+
         files = find_files(places(self.settings.model_directories))
-        if usual is not None and not any(
-            file.path.resolve() == usual.path.resolve() for file in files
-        ):
-            files.insert(0, usual)
+        if default_file is not None:
+            default_path = default_file.path.resolve()
+            if not any(file.path.resolve() == default_path for file in files):
+                files.insert(0, default_file)
         return models_by_name(files)
 
-    def _usual(self, listed: Mapping[str, tuple[StoredModel, ModelHeader]]) -> str:
-        if self._path is not None:
-            usual = self._path.resolve()
-        else:
-            usual = None
+    def _default_name(self, files: Files) -> str:
+        if self._path is None:
+            return ""
+        default_path = self._path.resolve()
         return next(
-            (name for name, (file, _) in listed.items() if file.path.resolve() == usual), ""
+            (name for name, (file, _) in files.items() if file.path.resolve() == default_path), ""
         )
 
-    def _begin(self, name: str, path: Path, header: ModelHeader) -> OpenModel:
+    def _begin_to_open(self, name: str, path: Path, header: ModelHeader) -> OpenModel:
         model = self.opened[name] = OpenModel(name, path, header, self._make_engine)
-        model.opening = asyncio.ensure_future(self._bring_in(model))
+        model.opening = asyncio.ensure_future(self._open(model))
         return model
 
-    async def _bring_in(self, model: OpenModel) -> None:
-        """Open a model, in place of others where memory is short."""
+    async def _open(self, model: OpenModel) -> None:
+        """Open a model, and close others if memory is short."""
         try:
-            async with self._changing:
-                await self._make_room(model)
+            async with self._opening:
+                await self._free_memory_for(model)
                 while True:
                     try:
                         await model.open()
@@ -283,83 +314,94 @@ class Models:
             raise
         self._on_opened(model)
 
-    async def _make_room(self, model: OpenModel) -> None:
-        """Close others until there is memory. Raises ApiError: those that answer now leave none."""
-        until_s = time.monotonic() + ROOM_PATIENCE_S
-        while not self._has_room(model.header):
+    async def _free_memory_for(self, model: OpenModel) -> None:
+        """Close other models until memory suffices.
+
+        Raises:
+            ApiError: Busy models need the memory.
+        """
+        until_s = time.monotonic() + MEMORY_PATIENCE_S
+        while not self._has_memory_for(model.header):
             if await self._close_oldest():
                 continue
-            if not any(one.engine.model is not None for one in self.opened.values()):
-                return  # its engine says what it lacks, or does with less
+            if not any(other.engine.model is not None for other in self.opened.values()):
+                return  # The engine reports what it lacks, or needs less.
             if time.monotonic() > until_s:
                 raise unavailable(
-                    f"{model.name}: other models answer now and need the memory", "no_memory"
+                    f"{model.name}: other models are busy and need the memory", "no_memory"
                 )
-            await asyncio.sleep(ROOM_LOOK_S)
+            await asyncio.sleep(MEMORY_CHECK_PERIOD_S)
 
-    def _has_room(self, header: ModelHeader) -> bool:
+    def _has_memory_for(self, header: ModelHeader) -> bool:
         if header.needs is None:
             return True
-        claimed = sum(one.engine.claimed_bytes for one in self.opened.values())
+        claimed_bytes = sum(model.engine.claimed_bytes for model in self.opened.values())
         memory = fitting.machine_memory()
         n_ctx = self.settings.context_size or None
-        needed = fitting.fit(header.needs, memory, fitting.MachineRates(), n_ctx).needed_bytes
-        return needed <= memory.available_bytes - claimed
+        needed_bytes = fitting.fit(header.needs, memory, fitting.MachineRates(), n_ctx).needed_bytes
+        return needed_bytes <= memory.available_bytes - claimed_bytes
 
     async def _close_oldest(self) -> bool:
-        """Close the one that was used longest ago; False where none is idle."""
-        oldest = min(
-            (one for one in self.opened.values() if one.is_idle),
-            key=lambda one: one.used_s,
-            default=None,
-        )
-        if oldest is not None:
-            await self._close(oldest, "its memory is needed")
-        return oldest is not None
+        """Close the idle model that was used longest ago.
 
-    async def _close(self, model: OpenModel, why: str) -> None:
+        Returns:
+            Whether there was an idle model.
+        """
+        idle_models = [model for model in self.opened.values() if model.is_idle]
+        if not idle_models:
+            return False
+        oldest = min(idle_models, key=lambda model: model.last_used_s)
+        await self._close(oldest, "its memory is needed")
+        return True
+
+    async def _close(self, model: OpenModel, reason: str) -> None:
         del self.opened[model.name]
         await asyncio.wrap_future(
             in_background(partial(model.engine.close, CLOSE_PATIENCE_S), "closing")
         )
         model.engine.forget()
-        await asyncio.wrap_future(in_background(_free, "closing"))
-        log(f"{model.name}: closed ({why})")
+        await asyncio.wrap_future(in_background(_free_memory, "closing"))
+        log(f"{model.name}: closed ({reason})")
 
-    async def _watch(self) -> None:
-        """Close what was idle for long."""
+    async def _close_idle_models(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(IDLE_CHECK_PERIOD_S)
             for model in list(self.opened.values()):
                 if not model.is_idle:
-                    model.used_s = time.monotonic()
-                elif self.left_s(model) == 0:
-                    async with self._changing:
-                        if model.is_idle and self.opened.get(model.name) is model:
-                            await self._close(model, "as asked" if model.unloads else "idle")
+                    model.last_used_s = time.monotonic()
+                elif self.remaining_idle_s(model) == 0:
+                    await self._close_if_idle(model)
+
+    async def _close_if_idle(self, model: OpenModel) -> None:
+        async with self._opening:
+            if model.is_idle and self.opened.get(model.name) is model:
+                await self._close(model, "requested" if model.closes_when_idle else "idle")
 
 
-def _free() -> None:
-    """Give back the memory of what was closed: its parts point to each other."""
+def _free_memory() -> None:
+    """Free the memory of a closed model, whose objects refer to each other."""
     garbage.take_apart()
     give_back_memory()
 
 
-def _named(wanted: str, listed: Mapping[str, tuple[StoredModel, ModelHeader]]) -> str:
-    """Return the listed name that a name means, in full or as far as it is the only one; "" for
-    none."""
-    exact = {name.lower(): name for name in listed}
-    short = wanted.lower().removesuffix(LATEST)
-    for one in (wanted.lower(), short + LATEST, short):
-        if one in exact:
-            return exact[one]
-    if not short.strip():
+def _match(requested_name: str, files: Files) -> str:
+    """Return the listed name that a name means: in full, or as a unique beginning. "" for none."""
+    lower_name = requested_name.lower()
+    short_name = lower_name.removesuffix(LATEST)
+    listed_names = {name.lower(): name for name in files}
+    for name in (lower_name, short_name + LATEST, short_name):
+        if name in listed_names:
+            return listed_names[name]
+    if not short_name.strip():
         return ""
-    names = {file.path: name for name, (file, _) in listed.items()}
+
+    names_by_path = {file.path: name for name, (file, _) in files.items()}
     try:
-        found = called(short, [file for file, _ in listed.values()], lambda file: names[file.path])
+        file = called(
+            short_name, [file for file, _ in files.values()], lambda file: names_by_path[file.path]
+        )
     except Refusal as refusal:
         raise ApiError(str(refusal), 404, "model", "model_not_found") from None
-    if found is not None:
-        return names[found.path]
-    return ""
+    if file is None:
+        return ""
+    return names_by_path[file.path]

@@ -1,7 +1,7 @@
-"""A request for text while it is answered: the engine's thread writes what comes, the event loop
-reads it.
+"""Requests and replies between two threads: the engine thread writes events, the event loop reads
+them.
 
-What no one reads yet waits here; it is never more than one reply, which the context bounds.
+Unread events wait in a queue. It holds one reply at most, which the context limits.
 """
 
 from __future__ import annotations
@@ -25,164 +25,187 @@ class TokenChance:
 
     text: str
     raw: bytes
-    """Its bytes, of which the text may be a part of a character."""
+    """Bytes of the token, which may end within a character."""
     logprob: float
     top: tuple[TokenChance, ...] = ()
-    """The likeliest tokens at its place."""
+    """The most likely tokens at the same position."""
 
 
 @record
-class PromptTaken:
-    """The prompt was taken; an error can come no more as an HTTP status."""
+class PromptAccepted:
+    """Event: the prompt is valid. Later errors cannot change the HTTP status."""
 
 
 @record
 class ReplyPiece:
-    """More of the reply."""
+    """Event: the reply has more text or calls."""
 
     answer: str = ""
     thought: str = ""
     chances: tuple[TokenChance, ...] = ()
+    """Chances of the tokens in the answer."""
     calls: tuple[ToolCall, ...] = ()
 
-    def joined(self, other: ReplyPiece) -> ReplyPiece:
-        """Return this and what follows it as one."""
-        text = self.answer + other.answer, self.thought + other.thought
-        return ReplyPiece(*text, self.chances + other.chances, self.calls + other.calls)
+    def joined(self, following: ReplyPiece) -> ReplyPiece:
+        """Return this piece and the following one as a single piece."""
+        return ReplyPiece(
+            self.answer + following.answer,
+            self.thought + following.thought,
+            self.chances + following.chances,
+            self.calls + following.calls,
+        )
 
     def without_end(self, n_chars: int) -> ReplyPiece:
-        """Return this without its last characters: of the answer, and of the thought where that is
-        shorter."""
-        n_answer = min(n_chars, len(self.answer))
-        answer = self.answer[: len(self.answer) - n_answer]
-        n_thought = n_chars - n_answer
+        """Return the piece without its last characters, first of the answer, then of the
+        thought."""
+        n_answer_chars = min(n_chars, len(self.answer))
+        n_thought_chars = n_chars - n_answer_chars
         return ReplyPiece(
-            answer, self.thought[: max(0, len(self.thought) - n_thought)], self.chances, self.calls
+            self.answer[: len(self.answer) - n_answer_chars],
+            self.thought[: max(0, len(self.thought) - n_thought_chars)],
+            self.chances,
+            self.calls,
         )
 
 
 @record
 class Finish:
-    """The reply is over."""
+    """Event: the reply is over."""
 
     reason: str
     """``stop``, ``tool_calls``, ``length`` or ``cancelled``."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Those of the prompt that the cache held already."""
+    """Number of prompt tokens that were in the cache."""
     tokens: int = 0
     thought_tokens: int = 0
-    read_s: float = 0.0
-    write_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
     error: ApiError | None = None
-    """Why it broke off."""
+    """Error that ended the reply."""
     n_repeated_chars: int = 0
-    """Characters of the end that only repeat what is before them; more than 0 where the reply was
-    ended for it."""
+    """Number of characters at the end that only repeat the text before them; more than 0 if the
+    reply was ended because of that."""
     call_doubt: str = ""
-    """Why what looks like a call is none; "" where nothing does."""
+    """Reason why text that looks like a call is not one; "" if there is no such text."""
 
 
-Happening = PromptTaken | ReplyPiece | Finish
+ReplyEvent = PromptAccepted | ReplyPiece | Finish
 
 
-class Job:
-    """Answer to a request. The engine's thread calls all but ``cancel``.
+class ReplyTask:
+    """One reply to a request. The engine thread calls all methods except ``cancel``.
 
     Attributes:
-        is_waiting: whether it waits for its turn.
+        request: The request, with the prompt of this reply.
+        peer: Address of the client.
+        index: Index of the reply among those to the request.
+        report: Passes an event to the event loop.
+        is_waiting: Whether the task waits in the queue.
+        is_cancelled: Whether the client has left.
     """
 
     def __init__(
-        self, order: CompletionRequest, peer: str, index: int, tell: Callable[[Happening], object]
+        self,
+        request: CompletionRequest,
+        peer: str,
+        index: int,
+        report: Callable[[ReplyEvent], object],
     ) -> None:
-        self.order = order
+        self.request = request
         self.peer = peer
         self.index = index
-        self.tell = tell
-        self._running: Stoppable | None = None
-        self.is_cancelled = False
+        self.report = report
         self.is_waiting = True
+        self.is_cancelled = False
+        self._computation: Stoppable | None = None
 
-    def start(self, running: Stoppable) -> None:
-        """Say what computes, so that it can be ended."""
-        self._running = running
+    def start(self, computation: Stoppable) -> None:
+        """Set the computation, which ``cancel`` stops."""
+        self._computation = computation
         if self.is_cancelled:
-            running.cancel()
+            computation.cancel()
 
     def check(self) -> None:
-        """Look whether anybody still waits for it. Raises Cancelled: no one does."""
+        """Raise Cancelled if the client has left."""
         if self.is_cancelled:
             raise Cancelled
 
-    def end(self, ended: Finish) -> None:
-        """Nothing follows."""
-        self._running = None
-        self.tell(ended)
+    def end(self, finish: Finish) -> None:
+        """Report the last event."""
+        self._computation = None
+        self.report(finish)
 
     def cancel(self) -> None:
-        """The client has left: the computation ends within a token."""
+        """Stop the computation within a token; any thread may call this."""
         self.is_cancelled = True
-        running = self._running
-        if running is not None:
-            running.cancel()
+        computation = self._computation
+        if computation is not None:
+            computation.cancel()
 
 
 class PendingRequest:
-    """The answers to one request, for its reader in the event loop; ``drop``: ends what still runs
-    or waits of them."""
+    """A request whose replies are waited for, as the event loop sees it.
+
+    Args:
+        request: The request.
+        peer: Address of the client.
+        drop: Ends tasks that still run or wait.
+    """
 
     def __init__(
-        self, order: CompletionRequest, peer: str, drop: Callable[[Sequence[Job]], object]
+        self, request: CompletionRequest, peer: str, drop: Callable[[Sequence[ReplyTask]], object]
     ) -> None:
-        self.order = order
-        self._came: asyncio.Queue[tuple[int, Happening]] = asyncio.Queue()
-        # Not a method: jobs that point to this object would keep both until the garbage collector
-        # comes by.
-        note = partial(_note, asyncio.get_running_loop(), self._came)
-        self.jobs = [
-            Job(order.of_reply(at), peer, at, partial(note, at)) for at in range(order.n_replies)
+        self.request = request
+        self._events: asyncio.Queue[tuple[int, ReplyEvent]] = asyncio.Queue()
+        # A bound method would make a cycle of this object and its tasks, which keeps the request
+        # in memory until the garbage collector runs.
+        report = partial(_report, asyncio.get_running_loop(), self._events)
+        self.tasks = [
+            ReplyTask(request.for_reply(index), peer, index, partial(report, index))
+            for index in range(request.n_replies)
         ]
-        self.drop = partial(drop, self.jobs)
+        self.drop = partial(drop, self.tasks)
 
     @property
     def is_waiting(self) -> bool:
-        """Whether all answers wait for their turn."""
-        return all(job.is_waiting for job in self.jobs)
+        """Whether all tasks wait in the queue."""
+        return all(task.is_waiting for task in self.tasks)
 
-    async def next(self) -> list[tuple[int, Happening]]:
-        """Wait for what comes next, each with its answer's index; neighbouring pieces of one answer
-        become one."""
-        found = [await self._came.get()]
-        while not self._came.empty():
-            at, one = self._came.get_nowait()
-            if at == found[-1][0]:
-                joined = _joined(found[-1][1], one)
-            else:
-                joined = None
+    async def next_events(self) -> list[tuple[int, ReplyEvent]]:
+        """Wait for events and return them, each with the index of its reply.
+
+        Neighbouring pieces of the same reply are joined.
+        """
+        events = [await self._events.get()]
+        while not self._events.empty():
+            index, event = self._events.get_nowait()
+            last_index, last_event = events[-1]
+            joined = _join(last_event, event) if index == last_index else None
             if joined is None:
-                found.append((at, one))
+                events.append((index, event))
             else:
-                found[-1] = at, joined
-        return found
+                events[-1] = (index, joined)
+        return events
 
 
-def _note(
+def _report(
     loop: asyncio.AbstractEventLoop,
-    came: asyncio.Queue[tuple[int, Happening]],
+    events: asyncio.Queue[tuple[int, ReplyEvent]],
     index: int,
-    happening: Happening,
+    event: ReplyEvent,
 ) -> None:
-    with suppress(RuntimeError):  # the loop has ended: no one reads any more
-        loop.call_soon_threadsafe(came.put_nowait, (index, happening))
+    with suppress(RuntimeError):  # The loop has ended, so nobody reads the events.
+        loop.call_soon_threadsafe(events.put_nowait, (index, event))
 
 
-def _joined(last: Happening, one: Happening) -> ReplyPiece | None:
-    """Return two pieces as one; None where they are none, or a thought comes after an answer."""
-    if (
-        isinstance(last, ReplyPiece)
-        and isinstance(one, ReplyPiece)
-        and not (last.answer and one.thought)
-    ):
-        return last.joined(one)
-    return None
+def _join(first: ReplyEvent, second: ReplyEvent) -> ReplyPiece | None:
+    """Return two pieces as one.
+
+    None if one of the events is not a piece, or if a thought follows an answer.
+    """
+    if not (isinstance(first, ReplyPiece) and isinstance(second, ReplyPiece)):
+        return None
+    if first.answer and second.thought:
+        return None
+    return first.joined(second)

@@ -1,7 +1,7 @@
-"""One request in the engine's thread: from the prompt to the last piece of its reply.
+"""Writing the reply to one request in the engine thread, from the prompt to the last piece.
 
-A reply that comes back word for word keeps the tokens that the model wrote, its thought included
-(``LocalModel``).
+If a reply comes back unchanged in the next request, the tokens that the model wrote are used again,
+those of its thought included (``LocalModel``).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from app.forms.constraint import Forms
 from app.reply.parser import ParsedPiece, ReplyParser
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.completion_request import CompletionRequest
-from app.server.form_fields import reply_form
 from app.server.log import log
-from app.server.message_order import as_taken, n_bytes_of
-from app.server.reply_task import Finish, Job, PromptTaken, ReplyPiece, TokenChance
+from app.server.message_order import count_bytes, fit_template
+from app.server.reply_form import reply_form
+from app.server.reply_task import Finish, PromptAccepted, ReplyPiece, ReplyTask, TokenChance
 from app.server.sampling_fields import resolved
 from app.session import samplers
 from app.session.request import Continuation, Request
@@ -35,224 +35,266 @@ from engine.prompt.tools.split import CallSplitter
 from engine.tokenizer.pauses import pausing
 
 if TYPE_CHECKING:
-    from engine import Model
+    from app.backend.reply import Reply
+    from engine import Model, Sampling
     from engine.generation import GeneratedToken
     from engine.sampling.constraint import Constraint
 
-MOST_NOTED = 200
-"""Limit on the lines about forms in the log."""
-_REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
+MAX_LOGGED_NOTES = 200
+"""Limit on the notes about forms in the log."""
+_API_REASONS = {"stop": "stop", REPEATS: "stop", "length": "length", "context": "length"}
+"""Finish reasons of the API by those of the engine."""
 
 
 @dataclass(eq=False)
-class Answering:
-    """How requests are answered with one model."""
+class ReplyWriter:
+    """Writes replies with one session of a model."""
 
     local: LocalModel
     thinking: ThinkingMode
-    """For requests that set nothing, as the settings of ``local``."""
-    between: Callable[[], object]
-    """Called between two steps of the computation."""
+    """Mode for requests that do not set one."""
+    between_steps: Callable[[], object]
+    """Function to call between two steps of the computation."""
     states: SavedStates
-    """Bring back what was read before."""
-    noted: set[str]
-    """Lines about forms that are in the log."""
+    """Saved states of the KV cache."""
+    logged_notes: set[str]
+    """Notes about forms that are in the log."""
 
     def __post_init__(self) -> None:
         self.sampling = samplers.make_sampling(self.local.settings, self.local.model, self.thinking)
         self._forms = Forms(self.local.model.tokenizer)
 
-    def n_held(self, order: CompletionRequest) -> int:
-        """Return how many of a conversation's messages, or of a text's first tokens, are held since
-        the last request.
+    def count_cached(self, request: CompletionRequest) -> int:
+        """Return how much of a request the session has from the last one, in messages or, for a
+        text, in tokens.
 
-        Any thread may ask while no request is answered.
+        Any thread may call this while no request is answered.
         """
-        if order.is_chat:
-            return self.local.n_held(order.messages)
-        if not isinstance(order.prompt, str):
-            return self.local.session.reusable(order.prompt)
+        if request.is_chat:
+            return self.local.n_held(request.messages)
+        if not isinstance(request.prompt, str):
+            return self.local.session.reusable(request.prompt)
         return 0
 
-    def answer(self, job: Job) -> Finish:
-        """Compute the reply and tell its pieces.
+    def write(self, task: ReplyTask) -> Finish:
+        """Compute the reply and report its pieces.
 
         Raises:
-            ApiError: the prompt cannot be used; nothing was computed.
-            Exception: whatever the engine raises.
+            ApiError: The prompt cannot be used; nothing was computed.
+            Exception: Any error of the engine.
         """
-        order = job.order
-        local = self.local
-        may_call = order.tools is not None and order.tools.may_call
-        if may_call:
-            how = local.model.chat_template.call_format
-        else:
-            how = None
-        if may_call and how is None:
-            raise unsupported(
-                "tools", "cannot be used: this model's chat template has none (serve another model)"
-            )
-        self._refuse_long(order)
-        with pausing(job.check):
-            prompt = self._prompt(order)
-        ids = prompt.all_ids
-        if len(ids) >= local.session.n_ctx:
-            if order.is_chat:
-                local.forget()
-            raise self._too_long(order, f"{len(ids)} tokens")
-        if order.writes_nothing:
-            job.tell(PromptTaken())
-            return Finish("length", len(ids))
-        self.states.bring_back(ids)
-        with self._following(job, prompt, how) as constraint:
-            return self._written(job, prompt, how, constraint)
+        request = task.request
+        call_format = self._call_format(request)
+        self._check_size(request)
+        with pausing(task.check):
+            prompt = self._make_prompt(request)
 
-    def _written(
-        self, job: Job, prompt: TurnPrompt, how: CallFormat | None, constraint: Constraint | None
+        n_prompt = len(prompt.all_ids)
+        if n_prompt >= self.local.session.n_ctx:
+            if request.is_chat:
+                self.local.forget()
+            raise self._too_long(request, f"{n_prompt} tokens")
+        if request.counts_prompt_only:
+            task.report(PromptAccepted())
+            return Finish("length", n_prompt)
+
+        self.states.bring_back(prompt.all_ids)
+        with self._constraining(task, prompt, call_format) as constraint:
+            return self._generate(task, prompt, call_format, constraint)
+
+    def _call_format(self, request: CompletionRequest) -> CallFormat | None:
+        """Return the model's format of tool calls. None if the reply may have no calls."""
+        if request.tools is None or not request.tools.may_call:
+            return None
+        call_format = self.local.model.chat_template.call_format
+        if call_format is None:
+            raise unsupported(
+                "tools",
+                "cannot be used: the chat template of this model has no tools (serve another model)",
+            )
+        return call_format
+
+    def _generate(
+        self,
+        task: ReplyTask,
+        prompt: TurnPrompt,
+        call_format: CallFormat | None,
+        constraint: Constraint | None,
     ) -> Finish:
-        """Write the reply to a prompt."""
-        order = job.order
+        request = task.request
         local = self.local
-        chat = prompt.chat
-        telling = _ReplyStreamer(
-            job, local.model, opened_by(prompt.opening) if chat is not None else None, how
-        )
-        settings = local.settings
-        usual = self.sampling
-        if chat is not None:
-            usual = samplers.make_sampling(settings, local.model, chat.thinking)
-        sampling = replace(usual, **resolved(order.sampling, local.model.tokenizer))
-        if sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + job.index % order.n_answers)
+        opened: ThoughtMarker | None = None
+        if prompt.chat is not None:
+            opened = opened_by(prompt.opening)
+        streamer = _ReplyStreamer(task, local.model, opened, call_format)
+        sampling = self._sampling(task, prompt)
+        max_tokens = request.max_tokens
+        if max_tokens is None:
+            max_tokens = local.settings.sampling.max_tokens
+
         reply = local.reply(
             prompt,
             sampling,
-            settings.sampling.max_tokens if order.max_tokens is None else order.max_tokens,
+            max_tokens,
             constraint,
-            order.stops,
+            request.stop_strings,
             guards=not sampling.ignore_eos,
-            spelled=local.tags(with_calls=how is not None),
-            n_logprobs=order.n_logprobs,
-            on_token=telling.note_token,
-            on_prompt_progress=lambda done, total: self._step(),
+            spelled=local.tags(with_calls=call_format is not None),
+            n_logprobs=request.n_logprobs,
+            on_token=streamer.note_token,
+            on_prompt_progress=lambda done, total: self._after_step(),
         )
-        job.start(reply)
-        job.tell(PromptTaken())
+        task.start(reply)
+        task.report(PromptAccepted())
         for text in reply:
-            telling.push(text)
-            self._step()
-        telling.finish()
-        meter = reply.meter
-        reason = _REASONS.get(meter.finish_reason, "cancelled")
-        if chat is not None and reason != "cancelled":
-            raw = order.begun + reply.text
-            calls_at = len(order.begun + reply.text) - telling.call_chars
-            ids = (*reply.after, *reply.ids)
-            local.note_reply(
-                PromptMessage(
-                    ASSISTANT,
-                    order.begun + telling.answer,
-                    tuple(telling.calls),
-                    (),
-                    ids,
-                    raw,
-                    calls_at,
-                )
-            )
-        if reason == "stop":
-            doubt = telling.call_doubt
-        else:
-            doubt = ""
-        if telling.calls and reason == "stop":
-            reason = "tool_calls"
-        counts = len(reply.prompt_ids), meter.reused_tokens, meter.tokens, telling.n_thought_tokens
-        times = meter.prefill_s, meter.generating_s
-        return Finish(reason, *counts, *times, n_repeated_chars=reply.n_cut_chars, call_doubt=doubt)
+            streamer.push(text)
+            self._after_step()
+        streamer.finish()
 
-    def _step(self) -> None:
-        """Between two steps of the computation."""
-        self.between()
+        reason = _API_REASONS.get(reply.meter.finish_reason, "cancelled")
+        if prompt.chat is not None and reason != "cancelled":
+            self._remember(request, reply, streamer)
+
+        call_doubt = ""
+        if reason == "stop":
+            call_doubt = streamer.call_doubt
+            if streamer.calls:
+                reason = "tool_calls"
+        return Finish(
+            reason,
+            prompt_tokens=len(reply.prompt_ids),
+            cached_tokens=reply.meter.reused_tokens,
+            tokens=reply.meter.tokens,
+            thought_tokens=streamer.n_thought_tokens,
+            prefill_s=reply.meter.prefill_s,
+            decode_s=reply.meter.generating_s,
+            n_repeated_chars=reply.n_cut_chars,
+            call_doubt=call_doubt,
+        )
+
+    def _sampling(self, task: ReplyTask, prompt: TurnPrompt) -> Sampling:
+        local = self.local
+        sampling = self.sampling
+        if prompt.chat is not None:
+            sampling = samplers.make_sampling(local.settings, local.model, prompt.chat.thinking)
+        sampling = replace(sampling, **resolved(task.request.sampling, local.model.tokenizer))
+        if sampling.seed is not None:
+            answer_index = task.index % task.request.n_answers
+            sampling = replace(sampling, seed=sampling.seed + answer_index)
+        return sampling
+
+    def _remember(self, request: CompletionRequest, reply: Reply, streamer: _ReplyStreamer) -> None:
+        """Remember the tokens of a reply for the next request of the conversation."""
+        text = request.reply_prefix + reply.text
+        self.local.note_reply(
+            PromptMessage(
+                ASSISTANT,
+                request.reply_prefix + streamer.answer,
+                tuple(streamer.calls),
+                (),
+                (*reply.after, *reply.ids),
+                text,
+                len(text) - streamer.call_chars,
+            )
+        )
+
+    def _after_step(self) -> None:
+        self.between_steps()
         self.states.note_progress()
 
     @contextmanager
-    def _following(
-        self, job: Job, prompt: TurnPrompt, how: CallFormat | None
+    def _constraining(
+        self, task: ReplyTask, prompt: TurnPrompt, call_format: CallFormat | None
     ) -> Iterator[Constraint | None]:
-        """Follow the reply's form or fence, after what a continued one has of it; ends with a
-        client that leaves."""
+        """Yield the constraint for the reply's form, or the starter model's fence.
+
+        The beginning of a continued reply is accepted already.
+
+        Raises:
+            Cancelled: The client has left.
+        """
+        prefix_ids: tuple[int, ...] = ()
         if prompt.earlier is not None:
-            begun = prompt.earlier.ids
-        else:
-            begun = ()
-        form = reply_form(self.local.model.tokenizer, job.order.form, job.order.tools, how)
+            prefix_ids = tuple(prompt.earlier.ids)
+        form = reply_form(
+            self.local.model.tokenizer, task.request.form, task.request.tools, call_format
+        )
         if form is None:
             yield self.local.fence(prompt)
             return
 
-        def waiting() -> None:
-            job.check()
-            self.between()
+        def wait() -> None:
+            task.check()
+            self.between_steps()
 
-        constraint = self._forms.constraint(form, begun, waiting)
+        constraint = self._forms.constraint(form, prefix_ids, wait)
         for note in constraint.notes:
-            if note not in self.noted and len(self.noted) < MOST_NOTED:
-                self.noted.add(note)
-                log(f"not followed from now on, since no form can: {note}")
+            if note not in self.logged_notes and len(self.logged_notes) < MAX_LOGGED_NOTES:
+                self.logged_notes.add(note)
+                log(f"forms cannot enforce this, so it is ignored: {note}")
         try:
             yield constraint
         finally:
             constraint.close()
 
-    def _refuse_long(self, order: CompletionRequest) -> None:
-        """Refuse a prompt whose bytes alone say that it cannot fit: its tokens would take long to
-        find."""
+    def _check_size(self, request: CompletionRequest) -> None:
+        """Refuse a prompt that is too long by its bytes, before the long work of tokenizing it."""
         n_ctx = self.local.session.n_ctx
-        text = order.prompt
-        if not isinstance(text, str):
-            if len(text) >= n_ctx:
-                raise self._too_long(order, f"{len(text)} tokens")
-            text = ""
-        n_bytes = n_bytes_of(order.messages) + len((text + order.begun).encode("utf-8", "replace"))
+        text = request.reply_prefix
+        if isinstance(request.prompt, str):
+            text = request.prompt + text
+        elif len(request.prompt) >= n_ctx:
+            raise self._too_long(request, f"{len(request.prompt)} tokens")
+
+        n_bytes = count_bytes(request.messages) + len(text.encode("utf-8", "replace"))
         if n_bytes > n_ctx * self.local.model.tokenizer.most_token_bytes:
-            raise self._too_long(order, f"{n_bytes} bytes")
+            raise self._too_long(request, f"{n_bytes} bytes")
 
-    def _too_long(self, order: CompletionRequest, size: str) -> ApiError:
-        sizes = (
-            f"{size}, but the context holds {self.local.session.n_ctx} tokens, the answer included"
+    def _too_long(self, request: CompletionRequest, size: str) -> ApiError:
+        return ApiError(
+            f"the prompt has {size}, but prompt and answer must fit in a context of "
+            f"{self.local.session.n_ctx} tokens",
+            param="messages" if request.is_chat else "prompt",
+            code="context_length_exceeded",
         )
-        if order.is_chat:
-            param = "messages"
-        else:
-            param = "prompt"
-        return ApiError(f"the prompt has {sizes}", param=param, code="context_length_exceeded")
 
-    def _prompt(self, order: CompletionRequest) -> TurnPrompt:
-        local = self.local
-        if order.is_chat:
-            if order.thinking is None:
-                thinking = self.thinking
-            else:
-                thinking = ThinkingMode.parse(order.thinking)
-            if order.form is not None or (order.tools is not None and order.tools.must):
-                thinking = ThinkingMode(False)  # the form is that of the whole reply
-            knows_tools = local.model.chat_template.call_format is not None
-            local.chat.thinking = thinking
-            local.use_tools(order.tools.items if order.tools is not None and knows_tools else ())
-            said = as_taken(order.messages, local.chat.takes)
-            return local.prompt(
-                Request(
-                    said,
-                    Continuation(PromptMessage(ASSISTANT, order.begun)) if order.begun else None,
-                )
-            )
-        tokenizer = local.model.tokenizer
-        prompt = order.prompt
-        ids = list(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+    def _make_prompt(self, request: CompletionRequest) -> TurnPrompt:
+        if request.is_chat:
+            return self._make_chat_prompt(request)
+
+        tokenizer = self.local.model.tokenizer
+        if isinstance(request.prompt, str):
+            ids = list(tokenizer.encode(request.prompt))
+        else:
+            ids = list(request.prompt)
         if not ids:
-            raise invalid("prompt", "holds no token")
+            raise invalid("prompt", "has no tokens")
         if max(ids) >= tokenizer.vocab_size:
             raise invalid("prompt", f"must be token ids from 0 to {tokenizer.vocab_size - 1}")
         return TurnPrompt(ids)
+
+    def _make_chat_prompt(self, request: CompletionRequest) -> TurnPrompt:
+        local = self.local
+        tools = request.tools
+        local.chat.thinking = self._thinking_mode(request)
+        if tools is not None and local.model.chat_template.call_format is not None:
+            local.use_tools(tools.definitions)
+        else:
+            local.use_tools(())
+
+        continuation: Continuation | None = None
+        if request.reply_prefix:
+            continuation = Continuation(PromptMessage(ASSISTANT, request.reply_prefix))
+        messages = fit_template(request.messages, local.chat.takes)
+        return local.prompt(Request(messages, continuation))
+
+    def _thinking_mode(self, request: CompletionRequest) -> ThinkingMode:
+        must_call = request.tools is not None and len(request.tools.required_names) > 0
+        if request.form is not None or must_call:
+            return ThinkingMode(False)  # The form applies to the reply from its first token.
+        if request.thinking is None:
+            return self.thinking
+        return ThinkingMode.parse(request.thinking)
 
 
 class _ReplyStreamer:
@@ -260,19 +302,26 @@ class _ReplyStreamer:
     chances with its text."""
 
     def __init__(
-        self, job: Job, model: Model, opened: ThoughtMarker | None, call_format: CallFormat | None
+        self,
+        task: ReplyTask,
+        model: Model,
+        opened: ThoughtMarker | None,
+        call_format: CallFormat | None,
     ) -> None:
-        self._job = job
+        self._task = task
         self._tokenizer = model.tokenizer
-        self._tools = job.order.tools
+        self._tools = task.request.tools
         call_splitter: CallSplitter | None = None
         if call_format is not None and self._tools is not None:
             # In a reply with a form, text that looks like a call is part of the form.
-            has_form = job.order.form is not None
-            call_splitter = CallSplitter(call_format, self._tools.items, only_first=has_form)
+            has_form = task.request.form is not None
+            call_splitter = CallSplitter(call_format, self._tools.definitions, only_first=has_form)
         # Tags in a continued text are text.
         self._parser = ReplyParser(
-            opened, call_splitter, has_thoughts=job.order.is_chat, prefix=job.order.begun
+            opened,
+            call_splitter,
+            has_thoughts=task.request.is_chat,
+            prefix=task.request.reply_prefix,
         )
 
         self.calls: list[ToolCall] = []
@@ -331,11 +380,11 @@ class _ReplyStreamer:
             chances = tuple(self._pending_chances)
         if piece.answer or calls:
             self._pending_chances.clear()
-        self._job.tell(ReplyPiece(piece.answer, piece.thought, chances, calls))
+        self._task.report(ReplyPiece(piece.answer, piece.thought, chances, calls))
 
     def _with_ids(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         """Return the calls that the request allows, each with an id."""
-        if self._tools is not None and self._tools.takes_one:
+        if self._tools is not None and self._tools.single_call:
             calls = calls[: 1 - len(self.calls)]
         calls = tuple(replace(call, call_id=secrets.token_hex(5)[:9]) for call in calls)
         self.calls += calls

@@ -1,5 +1,4 @@
-"""The routes of the server, after their guard: answers to conversations, continued texts, and what
-tells about it."""
+"""Routes of the server, behind its guard: replies, short computations, and information."""
 
 from __future__ import annotations
 
@@ -17,198 +16,188 @@ from starlette.types import Scope
 
 from app.program.version import installed_version
 from app.server.api_error import ApiError, without_trace
-from app.server.completion_request import (
-    CompletionRequest,
-    chat_order,
-    completion_order,
-    take_model,
-)
+from app.server.completion_request import CompletionRequest, read_model_name
 from app.server.dialects import ollama
+from app.server.dialects.computation import Computation
 from app.server.dialects.embeddings import (
-    Work,
-    detokenize_work,
-    embedding_work,
-    ollama_embed_work,
-    ollama_embedding_work,
-    rerank_work,
-    tokenize_work,
+    read_embedding_request,
+    read_ollama_embed_request,
+    read_ollama_embedding_request,
+    read_rerank_request,
 )
+from app.server.dialects.encoder import ReplyEncoder
+from app.server.dialects.ollama import OllamaChatEncoder, OllamaGenerateEncoder
 from app.server.dialects.ollama_models import OllamaModels
-from app.server.dialects.openai_reply import CompletionBody
-from app.server.dialects.responses_reply import ResponseBody
-from app.server.dialects.responses_request import response_order
+from app.server.dialects.openai_reply import CompletionEncoder
+from app.server.dialects.openai_request import read_chat_request, read_completion_request
+from app.server.dialects.responses_reply import ResponseEncoder
+from app.server.dialects.responses_request import read_response_request
+from app.server.dialects.tokens import read_detokenize_request, read_tokenize_request
 from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, Guard
 from app.server.log import log
-from app.server.model_pool import Models
-from app.server.reply_task import Finish, Happening, PendingRequest, ReplyPiece
+from app.server.metrics import Metrics
+from app.server.model_pool import ModelPool
+from app.server.reply_task import Finish, PendingRequest, ReplyEvent, ReplyPiece
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
-from app.server.transfer import STILL_HERE_S, BodyReader, EventStream, GoneError, JsonBody, watched
+from app.server.transfer import (
+    KEEP_ALIVE_S,
+    BodyReader,
+    ClientLeftError,
+    EventStream,
+    JsonResponse,
+    watch_client,
+)
 
-MOST_NAMED = 200
+MAX_LOGGED_FIELDS = 200
 """Limit on the ignored fields that the log names."""
-IN_LINE_S = 1.0
-"""Seconds that a stream waits for its turn before it begins.
-
-Until then the status tells what is wrong.
-"""
+QUEUE_PATIENCE_S = 1.0
+"""Time that a stream waits in the queue before it starts. Until then, an error can still change the
+HTTP status."""
 
 T = TypeVar("T")
-ReadOrder = Callable[[Fields, str], CompletionRequest]
-Body = CompletionBody | ResponseBody | ollama.ChatBody
-
-
-class Metrics:
-    """Counters since the start of the server, in Prometheus' words.
-
-    Used by the event loop alone.
-    """
-
-    def __init__(self) -> None:
-        self._values: dict[str, float] = {}
-        self.note_reply(Finish("stop"))
-
-    def note_request(self, route: str, status: int) -> None:
-        """A request was answered; ``route`` is one of the server's own."""
-        self._add(f'requests_total{{route="{route}",status="{status}"}}', 1)
-
-    def note_reply(self, ended: Finish) -> None:
-        """A reply was written, whole or in part."""
-        self._add("prompt_tokens_total", ended.prompt_tokens)
-        self._add("prompt_tokens_cached_total", ended.cached_tokens)
-        self._add("prompt_seconds_total", ended.read_s)
-        self._add("generated_tokens_total", ended.tokens)
-        self._add("generation_seconds_total", ended.write_s)
-        self._add("clients_gone_total", ended.reason == "cancelled" and ended.error is None)
-
-    def _add(self, name: str, value: float) -> None:
-        self._values[name] = self._values.get(name, 0) + value
-
-    def text(self, **now: int) -> str:
-        """Return all of them, with what is so now, in Prometheus' text format."""
-        return "".join(
-            f"jalopy_{name} {value:.15g}\n" for name, value in {**self._values, **now}.items()
-        )
+ReadRequest = Callable[[Fields, str], CompletionRequest]
 
 
 class Routes:
-    """Answers with the engine's help, or about it."""
+    """Handlers of the routes."""
 
-    def __init__(self, models: Models, metrics: Metrics, bodies: BodyReader) -> None:
+    def __init__(self, models: ModelPool, metrics: Metrics, bodies: BodyReader) -> None:
         self._models = models
         self._metrics = metrics
         self._bodies = bodies
-        self._started = int(time.time())
-        self._ignored: set[str] = set()
-        """Fields that the log has named."""
+        self._start_s = int(time.time())
+        self._logged_fields: set[str] = set()
+        """Ignored fields that the log has named."""
 
-    async def reply(self, read_order: ReadOrder, kind: type[Body], request: Request) -> Response:
-        """Answer a conversation or continue a text: of what the request says, in the words of one
-        API."""
-        order = await self._read(request, lambda fields: read_order(fields, self._models.only))
-        name = await self._models.meant(order.model)
-        body = kind(order, name)
-        if order.is_empty and order.unloads:
-            await self._models.unload(name)
-            return JsonBody(body.whole([(ReplyPiece(), Finish("unload"))]))
-        if order.is_empty:
-            await self._models.open(name)
-            return JsonBody(body.whole([(ReplyPiece(), Finish("load"))]))
-        if request.client is not None:
-            peer = request.client.host
-        else:
-            peer = ""
-        if not order.is_streamed:
-            asked = await self._ask(order, name, peer)
-            async with watched(request.receive, asked.drop):
-                return await self._whole(asked, body)
-        stream = self._stream(request, order, name, peer, body)
-        # what is wrong with the prompt is told by the status, which the first event settles
+    async def reply(
+        self, read_request: ReadRequest, make_encoder: type[ReplyEncoder], http_request: Request
+    ) -> Response:
+        """Write the replies to a request.
+
+        Args:
+            read_request: Reads the request in its dialect.
+            make_encoder: Encoder for the replies in the same dialect.
+            http_request: The HTTP request.
+        """
+        request = await self._read(
+            http_request, lambda fields: read_request(fields, self._models.served_model)
+        )
+        model_name = await self._models.resolve(request.model)
+        encoder = make_encoder(request, model_name)
+
+        if request.is_empty:
+            if request.unloads_model:
+                await self._models.unload(model_name)
+                finish = Finish("unload")
+            else:
+                await self._models.open(model_name)
+                finish = Finish("load")
+            return JsonResponse(encoder.encode_replies([(ReplyPiece(), finish)]))
+
+        peer = "" if http_request.client is None else http_request.client.host
+        if not request.is_streamed:
+            pending = await self._submit(request, model_name, peer)
+            async with watch_client(http_request.receive, pending.drop):
+                return await self._complete_response(pending, encoder)
+
+        stream = self._stream(http_request, request, model_name, peer, encoder)
+        # Errors before the first event become the HTTP status.
         await anext(stream)
-        return EventStream(stream, body.ends_with_done, body.in_lines)
+        return EventStream(stream, encoder.ends_with_done, encoder.is_ndjson)
 
-    async def aside(self, read_work: Callable[[Fields], Work], request: Request) -> Response:
-        """Count tokens, make vectors or judge documents: between two steps of what is written."""
+    async def compute(
+        self, read_computation: Callable[[Fields], Computation], http_request: Request
+    ) -> Response:
+        """Run a short computation, such as counting tokens, between two steps of replies."""
 
-        def read(fields: Fields) -> tuple[str, bool, Work]:
-            name = take_model(fields, self._models.only)
-            work = read_work(fields)
+        def read(fields: Fields) -> tuple[str, Computation]:
+            model_name = read_model_name(fields, self._models.served_model)
+            computation = read_computation(fields)
             fields.ignore_rest()
-            return name, work.unloads, work
+            return model_name, computation
 
-        wanted, unloads, work = await self._read(request, read)
-        model = await self._models.open(wanted, unloads)
-        model.n_wanted += 1
+        model_name, computation = await self._read(http_request, read)
+        model = await self._models.open(model_name, computation.unloads_model)
+        model.n_waiting += 1
         try:
-            aside = model.engine.aside(partial(work.compute, model.name))
-            async with watched(request.receive, lambda: aside.end(GoneError())):
-                return JsonBody(await asyncio.wrap_future(aside.future))
+            task = model.engine.run_between_steps(partial(computation.compute, model.name))
+            async with watch_client(http_request.receive, lambda: task.end(ClientLeftError())):
+                return JsonResponse(await asyncio.wrap_future(task.future))
         finally:
-            model.n_wanted -= 1
+            model.n_waiting -= 1
 
-    async def _read(self, request: Request, read: Callable[[Fields], T]) -> T:
-        """Return what is read from a request's fields, and note those that are ignored."""
+    async def _read(self, http_request: Request, read: Callable[[Fields], T]) -> T:
+        """Return what a function reads from the fields of a request, and log ignored fields."""
 
-        def reading(body: bytes) -> tuple[T, set[str]]:
+        def read_body(body: bytes) -> tuple[T, set[str]]:
             fields = read_json(body)
             return read(fields), fields.ignored
 
-        value, ignored = await self._bodies.read(request, reading)
-        self._note_ignored(ignored)
+        value, ignored = await self._bodies.read(http_request, read_body)
+        self._log_ignored(ignored)
         return value
 
-    async def _ask(self, order: CompletionRequest, name: str, peer: str) -> PendingRequest:
-        """Open a model and have it answer a request when its turn comes."""
-        model = await self._models.open(name, order.unloads)
-        asked = PendingRequest(order, peer, model.engine.drop)
-        model.engine.ask(asked.jobs)
-        return asked
+    async def _submit(
+        self, request: CompletionRequest, model_name: str, peer: str
+    ) -> PendingRequest:
+        """Open the model and queue a request."""
+        model = await self._models.open(model_name, request.unloads_model)
+        pending = PendingRequest(request, peer, model.engine.drop)
+        model.engine.submit(pending.tasks)
+        return pending
 
-    async def root(self, request: Request) -> Response:
-        """Say what Ollama's clients take as a sign of life."""
+    async def root(self, http_request: Request) -> Response:
+        """Return the text by which Ollama's clients recognize a running server."""
         return PlainTextResponse("Ollama is running")
 
-    async def health(self, request: Request) -> Response:
-        """Say whether the model is open, where there is one alone."""
-        if self._models.only:
+    async def health(self, http_request: Request) -> Response:
+        """Return whether the server is ready: a single model must be open."""
+        if self._models.served_model:
             await self._models.open("")
-        return JsonBody({"status": "ok"})
+        return JsonResponse({"status": "ok"})
 
-    async def models(self, request: Request) -> Response:
+    async def models(self, http_request: Request) -> Response:
         """List the models that requests may name."""
-        listed = await self._models.listed()
-        return JsonBody({"object": "list", "data": [self._model(name) for name in listed]})
+        files = await self._models.list_files()
+        return JsonResponse(
+            {"object": "list", "data": [self._describe_model(name) for name in files]}
+        )
 
-    async def model(self, request: Request) -> Response:
-        """Tell about a model."""
-        wanted = request.path_params["model_id"]
-        only = self._models.only
-        if only and wanted != only:
-            why = f'there is no model "{wanted[:60]}" here (served: {only}, whatever name a request has)'
-            raise ApiError(why, 404, "model", "model_not_found")
-        return JsonBody(self._model(await self._models.meant(wanted)))
+    async def model(self, http_request: Request) -> Response:
+        """Describe a model."""
+        requested_name = http_request.path_params["model_id"]
+        served_model = self._models.served_model
+        if served_model and requested_name != served_model:
+            raise ApiError(
+                f'there is no model "{requested_name[:60]}" here (served under every name: '
+                f"{served_model})",
+                404,
+                "model",
+                "model_not_found",
+            )
+        return JsonResponse(self._describe_model(await self._models.resolve(requested_name)))
 
-    async def metrics(self, request: Request) -> Response:
+    async def metrics(self, http_request: Request) -> Response:
         """Return the counters."""
-        engines = [one.engine for one in self._models.opened.values()]
-        used = self._models.last_used
+        engines = [model.engine for model in self._models.opened.values()]
+        last_used = self._models.last_used
         text = self._metrics.text(
-            requests_running=sum(one.n_running for one in engines),
-            requests_waiting=sum(one.n_waiting for one in engines),
-            context_tokens=used.n_ctx if used is not None else 0,
+            requests_running=sum(engine.n_running for engine in engines),
+            requests_waiting=sum(engine.n_waiting for engine in engines),
+            context_tokens=0 if last_used is None else last_used.n_ctx,
         )
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    async def props(self, request: Request) -> Response:
-        """Tell what llama-server tells about a model."""
-        opened = await self._models.open(request.query_params.get("model", ""))
-        served = opened.served
-        tokenizer = served.local.model.tokenizer
-        model = served.local.model
-        sampling = asdict(served.sampling)
-        for theirs, ours in LLAMA_SERVER_NAMES.items():
-            sampling[theirs] = sampling.pop(ours)
-        return JsonBody(
+    async def props(self, http_request: Request) -> Response:
+        """Return llama-server's description of a model."""
+        opened = await self._models.open(http_request.query_params.get("model", ""))
+        model = opened.writer.local.model
+        tokenizer = model.tokenizer
+        sampling = asdict(opened.writer.sampling)
+        for api_name, name in LLAMA_SERVER_NAMES.items():
+            sampling[api_name] = sampling.pop(name)
+        return JsonResponse(
             {
                 "default_generation_settings": {"n_ctx": opened.n_ctx, "params": sampling},
                 "total_slots": opened.engine.n_slots,
@@ -222,19 +211,25 @@ class Routes:
             }
         )
 
-    def _note_ignored(self, ignored: set[str]) -> None:
-        """Name in the log, once, what a request has and this server does not know."""
-        found = sorted(ignored - self._ignored)[: max(0, MOST_NAMED - len(self._ignored))]
-        if found:
-            self._ignored |= set(found)
-            log(f"ignored from now on, since it is not known here: {', '.join(found)}")
+    def _log_ignored(self, ignored: set[str]) -> None:
+        """Log ignored fields, each once."""
+        n_left = max(0, MAX_LOGGED_FIELDS - len(self._logged_fields))
+        new_fields = sorted(ignored - self._logged_fields)[:n_left]
+        if new_fields:
+            self._logged_fields |= set(new_fields)
+            log(f"unknown fields are ignored: {', '.join(new_fields)}")
 
-    def _model(self, name: str) -> dict[str, Any]:
-        told = {"id": name, "object": "model", "created": self._started, "owned_by": "jalopy"}
+    def _describe_model(self, name: str) -> dict[str, Any]:
+        description = {
+            "id": name,
+            "object": "model",
+            "created": self._start_s,
+            "owned_by": "jalopy",
+        }
         opened = self._models.opened.get(name)
-        if opened is None or opened.engine.served is None:
-            return told
-        model = opened.served.local.model
+        if opened is None or opened.engine.writer is None:
+            return description
+        model = opened.writer.local.model
         meta = {
             "n_vocab": model.tokenizer.vocab_size,
             "n_ctx": opened.n_ctx,
@@ -242,168 +237,172 @@ class Routes:
             "size": model.weights_bytes,
             "quantization": model.quantization,
         }
-        return {**told, "meta": meta}
+        return {**description, "meta": meta}
 
-    async def _whole(self, asked: PendingRequest, body: Body) -> Response:
-        replies = [ReplyPiece()] * len(asked.jobs)
-        ends: dict[int, Finish] = {}
-        async for at, one in self._happenings(asked, is_streamed=False):
-            if isinstance(one, ReplyPiece):
-                replies[at] = replies[at].joined(one)
-            elif isinstance(one, Finish):
-                ends[at] = one
-                if asked.order.n_logprobs is None:  # else each token is told with its chances
-                    replies[at] = replies[at].without_end(one.n_repeated_chars)
-        return JsonBody(body.whole([(reply, ends[at]) for at, reply in enumerate(replies)]))
+    async def _complete_response(self, pending: PendingRequest, encoder: ReplyEncoder) -> Response:
+        """Return all replies in one object."""
+        replies = [ReplyPiece()] * len(pending.tasks)
+        finishes: dict[int, Finish] = {}
+        async for index, event in self._events(pending, is_streamed=False):
+            if isinstance(event, ReplyPiece):
+                replies[index] = replies[index].joined(event)
+            elif isinstance(event, Finish):
+                finishes[index] = event
+                # With log-probabilities the reply must keep the text of each token.
+                if pending.request.n_logprobs is None:
+                    replies[index] = replies[index].without_end(event.n_repeated_chars)
+        return JsonResponse(
+            encoder.encode_replies(
+                [(reply, finishes[index]) for index, reply in enumerate(replies)]
+            )
+        )
 
     async def _stream(
-        self, request: Request, order: CompletionRequest, name: str, peer: str, body: Body
+        self,
+        http_request: Request,
+        request: CompletionRequest,
+        model_name: str,
+        peer: str,
+        encoder: ReplyEncoder,
     ) -> AsyncGenerator[dict[str, Any] | None, None]:
-        """Yield the events of a stream, after one that settles the status and is not sent.
+        """Yield None as soon as the HTTP status is certain, then the objects of a stream.
 
         Raises:
-            ApiError: the request is refused before that.
-            GoneError: the client has left.
+            ApiError: The request is refused before that.
+            ClientLeftError: The client has left.
         """
-        has_begun = False
-        asking = asyncio.ensure_future(self._ask(order, name, peer))
-        async with watched(request.receive, partial(_drop, asking)):
+        has_started = False
+        submitting = asyncio.ensure_future(self._submit(request, model_name, peer))
+        async with watch_client(http_request.receive, partial(_drop, submitting)):
             try:
-                while not (await asyncio.wait({asking}, timeout=STILL_HERE_S))[0]:
-                    if not has_begun:
-                        has_begun = True
+                while not (await asyncio.wait({submitting}, timeout=KEEP_ALIVE_S))[0]:
+                    if not has_started:
+                        has_started = True
                         yield None
-                    yield body.still_here
-                if asking.cancelled():
-                    raise GoneError
-                asked = asking.result()
-                async for index, happening in self._happenings(asked, is_streamed=True):
-                    if not has_begun:
-                        has_begun = True
+                    yield encoder.keep_alive
+                if submitting.cancelled():
+                    raise ClientLeftError
+
+                async for index, event in self._events(submitting.result(), is_streamed=True):
+                    if not has_started:
+                        has_started = True
                         yield None
-                    for event in (
-                        body.events(happening, index)
-                        if happening is not None
-                        else (body.still_here,)
-                    ):
-                        yield event
+                    if event is None:
+                        yield encoder.keep_alive
+                    else:
+                        for stream_object in encoder.encode_event(event, index):
+                            yield stream_object
             except ApiError as error:
                 without_trace(error)
-                if not has_begun:
+                if not has_started:
                     raise
-                yield body.broken(error)
+                yield encoder.encode_error(error)
             finally:
-                _drop(asking)
+                _drop(submitting)
 
-    async def _happenings(
-        self, asked: PendingRequest, is_streamed: bool
-    ) -> AsyncGenerator[tuple[int, Happening | None], None]:
-        """Yield what happens to each answer, by its index, until all have ended.
+    async def _events(
+        self, pending: PendingRequest, is_streamed: bool
+    ) -> AsyncGenerator[tuple[int, ReplyEvent | None], None]:
+        """Yield the events of all replies, each with the index of its reply.
 
-        In streams, also yield None after a silence.
+        A stream also gets None after a silence.
 
         Raises:
-            ApiError: one broke off.
-            GoneError: the client has left.
+            ApiError: A reply broke off.
+            ClientLeftError: The client has left.
         """
-        n_left = len(asked.jobs)
-        if asked.is_waiting:
-            first_s = IN_LINE_S
-        else:
-            first_s = STILL_HERE_S
+        n_left = len(pending.tasks)
+        patience_s: float | None = None
         if is_streamed:
-            patience_s = first_s
-        else:
-            patience_s = None
+            patience_s = QUEUE_PATIENCE_S if pending.is_waiting else KEEP_ALIVE_S
         try:
             while n_left:
                 try:
-                    came = await asyncio.wait_for(asked.next(), patience_s)
-                    if is_streamed:
-                        patience_s = STILL_HERE_S
-                    else:
-                        patience_s = None
+                    events = await asyncio.wait_for(pending.next_events(), patience_s)
                 except asyncio.TimeoutError:
-                    patience_s = STILL_HERE_S
+                    patience_s = KEEP_ALIVE_S
                     yield 0, None
                     continue
-                for at, one in came:
-                    if isinstance(one, Finish):
+                if is_streamed:
+                    patience_s = KEEP_ALIVE_S
+
+                for index, event in events:
+                    if isinstance(event, Finish):
                         n_left -= 1
-                        self._note(one)
-                        if one.error is not None or one.reason == "cancelled":
-                            raise one.error or GoneError
-                    yield at, one
+                        self._record_finish(event)
+                        if event.error is not None or event.reason == "cancelled":
+                            raise event.error or ClientLeftError
+                    yield index, event
         finally:
-            asked.drop()  # whatever ended this, no one reads on
+            pending.drop()  # Whatever ended this, nobody reads further events.
 
-    def _note(self, ended: Finish) -> None:
-        self._metrics.note_reply(ended)
-        if ended.error is not None:
-            log(f"reply broken off: {ended.error.message}")
+    def _record_finish(self, finish: Finish) -> None:
+        """Count and log the end of a reply."""
+        self._metrics.count_reply(finish)
+        if finish.error is not None:
+            log(f"reply broken off: {finish.error.message}")
             return
-        if ended.write_s > 0 and ended.tokens > 1:
-            tps = (ended.tokens - 1) / ended.write_s
-        else:
-            tps = 0.0
-        how = (
-            f"{ended.reason}: {ended.prompt_tokens} prompt tokens, {ended.cached_tokens} of them "
-            f"cached"
+        tokens_per_s = 0.0
+        if finish.decode_s > 0 and finish.tokens > 1:
+            tokens_per_s = (finish.tokens - 1) / finish.decode_s
+        log(
+            f"reply {finish.reason}: {finish.prompt_tokens} prompt tokens ({finish.cached_tokens} "
+            f"cached), {finish.tokens} written at {tokens_per_s:.1f} tok/s"
         )
-        log(f"reply {how}; {ended.tokens} written at {tps:.1f} tok/s")
 
 
-def _drop(asking: asyncio.Future[PendingRequest]) -> None:
-    """End what still waits or runs of a request."""
-    if not asking.done():
-        asking.cancel()
-    elif not asking.cancelled() and asking.exception() is None:
-        asking.result().drop()
+def _drop(submitting: asyncio.Future[PendingRequest]) -> None:
+    """End everything that still waits or runs of a request."""
+    if not submitting.done():
+        submitting.cancel()
+    elif not submitting.cancelled() and submitting.exception() is None:
+        submitting.result().drop()
 
 
 def make_application(
-    models: Models, names: Collection[str], api_key: str, origins: Collection[str]
+    models: ModelPool, names: Collection[str], api_key: str, origins: Collection[str]
 ) -> Guard:
     """Return the ASGI application.
 
     Args:
-        names: host names by which the server may be called.
-        origins: of the pages in browsers that may use it.
+        models: The models.
+        names: Host names of the server.
+        api_key: Key that requests must have; "" for none.
+        origins: Origins of the web pages that may use the server.
     """
     metrics = Metrics()
     bodies = BodyReader()
-    tells = Routes(models, metrics, bodies)
-    posts: dict[str, Callable[[Request], Any]] = {
-        "/v1/chat/completions": partial(tells.reply, chat_order, CompletionBody),
-        "/v1/completions": partial(tells.reply, completion_order, CompletionBody),
-        "/v1/responses": partial(tells.reply, response_order, ResponseBody),
-        "/v1/embeddings": partial(tells.aside, embedding_work),
-        "/v1/rerank": partial(tells.aside, rerank_work),
-        "/api/chat": partial(tells.reply, ollama.chat_order, ollama.ChatBody),
-        "/api/generate": partial(tells.reply, ollama.generate_order, ollama.GenerateBody),
-        "/api/embed": partial(tells.aside, ollama_embed_work),
-        "/api/embeddings": partial(tells.aside, ollama_embedding_work),
-        "/tokenize": partial(tells.aside, tokenize_work),
-        "/detokenize": partial(tells.aside, detokenize_work),
+    routes = Routes(models, metrics, bodies)
+    post_handlers: dict[str, Callable[[Request], Any]] = {
+        "/v1/chat/completions": partial(routes.reply, read_chat_request, CompletionEncoder),
+        "/v1/completions": partial(routes.reply, read_completion_request, CompletionEncoder),
+        "/v1/responses": partial(routes.reply, read_response_request, ResponseEncoder),
+        "/v1/embeddings": partial(routes.compute, read_embedding_request),
+        "/v1/rerank": partial(routes.compute, read_rerank_request),
+        "/api/chat": partial(routes.reply, ollama.read_chat_request, OllamaChatEncoder),
+        "/api/generate": partial(routes.reply, ollama.read_generate_request, OllamaGenerateEncoder),
+        "/api/embed": partial(routes.compute, read_ollama_embed_request),
+        "/api/embeddings": partial(routes.compute, read_ollama_embedding_request),
+        "/tokenize": partial(routes.compute, read_tokenize_request),
+        "/detokenize": partial(routes.compute, read_detokenize_request),
     }
-    routes = [
-        *(Route(path, answer, methods=["POST"]) for path, answer in posts.items()),
+    all_routes = [
+        *(Route(path, handler, methods=["POST"]) for path, handler in post_handlers.items()),
         *OllamaModels(models, bodies).routes(),
-        Route("/", tells.root),
-        Route("/v1/models", tells.models),
-        Route("/v1/models/{model_id:path}", tells.model),
-        Route("/health", tells.health),
-        Route("/metrics", tells.metrics),
-        Route("/props", tells.props),
+        Route("/", routes.root),
+        Route("/v1/models", routes.models),
+        Route("/v1/models/{model_id:path}", routes.model),
+        Route("/health", routes.health),
+        Route("/metrics", routes.metrics),
+        Route("/props", routes.props),
     ]
-    paths = {route.path for route in routes}
+    known_paths = {route.path for route in all_routes}
 
-    def note(scope: Scope, status: int) -> None:
+    def record_request(scope: Scope, status: int) -> None:
         path = scope["path"]
-        metrics.note_request(path if path in paths else "other", status)
-        log(
-            f"{scope['method']} {path[:80]} "
-            f"{status}{' (client left)' if status == CLIENT_LEFT else ''}"
-        )
+        metrics.count_request(path if path in known_paths else "other", status)
+        remark = " (client left)" if status == CLIENT_LEFT else ""
+        log(f"{scope['method']} {path[:80]} {status}{remark}")
 
-    return Guard(Router(routes, redirect_slashes=False), names, api_key, note, origins)
+    router = Router(all_routes, redirect_slashes=False)
+    return Guard(router, names, api_key, record_request, origins)

@@ -6,15 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from app.server.fields import Fields, is_short_text, is_whole_text
+from app.server.fields import Fields, is_short_text, is_valid_text
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
-MOST_COUNT = 2**31 - 1
-MOST_BIASES = 10_000
-MOST_BREAKERS = 64
-MOST_BREAKER_CHARS = 100
+MAX_COUNT = 2**31 - 1
+MAX_BIASES = 10_000
+MAX_BREAKERS = 64
+MAX_BREAKER_CHARS = 100
 FORBIDDEN = 1e9
 """``false`` in place of a bias takes this off a logit."""
 LLAMA_SERVER_NAMES = {
@@ -24,7 +24,7 @@ LLAMA_SERVER_NAMES = {
 }
 _NUMBERS: dict[str, tuple[float, float]] = {
     "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1),
-    "top_n_sigma": (-MOST_COUNT, 100),
+    "top_n_sigma": (-MAX_COUNT, 100),
     "xtc_probability": (0, 1), "xtc_threshold": (0, 1), "repetition_penalty": (0.01, 100),
     "repeat_penalty": (0.01, 100), "presence_penalty": (-100, 100),
     "frequency_penalty": (-100, 100),
@@ -39,17 +39,17 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
     chosen: dict[str, Any] = {
         name: fields.number(name, *limits) for name, limits in _NUMBERS.items()
     }
-    chosen["top_k"] = fields.whole("top_k", -1, MOST_COUNT)
-    chosen["repeat_window"] = fields.whole("repeat_last_n", -1, MOST_COUNT)
-    chosen["dry_allowed_length"] = fields.whole("dry_allowed_length", 0, MOST_COUNT)
-    chosen["dry_window"] = fields.whole("dry_penalty_last_n", -1, MOST_COUNT)
+    chosen["top_k"] = fields.integer("top_k", -1, MAX_COUNT)
+    chosen["repeat_window"] = fields.integer("repeat_last_n", -1, MAX_COUNT)
+    chosen["dry_allowed_length"] = fields.integer("dry_allowed_length", 0, MAX_COUNT)
+    chosen["dry_window"] = fields.integer("dry_penalty_last_n", -1, MAX_COUNT)
     chosen["dry_breakers"] = _breakers(fields)
     chosen["logit_bias"] = _biases(fields)
     if fields.has("ignore_eos"):
         chosen["ignore_eos"] = fields.flag("ignore_eos")
     else:
         chosen["ignore_eos"] = None
-    chosen["seed"] = fields.whole("seed", -(2**63), 2**64 - 1)
+    chosen["seed"] = fields.integer("seed", -(2**63), 2**64 - 1)
     chosen = {name: value for name, value in chosen.items() if value is not None}
     if "repetition_penalty" in chosen:  # vLLM's name
         chosen.setdefault("repeat_penalty", chosen.pop("repetition_penalty"))
@@ -58,7 +58,7 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
     # -1, where it is allowed, is none, all of it, or for the seed any.
     for name, meant in {
         "top_k": 0,
-        "repeat_window": MOST_COUNT,
+        "repeat_window": MAX_COUNT,
         "dry_window": 0,
         "seed": None,
     }.items():
@@ -87,7 +87,7 @@ def resolved(chosen: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:
 def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...] | None:
     """Return the biases of tokens, each named by its id or by its text: an object, or a list of
     pairs."""
-    given = fields.any("logit_bias")
+    given = fields.value("logit_bias")
     if given is None:
         return None
     pairs: Iterable[Any] = (
@@ -98,9 +98,11 @@ def _biases(fields: Fields) -> tuple[tuple[int | str, float], ...] | None:
         else [None]
     )
     found = [_bias(pair) for pair in pairs]
-    if len(found) > MOST_BIASES or None in found:
-        wanted = f'at most {MOST_BIASES} tokens with a number or false, as {{"50": -100}} or [[50, -100]]'
-        raise fields.wrong("logit_bias", wanted)
+    if len(found) > MAX_BIASES or None in found:
+        wanted = (
+            f'at most {MAX_BIASES} tokens with a number or false, as {{"50": -100}} or [[50, -100]]'
+        )
+        raise fields.wrong_value("logit_bias", wanted)
     return tuple(one for one in found if one is not None)
 
 
@@ -112,7 +114,7 @@ def _bias(pair: Any) -> tuple[int | str, float] | None:
     name, bias = pair
     if bias is False:
         bias = -FORBIDDEN
-    if isinstance(name, str) and not is_whole_text(name):
+    if isinstance(name, str) and not is_valid_text(name):
         return None
     if type(name) not in (int, str) or type(bias) not in (int, float) or not abs(bias) <= FORBIDDEN:
         return None
@@ -121,12 +123,12 @@ def _bias(pair: Any) -> tuple[int | str, float] | None:
 
 
 def _breakers(fields: Fields) -> tuple[str, ...] | None:
-    given = fields.items("dry_sequence_breakers", MOST_BREAKERS)
+    given = fields.array("dry_sequence_breakers", MAX_BREAKERS)
     if given is None:
         return None
-    if not all(is_short_text(text, MOST_BREAKER_CHARS) for text in given):
-        raise fields.wrong(
+    if not all(is_short_text(text, MAX_BREAKER_CHARS) for text in given):
+        raise fields.wrong_value(
             "dry_sequence_breakers",
-            f"a list of texts of at most {MOST_BREAKER_CHARS} whole characters",
+            f"a list of texts of at most {MAX_BREAKER_CHARS} whole characters",
         )
     return tuple(given)

@@ -1,8 +1,8 @@
-"""The server's engine: opens the model, answers a few requests at once, and does short work between
-their steps.
+"""Engine of one served model: opens the model, writes several replies at once, and runs background
+tasks between their steps.
 
-A slot is a session of the model with a thread of its own (``engine.batch``): what slots write is
-computed together.
+A slot is a session of the model with its own thread. Tokens of all slots are computed together
+(``engine.batch``).
 """
 
 from __future__ import annotations
@@ -29,232 +29,244 @@ from app.program.refusals import bug_line, exit_code_of, line_of
 from app.program.settings import Settings
 from app.server.api_error import ApiError, unavailable, without_trace
 from app.server.background_task import SLICE_S, BackgroundTask
-from app.server.form_fields import api_error
-from app.server.reply_task import Finish, Job
-from app.server.reply_writer import Answering
+from app.server.form_fields import form_api_error
+from app.server.reply_task import Finish, ReplyTask
+from app.server.reply_writer import ReplyWriter
 from engine.errors import Cancelled, EngineError, MemoryPlanError, TemplateError
 from engine.prompt.thinking_mode import ThinkingMode
 
 DROP_STATES_PERIOD_S = 60.0
-"""Seconds between two checks of the saved states against their quota."""
-MOST_AT_ONCE = 4
-"""Requests that are answered at once where nothing is said: each more costs the others less than it
-gains (engine/PERFORMANCE.md), and needs memory for a context of its own."""
-OTHERS_PATIENCE_S = 1.0
-"""How long the end of the model waits for what other slots compute."""
-MOST_ASIDES = 32
-"""Limit on the pieces of short work that wait."""
+"""Time between two checks of the saved states against their quota."""
+MAX_AT_ONCE = 4
+"""Default limit on the replies that are written at once.
+
+Each additional one costs the others less time than it gains (engine/PERFORMANCE.md), and needs
+memory for its own context.
+"""
+OTHER_SLOTS_PATIENCE_S = 1.0
+"""Time that closing the model waits for the computations of other slots."""
+MAX_BACKGROUND_TASKS = 32
+"""Limit on the background tasks that wait."""
 
 
-class _Place:
-    """Where the conversation of the requests is: in no file, but its states are kept if
-    conversations are."""
+class _StatePlace:
+    """Where the states of requests are saved: there is no conversation file, but the states are
+    saved if the settings save conversations."""
 
     def __init__(self, settings: Settings) -> None:
+        self.state_path: Path | None = None
         if settings.save_conversations == "on":
             self.state_path = paths.states_dir()
-        else:
-            self.state_path = None
         self.state_trouble = ""
 
 
 class Slot:
-    """A thread, and the session with which it answers one request after the other.
+    """A thread that writes one reply after another in its own session.
 
     Attributes:
-        answering: set when the model is open.
-        running: the request that is answered; None for none.
-        n_dealt: requests that were handed out before the last one here; 0 where there was none.
+        thread: The thread.
+        writer: Set when the model is open.
+        task: The reply that is being written; None if the slot is free.
+        last_number: Number of the last task that the slot got, counted over all slots; 0 before
+            the first.
     """
 
-    answering: Answering
+    writer: ReplyWriter
 
-    def __init__(self, host: WorkThread) -> None:
-        self.host = host
-        self.running: Job | None = None
-        self.n_dealt = 0
+    def __init__(self, thread: WorkThread) -> None:
+        self.thread = thread
+        self.task: ReplyTask | None = None
+        self.last_number = 0
 
 
 class ServedEngine:
-    """The slots, and the line of those who wait for one.
+    """The slots of one model, and the queue of requests that wait for a slot.
 
     Args:
-        settings: how it is opened, and what holds where a request sets nothing.
-        most_at_once: limit on the requests that are answered at once; 0 for as many as pay and
-            memory has room for.
+        path: File of the model.
+        settings: Settings for opening the model, and defaults for requests.
+        max_waiting: Limit on the requests in the queue.
+        max_at_once: Limit on the replies that are written at once; 0 for as many as are useful and
+            fit in memory.
 
     Attributes:
-        opened: done when the model is open; or it has the exception that prevented that.
+        opened: Future that is done when the model is open, or has the error that prevented it.
         model: None before it is open.
-        served: how requests are answered; other threads may read what does not change. None before
-            the model is open, and where it writes no text.
+        writer: Writer of the first slot, whose constant attributes other threads may read. None
+            before the model is open, and if the model writes no text.
     """
 
-    def __init__(
-        self, path: Path, settings: Settings, most_waiting: int, most_at_once: int
-    ) -> None:
+    def __init__(self, path: Path, settings: Settings, max_waiting: int, max_at_once: int) -> None:
         self._path = path
         self._settings = settings
-        self._most_at_once = most_at_once
-        self._queue: FairQueue[Job] = FairQueue(most_waiting)
-        self._dealing = threading.Lock()
-        """Held while it is decided who answers."""
-        self._n_dealt = 0
-        self._slots = [Slot(WorkThread(2, self._do_asides, self._end))]
-        self._asides: deque[BackgroundTask] = deque()
+        self._max_at_once = max_at_once
+        self._queue: FairQueue[ReplyTask] = FairQueue(max_waiting)
+        self._assigning = threading.Lock()
+        """Protects the assignment of tasks to slots."""
+        self._n_assigned = 0
+        self._slots = [Slot(WorkThread(2, self._advance_background_tasks, self._close_model))]
+        self._background_tasks: deque[BackgroundTask] = deque()
         self._dropped_states_s = 0.0
-        self._noted: set[str] = set()
-        """Lines about forms that are in the log."""
+        self._logged_notes: set[str] = set()
+        """Notes about forms that are in the log."""
         self.opened: Future[None] = Future()
-        # one who waits for it no longer does not cancel it
+        # A running future cannot be cancelled by a caller that stops waiting for it.
         self.opened.set_running_or_notify_cancel()
         self.model: Any = None
-        self.served: Answering | None = None
+        self.writer: ReplyWriter | None = None
 
     # ---- any thread
 
     @property
     def n_waiting(self) -> int:
-        """Requests that wait."""
+        """Number of tasks in the queue."""
         return len(self._queue)
 
     @property
     def n_running(self) -> int:
-        """Requests that are answered now."""
-        return sum(slot.running is not None for slot in self._slots)
+        """Number of replies that are being written."""
+        return sum(slot.task is not None for slot in self._slots)
 
     @property
     def is_busy(self) -> bool:
         """Whether anything runs or waits."""
-        with self._dealing:  # or one is on its way from the line to a slot
-            return bool(self.n_waiting or self.n_running or self._asides)
+        with self._assigning:  # Otherwise a task may be between the queue and a slot.
+            return bool(self.n_waiting or self.n_running or self._background_tasks)
 
     @property
     def claimed_bytes(self) -> int:
-        """Memory that the system calls available and the open model needs: mapped weights, and
-        unwritten cache."""
+        """Memory that the open model needs although the system reports it as available: mapped
+        weights and unwritten cache."""
         model = self.model
         if model is None:
             return 0
-        unwritten: int = model.unwritten_bytes
-        return unwritten + (model.weights_bytes if model.weights_mode == "mmap" else 0)
+        unwritten_bytes: int = model.unwritten_bytes
+        if model.weights_mode == "mmap":
+            return unwritten_bytes + int(model.weights_bytes)
+        return unwritten_bytes
 
     @property
     def n_slots(self) -> int:
-        """Requests that may be answered at once."""
+        """Number of replies that can be written at once."""
         return len(self._slots)
 
     @property
     def _is_closing(self) -> bool:
-        return self._slots[0].host.is_closing
+        return self._slots[0].thread.is_closing
 
     def start(self) -> None:
-        """Open the model, then answer."""
-        host = self._slots[0].host
-        host.submit(self._begin)
-        host.start()
+        """Open the model, then answer requests."""
+        thread = self._slots[0].thread
+        thread.submit(self._start)
+        thread.start()
 
-    def ask(self, jobs: Sequence[Job]) -> None:
-        """Have a request answered when its turn comes.
+    def submit(self, tasks: Sequence[ReplyTask]) -> None:
+        """Queue the replies to a request.
 
-        Where too many wait, the last request of the client that has most of them is refused.
+        If the queue is full, the last request of the client with most requests is refused.
 
         Raises:
-            ApiError: too many wait, and this client has as many as any other; or the server ends.
+            ApiError: The queue is full and no client has more requests in it, or the server stops.
         """
-        self._refuse_closed()
-        if self.model is not None and self.served is None:
+        self._refuse_if_closing()
+        if self.model is not None and self.writer is None:
             raise writes_no_text()
         try:
-            for job in jobs:
-                given_up = self._queue.put_fairly(job.peer, job)
-                if given_up is not None:
-                    given_up.end(Finish("cancelled", error=_queue_full()))
-                self._deal()
+            for task in tasks:
+                dropped_task = self._queue.put_fairly(task.peer, task)
+                if dropped_task is not None:
+                    dropped_task.end(Finish("cancelled", error=_queue_full()))
+                self._assign()
         except QueueFullError:
-            self.drop(jobs)
+            self.drop(tasks)
             raise _queue_full() from None
 
-    def drop(self, jobs: Sequence[Job]) -> None:
-        """Drop a request whose client has left."""
-        for job in jobs:
-            job.cancel()
-            if self._queue.remove(job):
-                job.end(Finish("cancelled"))
+    def drop(self, tasks: Sequence[ReplyTask]) -> None:
+        """End the tasks of a client that has left."""
+        for task in tasks:
+            task.cancel()
+            if self._queue.remove(task):
+                task.end(Finish("cancelled"))
 
-    def _deal(self) -> None:
-        """Hand those who wait to slots that are free, each to the one that suits it."""
-        with self._dealing:
-            while free := [
-                slot for slot in self._slots if slot.running is None and not self._is_closing
+    def _assign(self) -> None:
+        """Give waiting tasks to free slots, each to the most suitable one."""
+        with self._assigning:
+            while free_slots := [
+                slot for slot in self._slots if slot.task is None and not self._is_closing
             ]:
-                job = self._queue.take()
-                if job is None:
+                task = self._queue.take()
+                if task is None:
                     return
-                slot = max(free, key=partial(_suitability, job))
-                self._n_dealt += 1
-                job.is_waiting = False
-                slot.running = job
-                slot.n_dealt = self._n_dealt
-                slot.host.submit(partial(self._answer, slot, job))
+                slot = max(free_slots, key=partial(_suitability, task))
+                self._n_assigned += 1
+                task.is_waiting = False
+                slot.task = task
+                slot.last_number = self._n_assigned
+                slot.thread.submit(partial(self._write, slot, task))
 
-    def aside(self, work: Callable[[Any], Any]) -> BackgroundTask:
-        """Do short work, which is handed the model, between two steps of what runs.
+    def run_between_steps(self, work: Callable[[Any], Any]) -> BackgroundTask:
+        """Run a function of the model between the steps of replies.
 
-        Raises ApiError: as ``ask``.
+        Raises:
+            ApiError: Too many tasks wait, or the server stops.
         """
-        self._refuse_closed()
-        if len(self._asides) >= MOST_ASIDES:
+        self._refuse_if_closing()
+        if len(self._background_tasks) >= MAX_BACKGROUND_TASKS:
             raise _queue_full()
-        aside = BackgroundTask(work, error_of)
-        self._asides.append(aside)
-        self._slots[0].host.wake()
-        return aside
+        task = BackgroundTask(work, api_error_of)
+        self._background_tasks.append(task)
+        self._slots[0].thread.wake()
+        return task
 
     def close(self, patience_s: float) -> None:
-        """End what runs and what waits, then the threads."""
-        ended = Finish("cancelled", error=ending())
+        """End everything that runs or waits, then the threads."""
+        finish = Finish("cancelled", error=shutting_down())
         for slot in self._slots:
-            slot.host.close(0.0)
-        with self._dealing:  # from here on no one is handed to a slot
-            while (job := self._queue.take()) is not None:
-                job.end(ended)
+            slot.thread.close(0.0)
+
+        with self._assigning:  # From here on, no slot gets a task.
+            while (waiting_task := self._queue.take()) is not None:
+                waiting_task.end(finish)
             for slot in self._slots:
-                running = slot.running
-                if running is not None:
-                    running.cancel()
-                    # the thread did not begin with it, and will not
-                    if slot.host.queue.take() is not None:
-                        running.end(ended)
-        for aside in list(self._asides):
-            aside.end(ending())
-        self._slots[0].host.close(patience_s)
+                running_task = slot.task
+                if running_task is not None:
+                    running_task.cancel()
+                    if slot.thread.queue.take() is not None:
+                        # The thread has not started with the task and will not.
+                        running_task.end(finish)
+
+        for background_task in list(self._background_tasks):
+            background_task.end(shutting_down())
+        self._slots[0].thread.close(patience_s)
 
     def forget(self) -> None:
-        """Let go of the closed model, so that its memory can be given back."""
-        self.model = self.served = None
+        """Drop the references to the closed model, so that its memory can be freed."""
+        self.model = None
+        self.writer = None
         for slot in self._slots:
-            slot.__dict__.pop("answering", None)
+            slot.__dict__.pop("writer", None)
 
-    def _refuse_closed(self) -> None:
+    def _refuse_if_closing(self) -> None:
         if self._is_closing:
-            raise ending()
+            raise shutting_down()
 
-    # ---- the threads
+    # ---- engine threads
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         fulfil(self.opened, self._open)
-        if self.served is not None:
-            self._deal()
+        if self.writer is not None:
+            self._assign()
 
-    def _end(self) -> None:
-        """Close the model, once no other thread computes with it."""
-        if self.model is not None and all(
-            slot.host.close(OTHERS_PATIENCE_S) for slot in self._slots[1:]
-        ):
-            for slot in self._slots if self.served is not None else ():
-                slot.answering.states.close()
-            self.model.close()
+    def _close_model(self) -> None:
+        """Close the model unless another thread still computes with it."""
+        if self.model is None:
+            return
+        if not all(slot.thread.close(OTHER_SLOTS_PATIENCE_S) for slot in self._slots[1:]):
+            return
+        if self.writer is not None:
+            for slot in self._slots:
+                slot.writer.states.close()
+        self.model.close()
 
     def _open(self) -> None:
         settings = self._settings
@@ -265,10 +277,11 @@ class ServedEngine:
             if settings.adapters:
                 opening.use_adapters(model, settings.adapters)
             if model.config.is_encoder:
-                model.embedder  # noqa: B018 - so that kernels are compiled now, and memory that is short is told
+                # Compiles the kernels, and fails now if memory is short.
+                model.embedder  # noqa: B018
             else:
                 self._open_slots(model)
-                self.served = self._slots[0].answering
+                self.writer = self._slots[0].writer
         except BaseException:
             if model is not None:
                 model.close()
@@ -279,53 +292,54 @@ class ServedEngine:
 
     def _open_slots(self, model: Any) -> None:
         settings = self._settings
-        chat = model.chat()  # before the session: it starts a process
+        # The chat comes before the session because it starts a process.
+        chat = model.chat()
         session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
-        self._slots[0].answering = self._answering(
-            LocalModel(model, session, chat, settings), self._do_asides
+        self._slots[0].writer = self._make_writer(
+            LocalModel(model, session, chat, settings), self._advance_background_tasks
         )
-        for _ in range(1, self._most_at_once or MOST_AT_ONCE):
+
+        for _ in range(1, self._max_at_once or MAX_AT_ONCE):
             try:
                 session = model.session(peer=session)
             except MemoryPlanError:
-                if self._most_at_once:
+                if self._max_at_once:
                     raise
                 break
             slot = Slot(WorkThread(1))
-            slot.answering = self._answering(
+            slot.writer = self._make_writer(
                 LocalModel(model, session, model.chat(), settings), lambda: None
             )
-            slot.host.start()
+            slot.thread.start()
             self._slots.append(slot)
 
-    def _answering(self, local: LocalModel, between: Callable[[], object]) -> Answering:
+    def _make_writer(self, local: LocalModel, between_steps: Callable[[], object]) -> ReplyWriter:
         settings = self._settings
         files = opening.state_files(settings)
-        states = SavedStates(_Place(settings), files, local.model, local.session, notes=False)
+        states = SavedStates(_StatePlace(settings), files, local.model, local.session, notes=False)
         thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
-        return Answering(local, thinking, between, states, self._noted)
+        return ReplyWriter(local, thinking, between_steps, states, self._logged_notes)
 
-    def _answer(self, slot: Slot, job: Job) -> None:
-        states = slot.answering.states
+    def _write(self, slot: Slot, task: ReplyTask) -> None:
         try:
-            is_dropped = job.is_cancelled or self._is_closing  # the end may not have seen this one
-            if is_dropped:
-                ended = Finish("cancelled")
+            # ``close`` may have missed a task that was just assigned.
+            if task.is_cancelled or self._is_closing:
+                finish = Finish("cancelled")
             else:
-                ended = slot.answering.answer(job)
+                finish = slot.writer.write(task)
         except Cancelled:  # before anything was computed
-            ended = Finish("cancelled")
-        except (
-            BaseException
-        ) as error:  # the thread must outlive any bug, or every client would wait forever
-            ended = Finish("cancelled", error=error_of(error))
+            finish = Finish("cancelled")
+        except BaseException as error:
+            # The thread must survive any bug; otherwise all clients would wait forever.
+            finish = Finish("cancelled", error=api_error_of(error))
         finally:
-            states.note_progress()
-            slot.running = None
-        if ended.reason == "cancelled" and ended.error is None and self._is_closing:
-            ended = Finish("cancelled", error=ending())
-        job.end(ended)
-        self._deal()
+            slot.writer.states.note_progress()
+            slot.task = None
+
+        if finish.reason == "cancelled" and finish.error is None and self._is_closing:
+            finish = Finish("cancelled", error=shutting_down())
+        task.end(finish)
+        self._assign()
         self._drop_old_states()
 
     def _drop_old_states(self) -> None:
@@ -335,56 +349,60 @@ class ServedEngine:
             self._dropped_states_s = now_s
             in_background(partial(drop_oldest_states, quota_bytes), "quota")
 
-    def _do_asides(self) -> bool:
-        """Work at short work for a slice; whether more of it waits."""
+    def _advance_background_tasks(self) -> bool:
+        """Run background tasks for one slice.
+
+        Returns:
+            Whether tasks are left.
+        """
         model = self.model
         until_s = time.monotonic() + SLICE_S
-        while model is not None and self._asides and time.monotonic() < until_s:
-            aside = self._asides.popleft()
-            if not aside.advance(model, until_s):
-                self._asides.append(aside)
-        return bool(self._asides)
+        while model is not None and self._background_tasks and time.monotonic() < until_s:
+            task = self._background_tasks.popleft()
+            if not task.advance(model, until_s):
+                self._background_tasks.append(task)
+        return bool(self._background_tasks)
 
 
-def _suitability(job: Job, slot: Slot) -> tuple[int, int]:
-    """By what a slot holds of the request's conversation, then by how long ago another request came
-    there."""
-    return slot.answering.n_held(job.order), -slot.n_dealt
+def _suitability(task: ReplyTask, slot: Slot) -> tuple[int, int]:
+    """Return a sort key: how much of the request is cached in the slot, then how long ago the slot
+    got its last task."""
+    return slot.writer.count_cached(task.request), -slot.last_number
 
 
 def _queue_full() -> ApiError:
-    return unavailable("too many requests wait (try again later)", "queue_full")
+    return unavailable("too many requests are waiting (try again later)", "queue_full")
 
 
 def writes_no_text() -> ApiError:
-    """Return the refusal of those who ask an embedder for text."""
+    """Return the refusal of a request for text from an embedding model."""
     return ApiError(
-        "this model writes no text (/v1/embeddings makes vectors)", code="unsupported_model"
+        "this model writes no text (use it with /v1/embeddings)", code="unsupported_model"
     )
 
 
-def ending() -> ApiError:
-    """Return the refusal of those who ask when the server ends."""
-    return unavailable("the server ends", "shutting_down")
+def shutting_down() -> ApiError:
+    """Return the refusal of a request while the server stops."""
+    return unavailable("the server is shutting down", "shutting_down")
 
 
-def error_of(error: BaseException) -> ApiError:
-    """Return what a client is told.
+def api_error_of(error: BaseException) -> ApiError:
+    """Return the API error for an exception, both without their tracebacks.
 
-    A bug goes to the log and is only named. Neither keeps a traceback.
+    The client is told only the name of a bug; the log has the details.
     """
-    told = without_trace(_api_error_of(error))
+    api_error = without_trace(_convert_error(error))
     without_trace(error)
-    return told
+    return api_error
 
 
-def _api_error_of(error: BaseException) -> ApiError:
+def _convert_error(error: BaseException) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, FormError):
-        return api_error(error)
+        return form_api_error(error)
     if isinstance(error, Cancelled):
-        return ending()
+        return shutting_down()
     if isinstance(error, TemplateError):
         return ApiError(str(error), param="messages", code="template_refuses")
     if isinstance(error, EngineError) or exit_code_of(error) is not None:

@@ -1,5 +1,4 @@
-"""Transfer between a client and its request: a bounded body in, a stream out, and the detection of
-a disconnect."""
+"""Transfer of one request: its limited body, JSON and streams in response, and clients that leave."""
 
 from __future__ import annotations
 
@@ -19,98 +18,100 @@ from app.server.api_error import ApiError
 
 T = TypeVar("T")
 
-MOST_BODY_BYTES = 4 << 20
-"""Limit on the body of a request: many times the text that any context holds."""
-MOST_DISCARDED_BYTES = 64 << 20
-"""How much more of a body is taken in and forgotten, so that its sender reads why it is refused."""
+MAX_BODY_BYTES = 4 << 20
+"""Limit on the body of a request: many times the text that a context can hold."""
+MAX_DISCARDED_BYTES = 64 << 20
+"""Bytes beyond this limit that are received and dropped, so that the sender reads the refusal."""
 BODY_PATIENCE_S = 30.0
-"""Limit on the time that a body takes to come."""
+"""Limit on the time in which a body arrives."""
 LARGE_BODY_BYTES = 64 << 10
-"""Size above which a body is read outside of the event loop.
+"""Size above which a body is parsed outside of the event loop.
 
-In the event loop, a person's usual request is read in a millisecond.
+The event loop parses a usual request within a millisecond.
 """
-STILL_HERE_S = 5.0
-"""After how long without text a stream says that it goes on, so that no one between gives it up."""
+KEEP_ALIVE_S = 5.0
+"""Silence after which a stream sends a sign of life, so that no program in between closes it."""
 
 
-class GoneError(Exception):
-    """The client has left."""
+class ClientLeftError(Exception):
+    """The client has closed the connection."""
 
 
-async def read_body(request: Request) -> bytes:
-    """Return the whole body.
+async def read_body(http_request: Request) -> bytes:
+    """Return the complete body.
 
-    Raises ApiError: it is too large or takes too long; GoneError: the client has left.
+    Raises:
+        ApiError: The body is too large or takes too long.
+        ClientLeftError: The client has left.
     """
     try:
-        return await asyncio.wait_for(_read_body(request.receive), BODY_PATIENCE_S)
+        return await asyncio.wait_for(_receive_body(http_request.receive), BODY_PATIENCE_S)
     except asyncio.TimeoutError:
-        raise ApiError("the body did not come in time", 408, code="request_timeout") from None
+        raise ApiError("the body took too long to arrive", 408, code="request_timeout") from None
 
 
 class BodyReader:
     """Reads the bodies of all requests.
 
-    Large ones are read one after the other, in a thread: parsing one takes a tenth of a second, in
-    which no other thread of Python runs.
+    Large bodies are parsed one after another in a thread: parsing one takes 0.1 s, during which no
+    other Python thread runs.
     """
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
+        self._parsing = asyncio.Lock()
 
-    async def read(self, request: Request, read: Callable[[bytes], T]) -> T:
-        """Return what a function reads from a request's body.
+    async def read(self, http_request: Request, parse: Callable[[bytes], T]) -> T:
+        """Return what a function parses from the body.
 
         Raises:
-            ApiError: the body is too large, compressed or takes too long; or whatever ``read``
-                raises.
-            GoneError: the client has left.
+            ApiError: The body is too large, compressed, or takes too long; or any error of
+                ``parse``.
+            ClientLeftError: The client has left.
         """
-        packing = request.headers.get("content-encoding", "identity").strip().lower()
-        if packing != "identity":
+        encoding = http_request.headers.get("content-encoding", "identity").strip().lower()
+        if encoding != "identity":
             raise ApiError(
-                f"the body is compressed ({packing[:40]}): send it as it is",
+                f"the body is compressed ({encoding[:40]}): send it uncompressed",
                 415,
                 code="unsupported_encoding",
             )
-        body = await read_body(request)
+        body = await read_body(http_request)
         if len(body) <= LARGE_BODY_BYTES:
-            return read(body)
-        async with self._turn:
-            return await asyncio.wrap_future(in_background(partial(read, body), "body"))
+            return parse(body)
+        async with self._parsing:
+            return await asyncio.wrap_future(in_background(partial(parse, body), "body"))
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def _receive_body(receive: Receive) -> bytes:
     body = bytearray()
     n_bytes = 0
     has_more = True
-    while has_more and n_bytes <= MOST_BODY_BYTES + MOST_DISCARDED_BYTES:
+    while has_more and n_bytes <= MAX_BODY_BYTES + MAX_DISCARDED_BYTES:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise GoneError
-        part = message.get("body", b"")
-        n_bytes += len(part)
-        if n_bytes <= MOST_BODY_BYTES:
-            body += part
+            raise ClientLeftError
+        chunk = message.get("body", b"")
+        n_bytes += len(chunk)
+        if n_bytes <= MAX_BODY_BYTES:
+            body += chunk
         else:
             body.clear()
         has_more = message.get("more_body", False)
-    if n_bytes > MOST_BODY_BYTES:
+    if n_bytes > MAX_BODY_BYTES:
         raise ApiError(
-            f"the body is larger than {MOST_BODY_BYTES} bytes", 413, code="request_too_large"
+            f"the body is larger than {MAX_BODY_BYTES} bytes", 413, code="request_too_large"
         )
     return bytes(body)
 
 
 @asynccontextmanager
-async def watched(receive: Receive, on_gone: Callable[[], object]) -> AsyncIterator[None]:
-    """Call a function if the client leaves meanwhile; the body must have been read."""
+async def watch_client(receive: Receive, on_leave: Callable[[], object]) -> AsyncIterator[None]:
+    """Call a function if the client leaves within the block; the body must have been read."""
 
     async def watch() -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
-        on_gone()
+        on_leave()
 
     task = asyncio.ensure_future(watch())
     try:
@@ -121,73 +122,69 @@ async def watched(receive: Receive, on_gone: Callable[[], object]) -> AsyncItera
             await task
 
 
-class JsonBody(Response):
-    """An object as JSON, in ASCII: texts may hold halves of characters."""
+class JsonResponse(Response):
+    """Response with a JSON object, in ASCII because texts may have lone surrogates."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """Return its bytes."""
-        return _as_json(content)
+        """Return the JSON."""
+        return _encode_json(content)
 
 
 class EventStream(Response):
-    """Server-sent events, each a JSON object, which is named where it has a ``type``.
+    """Response with a stream of JSON objects.
+
+    The objects are server-sent events, which have a name if the object has a ``type``, or lines of
+    JSON.
 
     Args:
-        objects: what is sent; None says that it goes on.
-        ends_with_done: whether ``[DONE]`` comes last.
-        in_lines: objects alone, one in a line.
+        objects: The objects; None stands for a sign of life.
+        ends_with_done: Whether ``[DONE]`` ends the stream.
+        is_ndjson: Whether the objects are lines of JSON.
     """
 
     def __init__(
         self,
         objects: AsyncGenerator[dict[str, Any] | None, None],
         ends_with_done: bool,
-        in_lines: bool,
+        is_ndjson: bool,
     ) -> None:
-        if in_lines:
-            kind = "application/x-ndjson"
+        if is_ndjson:
+            media_type = "application/x-ndjson"
+            self._encode = _encode_line
         else:
-            kind = "text/event-stream"
+            media_type = "text/event-stream"
+            self._encode = _encode_event
         super().__init__(
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=kind
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}, media_type=media_type
         )
         del self.headers["content-length"]
-        if in_lines:
-            self._encoded = _line
-        else:
-            self._encoded = _event
         self._objects = objects
-        if ends_with_done:
-            self._last = b"data: [DONE]\n\n"
-        else:
-            self._last = b""
+        self._end = b"data: [DONE]\n\n" if ends_with_done else b""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send them as they come."""
+        """Send the objects as they come."""
         async with aclosing(self._objects) as objects:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for one in objects:
-                await send(
-                    {"type": "http.response.body", "body": self._encoded(one), "more_body": True}
-                )
-        await send({"type": "http.response.body", "body": self._last, "more_body": False})
+            async for stream_object in objects:
+                body = self._encode(stream_object)
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": self._end, "more_body": False})
 
 
-def _line(one: dict[str, Any] | None) -> bytes:
-    return _as_json(one) + b"\n"
+def _encode_line(stream_object: dict[str, Any] | None) -> bytes:
+    return _encode_json(stream_object) + b"\n"
 
 
-def _event(one: dict[str, Any] | None) -> bytes:
-    if one is None:
+def _encode_event(stream_object: dict[str, Any] | None) -> bytes:
+    if stream_object is None:
         return b": still here\n\n"
-    if "type" in one:
-        name = f"event: {one['type']}\n".encode()
-    else:
-        name = b""
-    return name + b"data: " + _as_json(one) + b"\n\n"
+    name = b""
+    if "type" in stream_object:
+        name = f"event: {stream_object['type']}\n".encode()
+    return name + b"data: " + _encode_json(stream_object) + b"\n\n"
 
 
-def _as_json(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode("ascii")

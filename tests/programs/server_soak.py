@@ -47,9 +47,9 @@ OWN_FOLDERS = {"XDG_CONFIG_HOME": "config", "XDG_DATA_HOME": "data", "XDG_STATE_
 """Folders of the program that are not those of whoever runs it; compiled kernels are."""
 PATIENCE_S = 120.0
 CLIENTS = 6
-MOST_GROWN_BYTES = 24 << 20
+MAX_GROWN_BYTES = 24 << 20
 """Limit on the growth of memory: what allocators keep after a storm."""
-MOST_GROWN_MAPS = 64
+MAX_GROWN_MAPS = 64
 """Limit on the growth of maps.
 
 Each thread that an allocator has once served may keep one or two.
@@ -460,10 +460,10 @@ class Sample:
 
 HEADING = "  minute  requests   uss MiB  anon. MiB descriptors     threads        maps"
 LIMITS = {
-    "anonymous_bytes": MOST_GROWN_BYTES,
+    "anonymous_bytes": MAX_GROWN_BYTES,
     "descriptors": 1,
     "threads": 1,
-    "maps": MOST_GROWN_MAPS,
+    "maps": MAX_GROWN_MAPS,
 }
 
 

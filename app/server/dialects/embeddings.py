@@ -1,9 +1,7 @@
-"""Short work, which is done between two steps of what is written.
+"""Embeddings and ranking: ``/v1/embeddings``, ``/v1/rerank``, and Ollama's ``/api/embed`` and
+``/api/embeddings``.
 
-It is tokens of texts, vectors, and documents in order.
-
-Each function reads a request, before its model is open, and returns what makes its answer. Raises
-ApiError: something in it is wrong.
+Each function reads a request before its model is open. They raise ApiError for a wrong field.
 """
 
 from __future__ import annotations
@@ -16,233 +14,186 @@ from typing import Any
 import numpy as np
 
 from app.server.api_error import ApiError, invalid
-from app.server.dialects.ollama import closes_model
-from app.server.fields import Fields, kind_of
-from app.text.record import record
+from app.server.dialects.computation import Computation
+from app.server.dialects.ollama import unloads_model
+from app.server.fields import Fields, describe
 from engine.errors import ContextFullError, EngineError
 
-MOST_TOKENIZED_CHARS = 1 << 18
-_MOST_IDS = 1 << 18
-MOST_TEXTS = 2048
-"""Limit on the texts of a request, as OpenAI's."""
+MAX_TEXTS = 2048
+"""Limit on the texts of a request, the same as OpenAI's."""
 _FLOAT = "float"
 _BASE64 = "base64"
 
 
-@record
-class Work:
-    """Short work that a request asks for."""
+def read_embedding_request(fields: Fields) -> Computation:
+    """Read a request for ``/v1/embeddings``."""
+    texts = _read_texts(fields)
+    dimensions = _read_dimensions(fields)
+    encoding = fields.choice("encoding_format", _FLOAT, _BASE64) or _FLOAT
+    fields.value("user")
 
-    compute: Callable[[str, Any], dict[str, Any]]
-    """Returns the answer; is handed the name of the model, and the model."""
-    unloads: bool = False
-    """Whether the model is closed when no one uses it any more."""
-
-
-def tokenize_work(fields: Fields) -> Work:
-    """Read a request of llama-server's ``/tokenize``."""
-    text = fields.required(fields.text("content"), "content", "a string")
-    if len(text) > MOST_TOKENIZED_CHARS:
-        raise ApiError(
-            f"content is longer than {MOST_TOKENIZED_CHARS} characters", 413, "content", "too_long"
-        )
-    adds_special = fields.flag("add_special")
-    parses_special = fields.flag("parse_special", True)
-    with_pieces = fields.flag("with_pieces")
-
-    def compute(name: str, model: Any) -> dict[str, Any]:
-        ids = model.tokenizer.encode(
-            text, bos=None if adds_special else False, special=parses_special
-        )
-        return {
-            "tokens": [_with_piece(model.tokenizer, one) if with_pieces else one for one in ids]
-        }
-
-    return Work(compute)
-
-
-def _with_piece(tokenizer: Any, token_id: int) -> dict[str, Any]:
-    raw = tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode()
-    try:
-        return {"id": token_id, "piece": raw.decode()}
-    except UnicodeDecodeError:
-        return {"id": token_id, "piece": list(raw)}
-
-
-def detokenize_work(fields: Fields) -> Work:
-    """Read a request of llama-server's ``/detokenize``."""
-    ids = fields.required(fields.items("tokens", _MOST_IDS), "tokens", "a list of token ids")
-
-    def compute(name: str, model: Any) -> dict[str, Any]:
-        n_vocab = model.tokenizer.vocab_size
-        if not all(type(one) is int and 0 <= one < n_vocab for one in ids):
-            raise invalid("tokens", f"must be token ids from 0 to {n_vocab - 1}")
-        return {"content": model.tokenizer.decode(ids)}
-
-    return Work(compute)
-
-
-def embedding_work(fields: Fields) -> Work:
-    """Read a request of ``/v1/embeddings``."""
-    texts = _inputs(fields)
-    n_wanted = _dimensions(fields)
-    form = fields.word("encoding_format", _FLOAT, _BASE64) or _FLOAT
-    fields.any("user")
-
-    def compute(name: str, model: Any) -> dict[str, Any]:
-        vectors, n_tokens = _vectors(model, texts, n_wanted)
+    def compute(model_name: str, model: Any) -> dict[str, Any]:
+        vectors, n_tokens = _embed(model, texts, dimensions)
         data: list[dict[str, Any]] = []
-        for index, one in enumerate(vectors):
-            if form == _FLOAT:
-                told = one.tolist()
+        for index, vector in enumerate(vectors):
+            if encoding == _FLOAT:
+                embedding = vector.tolist()
             else:
-                told = base64.b64encode(one.astype("<f4").tobytes()).decode()
-            data.append({"object": "embedding", "index": index, "embedding": told})
-        return {"object": "list", "data": data, "model": name, "usage": _usage(n_tokens)}
+                embedding = base64.b64encode(vector.astype("<f4").tobytes()).decode()
+            data.append({"object": "embedding", "index": index, "embedding": embedding})
+        return {"object": "list", "data": data, "model": model_name, "usage": _usage(n_tokens)}
 
-    return Work(compute)
+    return Computation(compute)
 
 
-def ollama_embed_work(fields: Fields) -> Work:
-    """Read a request of Ollama's ``/api/embed``.
+def read_ollama_embed_request(fields: Fields) -> Computation:
+    """Read a request for Ollama's ``/api/embed``.
 
-    A text that is too long is cut; no text has no vectors.
+    A text that is too long is cut. A request without texts gets no vectors.
     """
-    began_ns = time.monotonic_ns()
+    start_ns = time.monotonic_ns()
     texts: list[str | list[int]] = []
-    if fields.any("input") not in (None, "", []):
-        texts = _inputs(fields)
-    n_wanted = _dimensions(fields)
+    if fields.value("input") not in (None, "", []):
+        texts = _read_texts(fields)
+    dimensions = _read_dimensions(fields)
     truncates = fields.flag("truncate", True)
-    fields.any("options")  # how a vector is computed has none
+    fields.value("options")  # No option changes a vector.
 
-    def compute(name: str, model: Any) -> dict[str, Any]:
+    def compute(model_name: str, model: Any) -> dict[str, Any]:
         loaded_ns = time.monotonic_ns()
-        vectors, n_tokens = _vectors(model, texts, n_wanted, truncates)
+        vectors, n_tokens = _embed(model, texts, dimensions, truncates)
         return {
-            "model": name,
+            "model": model_name,
             "embeddings": [vector.tolist() for vector in vectors],
-            "total_duration": time.monotonic_ns() - began_ns,
-            "load_duration": loaded_ns - began_ns,
+            "total_duration": time.monotonic_ns() - start_ns,
+            "load_duration": loaded_ns - start_ns,
             "prompt_eval_count": n_tokens,
         }
 
-    return Work(compute, closes_model(fields))
+    return Computation(compute, unloads_model(fields))
 
 
-def ollama_embedding_work(fields: Fields) -> Work:
-    """Read a request of Ollama's older ``/api/embeddings``: the vector of one text."""
+def read_ollama_embedding_request(fields: Fields) -> Computation:
+    """Read a request for Ollama's older ``/api/embeddings``, which has one text."""
     prompt = fields.text("prompt") or ""
-    fields.any("options")
+    fields.value("options")
 
-    def compute(name: str, model: Any) -> dict[str, Any]:
-        vectors, _ = _vectors(model, [prompt] if prompt else [], None, truncates=True)
-        return {"embedding": vectors[0].tolist() if vectors else []}
+    def compute(model_name: str, model: Any) -> dict[str, Any]:
+        if not prompt:
+            return {"embedding": []}
+        vectors, _ = _embed(model, [prompt], None, truncates=True)
+        return {"embedding": vectors[0].tolist()}
 
-    return Work(compute, closes_model(fields))
+    return Computation(compute, unloads_model(fields))
 
 
-def rerank_work(fields: Fields) -> Work:
-    """Read a request of ``/v1/rerank``."""
+def read_rerank_request(fields: Fields) -> Computation:
+    """Read a request for ``/v1/rerank``."""
     query = fields.required(fields.text("query"), "query", "a string")
     documents = fields.required(
-        fields.items("documents", MOST_TEXTS), "documents", "a list of texts"
+        fields.array("documents", MAX_TEXTS), "documents", "a list of texts"
     )
-    texts = [one.get("text") if isinstance(one, dict) else one for one in documents]
+    texts = [
+        document.get("text") if isinstance(document, dict) else document for document in documents
+    ]
     for index, text in enumerate(texts):
         if not isinstance(text, str):
             raise invalid(
-                f"documents[{index}]", f"is {kind_of(documents[index])}: must be a string"
+                f"documents[{index}]", f"is {describe(documents[index])}: must be a string"
             )
-    n_best = fields.whole("top_n", 0, 1 << 31)
+    n_best = fields.integer("top_n", 0, 1 << 31)
     returns_documents = fields.flag("return_documents")
 
-    def compute(name: str, model: Any) -> dict[str, Any]:
-        results = []
+    def compute(model_name: str, model: Any) -> dict[str, Any]:
+        results: list[dict[str, Any]] = []
         n_tokens = 0
         for index, text in enumerate(texts):
             ids = model.pair_ids(query, text)
-            score = _computed(f"documents[{index}]", model.embedder.rank, ids)
+            score = _compute(f"documents[{index}]", model.embedder.rank, ids)
+            result = {"index": index, "relevance_score": score}
             if returns_documents:
-                document = {"document": {"text": text}}
-            else:
-                document = {}
-            results.append({"index": index, "relevance_score": score, **document})
+                result["document"] = {"text": text}
+            results.append(result)
             n_tokens += len(ids)
-        results.sort(key=lambda one: -one["relevance_score"])
+        results.sort(key=lambda result: -result["relevance_score"])
         return {
             "object": "list",
-            "model": name,
+            "model": model_name,
             "usage": _usage(n_tokens),
             "results": results[:n_best],
         }
 
-    return Work(compute)
+    return Computation(compute)
 
 
-def _inputs(fields: Fields) -> list[str | list[int]]:
-    """Return the texts, each of which may be tokens."""
-    value = fields.any("input")
+def _read_texts(fields: Fields) -> list[str | list[int]]:
+    """Return the texts; a text may be a list of token ids."""
+    value = fields.value("input")
     if value is None:
-        raise fields.missing("input", "a text, or a list of texts")
-    if isinstance(value, str) or (
-        isinstance(value, list) and value and all(type(one) is int for one in value)
-    ):
+        raise fields.missing_value("input", "a text, or a list of texts")
+    if isinstance(value, str) or (_are_ids(value) and len(value) > 0):
         value = [value]
-    if not isinstance(value, list) or not 1 <= len(value) <= MOST_TEXTS:
-        raise fields.wrong("input", f"a text, or a list of 1 to {MOST_TEXTS} texts")
-    for index, one in enumerate(value):
-        if not isinstance(one, str) and not (
-            isinstance(one, list) and all(type(token) is int for token in one)
-        ):
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_TEXTS:
+        raise fields.wrong_value("input", f"a text, or a list of 1 to {MAX_TEXTS} texts")
+    for index, text in enumerate(value):
+        if not isinstance(text, str) and not _are_ids(text):
             raise invalid(
-                f"input[{index}]", f"is {kind_of(one)}: must be a string, or a list of token ids"
+                f"input[{index}]",
+                f"is {describe(text)}: must be a string, or a list of token ids",
             )
     return value
 
 
-def _dimensions(fields: Fields) -> int | None:
-    """Return how many elements a vector shall have; None for all."""
-    return fields.whole("dimensions", 1, 1 << 20)
+def _are_ids(value: Any) -> bool:
+    return isinstance(value, list) and all(type(token_id) is int for token_id in value)
 
 
-def _vectors(
-    model: Any, texts: list[str | list[int]], n_wanted: int | None, truncates: bool = False
+def _read_dimensions(fields: Fields) -> int | None:
+    """Return the requested length of vectors; None for the full length."""
+    return fields.integer("dimensions", 1, 1 << 20)
+
+
+def _embed(
+    model: Any, texts: list[str | list[int]], dimensions: int | None, truncates: bool = False
 ) -> tuple[list[np.ndarray[Any, Any]], int]:
-    """Return a vector of each text, and the tokens of all.
+    """Return a vector for each text, and the number of tokens of all texts.
 
-    With ``truncates``, a text that is too long has the vector of its beginning.
+    With ``truncates``, only the beginning of a text that is too long is used.
     """
     embedder = model.embedder
+    if dimensions is not None and dimensions > embedder.dim:
+        raise invalid("dimensions", f"is {dimensions}: this model has {embedder.dim}")
+
     vectors = []
     n_tokens = 0
-    if n_wanted is not None and n_wanted > embedder.dim:
-        raise invalid("dimensions", f"is {n_wanted}: this model has {embedder.dim}")
     for text in texts:
         if truncates:
             ids = _truncated_ids(model, text)
         else:
             ids = _ids(model, text)
-        vectors.append(_shortened(_computed("input", embedder.embed, ids), n_wanted))
+        vectors.append(_shorten(_compute("input", embedder.embed, ids), dimensions))
         n_tokens += len(ids)
     return vectors, n_tokens
 
 
 def _ids(model: Any, text: str | list[int]) -> list[int]:
-    ids: list[int] = model.tokenizer.encode(text, special=False) if isinstance(text, str) else text
+    if isinstance(text, list):
+        return text
+    ids: list[int] = model.tokenizer.encode(text, special=False)
     return ids
 
 
 def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
-    """Return the tokens of a text, or as many of its first ones as the model takes.
+    """Return the tokens of a text, at most as many as the model accepts.
 
-    The token that ends a text is among them.
+    The token that ends texts stays. A list of token ids is not cut: clients that count tokens are
+    to see the error.
     """
+    if isinstance(text, list):
+        return text
     tokenizer = model.tokenizer
     n_ctx = model.embedder.n_ctx
-    if isinstance(text, list):
-        return text  # whoever counts tokens is told that there are too many
-    # what is behind them has no place
+    # Characters beyond this have no tokens within the context.
     ids = _ids(model, text[: n_ctx * tokenizer.most_token_bytes])
     if len(ids) <= n_ctx:
         return ids
@@ -252,18 +203,21 @@ def _truncated_ids(model: Any, text: str | list[int]) -> list[int]:
     return ids[:n_ctx]
 
 
-def _shortened(vector: np.ndarray[Any, Any], n: int | None) -> np.ndarray[Any, Any]:
-    """Return the first n elements at unit length: of models that are trained for it, they have the
-    most meaning."""
-    if n is None or n == len(vector):
+def _shorten(vector: np.ndarray[Any, Any], length: int | None) -> np.ndarray[Any, Any]:
+    """Return the first elements of a vector, scaled to unit length.
+
+    Models that are trained for this put the most meaning into them.
+    """
+    if length is None or length == len(vector):
         return vector
-    length = float(np.linalg.norm(vector[:n]))
-    if length:
-        return vector[:n] / length
-    return vector[:n]
+    norm = float(np.linalg.norm(vector[:length]))
+    if norm:
+        return vector[:length] / norm
+    return vector[:length]
 
 
-def _computed(place: str, compute: Callable[[list[int]], Any], ids: list[int]) -> Any:
+def _compute(path: str, compute: Callable[[list[int]], Any], ids: list[int]) -> Any:
+    """Call a function of the model, and convert its errors about the text."""
     try:
         return compute(ids)
     except EngineError as error:
@@ -273,7 +227,7 @@ def _computed(place: str, compute: Callable[[list[int]], Any], ids: list[int]) -
             code = "context_length_exceeded"
         else:
             code = "invalid_value"
-        raise ApiError(f"{place}: {error}", param=place, code=code) from None
+        raise ApiError(f"{path}: {error}", param=path, code=code) from None
 
 
 def _usage(n_tokens: int) -> dict[str, int]:

@@ -1,5 +1,4 @@
-"""Ollama's ``/api/chat`` and ``/api/generate``: the same orders in other words, and their answers
-in lines of JSON.
+"""Ollama's dialect for text: ``/api/chat`` and ``/api/generate``, whose replies are lines of JSON.
 
 Source: docs/api.md of Ollama, and its package for Python. Durations are in nanoseconds.
 """
@@ -20,167 +19,197 @@ from app.server.completion_request import (
     CompletionRequest,
     read_effort,
     read_limit,
-    read_stops,
+    read_model_name,
+    read_stop_strings,
     refuse_unsupported,
-    take_model,
 )
-from app.server.fields import Fields, whole_text
+from app.server.fields import Fields, replace_surrogates
 from app.server.form_fields import read_form
-from app.server.message_fields import MOST_MESSAGES, read_messages, read_tools
-from app.server.message_order import arranged
-from app.server.reply_task import Finish, Happening, PromptTaken, ReplyPiece
+from app.server.message_fields import MAX_MESSAGES, read_messages, read_tools
+from app.server.message_order import arrange_messages
+from app.server.reply_task import Finish, PromptAccepted, ReplyEvent, ReplyPiece
 from app.server.sampling_fields import read_sampling
 
 _NEUTRAL: dict[str, Any] = {"suffix": "", "template": "", "images": []}
-_NO_TIME = re.compile(r"[-+]?(0+|(0+\.?0*(h|m|s|ms|us|µs|μs|ns))+)")
-"""Durations of Go that are none, as ``keep_alive`` has them."""
+"""Unsupported parameters of ``/api/generate``, each with the value that has no effect."""
+_ZERO_DURATION = re.compile(r"[-+]?(0+|(0+\.?0*(h|m|s|ms|us|µs|μs|ns))+)")
+"""Durations of zero, as Go writes them."""
 
 
-def chat_order(fields: Fields, only: str) -> CompletionRequest:
-    """Read a request for ``/api/chat``; ``only``: see ``take_model``.
+def read_chat_request(fields: Fields, served_model: str) -> CompletionRequest:
+    """Read a request for ``/api/chat``.
 
-    Raises ApiError: it is wrong.
+    Args:
+        fields: Fields of the request.
+        served_model: See ``read_model_name``.
+
+    Raises:
+        ApiError: A field is wrong.
     """
-    fields = fields.opened()
-    if not fields.items("messages", MOST_MESSAGES):
-        return _order(fields, only)
-    messages, begun = arranged(read_messages(fields), "messages")
-    return _order(fields, only, messages=messages, begun=begun, tools=read_tools(fields))
-
-
-def generate_order(fields: Fields, only: str) -> CompletionRequest:
-    """Read a request for ``/api/generate``; ``only``: see ``take_model``.
-
-    Raises ApiError: it is wrong.
-    """
-    fields = fields.opened()
-    refuse_unsupported(fields, _NEUTRAL)
-    prompt = _text(fields, "prompt")
-    system = _text(fields, "system")
-    if fields.flag("raw") or not prompt:
-        return _order(fields, only, prompt=prompt)
-    said = PromptMessage(USER, prompt)
-    return _order(
-        fields, only, messages=(PromptMessage(SYSTEM, system), said) if system else (said,)
+    fields = fields.unwrapped()
+    if not fields.array("messages", MAX_MESSAGES):
+        return _read_request(fields, served_model)
+    messages, reply_prefix = arrange_messages(read_messages(fields), "messages")
+    return _read_request(
+        fields,
+        served_model,
+        messages=messages,
+        reply_prefix=reply_prefix,
+        tools=read_tools(fields),
     )
 
 
-def _text(fields: Fields, name: str) -> str:
-    text = fields.any(name)
+def read_generate_request(fields: Fields, served_model: str) -> CompletionRequest:
+    """Read a request for ``/api/generate``.
+
+    Args:
+        fields: Fields of the request.
+        served_model: See ``read_model_name``.
+
+    Raises:
+        ApiError: A field is wrong.
+    """
+    fields = fields.unwrapped()
+    refuse_unsupported(fields, _NEUTRAL)
+    prompt = _read_text(fields, "prompt")
+    system = _read_text(fields, "system")
+    if fields.flag("raw") or not prompt:
+        return _read_request(fields, served_model, prompt=prompt)
+
+    messages = [PromptMessage(USER, prompt)]
+    if system:
+        messages.insert(0, PromptMessage(SYSTEM, system))
+    return _read_request(fields, served_model, messages=tuple(messages))
+
+
+def _read_text(fields: Fields, name: str) -> str:
+    text = fields.value(name)
     if text is not None and not isinstance(text, str):
-        raise fields.wrong(name, "a string")
-    return whole_text(text or "")
+        raise fields.wrong_value(name, "a string")
+    return replace_surrogates(text or "")
 
 
-def _order(fields: Fields, only: str, **own: Any) -> CompletionRequest:
+def _read_request(fields: Fields, served_model: str, **values: Any) -> CompletionRequest:
+    """Read the fields that both paths share."""
     refuse_unsupported(fields, NEUTRAL)
-    options = fields.table("options") or Fields({})
-    think = fields.any("think")
-    order = CompletionRequest(
-        **own,
-        model=take_model(fields, only),
-        unloads=closes_model(fields),
+    options = fields.object("options") or Fields({})
+    request = CompletionRequest(
+        **values,
+        model=read_model_name(fields, served_model),
+        unloads_model=unloads_model(fields),
         sampling=read_sampling(options),
         max_tokens=read_limit(options, "num_predict"),
-        stops=read_stops(options),
-        thinking=("on" if think else "off")
-        if isinstance(think, bool)
-        else read_effort(fields, "think"),
+        stop_strings=read_stop_strings(options),
+        thinking=_read_thinking(fields),
         form=read_form(fields),
         is_streamed=fields.flag("stream", True),
     )
     options.ignore_rest()
     fields.ignore_rest()
-    return order
+    return request
 
 
-def closes_model(fields: Fields) -> bool:
-    """Whether ``keep_alive`` closes the model after the answer.
+def _read_thinking(fields: Fields) -> str | None:
+    thinks = fields.value("think")
+    if isinstance(thinks, bool):
+        return "on" if thinks else "off"
+    return read_effort(fields, "think")
 
-    How long others keep it is for the server's owner.
+
+def unloads_model(fields: Fields) -> bool:
+    """Whether ``keep_alive`` closes the model after the reply.
+
+    Other durations have no effect: the owner of the server sets how long models stay open.
     """
-    kept = fields.any("keep_alive")
-    if isinstance(kept, str):
-        return _NO_TIME.fullmatch(kept.strip()) is not None
-    return type(kept) in (int, float) and kept == 0
+    keep_alive = fields.value("keep_alive")
+    if isinstance(keep_alive, str):
+        return _ZERO_DURATION.fullmatch(keep_alive.strip()) is not None
+    return type(keep_alive) in (int, float) and keep_alive == 0
 
 
-class ChatBody:
-    """Writes one reply as ``/api/chat`` gives it: one object, or a stream of them, the last of
-    which is done."""
+class OllamaChatEncoder:
+    """Encodes one reply for ``/api/chat``."""
 
     ends_with_done = False
-    in_lines = True
+    is_ndjson = True
 
-    def __init__(self, order: CompletionRequest, model_id: str) -> None:
+    def __init__(self, request: CompletionRequest, model_id: str) -> None:
         self._model_id = model_id
-        self._since_s = time.monotonic()
+        self._start_s = time.monotonic()
 
     @property
-    def still_here(self) -> dict[str, Any]:
-        """What says that a stream goes on: clients take no empty line."""
-        return self._chunk(ReplyPiece())
+    def keep_alive(self) -> dict[str, Any]:
+        """An empty piece: clients do not accept empty lines."""
+        return self._encode(ReplyPiece())
 
-    def whole(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
-        """Return the only reply in one object."""
-        return self._chunk(*replies[0])
+    def encode_replies(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
+        """Return an object with the only reply."""
+        piece, finish = replies[0]
+        return self._encode(piece, finish)
 
-    def events(self, happening: Happening, at: int = 0) -> list[dict[str, Any]]:
-        """Return what a stream tells of a happening."""
-        if isinstance(happening, PromptTaken):
-            return []
-        if isinstance(happening, ReplyPiece):
-            return [self._chunk(happening)]
-        return [self._chunk(ReplyPiece(), happening)]
+    def encode_event(self, event: ReplyEvent, index: int = 0) -> list[dict[str, Any]]:
+        """Return the objects that a stream sends for an event."""
+        match event:
+            case PromptAccepted():
+                return []
+            case ReplyPiece():
+                return [self._encode(event)]
+            case Finish():
+                return [self._encode(ReplyPiece(), event)]
 
-    def broken(self, error: ApiError) -> dict[str, Any]:
-        """Return what ends a stream that broke off."""
+    def encode_error(self, error: ApiError) -> dict[str, Any]:
+        """Return the object that ends a stream after an error."""
         return {"error": error.message}
 
-    def _chunk(self, piece: ReplyPiece, ended: Finish | None = None) -> dict[str, Any]:
-        chunk = {
+    def _encode(self, piece: ReplyPiece, finish: Finish | None = None) -> dict[str, Any]:
+        fields = {
             "model": self._model_id,
-            "created_at": as_time(time.time()),
-            **self._said(piece),
-            "done": bool(ended),
+            "created_at": format_time(time.time()),
+            **self._content(piece),
+            "done": finish is not None,
         }
-        if ended is None:
-            return chunk
-        total_s = time.monotonic() - self._since_s
-        return chunk | {
-            "done_reason": "stop" if ended.reason == "tool_calls" else ended.reason,
-            "total_duration": _ns(total_s),
-            # with the time in line, as theirs
-            "load_duration": _ns(max(0.0, total_s - ended.read_s - ended.write_s)),
-            "prompt_eval_count": ended.prompt_tokens,
-            "prompt_eval_duration": _ns(ended.read_s),
-            "eval_count": ended.tokens,
-            "eval_duration": _ns(ended.write_s),
-        }  # fmt: skip
+        if finish is None:
+            return fields
 
-    def _said(self, piece: ReplyPiece) -> dict[str, Any]:
+        total_s = time.monotonic() - self._start_s
+        # Ollama counts the time in the queue as loading, too.
+        load_s = max(0.0, total_s - finish.prefill_s - finish.decode_s)
+        return fields | {
+            "done_reason": "stop" if finish.reason == "tool_calls" else finish.reason,
+            "total_duration": _nanoseconds(total_s),
+            "load_duration": _nanoseconds(load_s),
+            "prompt_eval_count": finish.prompt_tokens,
+            "prompt_eval_duration": _nanoseconds(finish.prefill_s),
+            "eval_count": finish.tokens,
+            "eval_duration": _nanoseconds(finish.decode_s),
+        }
+
+    def _content(self, piece: ReplyPiece) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": piece.answer}
         if piece.thought:
             message["thinking"] = piece.thought
         if piece.calls:
-            functions = [
-                {"name": one.name, "arguments": json.loads(one.arguments)} for one in piece.calls
+            message["tool_calls"] = [
+                {"function": {"name": call.name, "arguments": json.loads(call.arguments)}}
+                for call in piece.calls
             ]
-            message["tool_calls"] = [{"function": one} for one in functions]
         return {"message": message}
 
 
-class GenerateBody(ChatBody):
-    """Writes one reply as ``/api/generate`` gives it."""
+class OllamaGenerateEncoder(OllamaChatEncoder):
+    """Encodes one reply for ``/api/generate``."""
 
-    def _said(self, piece: ReplyPiece) -> dict[str, Any]:
-        return {"response": piece.answer, **({"thinking": piece.thought} if piece.thought else {})}
+    def _content(self, piece: ReplyPiece) -> dict[str, Any]:
+        content = {"response": piece.answer}
+        if piece.thought:
+            content["thinking"] = piece.thought
+        return content
 
 
-def as_time(seconds: float) -> str:
-    """Return a time since the epoch as the API writes it."""
+def format_time(seconds: float) -> str:
+    """Return a time since the epoch in the format of the API."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-def _ns(seconds: float) -> int:
+def _nanoseconds(seconds: float) -> int:
     return round(seconds * 1e9)

@@ -1,6 +1,6 @@
-"""Ollama's words about models: which there are, which are open, what one can do.
+"""Ollama's dialect about models: which exist, which are open, and what a model can do.
 
-None is opened to answer.
+No model is opened to answer.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from app.models.library.header import ModelHeader
 from app.models.library.model_files import StoredModel
 from app.program.background import in_background
 from app.server.completion_request import LATEST
-from app.server.dialects.ollama import as_time
+from app.server.dialects.ollama import format_time
 from app.server.fields import read_json
-from app.server.model_pool import Models
-from app.server.transfer import BodyReader, JsonBody
+from app.server.model_pool import ModelPool
+from app.server.transfer import BodyReader, JsonResponse
 from app.text import figures
 from app.text.clean_text import clean_line
 from engine import read_gguf
@@ -32,14 +32,15 @@ from engine.prompt.thought_markers import THOUGHT_MARKERS
 from engine.prompt.tools.formats import format_of
 
 VERSION = "0.12.0"
-"""Of the API that is followed: editors refuse older ones."""
+"""Version of the API. Editors refuse older ones."""
 _NEVER_S = 100 * 365 * 86400.0
+"""Time until a model expires that is never closed."""
 
 
 class OllamaModels:
-    """Answers what Ollama's clients ask about models."""
+    """Routes about models."""
 
-    def __init__(self, models: Models, bodies: BodyReader) -> None:
+    def __init__(self, models: ModelPool, bodies: BodyReader) -> None:
         self._models = models
         self._bodies = bodies
 
@@ -48,104 +49,116 @@ class OllamaModels:
         return [
             Route("/api/version", self.version),
             Route("/api/tags", self.tags),
-            Route("/api/ps", self.opened),
+            Route("/api/ps", self.open_models),
             Route("/api/show", self.show, methods=["POST"]),
         ]
 
-    async def version(self, request: Request) -> Response:
-        """Tell which API this is."""
-        return JsonBody({"version": VERSION})
+    async def version(self, http_request: Request) -> Response:
+        """Return the version of the API."""
+        return JsonResponse({"version": VERSION})
 
-    async def tags(self, request: Request) -> Response:
+    async def tags(self, http_request: Request) -> Response:
         """List the models that requests may name."""
-        listed = await self._models.listed()
-        return JsonBody({"models": [_entry(name, *found) for name, found in listed.items()]})
+        files = await self._models.list_files()
+        entries = [_entry(name, file, header) for name, (file, header) in files.items()]
+        return JsonResponse({"models": entries})
 
-    async def opened(self, request: Request) -> Response:
-        """List those that are open."""
-        listed = await self._models.listed()
-        found = []
+    async def open_models(self, http_request: Request) -> Response:
+        """List the open models."""
+        files = await self._models.list_files()
+        entries = []
         for name, model in self._models.opened.items():
-            if name in listed and model.n_ctx:
-                left_s = self._models.left_s(model)
-                expires_at = as_time(time.time() + (_NEVER_S if left_s is None else left_s))
-                open_now = {"expires_at": expires_at, "size_vram": 0, "context_length": model.n_ctx}
-                found.append(_entry(name, *listed[name]) | open_now)
-        return JsonBody({"models": found})
+            if name not in files or not model.n_ctx:
+                continue
+            idle_s = self._models.remaining_idle_s(model)
+            expires_in_s = _NEVER_S if idle_s is None else idle_s
+            file, header = files[name]
+            entries.append(
+                _entry(name, file, header)
+                | {
+                    "expires_at": format_time(time.time() + expires_in_s),
+                    "size_vram": 0,
+                    "context_length": model.n_ctx,
+                }
+            )
+        return JsonResponse({"models": entries})
 
-    async def show(self, request: Request) -> Response:
-        """Tell what a model is and what it can do."""
-        wanted = await self._bodies.read(request, _model_of)
-        name = await self._models.meant(wanted)
-        file, header = (await self._models.listed())[name]
+    async def show(self, http_request: Request) -> Response:
+        """Describe a model and its capabilities."""
+        requested_name = await self._bodies.read(http_request, _read_model_name)
+        name = await self._models.resolve(requested_name)
+        file, header = (await self._models.list_files())[name]
         template = await asyncio.wrap_future(
-            in_background(lambda: _template_of(file.path), "template")
+            in_background(lambda: _read_template(file.path), "template")
         )
-        about = _entry(name, file, header)
-        family = clean_line(header.architecture, 24)
-        opened = self._models.opened.get(name)
-        if opened is not None:
-            n_ctx = opened.n_ctx
-        else:
-            n_ctx = 0
-        if not n_ctx and header.needs is not None:
-            n_ctx = self._models.settings.context_size or fitting.default_context(header.needs)
-        info = {"general.architecture": family, "general.parameter_count": header.parameters}
-        can = {
+
+        entry = _entry(name, file, header)
+        architecture = clean_line(header.architecture, 24)
+        supported = {
             "completion": True,
             "tools": format_of(template) is not None,
-            "thinking": any(one.opening in template for one in THOUGHT_MARKERS),
+            "thinking": any(marker.opening in template for marker in THOUGHT_MARKERS),
         }
-        return JsonBody(
+        return JsonResponse(
             {
                 "modelfile": "",
                 "parameters": "",
                 "template": template,
                 "license": clean_line(header.licence, 40),
-                "details": about["details"],
-                "model_info": info | {f"{family}.context_length": n_ctx},
-                "capabilities": [name for name, is_there in can.items() if is_there],
-                "modified_at": about["modified_at"],
+                "details": entry["details"],
+                "model_info": {
+                    "general.architecture": architecture,
+                    "general.parameter_count": header.parameters,
+                    f"{architecture}.context_length": self._context_size(name, header),
+                },
+                "capabilities": [name for name, is_there in supported.items() if is_there],
+                "modified_at": entry["modified_at"],
             }
         )
 
+    def _context_size(self, name: str, header: ModelHeader) -> int:
+        """Return the tokens of a model's context: as it is open, or else as it would be opened."""
+        model = self._models.opened.get(name)
+        if model is not None and model.n_ctx:
+            return model.n_ctx
+        if header.needs is None:
+            return 0
+        return self._models.settings.context_size or fitting.default_context(header.needs)
 
-def _model_of(body: bytes) -> str:
-    """Return the name of the model that a request is about."""
+
+def _read_model_name(body: bytes) -> str:
     fields = read_json(body)
     return fields.text("model") or fields.text("name") or ""
 
 
 def _entry(name: str, file: StoredModel, header: ModelHeader) -> dict[str, Any]:
-    if ":" in name:
-        tagged = name
-    else:
-        tagged = name + LATEST
-    family = clean_line(header.architecture, 24)
+    tagged_name = name if ":" in name else name + LATEST
+    architecture = clean_line(header.architecture, 24)
+    # The digest changes with the file.
     identity = f"{file.path} {file.size_bytes} {file.mtime_ns}".encode("utf-8", "replace")
     return {
-        "name": tagged,
-        "model": tagged,
-        "modified_at": as_time(file.mtime_ns / 1e9),
+        "name": tagged_name,
+        "model": tagged_name,
+        "modified_at": format_time(file.mtime_ns / 1e9),
         "size": file.size_bytes,
-        "digest": hashlib.sha256(identity).hexdigest(),  # another file, another digest
+        "digest": hashlib.sha256(identity).hexdigest(),
         "details": {
             "parent_model": "",
             "format": "gguf",
-            "family": family,
-            "families": [family],
+            "family": architecture,
+            "families": [architecture],
             "parameter_size": figures.parameters(header.parameters),
             "quantization_level": clean_line(header.quantization, 12),
         },
     }
 
 
-def _template_of(path: Path) -> str:
-    """Return a file's chat template; "" where it has none."""
+def _read_template(path: Path) -> str:
+    """Return the chat template of a file; "" if it has none or cannot be read."""
     try:
         with closing(read_gguf(path, keeps_strings=False)) as gguf:
             template = gguf.metadata.get("tokenizer.chat_template")
-    except Exception:  # who opens it is told what is wrong with it
+    except Exception:  # A client that opens the model gets the error.
         return ""
     if isinstance(template, str):
         return template

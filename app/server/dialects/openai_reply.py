@@ -1,4 +1,4 @@
-"""Response bodies of the API: whole, or as the chunks and events of a stream."""
+"""Replies in OpenAI's dialect: chat and text completions, and the chunks of their streams."""
 
 from __future__ import annotations
 
@@ -10,164 +10,187 @@ from typing import Any
 
 from app.server.api_error import ApiError
 from app.server.completion_request import CompletionRequest
-from app.server.reply_task import Finish, Happening, PromptTaken, ReplyPiece, TokenChance
+from app.server.reply_task import Finish, PromptAccepted, ReplyEvent, ReplyPiece, TokenChance
 from engine.prompt.tools.calls import ToolCall
 
 
-class CompletionBody:
-    """Writes the replies to one request as chat and text completions give them."""
+class CompletionEncoder:
+    """Encodes replies for ``/v1/chat/completions`` and ``/v1/completions``."""
 
     ends_with_done = True
-    """Whether a stream's last event says so."""
-    in_lines = False
-    """Whether a stream has objects alone, one in a line; else they are server-sent events."""
-    still_here = None
-    """What says that a stream goes on; None for a comment."""
+    is_ndjson = False
+    keep_alive = None
 
-    def __init__(self, order: CompletionRequest, model_id: str) -> None:
-        self._order = order
-        if order.is_chat:
-            kind = "chat.completion"
+    def __init__(self, request: CompletionRequest, model_id: str) -> None:
+        self._request = request
+        if request.is_chat:
+            id_prefix = "chatcmpl"
+            object_type = "chat.completion"
+            chunk_type = "chat.completion.chunk"
         else:
-            kind = "text_completion"
-        self._whole = {
-            "id": f"{'chatcmpl' if order.is_chat else 'cmpl'}-{secrets.token_hex(12)}",
-            "object": kind,
+            id_prefix = "cmpl"
+            object_type = "text_completion"
+            chunk_type = "text_completion"
+
+        self._header: dict[str, Any] = {
+            "id": f"{id_prefix}-{secrets.token_hex(12)}",
+            "object": object_type,
             "created": int(time.time()),
             "model": model_id,
         }
-        self._chunk = {**self._whole, "object": f"{kind}.chunk" if order.is_chat else kind}
-        if order.tells_usage:
-            self._chunk["usage"] = None
+        self._chunk_header: dict[str, Any] = {**self._header, "object": chunk_type}
+        if request.includes_usage:
+            self._chunk_header["usage"] = None
+
         self._n_chars = Counter[int]()
+        """Number of characters sent, by the index of the reply."""
         self._n_calls = Counter[int]()
-        """Of each answer, by its index."""
-        self._ended: list[Finish] = []
+        """Number of calls sent, by the index of the reply."""
+        self._finishes: list[Finish] = []
 
-    def whole(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
-        """Return the replies in one object: all of each, and its end."""
+    def encode_replies(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
+        """Return a completion with all replies."""
         choices = [
-            self._whole_choice(at, piece, ended) for at, (piece, ended) in enumerate(replies)
+            self._reply_choice(index, piece, finish)
+            for index, (piece, finish) in enumerate(replies)
         ]
-        return {
-            **self._whole,
-            "choices": choices,
-            "usage": self._usage([ended for _, ended in replies]),
-        }
+        usage = self._usage([finish for _, finish in replies])
+        return {**self._header, "choices": choices, "usage": usage}
 
-    def _whole_choice(self, at: int, piece: ReplyPiece, ended: Finish) -> dict[str, Any]:
-        content: dict[str, Any] = {"text": piece.answer}
-        if self._order.is_chat:
-            content = {"message": {"role": "assistant", "content": piece.answer, "refusal": None}}
-            if piece.thought:
-                content["message"]["reasoning_content"] = piece.thought
-            if piece.calls:
-                content["message"] |= {
-                    "content": piece.answer or None,
-                    "tool_calls": [_call(it) for it in piece.calls],
-                }
-        return self._choice(at, content, piece.chances, ended.reason) | remarks(ended)
-
-    def events(self, happening: Happening, at: int) -> list[dict[str, Any]]:
-        """Return what a stream tells of a happening to the answer with this index; of the last end
-        the number of tokens, too, where that is asked for."""
-        is_chat = self._order.is_chat
-        if isinstance(happening, PromptTaken):
-            if is_chat:
-                return [self._piece(at, {"delta": {"role": "assistant", "content": ""}})]
-            return []
-        if isinstance(happening, ReplyPiece):
-            content: dict[str, Any] = (
-                {"delta": self._delta(at, happening)} if is_chat else {"text": happening.answer}
-            )
-            return [self._piece(at, content, happening.chances)]
-        if is_chat:
-            content = {"delta": {}}
+    def _reply_choice(self, index: int, piece: ReplyPiece, finish: Finish) -> dict[str, Any]:
+        if not self._request.is_chat:
+            content: dict[str, Any] = {"text": piece.answer}
         else:
-            content = {"text": ""}
-        events = [self._piece(at, content | remarks(happening), (), happening.reason)]
-        self._ended.append(happening)
-        if self._order.tells_usage and len(self._ended) == self._order.n_replies:
-            events.append({**self._chunk, "choices": [], "usage": self._usage(self._ended)})
-        return events
+            message: dict[str, Any] = {
+                "role": "assistant",
+                "content": piece.answer,
+                "refusal": None,
+            }
+            if piece.thought:
+                message["reasoning_content"] = piece.thought
+            if piece.calls:
+                message["content"] = piece.answer or None
+                message["tool_calls"] = [_encode_call(call) for call in piece.calls]
+            content = {"message": message}
+        return self._choice(index, content, piece.chances, finish.reason) | remarks(finish)
 
-    def _piece(
+    def encode_event(self, event: ReplyEvent, index: int) -> list[dict[str, Any]]:
+        """Return the chunks for an event."""
+        is_chat = self._request.is_chat
+        match event:
+            case PromptAccepted():
+                if not is_chat:
+                    return []
+                return [self._chunk(index, {"delta": {"role": "assistant", "content": ""}})]
+
+            case ReplyPiece():
+                if is_chat:
+                    content: dict[str, Any] = {"delta": self._delta(index, event)}
+                else:
+                    content = {"text": event.answer}
+                return [self._chunk(index, content, event.chances)]
+
+            case Finish():
+                content = {"delta": {}} if is_chat else {"text": ""}
+                chunks = [self._chunk(index, content | remarks(event), (), event.reason)]
+                self._finishes.append(event)
+                is_last = len(self._finishes) == self._request.n_replies
+                if self._request.includes_usage and is_last:
+                    usage = self._usage(self._finishes)
+                    chunks.append({**self._chunk_header, "choices": [], "usage": usage})
+                return chunks
+
+    def _chunk(
         self,
-        at: int,
+        index: int,
         content: dict[str, Any],
         chances: Sequence[TokenChance] = (),
         reason: str | None = None,
     ) -> dict[str, Any]:
-        return {**self._chunk, "choices": [self._choice(at, content, chances, reason)]}
+        return {**self._chunk_header, "choices": [self._choice(index, content, chances, reason)]}
 
-    def _delta(self, at: int, piece: ReplyPiece) -> dict[str, Any]:
-        parts = {"content": piece.answer, "reasoning_content": piece.thought}
-        delta: dict[str, Any] = {name: text for name, text in parts.items() if text}
+    def _delta(self, index: int, piece: ReplyPiece) -> dict[str, Any]:
+        delta: dict[str, Any] = {}
+        if piece.answer:
+            delta["content"] = piece.answer
+        if piece.thought:
+            delta["reasoning_content"] = piece.thought
         if piece.calls:
             delta["tool_calls"] = [
-                {"index": n, **_call(it)} for n, it in enumerate(piece.calls, self._n_calls[at])
+                {"index": call_index, **_encode_call(call)}
+                for call_index, call in enumerate(piece.calls, self._n_calls[index])
             ]
-            self._n_calls[at] += len(piece.calls)
+            self._n_calls[index] += len(piece.calls)
         return delta
 
-    def _usage(self, ends: Sequence[Finish]) -> dict[str, Any]:
+    def _usage(self, finishes: Sequence[Finish]) -> dict[str, Any]:
         """Return the tokens of all replies; those of a prompt count once."""
-        prompt_tokens = sum(ended.prompt_tokens for ended in ends) // self._order.n_answers
-        tokens = sum(ended.tokens for ended in ends)
+        prompt_tokens = sum(finish.prompt_tokens for finish in finishes) // self._request.n_answers
+        tokens = sum(finish.tokens for finish in finishes)
         return {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": tokens,
             "total_tokens": prompt_tokens + tokens,
-            "prompt_tokens_details": {"cached_tokens": min(ended.cached_tokens for ended in ends)},
+            "prompt_tokens_details": {
+                "cached_tokens": min(finish.cached_tokens for finish in finishes)
+            },
             "completion_tokens_details": {
-                "reasoning_tokens": sum(ended.thought_tokens for ended in ends)
+                "reasoning_tokens": sum(finish.thought_tokens for finish in finishes)
             },
         }
 
-    def broken(self, error: ApiError) -> dict[str, Any]:
-        """Return what ends a stream that broke off."""
+    def encode_error(self, error: ApiError) -> dict[str, Any]:
+        """Return the error object that ends a stream."""
         return error.body()
 
     def _choice(
-        self, at: int, content: dict[str, Any], chances: Sequence[TokenChance], reason: str | None
+        self,
+        index: int,
+        content: dict[str, Any],
+        chances: Sequence[TokenChance],
+        reason: str | None,
     ) -> dict[str, Any]:
-        wants = self._order.n_logprobs is not None
         logprobs: dict[str, Any] | None = None
-        if wants and self._order.is_chat and (chances or reason is not None):
-            logprobs = {
-                "content": [_chance(one, with_top=True) for one in chances],
-                "refusal": None,
-            }
-        elif wants and not self._order.is_chat:
-            logprobs = self._text_chances(at, chances)
-        return {"index": at, **content, "logprobs": logprobs, "finish_reason": reason}
+        if self._request.n_logprobs is not None:
+            if not self._request.is_chat:
+                logprobs = self._text_logprobs(index, chances)
+            elif chances or reason is not None:
+                logprobs = {
+                    "content": [_encode_chance(chance, with_top=True) for chance in chances],
+                    "refusal": None,
+                }
+        return {"index": index, **content, "logprobs": logprobs, "finish_reason": reason}
 
-    def _text_chances(self, at: int, chances: Sequence[TokenChance]) -> dict[str, Any]:
+    def _text_logprobs(self, index: int, chances: Sequence[TokenChance]) -> dict[str, Any]:
         offsets = []
-        for one in chances:
-            offsets.append(self._n_chars[at])
-            self._n_chars[at] += len(one.text)
+        for chance in chances:
+            offsets.append(self._n_chars[index])
+            self._n_chars[index] += len(chance.text)
         return {
-            "tokens": [one.text for one in chances],
-            "token_logprobs": [one.logprob for one in chances],
+            "tokens": [chance.text for chance in chances],
+            "token_logprobs": [chance.logprob for chance in chances],
             "top_logprobs": [
-                {other.text: other.logprob for other in reversed(one.top)} for one in chances
+                {top.text: top.logprob for top in reversed(chance.top)} for chance in chances
             ],
             "text_offset": offsets,
         }
 
 
-def remarks(ended: Finish) -> dict[str, Any]:
-    """Return what is odd about a reply: that it was ended since it repeated itself, by vLLM's name;
-    and why what looks like a call is none."""
-    if ended.n_repeated_chars:
-        repeated = {"stop_reason": "repetition"}
-    else:
-        repeated = {}
-    return repeated | ({"not_a_call": ended.call_doubt} if ended.call_doubt else {})
+def remarks(finish: Finish) -> dict[str, Any]:
+    """Return additional fields of an unusual end.
+
+    ``stop_reason`` (vLLM's name) says that the reply was ended because it repeated itself.
+    ``not_a_call`` says why text that looks like a call is not one.
+    """
+    fields: dict[str, Any] = {}
+    if finish.n_repeated_chars:
+        fields["stop_reason"] = "repetition"
+    if finish.call_doubt:
+        fields["not_a_call"] = finish.call_doubt
+    return fields
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _encode_call(call: ToolCall) -> dict[str, Any]:
     return {
         "id": call.call_id,
         "type": "function",
@@ -175,14 +198,12 @@ def _call(call: ToolCall) -> dict[str, Any]:
     }
 
 
-def _chance(chance: TokenChance, with_top: bool = False) -> dict[str, Any]:
-    if with_top:
-        top = {"top_logprobs": [_chance(other) for other in chance.top]}
-    else:
-        top = {}
-    return {
+def _encode_chance(chance: TokenChance, with_top: bool = False) -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "token": chance.text,
         "logprob": chance.logprob,
         "bytes": list(chance.raw) or None,
-        **top,
     }
+    if with_top:
+        fields["top_logprobs"] = [_encode_chance(top) for top in chance.top]
+    return fields

@@ -1,7 +1,4 @@
-"""Requests for ``/v1/responses``, checked field by field: the same orders in other words.
-
-Nothing is stored here.
-"""
+"""Requests of the dialect of ``/v1/responses``. The server stores no responses."""
 
 from __future__ import annotations
 
@@ -13,116 +10,135 @@ from app.server.completion_request import (
     CompletionRequest,
     read_effort,
     read_limit,
+    read_model_name,
     refuse_unsupported,
-    take_model,
 )
-from app.server.fields import Fields, whole_text
+from app.server.fields import Fields, replace_surrogates
 from app.server.form_fields import read_form
 from app.server.message_fields import (
-    MOST_MESSAGES,
+    MAX_MESSAGES,
     read_call,
     read_id,
     read_message,
     read_text,
     read_tools,
 )
-from app.server.message_order import arranged
+from app.server.message_order import arrange_messages
 from app.server.sampling_fields import read_sampling
 from engine.prompt.tools.calls import CallResult
 
 _STORED = ("previous_response_id", "conversation", "prompt")
+"""Fields that refer to something stored."""
 _NEUTRAL = {"background": False}
 _IGNORED = ("include", "truncation", "max_tool_calls", "client_metadata")
-"""What the answer does not depend on, or a server that stores nothing has nothing for."""
+"""Fields without influence on the reply."""
 _LEFT_OUT = ("reasoning", "item_reference", "compaction")
-"""Items of ours that clients send back: the tokens of a thought are kept, and nothing is stored
-that could be meant."""
+"""Types of output items that clients send back. The session has the tokens of thoughts, and nothing
+is stored that a reference could mean."""
 _CALL = "function_call"
 _RESULT = "function_call_output"
 
 
-def response_order(fields: Fields, only: str) -> CompletionRequest:
-    """Read a request for ``/v1/responses``; ``only``: as ``take_model``.
+def read_response_request(fields: Fields, served_model: str) -> CompletionRequest:
+    """Read a request for ``/v1/responses``.
 
-    Raises ApiError: it is wrong somewhere.
+    Args:
+        fields: Fields of the request.
+        served_model: See ``read_model_name``.
+
+    Raises:
+        ApiError: A field is wrong.
     """
-    fields = fields.opened()
-    model = take_model(fields, only)
+    fields = fields.unwrapped()
+    model = read_model_name(fields, served_model)
     for name in (*IGNORED, *_IGNORED):
-        fields.any(name)
+        fields.value(name)
     for name in _STORED:
         if fields.has(name):
             raise unsupported(
                 name,
-                "is not supported: nothing is stored here (send the whole conversation as input)",
+                "is not supported: this server stores nothing (send the whole conversation as "
+                "input)",
             )
     refuse_unsupported(fields, NEUTRAL | _NEUTRAL)
-    reasoning, text, stream = (
-        fields.table(name) or fields.item({}, name)
-        for name in ("reasoning", "text", "stream_options")
-    )
+
+    reasoning = fields.object("reasoning") or fields.array_item({}, "reasoning")
     thinking = read_effort(reasoning, "effort")
     for name in ("summary", "generate_summary"):
-        reasoning.any(name)  # thoughts are told as they are
+        reasoning.value(name)  # Thoughts are sent in full.
+    reasoning.ignore_rest()
+
     form = read_form(fields)
+    text = fields.object("text") or fields.array_item({}, "text")
     for name in ("format", "verbosity"):
-        text.any(name)
+        text.value(name)
+    text.ignore_rest()
+
+    stream = fields.object("stream_options") or fields.array_item({}, "stream_options")
     stream.flag("include_obfuscation")
-    for part in (reasoning, text, stream):
-        part.ignore_rest()
-    messages, begun = arranged(_said(fields), "input", "an item of type function_call_output")
-    tools = read_tools(fields)
-    order = CompletionRequest(
+    stream.ignore_rest()
+
+    messages, reply_prefix = arrange_messages(
+        _read_input(fields), "input", "an item of type function_call_output"
+    )
+    request = CompletionRequest(
         model=model,
         messages=messages,
-        begun=begun,
+        reply_prefix=reply_prefix,
+        tools=read_tools(fields),
         sampling=read_sampling(fields),
         max_tokens=read_limit(fields, "max_output_tokens"),
         thinking=thinking,
         form=form,
-        tools=tools,
         is_streamed=fields.flag("stream"),
     )
     fields.ignore_rest()
-    return order
+    return request
 
 
-def _said(fields: Fields) -> list[PromptMessage]:
-    """Return instructions and input as the messages of a chat."""
-    given = fields.any("input")
-    instructions = fields.any("instructions")
+def _read_input(fields: Fields) -> list[PromptMessage]:
+    """Return instructions and input as messages."""
+    value = fields.value("input")
+    instructions = fields.value("instructions")
     if instructions is not None and not isinstance(instructions, str):
-        raise fields.wrong("instructions", "a string")
-    wanted = "a text, or a list of messages, the last one of the user"
-    if given is None or given in ("", []):
-        raise fields.missing("input", wanted)
+        raise fields.wrong_value("instructions", "a string")
+    if value is None or value in ("", []):
+        raise fields.missing_value(
+            "input", "a text, or a list of messages that ends with the user's"
+        )
+
+    messages: list[PromptMessage] = []
     if instructions:
-        said = [PromptMessage(SYSTEM, whole_text(instructions))]
-    else:
-        said = []
-    if isinstance(given, str):
-        return [*said, PromptMessage(USER, whole_text(given))]
-    if not isinstance(given, list) or len(given) > MOST_MESSAGES:
-        raise fields.wrong("input", f"a text, or a list of at most {MOST_MESSAGES} messages")
-    read = (_item(fields, fields.item(item, f"input[{at}]")) for at, item in enumerate(given))
-    return [*said, *(one for one in read if one is not None)]
+        messages.append(PromptMessage(SYSTEM, replace_surrogates(instructions)))
+    if isinstance(value, str):
+        messages.append(PromptMessage(USER, replace_surrogates(value)))
+        return messages
+
+    if not isinstance(value, list) or len(value) > MAX_MESSAGES:
+        raise fields.wrong_value("input", f"a text, or a list of at most {MAX_MESSAGES} messages")
+    for index, item in enumerate(value):
+        message = _read_item(fields, fields.array_item(item, f"input[{index}]"))
+        if message is not None:
+            messages.append(message)
+    return messages
 
 
-def _item(fields: Fields, item: Fields) -> PromptMessage | None:
-    """Read an item of the input; None for one that has nothing to say here."""
-    kind = item.text("type", "message")
+def _read_item(fields: Fields, item: Fields) -> PromptMessage | None:
+    """Read an item of the input; None for an item that is left out."""
+    item_type = item.text("type", "message")
     for name in ("id", "status", "phase"):
-        item.any(name)  # of an item of ours that a client sends back
-    if kind == "message":
+        item.value(name)  # fields of output items that clients send back
+
+    if item_type == "message":
         return read_message(item)
-    if kind == _CALL:
-        item.any("namespace")
+    if item_type == _CALL:
+        item.value("namespace")
         return PromptMessage(ASSISTANT, "", (read_call(item, read_id(item, "call_id")),))
-    if kind == _RESULT:
+    if item_type == _RESULT:
         text = read_text(item, "output", is_result=True)
-        result = PromptMessage(TOOL, text, results=(CallResult("", "", read_id(item, "call_id")),))
+        result = CallResult("", "", read_id(item, "call_id"))
         item.ignore_rest()
-        return result
-    if kind not in _LEFT_OUT:
-        fields.note_ignored(f"input of type {kind}")
+        return PromptMessage(TOOL, text, results=(result,))
+    if item_type not in _LEFT_OUT:
+        fields.ignore(f"input of type {item_type}")
     return None

@@ -19,7 +19,7 @@ import pytest
 from app.backend.local import opening
 from app.program.settings import Settings, built_in_settings
 from app.server.command import listen
-from app.server.http_server import RunningServer
+from app.server.http_server import HttpServer
 from app.session import samplers
 from engine import Sampling
 from tests.app.fake_engine import Script
@@ -43,7 +43,7 @@ def client_of(server: Serving, api_key: str = "none") -> openai.OpenAI:
 class Serving:
     """A running server and what it did."""
 
-    def __init__(self, script: Script, running: RunningServer, port: int) -> None:
+    def __init__(self, script: Script, running: HttpServer, port: int) -> None:
         self.script = script
         self.running = running
         self.port = port
@@ -81,7 +81,7 @@ class Serving:
         loop = self.running._loop
         assert loop is not None
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(self.running._end, 0)
+            loop.call_soon_threadsafe(self.running._shut_down, 0)
 
     @property
     def n_connections(self) -> int:
@@ -89,9 +89,9 @@ class Serving:
         return len(self.running._server.server_state.connections)
 
     @property
-    def n_asides(self) -> int:
+    def n_background_tasks(self) -> int:
         """Pieces of short work that wait for a step of the engine."""
-        return len(self.running._models.opened["m"].engine._asides)
+        return len(self.running._models.opened["m"].engine._background_tasks)
 
     def metric(self, name: str) -> float:
         """One counter."""
@@ -104,11 +104,11 @@ def serving(
     monkeypatch: pytest.MonkeyPatch,
     script: Script | None = None,
     api_key: str = "",
-    most_waiting: int = 16,
+    max_waiting: int = 16,
     settings: Settings | None = None,
     waits: bool = True,
     states: Any = None,
-    most_at_once: int = 1,
+    max_at_once: int = 1,
     path: Path | None = Path("m.gguf"),
     model_id: str = "m",
     idle_s: float = 0.0,
@@ -122,8 +122,8 @@ def serving(
     listener = listen("127.0.0.1", 0)
     settings = settings or built_in_settings()
     names = ("127.0.0.1",)
-    running = RunningServer(
-        path, settings, listener, model_id, names, api_key, most_waiting, most_at_once, idle_s
+    running = HttpServer(
+        path, settings, listener, model_id, names, api_key, max_waiting, max_at_once, idle_s
     )
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()

@@ -13,7 +13,7 @@ import pytest
 from app.conversations.state_files import kinds
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.http_server import RunningServer
+from app.server.http_server import HttpServer
 from engine.errors import EngineError
 from tests.app.conversations.fake_states import files, saved_in, with_one_vocabulary
 from tests.app.fake_engine import Gate, Script
@@ -61,7 +61,7 @@ def test_an_answer_comes_whole_and_streamed(shared: Serving) -> None:
 
 def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(replies=[["Par", "is"], ["Ro", "me", "!"]], token_gate=Gate())
-    with serving(monkeypatch, script, most_at_once=2) as server, ThreadPoolExecutor() as pool:
+    with serving(monkeypatch, script, max_at_once=2) as server, ThreadPoolExecutor() as pool:
         asked = pool.submit(
             server.chat, n=2, seed=7, stream=True, stream_options={"include_usage": True}
         )
@@ -308,9 +308,7 @@ def test_a_text_that_does_not_fit_leaves_the_conversation(server: Serving) -> No
 def test_a_model_that_does_not_open_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     use_script(monkeypatch, Script(open_error=EngineError("m.gguf: needs more memory")))
     with listen("127.0.0.1", 0) as listener, pytest.raises(EngineError, match="needs more memory"):
-        RunningServer(
-            Path("m.gguf"), built_in_settings(), listener, "m", ("127.0.0.1",), "", 16
-        ).run()
+        HttpServer(Path("m.gguf"), built_in_settings(), listener, "m", ("127.0.0.1",), "", 16).run()
 
 
 def test_a_template_refusal_is_a_400_and_the_server_goes_on(server: Serving) -> None:

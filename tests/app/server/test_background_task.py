@@ -13,7 +13,7 @@ import pytest
 from app.conversations.conversation import PromptMessage
 from app.server.api_error import ApiError
 from app.server.background_task import BackgroundTask
-from app.server.message_order import n_bytes_of
+from app.server.message_order import count_bytes
 from engine.errors import Cancelled
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.pauses import PERIOD_STEPS, pause, pausing
@@ -64,7 +64,7 @@ def test_work_that_no_one_wants_ends(n_slices: int) -> None:
     aside.end(GONE)
     assert aside.advance(model, NEVER_S)
     assert aside.future.exception(PATIENCE_S) is GONE
-    until(lambda: not any(one.name == "jalopy-aside" for one in threading.enumerate()))
+    until(lambda: not any(one.name == "jalopy-background" for one in threading.enumerate()))
     assert len(model) == n_slices
 
 
@@ -111,7 +111,7 @@ def test_a_template_prints_all_of_a_conversation_that_counts() -> None:
         PromptMessage("assistant", "x" * 99),
         PromptMessage("tool", "\ud800c"),
     ]
-    assert n_bytes_of(said) == 2 + 2 + 2
+    assert count_bytes(said) == 2 + 2 + 2
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
@@ -173,7 +173,7 @@ def test_replies_go_on_next_to_a_long_count_of_tokens(monkeypatch: pytest.Monkey
         until(script.token_gate.waiting.is_set)
         body = json.dumps({"content": "much"}).encode()
         counting.sendall(HEAD.replace(b"/v1/chat/completions", b"/tokenize") % len(body) + body)
-        until(lambda: server.n_asides == 1)
+        until(lambda: server.n_background_tasks == 1)
         for _ in range(3):  # each token of the reply lets it go on for a moment
             before = endless.n_steps
             script.token_gate.allow(1)
@@ -184,4 +184,4 @@ def test_replies_go_on_next_to_a_long_count_of_tokens(monkeypatch: pytest.Monkey
         cut(running)
         until(lambda: server.metric("requests_running") == 0)
         assert server.metric("generated_tokens_total") >= 3
-        until(lambda: not any(one.name == "jalopy-aside" for one in threading.enumerate()))
+        until(lambda: not any(one.name == "jalopy-background" for one in threading.enumerate()))

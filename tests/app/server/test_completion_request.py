@@ -15,16 +15,15 @@ from hypothesis import strategies as st
 
 from app.conversations.conversation import PromptMessage
 from app.forms.answer_form import AnswerForm
-from app.server.api_error import MOST_CHARS, ApiError
+from app.server.api_error import MAX_CHARS, ApiError
 from app.server.completion_request import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     CompletionRequest,
-    chat_order,
-    completion_order,
 )
 from app.server.dialects import ollama
-from app.server.dialects.responses_request import response_order
-from app.server.fields import MOST_IGNORED, Fields, read_json
+from app.server.dialects.openai_request import read_chat_request, read_completion_request
+from app.server.dialects.responses_request import read_response_request
+from app.server.fields import MAX_IGNORED, Fields, read_json
 from app.server.form_fields import read_form
 from app.server.sampling_fields import resolved
 from app.text.clean_text import clean_text
@@ -132,7 +131,7 @@ def fields_of(values: dict[str, Any]) -> Fields:
 
 
 def outcome(read: Callable[[], Any]) -> tuple[Any, ApiError | None]:
-    """The order, or its refusal; any other exception is a fault."""
+    """The request, or its refusal; any other exception is a fault."""
     try:
         return read(), None
     except ApiError as error:
@@ -141,19 +140,19 @@ def outcome(read: Callable[[], Any]) -> tuple[Any, ApiError | None]:
 
 def is_line(text: str) -> bool:
     """Whether a text may reach a terminal as one line."""
-    return len(text) <= MOST_CHARS and "\n" not in text and clean_text(text) == text
+    return len(text) <= MAX_CHARS and "\n" not in text and clean_text(text) == text
 
 
 def test_several_prompts_are_continued_each_by_itself() -> None:
-    order = completion_order(Fields({"prompt": ["a", [1, 2]], "n": 2}), "m")
-    assert [order.of_reply(index).prompt for index in range(order.n_replies)] == [
+    request = read_completion_request(Fields({"prompt": ["a", [1, 2]], "n": 2}), "m")
+    assert [request.for_reply(index).prompt for index in range(request.n_replies)] == [
         "a",
         "a",
         (1, 2),
         (1, 2),
     ]
     with pytest.raises(ApiError, match="at most 8 texts"):
-        completion_order(Fields({"prompt": ["a"] * 5, "n": 2}), "m")
+        read_completion_request(Fields({"prompt": ["a"] * 5, "n": 2}), "m")
 
 
 def require_refused(
@@ -162,19 +161,19 @@ def require_refused(
     for name, value in (
         (name, value) for table in tables for name, values in table.items() for value in values
     ):
-        order, refused = outcome(lambda: read(fields_of({**needed, name: value}), "m"))  # noqa: B023 - called at once
-        assert refused is not None, (name, value, order)
+        request, refused = outcome(lambda: read(fields_of({**needed, name: value}), "m"))  # noqa: B023 - called at once
+        assert refused is not None, (name, value, request)
         assert (refused.param or "").startswith(name)
         assert name in refused.message
         assert is_line(refused.message)
 
 
 def test_a_wrong_field_is_refused_by_its_name() -> None:
-    require_refused(chat_order, {"messages": HI}, WRONG, WRONG_IN_CHATS)
+    require_refused(read_chat_request, {"messages": HI}, WRONG, WRONG_IN_CHATS)
     limits = {"max_tokens": WRONG["max_tokens"][1:]}  # 0 has the prompt counted
-    require_refused(completion_order, {"prompt": "hi"}, WRONG | limits, WRONG_IN_TEXTS)
+    require_refused(read_completion_request, {"prompt": "hi"}, WRONG | limits, WRONG_IN_TEXTS)
     require_refused(
-        chat_order,
+        read_chat_request,
         {"messages": HI, "response_format": {"type": "json_object"}},
         {"grammar": ["start: X"]},
     )
@@ -249,11 +248,11 @@ FORMS: list[tuple[dict[str, Any], tuple[str, Any, str]]] = [
 ]  # fmt: skip
 """Forms as clients of other servers ask for them."""
 READ_ORDERS: list[tuple[Callable[[Fields, str], CompletionRequest], dict[str, Any]]] = [
-    (chat_order, {"messages": HI}),
-    (completion_order, {"prompt": "a"}),
-    (response_order, {"input": "a"}),
-    (ollama.chat_order, {"messages": HI}),
-    (ollama.generate_order, {"prompt": "a"}),
+    (read_chat_request, {"messages": HI}),
+    (read_completion_request, {"prompt": "a"}),
+    (read_response_request, {"input": "a"}),
+    (ollama.read_chat_request, {"messages": HI}),
+    (ollama.read_generate_request, {"prompt": "a"}),
 ]
 
 
@@ -305,7 +304,7 @@ def test_a_refused_field_says_what_is_possible() -> None:
         ({"echo": True}, "echo is not supported (allowed: False)"),
     ):
         with pytest.raises(ApiError) as refused:
-            completion_order(Fields({"prompt": "a", **field}), "m")
+            read_completion_request(Fields({"prompt": "a", **field}), "m")
         assert refused.value.message == words
 
 
@@ -343,15 +342,17 @@ def test_the_end_of_the_prompt_is_as_asked_for_or_refused(
     history = [*HI, {"role": "assistant", "content": "So", "prefix": True}][
         : 2 if ends_with == "assistant" else 1
     ]
-    order, refused = outcome(lambda: chat_order(Fields({"messages": history, **fields}), "m"))
+    request, refused = outcome(
+        lambda: read_chat_request(Fields({"messages": history, **fields}), "m")
+    )
     assert (refused.param if refused is not None else None) == param
-    assert param is not None or order.begun == ("So" if ends_with == "assistant" else "")
+    assert param is not None or request.reply_prefix == ("So" if ends_with == "assistant" else "")
 
 
 @pytest.mark.parametrize(("message", "place"), WRONG_MESSAGES)
 def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> None:
     with pytest.raises(ApiError) as refused:
-        chat_order(fields_of({"messages": [message]}), "m")
+        read_chat_request(fields_of({"messages": [message]}), "m")
     assert refused.value.param == place
     assert refused.value.status == 400
 
@@ -368,12 +369,12 @@ def test_whatever_fields_hold_the_request_is_read_or_refused(
     name: str, value: Any, messages: list[Any]
 ) -> None:
     for read, needed in (
-        (chat_order, {"messages": HI}),
-        (chat_order, {"messages": messages}),
-        (completion_order, {"prompt": "hi"}),
+        (read_chat_request, {"messages": HI}),
+        (read_chat_request, {"messages": messages}),
+        (read_completion_request, {"prompt": "hi"}),
     ):
-        order, error = outcome(lambda: read(Fields({**needed, name: value}), "m"))  # noqa: B023 - called at once
-        assert order is None or order.messages or order.prompt
+        request, error = outcome(lambda: read(Fields({**needed, name: value}), "m"))  # noqa: B023 - called at once
+        assert request is None or request.messages or request.prompt
         assert error is None or (error.status in (400, 404) and is_line(error.message))
 
 
@@ -410,7 +411,7 @@ def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
                       "content": [{"type": "text", "text": "hi", "cache_control": {}}],
         "colour": "red",
                       "name": "Ann"}],
-        "top_a": None, "cache_prompt": True, "provider": {"order": ["x"]},
+        "top_a": None, "cache_prompt": True, "provider": {"request": ["x"]},
         "\x1b[31m" + "x" * 200: 1,
         "chat_template_kwargs": {"enable_thinking": False, "preserve": True},
         "stream_options": {"what": 1},
@@ -420,10 +421,12 @@ def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
         "service_tier": "auto",
     }  # fmt: skip
     fields = Fields(body)
-    order = chat_order(fields, "m")
-    assert (order.messages, order.thinking) == ((PromptMessage("user", "hi"),), "off")
+    request = read_chat_request(fields, "m")
+    assert (request.messages, request.thinking) == ((PromptMessage("user", "hi"),), "off")
     assert (
-        [tool["function"]["name"] for tool in order.tools.items] == ["f"] if order.tools else False
+        [tool["function"]["name"] for tool in request.tools.definitions] == ["f"]
+        if request.tools
+        else False
     )
     named = {place for place in fields.ignored if "x" * 40 not in place}
     assert named == {
@@ -440,18 +443,18 @@ def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
 @given(st.integers(0, 2**32))
 def test_odd_requests_are_read_and_damaged_ones_read_or_refused(seed: int) -> None:
     random = Random(seed)
-    assert chat_order(Fields(odd(random)[1]), "m").messages
-    assert response_order(Fields(odd_response(random)[1]), "m").messages
+    assert read_chat_request(Fields(odd(random)[1]), "m").messages
+    assert read_response_request(Fields(odd_response(random)[1]), "m").messages
     path, body = damaged(random)
-    read = response_order if "responses" in path else chat_order
+    read = read_response_request if "responses" in path else read_chat_request
     _, error = outcome(lambda: read(read_json(body), "m"))
     assert error is None or (error.status == 400 and is_line(error.message))
 
 
 def test_ignored_fields_of_one_request_are_bounded() -> None:
     fields = Fields({"messages": HI, **{f"x{n}": 1 for n in range(1000)}})
-    chat_order(fields, "m")
-    assert len(fields.ignored) == MOST_IGNORED
+    read_chat_request(fields, "m")
+    assert len(fields.ignored) == MAX_IGNORED
 
 
 def test_values_that_mean_none_or_all_are_read_as_such() -> None:
@@ -460,9 +463,9 @@ def test_values_that_mean_none_or_all_are_read_as_such() -> None:
          "stop": ["", None, "x"],
          "top_logprobs": 3, "n": 1.0, "reasoning_effort": "default", "model": ""}
     ).encode()  # fmt: skip
-    order = chat_order(read_json(body), "m")
-    assert order.sampling == {"top_k": 0, "repeat_window": MOST_TOKENS, "seed": 4}
-    assert (order.max_tokens, order.stops, order.n_logprobs, order.thinking) == (
+    request = read_chat_request(read_json(body), "m")
+    assert request.sampling == {"top_k": 0, "repeat_window": MAX_TOKENS, "seed": 4}
+    assert (request.max_tokens, request.stop_strings, request.n_logprobs, request.thinking) == (
         0,
         ("x",),
         None,
@@ -476,13 +479,13 @@ def test_values_that_mean_none_or_all_are_read_as_such() -> None:
         ({"max_tokens": 4.0}, 4),
         ({"n_predict": 4}, 4),
         ({"max_tokens": 100, "max_completion_tokens": 3, "n_predict": 9}, 3),
-        ({"max_tokens": 10**300}, MOST_TOKENS),
-        ({"max_tokens": 1e300}, MOST_TOKENS),
+        ({"max_tokens": 10**300}, MAX_TOKENS),
+        ({"max_tokens": 1e300}, MAX_TOKENS),
         ({}, None),
     ],
 )
 def test_the_limit_has_several_names(fields: dict[str, Any], limit: int | None) -> None:
-    assert chat_order(Fields({"messages": HI, **fields}), "m").max_tokens == limit
+    assert read_chat_request(Fields({"messages": HI, **fields}), "m").max_tokens == limit
 
 
 def test_what_asks_for_nothing_is_allowed() -> None:
@@ -494,8 +497,8 @@ def test_what_asks_for_nothing_is_allowed() -> None:
         "stop": None, "seed": None, "stream": None, "temperature": None,
         "parallel_tool_calls": True,
     }  # fmt: skip
-    order = chat_order(Fields({"messages": HI, **neutral}), "m")
-    assert (order.sampling, order.stops, order.is_streamed, order.n_logprobs) == (
+    request = read_chat_request(Fields({"messages": HI, **neutral}), "m")
+    assert (request.sampling, request.stop_strings, request.is_streamed, request.n_logprobs) == (
         {},
         (),
         False,
@@ -533,9 +536,9 @@ SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 def test_samplers_have_the_names_of_other_servers(
     asked: dict[str, Any], chosen: dict[str, Any]
 ) -> None:
-    assert chat_order(Fields({"messages": HI, **asked}), "m").sampling == chosen
-    assert completion_order(Fields({"prompt": "a", **asked}), "m").sampling == chosen
-    assert response_order(Fields({"input": "a", **asked}), "m").sampling == chosen
+    assert read_chat_request(Fields({"messages": HI, **asked}), "m").sampling == chosen
+    assert read_completion_request(Fields({"prompt": "a", **asked}), "m").sampling == chosen
+    assert read_response_request(Fields({"input": "a", **asked}), "m").sampling == chosen
 
 
 def test_a_text_with_a_bias_becomes_its_tokens() -> None:
@@ -546,7 +549,7 @@ def test_a_text_with_a_bias_becomes_its_tokens() -> None:
 
 
 def test_what_is_asked_for_is_in_the_order() -> None:
-    order = chat_order(
+    request = read_chat_request(
         Fields(
             {
                 "messages": HI,
@@ -559,7 +562,7 @@ def test_what_is_asked_for_is_in_the_order() -> None:
         ),
         "m",
     )
-    assert order.messages == (PromptMessage("user", "hi"),)
-    assert (order.stops, order.is_streamed, order.n_logprobs) == (("a", "b"), True, 0)
-    assert order.sampling == {"seed": 5, "temperature": 0.0}
-    assert completion_order(Fields({"prompt": [[1, 2]]}), "m").prompt == (1, 2)
+    assert request.messages == (PromptMessage("user", "hi"),)
+    assert (request.stop_strings, request.is_streamed, request.n_logprobs) == (("a", "b"), True, 0)
+    assert request.sampling == {"seed": 5, "temperature": 0.0}
+    assert read_completion_request(Fields({"prompt": [[1, 2]]}), "m").prompt == (1, 2)

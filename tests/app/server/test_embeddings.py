@@ -13,7 +13,7 @@ import pytest
 
 from app.backend.local import opening
 from app.server import served_engine
-from app.server.dialects.embeddings import ollama_embed_work
+from app.server.dialects.embeddings import read_ollama_embed_request
 from app.server.fields import Fields
 from engine import Model
 from tests.app.fake_engine import Script
@@ -154,7 +154,7 @@ def test_a_text_that_is_cut_keeps_the_token_that_ends_it(add_eos: bool, end: int
         tokenizer = Tokenizer()
         embedder = Embedder()
 
-    answer = ollama_embed_work(Fields({"input": "a" * 100})).compute("m", Chat())
+    answer = read_ollama_embed_request(Fields({"input": "a" * 100})).compute("m", Chat())
     assert answer["embeddings"] == [[1, 2, 3, end]]
 
 
@@ -191,7 +191,7 @@ def test_a_reranker_orders_documents(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_chat_model_makes_vectors_next_to_its_replies(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(served_engine, "MOST_AT_ONCE", 2)
+    monkeypatch.setattr(served_engine, "MAX_AT_ONCE", 2)
     path = tiny_gguf.write(tmp_path / "m.gguf", "qwen3", context_length=512)
     with served(monkeypatch, path) as server:
         asked = {"prompt": "once", "max_tokens": 40, "temperature": 0}

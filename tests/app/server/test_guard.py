@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from app.program.settings import ServeSettings, built_in_settings
-from app.server.guard import meant_path
+from app.server.guard import normalize_path
 from tests.app.server.serving import Serving, client_of, serving
 from tests.app.server.test_hostile_clients import received
 
@@ -54,7 +54,7 @@ def locked() -> Iterator[Serving]:
     ],
 )
 def test_a_path_is_found_as_clients_write_it(path: str, meant: str) -> None:
-    assert meant_path(path) == meant
+    assert normalize_path(path) == meant
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from app.forms.process import FormLimits
-from app.server import answer, guard, open_requests, transfer
-from app.server import running as running_server
+from app.server import guard, http_server, open_requests, reply_writer, transfer
 from tests.app.fake_engine import Gate, Script
 from tests.app.forms.form_processes import compiling
 from tests.app.server.serving import Serving, serving, until
@@ -116,7 +115,7 @@ def test_a_client_that_leaves_ends_the_compiling_of_its_form(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        answer, "Forms", partial(answer.Forms, limits=FormLimits(compile_cpu_s=600.0))
+        reply_writer, "Forms", partial(reply_writer.Forms, limits=FormLimits(compile_cpu_s=600.0))
     )
     form = {"type": "json_object", "schema": {"type": "integer", "multipleOf": 1000003}}
     with serving(monkeypatch) as server:
@@ -166,7 +165,7 @@ def test_a_client_that_leaves_while_it_waits_is_never_answered(
 def test_more_requests_than_may_wait_are_refused_at_once(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
-    with serving(monkeypatch, gated, most_waiting=2) as server:
+    with serving(monkeypatch, gated, max_waiting=2) as server:
         assert server.chat(n=4).json()["error"]["code"] == "queue_full"  # none of the four is left
         until(lambda: server.metric("requests_waiting") == server.metric("requests_running") == 0)
         others = [asking(server)]
@@ -200,7 +199,7 @@ def test_a_slow_reader_is_cut_and_holds_up_no_one(
 
 
 def test_a_stream_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
-    monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.01)
+    monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.01)
     with serving(monkeypatch, gated) as server:
         connection = asking(server)
         came = b""
@@ -228,8 +227,8 @@ def test_a_stream_that_waits_for_its_turn_says_so(
     asked: dict[str, object],
     sign: bytes,
 ) -> None:
-    monkeypatch.setattr("app.server.routes.IN_LINE_S", 0.01)
-    monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.01)
+    monkeypatch.setattr("app.server.routes.QUEUE_PATIENCE_S", 0.01)
+    monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.01)
     with serving(monkeypatch, gated) as server:
         first = asking(server)
         until(gate.waiting.is_set)
@@ -258,7 +257,7 @@ def test_a_stream_that_waits_for_its_turn_says_so(
 def test_an_error_of_a_stream_that_has_waited_is_an_event(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
-    monkeypatch.setattr("app.server.routes.IN_LINE_S", 0.01)
+    monkeypatch.setattr("app.server.routes.QUEUE_PATIENCE_S", 0.01)
     with serving(monkeypatch, gated) as server:
         first = asking(server)
         until(gate.waiting.is_set)
@@ -277,7 +276,7 @@ def test_an_error_of_a_stream_that_has_waited_is_an_event(
 def test_the_end_tells_those_who_are_answered_and_who_wait(
     monkeypatch: pytest.MonkeyPatch, gated: Script
 ) -> None:
-    with serving(monkeypatch, gated, most_at_once=2) as server, ThreadPoolExecutor(1) as pool:
+    with serving(monkeypatch, gated, max_at_once=2) as server, ThreadPoolExecutor(1) as pool:
         streamed = asking(server)
         whole = pool.submit(server.chat)
         until(lambda: server.metric("requests_running") == 2)
@@ -409,7 +408,7 @@ HALVES = [
 
 
 def test_half_requests_keep_no_one_out(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_requests, "MOST_REQUESTS", 2)
+    monkeypatch.setattr(open_requests, "MAX_REQUESTS", 2)
     for half in HALVES:
         connections = [asking(shared, half) for _ in range(10)]
         for _ in range(5):  # those that wait go on to dribble
@@ -425,7 +424,7 @@ def test_half_requests_keep_no_one_out(shared: Serving, monkeypatch: pytest.Monk
 def test_health_is_told_while_no_place_is_free(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
-    monkeypatch.setattr(open_requests, "MOST_REQUESTS", 1)
+    monkeypatch.setattr(open_requests, "MAX_REQUESTS", 1)
     with serving(monkeypatch, gated) as server:
         first = asking(server)
         until(gate.waiting.is_set)
@@ -439,7 +438,7 @@ def test_health_is_told_while_no_place_is_free(
 def test_the_oldest_unfinished_body_gives_way(
     shared: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_requests, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(open_requests, "MAX_BYTES", 100_000)
     path = b"/tokenize"
     large = json.dumps({"content": "a" * 60_000}).encode()
     half = HEAD.replace(b"/v1/chat/completions", path) % len(large) + large[:-1]
@@ -452,13 +451,13 @@ def test_the_oldest_unfinished_body_gives_way(
 
 
 def test_a_huge_body_is_refused_and_not_kept(shared: Serving) -> None:
-    answer = shared.post("/v1/chat/completions", b" " * (transfer.MOST_BODY_BYTES + 1))
+    answer = shared.post("/v1/chat/completions", b" " * (transfer.MAX_BODY_BYTES + 1))
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
     assert answer.headers["connection"] == "close"
 
 
 def test_an_endless_body_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "MOST_DISCARDED_BYTES", 1 << 20)
+    monkeypatch.setattr(transfer, "MAX_DISCARDED_BYTES", 1 << 20)
     connection = asking(
         shared, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
@@ -474,7 +473,7 @@ def test_an_endless_body_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch
 def test_who_dribbles_or_says_nothing_is_cut(
     shared: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_server, "REQUEST_PATIENCE_S", 0.2)
+    monkeypatch.setattr(http_server, "REQUEST_PATIENCE_S", 0.2)
     for began in (b"", b"GET /hea", HEAD % 100 + b"{"):
         assert received(asking(shared, began)) == b""
     later = asking(shared, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -489,7 +488,7 @@ def test_who_dribbles_or_says_nothing_is_cut(
 def test_a_flood_of_connections_keeps_no_one_out(
     gated: Script, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running_server, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 20)
     with serving(monkeypatch, gated) as server, ThreadPoolExecutor(1) as pool:
         before = n_open_files()
         answer = pool.submit(server.chat, max_tokens=3)
@@ -508,7 +507,7 @@ def test_a_flood_of_connections_keeps_no_one_out(
 def test_a_flood_of_requests_is_answered_one_way_or_the_other(
     shared: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(open_requests, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(open_requests, "MAX_REQUESTS", 3)
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(shared.chat, stream=n % 2 == 0) for n in range(40)]
         statuses = {one.result().status_code for one in asked}

@@ -11,9 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
-from app.server.completion_request import CompletionRequest, chat_order, completion_order
+from app.server.completion_request import (
+    CompletionRequest,
+)
 from app.server.dialects import ollama
-from app.server.dialects.responses_request import response_order
+from app.server.dialects.openai_request import read_chat_request, read_completion_request
+from app.server.dialects.responses_request import read_response_request
 from app.server.fields import Fields, read_json
 from tests.app.server.hostile_values import (
     BODIES,
@@ -29,11 +32,11 @@ from tests.app.server.test_completion_request import is_line, outcome
 from tests.app.server.tiny_server import tiny_server
 
 READERS: dict[str, Callable[[Fields, str], CompletionRequest]] = {
-    "/v1/chat/completions": chat_order,
-    "/v1/responses": response_order,
-    "/v1/completions": completion_order,
-    "/api/chat": ollama.chat_order,
-    "/api/generate": ollama.generate_order,
+    "/v1/chat/completions": read_chat_request,
+    "/v1/responses": read_response_request,
+    "/v1/completions": read_completion_request,
+    "/api/chat": ollama.read_chat_request,
+    "/api/generate": ollama.read_generate_request,
 }
 N_SENT_VALUES = 3
 """Values that are sent for each place of a field; the places share all of them."""

@@ -17,12 +17,12 @@ import pytest
 from app.server.api_error import ApiError
 from app.server.completion_request import CompletionRequest
 from app.server.fields import Fields
-from app.server.reply_task import Job, PendingRequest
+from app.server.reply_task import PendingRequest, ReplyTask
 from tests.app.server.serving import Serving, until
 
 N_ITEMS = 70_001
 """Items of a list that no other list has; its body is so large that it is read in a thread."""
-HELD = (ApiError, json.JSONDecodeError, Fields, CompletionRequest, Job, PendingRequest)
+HELD = (ApiError, json.JSONDecodeError, Fields, CompletionRequest, ReplyTask, PendingRequest)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from app.conversations.conversation import PromptMessage
 from app.server.fields import Fields
 from app.server.message_fields import read_messages
-from app.server.message_order import arranged, as_taken
+from app.server.message_order import arrange_messages, fit_template
 from tests.app.server.serving import Serving
 
 ASK = {"role": "user", "content": "ask"}
@@ -38,13 +38,13 @@ def result(call_id: str | None, content: Any = "found") -> dict[str, Any]:
 
 def words(items: list[Any]) -> str:
     """A conversation in short: ``u:ask a:hm+f1 t:f1=found``, and the beginning of the reply."""
-    found, begun = arranged(read_messages(Fields({"messages": items})), "messages")
+    found, reply_prefix = arrange_messages(read_messages(Fields({"messages": items})), "messages")
     shown = [
         f"{one.role[0]}:{f'{one.results[0].name}=' if one.role == 'tool' else ''}{one.text}"
         f"{''.join(f'+{call.name}' for call in one.calls)}"
         for one in found
     ]
-    return " ".join([*shown, *([f"> {begun}"] if begun else [])])
+    return " ".join([*shown, *([f"> {reply_prefix}"] if reply_prefix else [])])
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ ORDERS = [
 def test_a_strict_template_gets_turns_that_alternate(
     given: list[PromptMessage], strict: list[PromptMessage]
 ) -> None:
-    assert as_taken(given, lambda roles: False) == tuple(strict)
-    assert as_taken(given, lambda roles: True) == tuple(given)
+    assert fit_template(given, lambda roles: False) == tuple(strict)
+    assert fit_template(given, lambda roles: True) == tuple(given)
 
 
 @pytest.mark.parametrize("is_strict", [False, True])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from app.program.settings import built_in_settings
-from app.server import models
+from app.server import model_pool
 from engine.errors import BrokenModelError, MemoryPlanError
 from engine.measure import fit as fitting
 from tests.app.fake_engine import Gate, Script
@@ -75,7 +75,7 @@ def test_a_name_that_is_none_is_refused_with_those_that_are(
             assert all(one in error["message"] for one in NAMES)
         assert "Small-0.5B-Q4_0" in server.chat(model="small").json()["error"]["message"]
         tiny_gguf.write(folder / "later.gguf")
-        monkeypatch.setattr(models, "LISTED_S", 0.0)
+        monkeypatch.setattr(model_pool, "LIST_AGE_S", 0.0)
         assert asked(server, "later") == "later"
         (folder / "later.gguf").unlink()
         assert server.get("/v1/models/nothing").status_code == 404
@@ -102,11 +102,13 @@ def test_one_that_answers_goes_on_while_another_opens(
 def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
     """Memory for so many of the scripted models, which claim as much as the tiny files are said to
     need."""
-    monkeypatch.setattr(models, "_free", lambda: None)  # of all that the tests before have left
+    monkeypatch.setattr(
+        model_pool, "_free_memory", lambda: None
+    )  # of all that the tests before have left
     monkeypatch.setattr(fitting, "machine_memory", lambda: fitting.MachineMemory(1 << 40, n_models))
     monkeypatch.setattr(
         "app.server.served_engine.ServedEngine.claimed_bytes",
-        property(lambda self: bool(self.served)),
+        property(lambda self: bool(self.writer)),
     )
     monkeypatch.setattr(
         fitting, "fit", lambda needs, memory, rates, n_ctx: type("Fit", (), {"needed_bytes": 1})
@@ -129,9 +131,9 @@ def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, folder: P
     with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
         first = pool.submit(asked, server, "big")
         until(lambda: server.metric("requests_running") == 1)
-        monkeypatch.setattr(models, "ROOM_PATIENCE_S", 0.0)
+        monkeypatch.setattr(model_pool, "MEMORY_PATIENCE_S", 0.0)
         assert asked(server, "small-0.5b-q8") == "no_memory"
-        monkeypatch.setattr(models, "ROOM_PATIENCE_S", PATIENCE_S)
+        monkeypatch.setattr(model_pool, "MEMORY_PATIENCE_S", PATIENCE_S)
         second = pool.submit(asked, server, "small-0.5b-q8")
         assert script.token_gate is not None
         script.token_gate.open()
@@ -163,7 +165,7 @@ def test_a_model_that_does_not_open_leaves_the_server(
 def test_what_is_idle_is_closed_and_opens_again(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(models, "LOOK_S", 0.02)
+    monkeypatch.setattr(model_pool, "IDLE_CHECK_PERIOD_S", 0.02)
     script = Script(token_gate=Gate())
     with by_name(monkeypatch, folder, script, idle_s=0.2) as server, ThreadPoolExecutor() as pool:
         first = pool.submit(asked, server, "big")

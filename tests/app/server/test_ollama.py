@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from app.server import models
-from app.server.dialects.ollama import chat_order, generate_order
+from app.server import model_pool
+from app.server.dialects.ollama import read_chat_request, read_generate_request
 from app.server.fields import Fields
 from engine.errors import BrokenModelError
 from tests.app.fake_engine import Gate, Script
@@ -95,7 +95,10 @@ def test_a_sign_of_life_is_told(shared: Serving) -> None:
     ],
 )
 def test_a_model_is_closed_if_it_is_kept_for_no_time(keep_alive: Any, is_closed: bool) -> None:
-    assert chat_order(Fields({"messages": HI, "keep_alive": keep_alive}), "").unloads is is_closed
+    assert (
+        read_chat_request(Fields({"messages": HI, "keep_alive": keep_alive}), "").unloads_model
+        is is_closed
+    )
 
 
 def test_a_text_is_generated_by_the_template_or_raw(server: Serving) -> None:
@@ -127,23 +130,25 @@ def test_options_are_sampling_and_what_is_unknown_is_noted() -> None:
             "think": "low",
         }
     )
-    order = chat_order(fields, "m")
-    assert order.sampling == {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}
-    assert (order.max_tokens, order.stops, order.is_streamed, order.thinking) == (
+    request = read_chat_request(fields, "m")
+    assert request.sampling == {"temperature": 0.5, "top_k": 3, "min_p": 0.1, "seed": 7}
+    assert (request.max_tokens, request.stop_strings, request.is_streamed, request.thinking) == (
         0,
         ("x",),
         True,
         "low",
     )
-    assert (order.unloads, fields.ignored) == (False, {"options.num_ctx"})
+    assert (request.unloads_model, fields.ignored) == (False, {"options.num_ctx"})
     assert (
-        generate_order(Fields({"prompt": "a", "think": False, "keep_alive": 0}), "m").thinking
+        read_generate_request(
+            Fields({"prompt": "a", "think": False, "keep_alive": 0}), "m"
+        ).thinking
         == "off"
     )
-    form = generate_order(Fields({"prompt": "a", "format": {"enum": [1]}}), "m").form
+    form = read_generate_request(Fields({"prompt": "a", "format": {"enum": [1]}}), "m").form
     assert form is not None
     assert form.text == '{"enum": [1]}'
-    assert chat_order(Fields({"messages": HI, "format": "json"}), "m").form is not None
+    assert read_chat_request(Fields({"messages": HI, "format": "json"}), "m").form is not None
 
 
 @pytest.mark.parametrize(
@@ -175,7 +180,7 @@ def test_other_refusals_are_a_text_too(monkeypatch: pytest.MonkeyPatch, server: 
         ("nothing", {}),
     ):
         assert isinstance(asked(server, path, **fields)["error"], str)
-    assert server.get("/api/chat").json()["error"].startswith("GET is not possible")
+    assert server.get("/api/chat").json()["error"].startswith("/api/chat does not support")
     assert server.get("/api/tags", headers={"Origin": "https://evil.example"}).status_code == 403
     server.script.generate_error = BrokenModelError("m: is broken")
     server.script.fail_after_tokens = 1
@@ -209,7 +214,7 @@ def test_a_thought_is_told_next_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_stream_that_waits_says_so_in_an_empty_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.server.routes.STILL_HERE_S", 0.05)
+    monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.05)
     script = Script(token_gate=Gate())
     with serving(monkeypatch, script) as server, ThreadPoolExecutor() as pool:
         reply = pool.submit(server.post, "/api/chat", {"messages": HI})
@@ -226,7 +231,7 @@ def test_a_stream_that_waits_says_so_in_an_empty_piece(monkeypatch: pytest.Monke
 def test_models_are_told_and_none_is_opened_for_it(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
-    monkeypatch.setattr(models, "LOOK_S", 0.02)
+    monkeypatch.setattr(model_pool, "IDLE_CHECK_PERIOD_S", 0.02)
     with by_name(monkeypatch, folder, idle_s=60.0) as server:
         tags = {one["name"]: one for one in server.get("/api/tags").json()["models"]}
         big = tags["Big-1B:latest"]

@@ -7,7 +7,7 @@ import pytest
 from app.server import open_requests
 from app.server.api_error import ApiError
 from app.server.open_requests import OpenRequest, OpenRequests
-from app.server.transfer import MOST_BODY_BYTES
+from app.server.transfer import MAX_BODY_BYTES
 from tests.app.fake_engine import FakeClock
 
 
@@ -20,19 +20,19 @@ class Crowd:
         self.cut: list[str] = []
 
     def begin(self, name: str, address: str = "10.0.0.1") -> OpenRequest:
-        return self.requests.begin(address, lambda: self.cut.append(name))
+        return self.requests.add(address, lambda: self.cut.append(name))
 
 
 @pytest.fixture
 def crowd(monkeypatch: pytest.MonkeyPatch) -> Crowd:
-    monkeypatch.setattr(open_requests, "MOST_REQUESTS", 2)
-    monkeypatch.setattr(open_requests, "MOST_BYTES", 1000)
+    monkeypatch.setattr(open_requests, "MAX_REQUESTS", 2)
+    monkeypatch.setattr(open_requests, "MAX_BYTES", 1000)
     return Crowd()
 
 
 def test_only_whole_requests_have_places(crowd: Crowd) -> None:
     for number in range(10):
-        crowd.requests.take_bytes(crowd.begin(f"half {number}"), 10)
+        crowd.requests.add_bytes(crowd.begin(f"half {number}"), 10)
     first = crowd.begin("first")
     crowd.requests.take_place(first)
     crowd.requests.take_place(first)
@@ -46,21 +46,21 @@ def test_a_place_is_free_after_the_end(crowd: Crowd) -> None:
     for number in range(5):
         request = crowd.begin(str(number))
         crowd.requests.take_place(request)
-        crowd.requests.end(request)
+        crowd.requests.remove(request)
 
 
 def test_a_client_that_takes_nothing_loses_its_place(crowd: Crowd) -> None:
     stuck = [crowd.begin("first"), crowd.begin("second")]
     for request in stuck:
         crowd.requests.take_place(request)
-        crowd.requests.begin_to_send(request)
+        crowd.requests.start_sending(request)
         crowd.clock.advance(1.0)
     with pytest.raises(ApiError):
         crowd.requests.take_place(crowd.begin("early"))
     crowd.clock.advance(open_requests.STUCK_S)
     crowd.requests.take_place(crowd.begin("late"))
     assert crowd.cut == ["first"]
-    crowd.requests.end_of_sending(stuck[1])
+    crowd.requests.finish_sending(stuck[1])
     with pytest.raises(ApiError):
         crowd.requests.take_place(crowd.begin("later"))
 
@@ -72,21 +72,21 @@ def test_bodies_that_come_slowly_give_way_to_new_ones(crowd: Crowd) -> None:
         crowd.begin("younger of the crowd"),
     ]
     for request in halves:
-        crowd.requests.take_bytes(request, 300)
-    crowd.requests.take_bytes(crowd.begin("new", "10.0.0.3"), 300)
+        crowd.requests.add_bytes(request, 300)
+    crowd.requests.add_bytes(crowd.begin("new", "10.0.0.3"), 300)
     assert crowd.cut == ["older of the crowd"]
 
 
 def test_whole_bodies_are_kept_and_a_new_one_is_refused(crowd: Crowd) -> None:
     whole = crowd.begin("whole")
-    crowd.requests.take_bytes(whole, 900)
+    crowd.requests.add_bytes(whole, 900)
     crowd.requests.take_place(whole)
     with pytest.raises(ApiError, match="too much is being sent"):
-        crowd.requests.take_bytes(crowd.begin("new"), 300)
+        crowd.requests.add_bytes(crowd.begin("new"), 300)
     assert crowd.cut == []
 
 
 def test_a_body_that_is_too_large_takes_no_memory(crowd: Crowd) -> None:
-    crowd.requests.take_bytes(crowd.begin("huge"), MOST_BODY_BYTES + 1)
-    crowd.requests.take_bytes(crowd.begin("new"), 900)
+    crowd.requests.add_bytes(crowd.begin("huge"), MAX_BODY_BYTES + 1)
+    crowd.requests.add_bytes(crowd.begin("new"), 900)
     assert crowd.cut == []

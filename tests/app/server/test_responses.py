@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.server.api_error import ApiError
-from app.server.dialects.responses_request import response_order
+from app.server.dialects.responses_request import read_response_request
 from app.server.fields import Fields
 from tests.app.server.serving import Serving, client_of
 
@@ -193,23 +193,26 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
             ],
         }
     )  # fmt: skip
-    order = response_order(fields, "m")
-    assert [(one.role, one.text, *(it.name for it in one.results)) for one in order.messages] == [
+    request = read_response_request(fields, "m")
+    assert [(one.role, one.text, *(it.name for it in one.results)) for one in request.messages] == [
         ("system", "be brief\n\nin French"), ("user", "a"), ("assistant", "let me"),
         ("tool", "Rain", "get_weather"),
     ]  # fmt: skip
-    assert order.tools is not None
-    assert ([tool["function"]["name"] for tool in order.tools.items], order.tools.takes_one) == (
+    assert request.tools is not None
+    assert (
+        [tool["function"]["name"] for tool in request.tools.definitions],
+        request.tools.single_call,
+    ) == (
         ["get_weather"],
         True,
     )
-    assert (order.thinking, order.is_streamed, order.sampling) == (
+    assert (request.thinking, request.is_streamed, request.sampling) == (
         "medium",
         True,
         {"temperature": 0.5},
     )
-    assert order.form is not None
-    assert (order.form.name, order.form.text) == ("text.format", "{}")
+    assert request.form is not None
+    assert (request.form.name, request.form.text) == ("text.format", "{}")
     skipped = {f"tools of type {kind}" for kind in ("web_search", "local_shell", "custom", "mcp")}
     assert fields.ignored == {
         *skipped,
@@ -249,5 +252,5 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
 )
 def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
-        response_order(Fields(fields), "m")
+        read_response_request(Fields(fields), "m")
     assert refused.value.param == param

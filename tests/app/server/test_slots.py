@@ -12,7 +12,7 @@ import pytest
 from app.backend.local import opening
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.http_server import RunningServer
+from app.server.http_server import HttpServer
 from app.session import samplers
 from engine import Sampling
 from engine.errors import MemoryPlanError
@@ -43,7 +43,7 @@ def cached_tokens(answer: httpx.Response) -> int:
 
 
 def test_as_many_are_answered_at_once_as_there_are_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(monkeypatch, held_back(), most_at_once=2) as server, ThreadPoolExecutor(3) as pool:
+    with serving(monkeypatch, held_back(), max_at_once=2) as server, ThreadPoolExecutor(3) as pool:
         answers = ask(pool, server, "one", "two", "three")
         until(
             lambda: (server.metric("requests_running"), server.metric("requests_waiting")) == (2, 1)
@@ -58,7 +58,7 @@ def test_as_many_are_answered_at_once_as_there_are_slots(monkeypatch: pytest.Mon
 
 
 def test_a_conversation_goes_on_in_the_slot_that_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(monkeypatch, most_at_once=3) as server:
+    with serving(monkeypatch, max_at_once=3) as server:
         talks = [
             [{"role": "user", "content": f"talk {number}: " + "word " * 20}] for number in range(3)
         ]
@@ -75,7 +75,7 @@ def test_a_conversation_goes_on_in_the_slot_that_holds_it(monkeypatch: pytest.Mo
 
 
 def test_a_client_that_leaves_frees_its_slot_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(monkeypatch, held_back(), most_at_once=2) as server, ThreadPoolExecutor(1) as pool:
+    with serving(monkeypatch, held_back(), max_at_once=2) as server, ThreadPoolExecutor(1) as pool:
         (stays,) = ask(pool, server, "stays")
         until(lambda: server.metric("requests_running") == 1)
         with pytest.raises(httpx.ReadTimeout):
@@ -92,7 +92,7 @@ def test_a_client_that_leaves_frees_its_slot_alone(monkeypatch: pytest.MonkeyPat
 
 
 def test_slots_are_as_many_as_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(monkeypatch, Script(most_sessions=3), most_at_once=0) as server:
+    with serving(monkeypatch, Script(most_sessions=3), max_at_once=0) as server:
         assert server.get("/props").json()["total_slots"] == 3
 
 
@@ -101,6 +101,6 @@ def test_more_slots_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(opening, "state_files", lambda settings: None)
     monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
     with listen("127.0.0.1", 0) as listener, pytest.raises(MemoryPlanError):
-        RunningServer(
-            Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, most_at_once=3
+        HttpServer(
+            Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, max_at_once=3
         ).run()

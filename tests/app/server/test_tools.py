@@ -14,10 +14,10 @@ from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm
 from app.forms.constraint import Forms
 from app.forms.process import FormLimits
 from app.server.api_error import ApiError
-from app.server.completion_request import chat_order
+from app.server.dialects.openai_request import read_chat_request
 from app.server.fields import Fields
-from app.server.form_fields import call_form, reply_form
 from app.server.message_fields import Tools
+from app.server.reply_form import call_form, reply_form
 from engine.prompt.tools.calls import is_deep
 from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.split import CallSplitter
@@ -172,7 +172,7 @@ def test_a_model_without_tools_says_so_and_the_log_once(
         for _ in range(2):
             error = served.chat(tools=[TOOL]).json()["error"]
             assert (error["param"], error["code"]) == ("tools", "unsupported_parameter")
-            assert "chat template has none" in error["message"]
+            assert "chat template of this model has no tools" in error["message"]
     assert capsys.readouterr().err.count("template has no tools") == 1
 
 
@@ -240,7 +240,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
 def test_what_is_wrong_is_refused_by_its_field(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
-        chat_order(Fields({"messages": ASKED, **fields}), "m")
+        read_chat_request(Fields({"messages": ASKED, **fields}), "m")
     assert refused.value.param == param
     assert refused.value.status == 400
     assert "\x1b" not in refused.value.message
@@ -266,16 +266,16 @@ def test_odd_parameters_of_a_tool_are_read_as_a_schema(
     parameters: Any, read: dict[str, Any]
 ) -> None:
     tools = [a_tool(parameters=parameters), {"name": "g", "input_schema": parameters}]
-    order = chat_order(Fields({"messages": ASKED, "tools": tools}), "m")
-    assert order.tools is not None
-    assert [tool["function"]["parameters"] for tool in order.tools.items] == [read, read]
+    request = read_chat_request(Fields({"messages": ASKED, "tools": tools}), "m")
+    assert request.tools is not None
+    assert [tool["function"]["parameters"] for tool in request.tools.definitions] == [read, read]
 
 
 def test_parameters_nested_too_deeply_are_cut_and_noted() -> None:
     fields = Fields({"messages": ASKED, "tools": [a_tool(parameters=DEEP)]})
-    order = chat_order(fields, "m")
-    assert order.tools is not None
-    assert not is_deep(order.tools.items[0]["function"]["parameters"])
+    request = read_chat_request(fields, "m")
+    assert request.tools is not None
+    assert not is_deep(request.tools.definitions[0]["function"]["parameters"])
     assert fields.ignored == {"parameters of tool f beyond a depth of 32"}
 
 
@@ -283,9 +283,9 @@ def test_of_two_tools_with_one_name_the_first_counts() -> None:
     fields = Fields(
         {"messages": ASKED, "tools": [a_tool(description="first"), a_tool(description="second")]}
     )
-    order = chat_order(fields, "m")
-    assert order.tools is not None
-    assert [tool["function"]["description"] for tool in order.tools.items] == ["first"]
+    request = read_chat_request(fields, "m")
+    assert request.tools is not None
+    assert [tool["function"]["description"] for tool in request.tools.definitions] == ["first"]
     assert fields.ignored == {"a second tool f"}
 
 
@@ -302,7 +302,7 @@ def test_of_two_tools_with_one_name_the_first_counts() -> None:
 )
 def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, name: str) -> None:
     history = [*ASKED, assistant(tool_calls=[a_call(name=given)]), tool(content="error"), *ASKED]
-    messages = chat_order(Fields({"messages": history}), "m").messages
+    messages = read_chat_request(Fields({"messages": history}), "m").messages
     assert (messages[1].calls[0].name, messages[2].results[0].name) == (name, name)
 
 
@@ -327,7 +327,7 @@ def test_arguments_in_the_history_that_are_no_object_become_one(
     given: Any, read: dict[str, Any]
 ) -> None:
     history = [*ASKED, assistant(tool_calls=[a_call(arguments=given)]), tool()]
-    assert chat_order(Fields({"messages": history}), "m").messages[1].calls[0].values == read
+    assert read_chat_request(Fields({"messages": history}), "m").messages[1].calls[0].values == read
 
 
 @pytest.mark.parametrize(
@@ -352,7 +352,7 @@ def test_arguments_in_the_history_that_are_no_object_become_one(
 )
 def test_the_result_of_a_tool_may_be_any_value(content: Any, text: str) -> None:
     history = [*ASKED, assistant(), tool(content=content)]
-    assert chat_order(Fields({"messages": history}), "m").messages[2].results[0].text == text
+    assert read_chat_request(Fields({"messages": history}), "m").messages[2].results[0].text == text
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_the_result_of_a_tool_may_be_any_value(content: Any, text: str) -> None:
 )
 def test_calls_in_the_history_may_lack_what_they_have(calls: Any) -> None:
     history = [*ASKED, assistant(tool_calls=calls, content="So."), tool(tool_call_id=5), *ASKED]
-    assert chat_order(Fields({"messages": history}), "m").messages[0].text == "How is Paris?"
+    assert read_chat_request(Fields({"messages": history}), "m").messages[0].text == "How is Paris?"
 
 
 @pytest.mark.parametrize(
@@ -398,10 +398,12 @@ def test_a_choice_of_tools_is_read_as_each_api_writes_it(
     choice: Any, must: tuple[str, ...], offered: int
 ) -> None:
     tools = [a_tool(), {"type": "function", "name": "g", "parameters": {}, "strict": None}]
-    order = chat_order(Fields({"messages": ASKED, "tools": tools, "tool_choice": choice}), "m")
-    assert order.tools is not None
-    assert (order.tools.must, len(order.tools.items)) == (must, offered)
-    assert order.tools.items[0]["function"]["parameters"] in (
+    request = read_chat_request(
+        Fields({"messages": ASKED, "tools": tools, "tool_choice": choice}), "m"
+    )
+    assert request.tools is not None
+    assert (request.tools.required_names, len(request.tools.definitions)) == (must, offered)
+    assert request.tools.definitions[0]["function"]["parameters"] in (
         {"type": "object", "properties": {}},
         {},
     )
@@ -410,7 +412,7 @@ def test_a_choice_of_tools_is_read_as_each_api_writes_it(
 @pytest.mark.parametrize("arguments", ["", "null", None, {}, " {} "])
 def test_a_call_without_arguments_is_written_in_many_ways(arguments: Any) -> None:
     said = [*ASKED, assistant(tool_calls=[a_call(arguments=arguments)]), tool()]
-    assert chat_order(Fields({"messages": said}), "m").messages[1].calls[0].arguments in (
+    assert read_chat_request(Fields({"messages": said}), "m").messages[1].calls[0].arguments in (
         "{}",
         " {} ",
     )
@@ -507,12 +509,12 @@ def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
 def test_a_reply_that_must_be_a_call_can_be_nothing_else(
     forms: Forms, how: CallFormat, parameters: Any
 ) -> None:
-    tools = tools_of(parameters, must=("f",), takes_one=True)
+    tools = tools_of(parameters, required_names=("f",), single_call=True)
     form = call_form(BYTES, tools, how)
     good = GOOD[how.name]
     wrong = good.replace("f", "g", 1), good.replace("3", '"x"'), "Sure, I will", ""
     assert fits(forms, form, good, *wrong) == [True, False, False, False, False]
-    splitter = CallSplitter(how, tools.items)
+    splitter = CallSplitter(how, tools.definitions)
     found = [*splitter.push(good).calls, *splitter.flush().calls]
     assert [(one.name, one.values) for one in found] == [
         ("f", {"city": "Rome", "unit": "C", "n": 3})
@@ -532,7 +534,7 @@ def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: Call
     twice = f"{good}\n{good}"
     replies = good, '{"x": 3}', "Sure", f'{good}{{"x": 3}}', twice
     assert fits(forms, form, *replies) == [True, True, False, False, bool(how.closing)]
-    one_call = reply_form(BYTES, FORM, replace(tools, takes_one=True), how)
+    one_call = reply_form(BYTES, FORM, replace(tools, single_call=True), how)
     assert one_call is not None
     assert fits(forms, one_call, twice) == [False]
     assert reply_form(BYTES, None, tools, how) is None
@@ -556,7 +558,7 @@ def test_a_form_of_any_kind_may_stand_next_to_tools(
 
 
 def test_a_call_that_must_be_made_comes_before_a_form(forms: Forms) -> None:
-    form = reply_form(BYTES, FORM, tools_of(CITY, must=("f",)), FORMATS[3])
+    form = reply_form(BYTES, FORM, tools_of(CITY, required_names=("f",)), FORMATS[3])
     assert form is not None
     assert fits(forms, form, GOOD["hermes"], '{"x": 3}') == [True, False]
 
@@ -569,7 +571,7 @@ def test_what_looks_like_a_call_within_a_form_is_text(size: int) -> None:
         (f'{{"x": "{GOOD["hermes"]}"}}', 0),
         (f" {GOOD['hermes']}\n{GOOD['hermes']}", 2),
     ):
-        splitter = CallSplitter(how, tools.items, only_first=True)
+        splitter = CallSplitter(how, tools.definitions, only_first=True)
         told = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)] + [
             splitter.flush()
         ]
@@ -602,7 +604,7 @@ def test_as_much_of_a_tools_odd_schema_is_followed_as_can_be(
     forms: Forms, properties: dict[str, Any], dropped: str
 ) -> None:
     odd = {"type": "object", "properties": properties, "required": ["a"]}
-    tools = tools_of(CITY, odd, must=("f", "g"), takes_one=True)
+    tools = tools_of(CITY, odd, required_names=("f", "g"), single_call=True)
     constraint = forms.constraint(call_form(BYTES, tools, FORMATS[3]))
     assert constraint.notes == [f"tool g: {dropped}"]
     constraint.close()
@@ -618,7 +620,7 @@ def test_arguments_by_an_odd_schema_are_as_the_model_wrote(forms: Forms, how: Ca
         "not": {"required": ["x"]},
         "properties": {**CITY["properties"], "n": {"$ref": "https://a.b"}},
     }
-    form = call_form(BYTES, tools_of(schema, must=("f",), takes_one=True), how)
+    form = call_form(BYTES, tools_of(schema, required_names=("f",), single_call=True), how)
     assert fits(forms, form, GOOD[how.name], GOOD[how.name].replace("f", "g", 1)) == [True, False]
 
 
@@ -629,7 +631,7 @@ def test_a_schema_that_takes_too_long_is_left_out() -> None:
         "required": ["a"],
     }
     impatient = Forms(BYTES, FormLimits(compile_cpu_s=0.3))
-    form = call_form(BYTES, tools_of(slow, must=("f",), takes_one=True), FORMATS[3])
+    form = call_form(BYTES, tools_of(slow, required_names=("f",), single_call=True), FORMATS[3])
     constraint = impatient.constraint(form)
     assert "parameters of all tools" in constraint.notes
     constraint.close()

@@ -16,7 +16,7 @@ import httpx
 
 from app.program.settings import built_in_settings
 from app.server.command import listen
-from app.server.http_server import RunningServer
+from app.server.http_server import HttpServer
 from tests.engine import tiny_gguf
 
 PATIENCE_S = 120.0
@@ -37,7 +37,7 @@ def tiny_server(folder: Path) -> Iterator[httpx.Client]:
     path = described.write(folder / "m.gguf")
     listener = listen("127.0.0.1", 0)
     settings = replace(built_in_settings(), save_conversations="off", threads=1)
-    running = RunningServer(path, settings, listener, "m", ("127.0.0.1",), "", 16)
+    running = HttpServer(path, settings, listener, "m", ("127.0.0.1",), "", 16)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -54,6 +54,6 @@ def tiny_server(folder: Path) -> Iterator[httpx.Client]:
         loop = running._loop
         if loop is not None:
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(running._end, 0)
+                loop.call_soon_threadsafe(running._shut_down, 0)
         thread.join(PATIENCE_S)
         listener.close()

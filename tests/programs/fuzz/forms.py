@@ -20,8 +20,8 @@ from typing import Any
 from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
 from app.forms.constraint import Forms
 from app.forms.process import FormLimits
-from app.server.form_fields import reply_form
 from app.server.message_fields import Tools
+from app.server.reply_form import reply_form
 from engine.prompt.tools.formats import FORMATS
 from engine.tokenizer import Tokenizer
 from tests.engine.tiny_gguf import bpe_vocabulary
@@ -33,7 +33,7 @@ _CPU_S = 2.0
 _MEMORY_BYTES = 100 << 20
 """Limits of this process; those that compile have their own."""
 _LIMITS = FormLimits(compile_cpu_s=0.5, step_cpu_s=0.5, memory_bytes=128 << 20)
-_MOST_TOKENS = 24
+_MAX_TOKENS = 24
 _KINDS = (SCHEMA, REGEX, GRAMMAR)
 
 
@@ -227,11 +227,11 @@ def _follow(said: dict[str, Any]) -> str:
     constraint = _forms().constraint(form)
     text = b""
     try:
-        for _ in range(_MOST_TOKENS):
+        for _ in range(_MAX_TOKENS):
             if constraint.is_over:
                 break
             allowed = constraint.allowed()
-            if len(allowed) != tokenizer.vocab_size or not allowed.any():
+            if len(allowed) != tokenizer.vocab_size or not allowed.value():
                 raise Fault(f"{int(allowed.sum())} tokens of {len(allowed)} may come next")
             token = int(rng.choice(constraint.forced()[:1] or allowed.nonzero()[0]))
             if not allowed[token]:

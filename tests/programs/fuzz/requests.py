@@ -42,7 +42,7 @@ from tests.programs.fuzz.target import Fault, Target, Watch
 _CPU_S = 20.0
 _MEMORY_BYTES = 200 << 20
 """Limits on one request, which writes some tokens."""
-_MOST_TOKENS = 4
+_MAX_TOKENS = 4
 _LIMITS = {
     "max_tokens",
     "max_completion_tokens",
@@ -67,9 +67,9 @@ def _pack(path: str, body: Any) -> bytes:
 
 def _bounded(body: dict[str, Any]) -> dict[str, Any]:
     """Return a body that asks for a few tokens, whatever else it says."""
-    limits = {"max_tokens": _MOST_TOKENS, "max_output_tokens": _MOST_TOKENS}
+    limits = {"max_tokens": _MAX_TOKENS, "max_output_tokens": _MAX_TOKENS}
     options = body.get("options")
-    options = {**(options if isinstance(options, dict) else {}), "num_predict": _MOST_TOKENS}
+    options = {**(options if isinstance(options, dict) else {}), "num_predict": _MAX_TOKENS}
     return {**body, **limits, "options": options}
 
 
@@ -166,6 +166,7 @@ TARGET = Target(
     (
         "app/server/message_fields.py",
         "app/server/completion_request.py",
+        "app/server/dialects/openai_request.py",
         "app/server/dialects/responses_request.py",
         "app/server/message_order.py",
         "app/server/sampling_fields.py",
