@@ -134,8 +134,8 @@ def test_a_gap_that_the_model_is_told_of_is_found(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_not_written_when_it_goes_on_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "put", lambda *_: lambda db, number: None)
-    monkeypatch.setattr(journal, "put", store.put)
+    monkeypatch.setattr(store, "put_message", lambda *_: lambda db, number: None)
+    monkeypatch.setattr(journal, "put_message", store.put_message)
     assert "something else" in found_in("database").fault
 
 

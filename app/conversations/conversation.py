@@ -1,4 +1,4 @@
-"""Messages of one conversation, with the speaker and how each reply came about."""
+"""Conversations: a system prompt, messages of both sides, and how each reply ended."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from engine.prompt.tools.calls import CallResult, ToolCall
 
 
 class Role(str, Enum):
-    """Who speaks."""
+    """Side that wrote a message."""
 
     USER = "user"
     ASSISTANT = "assistant"
 
 
 class Ending(str, Enum):
-    """Why a reply ended where it did."""
+    """Reason why a reply ended."""
 
     COMPLETE = "complete"
     STOPPED = "stopped"
     LENGTH = "length"
-    """It reached the limit on tokens per reply."""
+    """The reply reached the limit on tokens per reply."""
     CONTEXT = "context"
     REPEATED = "repeated"
-    """It repeated itself; one copy was kept."""
+    """The reply kept repeating itself; only one copy is in the text."""
     FAILED = "failed"
-    """The engine gave up in the middle."""
+    """The engine failed during the reply."""
     INTERRUPTED = "interrupted"
-    """The program ended in the middle."""
+    """The program ended during the reply."""
 
 
 @record
@@ -42,91 +42,91 @@ class ReplyFigures:
 
     tokens: int
     first_token_s: float | None
-    """Seconds from the start of the turn to the first token; None where there was none."""
+    """Seconds from the start of the turn to the first token; None if there was no token."""
     decode_tps: float | None
-    """Tokens per second after the first one; None below two tokens."""
+    """Tokens per second after the first token; None with fewer than two tokens."""
     prompt_tokens: int
-    """Tokens of the prompt that had to be computed."""
+    """Tokens of the prompt that were computed."""
     reused_tokens: int
-    """Tokens of the prompt that the cache still held."""
+    """Tokens of the prompt that were in the cache."""
     guessed_tokens: int = 0
-    """Tokens that were guessed from the conversation and computed together with others."""
+    """Tokens that were guessed and accepted."""
 
     @property
     def duration_s(self) -> float:
-        """How long the reply took, from the start of the turn to its last token."""
+        """Seconds from the start of the turn to the last token."""
         return (self.first_token_s or 0.0) + (
             (self.tokens - 1) / self.decode_tps if self.decode_tps else 0.0
         )
 
-    def continued_by(self, more: ReplyFigures) -> ReplyFigures:
-        """Return the figures of a reply that was stopped with these and went on with ``more``."""
+    def continued_by(self, continuation: ReplyFigures) -> ReplyFigures:
+        """Return the figures of a stopped reply that was continued with ``continuation``."""
         seconds = [
             (figures.tokens - 1) / figures.decode_tps
-            for figures in (self, more)
+            for figures in (self, continuation)
             if figures.decode_tps is not None
         ]
         counted = sum(
-            figures.tokens - 1 for figures in (self, more) if figures.decode_tps is not None
+            figures.tokens - 1 for figures in (self, continuation) if figures.decode_tps is not None
         )
         return replace(
             self,
-            tokens=self.tokens + more.tokens,
+            tokens=self.tokens + continuation.tokens,
             decode_tps=counted / sum(seconds) if sum(seconds) > 0 else None,
-            guessed_tokens=self.guessed_tokens + more.guessed_tokens,
+            guessed_tokens=self.guessed_tokens + continuation.guessed_tokens,
         )
 
 
 @dataclass
 class ChatMessage:
-    """One message, as it is in the transcript."""
+    """A message of the transcript."""
 
     role: Role
     text: str
-    """Text of the message; of a reply without its thinking."""
+    """Text of the message, without thinking."""
     ending: Ending = Ending.COMPLETE
     figures: ReplyFigures | None = None
     thinking: Thinking | None = None
     is_edited: bool = False
-    """Whether the user changed what the model had written."""
+    """Whether the user changed the text of this reply."""
     folded: str = ""
-    """Text of a user's message with large pastes folded; "" where nothing is folded."""
+    """Text of a user's message with large pastes folded; "" if nothing is folded."""
     ids: tuple[int, ...] = ()
-    """A reply's tokens as they were generated; () where they are not known."""
+    """Generated token ids of a reply; empty if they are not known."""
     raw: str = ""
-    """Text of the ids, uncleaned and with the thinking; never for a terminal."""
+    """Uncleaned text of the ids, with thinking. It must never reach a terminal."""
     calls: tuple[ToolCall, ...] = ()
-    """Of tools, that a reply ends with."""
+    """Tool calls at the end of a reply."""
     calls_at: int = 0
-    """Where in ``raw`` they begin."""
+    """Index of the first call in ``raw``."""
     results: tuple[CallResult, ...] = ()
-    """Of the calls before, where tools speak in place of the user; ``text`` has them as they may be
-    read."""
+    """Results of the calls before, if tools speak instead of the user. ``text`` has them in
+    words.
+    """
     server_fields: ServerFields | None = None
-    """Fields that the server which computed the reply needs back; None if it needs none."""
+    """Fields that a server needs back with this reply; None if there are none."""
     sources: tuple[str, ...] = ()
-    """Of a reply: the passages that its question brought along; known from the question, and not
-    saved."""
+    """Sources of a reply: passages sent with its question. They are not saved."""
     alternatives: tuple[ChatMessage, ...] = ()
-    """Of a reply: other answers to the same question, that the user may choose in its place."""
+    """Alternative answers to the same question, which the user may choose instead."""
     is_missing: bool = False
-    """Whether all that is known is that there was one: its file is damaged."""
+    """Whether the message is lost because its row is damaged."""
 
     @property
     def editable_text(self) -> str:
-        """Text that a user edits: the answer, or the thinking where no answer has begun."""
+        """Text for the user to edit: the thinking while no answer has begun, else the answer."""
         if self.thinking is not None and not self.thinking.is_closed:
             return self.thinking.text
         return self.text
 
 
 MAX_ALTERNATIVES = 8
-"""Limit on the answers that are kept next to a reply."""
+"""Limit on the alternatives saved with a reply."""
 SYSTEM = "system"
 USER = "user"
 ASSISTANT = "assistant"
 TOOL = "tool"
-"""Roles of what is said in a request."""
+"""Roles of the messages in a request."""
 
 
 @record
@@ -134,41 +134,44 @@ class PromptMessage:
     """A message of a request to a model."""
 
     role: str
-    """``SYSTEM``, ``USER``, ``ASSISTANT`` or ``TOOL``."""
+    """Role: ``SYSTEM``, ``USER``, ``ASSISTANT`` or ``TOOL``."""
     text: str
-    """Of a reply: without its thinking and its calls."""
+    """Text of the message. A reply's text has neither thinking nor calls."""
     calls: tuple[ToolCall, ...] = ()
-    """With which a reply ends, where results follow."""
+    """Tool calls at the end of a reply, if results follow."""
     results: tuple[CallResult, ...] = ()
-    """Of the calls before, where tools speak."""
+    """Results of the calls before, if tools speak."""
     ids: tuple[int, ...] = ()
-    """Of a reply, as they were generated; () where they are not known."""
+    """Generated token ids of a reply; empty if they are not known."""
     raw: str = ""
-    """Text of the ids, uncleaned, with the thinking and the calls."""
+    """Uncleaned text of the ids, with thinking and calls."""
     calls_at: int = 0
-    """Where in ``raw`` the calls begin."""
+    """Index of the first call in ``raw``."""
     server_fields: ServerFields | None = None
-    """Fields that the server which computed the reply needs back; None if it needs none."""
+    """Fields that a server needs back with this reply; None if there are none."""
 
 
 @dataclass
 class Conversation:
-    """A system prompt and the messages after it, oldest first; the last one may be a user's without
-    a reply."""
+    """A system prompt and messages, oldest first.
+
+    The last message may be a user's message without a reply.
+    """
 
     system: str | None = None
     messages: list[ChatMessage] = field(default_factory=list)
     n_dropped: int = 0
-    """Messages at the beginning that the context no longer contains; whole turns."""
+    """Messages at the beginning that no longer fit the context; always whole turns."""
     is_cut_off: bool = False
-    """Whether the program ended before the message at the end was answered: the next one goes with
-    it."""
+    """Whether the program ended before it answered the last message. The next message is joined to
+    it.
+    """
     adapters: tuple[str, ...] = ()
-    """Adapters that change the model, as ``app.session.adapters`` names them."""
+    """Adapters of the model, named as in ``app.session.adapters``."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was said yet."""
+        """Whether there is no message."""
         return not self.messages
 
     @property
@@ -178,29 +181,36 @@ class Conversation:
 
     @property
     def last_reply(self) -> ChatMessage | None:
-        """The newest reply, or None."""
-        return next((m for m in reversed(self.messages) if m.role is Role.ASSISTANT), None)
+        """The newest reply; None if there is none."""
+        return next(
+            (message for message in reversed(self.messages) if message.role is Role.ASSISTANT), None
+        )
 
     def prompt_messages(self, with_unanswered: bool = True) -> tuple[PromptMessage, ...]:
-        """Return the system prompt and what the context contains, as a request has it."""
+        """Return the system prompt and the messages of the context for a request."""
         messages = self.messages[self.n_dropped :]
         if not with_unanswered and messages and messages[-1].role is Role.USER:
             messages.pop()
         system = (PromptMessage(SYSTEM, self.system),) if self.system else ()
         return (
             *system,
-            *(prompt_message_of(one, after) for one, after in zip_longest(messages, messages[1:])),
+            *(
+                prompt_message_of(message, following)
+                for message, following in zip_longest(messages, messages[1:])
+            ),
         )
 
     def drop_gaps(self) -> None:
-        """Let the context begin after the last turn of which something is missing."""
+        """Drop all turns up to the last missing message from the context."""
         gaps = [index for index, message in enumerate(self.messages) if message.is_missing]
         if gaps:
             self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
 
     def add_user(self, text: str, folded: str = "") -> ChatMessage:
-        """Append what the user said in place of an unanswered message: most chat templates refuse
-        two in a row."""
+        """Append a user's message, in place of one that has no reply.
+
+        Most chat templates refuse two user messages in a row.
+        """
         if self.awaits_reply:
             self.messages.pop()
         self.is_cut_off = False
@@ -209,33 +219,32 @@ class Conversation:
         return message
 
     def add_results(self, results: tuple[CallResult, ...]) -> ChatMessage:
-        """Append what came of the calls of the last reply.
+        """Append the results of the last reply's tool calls.
 
-        Raises ValueError: it has none, or others.
+        Raises ValueError: the last message has no such calls.
         """
         if self.messages:
             last = self.messages[-1]
         else:
             last = None
         if last is None or [call.call_id for call in last.calls] != [
-            one.call_id for one in results
+            result.call_id for result in results
         ]:
             raise ValueError("results need the calls that they answer")
-        text = "\n\n".join(f"{one.name}: {one.text}" for one in results)
+        text = "\n\n".join(f"{result.name}: {result.text}" for result in results)
         self.messages.append(ChatMessage(Role.USER, text, results=results))
         return self.messages[-1]
 
     @property
     def user_text(self) -> str:
-        """What the user said in the part that the context contains, files included."""
+        """Text of all user messages in the context, files included."""
         return "\n\n".join(
-            one.text for one in self.messages[self.n_dropped :] if one.role is Role.USER
+            message.text for message in self.messages[self.n_dropped :] if message.role is Role.USER
         )
 
     @property
     def unanswered_message(self) -> ChatMessage | None:
-        """The message that the end of the program left without a reply, and that the next one goes
-        with."""
+        """Message that was not answered before the program ended; None if there is none."""
         is_said = self.is_cut_off and self.awaits_reply and not self.messages[-1].results
         if is_said:
             return self.messages[-1]
@@ -243,22 +252,24 @@ class Conversation:
 
     @property
     def n_rounds(self) -> int:
-        """How often in a row tools have spoken since the user did."""
+        """Number of tool rounds since the user's last message."""
         questions = (message for message in reversed(self.messages) if message.role is Role.USER)
-        return sum(1 for _ in takewhile(lambda asked: asked.results, questions))
+        return sum(1 for _ in takewhile(lambda question: question.results, questions))
 
     def join_unanswered(self, text: str, folded: str = "") -> tuple[str, str]:
-        """Return what is said with a new message, and that with large pastes folded; "" where there
-        are none."""
-        before = self.unanswered_message
-        if before is None:
+        """Join a new message to the unanswered one.
+
+        Returns the text, and the text with large pastes folded ("" if nothing is folded).
+        """
+        unanswered = self.unanswered_message
+        if unanswered is None:
             return text, folded
-        has_folds = before.folded or folded
+        has_folds = unanswered.folded or folded
         if has_folds:
-            folded = f"{before.folded or before.text}\n\n{folded or text}"
+            folded = f"{unanswered.folded or unanswered.text}\n\n{folded or text}"
         else:
             folded = ""
-        return f"{before.text}\n\n{text}", folded
+        return f"{unanswered.text}\n\n{text}", folded
 
     def add_reply(
         self,
@@ -285,42 +296,49 @@ class Conversation:
         return message
 
     def set_sources(self) -> None:
-        """Find the sources of all replies, of which none was found yet."""
+        """Set the sources of all replies, from their questions."""
         for question, reply in zip(self.messages[::2], self.messages[1::2], strict=False):
             reply.sources = sources_of(question.text)
 
     def take_back_user(self) -> str:
-        """Remove the unanswered message at the end and return its text."""
+        """Remove the user's message at the end and return its text.
+
+        Raises ValueError: there is none.
+        """
         if not self.awaits_reply:
             raise ValueError("the last message has its answer")
         return self.messages.pop().text
 
     def drop_reply(self) -> ChatMessage:
-        """Remove the reply at the end, so that its question can be answered again, and return
-        it."""
+        """Remove the reply at the end and return it.
+
+        Raises ValueError: there is none.
+        """
         if not self.messages or self.messages[-1].role is not Role.ASSISTANT:
             raise ValueError("the last message is not a reply")
         return self.messages.pop()
 
     def cut(self, n_messages: int) -> list[ChatMessage]:
-        """Keep the first messages only and return the others."""
+        """Keep the first messages and return the removed ones."""
         cut = self.messages[n_messages:]
         del self.messages[n_messages:]
         self.n_dropped = min(self.n_dropped, n_messages)
         return cut
 
 
-def prompt_message_of(message: ChatMessage, after: ChatMessage | None = None) -> PromptMessage:
-    """Return a message as a request has it; ``after``: the one that follows.
+def prompt_message_of(message: ChatMessage, following: ChatMessage | None = None) -> PromptMessage:
+    """Return a message for a request.
 
-    Templates refuse calls without results: a reply with such calls is the text that the model
-    wrote.
+    Templates refuse calls without results: a reply whose calls have none gets its raw text.
+
+    Args:
+        following: the next message, or None.
     """
     if message.role is Role.USER:
         return PromptMessage(
             TOOL if message.results else USER, message.text, results=message.results
         )
-    if after is not None and after.results:
+    if following is not None and following.results:
         calls = message.calls
     else:
         calls = ()

@@ -1,8 +1,8 @@
-"""The file that holds all conversations: an SQLite database, opened safely.
+"""The SQLite database of all conversations, opened safely.
 
-``conversations.db`` is its owner's alone, with a write-ahead log where the file system can share
-memory, else with a rollback journal. Its editor is a stranger: another schema than ours is refused,
-and so are triggers and views. What is done about damage is in ``upkeep``.
+Only the owner can read ``conversations.db``. It has a write-ahead log if the file system can share
+memory, otherwise a rollback journal. Its content is not trusted: an unknown schema is refused, and
+so are triggers and views. ``upkeep`` repairs damage.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ T = TypeVar("T")
 
 NAME = "conversations.db"
 BACKUPS = ("backup-1.db", "backup-2.db")
-"""The newest first."""
+"""Daily copies, the newest first."""
 MARK_NAME = "damaged"
-"""A file that says that a check has found damage: the next one who opens the database mends it."""
+"""Marker file: a check found damage, and the next use repairs the database."""
 ONLY_NAME = "only-process"
 VERSION = 2
 """Version of the tables. Version 1 has only ``_FIRST_TABLES``; ``connect`` adds the other ones."""
@@ -42,14 +42,14 @@ _LOG_VERSIONS_END = 20
 """Bytes 18 and 19 of a database with a write-ahead log."""
 LEAST_PAGE_BYTES = 512
 MOST_ROW_BYTES = 64 << 20
-"""SQLite reads and writes no longer text (Python 3.11 and later)."""
+"""Limit on a text that SQLite reads or writes (Python 3.11 and later)."""
 _CAUSES = {
     "database or disk is full": "the disk is full",
     "attempt to write a readonly database": "the disk is read-only",
     "unable to open database file": "its directory is not writable",
     "database is locked": "another jalopy keeps the saved conversations busy",
-    "string or blob too big": "a message is too large (go on in a new conversation)",
-    "disk I/O error": "the disk fails (input/output error)",
+    "string or blob too big": "a message is too large (continue in a new conversation)",
+    "disk I/O error": "the disk reports an input/output error",
 }
 _SYSTEM_CAUSES = {
     errno.ENOSPC: "the disk is full",
@@ -94,7 +94,7 @@ _SEARCH = (
 
 
 class DamagedError(StoreError):
-    """The database, or a part of it, cannot be read."""
+    """The database or a part of it cannot be read."""
 
 
 def transact(
@@ -103,10 +103,12 @@ def transact(
     writes: bool,
     is_durable: bool = True,
 ) -> T:
-    """Do work and commit it: it survives a kill, and if ``is_durable``, with all before it, a power
-    cut.
+    """Run ``work`` in one transaction and return its result.
 
-    Raises StoreError: nothing is done.
+    A commit survives a kill of the program. With ``is_durable``, it and all earlier ones survive a
+    power cut.
+
+    Raises StoreError: nothing has changed.
     """
     import sqlite3
 
@@ -115,7 +117,7 @@ def transact(
             db.execute(f"PRAGMA synchronous={'FULL' if is_durable else 'NORMAL'}")
         db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         try:
-            done = work(db)
+            result = work(db)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -123,19 +125,19 @@ def transact(
             raise
     except (sqlite3.Error, UnicodeDecodeError) as error:
         raise store_error(error, db) from error
-    return done
+    return result
 
 
 def connect(root: Path | None) -> sqlite3.Connection:
-    """Open the database, and create it where none is.
+    """Open the database, or create it.
 
-    Raises StoreError: it cannot be used as it is.
+    Raises StoreError: it cannot be used.
     """
     try:
-        import sqlite3  # noqa: F401 - the first that asks for it
+        import sqlite3  # noqa: F401 - fails here if it is missing
     except ImportError:
         raise StoreError(
-            "this Python has no sqlite3 (install the package of your system that has it)"
+            "Python's sqlite3 module is missing (install your system's package for it)"
         ) from None
     try:
         if root is None or (
@@ -148,8 +150,8 @@ def connect(root: Path | None) -> sqlite3.Connection:
             size = 0
         else:
             size = path.stat().st_size
-        has_copies = any(os.path.lexists(root / one) for one in BACKUPS)
-        # SQLite takes what is shorter than a page for a new database.
+        has_copies = any(os.path.lexists(root / name) for name in BACKUPS)
+        # SQLite takes a file that is shorter than a page for a new database.
         if (
             os.path.lexists(root / MARK_NAME)
             or (has_copies and not size)
@@ -157,7 +159,7 @@ def connect(root: Path | None) -> sqlite3.Connection:
         ):
             raise DamagedError(f"{NAME} is damaged")
         if is_new:
-            # never opened where it exists: closing it would let go of SQLite's locks
+            # An existing file is never opened here: closing it would release SQLite's locks.
             with suppress(FileExistsError):
                 os.close(os.open(path, safe_flags(os.O_RDWR | os.O_CREAT | os.O_EXCL), 0o600))
             sync_directory(root)
@@ -174,13 +176,11 @@ def connect(root: Path | None) -> sqlite3.Connection:
 
 
 def open_file(path: Path) -> sqlite3.Connection:
-    """Open an SQLite file that exists, and trust nothing in it.
+    """Open an existing SQLite file without trusting its content.
 
-    Whoever opens a file of the folder locks it in the same way: SQLite would wait where the system
-    has no locks.
-
-    Whoever opens a file of the folder locks it in the same way: SQLite would wait where the system
-    has no locks.
+    Every file of the directory is locked in the same way, because SQLite would wait forever on a
+    system
+    without locks.
 
     Raises:
         StoreError: the file cannot be used.
@@ -203,7 +203,7 @@ def open_file(path: Path) -> sqlite3.Connection:
             address, uri=True, timeout=BUSY_S, isolation_level=None, check_same_thread=False
         )
         db.text_factory = lambda raw: raw.decode("utf-8", "replace")
-        # Not in Python 3.10, and the second not before 3.12.
+        # Python 3.10 has neither; SQLITE_DBCONFIG needs 3.12.
         for method, name, value in (
             ("setlimit", "SQLITE_LIMIT_LENGTH", MOST_ROW_BYTES),
             ("setconfig", "SQLITE_DBCONFIG_DEFENSIVE", True),
@@ -220,35 +220,33 @@ def open_file(path: Path) -> sqlite3.Connection:
         ):
             db.execute(f"PRAGMA {setting}")
     except (sqlite3.Error, UnicodeDecodeError) as error:
-        said = store_error(error, db)
+        store_failure = store_error(error, db)
         if db is not None:
             db.close()
-        raise said from error
+        raise store_failure from error
     return db
 
 
 def _has_log(path: Path) -> bool:
-    """Whether the database has a write-ahead log, from a time when files could be locked here."""
-    with path.open(
-        "rb"
-    ) as file:  # closing it lets go of SQLite's locks, of which there are none here
+    """Whether the database has a write-ahead log, from a time when files could be locked."""
+    with path.open("rb") as file:  # Closing a file releases SQLite's locks; there are none here.
         return file.read(_LOG_VERSIONS_END).endswith(_LOG_VERSIONS)
 
 
 def _leave_log(db: sqlite3.Connection) -> None:
-    """Go over to a rollback journal.
+    """Change to a rollback journal.
 
-    A log needs memory that processes share, unless one alone has the database.
+    A write-ahead log needs shared memory, or exclusive use of the database.
     """
     for setting in ("locking_mode=EXCLUSIVE", "journal_mode=DELETE", "locking_mode=NORMAL"):
         db.execute(f"PRAGMA {setting}")
     db.execute(
         "SELECT count(*) FROM sqlite_master"
-    ).fetchone()  # with which the exclusive lock ends
+    ).fetchone()  # This read ends the exclusive lock.
 
 
 def make_tables(db: sqlite3.Connection) -> None:
-    """Create the tables of a new database, and refuse one that is not ours. Raises StoreError."""
+    """Create the tables of a new database. Raises StoreError: the tables of another program."""
     import sqlite3
 
     try:
@@ -260,30 +258,30 @@ def make_tables(db: sqlite3.Connection) -> None:
 def _make_tables(db: sqlite3.Connection) -> None:
     import sqlite3
 
-    db.execute("BEGIN")  # both of one moment: another program may be making them
-    found = {
-        (kind, name): sql
-        for kind, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")
+    db.execute("BEGIN")  # Schema and version must be of the same moment.
+    schema = {
+        (type_name, name): sql
+        for type_name, name, sql in db.execute("SELECT type, name, sql FROM sqlite_master")
     }
     (version,) = db.execute("PRAGMA user_version").fetchone()
     db.execute("COMMIT")
     if version > VERSION:
         raise StoreError(f"{NAME} was written by a newer version of the program: left as it is")
-    if not found and version == 0:
-        with suppress(sqlite3.OperationalError):  # stays as it is where that cannot be
+    if not schema and version == 0:
+        with suppress(sqlite3.OperationalError):  # not on a file system without shared memory
             db.execute("PRAGMA journal_mode=WAL")
         db.execute("BEGIN IMMEDIATE")
-        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # no one was faster
+        if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # another program was faster
             for sql in _TABLES[VERSION]:
                 db.execute(sql)
-            with suppress(sqlite3.OperationalError):  # without FTS5
+            with suppress(sqlite3.OperationalError):  # SQLite without FTS5
                 db.execute(_SEARCH)
             db.execute(f"PRAGMA user_version={VERSION}")
         db.execute("COMMIT")
         return
     tables = set(_TABLES.get(version, ()))
-    texts = {sql for (_, name), sql in found.items() if sql and not name.startswith("search_")}
-    has_only_tables = {kind for kind, _ in found} <= {"table", "index"}
+    texts = {sql for (_, name), sql in schema.items() if sql and not name.startswith("search_")}
+    has_only_tables = {type_name for type_name, _ in schema} <= {"table", "index"}
     if not (tables and tables <= texts <= {*tables, _SEARCH} and has_only_tables):
         raise StoreError(
             f"{NAME} is not a database of conversations (move it away to begin a new one)"
@@ -291,7 +289,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
 
 
 def upgrade(db: sqlite3.Connection, root: Path) -> None:
-    """Add the tables of this version to an older database, with what older programs left in files.
+    """Add the new tables to a database of version 1 and import the files of older programs.
 
     The database stays as it is if it cannot be written now.
     """
@@ -314,7 +312,7 @@ def upgrade(db: sqlite3.Connection, root: Path) -> None:
 
 
 def is_upgraded(db: sqlite3.Connection) -> bool:
-    """Whether the database has the tables of this version, and not only those of version 1."""
+    """Whether the database has the tables of this version."""
     return _version(db) >= VERSION
 
 
@@ -324,7 +322,7 @@ def _version(db: sqlite3.Connection) -> int:
 
 
 def can_search(db: sqlite3.Connection) -> bool:
-    """Whether the index of words can be used."""
+    """Whether the full-text index can be used."""
     import sqlite3
 
     try:
@@ -335,17 +333,19 @@ def can_search(db: sqlite3.Connection) -> bool:
 
 
 def store_error(error: Exception, db: sqlite3.Connection | None = None) -> StoreError:
-    """Say what SQLite reports in the program's words; it quotes damaged bytes, which Python then
-    fails to decode."""
+    """Describe an error of SQLite in the program's words.
+
+    SQLite quotes damaged bytes, which Python cannot decode.
+    """
     text = str(error)
-    # The index of words says of itself no more than this; tables name their constraints.
+    # The full-text index reports no more than this; tables name their constraints.
     if (
         isinstance(error, UnicodeDecodeError)
         or text == "constraint failed"
         or any(word in text for word in _DAMAGE)
     ):
         return DamagedError(f"{NAME} is damaged")
-    # said also where there is no room for the index of the log of pages
+    # This also means that there is no room for the index of the write-ahead log.
     if "I/O error" in text and db is not None:
         with suppress(Exception):
             if not os.statvfs(
@@ -356,39 +356,42 @@ def store_error(error: Exception, db: sqlite3.Connection | None = None) -> Store
 
 
 def cause_of(error: OSError) -> str:
-    """Say in a few words what the system refuses."""
+    """Describe an error of the system in a few words."""
     return _SYSTEM_CAUSES.get(error.errno or 0) or clean_line(
         error.strerror or os.strerror(errno.EIO), 80
     )
 
 
 def _require_own_file(path: Path) -> bool:
-    """Return whether there is a file, closed to others.
+    """Return whether the file exists, and close it to other users.
 
-    Raises StoreError: it is none of the user's; OSError.
+    Raises StoreError: the file is not a regular file of this user; OSError.
     """
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
-    if not stat.S_ISREG(found.st_mode):
-        raise StoreError(f"{path.name} is no plain file")
-    if found.st_uid != os.geteuid():
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreError(f"{path.name} is not a regular file")
+    if status.st_uid != os.geteuid():
         raise StoreError(f"{path.name} belongs to another user")
-    if stat.S_IMODE(found.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & 0o077:
         with suppress(OSError):
             path.chmod(0o600)
     return True
 
 
-# ---- where files cannot be locked
+# ---- file systems without locks
 
 
 def has_locks(root: Path) -> bool:
-    """Whether files can be locked here. If not, one process alone may use the database.
+    """Whether files can be locked in the directory.
 
-    SQLite then locks with a file, which stays after a kill: the process that becomes the one
-    removes it. Raises InUseError: another one is; OSError.
+    Without locks only one process may use the database: SQLite then locks with a file that stays
+    after
+    a kill, and the new only process removes it.
+
+    Raises InUseError: another process uses the database; OSError.
     """
     try:
         lock = take(root, NAMES)
@@ -404,13 +407,13 @@ def _become_the_only_one(root: Path) -> None:
     host = os.uname().nodename
     path = root / ONLY_NAME
     with suppress(FileNotFoundError):
-        found = clean_line((read_bounded(path, 1000) or b"").decode("utf-8", "replace"), 100)
-        pid, _, other = found.partition(" ")
-        if found == f"{os.getpid()} {host}":
+        owner = clean_line((read_bounded(path, 1000) or b"").decode("utf-8", "replace"), 100)
+        pid, _, owner_host = owner.partition(" ")
+        if owner == f"{os.getpid()} {host}":
             return
-        if other != host or (pid.isdecimal() and Path("/proc", pid).exists()):
+        if owner_host != host or (pid.isdecimal() and Path("/proc", pid).exists()):
             raise InUseError(
-                f"files cannot be locked here, and process {found} saves there (or remove {path})"
+                f"files cannot be locked here, and process {owner} saves there (or remove {path})"
             )
     replace_file(path, f"{os.getpid()} {host}".encode(), durable=False)
     for name in (NAME, *BACKUPS):

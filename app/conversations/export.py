@@ -1,4 +1,4 @@
-"""A conversation as a Markdown file: front matter that says what produced it, then the turns."""
+"""Export of a conversation as Markdown or JSON."""
 
 from __future__ import annotations
 
@@ -24,17 +24,21 @@ _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 def to_markdown(
     conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
 ) -> str:
-    """Write the conversation down as of ``now``; ``model``: name and quantisation, clean, "" for
-    unknown."""
+    """Return the conversation as Markdown, with front matter that names program and model.
+
+    Args:
+        model: clean name and quantisation; "" if they are not known.
+        now: time of the export.
+    """
     replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
     front = {
         "program": "jalopy",
         "model": model,
         "saved": now.isoformat(timespec="seconds"),
         "replies": len(replies),
-        "tokens": sum(m.figures.tokens for m in replies if m.figures is not None),
+        "tokens": sum(message.figures.tokens for message in replies if message.figures is not None),
     }
-    # A JSON value is a YAML value too, so no name can break out of its line.
+    # Each JSON value is a YAML value, too, and no name can break out of its line.
     lines = [
         "---",
         *(f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in front.items()),
@@ -63,9 +67,9 @@ def to_markdown(
 def to_json(
     conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
 ) -> str:
-    """Write the conversation down for programs: every message with its figures.
+    """Return the conversation as JSON, with every message and its figures.
 
-    Arguments as of ``to_markdown``.
+    The arguments are those of ``to_markdown``.
     """
     messages = [_message_values(message, with_thinking) for message in conversation.messages]
     values = {
@@ -82,8 +86,11 @@ def _message_values(message: ChatMessage, with_thinking: bool) -> dict[str, Any]
     values = asdict(message)
     values |= {"role": message.role.value, "ending": message.ending.value}
     values["others"] = [
-        {("others" if name == "alternatives" else name): value for name, value in other.items()}
-        for other in values.pop("alternatives")
+        {
+            ("others" if name == "alternatives" else name): value
+            for name, value in alternative.items()
+        }
+        for alternative in values.pop("alternatives")
     ]
 
     # Token ids need their model, and the folded text needs the prompt.
@@ -98,11 +105,12 @@ def _message_values(message: ChatMessage, with_thinking: bool) -> dict[str, Any]
     return values
 
 
-def choose_path(wanted: str, now: datetime) -> Path:
-    """Return where to save: the wanted file, or a file named after the time in the wanted or
-    present directory."""
-    if wanted:
-        path = Path(wanted).expanduser()
+def choose_path(requested: str, now: datetime) -> Path:
+    """Return the path to save to: the requested file, or a new name in the requested or current
+    directory.
+    """
+    if requested:
+        path = Path(requested).expanduser()
     else:
         path = Path.cwd()
     if path.is_dir():
@@ -110,18 +118,18 @@ def choose_path(wanted: str, now: datetime) -> Path:
     return path
 
 
-def save_as(wanted: str, conversation: Conversation, model: str) -> str:
-    """Save a conversation as Markdown or JSON, as ``/save`` says; return a line.
+def save_as(requested: str, conversation: Conversation, model: str) -> str:
+    """Save a conversation as Markdown or JSON, as ``/save`` does, and return a line for the user.
 
-    Raises Refusal: it is not saved.
+    Raises Refusal: the conversation is not saved.
     """
-    with_thinking = wanted.endswith(_WITH_THINKING)
-    wanted = wanted.removesuffix(_WITH_THINKING).rstrip()
+    with_thinking = requested.endswith(_WITH_THINKING)
+    requested = requested.removesuffix(_WITH_THINKING).rstrip()
     if conversation.is_empty:
         raise Refusal("there is nothing to save yet")
     now = datetime.now().astimezone()
     try:
-        path = choose_path(wanted, now)
+        path = choose_path(requested, now)
         if path.suffix.lower() == ".json":
             as_text = to_json
         else:
@@ -132,12 +140,15 @@ def save_as(wanted: str, conversation: Conversation, model: str) -> str:
     except (OSError, ValueError, RuntimeError) as error:
         raise Refusal(f"not saved: {clean_line(str(error), 200)}") from None
     has_thinking = any(message.thinking for message in conversation.messages)
-    hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` keeps it)"
+    hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` includes it)"
     return f"saved: {path.absolute()}{hint if has_thinking and not with_thinking else ''}"
 
 
 def write_new(path: Path, text: str) -> None:
-    """Create a file for its owner alone. Raises FileExistsError; OSError: no half of it is left."""
+    """Create a file that only its owner can read.
+
+    Raises FileExistsError; OSError: no part of the file is left.
+    """
     handle = os.open(path, safe_flags(os.O_WRONLY | os.O_CREAT | os.O_EXCL), 0o600)
     try:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:

@@ -1,10 +1,8 @@
-"""Conversations in other programs' files, as conversations of ours.
+"""Import of conversations from files of other programs.
 
-Hostile until checked; what is left out is counted.
-
-Known are our own JSON, exports of ChatGPT, Claude, Open WebUI, LM Studio and llama-server's web
-page, and lists of messages with ``role`` and ``content``, as Ollama's API and many programs have
-them; also with a JSON value a line.
+Files are not trusted, and everything left out is counted. Known formats: JSON of this program,
+exports of ChatGPT, Claude, Open WebUI, LM Studio and llama-server's web page, and lists of messages
+with ``role`` and ``content`` as in Ollama's API, also as JSON lines.
 """
 
 from __future__ import annotations
@@ -43,37 +41,38 @@ Values = Mapping[str, Any]
 
 @record
 class ForeignConversation:
-    """One conversation of a file."""
+    """A conversation of a file."""
 
     title: str
     conversation: Conversation
     began: str
-    """Wall time, ISO; "" where the file does not say."""
+    """Wall time as ISO text; "" if the file has none."""
     left_out: Mapping[str, int]
-    """How often what could not be taken over, by what it was: a noun, and what goes with it."""
+    """Number of items left out, by a phrase in the singular."""
 
 
 def read_conversations(raw: bytes) -> Iterator[ForeignConversation]:
     """Yield the conversations of a file.
 
-    Raises Refusal, which names no file: it is unknown, or has too many.
+    Raises Refusal (without the file's name): the format is unknown, or there are too many
+    conversations.
     """
-    found = conversations_in(_values_of(raw))
-    if len(found) > MOST_CONVERSATIONS:
+    items = conversations_in(_values_of(raw))
+    if len(items) > MOST_CONVERSATIONS:
         raise Refusal(f"has more than {MOST_CONVERSATIONS:,} conversations (split it)")
-    if not any(map(reader_of, found)):
-        raise Refusal(f"holds no conversation that is known here (known are {_KNOWN})")
-    for values in found:
+    if not any(map(reader_of, items)):
+        raise Refusal(f"has no conversation in a known format ({_KNOWN})")
+    for values in items:
         read = reader_of(values)
         if read is None:
             yield ForeignConversation("", Conversation(), "", {"entry without a conversation": 1})
         else:
-            yield _taken(read(values))
+            yield _to_conversation(read(values))
 
 
 def _values_of(raw: bytes) -> Any:
-    """Return the JSON of a file, or that of its lines. Raises Refusal: it is neither."""
-    refusal = Refusal(f"is no sound JSON (known are {_KNOWN})")
+    """Return the value of a JSON or JSON lines file. Raises Refusal: it is neither."""
+    refusal = Refusal(f"is not valid JSON (known formats: {_KNOWN})")
     try:
         text = raw.decode(json.detect_encoding(raw), "replace").removeprefix("\ufeff")
     except ValueError:
@@ -94,22 +93,22 @@ def _values_of(raw: bytes) -> Any:
 
 @dataclass
 class _Turn:
-    """Messages of one side that follow each other."""
+    """Consecutive messages of one side."""
 
     first: ForeignMessage
     is_question: bool
     texts: list[str]
 
 
-def _taken(talk: RawConversation) -> ForeignConversation:
-    """Return a conversation of questions and answers in turn."""
+def _to_conversation(raw: RawConversation) -> ForeignConversation:
+    """Return a conversation in which questions and answers alternate."""
     left_out = Counter[str]()
-    left_out["message of another branch"] = max(0, talk.n_other)
+    left_out["message of another branch"] = max(0, raw.n_other)
     system: str | None = None
-    if isinstance(talk.system, str) and talk.system and fits(talk.system):
-        system = clean_text(talk.system)
+    if isinstance(raw.system, str) and raw.system and fits(raw.system):
+        system = clean_text(raw.system)
     turns: list[_Turn] = []
-    for message in talk.messages:
+    for message in raw.messages:
         text = _joined(message, left_out)
         role = message.role.lower()
         is_question = role in ("user", "human", "you")
@@ -122,7 +121,7 @@ def _taken(talk: RawConversation) -> ForeignConversation:
             else:
                 turns.append(_Turn(message, is_question, [text]))
         elif text or role not in ("system", "developer"):
-            left_out["message that is neither question nor answer"] += 1
+            left_out["message of another role"] += 1
     beyond = turns[MOST_MESSAGES:]
     left_out[f"message beyond the first {count(MOST_MESSAGES)}"] = sum(
         len(turn.texts) for turn in beyond
@@ -130,14 +129,17 @@ def _taken(talk: RawConversation) -> ForeignConversation:
     conversation = Conversation(system)
     for turn in turns[:MOST_MESSAGES]:
         _add_turn(conversation, turn, left_out)
-    title = clean_line(" ".join(text_of(talk.title).split()), MOST_TITLE_CHARS)
+    title = clean_line(" ".join(text_of(raw.title).split()), MOST_TITLE_CHARS)
     return ForeignConversation(
-        title, conversation, talk.began, {what: n for what, n in left_out.items() if n}
+        title,
+        conversation,
+        raw.began,
+        {phrase: count_ for phrase, count_ in left_out.items() if count_},
     )
 
 
 def _joined(message: ForeignMessage, left_out: Counter[str]) -> str:
-    texts = [clean_text(part) for part in message.parts if isinstance(part, str)]
+    texts = [clean_text(value) for value in message.parts if isinstance(value, str)]
     left_out["part without text"] += len(message.parts) - len(texts)
     text = "\n\n".join(filter(None, texts))
     if fits(text):
@@ -164,8 +166,10 @@ def _reply(message: ForeignMessage, text: str, left_out: Counter[str]) -> ChatMe
     reply = ChatMessage(Role.ASSISTANT, text, Ending.COMPLETE)
     if message.values is not None:
         try:
-            own: Values = {"ids": None, "raw": None, "calls": [], "server_fields": None}
-            reply = reply_of({**message.values, **own, "edited": message.values.get("is_edited")})
+            known_values: Values = {"ids": None, "raw": None, "calls": [], "server_fields": None}
+            reply = reply_of(
+                {**message.values, **known_values, "edited": message.values.get("is_edited")}
+            )
             reply.text = text
             reply.raw = ""
         except UnsoundError:

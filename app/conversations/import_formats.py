@@ -1,8 +1,8 @@
 """Formats of other programs' conversations.
 
-Each function takes the JSON of one conversation and returns what was said in it.
-
-Nothing is believed before its type is looked at; what does not fit is as if it were not there.
+Each function reads the JSON of one conversation. Values are checked before use, and unsound ones
+are
+ignored.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 from app.text.record import record
 
 _LATEST_S = 1 << 33
-"""The year 2242."""
+"""Seconds until the year 2242."""
 _LARGEST_S = 1e11
 _LARGEST_MS = 1e14
-"""Above the first a time is in milliseconds, above the second in microseconds."""
+"""Times above the first limit are in milliseconds, those above the second in microseconds."""
 _REASONING = re.compile(r'<details type="reasoning"[^>]*>(.*?)</details>', re.DOTALL)
 _SUMMARY = re.compile(r"<summary>.*?</summary>", re.DOTALL)
 _LISTS = ("conversations", "chats", "threads", "data", "items")
-"""Names of lists of conversations within an object."""
+"""Names of fields with a list of conversations."""
 _THOUGHTS = ("thinking", "reasoning_content", "reasoningContent", "reasoning")
 _TEXTS = ("content", "text", "value", "mes")
 _ROLES = ("role", "sender", "from", "author")
@@ -37,12 +37,12 @@ class ForeignMessage:
     """A message as its file has it."""
 
     role: str
-    """The speaker in the file's word."""
+    """Name of the speaker in the file."""
     parts: Sequence[Any] = ()
-    """Texts, and other values for what is no text."""
+    """Texts of the message; other values stand for pictures and the like."""
     thought: Any = None
     values: Values | None = None
-    """The whole message, of our own export; None for others."""
+    """All fields of a message of this program's own export; None for other programs."""
 
 
 @record
@@ -52,9 +52,9 @@ class RawConversation:
     messages: Sequence[ForeignMessage]
     title: Any = None
     began: str = ""
-    """Wall time, ISO; "" where the file does not say."""
+    """Wall time as ISO text; "" if the file has none."""
     n_other: int = 0
-    """Number of messages of other branches."""
+    """Number of messages in other branches."""
     system: Any = None
 
 
@@ -62,7 +62,7 @@ Read = Callable[[Any], RawConversation]
 
 
 def reader_of(values: Any) -> Read | None:
-    """Return the function that reads a conversation; None for what is none."""
+    """Return the function that reads a conversation; None if the format is unknown."""
     if isinstance(values, list):
         if are_messages(values):
             return _message_list
@@ -96,7 +96,7 @@ def reader_of(values: Any) -> Read | None:
 
 
 def are_messages(values: Any) -> bool:
-    """Whether a value is a list of messages, and not of conversations."""
+    """Whether a value is a list of messages, rather than of conversations."""
     return isinstance(values, list) and any(_is_message(value) for value in values)
 
 
@@ -113,7 +113,7 @@ def _is_message(value: Any) -> bool:
 def conversations_in(values: Any) -> list[Any]:
     """Return the conversations of a file.
 
-    The file holds a list of them, an object with such a list, or a single one.
+    The file has a list of them, an object with such a list, or a single one.
     """
     if _is_message(values):
         return [[values]]
@@ -183,9 +183,9 @@ def _chatgpt(values: Values) -> RawConversation:
         if isinstance(node.get("message"), dict)
     ]
     n_all = sum(isinstance(node.get("message"), dict) for node in nodes.values())
-    said = [message for message in messages if message.role != "system" or any(message.parts)]
+    visible = [message for message in messages if message.role != "system" or any(message.parts)]
     return RawConversation(
-        said, values.get("title"), moment(values.get("create_time")), n_all - len(messages)
+        visible, values.get("title"), moment(values.get("create_time")), n_all - len(messages)
     )
 
 
@@ -199,9 +199,9 @@ def _chatgpt_message(message: Values) -> ForeignMessage:
         role = text_of(author.get("role"))
     else:
         role = ""
-    parts = content.get("parts")
-    if not isinstance(parts, list):
-        parts = [content.get("text")]
+    contents = content.get("parts")
+    if not isinstance(contents, list):
+        contents = [content.get("text")]
     is_hidden = (
         isinstance(metadata, dict) and metadata.get("is_visually_hidden_from_conversation") is True
     )
@@ -213,14 +213,16 @@ def _chatgpt_message(message: Values) -> ForeignMessage:
     )
     if role == "system" and not is_said:
         return ForeignMessage("system")
-    return ForeignMessage(role if is_said else "tool", [_transcript(part) for part in parts])
+    return ForeignMessage(
+        role if is_said else "tool", [_transcript(content_part) for content_part in contents]
+    )
 
 
-def _transcript(part: Any) -> Any:
-    """Return the text of what was spoken; other parts as they are."""
-    if isinstance(part, dict) and part.get("content_type") == "audio_transcription":
-        return part.get("text")
-    return part
+def _transcript(content_part: Any) -> Any:
+    """Return the text of speech, or another value unchanged."""
+    if isinstance(content_part, dict) and content_part.get("content_type") == "audio_transcription":
+        return content_part.get("text")
+    return content_part
 
 
 def _claude(values: Values) -> RawConversation:
@@ -241,7 +243,7 @@ def _claude(values: Values) -> RawConversation:
 
 def _claude_message(value: Values) -> ForeignMessage:
     plain = _message(value)
-    if not any(isinstance(part, str) and part for part in plain.parts):
+    if not any(isinstance(text, str) and text for text in plain.parts):
         plain = ForeignMessage(plain.role, [value.get("text")], plain.thought)
     attachments = value.get("attachments")
     files = value.get("files")
@@ -257,7 +259,7 @@ def _claude_message(value: Values) -> ForeignMessage:
 
 
 def _attachment(file: Any) -> Any:
-    """Return the text of an attached file with its name; None where there is none."""
+    """Return the text of an attachment with its name; None if it has no text."""
     if isinstance(file, dict):
         text = file.get("extracted_content")
     else:
@@ -290,14 +292,14 @@ def _open_webui(values: Values) -> RawConversation:
 
 
 def _without_reasoning(message: ForeignMessage) -> ForeignMessage:
-    """Return a message whose thought is apart from its text."""
-    parts = list(message.parts)
+    """Return the message with its reasoning separated from its text."""
+    texts = list(message.parts)
     thought = message.thought
-    for index, part in enumerate(parts):
-        if isinstance(part, str) and (match := _REASONING.search(part)) is not None:
+    for index, text in enumerate(texts):
+        if isinstance(text, str) and (match := _REASONING.search(text)) is not None:
             thought = _SUMMARY.sub("", match[1]).strip()
-            parts[index] = _REASONING.sub("", part).strip()
-    return ForeignMessage(message.role, parts, thought)
+            texts[index] = _REASONING.sub("", text).strip()
+    return ForeignMessage(message.role, texts, thought)
 
 
 def _lm_studio(values: Values) -> RawConversation:
@@ -332,7 +334,7 @@ def _lm_studio_message(value: Any) -> ForeignMessage:
     steps = version.get("steps")
     if not isinstance(steps, list):
         return _message(version)
-    parts: list[Any] = []
+    texts_: list[Any] = []
     thoughts: list[str] = []
     for step in steps:
         if isinstance(step, dict):
@@ -345,15 +347,15 @@ def _lm_studio_message(value: Any) -> ForeignMessage:
         if isinstance(style, dict) and style.get("type") == "thinking":
             thoughts += [text for text in texts if isinstance(text, str)]
         else:
-            parts += texts
-    return ForeignMessage(text_of(version.get("role")), parts, "\n\n".join(thoughts) or None)
+            texts_ += texts
+    return ForeignMessage(text_of(version.get("role")), texts_, "\n\n".join(thoughts) or None)
 
 
 # ---- parts of formats
 
 
 def _message(value: Any) -> ForeignMessage:
-    """Return a message of a list: its content is a text, or a list of parts."""
+    """Return a message of a list, whose content is a text or a list of parts."""
     if not isinstance(value, dict):
         value = {}
     content = next((value[name] for name in _TEXTS if value.get(name) is not None), None)
@@ -382,45 +384,47 @@ def _role_of(value: Values) -> str:
 
 
 def _parts_of(content: Any) -> list[Any]:
-    """Return the texts of a content without its thoughts, and other values for what is no text."""
+    """Return the texts of a content without its thinking; other values stand for pictures and the
+    like.
+    """
     if isinstance(content, list):
-        parts = content
+        values = content
     else:
-        parts = [content]
+        values = [content]
     return [
-        part.get("text", part) if isinstance(part, dict) else part
-        for part in parts
-        if not _is_kind(part, "thinking")
+        value.get("text", value) if isinstance(value, dict) else value
+        for value in values
+        if not _is_kind(value, "thinking")
     ]
 
 
 def _thought_of(content: Any) -> str | None:
-    """Return the thought that a list of parts has."""
+    """Return the thinking in a content; None if there is none."""
     if isinstance(content, list):
-        parts = content
+        values = content
     else:
-        parts = []
-    thoughts = [text_of(part.get("thinking")) for part in parts if _is_kind(part, "thinking")]
+        values = []
+    thoughts = [text_of(value.get("thinking")) for value in values if _is_kind(value, "thinking")]
     return "\n\n".join(filter(None, thoughts)) or None
 
 
-def _is_kind(part: Any, kind: str) -> bool:
-    return isinstance(part, dict) and part.get("type") == kind
+def _is_kind(value: Any, type_name: str) -> bool:
+    return isinstance(value, dict) and value.get("type") == type_name
 
 
 @record
 class _Tree:
-    """Messages by their ids, each with the id of the one before."""
+    """Messages by id, each with the id of its predecessor."""
 
     nodes: Mapping[str, Values]
     parent: str
-    """Name of the field with that id."""
+    """Name of the field with the predecessor's id."""
     depths: dict[str, int] = field(default_factory=dict)
 
     def branch(self, last: Any) -> list[Values]:
         """Return the messages up to the last one.
 
-        Where the last one is not known, return those of the longest branch.
+        If the last one is not known, return the longest branch.
         """
         if not (_is_name(last) and last in self.nodes):
             last = max(self.nodes, key=self._depth, default=None)
@@ -428,7 +432,7 @@ class _Tree:
         return [self.nodes[name] for name in reversed(path)]
 
     def _path(self, last: Any) -> list[str]:
-        """Return ids from the last message to the first; [] where they lead in a circle."""
+        """Return the ids from the last message to the first; empty if they form a circle."""
         path: list[str] = []
         seen: set[str] = set()
         while _is_name(last) and last in self.nodes:
@@ -440,20 +444,28 @@ class _Tree:
         return path
 
     def _depth(self, name: str) -> int:
-        """Return how many messages lead to one; the answers are kept, so that all take one pass."""
+        """Return the number of messages that lead to one.
+
+        Results are saved, so all take one pass.
+        """
         path: list[str] = []
         seen: set[str] = set()
-        at: Any = name
-        while _is_name(at) and at in self.nodes and at not in self.depths and at not in seen:
-            seen.add(at)
-            path.append(at)
-            at = self.nodes[at].get(self.parent)
+        node_id: Any = name
+        while (
+            _is_name(node_id)
+            and node_id in self.nodes
+            and node_id not in self.depths
+            and node_id not in seen
+        ):
+            seen.add(node_id)
+            path.append(node_id)
+            node_id = self.nodes[node_id].get(self.parent)
         depth = 0
-        if _is_name(at):
-            if at in seen:
+        if _is_name(node_id):
+            if node_id in seen:
                 depth = 0
             else:
-                depth = self.depths.get(at, 0)
+                depth = self.depths.get(node_id, 0)
         for node in reversed(path):
             depth += 1
             self.depths[node] = depth
@@ -465,7 +477,7 @@ def _is_name(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return a text; "" for anything else."""
+    """Return a text; "" for another value."""
     if isinstance(value, str):
         return value
     return ""
@@ -479,7 +491,7 @@ def _began(about: Values) -> str:
 def moment(value: Any) -> str:
     """Return a time as ISO text; "" if it cannot be read.
 
-    A time is a number of seconds, milliseconds or microseconds since 1970, or ISO text.
+    The value is ISO text, or seconds, milliseconds or microseconds since 1970.
     """
     if isinstance(value, str):
         with suppress(ValueError, OverflowError):
@@ -496,10 +508,7 @@ def moment(value: Any) -> str:
 
 
 def lines_as_values(lines: Iterable[Any]) -> Any:
-    """Return what a file with a JSON value a line holds.
-
-    These are messages of one conversation, or conversations.
-    """
+    """Return the content of a JSON lines file: messages of one conversation, or conversations."""
     values = [value for value in lines if isinstance(value, (dict, list))]
     if are_messages(values):
         return [value for value in values if _is_message(value)]

@@ -1,10 +1,9 @@
-"""Saves the live conversation: compares it with what is written, and writes what is missing in a
-thread of its own.
+"""Saves the live conversation in a thread of its own, so that no screen and no engine waits for a
+disk.
 
-Neither screen nor engine ever waits for a disk. What cannot be written stays in memory, in order,
-and is tried again every few seconds and with everything new. The journal, in the screen's thread,
-compares the messages that were written with those of the conversation, by identity: so it need not
-know what happened to them.
+The journal runs in the screen's thread. It compares the messages of the conversation with those it
+has written, by identity, and adds changes to a queue. Changes that cannot be written stay in the
+queue, in order, and are tried again every few seconds.
 """
 
 from __future__ import annotations
@@ -41,16 +40,19 @@ from app.text.record import record
 
 RETRY_S = 5.0
 SYNC_S = 2.0
-"""Longest time that a growing reply stays unsynced; a kill loses none of it, a power cut may."""
+"""Longest time for which a growing reply is not synced. A kill loses nothing of it, a power cut
+may.
+"""
 _MOST_LAST_TRIES = 2
 SWITCH_PATIENCE_S = 1.0
-"""Limit on the wait for the disk when going to another conversation."""
+"""Limit on waiting for the disk when another conversation is opened."""
 
 
 @record
 class PartialReply:
-    """The running reply as far as it is written: its text as the screen has it, ids and raw text as
-    the engine has."""
+    """The part of a running reply that is written so far: text and thinking from the screen, ids
+    and raw text from the engine.
+    """
 
     text: str = ""
     thought: str = ""
@@ -60,39 +62,41 @@ class PartialReply:
 
 
 class SaverThread:
-    """Changes one conversation on the disk until it is closed."""
+    """Thread that saves changes of one conversation until it is closed."""
 
-    def __init__(self, held: OpenConversation) -> None:
-        self.open_conversation = held
+    def __init__(self, open_conversation: OpenConversation) -> None:
+        self.open_conversation = open_conversation
         self._condition = threading.Condition()
         self._changes: list[tuple[Change, bool]] = []
-        """Not on the disk yet, in order, and whether they are to outlive a power cut."""
+        """Changes to save, in order, and whether they must survive a power cut."""
         self._n_failed = 0
-        """How many there were in the last try, where that failed."""
+        """Number of changes in the last attempt if it failed; 0 if it succeeded."""
         self._unsynced_s: float | None = None
-        """Since when something is on the disk that a power cut might lose."""
+        """Time of the first change that a power cut may lose; None if there is none."""
         self._is_leaving = self._is_closing = self._is_over = False
         self._n_last_tries = 0
         self.trouble = ""
-        """Why nothing is saved at present; "" while all is well."""
+        """Reason why nothing can be saved; "" if saving works."""
         self._thread = threading.Thread(target=self._run, name="jalopy-saver", daemon=True)
         self._thread.start()
 
     @property
     def has_unsaved(self) -> bool:
-        """Whether something is in memory only."""
+        """Whether some changes are only in memory."""
         with self._condition:
             return bool(self._changes)
 
     def add(self, change: Change, is_durable: bool = True) -> None:
-        """Have a change made soon; a durable one with all before it outlives a power cut."""
+        """Add a change to save. A durable change and all before it survive a power cut."""
         with self._condition:
             self._changes.append((change, is_durable))
             self._condition.notify_all()
 
     def leave(self, patience_s: float) -> bool:
-        """End once everything is saved, however often that must be tried; False, and not waited
-        for, if that fails."""
+        """End the thread when everything is saved, and return whether it is.
+
+        Returns False at once if saving fails; the thread keeps trying.
+        """
         give_up_s = time.monotonic() + patience_s
         with self._condition:
             self._is_leaving = True
@@ -107,7 +111,7 @@ class SaverThread:
         return not self.has_unsaved
 
     def close(self, patience_s: float) -> bool:
-        """Write what waits and end; False if something is still not saved after ``patience_s``."""
+        """Save the remaining changes, end, and return whether everything is saved."""
         with self._condition:
             self._is_closing = True
             self._condition.notify_all()
@@ -115,8 +119,11 @@ class SaverThread:
         return not self.has_unsaved
 
     def wait_until_saved(self, patience_s: float, waits_for_room: bool = True) -> bool:
-        """Wait until all is saved; False if that takes too long, or fails where nothing
-        ``waits_for_room``."""
+        """Wait until everything is saved; return False after ``patience_s``.
+
+        Args:
+            waits_for_room: whether to keep waiting when saving fails.
+        """
         give_up_s = time.monotonic() + patience_s
         with self._condition:
             while self._changes:
@@ -140,7 +147,7 @@ class SaverThread:
             self.open_conversation.close()
 
     def _wait(self) -> bool:
-        """Wait for something to do; False when it is time to end."""
+        """Wait for work; return False when the thread must end."""
         with self._condition:
             while not self._is_closing:
                 if self.trouble:
@@ -163,17 +170,17 @@ class SaverThread:
 
     def _save(self) -> None:
         with self._condition:
-            taken = list(self._changes)
+            changes = list(self._changes)
             self._n_last_tries += self._is_closing
             is_ending = self._is_leaving or self._is_closing
         now_s = time.monotonic()
         is_due = self._unsynced_s is not None and now_s - self._unsynced_s >= SYNC_S
-        is_durable = is_ending or is_due or any(is_durable for _, is_durable in taken)
+        is_durable = is_ending or is_due or any(is_durable for _, is_durable in changes)
         try:
-            self.open_conversation.apply([change for change, _ in taken] or [touch], is_durable)
+            self.open_conversation.apply([change for change, _ in changes] or [touch], is_durable)
         except Exception as error:
             self.trouble = _cause_of(error)
-            self._n_failed = len(taken)
+            self._n_failed = len(changes)
         else:
             self.trouble = ""
             self._n_failed = 0
@@ -182,13 +189,13 @@ class SaverThread:
             else:
                 self._unsynced_s = self._unsynced_s or now_s
             with self._condition:
-                del self._changes[: len(taken)]
+                del self._changes[: len(changes)]
         with self._condition:
             self._condition.notify_all()
 
 
 def _cause_of(error: Exception) -> str:
-    """Say why something was not saved; a bug goes to the log and is named by its type."""
+    """Describe why something was not saved. A bug is logged and named by its type."""
     if isinstance(error, StoreError):
         return str(error)
     log_without_text(error)
@@ -196,9 +203,10 @@ def _cause_of(error: Exception) -> str:
 
 
 class Journal:
-    """Saves one conversation at a time; without a store nothing.
+    """Saves one conversation at a time; saves nothing without a store.
 
-    ``clock_text``: the wall time, for display.
+    Args:
+        clock_text: returns the wall time for display.
     """
 
     def __init__(
@@ -208,57 +216,62 @@ class Journal:
         self.clock_text = clock_text
         self._saver: SaverThread | None = None
         self._former: list[SaverThread] = []
-        """Of conversations that were left, until all of them is saved: they go on trying."""
+        """Threads of earlier conversations that are still saving."""
         self._written: list[ChatMessage] = []
-        self._waiting: list[str] = []
+        self._pending: list[str] = []
         self._n_dropped = 0
-        """The messages on the disk, those that wait for their turn, and how many left the
-        context."""
+        """State of the database: messages, pending messages, and how many messages left the
+        context.
+        """
         self.title = ""
         self._forked_from = ""
         self._flushed = PartialReply()
         self._is_trying = False
         self._model = self._written_model = ("", "")
-        """Name and path of who answers from now on, and of whom the disk says that."""
+        """Name and path of the model that writes the next reply, and of the model in the
+        database.
+        """
         self._is_new = False
-        """Whether nothing was ever said in it: then nothing of it stays."""
+        """Whether the conversation never had a message. It is deleted then."""
 
-    # ---- which conversation
+    # ---- the conversation
 
     def begin(self, forked_from: str = "", title: str = "") -> None:
-        """A conversation that is not on disk: its first message will put it there, with all that is
-        before it."""
+        """Begin a conversation. It is saved with its first message."""
         self._leave()
         self._written = []
-        self._waiting = []
+        self._pending = []
         self._n_dropped = 0
         self._written_model = ("", "")
         self.title = title
         self._forked_from = forked_from
 
     def claim(self, conversation: Conversation, patience_s: float) -> None:
-        """Put the conversation on the disk before anything is said: who looks for its title finds
-        it in use."""
+        """Save the conversation before its first message, so that other programs find its title in
+        use.
+        """
         if self._store is not None and self._saver is None:
             self._create(conversation)
             self.wait_until_saved(patience_s, waits_for_room=False)
 
     def resume(self, opened: LoadedConversation) -> None:
-        """Go on with a conversation that was opened; one that is held elsewhere is copied by its
-        next message."""
+        """Continue an opened conversation.
+
+        If another program uses it, the next message makes a copy.
+        """
         saved = opened.saved
-        held = opened.open_conversation
-        if held is None or self._store is None:
+        open_conversation = opened.open_conversation
+        if open_conversation is None or self._store is None:
             self.begin(opened.id, saved.title and f"{saved.title} (copy)")
             return
         self._leave()
         self._written = list(saved.conversation.messages)
-        self._waiting = list(saved.waiting)
+        self._pending = list(saved.waiting)
         self.title = saved.title
         self._forked_from = saved.forked_from
         self._n_dropped = saved.conversation.n_dropped
         self._written_model = (saved.model, saved.model_path)
-        self._saver = SaverThread(held)
+        self._saver = SaverThread(open_conversation)
         if saved.has_pieces:
             self._add(
                 put_message(len(self._written) - 1, self._written[-1], saved.changed),
@@ -266,20 +279,23 @@ class Journal:
             )
 
     def set_model(self, name: str, path: str) -> None:
-        """Note the name and path of the model that answers from now on."""
+        """Set the name and path of the model that writes the next reply."""
         self._model = (name, path)
 
     @property
     def id(self) -> str:
-        """The conversation's id; "" before it is on disk."""
+        """Id of the conversation; "" before it is saved."""
         if self._saver is not None:
             return self._saver.open_conversation.id
         return ""
 
     @property
     def state_path(self) -> Path | None:
-        """The conversation's name for who keeps states: its id below the store's directory; None
-        before it is saved."""
+        """Path that identifies the conversation to saved states: its id below the store's
+        directory.
+
+        None before it is saved.
+        """
         if self._store is not None:
             root = self._store.root
         else:
@@ -290,24 +306,27 @@ class Journal:
 
     @property
     def trouble(self) -> str:
-        """Why something is not saved; "" if all is well."""
+        """Reason why something is not saved; "" if saving works."""
         savers = [*self._former, self._saver]
         return next((saver.trouble for saver in savers if saver is not None and saver.trouble), "")
 
     @property
     def saves(self) -> bool:
-        """Whether what happens is on the disk or will be, as far as is known."""
+        """Whether the conversation is saved, as far as is known."""
         return self._store is not None and not self.trouble
 
     @property
     def is_unlocked(self) -> bool:
-        """Whether files cannot be locked where the conversation is kept."""
+        """Whether the conversation is saved where files cannot be locked."""
         return self._saver is not None and not self._saver.open_conversation.is_locked
 
-    # ---- what happens
+    # ---- events of the chat
 
     def save_question(self, conversation: Conversation, is_replacing: bool) -> None:
-        """The user sent a message. In place of others, it counts when its reply begins."""
+        """Save the message that the user sent.
+
+        If it replaces other messages, it counts when its reply begins.
+        """
         if self._store is not None and not is_replacing:
             self._catch_up(conversation)
         elif self._saver is not None and conversation.awaits_reply:
@@ -321,39 +340,42 @@ class Journal:
             self._is_trying = True
 
     def save_pending(self, conversation: Conversation, texts: Sequence[str]) -> None:
-        """These messages wait for their turn, which may not come before the program is killed."""
-        if self._store is None or list(texts) == self._waiting:
+        """Save the messages that wait for their turn, in case the program is killed first."""
+        if self._store is None or list(texts) == self._pending:
             return
-        self._waiting = list(texts)
+        self._pending = list(texts)
         if self._saver is None:
             self._create(conversation, texts[0])
             self._catch_up(conversation)
             self._save_model()
             self._add(mark_used)
-        self._add(set_columns(waiting=json.dumps(self._waiting)))
+        self._add(set_columns(waiting=json.dumps(self._pending)))
 
     def flush(self, conversation: Conversation, partial: PartialReply) -> None:
-        """Save the running reply as far as it is written."""
-        before = self._flushed
-        if self._store is None or (partial.text, partial.thought) == (before.text, before.thought):
+        """Save what is new in the running reply."""
+        flushed = self._flushed
+        if self._store is None or (partial.text, partial.thought) == (
+            flushed.text,
+            flushed.thought,
+        ):
             return
-        if not partial.text.startswith(before.text) or not partial.thought.startswith(
-            before.thought
+        if not partial.text.startswith(flushed.text) or not partial.thought.startswith(
+            flushed.thought
         ):
             return
         self._catch_up(conversation)
-        more = add_piece(
-            partial.text[len(before.text) :],
-            partial.thought[len(before.thought) :],
-            partial.ids[len(before.ids) :],
-            partial.raw[len(before.raw) :],
+        change = add_piece(
+            partial.text[len(flushed.text) :],
+            partial.thought[len(flushed.thought) :],
+            partial.ids[len(flushed.ids) :],
+            partial.raw[len(flushed.raw) :],
             partial.is_edited,
         )
         self._flushed = partial
-        self._add(more, is_durable=False)
+        self._add(change, is_durable=False)
 
     def save_turn_end(self, conversation: Conversation) -> None:
-        """The turn is over: there is a reply, or everything is as it was, or the question stays."""
+        """Save the end of a turn: a reply, the earlier state, or a question without a reply."""
         if self._store is None:
             return
         if self._is_trying:
@@ -363,22 +385,22 @@ class Journal:
         self._flushed = PartialReply()
 
     def save_n_dropped(self, conversation: Conversation) -> None:
-        """Other messages are part of the context now."""
+        """Save how many messages left the context."""
         if self._saver is not None and conversation.n_dropped != self._n_dropped:
             self._n_dropped = conversation.n_dropped
             self._add(set_columns(n_dropped=self._n_dropped))
 
     def save_adapters(self, conversation: Conversation) -> None:
-        """Other adapters change the model."""
+        """Save the adapters that change the model."""
         if self._saver is not None:
             self._add(set_columns(adapters=json.dumps(conversation.adapters)))
 
     def needs_title(self, conversation: Conversation) -> bool:
-        """Whether its title is still the beginning of the first message."""
+        """Whether the title is still the beginning of the first message."""
         return self._saver is not None and self.title == _first_words(conversation)
 
     def rename(self, title: str) -> bool:
-        """Give the conversation a title; False before it is on disk."""
+        """Set the title. Returns False before the conversation is saved."""
         if self._saver is None:
             return False
         self.title = title
@@ -386,19 +408,22 @@ class Journal:
         return True
 
     def abandon(self) -> None:
-        """Leave the conversation, which will be deleted: what of it is not saved is given up."""
+        """Leave a conversation that will be deleted. Unsaved changes are lost."""
         if self._saver is not None:
             self._saver.close(SWITCH_PATIENCE_S)
-        self._waiting = []
+        self._pending = []
         self.begin()
 
     def wait_until_saved(self, patience_s: float, waits_for_room: bool = True) -> bool:
-        """Wait until all is saved; False if that takes longer, or fails where nothing waits for
-        room on the disk."""
+        """Wait until everything is saved; return False after ``patience_s``.
+
+        Args:
+            waits_for_room: whether to keep waiting when saving fails.
+        """
         return self._saver is None or self._saver.wait_until_saved(patience_s, waits_for_room)
 
     def close(self, patience_s: float) -> str:
-        """Save what is not saved and end; returns why that failed, or ""."""
+        """Save what is not saved and end; return why that failed, or ""."""
         savers = [saver for saver in (self._saver, *self._former) if saver is not None]
         give_up_s = time.monotonic() + patience_s
         failed = [
@@ -422,14 +447,14 @@ class Journal:
         self._flushed = PartialReply()
 
     def _drop_new(self) -> None:
-        """Delete a conversation that was begun and left with nothing in it; no one holds it."""
-        if self._is_new and not self._waiting and self._store is not None and self.id:
+        """Delete a conversation that was begun and left without a message."""
+        if self._is_new and not self._pending and self._store is not None and self.id:
             with suppress(StoreError):
                 self._store.delete(self.id)
         self._is_new = False
 
     def _catch_up(self, conversation: Conversation) -> None:
-        """Write what the conversation has and the disk has not."""
+        """Save what the conversation has and the database does not."""
         messages = conversation.messages
         if self._saver is None:
             if not messages:
@@ -437,21 +462,21 @@ class Journal:
             self._create(conversation)
         pairs = zip(messages, self._written, strict=False)
         n_shared = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
-        new = messages[n_shared:]
+        unsaved = messages[n_shared:]
         is_shorter = len(messages) < len(self._written)
-        if new:
+        if unsaved:
             self._save_model()
         elif is_shorter:
             self._add(keep_messages(n_shared), is_durable=False)
         self._written = list(messages)
         self._is_new = self._is_new and not messages
         changes: list[Change] = []
-        for place, message in enumerate(new, start=n_shared):
-            if message.role is Role.USER and message.text in self._waiting[:1]:
-                del self._waiting[0]
-                changes.append(set_columns(waiting=json.dumps(self._waiting)))
+        for position, message in enumerate(unsaved, start=n_shared):
+            if message.role is Role.USER and message.text in self._pending[:1]:
+                del self._pending[0]
+                changes.append(set_columns(waiting=json.dumps(self._pending)))
             if not message.is_missing:  # a place that nothing is written to says the same
-                changes.append(put_message(place, message, self.clock_text()))
+                changes.append(put_message(position, message, self.clock_text()))
             if message is messages[-1] and conversation.awaits_reply:
                 changes.append(mark_used)
         if changes:
@@ -465,11 +490,11 @@ class Journal:
                 set_columns(model=self._model[0], model_path=self._model[1]), is_durable=False
             )
 
-    def _create(self, conversation: Conversation, waiting: str = "") -> None:
+    def _create(self, conversation: Conversation, pending: str = "") -> None:
         assert self._store is not None
         self._saver = SaverThread(self._store.create())
         self._is_new = True
-        first = _first_words(conversation, waiting)
+        first = _first_words(conversation, pending)
         self.title = self.title or (f"{first} (copy)" if self._forked_from else first)
         now = self.clock_text()
         origin = int(self._forked_from or 0)
@@ -486,42 +511,45 @@ class Journal:
 
 
 def _all_of(changes: Sequence[Change]) -> Change:
-    """One change that makes all, which no kill comes between."""
+    """Return a change that makes all of these; a kill cannot come between them."""
     return lambda db, number: [change(db, number) for change in changes]
 
 
-def _first_words(conversation: Conversation, waiting: str = "") -> str:
+def _first_words(conversation: Conversation, pending: str = "") -> str:
     return title_of(
-        next((message.folded or message.text for message in conversation.messages), waiting)
+        next((message.folded or message.text for message in conversation.messages), pending)
     )
 
 
 @record
 class ConversationStorage:
-    """The saved conversations."""
+    """Saved conversations, and how the settings use them."""
 
     journal: Journal = field(default_factory=Journal)
-    """Saves the live one."""
+    """Journal of the live conversation."""
     store: Store | None = None
-    """All of them; None where nothing is saved."""
+    """Store of all conversations; None if nothing is saved."""
     resume: str = NEW
-    """What a start does with the last one, as in the settings."""
+    """Value of the setting ``resume``."""
     quota_bytes: int = 0
-    """Limit on all saved states together; 0 keeps none."""
+    """Limit on all saved states together; 0 saves none."""
 
     def tidy(self) -> None:
-        """Delete the states used longest ago that have no room, and look after the database; may
-        take seconds."""
+        """Drop saved states beyond the quota, and check and copy the database; this may take
+        seconds.
+        """
         if self.store is not None:
             if self.quota_bytes:
                 drop_oldest_states(self.quota_bytes)
-            with suppress(StoreError):  # said where it is saved
+            with suppress(StoreError):  # the chat reports this when it saves
                 self.store.check_and_copy(time.time())
 
 
 def open_storage(settings: Settings, is_named: bool = False) -> ConversationStorage:
-    """Return what the settings want of them; one that the user has named is saved whatever they
-    say."""
+    """Return the storage that the settings ask for.
+
+    A conversation that the user named is always saved.
+    """
     if settings.save_conversations == "off" and not is_named:
         return ConversationStorage()
     store = Store()

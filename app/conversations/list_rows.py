@@ -1,4 +1,4 @@
-"""The list of conversations as text: the same for the screen and the command."""
+"""Rows of the list of conversations, for the screen and the command."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ _LEAST_TITLE = 16
 _WITH_DAY = 40
 _WITH_MODEL = 66
 _WITH_SIZE = 88
-"""Columns from which a row has room for each."""
+"""Minimum widths of a row that shows day, model and size."""
 
 
 def heading(columns: int) -> str:
-    """Name the columns."""
+    """Return the heading of the list."""
     return _line("conversation", "last used", "msgs", "size", "model", columns)
 
 
 def row(entry: ConversationEntry, columns: int, now: str) -> str:
-    """Write one conversation in ``columns`` columns."""
+    """Return a row of at most ``columns`` columns."""
     size = figures.size(entry.text_bytes + entry.state_bytes)
     day = day_text(entry.changed, now)
     return _line(entry.title or "(empty)", day, str(entry.n_messages), size, entry.model, columns)
 
 
 def details(entry: ConversationEntry) -> str:
-    """Say more about one conversation: where the words are, or what it is made of."""
+    """Return a second line: the match in its context, or facts about the conversation."""
     if entry.snippet:
         return f"... {entry.snippet} ..."
-    parts = [f"begun {moment_text(entry.began)}", *filter(None, (entry.model,))]
-    parts += [
+    facts = [f"started {moment_text(entry.began)}", *filter(None, (entry.model,))]
+    facts += [
         figures.counted(entry.n_messages, "message"),
         f"{figures.count(entry.tokens)} tokens written",
     ]
-    parts.append(f"text {figures.size(entry.text_bytes)}")
+    facts.append(f"text {figures.size(entry.text_bytes)}")
     if entry.state_bytes:
-        parts.append(f"saved state {figures.size(entry.state_bytes)}")
-    return " · ".join([*parts, f"number {int(entry.id)}"])
+        facts.append(f"saved state {figures.size(entry.state_bytes)}")
+    return " · ".join([*facts, f"number {int(entry.id)}"])
 
 
 def _line(title: str, date: str, count: str, size: str, model: str, columns: int) -> str:
@@ -60,13 +60,15 @@ def _line(title: str, date: str, count: str, size: str, model: str, columns: int
 
 
 def moment_text(moment: str) -> str:
-    """Write a wall time as day and minute; "" for none."""
+    """Return a wall time as day and minute; "" for no time."""
     return moment[:16].replace("T", " ")
 
 
 def day_text(moment: str, now: str) -> str:
-    """Write a wall time as a person says it: "today 00:08", "yesterday 23:10", "2026-11-21 10:00";
-    "" for none."""
+    """Return a wall time as people say it: "today 00:08", "yesterday 23:10", "2026-11-21 10:00".
+
+    "" for no time.
+    """
     try:
         days = (date.fromisoformat(now[:10]) - date.fromisoformat(moment[:10])).days
     except ValueError:

@@ -1,9 +1,8 @@
-"""Who has a conversation: a lock on its place in ``in-use.lock``, which the kernel takes back from
-a dead process.
+"""Locks of conversations: one slot of ``in-use.lock`` for each, released by the kernel if a process
+dies.
 
-The locks are those of an open file (``F_OFD_SETLK``), so two parts of one process exclude each
-other too. A note in a place says who has it; it is only believed while the lock is held, and
-nothing that matters depends on it.
+Locks belong to an open file (``F_OFD_SETLK``), so two parts of one process exclude each other, too.
+The text of a slot names its owner. It is believed only while the lock is held, and only shown.
 """
 
 from __future__ import annotations
@@ -23,54 +22,52 @@ from engine.machine.regular_file import safe_flags
 
 LOCK_NAME = "in-use.lock"
 NAMES = 0
-"""The place of a program that looks for a title and begins a conversation with it."""
+"""Number of the slot that a program locks while it looks up a title."""
 IN_USE = "in use by another jalopy"
 NO_LOCKS = (
-    "conversations are where files cannot be locked: no other jalopy can save there until this "
+    "Files cannot be locked where conversations are saved: no other jalopy can save until this "
     "one ends"
 )
-_PLACE_BYTES = 64
+_SLOT_BYTES = 64
 _HAS_NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}
 _PATIENCE_S = 20.0
 _PERIOD_S = 0.02
 
 
 class StoreError(Exception):
-    """The conversations, or one of them, cannot be used as they are; the message is a line that
-    says why."""
+    """The conversations cannot be used; the message says why in one line."""
 
     exit_code = exit_codes.IO_ERROR
 
 
 class InUseError(StoreError):
-    """Another program, or another part of this one, has it."""
+    """The conversation is in use by another program, or by another part of this one."""
 
 
 class Lock:
-    """A lock that is held until it is closed; ``is_known`` is False where the file system has no
-    locks."""
+    """A lock, held until ``close``. ``is_known`` is False on a file system without locks."""
 
     def __init__(self, handle: int, is_known: bool) -> None:
         self._handle = handle
         self.is_known = is_known
 
     def close(self) -> None:
-        """Let go."""
+        """Release the lock."""
         handle = self._handle
         self._handle = -1
         if handle >= 0:
             os.close(handle)
 
 
-def take(root: Path, number: int, n_places: int = 1) -> Lock:
-    """Lock places from a number on; 0 places: all of them.
+def take(root: Path, number: int, n_slots: int = 1) -> Lock:
+    """Lock slots from a number on; 0 slots lock all of them.
 
     Raises InUseError; OSError: the file cannot be used.
     """
     handle = os.open(root / LOCK_NAME, safe_flags(os.O_RDWR | os.O_CREAT), 0o600)
     try:
-        start = number * _PLACE_BYTES
-        length = n_places * _PLACE_BYTES
+        start = number * _SLOT_BYTES
+        length = n_slots * _SLOT_BYTES
         try:
             fcntl.fcntl(
                 handle,
@@ -79,14 +76,14 @@ def take(root: Path, number: int, n_places: int = 1) -> Lock:
             )
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise InUseError(_told(os.pread(handle, _PLACE_BYTES, start))) from None
+                raise InUseError(_describe_owner(os.pread(handle, _SLOT_BYTES, start))) from None
             if error.errno not in _HAS_NO_LOCKS:
                 raise
             return Lock(handle, is_known=False)
-        if n_places:
+        if n_slots:
             with suppress(OSError):
-                note = f"{os.getpid()} {datetime.now().astimezone().isoformat(timespec='seconds')}"
-                os.pwrite(handle, note.encode("ascii").ljust(_PLACE_BYTES), start)
+                owner = f"{os.getpid()} {datetime.now().astimezone().isoformat(timespec='seconds')}"
+                os.pwrite(handle, owner.encode("ascii").ljust(_SLOT_BYTES), start)
         return Lock(handle, is_known=True)
     except BaseException:
         os.close(handle)
@@ -95,9 +92,9 @@ def take(root: Path, number: int, n_places: int = 1) -> Lock:
 
 @contextmanager
 def alone(root: Path | None) -> Iterator[None]:
-    """Keep others out who look for a title, where files can be locked.
+    """Keep other programs from looking up titles, if files can be locked.
 
-    Raises StoreError: one is here for too long.
+    Raises StoreError: another program takes too long.
     """
     lock: Lock | None = None
     give_up_s = time.monotonic() + _PATIENCE_S
@@ -117,13 +114,12 @@ def alone(root: Path | None) -> Iterator[None]:
             lock.close()
 
 
-def _told(note: bytes) -> str:
-    """Say who has it, as "in use by another jalopy (process 4711, since 13:05)", as far as the note
-    can be believed."""
+def _describe_owner(owner: bytes) -> str:
+    """Describe the owner of a slot: "in use by another jalopy (process 4711, since 13:05)"."""
     import psutil
 
     try:
-        number, _, moment = note.decode("ascii").strip().partition(" ")
+        number, _, moment = owner.decode("ascii").strip().partition(" ")
         pid = int(number)
         since = datetime.fromisoformat(moment).astimezone()
     except (ValueError, OverflowError, OSError):

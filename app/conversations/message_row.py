@@ -1,7 +1,4 @@
-"""A message as a row of the database, and back: its text, and everything else as JSON.
-
-Hostile until checked.
-"""
+"""Messages as rows of the database: the text, and everything else as JSON. Rows are not trusted."""
 
 from __future__ import annotations
 
@@ -18,8 +15,7 @@ from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
 
 MOST_TEXT_BYTES = 4 << 20
-"""Limit on a sent text, which may be saved with its folded form, or with the text that a reply
-began with."""
+"""Limit on a text to send. It may be saved twice: folded, or as the start of a reply."""
 _MOST_NAME_CHARS = 80
 _LARGEST = 1 << 53
 
@@ -27,30 +23,30 @@ Values = Mapping[str, Any]
 
 
 class UnsoundError(Exception):
-    """What was read is no message."""
+    """A row is not a message."""
 
 
 def fits(text: str) -> bool:
-    """Whether a text that is sent may be saved whole; a character takes up to 12 bytes in JSON."""
+    """Whether a text can be saved; a character takes up to 12 bytes in JSON."""
     return 12 * len(text) <= MOST_TEXT_BYTES or len(json.dumps(text)) <= MOST_TEXT_BYTES
 
 
 def row_of(message: ChatMessage) -> tuple[str, int, int, str, str]:
-    """Return role, tokens, size in bytes, text and everything else."""
-    written = json.dumps(_more(message), separators=(",", ":"))
+    """Return role, number of tokens, size in bytes, text and everything else as JSON."""
+    json_text = json.dumps(_more(message), separators=(",", ":"))
     text = message.text.encode("utf-8", "replace").decode()
     if message.figures is not None:
         tokens = message.figures.tokens
     else:
         tokens = len(message.ids)
-    return message.role.value, tokens, len(text.encode()) + len(written), text, written
+    return message.role.value, tokens, len(text.encode()) + len(json_text), text, json_text
 
 
-def message_of(role: object, text: object, more: object) -> ChatMessage:
-    """Return the message of a row. Raises UnsoundError: it is none."""
+def message_of(role: object, text: object, json_text: object) -> ChatMessage:
+    """Return the message of a row. Raises UnsoundError."""
     try:
-        if isinstance(more, str):
-            values = json.loads(more)
+        if isinstance(json_text, str):
+            values = json.loads(json_text)
         else:
             values = None
     except (ValueError, RecursionError):
@@ -66,11 +62,13 @@ def message_of(role: object, text: object, more: object) -> ChatMessage:
 def _more(message: ChatMessage) -> dict[str, Any]:
     if message.role is Role.USER:
         results = [
-            {"id": one.call_id, "name": one.name, "text": one.text} for one in message.results
+            {"id": result.call_id, "name": result.name, "text": result.text}
+            for result in message.results
         ]
         return {"folded": message.folded, **({"results": results} if results else {})}
     calls = [
-        {"id": one.call_id, "name": one.name, "arguments": one.arguments} for one in message.calls
+        {"id": call_.call_id, "name": call_.name, "arguments": call_.arguments}
+        for call_ in message.calls
     ]
     return {
         "ending": message.ending.value,
@@ -86,7 +84,12 @@ def _more(message: ChatMessage) -> dict[str, Any]:
             else {}
         ),
         **(
-            {"others": [{"text": one.text, **_more(one)} for one in message.alternatives]}
+            {
+                "others": [
+                    {"text": alternative.text, **_more(alternative)}
+                    for alternative in message.alternatives
+                ]
+            }
             if message.alternatives
             else {}
         ),
@@ -94,7 +97,7 @@ def _more(message: ChatMessage) -> dict[str, Any]:
 
 
 def reply_of(values: Values) -> ChatMessage:
-    """Return the reply that these values describe. Raises UnsoundError: they describe none."""
+    """Return a reply from its values. Raises UnsoundError."""
     try:
         ending = Ending(values.get("ending"))
     except ValueError:
@@ -114,27 +117,33 @@ def reply_of(values: Values) -> ChatMessage:
         min(_count(values, "calls_at"), len(message.raw)),
     )
     message.server_fields = fields_of(values.get("server_fields"))
-    others = _objects(values, "others")[:MAX_ALTERNATIVES]
-    message.alternatives = tuple(reply_of({**one, "others": []}) for one in others)
+    alternatives = _objects(values, "others")[:MAX_ALTERNATIVES]
+    message.alternatives = tuple(
+        reply_of({**alternative_values, "others": []}) for alternative_values in alternatives
+    )
     return message
 
 
 def _calls(values: Values) -> tuple[ToolCall, ...]:
-    found = []
-    for one in _objects(values, "calls"):
-        sound = call(one.get("name"), _text(one, "arguments"))
-        if sound is None:
+    calls = []
+    for call_values in _objects(values, "calls"):
+        checked_call = call(call_values.get("name"), _text(call_values, "arguments"))
+        if checked_call is None:
             raise UnsoundError
-        found.append(ToolCall(sound.name, sound.arguments, _line(one, "id")))
-    return tuple(found)
+        calls.append(ToolCall(checked_call.name, checked_call.arguments, _line(call_values, "id")))
+    return tuple(calls)
 
 
 def _results(values: Values) -> tuple[CallResult, ...]:
     items = _objects(values, "results")
-    _require(all(NAME.fullmatch(_text(one, "name")) for one in items))
+    _require(all(NAME.fullmatch(_text(result_values, "name")) for result_values in items))
     return tuple(
-        CallResult(_text(one, "name"), clean_text(_text(one, "text")), _line(one, "id"))
-        for one in items
+        CallResult(
+            _text(result_values, "name"),
+            clean_text(_text(result_values, "text")),
+            _line(result_values, "id"),
+        )
+        for result_values in items
     )
 
 
@@ -143,7 +152,7 @@ def _objects(values: Values, name: str) -> list[Values]:
     _require(
         isinstance(items, list)
         and len(items) <= MOST_CALLS
-        and all(isinstance(one, dict) for one in items)
+        and all(isinstance(item, dict) for item in items)
     )
     return items
 
@@ -218,7 +227,7 @@ def _ids(values: Values) -> tuple[int, ...]:
 
 
 def are_ids(values: object) -> bool:
-    """Whether they are ids of tokens."""
+    """Whether the values are token ids."""
     return isinstance(values, list) and all(
-        type(one) is int and 0 <= one < _LARGEST for one in values
+        type(value) is int and 0 <= value < _LARGEST for value in values
     )

@@ -49,8 +49,8 @@ def save_long_document(
 
 def _import_removed(db: sqlite3.Connection, mark: str) -> None:
     """Import "KEY CONVERSATION BEGAN", unless that number belongs to another conversation now."""
-    key, _, rest = mark.partition(" ")
-    number, _, began = rest.partition(" ")
+    key, _, location = mark.partition(" ")
+    number, _, began = location.partition(" ")
     if number.isdecimal() and len(number) <= 12:
         db.execute(
             "INSERT OR IGNORE INTO removed_document SELECT id, ? FROM conversation "

@@ -1,4 +1,4 @@
-"""One line for a reply: its figures and how it ended; and one for the thinking before it."""
+"""Lines about a reply: its figures and ending, its thinking and its sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.text import figures
 from app.text.clean_text import clean_line
 
 MOST_SOURCES = 8
-"""Passages that are named below a reply."""
+"""Limit on the passages named below a reply."""
 _ENDING_NOTES = {
     Ending.COMPLETE: "",
     Ending.STOPPED: "stopped",
@@ -30,7 +30,7 @@ AGAINST_LOOPS = (
 
 
 def thinking_summary(thinking: Thinking) -> str:
-    """Write in one line what the thinking before an answer cost."""
+    """Return a line with time and tokens of the thinking before an answer."""
     line = (
         f"thought for {figures.seconds(thinking.duration_s)} · "
         f"{figures.counted(thinking.tokens, 'token')}"
@@ -40,62 +40,66 @@ def thinking_summary(thinking: Thinking) -> str:
     return f"{line} · not finished"
 
 
-def reply_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool = False) -> str:
-    """Write what stays below a finished reply: its figures that have room in 80 columns, and how it
-    ended."""
-    parts = []
-    if measured is not None:
-        if measured.guessed_tokens:
-            guessed = f" ({figures.count(measured.guessed_tokens)} guessed)"
+def reply_footer(
+    reply_figures: ReplyFigures | None, ending: Ending, is_edited: bool = False
+) -> str:
+    """Return the footer of a finished reply: figures that fit 80 columns, and the ending."""
+    figure_texts = []
+    if reply_figures is not None:
+        if reply_figures.guessed_tokens:
+            guessed = f" ({figures.count(reply_figures.guessed_tokens)} guessed)"
         else:
             guessed = ""
-        parts.append(
+        figure_texts.append(
             "1 token"
-            if measured.tokens == 1
-            else f"{figures.count(measured.tokens)} tokens{guessed}"
+            if reply_figures.tokens == 1
+            else f"{figures.count(reply_figures.tokens)} tokens{guessed}"
         )
-        if measured.decode_tps is not None:
-            parts.append(f"{figures.rate(measured.decode_tps)} tok/s")
-        if measured.first_token_s is not None:
-            parts.append(f"first after {figures.seconds(measured.first_token_s)}")
+        if reply_figures.decode_tps is not None:
+            figure_texts.append(f"{figures.rate(reply_figures.decode_tps)} tok/s")
+        if reply_figures.first_token_s is not None:
+            figure_texts.append(f"first after {figures.seconds(reply_figures.first_token_s)}")
     if _ENDING_NOTES[ending]:
-        parts.append(_ENDING_NOTES[ending])
+        figure_texts.append(_ENDING_NOTES[ending])
     if is_edited:
-        parts.append("edited by you")
-    return " · ".join(parts)
+        figure_texts.append("edited by you")
+    return " · ".join(figure_texts)
 
 
-def reply_details(measured: ReplyFigures | None) -> str:
-    """Write the tokens of a reply's prompt; "" where they are not known: not every server tells."""
-    if measured is None or not (measured.prompt_tokens or measured.reused_tokens):
+def reply_details(reply_figures: ReplyFigures | None) -> str:
+    """Return the tokens of a reply's prompt; "" if the server did not report them."""
+    if reply_figures is None or not (reply_figures.prompt_tokens or reply_figures.reused_tokens):
         return ""
-    if measured.reused_tokens:
-        cached = f", {figures.count(measured.reused_tokens)} from cache"
+    if reply_figures.reused_tokens:
+        cached = f", {figures.count(reply_figures.reused_tokens)} from cache"
     else:
         cached = " tokens"
-    return f"read {figures.count(measured.prompt_tokens)}{cached}"
+    return f"read {figures.count(reply_figures.prompt_tokens)}{cached}"
 
 
-def whole_footer(measured: ReplyFigures | None, ending: Ending, is_edited: bool = False) -> str:
-    """Write all of it in one line."""
+def whole_footer(
+    reply_figures: ReplyFigures | None, ending: Ending, is_edited: bool = False
+) -> str:
+    """Return footer and details in one line."""
     return " · ".join(
-        filter(None, (reply_footer(measured, ending, is_edited), reply_details(measured)))
+        filter(None, (reply_footer(reply_figures, ending, is_edited), reply_details(reply_figures)))
     )
 
 
 def shortened(line: str, columns: int) -> str:
-    """Leave out figures of speed until a line has room: the first word's time, then the rate."""
-    parts = line.split(" · ")
+    """Shorten a footer to fit: remove the time of the first word, then the rate."""
+    texts = line.split(" · ")
     for pattern in ("first after .*", ".* tok/s"):
-        if len(" · ".join(parts)) > columns:
-            parts = [part for part in parts if not re.fullmatch(pattern, part)]
-    return " · ".join(parts)
+        if len(" · ".join(texts)) > columns:
+            texts = [text for text in texts if not re.fullmatch(pattern, text)]
+    return " · ".join(texts)
 
 
 def sources_line(sources: Sequence[str], word: str = "from") -> str:
-    """Name the passages that a reply was written from; "" without any."""
-    more = len(sources) - MOST_SOURCES
-    named = [*sources[:MOST_SOURCES], *([f"{more} more"] if more > 0 else [])]
-    if named:
-        return clean_line(f"{word} {' · '.join(named)}", 500)
+    """Return a line with the sources of a reply; "" if it has none."""
+    names = list(sources[:MOST_SOURCES])
+    if len(sources) > MOST_SOURCES:
+        names.append(f"{len(sources) - MOST_SOURCES} more")
+    if names:
+        return clean_line(f"{word} {' · '.join(names)}", 500)
     return ""

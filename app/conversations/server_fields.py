@@ -1,7 +1,4 @@
-"""Fields of a reply that the server which computed it needs back.
-
-They are its reasoning, and signatures of that.
-"""
+"""Fields of a reply that a server needs back, such as its reasoning and signatures."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _MOST_NAME_CHARS = 4096
 class ServerFields:
     """Fields of a reply as JSON values.
 
-    They are opaque, never shown, and for one model of one server alone.
+    They are opaque and never shown, and belong to one model of one server.
     """
 
     server: str
@@ -32,14 +29,11 @@ class ServerFields:
     message: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the message."""
     calls: tuple[Mapping[str, Any], ...] = ()
-    """Fields of each call of tools with which the reply ends; empty if none has any."""
+    """Fields of each tool call at the end of the reply; empty if no call has any."""
 
 
 def fields_of(values: Any) -> ServerFields | None:
-    """Return the fields that were saved with a reply.
-
-    None if there are none, or if they are unsound.
-    """
+    """Return the fields saved with a reply; None if there are none or they are unsound."""
     if not isinstance(values, dict):
         return None
     server = values.get("server")

@@ -1,5 +1,4 @@
-"""States of conversations on disk: a quota for all, those used longest ago go first; and notes of
-whose they are."""
+"""Saved states of conversations: the quota, the segments of a conversation, and names of models."""
 
 from __future__ import annotations
 
@@ -20,63 +19,69 @@ if TYPE_CHECKING:
 
 
 def drop_oldest_states(quota_bytes: int) -> int:
-    """Delete states until the rest fits; texts stay. Returns the bytes that were deleted."""
-    from engine.saved_state import drop_stored  # NumPy, which no first frame waits for
+    """Delete the states used longest ago until the rest fits, and return the deleted bytes."""
+    from engine.saved_state import drop_stored  # imports NumPy, which the first frame does not need
 
     files = saved_files()
     return drop_stored(files, sum(file.n_bytes for file in files) - quota_bytes)
 
 
 def saved_files() -> list[SegmentFile]:
-    """Return all saved states in the order in which they may be dropped."""
+    """Return all saved states, the first to drop first."""
     from engine.saved_state import stored_in
 
-    return list(heapq.merge(*map(stored_in, kinds()), key=lambda one: one.used_s))
+    return list(heapq.merge(*map(stored_in, kinds()), key=lambda file: file.used_s))
 
 
 def kinds() -> list[Path]:
-    """Return the directories of segments: one for each model and type of cache."""
+    """Return the directories of segments, one for each model and cache type."""
     root = paths.states_dir()
     with suppress(OSError):
-        found = os.scandir(root) if root is not None else ()
-        return sorted(Path(one.path) for one in found if one.is_dir(follow_symlinks=False))
+        entries = os.scandir(root) if root is not None else ()
+        return sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
     return []
 
 
 class SegmentRecorder:
-    """A conversation's segments of a ``kind``, their directory; ``path``: its id below the store's
-    directory."""
+    """Records which segments of a directory a conversation needs.
 
-    def __init__(self, path: Path, kind: str) -> None:
+    Args:
+        path: the conversation's id below the store's directory.
+        directory_name: name of the directory of segments.
+    """
+
+    def __init__(self, path: Path, directory_name: str) -> None:
         self._store = Store(path.parent)
         self._id = path.name
-        self._kind = kind
-        self._known: set[str] = set()
+        self._directory_name = directory_name
+        self._recorded: set[str] = set()
 
     def note(self, name: str) -> None:
-        """Write a name down, once. Raises OSError: it could not be written."""
-        if name not in self._known:
+        """Record a segment once. Raises OSError: it cannot be written."""
+        if name not in self._recorded:
             try:
-                self._store.add_segment(self._id, self._kind, name)
+                self._store.add_segment(self._id, self._directory_name, name)
             except StoreError as error:
                 raise OSError(0, str(error)) from None
-            self._known.add(name)
+            self._recorded.add(name)
 
 
 FILE_NAME = "model.txt"
 _MOST_CHARS = 100
 
 
-def save_model_name(place: Path, name: str) -> None:
-    """Write the name down, where it is not known yet. Raises OSError: it could not be written."""
-    if not (place / FILE_NAME).exists():
-        replace_file(place / FILE_NAME, clean_line(name, _MOST_CHARS).encode(), durable=False)
+def save_model_name(directory: Path, name: str) -> None:
+    """Save the name of a directory's model, unless it has one. Raises OSError."""
+    if not (directory / FILE_NAME).exists():
+        replace_file(directory / FILE_NAME, clean_line(name, _MOST_CHARS).encode(), durable=False)
 
 
-def model_name(place: Path) -> str:
-    """Return the name, cleaned; part of the directory's where none is known."""
+def model_name(directory: Path) -> str:
+    """Return the name of a directory's model, cleaned; else the cleaned name of the directory."""
     with suppress(OSError):
-        found = (read_bounded(place / FILE_NAME, 8 * _MOST_CHARS) or b"").decode("utf-8", "replace")
-        if name := clean_line(found, _MOST_CHARS):
+        text = (read_bounded(directory / FILE_NAME, 8 * _MOST_CHARS) or b"").decode(
+            "utf-8", "replace"
+        )
+        if name := clean_line(text, _MOST_CHARS):
             return name
-    return clean_line(place.name, _MOST_CHARS)
+    return clean_line(directory.name, _MOST_CHARS)

@@ -1,10 +1,12 @@
-"""All conversations in one database: listing, searching, opening, renaming and deleting them.
+"""All conversations in one database: listing, searching, opening, renaming and deleting.
 
-``Store`` finds and reads. ``OpenConversation`` is a conversation that is open here and nowhere else: ``apply``
-carries out what ``put``, ``keep``, ``piece`` and ``note`` return, in one transaction. A message is
-a row, a running reply a row for each piece. All is read as if a stranger had written it: sizes are
-bounded, texts cleaned, and a row that makes no sense is a missing message. A conversation's id is
-its number, with six figures at least.
+``Store`` finds and reads conversations. ``OpenConversation`` is open in one place only; its
+``apply`` makes changes, returned by ``put_message``, ``keep_messages``, ``add_piece`` and
+``set_columns``, in one transaction. A message is a row, and a running reply has a row for each
+piece.
+
+The database is not trusted: sizes are bounded, texts are cleaned, and an unsound row is a missing
+message. The id of a conversation is its number with at least six digits.
 """
 
 from __future__ import annotations
@@ -49,54 +51,53 @@ T = TypeVar("T")
 
 MOST_TITLE_CHARS = 120
 MOST_CONVERSATION_BYTES = 64 << 20
-"""A larger one is neither written nor read: weeks of writing do not fill it."""
+"""Limit on a conversation; it takes weeks of writing to fill."""
 MOST_MESSAGES = 100_000
 _MOST_PATH_CHARS = 4096
 _MOST_WAITING = 64
 _LARGEST = 1 << 53
 _SNIPPET_CHARS = 160
 _INDEXED_CHARS = 3
-_MOST_PARTS = 50
-"""The index knows so many characters in a row; shorter words are looked for in all texts."""
+_MOST_TRIGRAMS = 50
+"""Limit on trigrams looked up for a word. Shorter words are searched in the texts themselves."""
 _ID = re.compile(r"[0-9]{6,12}")
 IS_CONVERSATION = "id BETWEEN 1 AND 999999999999"
-"""Of rows: 0 is of no conversation, and no id has more digits."""
+"""Condition for rows of conversations: number 0 is of none, and ids have at most 12 digits."""
 _OPENING_CHIPS = re.compile(rf"^(?:{CHIP.pattern}\s*)+")
 
 Change = Callable[["sqlite3.Connection", int], object]
-"""What is to be done with the conversation of a number."""
+"""Change of the conversation with a number."""
 
 
 @record
 class ConversationEntry:
-    """One conversation of the list.
+    """A conversation of the list.
 
-    All text is clean and of one line, but for ``model_path``, which is a path.
+    All text is clean and has one line, except ``model_path``, which is a path.
     """
 
     id: str
     title: str = ""
     began: str = ""
     changed: str = ""
-    """Wall time, ISO, only for display."""
+    """Wall times as ISO text, only for display."""
     model: str = ""
     model_path: str = ""
-    """Who answered last."""
+    """Name and path of the last model."""
     n_messages: int = 0
-    """With those that wait for their turn."""
+    """Number of messages, pending ones included."""
     tokens: int = 0
-    """Generated in all replies."""
+    """Number of tokens in all replies."""
     text_bytes: int = 0
     state_bytes: int = 0
-    """Sizes of the conversation and of the saved states of its cache, shared ones included."""
+    """Sizes of the conversation and of its saved states, shared ones included."""
     snippet: str = ""
-    """Words that were searched, in their place in the text, clean and of one line; "" where the
-    title has them."""
+    """Match of a search in its context, clean and of one line; "" if the title matches."""
 
 
 @dataclass
 class SavedConversation:
-    """A conversation with what is known of it."""
+    """A conversation with its title, times and model."""
 
     conversation: Conversation = field(default_factory=Conversation)
     title: str = ""
@@ -105,77 +106,83 @@ class SavedConversation:
     model: str = ""
     model_path: str = ""
     unsent: str = ""
-    """What the user had sent in place of something, and that had not begun to be answered."""
+    """Message that was sent in place of others and whose reply has not begun."""
     forked_from: str = ""
-    """Id of another one."""
+    """Id of the conversation that this one is a copy of; "" if it is none."""
     waiting: list[str] = field(default_factory=list)
-    """What the user had sent while the engine was busy, oldest first."""
+    """Messages that were sent while the engine was busy, oldest first."""
     has_pieces: bool = False
-    """Whether the last message is a reply that was interrupted, and known by its pieces."""
+    """Whether the last message is an interrupted reply that was saved in pieces."""
 
     @property
     def not_sent(self) -> str:
-        """Everything that was sent and is not in the conversation, for the user to send again; ""
-        where all is."""
+        """All sent text that is not in the conversation, for the user to send again; "" if there is
+        none.
+        """
         return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
 
     @property
     def damage(self) -> str:
-        """How much of it is missing, and what that means for the model; "" where all is well."""
+        """Description of missing messages; "" if none is missing."""
         n = sum(message.is_missing for message in self.conversation.messages)
         if n == 1:
             counted = "1 message is"
         else:
             counted = f"{n} messages are"
         if n:
-            return f"{counted} missing, which cannot be read; the model goes on after the last one"
+            return f"{counted} missing (damaged); the model continues after the last one"
         return ""
 
 
 @record
 class LoadedConversation:
-    """A conversation that was opened."""
+    """A conversation read from the database, and opened if possible."""
 
     id: str
     saved: SavedConversation
     open_conversation: OpenConversation | None
-    """None for one that can only be copied."""
+    """The conversation to write to; None if it can only be copied."""
     notice: str = ""
-    """A line about what was found; "" for nothing."""
+    """Line for the user about damage or an obstacle; "" if there is none."""
     obstacle: str = ""
-    """Why it can only be copied; "" if it can be gone on with."""
+    """Reason why it can only be copied; "" if it is open."""
 
 
 # ---- changes
 
 
-def put_message(place: int, message: ChatMessage, at: str) -> Change:
-    """Write a message at its place, from 0 on, instead of all from there on; ``at``: the wall
-    time."""
-    role, tokens, n_bytes, text, more = row_of(message)
+def put_message(position: int, message: ChatMessage, time_text: str) -> Change:
+    """Return a change that writes a message at its position, in place of all messages from there
+    on.
+
+    Args:
+        time_text: wall time.
+    """
+    role, tokens, n_bytes, text, json_text = row_of(message)
 
     def change(db: sqlite3.Connection, number: int) -> None:
-        keep_messages(place)(db, number)
-        row = (number, place, role, tokens, n_bytes, text, more)
+        keep_messages(position)(db, number)
+        row = (number, position, role, tokens, n_bytes, text, json_text)
         columns = "conversation, place, role, tokens, n_bytes, text, more"
         done = db.execute(f"INSERT INTO message({columns}) VALUES(?, ?, ?, ?, ?, ?, ?)", row)
         if can_search(db):
             db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (done.lastrowid, text))
-        db.execute("UPDATE conversation SET changed=? WHERE id=?", (at, number))
+        db.execute("UPDATE conversation SET changed=? WHERE id=?", (time_text, number))
 
     return change
 
 
 def keep_messages(n_messages: int) -> Change:
-    """Keep the first messages only, and nothing of a reply that was being written or of an edit
-    that was tried."""
+    """Return a change that keeps the first messages and deletes the others, pieces of a reply and a
+    message sent in place of others.
+    """
 
     def change(db: sqlite3.Connection, number: int) -> None:
-        rest = (number, n_messages)
+        deleted = (number, n_messages)
         if can_search(db):
             old = "SELECT 'delete', id, text FROM message WHERE conversation=? AND place>=?"
-            db.execute(f"INSERT INTO search(search, rowid, text) {old}", rest)
-        db.execute("DELETE FROM message WHERE conversation=? AND place>=?", rest)
+            db.execute(f"INSERT INTO search(search, rowid, text) {old}", deleted)
+        db.execute("DELETE FROM message WHERE conversation=? AND place>=?", deleted)
         db.execute("DELETE FROM piece WHERE conversation=?", (number,))
         db.execute("UPDATE conversation SET unsent='' WHERE id=? AND unsent<>''", (number,))
 
@@ -183,19 +190,21 @@ def keep_messages(n_messages: int) -> Change:
 
 
 def add_piece(text: str, thought: str, ids: Sequence[int], raw: str, is_edited: bool) -> Change:
-    """Write more of the reply that is being written."""
-    more = json.dumps([text, thought, list(ids), raw, is_edited], separators=(",", ":"))
+    """Return a change that adds a piece to the running reply."""
+    json_text = json.dumps([text, thought, list(ids), raw, is_edited], separators=(",", ":"))
     return lambda db, number: db.execute(
-        "INSERT INTO piece(conversation, more) VALUES(?, ?)", (number, more)
+        "INSERT INTO piece(conversation, more) VALUES(?, ?)", (number, json_text)
     )
 
 
 def set_columns(**values: object) -> Change:
-    """Write columns of the conversation's row."""
-    columns = ", ".join(f"{name}=?" for name in values)  # names are the program's own
+    """Return a change that writes columns of the conversation's row."""
+    columns = ", ".join(
+        f"{name}=?" for name in values
+    )  # The column names are constants of the program.
     row = [
-        one.encode("utf-8", "replace").decode() if isinstance(one, str) else one
-        for one in values.values()
+        value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+        for value in values.values()
     ]
     return lambda db, number: db.execute(
         f"UPDATE conversation SET {columns} WHERE id=?", (*row, number)
@@ -203,7 +212,7 @@ def set_columns(**values: object) -> Change:
 
 
 def mark_used(db: sqlite3.Connection, number: int) -> None:
-    """Make the conversation the one that was used last."""
+    """Make the conversation the last used."""
     db.execute(
         (
             "UPDATE conversation SET used=(SELECT max(coalesce(used, 0))+1 FROM conversation) "
@@ -214,13 +223,15 @@ def mark_used(db: sqlite3.Connection, number: int) -> None:
 
 
 def touch(db: sqlite3.Connection, number: int) -> None:
-    """Change nothing, but write: with this the disk is told to keep all that was written before."""
+    """Write without changing anything, so that all earlier writes are synced."""
     db.execute("UPDATE conversation SET changed=changed WHERE id=?", (number,))
 
 
 class OpenConversation:
-    """A conversation that is open here alone, until it is closed; without a number it begins with
-    its first change."""
+    """A conversation that is open here alone until it is closed.
+
+    Without a number, its first change creates it.
+    """
 
     def __init__(self, root: Path | None, number: int = 0, lock: Lock | None = None) -> None:
         self._root = root
@@ -230,18 +241,18 @@ class OpenConversation:
 
     @property
     def id(self) -> str:
-        """The conversation's id; "" before it is on disk."""
+        """Id of the conversation; "" before it is saved."""
         if self.number:
             return id_of(self.number)
         return ""
 
     @property
     def is_locked(self) -> bool:
-        """Whether other programs find it in use."""
+        """Whether other programs see that the conversation is in use."""
         return self._lock is None or self._lock.is_known
 
     def apply(self, changes: Sequence[Change], is_durable: bool) -> None:
-        """Make all changes or none: a kill takes none away, nor, if ``is_durable``, a power cut.
+        """Make all changes or none. With ``is_durable``, they survive a power cut.
 
         Raises StoreError.
         """
@@ -261,18 +272,20 @@ class OpenConversation:
                 self._db, lambda db: self._change(db, changes, is_durable), True, is_durable
             )
         except BaseException:
-            if not self.number and self._lock is not None:  # the next try may begin another one
+            if (
+                not self.number and self._lock is not None
+            ):  # The next attempt may create another conversation.
                 self._lock.close()
                 self._lock = None
             raise
 
     def _change(self, db: sqlite3.Connection, changes: Sequence[Change], is_durable: bool) -> int:
-        # Its row may be lost in a database that was mended.
+        # Its row may be lost in a repaired database.
         row = (self.number or None,)
-        begun = db.execute(
+        cursor = db.execute(
             "INSERT OR IGNORE INTO conversation(id, title, n_dropped) VALUES(?, '', 0)", row
         )
-        number = self.number or int(begun.lastrowid or 0)
+        number = self.number or int(cursor.lastrowid or 0)
         if self._lock is None and self._root is not None:
             try:
                 self._lock = take(self._root, number)
@@ -292,20 +305,20 @@ class OpenConversation:
         return number
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the conversation and release its lock."""
         db = self._db
         self._db = None
         lock = self._lock
         self._lock = None
         if db is not None:
-            with suppress(Exception):  # all that was said to be written is
+            with suppress(Exception):  # everything reported as written is on the disk
                 db.close()
         if lock is not None:
             lock.close()
 
 
 class Store:
-    """The conversations below one directory, by default in the platform's place.
+    """Conversations in a directory, by default that of the platform.
 
     Methods raise StoreError.
     """
@@ -316,12 +329,11 @@ class Store:
         self._has_looked_for_notice = False
 
     def select(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return what reading came to; None where nothing was ever saved, and nothing is
-        created."""
-        is_there = self.root is not None and any(
-            os.path.lexists(self.root / one) for one in (NAME, *BACKUPS)
+        """Return the result of a read; None if nothing was ever saved. Nothing is created."""
+        exists = self.root is not None and any(
+            os.path.lexists(self.root / name) for name in (NAME, *BACKUPS)
         )
-        if is_there:
+        if exists:
             return run_transaction(self.root, work)
         return None
 
@@ -329,16 +341,13 @@ class Store:
         return self.select(lambda db: db.execute(sql, values).fetchall()) or []
 
     def take_notice(self) -> str:
-        """Return a line about a damaged database that this process mended, once; "" for nothing."""
+        """Return a line about a repair by this process, once; "" if there was none."""
         if self.root is not None:
             return notices.take(self.root / NAME)
         return ""
 
     def take_chat_notice(self) -> str:
-        """Return the same for a chat, and what was mended since the last chat.
-
-        "" if there is nothing to show.
-        """
+        """Return a line about repairs since the last chat; "" if there was none."""
         line = self.take_notice()
         if self.root is not None and (line or not self._has_looked_for_notice):
             self._has_looked_for_notice = True
@@ -346,11 +355,10 @@ class Store:
         return line
 
     def check_and_copy(self, now_s: float) -> None:
-        """Check the database and copy it, if that was not done for a day; takes a second for 100
-        MB."""
+        """Check and copy the database once a day. This takes about a second for 100 MB."""
         check_and_copy(self.root, now_s)
 
-    # ---- finding
+    # ---- finding conversations
 
     def ids(self) -> list[str]:
         """Return the ids of all conversations, oldest first."""
@@ -358,7 +366,7 @@ class Store:
         return [id_of(number) for (number,) in rows]
 
     def entries(self) -> list[ConversationEntry]:
-        """Return all conversations, the last one used first."""
+        """Return all conversations, the last used first."""
         sql = (
             "SELECT c.id, c.title, c.began, c.changed, c.model, c.model_path, c.waiting, "
             "count(m.id)"
@@ -368,33 +376,37 @@ class Store:
             f" WHERE c.{IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
         )
         rows = self._rows(sql)
-        of_each = self.segments_of([row[0] for row in rows])
+        segments = self.segments_of([row[0] for row in rows])
         return [
-            replace(_entry(row), state_bytes=sum(map(size_of, of_each.get(row[0], ()))))
+            replace(_entry(row), state_bytes=sum(map(size_of, segments.get(row[0], ()))))
             for row in rows
         ]
 
     def search(self, typed: str) -> list[ConversationEntry]:
-        """Return the conversations that have all words in title, model, day or text, the last one
-        used first."""
+        """Return the conversations with all words in title, model, day or text, the last used
+        first.
+        """
         entries = self.entries()
         words = typed.lower().split()
         for word in words:
             texts = self.select(partial(_texts_with, word)) or {}
-            found = []
-            for one in entries:
-                text = texts.get(int(one.id))
-                if word.casefold() in f"{one.id} {one.title} {one.model} {one.changed}".casefold():
-                    found.append(one)
+            matches = []
+            for entry in entries:
+                text = texts.get(int(entry.id))
+                if (
+                    word.casefold()
+                    in f"{entry.id} {entry.title} {entry.model} {entry.changed}".casefold()
+                ):
+                    matches.append(entry)
                 elif text is not None:
-                    found.append(
-                        one if one.snippet else replace(one, snippet=snippet_of(text, word))
+                    matches.append(
+                        entry if entry.snippet else replace(entry, snippet=snippet_of(text, word))
                     )
-            entries = found
+            entries = matches
         return entries
 
     def last_used(self, model_path: str) -> str | None:
-        """Return the conversation that was used last with a model; None if none exists."""
+        """Return the conversation last used with a model; None if there is none."""
         sql = (
             f"SELECT id FROM conversation c WHERE {IS_CONVERSATION} AND model_path=? AND "
             f"(length(waiting)>2 OR EXISTS"
@@ -404,10 +416,11 @@ class Store:
         return next((id_of(number) for (number,) in self._rows(sql, model_path)), None)
 
     def find(self, name: str) -> str | None:
-        """Return the conversation with this title, the last one used; failing that, with this
-        number."""
-        name = " ".join(name.split())  # as titles are kept
-        wanted = clean_line(name, MOST_TITLE_CHARS).casefold()
+        """Return the conversation with a title, the last used first, or else with a number; None if
+        there is none.
+        """
+        name = " ".join(name.split())  # titles are saved with single spaces
+        title_key = clean_line(name, MOST_TITLE_CHARS).casefold()
         rows = self._rows(
             f"SELECT id, title FROM conversation WHERE {IS_CONVERSATION} "
             "ORDER BY used DESC, id DESC"
@@ -416,20 +429,21 @@ class Store:
             number = int(name)
         else:
             number = 0
-        found = [one for one, title in rows if _line(title).casefold() == wanted] or [number]
-        if found[0] in {one for one, _ in rows}:
-            return id_of(found[0])
+        numbers = [number_ for number_, title in rows if _line(title).casefold() == title_key] or [
+            number
+        ]
+        if numbers[0] in {number_ for number_, _ in rows}:
+            return id_of(numbers[0])
         return None
 
     def alone(self) -> AbstractContextManager[None]:
-        """Keep other programs out, where files can be locked, while a title is looked for and
-        taken."""
+        """Keep other programs from looking up titles, if files can be locked."""
         return locks.alone(self.root)
 
-    # ---- one of them
+    # ---- single conversations
 
     def read(self, conversation_id: str) -> SavedConversation:
-        """Read a conversation, changing nothing."""
+        """Read a conversation without opening it."""
         number = _number(conversation_id)
         saved = self.select(lambda db: _saved(db, number))
         if saved is None:
@@ -437,53 +451,60 @@ class Store:
         return saved
 
     def open(self, conversation_id: str) -> LoadedConversation:
-        """Open a conversation; one that is in use, or cannot be written, comes as a copy."""
+        """Open a conversation.
+
+        One that is in use or cannot be written is only read, to be copied.
+        """
         number = _number(conversation_id)
         saved = self.read(conversation_id)
         obstacle = ""
-        held = None
+        open_conversation = None
         try:
             assert self.root is not None
-            held = OpenConversation(self.root, number, take(self.root, number))
+            open_conversation = OpenConversation(self.root, number, take(self.root, number))
             saved = self.read(conversation_id)
         except InUseError as error:
             obstacle = str(error)
         except OSError as error:
             obstacle = cause_of(error)
         except BaseException:
-            if held is not None:
-                held.close()
+            if open_conversation is not None:
+                open_conversation.close()
             raise
-        lines = (f"{obstacle}: you go on with a copy" if obstacle else "", saved.damage)
+        lines = (f"{obstacle}, so this is a copy" if obstacle else "", saved.damage)
         return LoadedConversation(
-            conversation_id, saved, held, "; ".join(filter(None, lines)), obstacle
+            conversation_id, saved, open_conversation, "; ".join(filter(None, lines)), obstacle
         )
 
     def create(self) -> OpenConversation:
-        """Begin a conversation, with its first change."""
+        """Return a new conversation, which is saved with its first change."""
         return OpenConversation(self.root)
 
     def rename(self, conversation_id: str, title: str) -> None:
-        """Give one that is not open another title."""
-        with closing(self._take(conversation_id)) as held:
-            held.apply([set_columns(title=clean_line(title, MOST_TITLE_CHARS))], is_durable=True)
+        """Change the title of a conversation that is not open."""
+        with closing(self._take(conversation_id)) as conversation:
+            conversation.apply(
+                [set_columns(title=clean_line(title, MOST_TITLE_CHARS))], is_durable=True
+            )
 
     def delete(self, conversation_id: str) -> None:
-        """Delete a conversation for good: in the database, its log of pages and its copies, with
-        its states."""
-        with closing(self._take(conversation_id)) as held:
+        """Delete a conversation with its states: in the database, its log and its copies."""
+        with closing(self._take(conversation_id)) as conversation:
             assert self.root is not None
-            for path in (*self.segments(conversation_id, only_own=True), *_guesses_from(held.id)):
+            for path in (
+                *self.segments(conversation_id, only_own=True),
+                *_guesses_from(conversation.id),
+            ):
                 with suppress(OSError):
                     path.unlink()
             with closing(connect(self.root)) as db:
-                transact(db, lambda db: _delete(db, held.number), writes=True)
+                transact(db, lambda db: _delete(db, conversation.number), writes=True)
                 db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             for backup in BACKUPS:
-                _delete_in_copy(self.root / backup, held.number)
+                _delete_in_copy(self.root / backup, conversation.number)
 
     def _take(self, conversation_id: str) -> OpenConversation:
-        """Hold a conversation, which need not be one that can be read."""
+        """Lock a conversation, even one that cannot be read."""
         number = _number(conversation_id)
         if self.root is None or not self._rows("SELECT 1 FROM conversation WHERE id=?", number):
             raise StoreError("there is no such conversation")
@@ -492,63 +513,68 @@ class Store:
         except OSError as error:
             raise StoreError(cause_of(error)) from None
 
-    # ---- the states of the cache
+    # ---- saved states of the KV cache
 
-    def add_segment(self, conversation_id: str, kind: str, name: str) -> None:
-        """Note that a conversation needs a file of the saved states; ``kind``: its model and type
-        of cache."""
-        row = (kind, name, _number(conversation_id))
-        # it may be deleted by now
+    def add_segment(self, conversation_id: str, directory_name: str, name: str) -> None:
+        """Record that a conversation needs a segment file of a directory of saved states."""
+        row = (directory_name, name, _number(conversation_id))
+        # the conversation may be deleted by now
         sql = "INSERT OR IGNORE INTO segment SELECT id, ?, ? FROM conversation WHERE id=?"
         run_transaction(self.root, lambda db: db.execute(sql, row), writes=True)
 
     def segments(self, conversation_id: str, only_own: bool = False) -> set[Path]:
-        """Return where the segments of a conversation's states are, or those that no other has;
-        some may not exist."""
+        """Return the segment files of a conversation, or those that it alone needs.
+
+        Some may not exist.
+        """
         number = _number(conversation_id)
         return self.segments_of([number], only_own).get(number, set())
 
     def state_bytes(self, ids: Iterable[str]) -> int:
-        """Return what the saved states of some conversations take, what they share counted once."""
-        of_each = self.segments_of([_number(one) for one in ids])
-        return sum(map(size_of, set().union(*of_each.values())))
+        """Return the size of the saved states of conversations; shared files count once."""
+        segments = self.segments_of([_number(conversation_id) for conversation_id in ids])
+        return sum(map(size_of, set().union(*segments.values())))
 
     def segments_of(self, numbers: Sequence[int], only_own: bool = False) -> dict[int, set[Path]]:
-        """Return the same for several, by their numbers."""
-        other = (
+        """Return the segment files of conversations by their numbers, or those that they alone
+        need.
+        """
+        shared_sql = (
             "SELECT 1 FROM segment o WHERE o.kind=s.kind AND o.name=s.name AND "
             "o.conversation<>s.conversation"
         )
         sql = "SELECT conversation, kind, name FROM segment s" + (
-            f" WHERE NOT EXISTS ({other})" if only_own else ""
+            f" WHERE NOT EXISTS ({shared_sql})" if only_own else ""
         )
-        wanted = set(numbers)
-        found = dict[int, set[Path]]()
-        if wanted:
+        requested = set(numbers)
+        segments = dict[int, set[Path]]()
+        if requested:
             rows = self._rows(sql)
         else:
             rows = []
         if rows:
-            from engine.saved_state.segments import Segment  # NumPy, which no first frame waits for
-        for number, kind, name in rows:
-            is_kind = (
-                isinstance(kind, str)
-                and kind.isprintable()
-                and kind == os.path.basename(kind)
-                and kind.strip(".")
+            from engine.saved_state.segments import (
+                Segment,
+            )  # imports NumPy, which the first frame does not need
+        for number, directory_name, name in rows:
+            is_directory_name = (
+                isinstance(directory_name, str)
+                and directory_name.isprintable()
+                and directory_name == os.path.basename(directory_name)
+                and directory_name.strip(".")
             )
             if (
-                number in wanted
-                and is_kind
+                number in requested
+                and is_directory_name
                 and self._states is not None
                 and Segment.of_name(str(name)) is not None
             ):
-                found.setdefault(number, set()).add(self._states / kind / name)
-        return found
+                segments.setdefault(number, set()).add(self._states / directory_name / name)
+        return segments
 
 
 def _guesses_from(conversation_id: str) -> list[Path]:
-    """Return the files of a conversation's tokens, in each vocabulary."""
+    """Return the files of a conversation's tokens, one for each vocabulary."""
     root = paths.guesses_dir()
     if root is not None:
         return list(root.glob(f"*/{conversation_id}"))
@@ -556,24 +582,24 @@ def _guesses_from(conversation_id: str) -> list[Path]:
 
 
 def _delete_in_copy(path: Path, number: int) -> None:
-    """Delete a conversation in a copy, which stays as old as it is; a damaged copy goes."""
+    """Delete a conversation in a copy and keep the copy's time. A damaged copy is deleted."""
     if not path.exists():
         return
-    made = path.stat()
+    status = path.stat()
     try:
         with closing(open_file(path)) as db:
             transact(db, lambda db: _delete(db, number), writes=True)
     except DamagedError:
         path.unlink(missing_ok=True)
     else:
-        os.utime(path, ns=(made.st_atime_ns, made.st_mtime_ns))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
 # ---- rows
 
 
 def id_of(number: int) -> str:
-    """Return the id of the conversation with a number."""
+    """Return the id of a conversation number."""
     return f"{number:06d}"
 
 
@@ -606,7 +632,7 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
     ) = row
     queued = _texts(waiting)
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
-    conversation.adapters = tuple(one[:_MOST_PATH_CHARS] for one in _texts(adapters))
+    conversation.adapters = tuple(path[:_MOST_PATH_CHARS] for path in _texts(adapters))
     messages = conversation.messages = _messages(db, number)
     if conversation.awaits_reply:
         interrupted = _interrupted(db, number)
@@ -633,52 +659,56 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
 
 
 def _title(title: object, conversation: Conversation, waiting: Sequence[str]) -> str:
-    said = (
-        one.folded or one.text
-        for one in conversation.messages
-        if one.role is Role.USER and one.text
+    texts = (
+        message.folded or message.text
+        for message in conversation.messages
+        if message.role is Role.USER and message.text
     )
-    return _line(title) or title_of(next(said, "") or next(iter(waiting), ""))
+    return _line(title) or title_of(next(texts, "") or next(iter(waiting), ""))
 
 
 def _messages(db: sqlite3.Connection, number: int) -> list[ChatMessage]:
-    """Return the messages; what is missing between two of them, or makes no sense, is a message
-    that says so."""
+    """Return the messages. A gap or an unsound row is a missing message."""
     messages: list[ChatMessage] = []
     n_chars = 0
     sql = (
         "SELECT place, role, text, more FROM message WHERE conversation=? AND place>=0 ORDER BY "
         "place"
     )
-    for place, role, text, more in db.execute(sql, (number,)):
-        n_chars += len(_text(text)) + len(_text(more))
-        if type(place) is not int or place > MOST_MESSAGES or n_chars > 2 * MOST_CONVERSATION_BYTES:
+    for position, role, text, json_text in db.execute(sql, (number,)):
+        n_chars += len(_text(text)) + len(_text(json_text))
+        if (
+            type(position) is not int
+            or position > MOST_MESSAGES
+            or n_chars > 2 * MOST_CONVERSATION_BYTES
+        ):
             raise StoreError(f"the conversation is larger than {MOST_CONVERSATION_BYTES >> 20} MiB")
-        messages += [_missing(at) for at in range(len(messages), place)]
+        messages += [
+            _missing(missing_position) for missing_position in range(len(messages), position)
+        ]
         try:
-            message = message_of(role, text, more)
+            message = message_of(role, text, json_text)
         except UnsoundError:
-            message = _missing(place)
-        messages.append(message if message.role is _side(place) else _missing(place))
-    # no one can answer that
+            message = _missing(position)
+        messages.append(message if message.role is _side(position) else _missing(position))
+    # A missing question at the end cannot be answered.
     if messages and messages[-1].is_missing and messages[-1].role is Role.USER:
         messages.pop()
     return messages
 
 
-def _side(place: int) -> Role:
-    if place % 2:
+def _side(position: int) -> Role:
+    if position % 2:
         return Role.ASSISTANT
     return Role.USER
 
 
-def _missing(place: int) -> ChatMessage:
-    return ChatMessage(_side(place), "", is_missing=True)
+def _missing(position: int) -> ChatMessage:
+    return ChatMessage(_side(position), "", is_missing=True)
 
 
 def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
-    """Return the reply that was being written when the program ended, as far as its pieces make
-    sense."""
+    """Return the reply that was being written when the program ended, from its sound pieces."""
     message = ChatMessage(Role.ASSISTANT, "", Ending.INTERRUPTED)
     thought = ""
     n_chars = 0
@@ -686,18 +716,22 @@ def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
     thoughts = []
     ids = []
     raws = []
-    for (more,) in db.execute("SELECT more FROM piece WHERE conversation=? ORDER BY id", (number,)):
-        n_chars += len(_text(more))
+    for (json_text,) in db.execute(
+        "SELECT more FROM piece WHERE conversation=? ORDER BY id", (number,)
+    ):
+        n_chars += len(_text(json_text))
         try:
-            text, thought, new, raw, is_edited = json.loads(_text(more))
+            text, thought, new_ids, raw, is_edited = json.loads(_text(json_text))
         except (ValueError, TypeError, RecursionError):
             break
-        is_sound = all(isinstance(one, str) for one in (text, thought, raw)) and are_ids(new)
+        is_sound = all(isinstance(value, str) for value in (text, thought, raw)) and are_ids(
+            new_ids
+        )
         if not is_sound or n_chars > MOST_CONVERSATION_BYTES:
             break
         texts.append(clean_text(text))
         thoughts.append(clean_text(thought))
-        ids += new
+        ids += new_ids
         raws.append(raw)
         message.is_edited = is_edited is True
     message.text, thought = "".join(texts), "".join(thoughts)
@@ -728,19 +762,19 @@ def _entry(row: Sequence[Any]) -> ConversationEntry:
 
 
 def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
-    """Return the first text with a word of each conversation, by its number."""
+    """Return the first text with a word for each conversation number."""
     db.create_function(
         "has", 2, lambda text, word: word.casefold() in _text(text).casefold(), deterministic=True
     )
-    which = "has(text, ?)"
+    condition = "has(text, ?)"
     values = [word]
     if len(word) >= _INDEXED_CHARS and can_search(db):
-        # The index knows letters by simple folding: "straße" is not "strasse" there.
-        which = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {which}"
+        # The index folds letters one by one: it does not match "straße" with "strasse".
+        condition = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {condition}"
         values.insert(0, " OR ".join(map(_in_the_index, dict.fromkeys((word, word.casefold())))))
-    sql = f"SELECT conversation, text, min(place) FROM message WHERE {which} GROUP BY conversation"
-    found = db.execute(sql, values)
-    texts = {number: _text(text) for number, text, _ in found}
+    sql = f"SELECT conversation, text, min(place) FROM message WHERE {condition} GROUP BY conversation"
+    rows = db.execute(sql, values)
+    texts = {number: _text(text) for number, text, _ in rows}
     for number, system in db.execute("SELECT id, system FROM conversation WHERE system<>''"):
         if word.casefold() in _text(system).casefold():
             texts.setdefault(number, _text(system))
@@ -748,22 +782,26 @@ def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
 
 
 def _in_the_index(word: str) -> str:
-    n_parts = min(len(word) - _INDEXED_CHARS + 1, _MOST_PARTS)
-    parts = [word[at : at + _INDEXED_CHARS].replace('"', '""') for at in range(n_parts)]
-    return "(" + " AND ".join(f'"{one}"' for one in parts) + ")"
+    n_trigrams = min(len(word) - _INDEXED_CHARS + 1, _MOST_TRIGRAMS)
+    trigrams = [
+        word[index : index + _INDEXED_CHARS].replace('"', '""') for index in range(n_trigrams)
+    ]
+    return "(" + " AND ".join(f'"{trigram}"' for trigram in trigrams) + ")"
 
 
 def snippet_of(text: str, word: str) -> str:
-    """Return the place of a word in a text, clean and of one line."""
-    at = max(0, text.casefold().find(word.casefold()) - _SNIPPET_CHARS // 3)
-    return clean_line(" ".join(text[at : at + _SNIPPET_CHARS].split()), _SNIPPET_CHARS) or word
+    """Return the surroundings of a word in a text, clean and of one line."""
+    start = max(0, text.casefold().find(word.casefold()) - _SNIPPET_CHARS // 3)
+    return (
+        clean_line(" ".join(text[start : start + _SNIPPET_CHARS].split()), _SNIPPET_CHARS) or word
+    )
 
 
 def _delete(db: sqlite3.Connection, number: int) -> None:
     had_words = db.execute("SELECT 1 FROM message WHERE conversation=?", (number,)).fetchone()
     keep_messages(0)(db, number)
     db.execute("DELETE FROM conversation WHERE id=?", (number,))
-    if had_words and can_search(db):  # or they would stay in parts of the index
+    if had_words and can_search(db):  # otherwise they would stay in segments of the index
         db.execute("INSERT INTO search(search) VALUES('optimize')")
 
 
@@ -785,39 +823,39 @@ def _count(value: object) -> int:
 
 def _texts(value: object) -> list[str]:
     try:
-        found = json.loads(_text(value) or "[]")
+        values = json.loads(_text(value) or "[]")
     except (ValueError, RecursionError):
         return []
-    if isinstance(found, list):
-        texts = found[:_MOST_WAITING]
+    if isinstance(values, list):
+        texts = values[:_MOST_WAITING]
     else:
         texts = []
-    return [clean_text(one) for one in texts if isinstance(one, str) and one]
+    return [clean_text(value) for value in texts if isinstance(value, str) and value]
 
 
 def title_of(text: str) -> str:
-    """Return a title for a conversation that begins with this message."""
+    """Return the title of a conversation that begins with a message."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # What was typed says more than the chips of files and pastes before it.
+    # Typed words say more than the chips of files and pastes before them.
     typed = (_OPENING_CHIPS.sub("", line).strip() for line in lines)
     first = next(filter(None, typed), next(iter(lines), ""))
     return clean_line(" ".join(first.split()), MOST_TITLE_CHARS)
 
 
 def model_key(path: ModelPlace | str) -> str:
-    """Return how a model's file is named here; all models of a server are one."""
+    """Return the key of a model: the real path of its file, or the address of its server."""
     if is_remote(path):
         return str(path).partition("#")[0]
     return os.path.realpath(str(path))
 
 
 def now_text() -> str:
-    """Return the wall time, for display only."""
+    """Return the wall time as ISO text, only for display."""
     return datetime.now().astimezone().isoformat(timespec="seconds")
 
 
 def size_of(path: Path) -> int:
-    """Return a file's size in bytes; 0 if it does not exist."""
+    """Return the size of a file in bytes; 0 if it does not exist."""
     try:
         return path.lstat().st_size
     except OSError:

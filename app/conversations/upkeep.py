@@ -1,9 +1,8 @@
-"""Damage to the database costs as little as it can: a check and a copy every day, and mending from
-what is left.
+"""Daily checks and copies of the database, and repair of a damaged one.
 
-``backup-1.db`` is the newest copy, ``backup-2.db`` the one before. A damaged database is put aside
-as ``damaged-1.db``, and a new one is made: of all rows that can still be read in it, and of what
-the copies have as well, in conversations that say the same wherever both can be read.
+``backup-1.db`` is the newest copy, ``backup-2.db`` the one before. A damaged database is renamed to
+``damaged-1.db``. The new one gets all rows that can be read, and rows of the copies for
+conversations whose readable messages agree.
 """
 
 from __future__ import annotations
@@ -47,18 +46,17 @@ T = TypeVar("T")
 
 COPY_PERIOD_S = 86400.0
 REPAIR_NOTICE_NAME = "mended.txt"
-"""File with what became of a damaged database, until a chat has shown it."""
+"""File with the result of a repair, until a chat has shown it."""
 _MOST_MENDED_BYTES = 1 << 14
 _MOST_MENDED_CHARS = 600
 _MOST_ASIDE = 100
 _MOST_UNREADABLE = 5000
 _SINGLE_STEPS = 200
-"""Row numbers that are tried in vain before a damaged table is given up: all of a page, then ever
-fewer."""
+"""Number of row numbers tried one by one before larger steps are taken."""
 _PAGE_BYTES = 4096
 _BUSY = 5
 _LOCKED = 6
-"""SQLite's codes, which Python names from 3.11 on."""
+"""Error codes of SQLite, which Python names from 3.11 on."""
 _CONVERSATION = (
     "id, title, system, began, changed, model, model_path, used, n_dropped, forked_from, "
     "unsent, waiting, adapters"
@@ -78,9 +76,9 @@ states that they name can be computed again."""
 def run_transaction(
     root: Path | None, work: Callable[[sqlite3.Connection], T], writes: bool = False
 ) -> T:
-    """Do work in one transaction, in a database that is mended if it must be.
+    """Run ``work`` in one transaction, and repair the database first if it is damaged.
 
-    Raises StoreError: nothing is done.
+    Raises StoreError: nothing has changed.
     """
     try:
         with closing(connect(root)) as db:
@@ -94,8 +92,7 @@ def run_transaction(
 
 
 def check_and_copy(root: Path | None, now_s: float) -> None:
-    """Check and copy the database, where that was not done for a day; what is damaged is mended at
-    the next use.
+    """Check and copy the database once a day. A damaged one is repaired at its next use.
 
     Raises StoreError: it cannot be read or copied.
     """
@@ -105,7 +102,7 @@ def check_and_copy(root: Path | None, now_s: float) -> None:
         if abs(now_s - (root / BACKUPS[0]).lstat().st_mtime) < COPY_PERIOD_S:
             return
     try:
-        with closing(take(root, NAMES)), closing(connect(root)) as db:  # no two copies at once
+        with closing(take(root, NAMES)), closing(connect(root)) as db:  # one copy at a time
             if _is_sound(db):
                 _copy(db, root)
             else:
@@ -126,25 +123,25 @@ def _is_sound(db: sqlite3.Connection) -> bool:
 def _copy(db: sqlite3.Connection, root: Path) -> None:
     import sqlite3
 
-    new = _empty_file(root / "backup-new.db")
-    with closing(open_file(new)) as other:
+    path = _empty_file(root / "backup-new.db")
+    with closing(open_file(path)) as copy:
         try:
-            db.backup(other, progress=partial(_give_up_waiting, time.monotonic() + BUSY_S))
-            other.execute("PRAGMA journal_mode=DELETE")
-            other.execute("DROP TABLE IF EXISTS search")  # repairing makes it again
-            if is_upgraded(other):
-                other.execute("DELETE FROM draft")  # unsent text stays in one file
+            db.backup(copy, progress=partial(_give_up_waiting, time.monotonic() + BUSY_S))
+            copy.execute("PRAGMA journal_mode=DELETE")
+            copy.execute("DROP TABLE IF EXISTS search")  # a repair creates it again
+            if is_upgraded(copy):
+                copy.execute("DELETE FROM draft")  # Unsent text does not go into copies.
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            new.unlink()
-            raise store_error(error, other) from error
+            path.unlink()
+            raise store_error(error, copy) from error
     if os.path.lexists(root / BACKUPS[0]):
         os.replace(root / BACKUPS[0], root / BACKUPS[1])
-    os.replace(new, root / BACKUPS[0])
+    os.replace(path, root / BACKUPS[0])
     sync_directory(root)
 
 
 def _give_up_waiting(give_up_s: float, status: int, _n_left: int, _n_pages: int) -> None:
-    """End a copy that waits for a lock for too long: SQLite would try again without end."""
+    """Stop a copy that waits too long for a lock. SQLite would try forever."""
     import sqlite3
 
     if status in (_BUSY, _LOCKED) and time.monotonic() > give_up_s:
@@ -161,9 +158,9 @@ def _empty_file(path: Path) -> Path:
 
 
 def repair(root: Path) -> None:
-    """Make a new database of what is left, and put the damaged one aside.
+    """Make a new database from readable rows and copies, and put the damaged one aside.
 
-    Raises StoreError: all is as it was.
+    Raises StoreError: nothing has changed.
     """
     with suppress(StoreError), closing(connect(root)) as db:
         transact(db, _renew_index, writes=True)
@@ -171,49 +168,46 @@ def repair(root: Path) -> None:
             return
     try:
         with closing(take(root, 1, 0)):
-            if not _is_damaged(root):  # another program has mended it
+            if not _is_damaged(root):  # another program has repaired it
                 return
-            new = _empty_file(root / "mended.db")
-            is_there = os.path.lexists(root / NAME)
-            with closing(open_file(new)) as db:
+            path = _empty_file(root / "mended.db")
+            exists = os.path.lexists(root / NAME)
+            with closing(open_file(path)) as db:
                 make_tables(db)
-                if is_there:
+                if exists:
                     n_read = transact(db, lambda db: _take_rows(db, root / NAME), writes=True)
                 else:
                     n_read = 0
                 n_copied = sum(_take_missing(db, root / name) for name in BACKUPS)
-            if is_there:
+            if exists:
                 aside = _put_aside(root)
             else:
                 aside = ""
-            os.replace(new, root / NAME)
+            os.replace(path, root / NAME)
             (root / MARK_NAME).unlink(missing_ok=True)
             sync_directory(root)
     except InUseError:
         raise StoreError(
-            f"{NAME} is damaged, and in use: leave every jalopy, and the next start mends it"
+            f"{NAME} is damaged and in use: quit every jalopy, and the next start repairs it"
         ) from None
     except OSError as error:
-        raise StoreError(f"{NAME} is damaged, and cannot be mended: {cause_of(error)}") from None
+        raise StoreError(f"{NAME} is damaged and cannot be repaired: {cause_of(error)}") from None
     if n_copied:
-        copied = f", and {n_copied:,} from a copy"
+        copied_text = f", {n_copied:,} more from a copy"
     else:
-        copied = ""
+        copied_text = ""
     if aside:
-        kept = f"; the damaged file is kept as {aside}"
+        aside_text = f"; the damaged file is now {aside}"
     else:
-        kept = ""
-    line = f"{NAME} was damaged: {counted(n_read, 'message')} could be read in it{copied}{kept}"
+        aside_text = ""
+    line = f"{NAME} was damaged: {counted(n_read, 'message')} recovered{copied_text}{aside_text}"
     notices.add(root / NAME, line)
     with suppress(OSError):
         append_file(root / REPAIR_NOTICE_NAME, f"{line}\n".encode())
 
 
 def take_repair_notice(root: Path) -> str:
-    """Return what became of a database that was damaged since the last chat.
-
-    This chat shows it. "" if no database was damaged.
-    """
+    """Return the results of repairs since the last chat, and forget them; "" if there was none."""
     path = root / REPAIR_NOTICE_NAME
     try:
         content = read_bounded(path, _MOST_MENDED_BYTES) or b""
@@ -225,7 +219,7 @@ def take_repair_notice(root: Path) -> str:
 
 
 def _renew_index(db: sqlite3.Connection) -> None:
-    """Make the index of words again, of the messages."""
+    """Create the full-text index again."""
     if can_search(db):
         db.execute("INSERT INTO search(search) VALUES('rebuild')")
 
@@ -239,12 +233,12 @@ def _is_damaged(root: Path) -> bool:
 
 
 def _put_aside(root: Path) -> str:
-    """Give the database a second name, and its log of pages that name; returns it."""
+    """Rename the database and its write-ahead log, and return the new name."""
     names = (f"damaged-{n}.db" for n in range(1, _MOST_ASIDE + 1))
-    name = next((one for one in names if not os.path.lexists(root / one)), "")
+    name = next((candidate for candidate in names if not os.path.lexists(root / candidate)), "")
     if not name:
         raise StoreError(
-            f"{NAME} is damaged again, and {_MOST_ASIDE} damaged ones are there (remove some)"
+            f"{NAME} is damaged again, and there are {_MOST_ASIDE} damaged files already (delete some)"
         )
     os.link(root / NAME, root / name)
     if os.path.lexists(root / f"{NAME}-wal"):
@@ -254,7 +248,7 @@ def _put_aside(root: Path) -> str:
 
 
 def _take_rows(db: sqlite3.Connection, damaged: Path) -> int:
-    """Take every row that can be read; returns the number of messages."""
+    """Copy every readable row and return the number of messages."""
     n_taken = _take_rows_of(db, damaged)
     if n_taken is not None:
         return n_taken
@@ -285,29 +279,33 @@ def _first_page(like: Path) -> bytes:
 def _take_rows_of(
     db: sqlite3.Connection, source: Path, tables: Iterable[str] = _READ_TABLES
 ) -> int | None:
-    """Take the rows of a database; None where not even its tables are known."""
+    """Copy the rows of a database and return the number of messages; None if its tables are not
+    known.
+    """
     import sqlite3
 
     try:
-        other = open_file(source)
+        source_db = open_file(source)
     except StoreError:
         return None
-    with closing(other):
+    with closing(source_db):
         names: set[str] = set()
         with suppress(sqlite3.DatabaseError, UnicodeDecodeError):
-            names |= {name for (name,) in other.execute("SELECT name FROM sqlite_master")}
+            names |= {name for (name,) in source_db.execute("SELECT name FROM sqlite_master")}
         if not {"conversation", "message"} <= names:
             return None
         n_rows = {
-            table: _take_table(db, other, table, _READ_TABLES[table])
+            table: _take_table(db, source_db, table, _READ_TABLES[table])
             for table in tables
             if table in names
         }
         return n_rows["message"]
 
 
-def _take_table(db: sqlite3.Connection, other: sqlite3.Connection, table: str, columns: str) -> int:
-    return sum(_insert(db, table, columns, row) for row in _readable(other, table, columns))
+def _take_table(
+    db: sqlite3.Connection, source_db: sqlite3.Connection, table: str, columns: str
+) -> int:
+    return sum(_insert(db, table, columns, row) for row in _readable(source_db, table, columns))
 
 
 def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tuple[Any, ...]]:
@@ -329,51 +327,51 @@ def _readable(db: sqlite3.Connection, table: str, columns: str) -> Iterator[tupl
 
 
 def _insert(db: sqlite3.Connection, table: str, columns: str, row: tuple[Any, ...]) -> int:
-    """Add a row, where none is in its place; returns how many were added.
+    """Insert a row unless there is one in its position; return the number of inserted rows.
 
     A lost conversation gets an empty row.
     """
     import sqlite3
 
-    # Of hostile values; a full disk is another matter.
+    # errors of hostile values; a full disk must stop the repair
     with suppress(sqlite3.IntegrityError, sqlite3.DataError, sqlite3.InterfaceError, OverflowError):
         if columns.startswith("conversation,"):
             db.execute("INSERT OR IGNORE INTO conversation(id) VALUES(?)", row[:1])
         marks = ", ".join("?" * len(row))
-        done = db.execute(f"INSERT OR IGNORE INTO {table}({columns}) VALUES({marks})", row)
-        if table == "message" and done.rowcount and can_search(db):
-            db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (done.lastrowid, row[5]))
-        return done.rowcount
+        cursor = db.execute(f"INSERT OR IGNORE INTO {table}({columns}) VALUES({marks})", row)
+        if table == "message" and cursor.rowcount and can_search(db):
+            db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (cursor.lastrowid, row[5]))
+        return cursor.rowcount
     return 0
 
 
 def _take_missing(db: sqlite3.Connection, backup: Path) -> int:
-    """Take what only a copy has; returns the number of messages."""
+    """Copy what only a backup has and return the number of messages."""
     if not os.path.lexists(backup):
         return 0
-    with suppress(DamagedError), closing(open_file(backup)) as other:
-        return transact(db, lambda db: _fill(db, other), writes=True)
+    with suppress(DamagedError), closing(open_file(backup)) as backup_db:
+        return transact(db, lambda db: _fill(db, backup_db), writes=True)
     return 0
 
 
-def _fill(db: sqlite3.Connection, other: sqlite3.Connection) -> int:
+def _fill(db: sqlite3.Connection, backup_db: sqlite3.Connection) -> int:
     n_taken = 0
-    for one in _readable(other, "conversation", _CONVERSATION):
-        has_row = db.execute("SELECT began FROM conversation WHERE id=?", one[:1]).fetchone()
-        ours = dict(db.execute("SELECT place, text FROM message WHERE conversation=?", one[:1]))
-        theirs = list(
-            other.execute(f"SELECT {_MESSAGE} FROM message WHERE conversation=?", one[:1])
+    for row in _readable(backup_db, "conversation", _CONVERSATION):
+        has_row = db.execute("SELECT began FROM conversation WHERE id=?", row[:1]).fetchone()
+        texts = dict(db.execute("SELECT place, text FROM message WHERE conversation=?", row[:1]))
+        messages = list(
+            backup_db.execute(f"SELECT {_MESSAGE} FROM message WHERE conversation=?", row[:1])
         )
-        if has_row and any(row[5] != ours.get(row[1], row[5]) for row in theirs):
-            continue  # it went on in another way
-        _insert(db, "conversation", _CONVERSATION, one)
-        if has_row and has_row[0] is None:  # its messages were there, and it was not
-            marks = ", ".join("?" * len(one))
+        if has_row and any(message[5] != texts.get(message[1], message[5]) for message in messages):
+            continue  # The conversation was continued in another way.
+        _insert(db, "conversation", _CONVERSATION, row)
+        if has_row and has_row[0] is None:  # Its messages were there, but its row was lost.
+            marks = ", ".join("?" * len(row))
             db.execute(
-                f"UPDATE conversation SET ({_CONVERSATION}) = ({marks}) WHERE id=?", (*one, one[0])
+                f"UPDATE conversation SET ({_CONVERSATION}) = ({marks}) WHERE id=?", (*row, row[0])
             )
-        n_taken += sum(_insert(db, "message", _MESSAGE, row) for row in theirs)
-    if is_upgraded(other):
+        n_taken += sum(_insert(db, "message", _MESSAGE, message) for message in messages)
+    if is_upgraded(backup_db):
         for table, columns in _DOCUMENT_TABLES.items():
-            _take_table(db, other, table, columns)
+            _take_table(db, backup_db, table, columns)
     return n_taken

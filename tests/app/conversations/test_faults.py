@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.conversations import database, upkeep
-from app.conversations import journal as keepers
+from app.conversations import journal as journal_module
 from app.conversations.conversation import Conversation
 from app.conversations.locks import StoreError
 from app.conversations.store import Store
@@ -22,7 +22,7 @@ BROKEN = "disk I/O error"
 
 
 class FailingDisk:
-    """Lets one statement of the keeper's thread fail, or all from one on."""
+    """Lets one statement of the saver thread fail, or all from one on."""
 
     def __init__(self, monkeypatch, at, error, stays):
         self.n = 0
@@ -41,7 +41,7 @@ class FailingDisk:
         class Connection(sqlite3.Connection):
             def execute(self, *given):
                 is_counted = (
-                    threading.current_thread().name == "jalopy-keeper" and given[0] != "ROLLBACK"
+                    threading.current_thread().name == "jalopy-saver" and given[0] != "ROLLBACK"
                 )
                 if is_counted and not disk.is_mended:
                     disk.n += 1
@@ -62,7 +62,7 @@ def _talk(root: Path) -> tuple[list[str], str]:
 
 
 def test_one_failure_anywhere_loses_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(keepers, "RETRY_S", 0.0)
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.0)
     n_failed = 0
     for at in range(1, 300):
         root = tmp_path / str(at) / "state"
@@ -79,7 +79,7 @@ def test_one_failure_anywhere_loses_nothing(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_is_named_and_what_was_saved_before_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(keepers, "RETRY_S", 0.0)
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.0)
     for at in range(1, 300, 3):
         root = tmp_path / str(at) / "state"
         with monkeypatch.context() as patched:
@@ -115,7 +115,7 @@ def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
 
 
 def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(keepers, "RETRY_S", 0.01)
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.01)
     root = tmp_path / "state"
     with monkeypatch.context() as patched:
         disk = FailingDisk(patched, 1, FULL, stays=True)
@@ -131,14 +131,14 @@ def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
     assert texts_in(root) == ["question"]
 
 
-def _keepers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if thread.name == "jalopy-keeper"]
+def _saver_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "jalopy-saver"]
 
 
 def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(keepers, "RETRY_S", 0.01)
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.01)
     root = tmp_path / "state"
-    before = _keepers()
+    before = _saver_threads()
     with monkeypatch.context() as patched:
         disk = FailingDisk(patched, 1, FULL, stays=True)
         made = journal(root)
@@ -146,7 +146,9 @@ def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monke
         ask(made, conversation, "question")
         made.begin()
         disk.is_mended = True
-        for thread in set(_keepers()) - set(before):  # it ends by itself once nothing is left to do
+        for thread in set(_saver_threads()) - set(
+            before
+        ):  # it ends by itself once nothing is left to do
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
     assert texts_in(root) == ["question"]
@@ -156,7 +158,7 @@ def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monke
 
 def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch):
     root = tmp_path / "state"
-    before = _keepers()
+    before = _saver_threads()
     with monkeypatch.context() as patched:
         FailingDisk(patched, 1, FULL, stays=True)
         made = journal(root)
@@ -165,7 +167,7 @@ def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch
         made.begin()
         ask(made, Conversation(), "another")
         assert made.close(PATIENCE_S) == "the disk is full"
-        assert set(_keepers()) <= set(before)
+        assert set(_saver_threads()) <= set(before)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -195,7 +197,7 @@ def test_a_place_that_cannot_be_made_is_named(tmp_path):
 
 def test_another_program_that_writes_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.05)
-    monkeypatch.setattr(keepers, "RETRY_S", 0.0)
+    monkeypatch.setattr(journal_module, "RETRY_S", 0.0)
     root = tmp_path / "state"
     saved_talk(root)
     other = sqlite3.connect(root / database.NAME, isolation_level=None)

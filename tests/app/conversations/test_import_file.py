@@ -84,7 +84,7 @@ def test_chatgpts_export_is_read_along_its_last_branch() -> None:
     assert one.left_out == {
         "message of another branch": 1,
         "part without text": 1,
-        "message that is neither question nor answer": 1,
+        "message of another role": 1,
     }
 
 
@@ -130,7 +130,7 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
         [one] = read(values)
         assert said(one) == [("user", "one\n\ntwo"), ("assistant", "three"), ("user", "four")]
         assert one.left_out == {
-            "message that is neither question nor answer": 2,
+            "message of another role": 2,
             "part without text": 2,
         }
 
@@ -138,13 +138,13 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b"", "is no sound JSON"),
-        (b"[" * 100_000, "is no sound JSON"),
-        (b"\xff\xfe", "is no sound JSON"),
-        (b"42", "holds no conversation"),
-        (b"[]", "holds no conversation"),
-        (b'{"messages": 1}', "holds no conversation"),
-        (b'[{"a": 1}, null]', "holds no conversation"),
+        (b"", "is not valid JSON"),
+        (b"[" * 100_000, "is not valid JSON"),
+        (b"\xff\xfe", "is not valid JSON"),
+        (b"42", "has no conversation"),
+        (b"[]", "has no conversation"),
+        (b'{"messages": 1}', "has no conversation"),
+        (b'[{"a": 1}, null]', "has no conversation"),
     ],
 )
 def test_what_is_no_export_is_refused(raw: bytes, reason: str) -> None:
@@ -352,7 +352,7 @@ def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
         [chatgpt(hidden, node("u", "h", "user", "q"), call, node("a", "c", "assistant", "yes"))]
     )
     assert said(imported) == [("user", "q"), ("assistant", "yes")]
-    assert imported.left_out == {"message that is neither question nor answer": 2}
+    assert imported.left_out == {"message of another role": 2}
 
 
 def test_json_lines_are_conversations_or_messages_of_one() -> None:
@@ -497,7 +497,7 @@ def test_each_import_becomes_its_own_new_conversation(
     assert import_files([str(path)]) == import_files([str(path)]) == 0
     out, err = capsys.readouterr()
     assert out.count("conversations.json: 1 conversation imported") == 2
-    assert "conversation 2 (Fans): left out 1 message that is neither question nor answer" in err
+    assert "conversation 2 (Fans): left out 1 message of another role" in err
     store = Store()
     assert store.ids() == ["000001", "000002"]
     saved = store.read("000002")
@@ -508,7 +508,7 @@ def test_each_import_becomes_its_own_new_conversation(
     assert saved.began.startswith("2023-11-1")
     assert "messages by neither side" not in err
     path.write_text("{}")
-    with pytest.raises(Refusal, match=r"conversations\.json: holds no conversation"):
+    with pytest.raises(Refusal, match=r"conversations\.json: has no conversation"):
         import_files([str(path)])
 
 
@@ -589,5 +589,5 @@ def test_what_is_left_out_is_counted_in_words(
     import_files([str(tmp_path / "said.json")])
     output = capsys.readouterr().err
     assert "left out 4 messages beyond the first 2\n" in output
-    assert "left out 1 message that is neither question nor answer\n" in output
+    assert "left out 1 message of another role\n" in output
     assert "left out 1 entry without a conversation\n" in output

@@ -205,7 +205,7 @@ def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, said):
     second = Store(root).open(ID)
     assert second.open_conversation is None
     assert f"in use by another jalopy (process {os.getpid()}, since " in second.notice
-    assert second.notice.endswith("): you go on with a copy")
+    assert second.notice.endswith("), so this is a copy")
     assert [m.text for m in second.saved.conversation.messages] == said
     for forbidden in (lambda: Store(root).delete(ID), lambda: Store(root).rename(ID, "x")):
         with pytest.raises(StoreError, match="in use"):
@@ -313,10 +313,7 @@ def test_a_row_that_makes_no_sense_is_a_missing_message(root, said, column, valu
     assert [m.text for m in messages] == [said[0], "", *said[2:]]
     assert [m.is_missing for m in messages] == [n == 1 for n in range(6)]
     assert opened.saved.conversation.n_dropped == 2
-    assert (
-        opened.notice
-        == "1 message is missing, which cannot be read; the model goes on after the last one"
-    )
+    assert opened.notice == "1 message is missing (damaged); the model continues after the last one"
     made = journal(root)
     made.resume(opened)
     ask(made, opened.saved.conversation, "go on")
@@ -462,7 +459,7 @@ def test_what_is_no_file_of_the_users_is_refused(root, said, spoil, tmp_path, mo
     else:
         (tmp_path / "elsewhere").rename(path)
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(StoreError, match=r"no plain file|another user"):
+    with pytest.raises(StoreError, match=r"not a regular file|another user"):
         Store(root).read(ID)
 
 

@@ -101,14 +101,14 @@ def test_a_database_that_is_gone_comes_from_the_copy(root, said, content):
     if content is not None:
         (root / NAME).write_bytes(content)
     assert found(root) == said
-    assert "200 from a copy" in Store(root).take_notice()
+    assert "200 more from a copy" in Store(root).take_notice()
 
 
 def test_without_its_first_page_everything_else_is_read(root, said):
     with (root / NAME).open("r+b") as file:
         file.write(os.urandom(PAGE))
     assert found(root) == said
-    assert "200 messages could be read in it" in Store(root).take_notice()
+    assert "200 messages recovered" in Store(root).take_notice()
 
 
 def test_a_conversation_that_went_on_another_way_is_not_mixed(root):
@@ -131,7 +131,7 @@ def test_lost_messages_come_back_from_the_copy_into_their_places(root, said):
     with closing(sqlite3.connect(root / NAME)) as db, db:
         db.execute("DELETE FROM message WHERE conversation=1 AND place IN (3, 4)")
         db.execute("DELETE FROM conversation WHERE id=2")
-    assert "2 from a copy" in mended(root)
+    assert "2 more from a copy" in mended(root)
     assert found(root) == said
     assert Store(root).read("000002").conversation.system == "Be brief."
 
@@ -184,7 +184,7 @@ def test_two_copies_are_kept_and_one_made_a_day(root, said):
 def test_what_is_open_elsewhere_is_not_mended(root, said):
     opened = Store(root).open(ID)
     (root / MARK_NAME).touch()
-    with pytest.raises(StoreError, match="is damaged, and in use"):
+    with pytest.raises(StoreError, match="is damaged and in use"):
         Store(root).ids()
     opened.open_conversation.close()
     assert len(Store(root).ids()) == 10
@@ -271,7 +271,7 @@ def test_a_command_that_mends_says_so_and_the_next_chat_again(said, root, capsys
     assert guard(lambda: sessions([], as_json=False)) == exit_codes.OK
     assert capsys.readouterr().err == ""
     line = Store(root).take_chat_notice()
-    assert "the damaged file is kept as damaged-1.db" in line
+    assert "the damaged file is now damaged-1.db" in line
     assert Store(root).take_chat_notice() == ""
 
 

@@ -443,7 +443,7 @@ async def test_a_second_instance_goes_on_with_a_copy():
         await first.ask("shared")
         await saved(first)
         async with chatting() as second:
-            note = await second.note("you go on with a copy")
+            note = await second.note("this is a copy")
             assert f"in use by another jalopy (process {os.getpid()}, since " in note
             assert texts(second)[0] == "shared"
             await second.ask("mine alone")
@@ -695,9 +695,7 @@ async def test_a_damaged_conversation_shows_its_gap_and_goes_on():
     with closing(sqlite3.connect(Store().root / NAME)) as db, db:
         db.execute("DELETE FROM message WHERE place=2")
     async with chatting(Script(replies=[tokens("Four.")]), size=(80, 50)) as driver:
-        await driver.note(
-            "1 message is missing, which cannot be read; the model goes on after the last one"
-        )
+        await driver.note("1 message is missing (damaged); the model continues after the last one")
         await driver.shows("(missing: the file is damaged here)")
         assert texts(driver) == ["first?", "One.", "", "Two.", "third?", "Three."]
         await driver.say("/edit 2")

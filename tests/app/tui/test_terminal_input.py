@@ -229,7 +229,7 @@ def test_a_draft_that_cannot_be_saved_is_said_to_be_lost(open_chat, tmp_path):
     chat.until(lambda seen: seen["draft"] == "lost")
     chat.terminal.type("\x12")
     assert chat.terminal.wait() == 1
-    assert chat.terminal.output.endswith(b"conversations.db is no plain file\r\n")
+    assert chat.terminal.output.endswith(b"conversations.db is not a regular file\r\n")
     assert b"jalopy: not sent, and not saved: " in chat.terminal.output
 
 

@@ -72,7 +72,7 @@ def test_no_link_is_followed_and_nothing_raises(database: Path, tmp_path: Path) 
     other.write_text("other")
     database.parent.mkdir(mode=0o700, parents=True)
     database.symlink_to(other)
-    assert save_unsent(DRAFTS) == f"{NAME} is no plain file"
+    assert save_unsent(DRAFTS) == f"{NAME} is not a regular file"
     assert take_unsent() == []
     assert other.read_text() == "other"
 
