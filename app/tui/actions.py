@@ -68,6 +68,8 @@ class Action:
             return f"app.show({self.shows!r})"
         if self.scope == "message":
             return f"press({self.name!r})"
+        if self.scope == "chat":
+            return f"act({self.name!r})"
         return self.name
 
     @property

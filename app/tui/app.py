@@ -144,7 +144,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.set_interval(DOWNLOAD_LOOK_S, self._show_notices)
         self.call_after_refresh(self._show_notices)
         if self._theme_error:
-            self.call_after_refresh(self.chat.note, self._theme_error, True)
+            self.call_after_refresh(self.chat.core.say, self._theme_error, True)
         if not self.is_headless:
             self._watch_signals()
             self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
@@ -160,11 +160,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._save_now()
         self.parting_line = self.downloads.leave()
         self.engine_thread.close()
-        self.unsaved = self.chat.chat_session.journal.close(SAVING_PATIENCE_S)
+        self.unsaved = self.chat.core.chat_session.journal.close(SAVING_PATIENCE_S)
 
     def _save_now(self) -> None:
         with suppress(Exception):
-            self.chat.chat_session.save_partial()
+            self.chat.core.chat_session.save_partial()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """List for the command palette what can be done on a screen: every action with its key and
@@ -186,7 +186,9 @@ class JalopyApp(App[None], inherit_bindings=False):
         if screen is self.chat:
             for name in persona_names():
                 yield SystemCommand(
-                    f"Persona: {name}", f"/persona {name}", partial(self.chat.action_persona, name)
+                    f"Persona: {name}",
+                    f"/persona {name}",
+                    partial(self.chat.conversations.action_persona, name),
                 )
 
     # ---- actions
@@ -195,8 +197,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Show keys and commands, those of the focused widget and the screen first; or what the
         manual says."""
         if topic:
-            with self.chat.telling_refusals():
-                self.chat.note(page(topic))
+            with self.chat.core.refusals_said():
+                self.chat.core.say(page(topic))
         elif not self.screen.is_modal:
             from app.tui.screens.help import HelpScreen, help_sections
 
@@ -219,13 +221,13 @@ class JalopyApp(App[None], inherit_bindings=False):
             write_card,
         )
 
-        with self.chat.telling_refusals():
-            card = report_of_chat(self.engine_thread, self.chat.chat_session)
+        with self.chat.core.refusals_said():
+            card = report_of_chat(self.engine_thread, self.chat.core.chat_session)
             if wanted:
-                self.chat.note(write_card(card, wanted))
+                self.chat.core.say(write_card(card, wanted))
             else:
-                self.chat.note(as_text(card))
-                await self.chat.copy_out(as_text(card))
+                self.chat.core.say(as_text(card))
+                await self.chat.messages.copy_out(as_text(card))
 
     def action_theme(self, name: str = "") -> None:
         """Choose the colours: by name, or from the list that shows each at once."""
@@ -239,17 +241,17 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.theme = name
             self._keep_theme(name)
         else:
-            self.chat.note(no_such_theme(name, self.available_themes), True)
+            self.chat.core.say(no_such_theme(name, self.available_themes), True)
 
     def action_show(self, mode: str) -> None:
         """Go to a screen from wherever the user is, or from it back to the chat."""
         if self.screen.is_modal:
             return
         if self.current_mode == "threads":
-            self.chat.chat_session.stop_tuning()
-        if mode in ("conversations", "shelf") and self.chat.storage.store is None:
+            self.chat.core.chat_session.stop_tuning()
+        if mode in ("conversations", "shelf") and self.chat.core.storage.store is None:
             self.switch_mode(CHAT)  # where the line is seen
-            self.chat.note(
+            self.chat.core.say(
                 "conversations are not saved: save_conversations in your settings is off"
             )
         else:
@@ -273,20 +275,20 @@ class JalopyApp(App[None], inherit_bindings=False):
         )
 
     def _open_downloaded(self, path: str | None) -> None:
-        if path is not None and not self.chat.open_model(Path(path), clean_line(Path(path).name)):
-            self.chat.note(self.chat.busy_line())
+        if path is not None and not self.chat.models.open(Path(path), clean_line(Path(path).name)):
+            self.chat.core.say(self.chat.core.busy_line())
 
     def _show_notices(self) -> None:
         """Say in the chat which files were mended or cannot be used."""
         if not self.screen_stack:  # screens go away before the timers do
             return
-        store = self.chat.storage.store
+        store = self.chat.core.storage.store
         if store is not None:
             mended = store.take_chat_notice()
         else:
             mended = ""
         for line in filter(None, [mended, *notices.take_all()]):
-            self.chat.note(line, True)
+            self.chat.core.say(line, True)
 
     def _look_at_download(self) -> None:
         """Say in the chat how a download ended, wherever the user is."""
@@ -299,7 +301,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
             line, is_error = ending
             key = self.keymap.first_key("app.models")
-            self.chat.note(line if is_error or not key else f"{line}: {key} opens it", is_error)
+            self.chat.core.say(line if is_error or not key else f"{line}: {key} opens it", is_error)
             if isinstance(self.screen, ModelsScreen):
                 self.screen.end_download(line)
 
@@ -311,21 +313,23 @@ class JalopyApp(App[None], inherit_bindings=False):
         )
         if selected:
             self.screen.clear_selection()
-            await self.chat.copy_out(selected)
+            await self.chat.messages.copy_out(selected)
             return
         now_s = time.monotonic()
         if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
             self.exit()
             return
         self._interrupted_s = now_s
-        self.chat.chat_session.stop()
-        self.chat.hint_for(QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits"))
+        self.chat.core.chat_session.stop()
+        self.chat.core.edge.hint_for(
+            QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits")
+        )
 
     @on(PasteRefused)
     @on(PasteUnended)
     def tell_of_paste(self, message: PasteRefused | PasteUnended) -> None:
         """Say why a paste is nowhere, or why keys did nothing."""
-        self.chat.note(message.line)
+        self.chat.core.say(message.line)
 
     # ---- themes
 
@@ -344,13 +348,13 @@ class JalopyApp(App[None], inherit_bindings=False):
         else:
             trouble = state.remember_theme(name)
         if trouble:
-            self.chat.note(trouble, True)
+            self.chat.core.say(trouble, True)
         elif self.live.now.theme not in ("", name):
-            self.chat.note(
+            self.chat.core.say(
                 f"theme: {name}, until you leave: your settings name {self.live.now.theme}"
             )
         else:
-            self.chat.note(f"theme: {name}")
+            self.chat.core.say(f"theme: {name}")
 
     def _show_theme(self, name: str) -> None:
         if name in self.available_themes:
@@ -430,7 +434,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self.unsent_line is None:
             self.unsent_line = ""
             with suppress(Exception):  # it may be what is broken; the end goes on without
-                self.unsent_line = self.chat.keep_unsent()
+                self.unsent_line = self.chat.composer.save_unsent()
 
     def _crash(self, error: BaseException | None) -> None:
         if isinstance(error, WorkerFailed):

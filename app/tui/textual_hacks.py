@@ -18,6 +18,7 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._compositor import ChopsUpdate, Compositor
 from textual.app import App
 from textual.cache import LRUCache
+from textual.containers import ScrollableContainer
 from textual.css.model import RuleSet
 from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
@@ -189,12 +190,18 @@ class ThriftyStylesheet(Stylesheet):
         self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
         self._kinds = LRUCache[tuple[Any, ...], int](KINDS_KEPT)
         self._look = hash(frozenset(variables.items()))
-        # As weak as its depth in the deepest class seen so far: it would be parsed again for each
-        # deeper one.
-        place = (getfile(Widget), "Widget.DEFAULT_CSS")
-        self.add_source(
-            Widget.DEFAULT_CSS, place, is_default_css=True, tie_breaker=-DEEPEST, scope="Widget"
-        )
+        # As weak as the depth in the deepest class: else it is parsed again for each deeper class.
+        classes: tuple[type[Widget], ...] = (ScrollableContainer, Widget)
+        for depth, widget_class in enumerate(classes, DEEPEST - 1):
+            name = widget_class.__name__
+            location = (getfile(widget_class), f"{name}.DEFAULT_CSS")
+            self.add_source(
+                widget_class.DEFAULT_CSS,
+                location,
+                is_default_css=True,
+                tie_breaker=-depth,
+                scope=name,
+            )
 
     def parse(self) -> None:
         """Put the rules of all sources together."""

@@ -31,7 +31,7 @@ SAMPLING = Sampling(temperature=0.7, seed=5)
 _PATIENCE_S = 60.0
 _COMPILING_PATIENCE_S = 250.0
 _LONGEST_PAUSE_S = 0.02
-TITLE_PAUSE = "app.tui.chat.conversation_flow.TITLE_PAUSE_S"
+TITLE_PAUSE = "app.tui.chat.conversation_upkeep.TITLE_PAUSE_S"
 
 
 def shown_source(body: ReplyBody) -> str:
@@ -74,7 +74,9 @@ class Driver:
             pause_s = min(_LONGEST_PAUSE_S, pause_s + 0.002)
 
     async def ready(self) -> None:
-        await self.until(lambda: self.chat.chat_session.model is not None, "the model is loaded")
+        await self.until(
+            lambda: self.chat.core.chat_session.model is not None, "the model is loaded"
+        )
         await self.pilot.pause()  # the screen shows it: a conversation before it goes
 
     async def type(self, text: str) -> None:
@@ -88,10 +90,10 @@ class Driver:
 
     async def ask(self, text: str) -> ReplyView:
         """Send a message and wait for the whole reply."""
-        before = self.chat.chat_session.conversation.last_reply
+        before = self.chat.core.chat_session.conversation.last_reply
         await self.say(text)
         await self.until(
-            lambda: self.chat.chat_session.conversation.last_reply is not before,
+            lambda: self.chat.core.chat_session.conversation.last_reply is not before,
             f"a reply to {text}",
         )
         return await self.last_reply()

@@ -163,23 +163,23 @@ async def compiling(driver: Driver) -> None:
 
 async def listed(driver: Driver) -> None:
     """Two conversations, both on disk, on a day that is always the same."""
-    driver.chat.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
+    driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     await driver.ask("Why do old laptops get slow?")
     await driver.say("/new")
     await driver.note("A new conversation")
-    driver.chat.chat_session.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
+    driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
     await driver.ask("How do I clean the fan of one?")
-    await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(0), "saved")
+    await driver.until(lambda: driver.chat.core.chat_session.journal.wait_until_saved(0), "saved")
 
 
 async def shelved(driver: Driver) -> None:
     """A document went with a question."""
-    driver.chat.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
+    driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     lines = "\n".join(f"Clean fan {n}." for n in range(12))
     driver.prompt.attach(whole([Document("fans.txt", Path("fans.txt"), lines)]))
     await driver.pilot.press(*"why?", "enter")
     await driver.last_reply()
-    await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(0), "saved")
+    await driver.until(lambda: driver.chat.core.chat_session.journal.wait_until_saved(0), "saved")
 
 
 async def cited(driver: Driver) -> None:
@@ -191,7 +191,7 @@ async def cited(driver: Driver) -> None:
 async def resumed(driver: Driver) -> None:
     """A conversation that was opened again."""
     await listed(driver)
-    driver.chat.call_later(driver.chat.open_conversation, "000001")
+    driver.chat.call_later(driver.chat.conversations.open, "000001")
     await driver.note("read with the next message")
     body = driver.transcript.replies()[-1].body
     await driver.until(lambda: shown_source(body) == body.text, "it is shown")
@@ -281,7 +281,7 @@ async def measuring(driver: Driver) -> None:
 async def asked_about_call(driver: Driver) -> None:
     """The model wants to use a tool."""
     call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt", "lines": [1, 40]}))
-    driver.app.push_screen(QuestionScreen("files", call, driver.chat.keymap, lambda: 0.0))
+    driver.app.push_screen(QuestionScreen("files", call, driver.chat.core.keymap, lambda: 0.0))
     await driver.shows("read_file")
 
 
@@ -289,7 +289,7 @@ async def asked_about_file(driver: Driver) -> None:
     """A file is about to go to a server."""
     files = "notes/todo.txt, 1.2 kB, 40 lines"
     driver.app.push_screen(
-        SendFilesScreen(files, "api.example:8000", driver.chat.keymap, lambda: 0.0)
+        SendFilesScreen(files, "api.example:8000", driver.chat.core.keymap, lambda: 0.0)
     )
     await driver.shows("todo.txt")
 

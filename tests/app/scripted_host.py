@@ -19,7 +19,7 @@ from app.machine.doctor.readings import (
     TerminalReadings,
 )
 from app.models.library import advice
-from app.tui.chat.screen import EngineFlow
+from app.tui.chat.events import EngineFeed
 from app.tui.screens import doctor
 from app.tui.speed.watch import PerformanceView, PerformanceWatch
 from engine.machine import host
@@ -73,7 +73,7 @@ def stand_in(
     cores = read_cores(range(n_cpus), write_tree(root))
     monkeypatch.setattr(host, "cores", lambda: cores)
     monkeypatch.setattr(
-        EngineFlow, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20)
+        EngineFeed, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20)
     )
     monkeypatch.setattr(
         PerformanceWatch, "note_interface_cost", lambda watch: watch.pace.note_cost(0.02, True)

@@ -40,11 +40,11 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
     MOST_NEW_CHARS = MOST_TITLE_CHARS
 
     def __init__(self, chat: ChatScreen) -> None:
-        super().__init__(chat.keymap)
-        assert chat.storage.store is not None
+        super().__init__(chat.core.keymap)
+        assert chat.core.storage.store is not None
         self._chat = chat
-        self._chat_session = chat.chat_session
-        self._store = chat.storage.store
+        self._chat_session = chat.core.chat_session
+        self._store = chat.core.storage.store
         self._deleted = ""
         """Id of the conversation that the next look deletes."""
         self._looking: Future[tuple[tuple[ConversationEntry, ...], str]] | None = None
@@ -169,7 +169,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         else:
             self.typed = ""
             self.app.switch_mode(CHAT)
-            self._chat.call_later(self._chat.open_conversation, hit.id)
+            self._chat.call_later(self._chat.conversations.open, hit.id)
 
     def action_rename(self) -> None:
         """Write another title."""
@@ -200,7 +200,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         self.begin()
 
     async def _delete_shown_in_chat(self) -> None:
-        trouble = await self._chat.delete_live()
+        trouble = await self._chat.conversations.delete_live()
         if trouble:
             self.said = f"not deleted: {trouble}"
         else:

@@ -54,10 +54,10 @@ class DoctorScreen(FigureScreen):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
-        self._settings = chat.settings
-        self._keymap = chat.keymap
-        self._engine_thread = chat.engine_thread
-        self._chat_session = chat.chat_session
+        self._settings = chat.core.settings
+        self._keymap = chat.core.keymap
+        self._engine_thread = chat.core.engine_thread
+        self._chat_session = chat.core.chat_session
         self._readings: Readings | None = None
         self._examination: Examination | None = None
         self._reading: Future[Readings] | None = None

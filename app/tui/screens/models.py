@@ -63,10 +63,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, chat: ChatScreen) -> None:
-        super().__init__(chat.keymap)
+        super().__init__(chat.core.keymap)
         self._chat = chat
-        self._engine_thread = chat.engine_thread
-        self._chat_session = chat.chat_session
+        self._engine_thread = chat.core.engine_thread
+        self._chat_session = chat.core.chat_session
         self._downloads = chat.downloads
         self._scan: ModelScan | None = None
         self._found = ScanResult()
@@ -78,14 +78,14 @@ class ModelsScreen(ListScreen[ModelEntry]):
         """Look again: files come and go, and the last reply may have been the first with its
         model."""
         self.stop_looking()
-        if self._chat.settings.server:
+        if self._chat.core.settings.server:
             self._served = in_background(
-                partial(_served_models, self._chat.settings.server), "server"
+                partial(_served_models, self._chat.core.settings.server), "server"
             )
         elsewhere = {}  # it may lie in none of the folders
         if self._chat_session.model is not None and not self._chat_session.model.server:
             elsewhere[Path(self._chat_session.model.path)] = "open now"
-        self._scan = ModelScan(self._chat.settings, elsewhere).start()
+        self._scan = ModelScan(self._chat.core.settings, elsewhere).start()
 
     def stop_looking(self) -> None:
         """End the scan."""
@@ -263,10 +263,10 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def _open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> None:
         """Open a model, or say why not, and leave the filter where the choice stays."""
-        if self._chat.open_model(path, title, outlook):
+        if self._chat.models.open(path, title, outlook):
             self.typed = self.said = ""
         else:
-            self.said = self._chat.busy_line("in the chat ")
+            self.said = self._chat.core.busy_line("in the chat ")
         self.show()
 
     def action_download(self) -> None:
@@ -289,7 +289,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
         entry = self.highlighted()
         if entry is not None and entry.is_short_of_memory:
-            self._begin(ShrinkJob(entry, self._chat.settings))
+            self._begin(ShrinkJob(entry, self._chat.core.settings))
         else:
             self.say(
                 "only a model that is here, and does not fit well, is made smaller: go to its row"
@@ -298,7 +298,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
     def _download(self, what: str) -> None:
         from app.models.downloads.job import PullJob
 
-        self._begin(PullJob(what, self._chat.settings))
+        self._begin(PullJob(what, self._chat.core.settings))
 
     def _begin(self, job: PullJob) -> None:
         if self._downloads.is_running:

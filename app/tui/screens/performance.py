@@ -34,9 +34,9 @@ class PerformanceScreen(FigureScreen):
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
         self._watch = chat.performance
-        self._keymap = chat.keymap
-        self._chat_session = chat.chat_session
-        self._engine_thread = chat.engine_thread
+        self._keymap = chat.core.keymap
+        self._chat_session = chat.core.chat_session
+        self._engine_thread = chat.core.engine_thread
         self._numbers = count(1)
         self._glyphs = choose_glyphs()
         self._scale = GraphScale()

@@ -43,11 +43,11 @@ class SettingsScreen(ListScreen[str]):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, chat: ChatScreen) -> None:
-        super().__init__(chat.keymap)
-        self._live = chat.live
-        self._engine_thread = chat.engine_thread
+        super().__init__(chat.core.keymap)
+        self._live = chat.core.live
+        self._engine_thread = chat.core.engine_thread
         self._keys = tuple(setting_keys())
-        self._in_file = chat.settings
+        self._in_file = chat.core.settings
 
     def start_looking(self) -> None:
         """Read the file again: it may have been changed by an editor."""

@@ -35,9 +35,9 @@ class ShelfScreen(ListScreen[DocumentEntry]):
     BINDINGS = bindings(SCOPE)
 
     def __init__(self, chat: ChatScreen) -> None:
-        super().__init__(chat.keymap)
+        super().__init__(chat.core.keymap)
         self._chat = chat
-        self._reading = chat.shelf
+        self._reading = chat.core.documents
         self._found: tuple[DocumentEntry, ...] | None = None
 
     def start_looking(self) -> None:
@@ -150,7 +150,7 @@ class ShelfScreen(ListScreen[DocumentEntry]):
     def action_open(self) -> None:
         """Begin a conversation that the document under the cursor goes with."""
         item = self.highlighted()
-        store = self._chat.storage.store
+        store = self._chat.core.storage.store
         if item is None or store is None:
             return
         try:

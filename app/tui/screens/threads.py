@@ -59,10 +59,10 @@ class ThreadsScreen(FigureScreen):
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
         self._chat = chat
-        self._keymap = chat.keymap
+        self._keymap = chat.core.keymap
         self._watch = chat.performance
-        self._engine_thread = chat.engine_thread
-        self._chat_session = chat.chat_session
+        self._engine_thread = chat.core.engine_thread
+        self._chat_session = chat.core.chat_session
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._wants: tuple[str, ...] = ()
@@ -225,7 +225,7 @@ class ThreadsScreen(FigureScreen):
 
     def _state(self) -> str:
         in_use = self._engine_thread.state.threads
-        settings = self._chat.settings
+        settings = self._chat.core.settings
         if self._server:
             return f"{self._server} computes: its threads are its own."
         if in_use is None:

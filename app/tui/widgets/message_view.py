@@ -124,7 +124,7 @@ class MessageView(Horizontal, can_focus=True):
         super().__init__(self._speaker, self._body, classes="message")
         self.message: ChatMessage | None = None
         """What it shows, once that is part of the conversation."""
-        self.hesitates = False
+        self.delays_keys = False
         """Whether a letter acts a moment later, since the user may be typing the next message."""
         self._is_left = False
         self._pending: events.Key | None = None
@@ -139,11 +139,11 @@ class MessageView(Horizontal, can_focus=True):
         """Text of the message."""
 
     @abstractmethod
-    def again(self) -> MessageView:
+    def copy(self) -> MessageView:
         """Return the same message as a widget that was never mounted; one that was taken away
         cannot come back."""
 
-    def mark(self, note: str) -> None:
+    def show_footer(self, note: str) -> None:
         """Show a line below the text, such as "queued"; "" takes it away."""
         if note != self._below:
             self._below = note
@@ -163,7 +163,7 @@ class MessageView(Horizontal, can_focus=True):
 
     def on_blur(self) -> None:
         """Take the mark away."""
-        self.hesitates = False
+        self.delays_keys = False
         self._mark_speaker("-" if self.has_class(_REPLACED) else "")
 
     def _mark_speaker(self, mark: str) -> None:
@@ -173,7 +173,7 @@ class MessageView(Horizontal, can_focus=True):
         """Enter leads back to the prompt; so does a letter without a meaning here, with all that is
         typed after it."""
         bound = self.screen.active_bindings.get(event.key)
-        leads_down = bound is not None and bound.binding.action.rpartition(".")[2] == "focus_newer"
+        leads_down = bound is not None and bound.binding.id == "chat.focus_newer"
         if self._is_left:
             self._leave(event)
         elif (event.key == "enter" and self.places == ()) or (self._is_newest and leads_down):
@@ -198,7 +198,7 @@ class MessageView(Horizontal, can_focus=True):
             if self._pending is not None:
                 self._leave(self._pending)
             self._leave(event)
-        elif self.hesitates:
+        elif self.delays_keys:
             event.stop()
             self._pending = event
             call_once(self, HESITATION_S, self._act_on_pending)
@@ -212,7 +212,7 @@ class MessageView(Horizontal, can_focus=True):
         else:
             bound = None
         if bound is not None:
-            self.hesitates = False
+            self.delays_keys = False
             await self.app.run_action(bound.binding.action, bound.node)
 
     def on_paste(self, event: events.Paste) -> None:
@@ -249,11 +249,11 @@ class UserView(MessageView):
         """The text with large pastes folded; "" where there are none."""
         self.is_unfolded = False
 
-    def again(self) -> UserView:
+    def copy(self) -> UserView:
         """Return the same message, never mounted."""
         twin = type(self)(self.text, self.folded)
         twin.message = self.message
-        twin.mark(self._below)
+        twin.show_footer(self._below)
         return twin
 
     def unfold(self, whole: bool) -> None:
@@ -305,7 +305,7 @@ class ReplyView(MessageView):
         """The answer so far."""
         return self.body.text
 
-    def again(self) -> ReplyView:
+    def copy(self) -> ReplyView:
         """Return the same reply, never mounted."""
         if self.message is not None:
             twin = ReplyView.of(self.message)
@@ -374,8 +374,9 @@ class ReplyView(MessageView):
 
     def offer(self, hint: str) -> None:
         """Name after the figures what goes on with the reply; "" for nothing."""
-        self._hint = hint
-        self._fit_footer()
+        if hint != self._hint:
+            self._hint = hint
+            self._fit_footer()
 
     @on(events.Focus)
     @on(events.Blur)
@@ -388,9 +389,9 @@ class ReplyView(MessageView):
             details = ""
         figures = " · ".join(filter(None, (self.footer, self._hint, details)))
         columns = self._body.size.width
-        if columns and not self.has_focus:
+        if figures and columns and not self.has_focus:
             figures = lines.shortened(figures, columns)
-        self.mark("\n".join(filter(None, (figures, self.sources))))
+        self.show_footer("\n".join(filter(None, (figures, self.sources))))
 
 
 def saved_view(message: ChatMessage) -> MessageView:
@@ -399,7 +400,7 @@ def saved_view(message: ChatMessage) -> MessageView:
         user = (ToolView if message.results else UserView)(message.text, message.folded)
         user.message = message
         if message.is_missing:
-            user.mark(_MISSING)
+            user.show_footer(_MISSING)
         return user
     return ReplyView.of(message)
 
@@ -424,7 +425,7 @@ class Note(Static):
             self._kind = kind
         self.update(_shown(text, kind))
 
-    def again(self) -> Note:
+    def copy(self) -> Note:
         """Return the same note, never mounted."""
         return Note(self.text, self._kind)
 

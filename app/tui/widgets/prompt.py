@@ -66,6 +66,21 @@ def screens_hint(keymap: Keymap, columns: int) -> str:
     return " · ".join(said)
 
 
+def clickable_calls(keymap: Keymap) -> dict[str, str]:
+    """Return the Textual actions of keys at the prompt's edge, by the words that name them."""
+    calls = {}
+    for action_id, action in ACTIONS.items():
+        hint = "stops the reply" if action_id == "chat.stop" else action.hint
+        call = action.call
+        if action.scope == "chat":
+            call = f"screen.{call}"
+        elif not action.shows:
+            call = f"app.{call}()"
+        if hint:
+            calls[f"{keymap.first_key(action_id)} {hint}"] = call
+    return calls
+
+
 class Prompt(TextArea):
     """Where the user types. What is pasted comes clean (``app.tui.terminal_input``)."""
 
@@ -85,7 +100,7 @@ class Prompt(TextArea):
         self.cursor_blink = False
         self.border_title = prompt_hint(keymap)
         self.past = PromptHistory()
-        self.unheeded: deque[Draft] = deque()
+        self.submitted: deque[Draft] = deque()
         """Drafts that were sent from here and not yet taken."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
         """Does what must be done before the next key: a file comes before what is typed after its
@@ -103,7 +118,7 @@ class Prompt(TextArea):
         is."""
         self._estimate = self._keys = self._stop = self._below = self._edge = ""
         self._hint = self.border_title
-        self._key_of = keymap.first_key
+        self._clickable_calls = clickable_calls(keymap)
         self._action_of_key = keymap.scope_keys("prompt")
         drop_bindings(self, [key for keys in keymap.changed.values() for key in keys])
 
@@ -140,7 +155,7 @@ class Prompt(TextArea):
             self.past.add(draft)
             self.show_draft(rest)
             if not self.carry_out_at_once(draft):
-                self.unheeded.append(draft)
+                self.submitted.append(draft)
                 self.post_message(PromptSubmitted(draft))
         elif not self.text:
             self.post_message(EmptySubmitted())
@@ -274,24 +289,12 @@ class Prompt(TextArea):
             self.border_subtitle = self._clickable(line)
 
     def _clickable(self, line: str) -> Content:
-        """Let the words that name a key do what the key does when they are clicked."""
+        """Return the line; a click on the words of a key does what the key does."""
         edge = Content(line)
-        for action_id, action in ACTIONS.items():
-            if action_id == "chat.stop":
-                said = "stops the reply"
-            else:
-                said = action.hint
-            words = f"{self._key_of(action_id)} {said}"
-            if said and (at := line.find(words)) >= 0:
-                if action.scope == "chat":
-                    place = "screen"
-                else:
-                    place = "app"
-                if action.shows:
-                    call = action.call
-                else:
-                    call = f"{place}.{action.name}()"
-                edge = edge.stylize(Style.from_meta({"@click": call}), at, at + len(words))
+        for words, call in self._clickable_calls.items():
+            start = line.find(words)
+            if start >= 0:
+                edge = edge.stylize(Style.from_meta({"@click": call}), start, start + len(words))
         return edge
 
     def give_back(self, text: str) -> None:

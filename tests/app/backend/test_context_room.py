@@ -59,7 +59,7 @@ def test_whole_turns_go_and_the_rest_keeps_its_tokens():
 
 
 def texts(driver: Driver) -> list[str]:
-    return [message.text for message in driver.chat.chat_session.conversation.messages]
+    return [message.text for message in driver.chat.core.chat_session.conversation.messages]
 
 
 async def fill(driver: Driver, n_turns: int) -> None:
@@ -77,7 +77,7 @@ async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
         assert "dropped from it" in told[1]
         assert len(texts(driver)) == 16
         await driver.note("no longer sees what is above")
-        conversation = driver.chat.chat_session.conversation
+        conversation = driver.chat.core.chat_session.conversation
         assert 0 < conversation.n_dropped < 16
         session = script.opened[0].sessions[0]
         cached = script.opened[0].tokenizer.decode(session.tokens)
@@ -89,7 +89,7 @@ async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
     assert Store().read("000001").conversation.n_dropped == n_dropped
     script = Script(replies=script.replies, n_ctx=110)
     async with chatting(script, size=(80, 60), system_prompt="Be brief.") as driver:
-        assert driver.chat.chat_session.conversation.n_dropped == n_dropped
+        assert driver.chat.core.chat_session.conversation.n_dropped == n_dropped
         await driver.ask("one more")
         assert "question 0" not in script.opened[0].tokenizer.decode(
             script.opened[0].sessions[0].tokens
@@ -100,7 +100,7 @@ async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
         driver.transcript.messages()[0].focus()
         await driver.pilot.press("f")
         await driver.until(lambda: len(texts(driver)) == 2)
-        assert driver.chat.chat_session.conversation.n_dropped == 0
+        assert driver.chat.core.chat_session.conversation.n_dropped == 0
         await driver.ask("and then?")
         cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
         assert cached.startswith("Be brief.question 0")
@@ -114,16 +114,16 @@ async def test_what_was_dropped_stays_dropped_and_no_more_in_vain():
         script.prefill_gate = Gate()
         await driver.say("a question that needs the room of others " * 2)
         await driver.note("The context was full")
-        n_dropped = driver.chat.chat_session.conversation.n_dropped
+        n_dropped = driver.chat.core.chat_session.conversation.n_dropped
         await driver.pilot.press("escape")
-        await driver.until(lambda: not driver.chat.chat_session.is_busy)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
         script.prefill_gate = None
         await driver.ask("shorter")
-        assert driver.chat.chat_session.conversation.n_dropped == n_dropped
+        assert driver.chat.core.chat_session.conversation.n_dropped == n_dropped
         cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
         assert cached.count("question") == (len(texts(driver)) - n_dropped) // 2 - 1
         before = texts(driver)
         await driver.say("word " * 120)
         assert "the context holds 100" in await driver.note("Not sent")
-        assert driver.chat.chat_session.conversation.n_dropped == n_dropped
+        assert driver.chat.core.chat_session.conversation.n_dropped == n_dropped
         assert texts(driver) == before

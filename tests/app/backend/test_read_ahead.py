@@ -3,7 +3,7 @@ import pytest
 from app.backend.status import Activity
 from app.program.settings import built_in_settings
 from app.session.events import GenerationFinished, PromptCounted
-from app.tui.chat import sending
+from app.tui.chat import draft_cost
 from engine.errors import TemplateError
 from tests.app.backend.engine_driver import PATIENCE_S, Engine
 from tests.app.chat_driver import chatting
@@ -127,7 +127,7 @@ def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypa
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sending, "TICK_S", 0.001)
+    monkeypatch.setattr(draft_cost, "TICK_S", 0.001)
 
 
 async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
@@ -140,7 +140,9 @@ async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
         driver.prompt.show_text(FORTY)
         await driver.until(lambda: driver.prompt.border_subtitle == "44 tokens, about 4 s")
         await driver.shows("44 tokens, about 4 s")
-        await driver.until(lambda: driver.chat._quiet_ticks >= sending.QUIET_TICKS)
+        await driver.until(
+            lambda: driver.chat.composer.draft_cost._quiet_ticks >= draft_cost.QUIET_TICKS
+        )
         assert len(driver.script.opened[-1].sessions[-1].fed_counts) == 1, (
             "nothing is read ahead where that is off"
         )
@@ -179,7 +181,9 @@ async def test_nothing_is_read_ahead_on_battery_if_not_set(quick, monkeypatch):
     assert built_in_settings().prefill_while_typing == "auto"
     async with chatting() as driver:
         driver.prompt.show_text(FORTY)
-        await driver.until(lambda: driver.chat._quiet_ticks >= sending.QUIET_TICKS)
+        await driver.until(
+            lambda: driver.chat.composer.draft_cost._quiet_ticks >= draft_cost.QUIET_TICKS
+        )
         assert driver.script.opened[-1].sessions[-1].fed_counts == []
 
 

@@ -114,12 +114,12 @@ async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> 
             "What is the capital of Peru? Please answer with one word, and no more than that."
         )
         await driver.until(
-            lambda: driver.chat.chat_session.journal.title == "Capital of Peru", "the title"
+            lambda: driver.chat.core.chat_session.journal.title == "Capital of Peru", "the title"
         )
         await driver.say("/title Peru")
         await driver.note("title: Peru")
         await driver.ask("And then, what else is there to see in that town? Tell me in one word.")
-        await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(1.0))
+        await driver.until(lambda: driver.chat.core.chat_session.journal.wait_until_saved(1.0))
     assert [entry.title for entry in Store().entries()] == ["Peru"]
     assert REQUEST not in "".join(one.content for one in script.opened[-1].chats[-1].messages)
 
@@ -136,4 +136,4 @@ async def test_no_title_is_written_where_that_is_off(
     async with chatting(script, title_pause_s=0.0, write_titles="auto") as driver:
         await driver.ask("What is the capital of Peru?")
         await driver.ask("And then?")
-        assert driver.chat.chat_session.conversation.messages[-1].text == "Capital of Peru"
+        assert driver.chat.core.chat_session.conversation.messages[-1].text == "Capital of Peru"

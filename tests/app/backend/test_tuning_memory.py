@@ -165,7 +165,7 @@ async def test_k_before_any_measurement_measures_the_threads_first() -> None:
         await driver.pilot.press("f4", "enter")
         await driver.until(gate.waiting.is_set, "measuring")
         await driver.pilot.press("escape")
-        await driver.until(lambda: not driver.chat.chat_session.is_tuning, "stopped")
+        await driver.until(lambda: not driver.chat.core.chat_session.is_tuning, "stopped")
         gate.open()
         await driver.pilot.press("k")
         report = lambda: driver.app.engine_thread.state.tuning  # noqa: E731
@@ -187,10 +187,11 @@ async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
         assert model_of(driver).sessions[0].kv_type == "f32"
         assert driver.app.engine_thread.state.tuning is None
         assert driver.app.screen is driver.chat
-        model = driver.chat.chat_session.model
+        model = driver.chat.core.chat_session.model
         await driver.say("/model other.gguf")
         await driver.until(
-            lambda: driver.chat.chat_session.model not in (None, model), "the other model is open"
+            lambda: driver.chat.core.chat_session.model not in (None, model),
+            "the other model is open",
         )
         await driver.ask("hello")
         # which begin with the model

@@ -93,7 +93,7 @@ async def test_a_restart_and_a_new_chat_read_nothing_again():
         more = await driver.ask("more")
         await driver.say("/new")
         other = await driver.ask("something else")
-        assert len(driver.chat.chat_session.conversation.messages) == 2
+        assert len(driver.chat.core.chat_session.conversation.messages) == 2
         await driver.say("/new")
         second = await driver.ask(document + "second question")
     found = [one.message.figures for one in (first, more, other, second)]
@@ -217,11 +217,11 @@ async def test_each_model_finds_its_state_again_after_failures_too():
         await driver.ask("hello")
         await driver.ask("again")
         n_before = script.opened[0].sessions[0].length
-        await driver.until(lambda: driver.chat.chat_session.load(Path("two.gguf"), keeps=True))
+        await driver.until(lambda: driver.chat.core.chat_session.load(Path("two.gguf"), keeps=True))
         await driver.note("read the conversation again")
         await driver.ask("and you?")
         assert len(kinds()) == 2
-        await driver.until(lambda: driver.chat.chat_session.load(Path("one.gguf"), keeps=True))
+        await driver.until(lambda: driver.chat.core.chat_session.load(Path("one.gguf"), keeps=True))
         note = await driver.note("this model had read them before")
         assert note.startswith(f"resumed {n_before} of ")
         assert script.opened[2].sessions[0].fed_counts[0] < n_before
@@ -231,7 +231,7 @@ async def test_each_model_finds_its_state_again_after_failures_too():
         assert reply.message.figures.reused_tokens > n_before
         n_before = script.opened[2].sessions[0].length
         script.open_errors["two.gguf"] = EngineError("two.gguf: broken")
-        await driver.until(lambda: driver.chat.chat_session.load(Path("two.gguf")))
+        await driver.until(lambda: driver.chat.core.chat_session.load(Path("two.gguf")))
         await driver.note(f"resumed {n_before} of ")
 
 

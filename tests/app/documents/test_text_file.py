@@ -75,7 +75,7 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
         driver.prompt.insert("What is in it?")
         await driver.pilot.press("enter")
         await driver.last_reply()
-        message = driver.chat.chat_session.conversation.messages[0]
+        message = driver.chat.core.chat_session.conversation.messages[0]
         assert message.text == "notes.txt:\n```\nremember the milk\n```\n What is in it?"
         await driver.hides("remember the milk")
         await driver.shows("notes.txt")
@@ -111,7 +111,7 @@ async def test_what_a_message_names_goes_with_it_and_is_completed(
         await driver.type("with @two.md, not @no one")
         await driver.pilot.press("enter")
         await driver.last_reply()
-        said = driver.chat.chat_session.conversation.messages[0].text
+        said = driver.chat.core.chat_session.conversation.messages[0].text
         assert said == (
             "one note.md:\n```\nbuy milk\n```\n two.md:\n```\nbuy bread\n```\n"
             " Compare one note.md with @two.md, not @no one"
@@ -121,7 +121,7 @@ async def test_what_a_message_names_goes_with_it_and_is_completed(
         await driver.note("3 files: about")
         assert driver.prompt.text == ""
         await driver.ask("Which fan hums?")
-        question, reply = driver.chat.chat_session.conversation.messages[2:]
+        question, reply = driver.chat.core.chat_session.conversation.messages[2:]
         assert question.text.endswith(" Which fan hums?")
         assert all(f"the fan number {number} hums" in question.text for number in range(3))
         assert "passages of 3 files" in question.folded.replace("\u00a0", " ")

@@ -137,7 +137,7 @@ async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path)
         assert "pirate, teacher" in await driver.note("personas and presets: ")
         await driver.say("/persona teacher")
         await driver.note("persona teacher: You teach.")
-        assert driver.chat.chat_session.conversation.system == "You teach."
+        assert driver.chat.core.chat_session.conversation.system == "You teach."
         await driver.say("/persona techer")
         await driver.note("there is no persona or preset 'techer' (nearest: teacher)")
         await driver.say("/preset nosuch")

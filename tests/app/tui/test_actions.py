@@ -14,7 +14,6 @@ from app.tui.actions import (
 )
 from app.tui.app import JalopyApp
 from app.tui.bindings import bindings, scope_of
-from app.tui.chat.screen import ChatScreen
 from app.tui.screens.answers import AnswersScreen
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.doctor import DoctorScreen
@@ -29,10 +28,10 @@ from app.tui.screens.shelf import ShelfScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
 from app.tui.widgets.prompt import Prompt
+from tests.app.chat_driver import chatting
 
 CARRIERS = {
     "app": JalopyApp,
-    "chat": ChatScreen,
     "prompt": Prompt,
     "help": HelpScreen,
     "theme": ThemePicker,
@@ -53,20 +52,29 @@ CARRIERS = {
 }
 
 
-def test_every_action_has_a_method_where_its_scope_says():
-    own = {action_id: a for action_id, a in ACTIONS.items() if not a.shows and a.scope != "message"}
-    missing = [
-        name
-        for name, action in own.items()
-        if not hasattr(CARRIERS[action.scope], f"action_{action.name}")
-    ]
-    assert missing == []
+async def test_every_action_has_a_method_where_its_scope_says():
+    async with chatting(model=None) as driver:
+        for action in ACTIONS.values():
+            name = f"action_{action.name}"
+            if action.scope == "chat":
+                assert callable(driver.chat.method_of_part(name))
+            elif action.scope != "message" and not action.shows:
+                assert hasattr(CARRIERS[action.scope], name)
 
 
-def test_every_key_on_a_message_does_something():
-    assert [
-        a for a in ACTIONS.values() if a.scope == "message" and not hasattr(ChatScreen, a.name)
-    ] == []
+async def test_every_key_on_a_message_does_something():
+    async with chatting(model=None) as driver:
+        for action in ACTIONS.values():
+            if action.scope == "message":
+                assert callable(driver.chat.method_of_part(action.name))
+
+
+async def test_no_two_parts_of_the_chat_share_an_action():
+    async with chatting(model=None) as driver:
+        names = [f"action_{a.name}" for a in ACTIONS.values() if a.scope == "chat"]
+        names += [a.name for a in ACTIONS.values() if a.scope == "message"]
+        for name in names:
+            assert sum(hasattr(part, name) for part in driver.chat.parts) == 1
 
 
 def test_every_screen_of_an_action_exists_and_has_its_keys():

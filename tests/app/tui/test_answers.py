@@ -40,7 +40,7 @@ def answers(*texts: str, **more: object) -> Script:
 
 
 def said(driver: Driver) -> list[str]:
-    return [one.text for one in driver.chat.chat_session.conversation.messages]
+    return [one.text for one in driver.chat.core.chat_session.conversation.messages]
 
 
 async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
@@ -52,7 +52,7 @@ async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
         lambda: sum(one.has_ended for one in driver.app.screen.query(AnswerColumn)) == n,
         "they ended",
     )
-    await driver.until(lambda: not driver.chat.chat_session.is_busy)
+    await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
     return list(driver.app.screen.query(AnswerColumn))
 
 
@@ -72,7 +72,7 @@ async def test_answers_are_next_to_each_other_and_one_is_chosen(
         seeds = [one.samplings[-1].seed for one in driver.script.opened[-1].sessions]
         assert seeds == [5, 6]
         assert [one.is_closed for one in driver.script.opened[-1].sessions] == [False, True]
-        reply = driver.chat.chat_session.last_message
+        reply = driver.chat.core.chat_session.last_message
         assert reply is not None
         assert [one.text for one in reply.alternatives] == ["One [here](x).", "Before."]
         await driver.say("/answers")
@@ -127,7 +127,7 @@ async def test_what_would_make_no_choice_is_refused(monkeypatch: pytest.MonkeyPa
     async with choosing(monkeypatch, answers("One."), temperature=0.0) as driver:
         for wanted in ("5", "x"):
             await driver.say(f"/regen {wanted}")
-            await driver.until(lambda: not driver.prompt.unheeded)
+            await driver.until(lambda: not driver.prompt.submitted)
             assert driver.notes()[-1].startswith("/regen takes how many")
         await driver.say("/regen 2")
         await driver.note("at temperature 0 all answers are the same")

@@ -9,7 +9,7 @@ import pytest
 import textual.timer
 
 import app
-from app.tui.chat import sending
+from app.tui.chat import draft_cost
 from app.tui.textual_hacks import call_once
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import FakeClock
@@ -37,7 +37,7 @@ async def test_a_call_comes_after_its_time_is_over(held_up):
 
 
 async def test_the_prompts_corner_is_right_after_a_busy_machine(held_up, monkeypatch):
-    monkeypatch.setattr(sending, "TICK_S", _DELAY_S)
+    monkeypatch.setattr(draft_cost, "TICK_S", _DELAY_S)
     async with chatting(prefill_while_typing="off") as driver:
         for text, tokens in (("one", "5 tokens"), ("one two", "6 tokens")):
             driver.prompt.show_text(text)

@@ -31,13 +31,13 @@ def terminal_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
 async def stop_after(driver: Driver, n_tokens: int, text: str = "count") -> ReplyView:
     """Ask, let ``n_tokens`` tokens come, press Esc, and wait for the partial reply."""
     driver.script.token_gate = gate = Gate()
-    before = driver.chat.chat_session.conversation.last_reply
+    before = driver.chat.core.chat_session.conversation.last_reply
     await driver.say(text)
     gate.allow(n_tokens)
     await driver.until(gate.waiting.is_set)
     await driver.pilot.press("escape")
     await driver.until(
-        lambda: driver.chat.chat_session.conversation.last_reply is not before,
+        lambda: driver.chat.core.chat_session.conversation.last_reply is not before,
         "the reply has ended",
     )
     reply = await driver.last_reply()
@@ -49,7 +49,7 @@ async def stop_edit_before_its_reply(driver: Driver) -> Gate:
     """Edit the first message, send it, and press Esc before a token comes; the gate still holds
     what would read it."""
     driver.script.prefill_gate = gate = Gate()
-    driver.chat.action_edit("1")
+    driver.chat.editing.action_edit("1")
     await driver.until(lambda: driver.prompt.text == "first")
     await driver.type(" again")
     await driver.pilot.press("enter")
@@ -145,7 +145,7 @@ async def test_escape_focuses_the_partial_reply_and_c_goes_on():
         whole = await driver.last_reply()
         assert whole.text == "one two three four five six"
         assert whole.footer == "6 tokens · 2.0 tok/s · first after 1.0 s"
-        messages = driver.chat.chat_session.conversation.messages
+        messages = driver.chat.core.chat_session.conversation.messages
         assert [m.text for m in messages] == ["count", "one two three four five six"]
         assert (messages[-1].ending, messages[-1].figures.tokens) == (Ending.COMPLETE, 6)
         assert driver.transcript.replies() == [whole]
@@ -178,7 +178,7 @@ async def test_escape_neither_scrolls_nor_takes_the_prompts_focus():
         await driver.type("next")
         await driver.until(lambda: driver.prompt.text == "next")
         await driver.pilot.press("escape")
-        await driver.until(lambda: len(driver.chat.chat_session.conversation.messages) == 4)
+        await driver.until(lambda: len(driver.chat.core.chat_session.conversation.messages) == 4)
         await driver.last_reply()
         assert driver.app.focused is driver.prompt
 
@@ -222,7 +222,7 @@ async def test_a_continuation_stopped_at_once_keeps_the_reply():
         assert driver.transcript.replies() == [partial]
         assert not partial.has_class("-replaced")
         await driver.shows("stopped · /continue goes on")
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "count",
             "one two",
         ]
@@ -247,7 +247,7 @@ async def test_a_regeneration_stopped_at_once_restores_the_old_reply():
         await driver.pilot.press("escape")
         await driver.note("the conversation is as it was")
         assert driver.transcript.replies() == [first]
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "hello",
             "First.",
         ]
@@ -282,7 +282,7 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1].text == "New.")
         await driver.last_reply()
-        messages = driver.chat.chat_session.conversation.messages
+        messages = driver.chat.core.chat_session.conversation.messages
         assert [m.text for m in messages] == ["first", "One.", "second thought of mine", "New."]
         shown = [view.text for view in driver.transcript.messages()]
         assert shown == ["first", "One.", "second thought of mine", "New."]
@@ -299,7 +299,7 @@ async def test_answering_again_or_going_on_ends_the_editing():
         for n_asked, keys in enumerate((("ctrl+r",), ("ctrl+up", "c")), 1):
             partial = await stop_after(driver, 2)
             driver.prompt.show_text("a draft")
-            driver.chat.action_edit("reply")
+            driver.chat.editing.action_edit("reply")
             await driver.until(lambda: driver.prompt.text == "one two")
             await driver.pilot.press(*keys)
             await driver.until(
@@ -308,10 +308,10 @@ async def test_answering_again_or_going_on_ends_the_editing():
                 )
             )
             await driver.last_reply()
-            assert not driver.chat.is_editing
+            assert not driver.chat.editing.is_active
             assert driver.prompt.text == "a draft"
             await driver.hides("editing")
-            texts = [m.text for m in driver.chat.chat_session.conversation.messages]
+            texts = [m.text for m in driver.chat.core.chat_session.conversation.messages]
             assert texts == ["count", "one two three"] * n_asked
 
 
@@ -320,22 +320,24 @@ async def test_a_draft_returns_once_an_edit_is_sent_or_all_is_new():
         await driver.ask("first")
         for what in ("1", "reply"):
             driver.prompt.show_text("a draft")
-            driver.chat.action_edit(what)
-            await driver.until(lambda: driver.chat.is_editing)
+            driver.chat.editing.action_edit(what)
+            await driver.until(lambda: driver.chat.editing.is_active)
             await driver.type(" more")
             await driver.pilot.press("enter")
             await driver.until(lambda: driver.prompt.text == "a draft")
-            await driver.until(lambda: not driver.chat.chat_session.is_busy)
-            assert "more" in driver.chat.chat_session.conversation.messages[what == "reply"].text
+            await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
+            assert (
+                "more" in driver.chat.core.chat_session.conversation.messages[what == "reply"].text
+            )
             assert driver.prompt.text == "a draft"
-        driver.chat.action_edit("reply")
+        driver.chat.editing.action_edit("reply")
         await driver.until(lambda: driver.prompt.text != "a draft")
-        driver.chat.action_continue_reply()  # what cannot be done leaves the editing as it is
+        driver.chat.messages.action_continue_reply()  # what cannot be done leaves the editing as it is
         await driver.note("there is no unfinished reply at the end")
-        assert driver.chat.is_editing_reply
-        await driver.chat.action_new()
+        assert driver.chat.editing.is_of_reply
+        await driver.chat.conversations.action_new()
         assert driver.prompt.text == "a draft"
-        assert not driver.chat.is_editing
+        assert not driver.chat.editing.is_active
         assert not driver.transcript.messages()
 
 
@@ -346,7 +348,7 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
         await driver.ask("second")
         for what, text in (("1", "first"), ("reply", "Two.")):  # Esc before it is sent
             driver.prompt.show_text("a draft")
-            driver.chat.action_edit(what)
+            driver.chat.editing.action_edit(what)
             await driver.until(lambda text=text: driver.prompt.text == text)
             if what == "1":
                 assert all(view.has_class("-replaced") for view in driver.transcript.messages())
@@ -354,10 +356,10 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
             await driver.pilot.press("escape")
             await driver.until(lambda: driver.prompt.text == "a draft")
             assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
-            assert len(driver.chat.chat_session.conversation.messages) == 4
+            assert len(driver.chat.core.chat_session.conversation.messages) == 4
         driver.prompt.show_text("a draft")
         gate = await stop_edit_before_its_reply(driver)
-        assert [m.text for m in driver.chat.chat_session.conversation.messages][::2] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages][::2] == [
             "first",
             "second",
         ]
@@ -366,14 +368,14 @@ async def test_an_edit_stopped_before_its_reply_brings_everything_back():
         await driver.until(lambda: driver.prompt.text == "a draft", "the draft is back")
         assert not any(view.has_class("-replaced") for view in driver.transcript.messages())
         gate.open()
-        await driver.until(lambda: not driver.chat.chat_session.is_busy)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
         gate = await stop_edit_before_its_reply(driver)
         gate.open()
         await driver.pilot.press("enter")
         await driver.until(
-            lambda: not driver.chat.chat_session.is_busy and not driver.chat.is_editing
+            lambda: not driver.chat.core.chat_session.is_busy and not driver.chat.editing.is_active
         )
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "first again",
             "New.",
         ]
@@ -392,21 +394,23 @@ async def test_an_edit_that_does_not_fit_returns_to_the_prompt():
             ("1", "Not sent", ["short", "New."]),
         ):
             driver.prompt.show_text("a draft")
-            driver.chat.action_edit(what)
-            await driver.until(lambda: driver.chat.is_editing)
+            driver.chat.editing.action_edit(what)
+            await driver.until(lambda: driver.chat.editing.is_active)
             driver.prompt.show_text(long)
             await driver.pilot.press("enter")
             await driver.note(line)
             await driver.until(lambda: driver.prompt.text == long, "the text is back")
-            assert driver.chat.is_editing
-            assert [m.text for m in driver.chat.chat_session.conversation.messages] == before
+            assert driver.chat.editing.is_active
+            assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == before
             assert [view.text for view in driver.transcript.messages()] == before
             driver.prompt.show_text("short")
             await driver.pilot.press("enter")
             await driver.until(
-                lambda: not driver.chat.chat_session.is_busy and not driver.chat.is_editing
+                lambda: (
+                    not driver.chat.core.chat_session.is_busy and not driver.chat.editing.is_active
+                )
             )
-            assert [m.text for m in driver.chat.chat_session.conversation.messages] == after
+            assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == after
             assert driver.prompt.text == "a draft"
             before = after
 
@@ -447,7 +451,7 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         whole = await driver.last_reply()
         assert whole.text == "one two drei  vier fünf"
         assert whole.footer.endswith(" · edited by you")
-        messages = driver.chat.chat_session.conversation.messages
+        messages = driver.chat.core.chat_session.conversation.messages
         assert [m.text for m in messages] == ["count", "one two drei  vier fünf"]
         assert [view.text for view in driver.transcript.messages()] == [
             "count",
@@ -477,7 +481,7 @@ async def test_a_finished_reply_is_edited_or_kept_if_stopped_at_once():
         await driver.until(
             lambda: [view.text for view in driver.transcript.messages()] == ["first", text]
         )
-        await driver.until(lambda: not driver.chat.chat_session.is_busy)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
         await driver.say("/edit reply")
         await driver.until(lambda: driver.prompt.text == text)
         driver.script.prefill_gate = gate = Gate()
@@ -486,14 +490,14 @@ async def test_a_finished_reply_is_edited_or_kept_if_stopped_at_once():
         await driver.until(gate.waiting.is_set)
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.prompt.text == "Drei.", "the text is back")
-        assert driver.chat.is_editing_reply
-        assert driver.chat.chat_session.conversation.messages[-1].text == text
+        assert driver.chat.editing.is_of_reply
+        assert driver.chat.core.chat_session.conversation.messages[-1].text == text
         gate.open()
         await driver.pilot.press("enter")
         await driver.until(
-            lambda: driver.chat.chat_session.conversation.messages[-1].text == "Drei. End."
+            lambda: driver.chat.core.chat_session.conversation.messages[-1].text == "Drei. End."
         )
-        assert driver.chat.chat_session.conversation.messages[-1].is_edited
+        assert driver.chat.core.chat_session.conversation.messages[-1].is_edited
 
 
 # Thinking
@@ -515,7 +519,7 @@ async def test_thinking_is_shown_live_folds_and_is_not_copied(terminal_clipboard
         await driver.shows("# not a heading so **hm**")
         await driver.shows("thinking")
         script.token_gate.open()
-        await driver.until(lambda: len(driver.chat.chat_session.conversation.messages) == 4)
+        await driver.until(lambda: len(driver.chat.core.chat_session.conversation.messages) == 4)
         reply = await driver.last_reply()
         assert reply.text == "Forty-two."
         await driver.shows("+ thought for 3.0 s · 6 tokens")
@@ -562,7 +566,7 @@ async def test_a_reply_stopped_while_thinking_goes_on_or_is_edited():
         await driver.pilot.press("c")
         await driver.until(lambda: driver.transcript.replies()[-1].text == "Forty-two.")
         await driver.shows("s · 6 tokens")
-        thinking = driver.chat.chat_session.conversation.messages[-1].thinking
+        thinking = driver.chat.core.chat_session.conversation.messages[-1].thinking
         assert (thinking.text, thinking.tokens, thinking.is_closed) == (
             "# not a heading so **hm**",
             6,
@@ -577,5 +581,5 @@ async def test_a_reply_stopped_while_thinking_goes_on_or_is_edited():
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1].text == "Done.")
         await driver.last_reply()
-        thinking = driver.chat.chat_session.conversation.messages[-1].thinking
+        thinking = driver.chat.core.chat_session.conversation.messages[-1].thinking
         assert (thinking.text, thinking.is_closed) == ("# not a thought then", True)

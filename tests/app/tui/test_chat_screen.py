@@ -65,7 +65,7 @@ async def test_each_turn_reuses_the_cache_and_keeps_its_own_figures():
         driver.script.seconds_per_token = 5.0
         third = await driver.ask("third?")
         texts = ["hello", "Hello there.", "and again", "Hello there.", "third?", "Hello there."]
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == texts
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == texts
         await driver.shows(third.footer)
         shown = driver.screen_text()
         places = [
@@ -103,7 +103,9 @@ async def test_invisible_characters_are_saved_and_harmless_on_screen():
         assert not {"\u202b", "\u2067", "\u00ad", "\U000e0041"} & set(driver.screen_text())
         await driver.pilot.press("enter")
         reply = await driver.last_reply()
-        assert [message.text for message in driver.chat.chat_session.conversation.messages] == [
+        assert [
+            message.text for message in driver.chat.core.chat_session.conversation.messages
+        ] == [
             text,
             text,
         ]
@@ -131,10 +133,10 @@ async def test_a_message_sent_during_a_reply_is_answered_in_its_turn():
         await driver.shows("│ second?")  # letters appear at once
         await driver.pilot.press("enter")
         await driver.shows("queued")
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == ["first?"]
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == ["first?"]
         script.token_gate.open()
-        await driver.until(lambda: len(driver.chat.chat_session.conversation.messages) == 4)
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        await driver.until(lambda: len(driver.chat.core.chat_session.conversation.messages) == 4)
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "first?",
             "One.",
             "second?",
@@ -174,7 +176,7 @@ async def test_reading_a_prompt_is_shown_and_can_be_stopped():
         script.prefill_gate.open()
         await driver.say("/regen")
         await driver.last_reply()
-        texts = [m.text for m in driver.chat.chat_session.conversation.messages]
+        texts = [m.text for m in driver.chat.core.chat_session.conversation.messages]
         assert texts == ["a question of some length indeed", "Hello there."]
 
 
@@ -222,7 +224,7 @@ async def test_without_a_model_a_message_stays_and_a_file_is_loaded():
         await driver.say("/model nosuch.gguf")
         await driver.note("nosuch.gguf: no such file (check the path)")
         assert type(driver.app.screen).__name__ == "ChatScreen"
-        assert driver.chat.chat_session.model is not None
+        assert driver.chat.core.chat_session.model is not None
         assert sum("loading" in note for note in driver.notes()) == n_loading
 
 
@@ -259,7 +261,7 @@ async def test_a_message_that_does_not_fit_comes_back_with_counts():
         assert "the context holds 64" in note
         assert "larger context_size" in note
         assert driver.prompt.text.startswith("word word")
-        assert driver.chat.chat_session.conversation.is_empty
+        assert driver.chat.core.chat_session.conversation.is_empty
 
 
 @pytest.mark.slow
@@ -283,7 +285,7 @@ async def test_adapters_are_chosen_shown_and_taken_back():
     async with chatting(script) as driver:
         await driver.say("/lora /x/a.gguf:0.5")
         await driver.note("adapter a.gguf:0.5 from the next message on")
-        assert driver.chat.chat_session.conversation.adapters == ("/x/a.gguf:0.5",)
+        assert driver.chat.core.chat_session.conversation.adapters == ("/x/a.gguf:0.5",)
         await driver.say("/lora /x/bad.gguf")
         await driver.note("bad.gguf: is no adapter")
         await driver.say("/lora")
@@ -291,7 +293,9 @@ async def test_adapters_are_chosen_shown_and_taken_back():
         await driver.say("/lora off")
         await driver.say("a message that waits for it")
         await driver.note("no adapter from the next message on")
-        await driver.until(lambda: driver.chat.chat_session.conversation.last_reply is not None)
+        await driver.until(
+            lambda: driver.chat.core.chat_session.conversation.last_reply is not None
+        )
         assert script.opened[0].adapter_calls == [[("a.gguf", 0.5)], []]
 
 
@@ -315,7 +319,7 @@ async def test_a_refused_command_is_never_part_of_what_is_typed_next():
             await driver.pilot.press("up")
             assert driver.prompt.text == command
             driver.prompt.show_draft(Draft(""))
-        assert driver.chat.chat_session.conversation.is_empty
+        assert driver.chat.core.chat_session.conversation.is_empty
         await driver.ask("/etc/fstab has what in it?")  # a path is a message
 
 
@@ -328,7 +332,7 @@ async def test_a_reply_is_made_again_and_new_forgets_all_at_rest():
         await driver.until(script.token_gate.waiting.is_set)
         await driver.say("/new")
         await driver.note("the engine is busy")
-        assert driver.chat.chat_session.is_answering
+        assert driver.chat.core.chat_session.is_answering
         script.token_gate.open()
         first = await driver.last_reply()
         assert first.text == "First."
@@ -336,13 +340,13 @@ async def test_a_reply_is_made_again_and_new_forgets_all_at_rest():
         await driver.until(lambda: driver.transcript.replies()[-1] is not first)
         assert (await driver.last_reply()).text == "Second."
         await driver.hides("First.")
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "hello",
             "Second.",
         ]
         await driver.say("/new")
         await driver.note("A new conversation")
-        assert driver.chat.chat_session.conversation.is_empty
+        assert driver.chat.core.chat_session.conversation.is_empty
         assert not driver.transcript.query(UserView)
         await driver.ask("hello again")
         assert read_by(driver) == "hello againThird."
@@ -360,7 +364,7 @@ async def test_the_system_prompt_can_be_shown_set_and_taken_away():
         assert read_by(driver).startswith("Be brief.")
         await driver.say("/system -")
         await driver.note("system prompt: none (a new conversation)")
-        assert driver.chat.chat_session.conversation.system is None
+        assert driver.chat.core.chat_session.conversation.system is None
         await driver.say("/system")
         await driver.note("There is no system prompt")
 
@@ -495,7 +499,7 @@ async def test_the_ctrl_c_hint_goes_and_the_editing_keys_show_again(
         await driver.shows("Enter asks again from here")
         await driver.pilot.press("ctrl+c")
         await driver.shows("again quits")
-        driver.chat.hint()  # its time is over
+        driver.chat.core.edge.hint()  # its time is over
         await driver.hides("again quits")
         await driver.shows("Enter asks again from here")
         await driver.pilot.press("ctrl+up", "escape")
@@ -510,18 +514,20 @@ async def test_escape_and_ctrl_c_stop_a_reply_and_another_quits():
     async with chatting(script) as driver:
         for key in ("escape", "ctrl+c"):
             script.token_gate = gate = Gate()
-            before = driver.chat.chat_session.conversation.last_reply
+            before = driver.chat.core.chat_session.conversation.last_reply
             await driver.say("count")
             gate.allow(2)
             await driver.until(gate.waiting.is_set)
             await driver.pilot.press(key)
             await driver.until(
-                lambda before=before: driver.chat.chat_session.conversation.last_reply is not before
+                lambda before=before: (
+                    driver.chat.core.chat_session.conversation.last_reply is not before
+                )
             )
             reply = await driver.last_reply()
             assert reply.text == "one two"
             assert reply.footer.endswith("· stopped")
-            assert driver.chat.chat_session.conversation.messages[-1].ending is Ending.STOPPED
+            assert driver.chat.core.chat_session.conversation.messages[-1].ending is Ending.STOPPED
             gate.open()
         await driver.shows("ctrl+c again quits")
         await driver.pilot.press("ctrl+c")
@@ -538,11 +544,11 @@ async def test_ctrl_c_on_another_screen_ignores_the_prompts_selection():
         driver.prompt.select_all()
         await driver.pilot.press("ctrl+c")
         await driver.until(lambda: driver.app.clipboard == "some words")
-        assert driver.chat.chat_session.is_answering
+        assert driver.chat.core.chat_session.is_answering
         await driver.pilot.press("f2")
         await driver.until(lambda: driver.app.screen is not driver.chat)
         await driver.pilot.press("ctrl+c")
-        await driver.until(lambda: not driver.chat.chat_session.is_answering)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_answering)
         await driver.pilot.press("f1")
         await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
         await driver.pilot.press("ctrl+c")
@@ -660,10 +666,10 @@ async def test_work_that_gives_way_before_it_begins_leaves_no_warning(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     async with chatting() as driver:
-        driver.chat.greet()
+        driver.chat.welcome.greet()
         for _ in range(2):  # an exclusive worker cancels the one before
-            driver.chat.tell_machine()
-            driver.chat.action_model("no-such.gguf")
+            driver.chat.welcome.describe_machine()
+            driver.chat.models.action_model("no-such.gguf")
         await driver.note("no-such.gguf")
         gc.collect(1)  # what this test made
     assert [str(one.message) for one in recwarn if "never awaited" in str(one.message)] == []
@@ -672,7 +678,7 @@ async def test_work_that_gives_way_before_it_begins_leaves_no_warning(
 async def test_a_real_model_is_named_once_where_the_starter_declines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app.tui.chat.model_flow.is_starter", lambda path: True)
+    monkeypatch.setattr("app.tui.chat.welcome.is_starter", lambda path: True)
     monkeypatch.setattr(
         "app.models.library.known_models.real_model_line",
         lambda settings, *keys: f"A real model: {keys[0]}",

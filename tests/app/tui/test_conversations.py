@@ -42,7 +42,7 @@ def tokens(text: str) -> list[str]:
 
 
 def texts(driver: Driver) -> list[str]:
-    return [message.text for message in driver.chat.chat_session.conversation.messages]
+    return [message.text for message in driver.chat.core.chat_session.conversation.messages]
 
 
 def said(*messages: str, model: str = "model.gguf") -> None:
@@ -62,7 +62,7 @@ def said(*messages: str, model: str = "model.gguf") -> None:
 
 async def saved(driver: Driver) -> None:
     await driver.until(
-        lambda: driver.chat.chat_session.journal.wait_until_saved(0), "everything is saved"
+        lambda: driver.chat.core.chat_session.journal.wait_until_saved(0), "everything is saved"
     )
 
 
@@ -98,12 +98,12 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
     script = Script(replies=[tokens("one two three four five six")], token_gate=Gate())
     async with chatting(script) as driver:
         await hold_reply(driver, "count", 4)
-        driver.chat.save_what_comes()
+        driver.chat.upkeep.save()
         await driver.until(lambda: len(Store().read("000001").conversation.messages) == 2)
         _copy_of_the_disk(tmp_path / "killed")
     _as_it_was(tmp_path / "killed")
     async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
-        question, reply = driver.chat.chat_session.conversation.messages
+        question, reply = driver.chat.core.chat_session.conversation.messages
         assert question.text == "count"
         assert reply.ending is Ending.INTERRUPTED
         assert "one two three four".startswith(reply.text)
@@ -112,7 +112,8 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
         await driver.say("/continue")
         await driver.until(
             lambda: (
-                not driver.chat.chat_session.can_continue and not driver.chat.chat_session.is_busy
+                not driver.chat.core.chat_session.can_continue
+                and not driver.chat.core.chat_session.is_busy
             )
         )
         assert texts(driver)[0] == "count"
@@ -180,10 +181,10 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
     gate = Gate()
     n_before = 0 if is_first else 2
     async with chatting(Script(open_gate=gate), wait=False) as driver:
-        await driver.until(lambda: driver.chat.chat_session.is_loading)
+        await driver.until(lambda: driver.chat.core.chat_session.is_loading)
         await driver.say("first of all")
         await driver.say("and then")
-        assert len(driver.chat.chat_session.queued_texts) == 2
+        assert len(driver.chat.core.chat_session.queued_texts) == 2
         await saved(driver)
         _copy_of_the_disk(tmp_path / "killed")
         gate.open()
@@ -212,7 +213,7 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
 
 async def test_what_is_taken_back_leaves_nothing_on_the_disk():
     async with chatting(Script(open_gate=Gate()), wait=False) as driver:
-        await driver.until(lambda: driver.chat.chat_session.is_loading)
+        await driver.until(lambda: driver.chat.core.chat_session.is_loading)
         await driver.say("no, wait")
         await saved(driver)
         assert Store().read("000001").waiting == ["no, wait"]
@@ -229,7 +230,7 @@ async def test_a_message_for_another_model_goes_to_its_conversation():
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("to one")
         script.open_gate = Gate()
-        await driver.until(lambda: driver.chat.chat_session.load(Path("two.gguf")))
+        await driver.until(lambda: driver.chat.core.chat_session.load(Path("two.gguf")))
         await driver.say("to two")
         await saved(driver)
         assert Store().read("000001").waiting == ["to two"]
@@ -249,8 +250,8 @@ async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
         await driver.ask("hello")
         for n, edit in enumerate(("", "1", "reply"), 1):
             if edit:
-                driver.chat.action_edit(edit)
-                await driver.until(lambda: driver.chat.is_editing)
+                driver.chat.editing.action_edit(edit)
+                await driver.until(lambda: driver.chat.editing.is_active)
             driver.prompt.show_text("")
             driver.prompt.attach([FileText("long.txt", text, text)])
             await driver.pilot.press("enter")
@@ -259,9 +260,9 @@ async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
             )
             assert "long.txt" in driver.prompt.text
             assert text in driver.prompt.draft.text
-            assert driver.chat.is_editing == bool(edit)
+            assert driver.chat.editing.is_active == bool(edit)
             assert texts(driver) == ["hello", "Hello there."]
-        driver.chat.cancel_edit()
+        driver.chat.editing.cancel()
         driver.prompt.show_text("/system ")
         driver.prompt.post_message(events.Paste(text))
         await driver.until(lambda: "pasted" in driver.prompt.text)
@@ -348,8 +349,8 @@ async def test_a_regenerated_reply_is_on_disk_only_when_it_begins():
         script.prefill_gate = Gate()
         await driver.say("/regen")
         await driver.until(script.prefill_gate.waiting.is_set)
-        await driver.until(lambda: driver.chat.chat_session.is_answering)
-        driver.chat.save_what_comes()
+        await driver.until(lambda: driver.chat.core.chat_session.is_answering)
+        driver.chat.upkeep.save()
         await saved(driver)
         assert [m.text for m in Store().read("000001").conversation.messages] == [
             "why?",
@@ -370,7 +371,7 @@ async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
         await driver.ask("why?")
         script.prefill_gate = Gate()
         await driver.say("/edit")
-        await driver.until(lambda: driver.chat.is_editing)
+        await driver.until(lambda: driver.chat.editing.is_active)
         await driver.say("why not?")
         await driver.until(script.prefill_gate.waiting.is_set)
         await driver.until(lambda: Store().read("000001").unsent == "why not?")
@@ -407,10 +408,10 @@ async def test_a_full_disk_is_told_once_and_at_the_end(monkeypatch):
         monkeypatch.setattr(OpenConversation, "apply", full)
         await driver.ask("first")
         for _ in range(3):
-            driver.chat.save_what_comes()
-        await driver.until(lambda: driver.chat.chat_session.journal.trouble)
+            driver.chat.upkeep.save()
+        await driver.until(lambda: driver.chat.core.chat_session.journal.trouble)
         for _ in range(3):
-            driver.chat.save_what_comes()
+            driver.chat.upkeep.save()
         await driver.note("conversation not saved: the disk is full")
         assert sum("not saved" in note for note in driver.notes()) == 1
     assert driver.app.unsaved == "the disk is full"
@@ -425,14 +426,14 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
         for question in ("first", "second"):
             await driver.ask(question)
             await saved(driver)
-            driver.chat.save_what_comes()
+            driver.chat.upkeep.save()
         await driver.note("where files cannot be locked")
         assert sum("locked" in note for note in driver.notes()) == 1
         await driver.say("/new")
         await driver.note("A new conversation")
         await driver.ask("third")
         await saved(driver)
-        driver.chat.save_what_comes()
+        driver.chat.upkeep.save()
         await driver.pilot.pause()
         assert not any("locked" in note for note in driver.notes())
     assert Store().ids() == ["000001", "000002"]
@@ -628,7 +629,7 @@ async def test_the_live_conversation_is_deleted_but_in_no_reply():
         await driver.pilot.press("delete", "y")
         await driver.shows("not deleted: the engine is busy")
         script.token_gate.open()
-        await driver.until(lambda: not driver.chat.chat_session.is_busy)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
         await saved(driver)
         await driver.pilot.press("delete", "n")
         assert Store().ids() == ["000001"]
@@ -657,9 +658,9 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
     async with chatting(script, save_conversations=saving) as driver:
         await hold_reply(driver, "count", 2)
         await driver.say("waits")
-        await driver.until(lambda: driver.chat.chat_session.queued_texts == ["waits"])
+        await driver.until(lambda: driver.chat.core.chat_session.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
-        assert "at the next start" in driver.chat.keep_unsent()
+        assert "at the next start" in driver.chat.composer.save_unsent()
         assert [draft.text for draft in take_unsent()] == kept
         script.token_gate.open()
 

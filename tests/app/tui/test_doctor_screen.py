@@ -144,7 +144,7 @@ async def test_while_a_reply_runs_the_measurement_waits(answers: list[Any]) -> N
         await driver.pilot.press("f5")
         script.token_gate.open()
         await measured(driver)
-        reply = driver.chat.chat_session.conversation.last_reply
+        reply = driver.chat.core.chat_session.conversation.last_reply
         assert reply is not None
         assert reply.text == "one two"
 

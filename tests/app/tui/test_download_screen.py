@@ -301,7 +301,9 @@ async def test_one_key_gets_the_model_that_suits_the_machine(
         await driver.pilot.press("enter")
         await shows(driver, "Here and checked")
         await driver.pilot.press("enter")
-        await driver.until(lambda: driver.chat.chat_session.model is not None, "the model is open")
+        await driver.until(
+            lambda: driver.chat.core.chat_session.model is not None, "the model is open"
+        )
 
 
 def test_the_advised_model_fits_and_needs_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:

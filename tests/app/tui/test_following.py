@@ -3,7 +3,7 @@ there."""
 
 import pytest
 
-from app.tui.widgets import transcript
+from app.tui.chat import transcript
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 
@@ -11,11 +11,11 @@ from tests.app.fake_engine import Gate, Script
 async def add_notes(driver: Driver, last: str, n_rows: int = 80) -> None:
     """Say much, by default more than any of these screens holds, and something more once that is
     drawn."""
-    driver.chat.note("\n".join(f"{number} bottles" for number in range(n_rows)))
+    driver.chat.core.say("\n".join(f"{number} bottles" for number in range(n_rows)))
     await driver.until(
         lambda: driver.transcript.virtual_size.height > n_rows, "the long note has its place"
     )
-    driver.chat.note(last)
+    driver.chat.core.say(last)
 
 
 async def sees(driver: Driver, text: str) -> None:
@@ -44,7 +44,7 @@ async def test_a_page_up_ends_it_and_a_page_down_begins_it_again() -> None:
         await sees(driver, "the second.")
         await driver.pilot.press("pageup")
         await driver.hides("the second.")
-        driver.chat.note("unseen.")
+        driver.chat.core.say("unseen.")
         await driver.shows("unseen.")
         assert driver.transcript.is_scrolled_up
         await driver.pilot.press("pagedown", "pagedown")
@@ -65,8 +65,8 @@ async def test_a_larger_terminal_that_shows_the_end_begins_it_again() -> None:
 
 
 async def test_earlier_messages_that_fit_do_not_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transcript, "MOST_MOUNTED", 4)
-    monkeypatch.setattr(transcript, "KEPT_MOUNTED", 2)
+    monkeypatch.setattr(transcript, "MAX_MOUNTED", 4)
+    monkeypatch.setattr(transcript, "MOUNTED_AFTER_TRIM", 2)
     async with chatting(Script(replies=[["short"]], n_ctx=1 << 20), size=(80, 60)) as driver:
         for number in range(3):
             await driver.ask(f"question {number}")
@@ -107,13 +107,13 @@ async def test_new_text_below_is_told_and_end_leads_to_it() -> None:
 async def test_earlier_messages_that_come_back_are_no_new_text(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transcript, "MOST_MOUNTED", 8)
-    monkeypatch.setattr(transcript, "KEPT_MOUNTED", 4)
+    monkeypatch.setattr(transcript, "MAX_MOUNTED", 8)
+    monkeypatch.setattr(transcript, "MOUNTED_AFTER_TRIM", 4)
     async with chatting(Script(replies=[["short"]], n_ctx=1 << 20)) as driver:
         for number in range(8):
             await driver.ask(f"question {number}")
         await driver.pilot.press("pageup", "pageup", "pageup", "pageup")
         await sees(driver, "question 1")
-        driver.chat.show_edge()
+        driver.chat.core.edge.show_keys()
         assert not driver.transcript.has_unseen
         assert "new text below" not in driver.prompt.border_subtitle

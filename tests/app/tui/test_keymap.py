@@ -112,12 +112,12 @@ async def test_keys_of_the_prompt_and_the_chat_are_remapped_and_named(file: Path
         await driver.pilot.press("a", "enter", "b", "home", "ctrl+k")  # goes before an editing key
         await driver.note("there is no reply to copy")
         await driver.until(lambda: driver.prompt.text == "a\nb")
-        assert driver.chat.chat_session.conversation.is_empty
+        assert driver.chat.core.chat_session.conversation.is_empty
         await driver.pilot.press("ctrl+s")
         await driver.pilot.pause()
         assert not any("save" in note for note in driver.notes())
         await driver.pilot.press("ctrl+j")
-        await driver.until(lambda: not driver.chat.chat_session.conversation.is_empty)
+        await driver.until(lambda: not driver.chat.core.chat_session.conversation.is_empty)
 
 
 async def test_help_and_palette_show_the_real_keys(file: Path):
@@ -156,7 +156,7 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
             await driver.until(lambda said=said: said in driver.screen_text(), said)
             await driver.pilot.press("f12")
             await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
-        assert driver.chat.busy_line() == "the engine is busy: F11 stops it"
+        assert driver.chat.core.busy_line() == "the engine is busy: F11 stops it"
 
 
 def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():

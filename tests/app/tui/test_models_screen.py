@@ -180,8 +180,8 @@ async def test_enter_opens_a_model_unasked_in_an_empty_conversation(directory: P
         await driver.pilot.press("enter")
         await driver.ready()
         assert driver.app.screen is driver.chat
-        assert driver.chat.chat_session.model is not None
-        assert driver.chat.chat_session.model.path == str(directory / "second.gguf")
+        assert driver.chat.core.chat_session.model is not None
+        assert driver.chat.core.chat_session.model.path == str(directory / "second.gguf")
         await opened(driver)
         await driver.until(lambda: "▶ second" in driver.screen_text(), "it is marked as open")
 
@@ -203,7 +203,7 @@ async def test_a_conversation_goes_on_once_the_next_model_has_read_it() -> None:
         assert new.sessions[-1].length > 5
         fed_before = sum(new.sessions[-1].fed_counts)
         await driver.ask("and this")
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "what is this", "Hello there.", "and this", "Hello there.",
         ]  # fmt: skip
         prompt_fed = sum(new.sessions[-1].fed_counts) - fed_before
@@ -243,7 +243,7 @@ async def test_a_switch_can_be_cancelled_or_begin_a_new_conversation() -> None:
         await driver.pilot.press("n")
         await driver.until(lambda: len(driver.script.opened) == 2)
         await driver.ready()
-        assert driver.chat.chat_session.conversation.is_empty
+        assert driver.chat.core.chat_session.conversation.is_empty
         assert driver.transcript.replies() == []
 
 
@@ -255,7 +255,7 @@ async def test_a_stopped_reading_again_goes_on_with_the_next_message() -> None:
         await change_model(driver, "other.gguf", "y")
         await driver.until(script.prefill_gate.waiting.is_set, "the model reads")
         await driver.say("a question that waits")
-        assert len(driver.chat.chat_session.queued_texts) == 1
+        assert len(driver.chat.core.chat_session.queued_texts) == 1
         await driver.pilot.press("escape")
         await driver.note("the rest is read with the next message")
         script.prefill_gate.open()
@@ -271,7 +271,7 @@ async def test_a_conversation_too_long_for_the_new_model_loses_turns() -> None:
         script.n_ctx = 64
         await change_model(driver, "small.gguf", "enter")
         await driver.note("this model's context holds 64: the oldest turns go")
-        assert driver.chat.chat_session.model is not None
+        assert driver.chat.core.chat_session.model is not None
         await driver.say("/new")
         await driver.ask("short")
 
@@ -289,12 +289,12 @@ async def test_if_a_model_fails_to_open_the_one_before_opens_again() -> None:
             await driver.until(
                 lambda n=n_before // 2: sum("read the conv" in one for one in driver.notes()) == n
             )
-            assert driver.chat.chat_session.model is not None
-            assert driver.chat.chat_session.model.path == "model.gguf"
-            assert len(driver.chat.chat_session.conversation.messages) == n_before
+            assert driver.chat.core.chat_session.model is not None
+            assert driver.chat.core.chat_session.model.path == "model.gguf"
+            assert len(driver.chat.core.chat_session.conversation.messages) == n_before
             assert len(driver.transcript.replies()) == n_before // 2
             await driver.ask("and now?")
-            assert len(driver.chat.chat_session.conversation.messages) == n_before + 2
+            assert len(driver.chat.core.chat_session.conversation.messages) == n_before + 2
         assert len(script.opened) == 3
 
 
@@ -310,8 +310,8 @@ async def test_a_file_that_is_no_good_closes_nothing(monkeypatch: pytest.MonkeyP
         for n, answer in enumerate(("enter", "n"), 1):
             await change_model(driver, "other.gguf", answer)
             await driver.until(lambda n=n: driver.notes().count(told) == n)
-            await driver.until(lambda: not driver.chat.chat_session.is_busy)
-            assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+            await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
+            assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
                 "keep me",
                 "Hello there.",
             ]
@@ -333,9 +333,9 @@ async def test_esc_stops_the_opening_of_a_model() -> None:
         script.open_gate.open()
         await driver.note("stopped before the model was open; opening the model from before again")
         await driver.note("read the conversation again")
-        assert driver.chat.chat_session.model.path == "model.gguf"
+        assert driver.chat.core.chat_session.model.path == "model.gguf"
         await driver.ask("and now?")
-        assert len(driver.chat.chat_session.conversation.messages) == 4
+        assert len(driver.chat.core.chat_session.conversation.messages) == 4
         await driver.pilot.press("escape")
         assert driver.app.focused is driver.chat.prompt
 
@@ -350,11 +350,11 @@ async def test_a_message_for_a_model_that_fails_goes_to_the_one_before() -> None
         await change_model(driver, "other.gguf", "n")
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.say("two")
-        assert len(driver.chat.chat_session.queued_texts) == 1
+        assert len(driver.chat.core.chat_session.queued_texts) == 1
         script.open_gate.open()
         await driver.until(lambda: len(driver.transcript.replies()) == 2)
         await driver.last_reply()
-        assert [m.text for m in driver.chat.chat_session.conversation.messages][::2] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages][::2] == [
             "one",
             "two",
         ]
@@ -369,13 +369,13 @@ async def test_a_message_for_another_model_begins_its_conversation() -> None:
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.say("two")
         script.open_gate.open()
-        said = driver.chat.chat_session
+        said = driver.chat.core.chat_session
         await driver.until(
             lambda: [m.text for m in said.conversation.messages][:1] == ["two"], "it has begun"
         )
         await driver.until(lambda: said.conversation.last_reply is not None)
         await driver.last_reply()
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "two",
             "Hello there.",
         ]
@@ -401,7 +401,7 @@ async def test_a_conversation_survives_a_model_that_fails_to_open() -> None:
         await change_model(driver, "other.gguf", "enter")
         await driver.note("is damaged")
         script.open_error = None
-        assert [m.text for m in driver.chat.chat_session.conversation.messages] == [
+        assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "keep me",
             "Hello there.",
         ]

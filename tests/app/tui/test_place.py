@@ -17,7 +17,7 @@ async def ask(driver: Driver, question: str, n: int) -> None:
     driver.prompt.insert(question)
     await driver.pilot.press("enter")
     await driver.until(
-        lambda: len(driver.chat.chat_session.conversation.messages) == 2 * n, "a reply"
+        lambda: len(driver.chat.core.chat_session.conversation.messages) == 2 * n, "a reply"
     )
 
 
@@ -54,7 +54,9 @@ async def test_enter_on_a_reply_shows_where_it_is_from(
         await driver.shows(" > 30  Line 30 is about")
         await driver.pilot.press("escape")
         await driver.shows("where?")
-        await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(0), "saved")
+        await driver.until(
+            lambda: driver.chat.core.chat_session.journal.wait_until_saved(0), "saved"
+        )
     async with chatting(script, resume="last") as driver:  # another day
         await driver.shows("on line 30.")
         await driver.say("/place")

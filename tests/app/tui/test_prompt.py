@@ -100,7 +100,7 @@ async def test_enter_sends_others_break_lines_and_up_recalls():
             driver.prompt.show_text("")
             await driver.pilot.press("a", key, "b")
             await becomes(driver, "a\nb")
-        assert driver.chat.chat_session.conversation.is_empty
+        assert driver.chat.core.chat_session.conversation.is_empty
         driver.prompt.show_text("")
         for key, character in [
             *((c, c) for c in "first"),
@@ -109,8 +109,10 @@ async def test_enter_sends_others_break_lines_and_up_recalls():
         ]:
             driver.app.post_message(events.Key(key, character))
         await becomes(driver, "second")
-        assert driver.chat.chat_session.conversation.messages[0].text == "first"
-        await driver.until(lambda: driver.chat.chat_session.conversation.last_reply is not None)
+        assert driver.chat.core.chat_session.conversation.messages[0].text == "first"
+        await driver.until(
+            lambda: driver.chat.core.chat_session.conversation.last_reply is not None
+        )
         await driver.ask("second")
         for key, text in (("up", "second"), ("up", "first"), ("down", "second"), ("down", "")):
             await driver.pilot.press(key)
@@ -134,7 +136,7 @@ async def test_files_go_with_the_words_that_are_typed_after_them(tmp_path, monke
             driver.prompt.post_message(events.Key(key, key if len(key) == 1 else "\r"))
         await becomes(driver, "next")
         await driver.last_reply()
-        assert driver.prompt.unheeded == deque()
+        assert driver.prompt.submitted == deque()
         driver.prompt.show_text("")
         for command in ("/read one", "/read two"):
             driver.prompt.insert(command)
@@ -142,8 +144,8 @@ async def test_files_go_with_the_words_that_are_typed_after_them(tmp_path, monke
         await becomes(driver, "[file 1: one, 10 B, 1 line] [file 2: two, 10 B, 1 line] ")
         await driver.type("compare")
         await driver.pilot.press("enter")
-        await driver.until(lambda: len(driver.chat.chat_session.conversation.messages) == 4)
-        assert [one.text for one in driver.chat.chat_session.conversation.messages[::2]] == [
+        await driver.until(lambda: len(driver.chat.core.chat_session.conversation.messages) == 4)
+        assert [one.text for one in driver.chat.core.chat_session.conversation.messages[::2]] == [
             "notes:\n```\na note notes\n```\n and",
             "one:\n```\na note one\n```\n two:\n```\na note two\n```\n compare",
         ]
@@ -165,7 +167,7 @@ async def test_a_command_after_a_paste_is_obeyed_and_the_paste_stays():
         await driver.type("/nosuch")
         await driver.pilot.press("enter")
         await driver.note("Unknown command /nosuch")
-        assert driver.chat.chat_session.conversation.messages == []
+        assert driver.chat.core.chat_session.conversation.messages == []
 
 
 async def test_a_large_folder_adds_new_parts_and_a_file_is_sent_once(tmp_path, monkeypatch):
@@ -183,7 +185,7 @@ async def test_a_large_folder_adds_new_parts_and_a_file_is_sent_once(tmp_path, m
         for question in ("a fan?", "a screw?", "thank you"):
             await driver.ask(question)
         noted, again, fan, screw, thanks = [
-            one.text for one in driver.chat.chat_session.conversation.messages[::2]
+            one.text for one in driver.chat.core.chat_session.conversation.messages[::2]
         ]
         assert noted.startswith("notes:\n```\na note")
         assert (again, thanks) == ("and @notes again?", "thank you")
@@ -197,9 +199,9 @@ async def test_a_file_in_a_reply_that_is_edited_is_not_read(tmp_path, monkeypatc
     async with chatting() as driver:
         await driver.ask("hello")
         await driver.say("/edit reply")
-        await driver.until(lambda: driver.chat.is_editing_reply)
+        await driver.until(lambda: driver.chat.editing.is_of_reply)
         await driver.say("/read notes")
-        messages = driver.chat.chat_session.conversation.messages
+        messages = driver.chat.core.chat_session.conversation.messages
         await driver.until(
             lambda: len(messages) == 2 and messages[1].text.startswith("/read notes")
         )
@@ -212,7 +214,7 @@ async def test_a_large_paste_is_folded_and_goes_out_whole():
         await becomes(driver, f"explain {LONG_CHIP}")
         await driver.pilot.press("enter")
         await driver.last_reply()
-        assert driver.chat.chat_session.conversation.messages[0].text == f"explain {LONG}"
+        assert driver.chat.core.chat_session.conversation.messages[0].text == f"explain {LONG}"
         shown = driver.screen_text().replace("\u00a0", " ")
         assert f"explain {LONG_CHIP}" in shown
         assert "line 299" not in shown
@@ -277,13 +279,13 @@ async def test_a_waiting_message_is_taken_back_with_up():
         for text in ("first", "second", "third"):
             await driver.say(text)
             await driver.until(lambda: not driver.prompt.text)
-        await driver.until(lambda: len(driver.chat.chat_session.queued_texts) == 2)
+        await driver.until(lambda: len(driver.chat.core.chat_session.queued_texts) == 2)
         for _ in range(2):  # both are on their way before the first one is heeded
             driver.app.post_message(events.Key("up", None))
         await becomes(driver, "third")
         await driver.pilot.pause()
         await driver.pilot.pause()
-        assert driver.chat.chat_session.queued_texts == ["second"]
+        assert driver.chat.core.chat_session.queued_texts == ["second"]
         assert "third" not in [view.text for view in driver.transcript.query("UserView")]
         for text in ("second", "third"):  # at last nothing waits any more: this is history
             driver.prompt.show_text("")
@@ -291,7 +293,7 @@ async def test_a_waiting_message_is_taken_back_with_up():
             await becomes(driver, text)
         script.token_gate.open()
         await driver.last_reply()
-        assert [one.text for one in driver.chat.chat_session.conversation.messages[::2]] == [
+        assert [one.text for one in driver.chat.core.chat_session.conversation.messages[::2]] == [
             "first"
         ]
 
@@ -364,7 +366,7 @@ async def test_tab_completes_and_arrows_choose_what_is_offered(tmp_path, monkeyp
         await driver.pilot.press("enter")
         await becomes(driver, first[1].text)
         assert driver.prompt.text.startswith("/t")
-        assert driver.chat.chat_session.conversation.messages == []
+        assert driver.chat.core.chat_session.conversation.messages == []
         driver.prompt.show_text("")
         await driver.type("/hel")
         await driver.pilot.press("down", "enter")

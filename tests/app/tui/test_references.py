@@ -14,7 +14,7 @@ import pytest
 from textual.events import Paste
 
 from app.documents.read import Follow, ReadDocuments, ReadingProgress, split_wanted
-from app.tui.chat import sending
+from app.tui.chat import attachments
 from app.tui.chat.draft import Draft, typed_references
 from app.tui.chat.history import parse_drafts, write_draft
 from app.tui.screens.question import CALM_S, SendFilesScreen
@@ -39,12 +39,12 @@ async def paste(driver: Driver, text: str) -> None:
 
 
 async def sent(driver: Driver) -> str:
-    n_before = len(driver.chat.chat_session.conversation.messages)
+    n_before = len(driver.chat.core.chat_session.conversation.messages)
     await driver.pilot.press("enter")
     await driver.until(
-        lambda: len(driver.chat.chat_session.conversation.messages) > n_before, "the message"
+        lambda: len(driver.chat.core.chat_session.conversation.messages) > n_before, "the message"
     )
-    return driver.chat.chat_session.conversation.messages[n_before].text
+    return driver.chat.core.chat_session.conversation.messages[n_before].text
 
 
 async def test_a_name_that_is_typed_is_read() -> None:
@@ -116,7 +116,8 @@ async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
         await driver.until(lambda: driver.prompt.text == "")
         await driver.last_reply()
         assert not any(
-            "words of" in message.text for message in driver.chat.chat_session.conversation.messages
+            "words of" in message.text
+            for message in driver.chat.core.chat_session.conversation.messages
         )
 
 
@@ -172,7 +173,7 @@ def test_references_begin_with_a_typed_sign(
 
 
 async def of_server(driver: Driver) -> None:
-    chat_session = driver.chat.chat_session
+    chat_session = driver.chat.core.chat_session
     assert chat_session.model is not None
     chat_session.model = replace(chat_session.model, server="api.example:8000")
 
@@ -189,7 +190,7 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         await paste(driver, "@secret")
         assert await sent(driver) == "@secret"  # which is no file: no question
         await driver.last_reply()
-        await driver.until(lambda: not driver.chat.chat_session.is_busy)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
         await driver.type("@secret")
         await driver.pilot.press("enter")
         await question(driver)
@@ -199,25 +200,28 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         await driver.pilot.press("escape")
         await driver.note("not sent: secret, 15 B, 1 line stays here")
         await driver.until(lambda: "secret" in driver.prompt.text, "the draft is back")
-        assert len(driver.chat.chat_session.conversation.messages) == 2
+        assert len(driver.chat.core.chat_session.conversation.messages) == 2
         await driver.pilot.press("enter")
         await question(driver)
         # drawn: its keys are there
         await driver.shows("Send secret, 15 B, 1 line to api.example:8000?")
         driver.script.clock.advance(CALM_S)
         await driver.pilot.press("y")
-        await driver.until(lambda: len(driver.chat.chat_session.conversation.messages) > 3)
-        assert driver.chat.chat_session.conversation.messages[2].text.startswith(
+        await driver.until(lambda: len(driver.chat.core.chat_session.conversation.messages) > 3)
+        assert driver.chat.core.chat_session.conversation.messages[2].text.startswith(
             "secret:\n```\nwords of secret"
         )
-        assert driver.chat.chat_session.conversation.messages[2].text.count("words of secret") == 1
+        assert (
+            driver.chat.core.chat_session.conversation.messages[2].text.count("words of secret")
+            == 1
+        )
         await driver.until(lambda: len(driver.transcript.replies()) == 2, "the reply")
         await driver.last_reply()
         await driver.type("@notes")
         assert "words of notes" in await sent(driver)
         await driver.until(lambda: len(driver.transcript.replies()) == 3, "the next reply")
         await driver.last_reply()
-        await driver.until(lambda: not driver.chat.chat_session.is_busy)
+        await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
         await driver.say("/new")
         await driver.say("/read notes")
         await driver.until(lambda: "notes" in driver.prompt.text)
@@ -270,7 +274,7 @@ async def test_a_file_has_one_count_where_it_is_shown(tmp_path: Path) -> None:
         same = re.compile(r"long: ([\d,]+) tokens .*─ \1 tokens", re.DOTALL)
         await driver.until(lambda: same.search(driver.screen_text()), "one exact count")
         (tmp_path / "more").write_text("other words\n" * 600)
-        driver.chat.attach("more")
+        driver.chat.composer.attach("more")
         await driver.until(
             lambda: re.search(r"─ [23],\d+ tokens", driver.screen_text()), "both are counted"
         )
@@ -287,7 +291,7 @@ async def test_a_file_sent_at_once_gets_its_count(
         await driver.pilot.press("enter")
         await driver.last_reply()
         starts = driver.app.engine_thread.status.turn_starts
-        reply = driver.chat.chat_session.conversation.last_reply
+        reply = driver.chat.core.chat_session.conversation.last_reply
         assert reply is not None
         assert reply.figures is not None
         n_tokens = reply.figures.prompt_tokens + reply.figures.reused_tokens - starts[-1]
@@ -305,7 +309,7 @@ async def test_reading_shows_progress_and_the_stop_key_stops_it(
         stopped.set()
         return ReadDocuments((), ("slow.html: left out (stopped)",), is_stopped=True)
 
-    monkeypatch.setattr(sending, "read_documents", read)
+    monkeypatch.setattr(attachments, "read_documents", read)
     async with chatting() as driver:
         await driver.say("/read docs")
         await driver.shows("reading documents: 2 of 60, slow.html")

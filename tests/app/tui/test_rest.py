@@ -2,7 +2,7 @@
 
 from unittest.mock import patch
 
-from app.tui.chat.screen import REST_EVERY
+from app.tui.chat.events import REST_EVERY
 from app.tui.widgets.status_line import StatusLine
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script
@@ -11,15 +11,15 @@ from tests.app.fake_engine import Script
 async def test_a_chat_at_rest_puts_no_line_together_that_stands() -> None:
     async with chatting(Script()) as driver:
         await driver.until(lambda: "tok/s" in driver.chat.query_one(StatusLine).line)
-        engine = driver.chat.engine
+        feed = driver.chat.feed
         shown = []
-        await driver.until(lambda: engine._is_at_rest)
-        with patch.object(type(driver.chat), "show_edge", lambda _: shown.append(1)):
-            engine._n_rests = 0
+        await driver.until(lambda: feed._is_at_rest)
+        with patch.object(type(driver.chat.core.edge), "show_keys", lambda _: shown.append(1)):
+            feed._n_rests = 0
             for _ in range(3 * REST_EVERY):
-                engine.drain()
+                feed.drain()
             assert len(shown) == 3
-            engine._rss_bytes += 1 << 30
-            engine.drain()
+            feed._rss_bytes += 1 << 30
+            feed.drain()
             assert len(shown) == 4
-            assert engine._is_at_rest
+            assert feed._is_at_rest

@@ -64,13 +64,13 @@ async def ask_with(driver: Driver, files: str, question: str) -> ReplyView:
 
 async def ask(driver: Driver, question: str) -> ReplyView:
     """Ask with what is in the prompt, and wait for the reply."""
-    before = driver.chat.chat_session.conversation.last_reply
+    before = driver.chat.core.chat_session.conversation.last_reply
     driver.prompt.insert(question)
     await driver.pilot.press("enter")
     await driver.until(
-        lambda: driver.chat.chat_session.conversation.last_reply is not before, "a reply"
+        lambda: driver.chat.core.chat_session.conversation.last_reply is not before, "a reply"
     )
-    await driver.until(lambda: driver.chat.chat_session.journal.wait_until_saved(0), "saved")
+    await driver.until(lambda: driver.chat.core.chat_session.journal.wait_until_saved(0), "saved")
     return await driver.last_reply()
 
 
@@ -84,15 +84,15 @@ async def ask_about_both(driver: Driver) -> None:
 
 async def is_quiet(driver: Driver) -> None:
     """Nothing is asked for a while."""
-    shelf = driver.chat.shelf
-    driver.chat._go_on_with_shelf()
+    shelf = driver.chat.core.documents
+    driver.chat._read_documents()
     await driver.until(lambda: shelf._quiet_since_s is not None, "the engine is free")
     driver.script.clock.advance(QUIET_S)
 
 
 async def all_is_read(driver: Driver) -> None:
     """Nothing is asked until both documents are read."""
-    shelf = driver.chat.shelf
+    shelf = driver.chat.core.documents
     await is_quiet(driver)
     await driver.until(
         lambda: len(shelf._known) == 2 and all(one.is_whole for one in shelf._known.values())
@@ -134,14 +134,14 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         states = Store().segments("000001", only_own=True)
         (place,) = kinds()
         assert any(path.exists() for path in states)
-        driver.chat.shelf._may_read = bool  # nothing is read again
+        driver.chat.core.documents._may_read = bool  # nothing is read again
         await driver.pilot.press("delete", "y")
         await driver.hides("2 lines")
         await driver.pilot.press(*["backspace"] * 4)
         await driver.until(
             lambda: driver.screen_text().count("100 %") == 1, "the book is read still"
         )
-        (read,) = driver.chat.shelf._known.values()
+        (read,) = driver.chat.core.documents._known.values()
         assert set(place.glob("*.kv")) == set(read.files), "nothing of the plan is left"
         await driver.pilot.press("delete", "y")
         await driver.shows("No document was read yet")
@@ -216,7 +216,7 @@ class Recording:
 @pytest.mark.usefixtures("_documents")
 async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
     async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
-        shelf = driver.chat.shelf
+        shelf = driver.chat.core.documents
         shelf.meaning = seen = Recording()  # type: ignore[assignment]
         await driver.say("/read book.txt")
         await driver.note("book.txt: about")
@@ -287,7 +287,7 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
         script.prefill_gate = None
         await driver.pilot.press("enter")
         await driver.until(
-            lambda: len(driver.chat.chat_session.conversation.messages) == 4, "asked"
+            lambda: len(driver.chat.core.chat_session.conversation.messages) == 4, "asked"
         )
         (place,) = kinds()
         assert any(len(one) > 30 for one in saved_in(place)), "what was read by then is saved"
@@ -296,7 +296,7 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
 @pytest.mark.usefixtures("_documents")
 async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
-        shelf = driver.chat.shelf
+        shelf = driver.chat.core.documents
         # nothing is read before memory is short
         quota_bytes = shelf._quota_bytes
         shelf._quota_bytes = 0

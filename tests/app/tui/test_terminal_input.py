@@ -31,7 +31,7 @@ def mirror():
     while True:
         time.sleep(0.02)
         try:
-            chat_session = apps[-1].chat.chat_session
+            chat_session = apps[-1].chat.core.chat_session
             seen = dict(
                 draft=apps[-1].chat.prompt.draft.text,
                 said=[message.text for message in chat_session.conversation.messages],
@@ -135,16 +135,16 @@ def test_enter_typed_before_the_first_frame_sends(open_chat):
 
 
 _FAILS = """
-from app.tui.chat.screen import ChatScreen
-def fail(self):
+from app.tui.chat.message_actions import MessageActions
+def fail(self, argument):
     raise RuntimeError("secret")
-ChatScreen.action_regenerate = fail
+MessageActions.action_regenerate = fail
 """
 _FAILS_TO_TAKE = """
-from app.tui.chat.sending import Sending
+from app.tui.chat.composer import Composer
 def fail(self, draft):
     raise RuntimeError("secret")
-Sending._keep_in_history = fail
+Composer._add_to_history = fail
 """
 _FAILS_TO_READ = """
 from app.tui.terminal_input import TerminalInput

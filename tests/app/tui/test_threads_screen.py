@@ -318,13 +318,13 @@ async def test_a_message_sent_while_threads_are_measured_is_answered() -> None:
         gate = script.prefill_gate
         assert gate is not None
         await driver.until(gate.waiting.is_set, "measuring")
-        assert driver.chat.chat_session.is_busy
+        assert driver.chat.core.chat_session.is_busy
         driver.prompt.show_text("are you there?")
         driver.prompt.action_send()
-        await driver.until(lambda: len(driver.chat.chat_session.queued_texts) == 1, "it waits")
+        await driver.until(lambda: len(driver.chat.core.chat_session.queued_texts) == 1, "it waits")
         gate.open()
         await driver.until(
-            lambda: driver.chat.chat_session.conversation.last_reply is not None, "the answer"
+            lambda: driver.chat.core.chat_session.conversation.last_reply is not None, "the answer"
         )
 
 
@@ -496,16 +496,16 @@ async def test_threads_change_between_two_blocks_and_two_tokens() -> None:
         await driver.say("a prompt of many words that is read slowly")
         blocks.allow(2)
         await driver.until(blocks.waiting.is_set, "the prompt is held")
-        driver.chat.action_threads("1")
+        driver.chat.models.action_threads("1")
         blocks.allow(1)
         await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "granted in the middle")
         blocks.open()
         gate.allow(3)
         await driver.until(gate.waiting.is_set, "the reply is held")
-        driver.chat.action_threads("4 1")
+        driver.chat.models.action_threads("4 1")
         gate.allow(1)
         await driver.until(lambda: in_use(driver) == TunedChoice(4, 1), "granted in the middle")
-        assert driver.chat.chat_session.is_answering
+        assert driver.chat.core.chat_session.is_answering
         gate.open()
         reply = await driver.last_reply()
         assert reply.text.endswith("word19")

@@ -57,13 +57,15 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         assert await question(chat) is first
         await press_calmly(chat, "a")
         await chat.until(
-            lambda: len(chat.chat.chat_session.conversation.messages) == 8, "three rounds"
+            lambda: len(chat.chat.core.chat_session.conversation.messages) == 8, "three rounds"
         )
         asked = await question(chat)  # of another tool, the first time
         assert asked._call.name == "do"
         await chat.pilot.press("escape")
-        await chat.until(lambda: chat.chat.chat_session.conversation.messages[-1].text == "End.")
-        said = [message.text for message in chat.chat.chat_session.conversation.messages]
+        await chat.until(
+            lambda: chat.chat.core.chat_session.conversation.messages[-1].text == "End."
+        )
+        said = [message.text for message in chat.chat.core.chat_session.conversation.messages]
         assert said[2] == "echo: one\n␛[31mtwo\u202e"
         assert said[4::2] == ["echo: three", "echo: four", "do: The user refused this call."]
         await chat.shows("+ echo")
@@ -71,16 +73,16 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         assert view.folded.endswith("(and 1 more line)")
         await chat.say("/tools")
         await chat.note("own: on, echo, do")
-        assert not chat.chat.chat_session.is_busy
-        monkeypatch.setattr("app.tui.chat.screen.MOST_ROUNDS", 2)
+        assert not chat.chat.core.chat_session.is_busy
+        monkeypatch.setattr("app.tui.chat.tool_calls.MOST_ROUNDS", 2)
         chat.script.replies = [[call("again")]]
         await chat.say("for ever")  # echo was agreed to
         await chat.note("rounds of calls for one message are enough")
-        assert not chat.chat.chat_session.is_busy
-        assert chat.chat.chat_session.conversation.n_rounds == 2
-        model = chat.chat.chat_session.model
+        assert not chat.chat.core.chat_session.is_busy
+        assert chat.chat.core.chat_session.conversation.n_rounds == 2
+        model = chat.chat.core.chat_session.model
         assert model is not None
-        chat.chat._tell_of_server(replace(model, server="host:8000"))
+        chat.chat.tools.say_where_results_go(replace(model, server="host:8000"))
         await chat.note("what tools return goes to host:8000, which computes the answers")
 
 
@@ -89,8 +91,10 @@ async def test_a_tool_that_always_runs_is_not_asked_about() -> None:
     tools = replace(TOOLS, servers=(replace(TOOLS.servers[0], always=("echo",)),))
     async with chatting(Script(replies=[[call("one")], ["End."]]), tools=tools) as chat:
         await chat.say("what?")
-        await chat.until(lambda: chat.chat.chat_session.conversation.messages[-1].text == "End.")
-        assert [message.text for message in chat.chat.chat_session.conversation.messages][
+        await chat.until(
+            lambda: chat.chat.core.chat_session.conversation.messages[-1].text == "End."
+        )
+        assert [message.text for message in chat.chat.core.chat_session.conversation.messages][
             2
         ] == "echo: one"
 

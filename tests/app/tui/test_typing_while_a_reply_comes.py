@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from unittest.mock import patch
 
 from app.backend.status import Activity
-from app.tui.chat.screen import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFlow
+from app.tui.chat.events import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFeed
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import TYPING_PAUSE_S, TypingRhythm
 from app.tui.textual_hacks import ThriftyCompositor
@@ -34,26 +34,26 @@ async def writing() -> AsyncIterator[tuple[Driver, list[str]]]:
     script = Script(replies=[["word "] * 50], token_gate=Gate(), seconds_per_token=0.001)
     happened = []
     render = ThriftyCompositor.render_update
-    show = EngineFlow._show_what_came
+    show = EngineFeed._show_events
 
     def painted(compositor: ThriftyCompositor, *given: object, **options: object) -> object:
         update = render(compositor, *given, **options)  # type: ignore[arg-type]
         happened.extend(["painted"] if update is not None else [])
         return update
 
-    def drained(flow: EngineFlow, is_writing_on: bool) -> None:
+    def drained(flow: EngineFeed, is_writing_on: bool) -> None:
         happened.append("drained")
         show(flow, is_writing_on)
 
     with (
         patch.object(ThriftyCompositor, "render_update", painted),
-        patch.object(EngineFlow, "_show_what_came", drained),
+        patch.object(EngineFeed, "_show_events", drained),
     ):
         async with chatting(script) as driver:
             await driver.say("hello")
             script.token_gate.allow(5)
             await driver.until(lambda: "word word" in driver.screen_text())
-            await driver.until(lambda: driver.chat.engine._shown[0].activity is Activity.WRITING)
+            await driver.until(lambda: driver.chat.feed._shown[0].activity is Activity.WRITING)
             yield driver, happened
 
 
@@ -67,7 +67,7 @@ async def test_a_key_is_painted_just_before_new_text_of_the_reply() -> None:
     async with writing() as (driver, happened):
         driver.script.clock.advance(1.0)
         await press(driver, "a")
-        await driver.until(lambda: driver.chat.engine._rhythm.is_typing(driver.script.clock()))
+        await driver.until(lambda: driver.chat.feed._rhythm.is_typing(driver.script.clock()))
         for letter in "bcd":
             driver.script.clock.advance(_BEFORE_THE_PAUSE_S)
             happened.clear()
@@ -85,11 +85,11 @@ async def test_the_clock_draws_only_in_a_pause_of_the_typing() -> None:
         await driver.pilot.pause()
         happened.clear()
         for _ in range(20):
-            driver.chat.engine.drain()
+            driver.chat.feed.drain()
         assert "drained" not in happened
         driver.script.clock.advance(TYPING_PAUSE_S)
         for _ in range(4):
-            driver.chat.engine.drain()
+            driver.chat.feed.drain()
         assert "drained" in happened
 
 
@@ -111,11 +111,11 @@ async def test_a_reply_that_no_one_sees_is_taken_in_more_rarely() -> None:
         await driver.pilot.press("f2")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         driver.script.clock.advance(UNSEEN_PERIOD_S)
-        driver.chat.engine.drain()
+        driver.chat.feed.drain()
         happened.clear()
         for _ in range(20):
-            driver.chat.engine.drain()
+            driver.chat.feed.drain()
         assert "drained" not in happened
         driver.script.clock.advance(UNSEEN_PERIOD_S)
-        driver.chat.engine.drain()
+        driver.chat.feed.drain()
         assert happened.count("drained") == 1

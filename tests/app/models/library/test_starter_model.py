@@ -34,7 +34,7 @@ async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: 
         name = await chat.ask("What is my name?")
         assert "Ada" in name.text
         figures = [
-            message.figures for message in chat.chat.chat_session.conversation.messages[1::2]
+            message.figures for message in chat.chat.core.chat_session.conversation.messages[1::2]
         ]
         assert all(each is not None for each in figures)
         first, second, third = (each for each in figures if each is not None)

@@ -1,0 +1,89 @@
+"""Several answers to one message: shown side by side while they are written, and chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from app.conversations.conversation import ChatMessage
+from app.session.events import AnswersBegun, AnswerTold
+from app.tui.chat.core import ANSWERS_OFFER, CONTINUE_OFFER, ChatCore
+from app.tui.screens import make_screen
+from app.tui.textual_hacks import dismiss_once
+from app.tui.widgets.message_view import ReplyView
+
+if TYPE_CHECKING:
+    from app.tui.screens.answers import AnswersScreen
+
+
+class AnswerChoice:
+    """The screen with several answers to one message.
+
+    Args:
+        ask_next: sends the next message that waits for its turn.
+    """
+
+    def __init__(self, core: ChatCore, ask_next: Callable[[], None]) -> None:
+        self._core = core
+        self._ask_next = ask_next
+        self._screen: AnswersScreen | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the answers are shown."""
+        return self._screen is not None
+
+    async def action_answers(self) -> None:
+        """Choose among the answers to the last message."""
+        message = self._core.chat_session.last_message
+        if self._core.refuses_while_busy():
+            return
+        if message is None or not message.alternatives:
+            line = "there is one answer to the last message (/regen 2 writes two more)"
+            self._core.say(line)
+            return
+        answers = (message, *message.alternatives)
+        await self._show(len(answers), answers)
+
+    async def begin(self, event: AnswersBegun) -> None:
+        """Show answers that are about to be written."""
+        if event.trouble:
+            self._core.say(f"answers written together: {event.n}, for more {event.trouble}")
+        if event.n > 1:
+            await self._show(event.n)
+
+    async def _show(self, n_answers: int, answers: Sequence[ChatMessage] = ()) -> None:
+        chat_session = self._core.chat_session
+        screen = make_screen("answers", n_answers, self._core.keymap, chat_session.stop, answers)
+        self._screen = cast("AnswersScreen", screen)
+        await self._core.screen.app.push_screen(self._screen, self._choose)
+
+    def grow(self, event: AnswerTold) -> None:
+        """Show more of one answer."""
+        if self._screen is not None:
+            self._screen.tell(event.at, event.event)
+
+    def finish(self) -> None:
+        """Let the user choose: all answers are written."""
+        if self._screen is not None:
+            self._screen.finish()
+
+    def dismiss(self) -> None:
+        """Close the screen: there is nothing to choose."""
+        if self._screen is not None:
+            self._screen.finish()  # screens above it may be left first
+            dismiss_once(self._screen)
+
+    def _choose(self, index: int | None) -> None:
+        """Continue with the chosen answer; 0 is the one that the chat shows already."""
+        self._screen = None
+        chat_session = self._core.chat_session
+        shown = chat_session.last_message
+        if index and shown is not None and chat_session.choose(index - 1):
+            chosen = chat_session.last_message
+            assert chosen is not None
+            view = ReplyView.of(chosen)
+            view.offer(CONTINUE_OFFER if chat_session.can_continue else ANSWERS_OFFER)
+            transcript = self._core.transcript
+            transcript.replace(transcript.view_of(shown), view)
+        self._ask_next()

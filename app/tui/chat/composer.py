@@ -1,0 +1,385 @@
+"""The composer: the prompt, the messages and commands sent from it, and the queue of messages."""
+
+from __future__ import annotations
+
+import os
+from asyncio import Event, Lock, wrap_future
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widget import Widget
+from textual.widgets import TextArea
+from textual.worker import Worker
+
+from app.conversations.message_row import fits
+from app.documents.read import Document, described, split_wanted
+from app.program import paths
+from app.program.background import in_background
+from app.program.manual import topics
+from app.program.personas import persona_names
+from app.program.refusals import Refusal
+from app.session.chat_session import MAX_QUEUED, Admission
+from app.session.events import GenerationFinished, PromptCounted
+from app.text.clean_text import clean_text
+from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
+from app.tui.chat.attachments import Attachments
+from app.tui.chat.completing import Completion, Names, offered_at_once, offered_paths
+from app.tui.chat.core import ChatCore
+from app.tui.chat.draft import Draft
+from app.tui.chat.draft_cost import DraftCost, PromptEstimator
+from app.tui.chat.editing import MessageEditing
+from app.tui.chat.history import append_history, read_history, save_unsent, take_unsent
+from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
+from app.tui.chat.turn_views import TurnViews
+from app.tui.widgets.prompt import Suggestions
+
+
+class Composer(Vertical):
+    """The prompt with its completions, and what is sent from it.
+
+    Messages, commands and files are handled one after another, in the order in which they were
+    sent: each waits until the files of those before it are read.
+
+    Args:
+        activity_line: the widget above the prompt that shows what the engine does.
+        carry_out: carries out the action of a command with its argument.
+    """
+
+    def __init__(
+        self,
+        core: ChatCore,
+        turn_views: TurnViews,
+        editing: MessageEditing,
+        activity_line: Widget,
+        carry_out: Callable[[Action, str], Awaitable[None]],
+    ) -> None:
+        super().__init__()
+        self._core = core
+        self._turn_views = turn_views
+        self._editing = editing
+        self._activity_line = activity_line
+        self._carry_out = carry_out
+        estimator = PromptEstimator()
+        self.attachments = Attachments(core, estimator)
+        self.draft_cost = DraftCost(core, estimator, self._next_text)
+        self.is_started = Event()
+        """Set once the engine has started; nothing is sent before."""
+        self._sending = Lock()
+        self._n_waiting = 0
+        """Messages that were sent, and wait until those before them are handled."""
+        self._editor: Worker[None] | None = None
+        self._named_files: Sequence[str] = ()
+        """Names of files in the draft."""
+        self._history_file = paths.history_file()
+        self._has_said_history_trouble = False
+
+    def compose(self) -> ComposeResult:
+        """Yield the completions, the lines above the prompt, and the prompt."""
+        core = self._core
+        prompt = core.prompt
+        suggestions = Suggestions(core.keymap.first_key("prompt.complete"), id="suggestions")
+        prompt.waiting = core.transcript.waiting
+        prompt.show_offered = suggestions.show
+        prompt.carry_out_at_once = self._read_at_once
+        prompt.attach_chosen = self.attach
+        yield from (suggestions, self._activity_line, self._editing.line, prompt)
+
+    # ---- sending, one after another
+
+    @on(PromptSubmitted)
+    def take_submitted(self, message: PromptSubmitted) -> None:
+        """Send a message or carry out a command, after those before it."""
+        if not _is_command(message.draft):
+            self._n_waiting += 1
+        self._run_in_order(partial(self._deliver, message.draft))
+
+    def _run_in_order(self, work: Callable[[], Awaitable[None]]) -> None:
+        run = partial(self._run_when_due, work)
+        self.run_worker(run, group="sending")  # type: ignore[arg-type]  # as in run_last
+
+    async def _run_when_due(self, work: Callable[[], Awaitable[None]]) -> None:
+        async with self._sending:  # a lock serves first whoever came first
+            await self.is_started.wait()
+            await work()
+
+    async def _deliver(self, draft: Draft) -> None:
+        """Send a message with its files, or carry out a command."""
+        may_send = True
+        if not _is_command(draft):
+            self._n_waiting -= 1
+            if not self._editing.is_of_reply:
+                draft = await self.attachments.add_to(draft)
+                may_send = await self.attachments.may_upload(draft)
+        if may_send:
+            await self._send(draft)
+        else:
+            self._core.prompt.give_back(draft.text)
+        self._core.edge.show_keys()
+        if self._core.prompt.submitted:
+            self._core.prompt.submitted.popleft()
+
+    async def _send(self, draft: Draft) -> None:
+        core = self._core
+        if not (fits(draft.text) and fits(draft.shown)):
+            core.say("Not sent: the message is too long.")
+            core.prompt.give_back(draft.text)
+            return
+        if self._editing.is_of_reply:
+            if not self._editing.send(clean_text(draft.text)):
+                core.prompt.give_back(draft.text)
+            return
+
+        text = draft.text.strip()
+        command = ("", "") if text == "/" else split_command(text)
+        self._add_to_history(draft)
+        # A refused command stays in the history alone: the prompt is for the next words.
+        if command is not None:
+            await self._run_command(*command)
+        elif not self._send_message(clean_text(text), draft):
+            core.prompt.give_back(draft.text)
+
+    def _send_message(self, text: str, draft: Draft) -> bool:
+        core = self._core
+        folded = clean_text(draft.shown.strip()) if draft.folds else ""
+        if self._editing.is_active:
+            return self._editing.send(text, folded)
+
+        match core.chat_session.submit(text, folded):
+            case Admission.SENT:
+                self._turn_views.begin(core.transcript.add_user(text, folded))
+                return True
+            case Admission.QUEUED:
+                view = core.transcript.add_user(text, folded)
+                view.show_footer("queued · Up in an empty prompt takes it back")
+                core.transcript.waiting.append(view)
+                return True
+            case Admission.NO_MODEL:
+                core.say_no_model()
+            case Admission.FULL:
+                core.say(f"Queue full ({MAX_QUEUED} messages). Not sent.")
+        return False
+
+    async def _run_command(self, word: str, argument: str) -> None:
+        action = find_command(word)
+        if action is None:
+            nearest = nearest_command(word) if word else "help"
+            advice = "/help lists them"
+            if nearest:
+                advice = f"Did you mean /{nearest}? Up brings it back."
+            self._core.say(f"Unknown command /{word}. {advice}", is_error=True)
+        elif action.needs_argument and not argument:
+            self._core.say(action.usage)
+        elif argument and not action.argument:
+            self._core.say(f"/{action.command} takes no argument.", is_error=True)
+        else:
+            await self._carry_out(action, argument)
+
+    # ---- the queue of messages that wait for their turn
+
+    def ask_next(self) -> None:
+        """Send the oldest message of the queue if the engine is free."""
+        if self._core.chat_session.send_next():
+            view = self._core.transcript.waiting.popleft()
+            view.show_footer("")
+            self._turn_views.begin(view)
+        self.draft_cost.end_turn()
+
+    @on(TakeBackRequested)
+    async def take_back_into_prompt(self) -> None:
+        """Take the newest queued message back, if the prompt is still empty."""
+        if not self._core.prompt.text:
+            await self.action_take_back()
+
+    async def action_take_back(self) -> None:
+        """Take the newest queued message back into the prompt."""
+        text = self._core.chat_session.take_back_queued()
+        if text is None:
+            self._core.say("no message waits")
+            return
+        await self._core.transcript.waiting.pop().remove()
+        self._core.prompt.give_back(text)
+
+    # ---- files
+
+    def action_read(self, argument: str) -> None:
+        """Attach files, folders and patterns to the next message."""
+        self.attach(*split_wanted(argument))
+
+    def attach(self, *names: str) -> None:
+        """Begin to read files, folders and patterns for the next message."""
+        self._run_in_order(partial(self._read, names))
+
+    async def _read(self, names: Sequence[str]) -> None:
+        await self.attachments.read(names, has_sent=self._n_waiting > 0)
+
+    def attach_document(self, document: Document) -> None:
+        """Attach a document that was read before to the next message."""
+        self.attachments.attach_document(document, has_sent=self._n_waiting > 0)
+
+    def _read_at_once(self, draft: Draft) -> bool:
+        """Begin to read files if a draft is the command for it, so that the next message waits.
+
+        Returns:
+            Whether the draft is that command.
+        """
+        word, argument = split_command(draft.text.strip()) or ("", "")
+        is_read = find_command(word) is ACTIONS["chat.read"]
+        if not is_read or not argument or self._editing.is_of_reply:
+            return False
+        self._add_to_history(draft)
+        self.action_read(argument)
+        return True
+
+    # ---- the draft
+
+    @on(TextArea.Changed)
+    def follow_draft(self) -> None:
+        """Show completions of the draft and its cost; the engine stops reading documents."""
+        prompt = self._core.prompt
+        typed = prompt.typed
+        prompt.offer(offered_at_once(typed, self._argument_names()) if typed else ())
+        # Not exclusive: a worker that is cancelled before it begins never awaits its future.
+        paths_future = offered_paths(typed) if typed else None
+        if paths_future is not None:
+            self.run_worker(self._offer_paths(typed, paths_future), group="paths")
+
+        names = prompt.draft.referred
+        if names != self._named_files:
+            self._named_files = names
+            self.run_worker(self._show_named_files(names), group="files")
+        self.draft_cost.follow_draft()
+        self._core.documents.give_way()
+        self._editing.follow_draft()
+
+    def _argument_names(self) -> dict[str, Names]:
+        """Return, by command, functions that list its arguments."""
+        generation = self._core.engine_thread.generation
+        return {
+            "theme": lambda: sorted(self.app.available_themes),
+            "persona": persona_names,
+            "help": topics,
+            "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
+        }
+
+    async def _offer_paths(self, typed: str, paths_future: Future[list[Completion]]) -> None:
+        completions = await wrap_future(paths_future)
+        if self._core.prompt.typed == typed:
+            self._core.prompt.offer(completions)
+
+    async def _show_named_files(self, names: list[str]) -> None:
+        """Show the files that the names in the draft lead to."""
+        files = ""
+        if names:
+            files = await wrap_future(in_background(partial(described, names), "files"))
+        if self._named_files == names:
+            self._core.prompt.show_files(files)
+
+    def _next_text(self) -> str:
+        """Return the next message as it would be sent now; "" for a command or an edit."""
+        if self._editing.is_active:
+            return ""
+        text = self._core.prompt.draft.text.strip()
+        return "" if text.startswith("/") else text
+
+    def take_count(self, event: PromptCounted) -> None:
+        """Show the number of tokens that the engine has counted in the draft."""
+        self.draft_cost.take_count(event)
+        self.attachments.show_count(event)
+
+    def end_turn(self, event: GenerationFinished) -> None:
+        """Correct the line about the files that were sent with the message."""
+        self.attachments.show_prompt_size(event)
+
+    # ---- the user's editor
+
+    def action_external_editor(self) -> None:
+        """Write the message in the user's editor, while replies continue."""
+        # Not awaited: meanwhile replies are shown and saved, and signals are handled.
+        if self._editor is None or self._editor.is_finished:
+            self._editor = self.run_worker(self._use_editor())
+
+    async def _use_editor(self) -> None:
+        from textual.app import SuspendNotSupported
+
+        from app.tui.chat.external_editor import edit_text
+
+        core = self._core
+        draft = core.prompt.draft
+        try:
+            with self.app.suspend(), self.app.batch_update():  # nothing is drawn into the editor
+                edited = await edit_text(draft.text, os.environ)
+            if edited != draft.text:
+                core.prompt.show_draft(draft.refold(edited))
+        except SuspendNotSupported:
+            core.say("this terminal cannot be lent to an editor", is_error=True)
+        except Refusal as refusal:
+            core.say(str(refusal), is_error=True)
+
+    # ---- the history, and drafts across starts
+
+    def load_history(self) -> None:
+        """Load the messages that were sent in earlier starts."""
+        if self._core.settings.prompt_history == "on":
+            self._core.prompt.past.add_older(read_history(self._history_file))
+
+    def _add_to_history(self, draft: Draft) -> None:
+        """Write a draft to the history file; say so the first time that fails."""
+        if self._core.settings.prompt_history != "on":
+            return
+        trouble = append_history(self._history_file, draft)
+        if trouble is not None and not self._has_said_history_trouble:
+            self._has_said_history_trouble = True
+            self._core.say(trouble, is_error=True)
+
+    def save_unsent(self) -> str:
+        """Save all drafts that were not sent for the next start.
+
+        Returns:
+            A line for the user; "" if there are no drafts.
+        """
+        prompt = self._core.prompt
+        chat_session = self._core.chat_session
+        # A conversation that is saved has its queue in its log.
+        queued_texts = [] if chat_session.journal.saves else chat_session.queued_texts
+        drafts = [prompt.past.find(text) or Draft(text) for text in queued_texts]
+        drafts += prompt.submitted
+        if self._editing.is_active:
+            drafts.append(self._editing.draft_aside)
+        drafts.append(prompt.draft)
+        drafts = [draft for draft in drafts if draft.text.strip()]
+        if not drafts:
+            return ""
+        trouble = save_unsent(drafts)
+        if trouble:
+            return f"not sent, and not saved: {trouble}"
+        return "what was not sent is there again at the next start"
+
+    def restore_unsent(self) -> str:
+        """Put drafts that an earlier run saved into the prompt and the history.
+
+        Returns:
+            A line for the user; "" if there are no drafts.
+        """
+        prompt = self._core.prompt
+        drafts = take_unsent()
+        parts = []
+        if drafts and not prompt.text:
+            prompt.show_draft(drafts.pop())
+            parts.append("it is in the prompt again")
+        for draft in drafts:
+            prompt.past.add(draft)
+        if drafts:
+            key = self._core.keymap.first_key("prompt.older") or "Up"
+            parts.append(f"{key} recalls {len(drafts)} more")
+        if not parts:
+            return ""
+        return f"not sent when the program ended unexpectedly: {'; '.join(parts)}"
+
+
+def _is_command(draft: Draft) -> bool:
+    text = draft.shown.strip()
+    return text == "/" or split_command(text) is not None

@@ -1,0 +1,230 @@
+"""The session and widgets that the parts of the chat share, and the program's lines in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from textual.content import Content
+from textual.screen import Screen
+from textual.timer import Timer
+
+from app.backend.engine_thread import EngineThread
+from app.conversations.journal import open_storage
+from app.program.refusals import Refusal
+from app.program.settings import Settings
+from app.session.chat_session import ChatSession
+from app.text.clean_text import clean_line, clean_text
+from app.tui.chat.document_prefetcher import DocumentPrefetcher
+from app.tui.chat.transcript import Transcript
+from app.tui.keymap import Keymap
+from app.tui.live_settings import LiveSettings
+from app.tui.textual_hacks import call_once
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView
+from app.tui.widgets.prompt import Prompt, prompt_hint
+
+HINT_S = 8.0
+"""Seconds that a line of the program stays at the prompt's edge."""
+CONTINUE_OFFER = "/continue goes on"
+ANSWERS_OFFER = "/answers shows others"
+NOT_IN_CONVERSATION = "this message is not part of the conversation"
+"""Reason to refuse an action on a message that was not sent, was taken back or got no reply."""
+
+
+class ChatCore:
+    """The session, the engine, the keys and the widgets of a chat.
+
+    The parts of the chat also write the program's lines with it.
+    """
+
+    transcript: Transcript
+    prompt: Prompt
+    edge: PromptEdge
+
+    def __init__(
+        self, screen: Screen[None], live: LiveSettings, keymap: Keymap, engine_thread: EngineThread
+    ) -> None:
+        self.screen = screen
+        """The chat's screen, which runs timers and background work."""
+        self.live = live
+        self.keymap = keymap
+        self.engine_thread = engine_thread
+        self.storage = open_storage(live.now)
+        self.chat_session = ChatSession(
+            engine_thread, live.now.system_prompt or None, self.storage.journal
+        )
+        self.documents = DocumentPrefetcher(engine_thread, self.chat_session, self.storage, live)
+
+    def add_widgets(self, transcript: Transcript, prompt: Prompt) -> None:
+        """Add the widgets that every part uses, once the screen has made them."""
+        self.transcript = transcript
+        self.prompt = prompt
+        self.edge = PromptEdge(self)
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in effect, which the settings screen may change."""
+        return self.live.now
+
+    # ---- lines of the program
+
+    def say(self, text: str, is_error: bool = False, style: str = "") -> Note:
+        """Write a line into the transcript.
+
+        If the user is not at the end of the transcript, the prompt's edge shows the line too.
+        """
+        note = self.transcript.add(Note(clean_text(text), "error" if is_error else style))
+        if isinstance(self.screen.focused, MessageView) or self.transcript.is_scrolled_up:
+            self.edge.hint_for(HINT_S, clean_line(text, 300))
+        return note
+
+    @contextmanager
+    def refusals_said(self, is_error: bool = True) -> Iterator[None]:
+        """Catch a ``Refusal`` of the enclosed steps, and say its reason."""
+        try:
+            yield
+        except Refusal as refusal:
+            self.say(str(refusal), is_error)
+
+    def say_no_model(self) -> None:
+        """Say how to open a model."""
+        shows = f"{self.lists_models} shows what is on this machine and what fits"
+        self.say(f"No model is loaded: {shows}; /model PATH opens a file")
+
+    @property
+    def lists_models(self) -> str:
+        """The key or the command that lists models."""
+        key = self.keymap.first_key("app.models")
+        if key:
+            return f"{key} or /models"
+        return "/models"
+
+    def busy_line(self, location: str = "") -> str:
+        """Return a line that says that the engine is busy, and which key stops it.
+
+        Args:
+            location: where the key works, such as "in the chat ".
+        """
+        stop = self.keymap.hint("chat.stop", f"{location}stops it")
+        return ": ".join(filter(None, ("the engine is busy", stop)))
+
+    def refuses_while_busy(self) -> bool:
+        """Return whether the engine is busy, and say so if it is."""
+        if self.chat_session.is_busy:
+            self.say(self.busy_line())
+        return self.chat_session.is_busy
+
+    # ---- messages and the focus
+
+    def index_of(self, view: MessageView | None) -> int | None:
+        """Return the index of a view's message in the conversation; None if it is not there."""
+        if view is None:
+            return None
+        for index, message in enumerate(self.chat_session.conversation.messages):
+            if message is view.message:
+                return index
+        return None
+
+    def focus_prompt(self) -> None:
+        """Go to the prompt, and to the end of the transcript."""
+        self.edge.hint()
+        self.prompt.focus()
+        self.transcript.anchor()
+
+
+class PromptEdge:
+    """The words on the prompt's frame: a hint above the prompt, and keys below it."""
+
+    screens_hint = ""
+    """Keys of other screens, as many as fit."""
+    shows_unseen = False
+    """Whether the edge names the key that leads to new text out of sight."""
+
+    def __init__(self, core: ChatCore) -> None:
+        self._core = core
+        self._usual_hint = prompt_hint(core.keymap)
+        self._stop_hint = core.keymap.hint("chat.stop", "stops the reply")
+        self._timer: Timer | None = None
+        """Timer that ends a passing hint."""
+
+    def hint(self, text: str = "") -> None:
+        """Show a hint; "" shows the usual one."""
+        self._core.prompt.border_title = Content(text or self._usual_hint)
+
+    def set_usual_hint(self, text: str = "") -> None:
+        """Change the usual hint; "" names the keys that send."""
+        self._usual_hint = text or prompt_hint(self._core.keymap)
+        self.hint()
+
+    def hint_for(self, seconds: float, text: str) -> None:
+        """Show a hint for a while."""
+        self.hint(text)
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = call_once(self._core.screen, seconds, self._end_passing_hint)
+
+    def _end_passing_hint(self) -> None:
+        focused = self._core.screen.focused
+        if isinstance(focused, MessageView):
+            self.hint_message_keys(focused)
+        else:
+            self.hint()
+
+    def hint_message_keys(self, view: MessageView) -> None:
+        """Name the keys that act on a message."""
+        words = {"message.copy_message": "copy", "message.fork_here": "fork", "chat.stop": "back"}
+        if isinstance(view, ReplyView):
+            words["message.regenerate_here"] = "again"
+            if view.places:
+                words["message.show_place"] = f"shows {view.places[0].shown}"
+            if "```" in view.text:
+                words["message.copy_code"] = "copy code"
+            if view.thinking.display:
+                words["message.toggle_thinking"] = "thinking"
+        if isinstance(view, ToolView):
+            words["message.toggle_thinking"] = "all of it"
+        else:
+            words["message.edit_here"] = "edit"
+        chat_session = self._core.chat_session
+        is_last = view.message is not None and view.message is chat_session.last_message
+        if is_last and chat_session.can_continue:
+            words["message.continue_here"] = "goes on"
+        hints = (
+            self._core.keymap.hint(action_id, words[action_id])
+            for action_id in _MESSAGE_KEYS
+            if action_id in words
+        )
+        self.hint(" · ".join(filter(None, hints)))
+
+    def show_keys(self) -> None:
+        """Show keys that stop the reply and lead to text out of sight, else keys of screens."""
+        core = self._core
+        is_answering = core.chat_session.is_answering
+        stop = ""
+        if is_answering or core.chat_session.is_calling:
+            stop = self._stop_hint
+        below = ""
+        # While nothing is written, only a layout changes heights.
+        self.shows_unseen = core.transcript.has_unseen and (is_answering or self.shows_unseen)
+        if self.shows_unseen:
+            key = "End"
+            if core.prompt.text:
+                key = core.keymap.first_key("prompt.to_end")
+            below = "new text below"
+            if key:
+                below = f"new text below ({key})"
+        core.prompt.show_keys("" if is_answering else self.screens_hint, stop, below)
+
+
+_MESSAGE_KEYS = (
+    "message.show_place",
+    "message.copy_message",
+    "message.copy_code",
+    "message.continue_here",
+    "message.regenerate_here",
+    "message.edit_here",
+    "message.fork_here",
+    "message.toggle_thinking",
+    "chat.stop",
+)
+"""Actions on a message in the order in which the hint names their keys."""

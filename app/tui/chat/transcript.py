@@ -1,0 +1,280 @@
+"""The transcript: the messages of the conversation, and lines of the program between them.
+
+Every layout of the screen visits every widget. So old messages have no widgets until the user
+scrolls up to them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TypeVar
+
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.widgets import Static
+
+from app.conversations.conversation import ChatMessage
+from app.tui.textual_hacks import draw_bar_that_moved
+from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView, saved_view
+
+MAX_MOUNTED = 40
+"""Limit on mounted messages and notes. Above it the oldest are unmounted, down to
+``MOUNTED_AFTER_TRIM``."""
+MOUNTED_AFTER_TRIM = 24
+EARLIER_AT_ONCE = 20
+"""Number of earlier messages that are mounted at a time."""
+
+_DROPPED = "-dropped"
+_DIVIDER = "-divider"
+
+Entry = MessageView | Note
+AnyEntry = TypeVar("AnyEntry", bound=Entry)
+
+
+class Transcript(VerticalScroll, can_focus=False):
+    """Scrolling view of messages, which follows new text unless the user has scrolled up."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        # At least as high as the view: Textual moves anchored content that is lower to the bottom.
+        self._messages = Vertical(id="messages")
+        self.waiting: deque[UserView] = deque()
+        """Messages that wait for their turn. They stay at the end."""
+        self._seen: list[tuple[Entry, int]] = []
+        """The last entries, and their heights when the end was last in sight."""
+        self._earlier: list[Entry | ChatMessage] = []
+        """Entries without mounted widgets, oldest first; saved messages have no widget yet."""
+        self._earlier_line = Static(markup=False, classes="note", id="earlier")
+        self._earlier_line.display = False
+
+    def compose(self) -> ComposeResult:
+        """Yield the container of the messages."""
+        with self._messages:
+            yield self._earlier_line
+
+    def on_mount(self) -> None:
+        """Follow new text."""
+        self.anchor()
+        draw_bar_that_moved(self)
+
+    # ---- adding and removing
+
+    def add_user(self, text: str, folded: str = "") -> UserView:
+        """Add a message of the user at the end, and scroll to it.
+
+        Args:
+            folded: the text with its large pastes folded; "" if there are none.
+        """
+        view = UserView(text, folded)
+        self._messages.mount(view)
+        self.anchor()
+        return view
+
+    def add(self, entry: AnyEntry) -> AnyEntry:
+        """Add a reply, tool results or a note above the messages that wait."""
+        if isinstance(entry, Note):
+            self._follow_from_end()
+        self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
+        return entry
+
+    def replace(self, old: MessageView | None, new: MessageView) -> None:
+        """Show a message in place of another."""
+        if old is None:
+            self.add(new)
+        else:
+            self._messages.mount(new, after=old)
+            self.drop([old])
+
+    async def fill(self, messages: Sequence[ChatMessage]) -> None:
+        """Show a saved conversation in an empty transcript; mount only its end."""
+        self._earlier += messages[:-MOUNTED_AFTER_TRIM]
+        views = [saved_view(message) for message in messages[-MOUNTED_AFTER_TRIM:]]
+        self._show_earlier_line()
+        mounted = self._messages.mount_all(views)
+        self.anchor()
+        await mounted
+
+    def divide(self, message: ChatMessage, text: str) -> None:
+        """Show a dividing line above a message; an older one is removed."""
+        line = Note(text)
+        line.add_class(_DIVIDER)
+        self.drop([entry for entry in self._entries() if entry.has_class(_DIVIDER)])
+        self._earlier = [entry for entry in self._earlier if not _is_divider(entry)]
+
+        index = self._earlier_index(message)
+        view = self._mounted_view(message)
+        if index is not None:
+            self._earlier.insert(index, line)
+        elif view is not None:
+            self._messages.mount(line, before=view)
+
+    def drop(self, entries: Sequence[Entry]) -> None:
+        """Remove messages or notes."""
+        for entry in entries:
+            entry.add_class(_DROPPED)  # Textual keeps it among the children for a moment
+        self._messages.remove_children(entries)
+
+    async def clear(self) -> None:
+        """Remove everything but the messages that wait."""
+        self._earlier.clear()
+        self._show_earlier_line()
+        await self._messages.remove_children(
+            [entry for entry in self._entries() if entry not in self.waiting]
+        )
+        self.anchor()
+
+    # ---- finding
+
+    def messages(self) -> list[MessageView]:
+        """Return the mounted messages of the user and the model, oldest first."""
+        return [entry for entry in self._entries() if isinstance(entry, MessageView)]
+
+    def messages_from(self, view: MessageView) -> list[MessageView]:
+        """Return a mounted message and all after it; empty if it is not mounted."""
+        views = self.messages()
+        if view not in views:
+            return []
+        return views[views.index(view) :]
+
+    def replies(self) -> list[ReplyView]:
+        """Return the mounted replies, oldest first."""
+        return [entry for entry in self._entries() if isinstance(entry, ReplyView)]
+
+    def view_of(self, message: ChatMessage) -> MessageView | None:
+        """Return the widget of a message, and mount it if it is an earlier one."""
+        index = self._earlier_index(message)
+        if index is not None:
+            self.show_earlier(len(self._earlier) - index)
+        return self._mounted_view(message)
+
+    def _mounted_view(self, message: ChatMessage) -> MessageView | None:
+        return next((view for view in self.messages() if view.message is message), None)
+
+    def _earlier_index(self, message: ChatMessage) -> int | None:
+        for index, entry in enumerate(self._earlier):
+            if entry is message or getattr(entry, "message", None) is message:
+                return index
+        return None
+
+    def _entries(self) -> list[Entry]:
+        entries = (
+            child for child in self._messages.children if isinstance(child, (MessageView, Note))
+        )
+        return [entry for entry in entries if not entry.has_class(_DROPPED)]
+
+    # ---- changing messages
+
+    def toggle_folds(self) -> None:
+        """Unfold all large pastes, or fold them if none is folded."""
+        views = [view for view in self.query(UserView) if view.folded]
+        is_any_folded = any(not view.is_unfolded for view in views)
+        for view in views:
+            view.unfold(is_any_folded)
+
+    def end_offers(self) -> None:
+        """Remove the offers below the last replies."""
+        for view in self.replies()[-2:]:
+            view.offer("")
+
+    # ---- earlier messages
+
+    def trim(self) -> None:
+        """Unmount old messages, unless the user has scrolled up to them."""
+        entries = self._entries()
+        # An edit may have removed the later ones.
+        if len(entries) < MOUNTED_AFTER_TRIM and self._mount_earlier(EARLIER_AT_ONCE):
+            self.anchor()
+        if len(entries) <= MAX_MOUNTED or self.is_scrolled_up:
+            return
+        old = entries[:-MOUNTED_AFTER_TRIM]
+        self._earlier += [entry.copy() for entry in old]
+        self.drop(old)
+        self._show_earlier_line()
+
+    def show_earlier(self, n_entries: int = EARLIER_AT_ONCE) -> bool:
+        """Mount the newest of the earlier messages; False if there are none."""
+        first = next(iter(self._entries()), None)
+        if not self._mount_earlier(n_entries):
+            return False
+        self.release_anchor()
+        if first is not None:
+            self.call_after_refresh(self._scroll_to_top_of, first)
+        return True
+
+    def _mount_earlier(self, n_entries: int) -> bool:
+        entries = [
+            saved_view(entry) if isinstance(entry, ChatMessage) else entry
+            for entry in self._earlier[-n_entries:]
+        ]
+        del self._earlier[-n_entries:]
+        self._messages.mount_all(entries, after=self._earlier_line)
+        self._show_earlier_line()
+        return bool(entries)
+
+    def _scroll_to_top_of(self, entry: Entry) -> None:
+        self.scroll_to_widget(entry, animate=False, top=True, immediate=True)
+        self._follow_from_end()
+
+    def _show_earlier_line(self) -> None:
+        n_messages = sum(isinstance(entry, (MessageView, ChatMessage)) for entry in self._earlier)
+        self._earlier_line.display = bool(self._earlier)
+        self._earlier_line.update(f"{n_messages} earlier messages: Page up shows them")
+
+    # ---- scrolling
+
+    @property
+    def is_scrolled_up(self) -> bool:
+        """Whether the end is out of sight."""
+        return self.scroll_y < self.max_scroll_y - 1
+
+    def _follow_from_end(self) -> None:
+        """Follow new text if the end is in sight.
+
+        Textual notices that only when a scroll moves something.
+        """
+        if not self.is_scrolled_up and not isinstance(self.screen.focused, MessageView):
+            self.anchor()
+
+    # A larger terminal or shorter text may have brought the end into sight.
+    on_resize = _follow_from_end
+
+    def scroll_pages(self, pages: int) -> None:
+        """Scroll by pages, up if negative, or to the end for 0.
+
+        Scrolling up at the top mounts earlier messages.
+        """
+        if pages == 0:
+            self.anchor()
+        elif pages > 0 or self.scroll_y > 0 or not self.show_earlier():
+            rows = pages * self.scrollable_content_region.height
+            self.scroll_to(y=self.scroll_y + rows, animate=False, immediate=True)
+            self._follow_from_end()
+
+    def on_mouse_scroll_up(self) -> None:
+        """Mount earlier messages when the mouse scrolls up at the top."""
+        if self.scroll_y <= 0:
+            self.show_earlier()
+
+    @property
+    def has_unseen(self) -> bool:
+        """Whether text was added below since the end was last in sight.
+
+        Reading this records what is in sight now.
+        """
+        if not self.is_scrolled_up:
+            self._seen = self._last_heights()
+        return self._last_heights() != self._seen
+
+    def _last_heights(self) -> list[tuple[Entry, int]]:
+        return [(entry, entry.size.height) for entry in self._entries()[-2:]]
+
+    def release_anchor(self) -> None:
+        """Stop following new text; what is in sight counts as seen."""
+        if not self.is_scrolled_up:
+            self._seen = self._last_heights()
+        super().release_anchor()
+
+
+def _is_divider(entry: Entry | ChatMessage) -> bool:
+    return isinstance(entry, Note) and entry.has_class(_DIVIDER)
