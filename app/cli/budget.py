@@ -1,4 +1,4 @@
-"""``jalopy quantize --budget``: types chosen by what this model is sensitive to. No Textual."""
+"""``jalopy quantize --budget``: choose the type of each tensor by how sensitive the model is."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ if TYPE_CHECKING:
 MANUAL = "jalopy's manual"
 N_CHUNK = 512
 N_CHUNKS = 4
-"""Of the manual, that importance is collected on where no file of it is given."""
+"""Chunks of the manual that importance is collected on without ``--imatrix``."""
 
 
 def types_within(
     path: str,
-    most_bytes: int,
+    max_bytes: int,
     importance: Mapping[str, Any],
     keep: Mapping[str, str],
     settings: Settings,
     progress: ProgressLine,
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Choose the types of a file's tensors, so that it has no more than this many bytes.
+    """Choose the type of each tensor so that the file has at most ``max_bytes``.
 
     Args:
         importance: as ``read_imatrix`` returns it; {} to collect it on the manual's text.
-        keep: as of ``mixtures.mixture``.
+        keep: types by pattern of tensor names, as for ``mixtures.mixture``.
 
     Returns:
-        (types by name, importance).
+        (types by tensor name, importance).
 
     Raises:
         EngineError: the model cannot be used.
-        Refusal: it cannot be so small.
+        Refusal: the model does not fit into ``max_bytes``.
     """
 
-    def work() -> tuple[dict[str, str], dict[str, Any]]:
+    def choose() -> tuple[dict[str, str], dict[str, Any]]:
         with closing(engine_access.open_model(settings, path, progress.show_opening)) as model:
-            return _choose(model, most_bytes, dict(importance), keep, progress)
+            return _choose(model, max_bytes, dict(importance), keep, progress)
 
-    return start_work_thread().run(work)
+    return start_work_thread().run(choose)
 
 
 def _choose(
     model: Model,
-    most_bytes: int,
+    max_bytes: int,
     importance: dict[str, Any],
     keep: Mapping[str, str],
     progress: ProgressLine,
@@ -70,14 +70,16 @@ def _choose(
             :N_CHUNKS
         ]
         if not importance:
-            for found in collect(session, chunks):
-                progress.show(f"reading chunk {found.n_chunks} of {len(chunks)}")
-            importance = found.means()
+            for imatrix in collect(session, chunks):
+                progress.show(f"reading chunk {imatrix.n_chunks} of {len(chunks)}")
+            importance = imatrix.means()
         budget = Budget(model, session, importance, keep)
         for done, total in budget.measure(chunks[0]):
-            progress.show(f"measuring what the model is sensitive to: {done} of {total}")
-        types = budget.types(most_bytes)
+            progress.show(f"measuring the model's sensitivity: {done} of {total}")
+        types = budget.types(max_bytes)
     if types is None:
-        why = f"its smallest types take {size(budget.least_bytes)}, more than {size(most_bytes)}"
-        raise Refusal(f"jalopy quantize: --budget: {why} (give more, or a smaller model)")
+        raise Refusal(
+            f"jalopy quantize: --budget: {size(max_bytes)} is too small, the smallest types take "
+            f"{size(budget.least_bytes)} (raise the budget, or use a smaller model)"
+        )
     return types, importance

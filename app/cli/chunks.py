@@ -1,5 +1,4 @@
-"""A text read chunk by chunk in the engine's thread: how far it is, and a stop that keeps what is
-known. No Textual."""
+"""A text read chunk by chunk in the engine thread, with progress and a Ctrl-C that keeps results."""
 
 from __future__ import annotations
 
@@ -19,32 +18,41 @@ T = TypeVar("T")
 
 
 class ChunkReading(Generic[T]):
-    """One reading; ``sessions``: those that read, as they are opened."""
+    """Progress and result of reading a text chunk by chunk.
+
+    Attributes:
+        sessions: engine sessions that read; add each when it is opened.
+        n_done: chunks that are read.
+        n_chunks: chunks of the text; 0 before reading begins.
+        seconds: time since reading began.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self.progress = ProgressLine()
         self.sessions: list[Session] = []
         self._is_stopped = threading.Event()
-        self._found: T | None = None
-        self.n_done = self.n_chunks = 0
+        self._result: T | None = None
+        self.n_done = 0
+        self.n_chunks = 0
         self.seconds = 0.0
 
     def run(self, work: Callable[[ChunkReading[T]], Iterator[T]]) -> T | None:
-        """Read; Ctrl-C ends it.
+        """Run ``work`` in the engine thread until it ends or the user presses Ctrl-C.
 
-        Returns what is known after the last chunk that is done, None before the first.
+        Returns:
+            The result after the last chunk that was read; None if there is none.
         """
 
         def read() -> None:
-            for found in work(self):
-                self._found = found
+            for result in work(self):
+                self._result = result
 
         try:
             start_work_thread().run(read, self._stop)
         finally:
             self.progress.clear()
-        return self._found
+        return self._result
 
     def _stop(self) -> None:
         if not self.sessions:
@@ -54,11 +62,12 @@ class ChunkReading(Generic[T]):
             session.cancel()
 
     def follow(
-        self, found: Iterable[T], n_chunks: int, told: Callable[[T], str] = lambda one: ""
+        self, results: Iterable[T], n_chunks: int, describe: Callable[[T], str] = lambda result: ""
     ) -> Iterator[T]:
-        """Yield what is found after each chunk, until it is stopped.
+        """Yield the result after each chunk and show progress, until the reading is stopped.
 
-        ``told``: what is shown of that.
+        Args:
+            describe: returns the text that the progress line shows for a result.
         """
         from engine.errors import Cancelled
 
@@ -66,28 +75,28 @@ class ChunkReading(Generic[T]):
         self.n_chunks = n_chunks
         self.progress.show(f"chunk 1 of {count(n_chunks)}")
         with suppress(Cancelled):
-            for one in found:
+            for result in results:
                 self.seconds = self._clock() - started_s
-                self.n_done = self.n_done + 1
-                left_s = self.seconds * (n_chunks - self.n_done) / self.n_done
-                if left_s:
-                    left = f", about {whole_seconds(left_s)} left"
+                self.n_done += 1
+                remaining_s = self.seconds * (n_chunks - self.n_done) / self.n_done
+                if remaining_s:
+                    left = f", about {whole_seconds(remaining_s)} left"
                 else:
                     left = ""
-                at = f"chunk {count(min(self.n_done + 1, n_chunks))} of {count(n_chunks)}"
-                self.progress.show(f"{at}{told(one)}{left}")
-                yield one
+                number = count(min(self.n_done + 1, n_chunks))
+                self.progress.show(f"chunk {number} of {count(n_chunks)}{describe(result)}{left}")
+                yield result
                 if self._is_stopped.is_set():
                     return
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether all chunks are read."""
         return self.n_done == self.n_chunks
 
     @property
     def stopped_words(self) -> str:
-        """Say how far it came; "" where that is all."""
-        if self.is_whole:
+        """Return how many chunks were read before the stop; "" if all were read."""
+        if self.is_complete:
             return ""
         return f"stopped after {count(self.n_done)} of {count(self.n_chunks)} chunks: "

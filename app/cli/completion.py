@@ -1,5 +1,4 @@
-"""``jalopy completion``: the words that a shell completes, as a script for it, made from the
-command line's parsers."""
+"""``jalopy completion``: a completion script for bash, zsh or fish, made from the parsers."""
 
 from app.cli.arguments import COMMANDS, options_of
 from app.program import exit_codes
@@ -18,12 +17,14 @@ complete -o nospace -o filenames -F _jalopy jalopy"""
 
 
 def completion(shell: str) -> int:
-    """Print the script."""
-    if shell == "zsh":
-        zsh = "autoload -U +X bashcompinit && bashcompinit\n"
+    """Print the completion script of a shell."""
+    if shell == "fish":
+        script = _fish()
+    elif shell == "zsh":
+        script = f"autoload -U +X bashcompinit && bashcompinit\n{_bash()}"
     else:
-        zsh = ""
-    print(_fish() if shell == "fish" else f"{zsh}{_bash()}", flush=True)
+        script = _bash()
+    print(script, flush=True)
     return exit_codes.OK
 
 

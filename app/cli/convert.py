@@ -1,4 +1,4 @@
-"""``jalopy convert``: a model as it was trained, made into a GGUF file and checked. No Textual."""
+"""``jalopy convert``: convert a safetensors model to a GGUF file and check it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def convert(
     web: Web | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
-    """Download the model if it is a repository's, convert it, and look at what came of it as
-    ``verify`` does.
+    """Convert a model, download it first if necessary, and verify the output file.
 
     Args:
-        source: a directory, or OWNER/REPO.
-        out: the file; "" for the model's name in the working directory.
-        mix: of the weights; "" for the type that they have.
+        source: folder of the model, or OWNER/REPO.
+        out: output file; "" for NAME-TYPE.gguf in the working directory.
+        mix: type of the weights; "" for the type in the source.
+        force: whether an existing output file may be replaced.
 
     Raises:
-        EngineError: the directory is no model that can be converted.
-        Refusal: the file is there, a type is unknown, or the model cannot be had.
+        EngineError: the folder does not hold a model that can be converted.
+        Refusal: the output file exists, the type is unknown, or the download fails.
     """
     from engine.convert.convert import model_directory, prepare
     from engine.machine.host import allowed_cpus
@@ -48,51 +48,52 @@ def convert(
 
     if mix and mix not in MIXTURES:
         raise Refusal(
-            f"jalopy convert: {clean_line(mix, 40)}: no type (choose one of {', '.join(MIXTURES)})"
+            f"jalopy convert: unknown type: {clean_line(mix, 40)} "
+            f"(choose one of {', '.join(MIXTURES)})"
         )
     directory = Path(source)
     progress = ProgressLine()
     started_s = clock()
     if not directory.is_dir():
-        directory = _downloaded(source, settings, web or hub.connect(), progress)
+        directory = _download(source, settings, web or hub.connect(), progress)
     directory = model_directory(directory)
-    found = prepare(directory, mix)
-    path = Path(out or f"{found.name}-{found.mix}.gguf")
+    conversion = prepare(directory, mix)
+    path = Path(out or f"{conversion.name}-{conversion.mix}.gguf")
     shown = clean_line(str(path), 120)
-    advice = "is there already (--force replaces it, -o FILE names another)"
+    advice = "already exists (--force replaces it, -o FILE names another file)"
     check_output("jalopy convert", path, _inputs(directory), advice, replaces=force)
-    about = (
-        f"{found.architecture}, {len(found.table)} tensors, {size(found.total_bytes)} as "
-        f"{found.mix}"
+    total_bytes = conversion.total_bytes
+    print(
+        f"{clean_line(conversion.name, 80)}: {conversion.architecture}, "
+        f"{len(conversion.table)} tensors, {size(total_bytes)} as {conversion.mix}",
+        flush=True,
     )
-    print(f"{clean_line(found.name, 80)}: {about}", flush=True)
 
     def show(done_bytes: int, name: str) -> None:
-        left_s = (clock() - started_s) * (found.total_bytes - done_bytes) / max(1, done_bytes)
-        done = f"{size(done_bytes)} of {size(found.total_bytes)}"
-        progress.show(f"written {done}, {clean_line(name, 40)}, about {whole_seconds(left_s)} left")
+        remaining_s = (clock() - started_s) * (total_bytes - done_bytes) / max(1, done_bytes)
+        progress.show(
+            f"wrote {size(done_bytes)} of {size(total_bytes)}, {clean_line(name, 40)}, "
+            f"about {whole_seconds(remaining_s)} left"
+        )
 
     started_s = clock()
     try:
-        found.write(path, show, settings.threads or len(allowed_cpus()))
+        conversion.write(path, show, settings.threads or len(allowed_cpus()))
     finally:
         progress.clear()
-    print(f"{shown}: written in {whole_seconds(clock() - started_s)}", flush=True)
-    return verify(settings, str(path), runs=found.writes)
+    print(f"{shown}: converted in {whole_seconds(clock() - started_s)}", flush=True)
+    return verify(settings, str(path), runs=conversion.writes)
 
 
 def _inputs(directory: Path) -> Iterator[Path]:
-    """Yield the files in a model's directory and its folders.
-
-    GGUF files are left out: they are not read.
-    """
+    """Yield the files in a model's folder and its subfolders, except GGUF files."""
     for pattern in ("*", "*/*"):
         for path in directory.glob(pattern):
             if path.suffix.lower() != ".gguf":
                 yield path
 
 
-def _downloaded(source: str, settings: Settings, web: Web, progress: ProgressLine) -> Path:
+def _download(source: str, settings: Settings, web: Web, progress: ProgressLine) -> Path:
     parent = download_directory(settings.model_directories)
     if (
         "/" not in source
@@ -102,18 +103,13 @@ def _downloaded(source: str, settings: Settings, web: Web, progress: ProgressLin
     ):
         shown = clean_line(source, 120)
         raise Refusal(
-            f"jalopy convert: {shown}: no such directory (name one, or OWNER/REPO)",
+            f"jalopy convert: {shown}: there is no such folder (name a folder, or OWNER/REPO)",
             exit_codes.UNREADABLE,
         )
-    wanted = find_source(source, web, parent)
-    print(
-        (
-            f"{wanted.name}: {size(wanted.plan.left_bytes)} to "
-            f"{clean_line(str(wanted.directory), 160)}"
-        ),
-        flush=True,
-    )
+    download = find_source(source, web, parent)
+    folder = clean_line(str(download.directory), 160)
+    print(f"{download.name}: {size(download.plan.left_bytes)} to {folder}", flush=True)
     try:
-        return fetch_source(wanted, web, lambda now: progress.show(progress_text(now)))
+        return fetch_source(download, web, lambda state: progress.show(progress_text(state)))
     finally:
         progress.clear()

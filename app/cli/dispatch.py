@@ -1,7 +1,7 @@
-"""From arguments to settings to a command, with an exit code for every end.
+"""The program's entry point: parse arguments, load settings, run a command, return an exit code.
 
-Whatever goes wrong before the first screen is one line on stderr. Commands are imported when they
-are called, so that ``--help`` loads neither numba nor Textual.
+An error before the first screen is one line on stderr. A command is imported when it is called, so
+that ``--help`` loads neither numba nor Textual.
 """
 
 import argparse
@@ -26,25 +26,25 @@ from app.program.screen_size import ignore_impossible_sizes
 from app.program.settings import Settings, load_settings, override
 from engine.machine import address_space
 
-_OPENING = ("run", "read", "bench", "tune")
-"""Commands that open a model and begin no chat."""
-_ELSEWHERE = {
+_REMEMBERING = ("run", "read", "bench", "tune")
+"""Commands that add the folder of the model they open to the list of models."""
+_MODULES = {
     "compare": "app.cli.compare.command",
     "help": "app.program.manual",
     "inspect": "app.models.library.inspect",
     "report": "app.models.library.report_card",
     "serve": "app.server.command",
 }
-"""Modules of commands that are not in ``app.cli``.
+"""Modules of the commands that are not in ``app.cli``.
 
-A command's module has a function of its name, which is given by name what it takes: options, the
-settings ``threads`` and ``weights``, ``settings`` as a whole, and ``options``, where there is a
-class ``NameOptions`` to collect them.
+The module of a command has a function with the command's name. The function receives the arguments
+that it names: options of the command line, ``threads``, ``weights``, ``settings``, and ``options``,
+an instance of the module's class ``NameOptions``.
 """
 
 
 class _TerminatedError(BaseException):
-    """SIGTERM or SIGHUP arrived."""
+    """Raised when SIGTERM or SIGHUP arrives."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__(exit_code)
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure:
-            reconfigure(errors="replace")  # no character of any locale raises an exception
+            reconfigure(errors="replace")  # a character outside the locale is no error
     ignore_impossible_sizes(os.environ)
     if sys.stdout is None:
         say("jalopy: standard output is closed (open it, or redirect it to a file)")
@@ -65,9 +65,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guard(work: Callable[[], int]) -> int:
-    """Do the work; turn whatever ends it into one line and an exit code.
+    """Do the work and return its exit code; an exception becomes one line on stderr.
 
-    Lines on files that were mended come before that line.
+    Notices about repaired files are printed as well.
     """
     code = _guarded(work)
     for line in notices.take_all():
@@ -77,65 +77,70 @@ def guard(work: Callable[[], int]) -> int:
 
 def _guarded(work: Callable[[], int]) -> int:
     signal.signal(signal.SIGTERM, partial(_end, exit_codes.TERMINATED))
-    # nohup means that a hangup ends nothing
+    # nohup ignores hangups, and so does Jalopy then.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, partial(_end, exit_codes.HANGUP))
     try:
         return _finish_output(work())
-    except SystemExit as end:  # argparse leaves so
+    except SystemExit as end:  # raised by argparse
         return _finish_output(end.code if isinstance(end.code, int) else exit_codes.INTERNAL)
     except _TerminatedError as end:
         return end.exit_code
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        _drop_output()  # the reader has had enough: no reason to complain
+        _drop_output()  # the reader closed the pipe, which is no error
         return exit_codes.OK
     except Exception as error:
         if isinstance(error, OSError):
-            # if it was stdout that failed, what is left in its buffer would fail again
+            # If stdout failed, flushing its buffer would fail again.
             _drop_output()
         return refuse(error)
 
 
-def obey(options: argparse.Namespace) -> int:
-    """Load the settings and do what the command line asks for.
+def run_command(options: argparse.Namespace) -> int:
+    """Load the settings and run the command.
 
     Raises:
-        Refusal: an option or a setting is wrong.
+        Refusal: an option or a setting is invalid.
         EngineError: the model cannot be used.
     """
     settings = arguments.apply(options, load_settings())
     if options.command == "chat":
         return _chat(options, settings)
-    module = import_module(_ELSEWHERE.get(options.command, f"app.cli.{options.command}"))
+    module = import_module(_MODULES.get(options.command, f"app.cli.{options.command}"))
     if options.command == "run" and options.is_served:
-        options.model = _served(options, settings)
+        options.model = _remote_model(options, settings)
     elif options.command == "run" and options.model is None:
-        why = "the following arguments are required: MODEL (or --server URL; see jalopy run --help)"
-        raise Refusal(f"jalopy run: {why}")
+        raise Refusal(
+            "jalopy run: the following arguments are required: MODEL "
+            "(or --server URL; see jalopy run --help)"
+        )
     elif getattr(options, "model", None) == "":
         raise Refusal(
-            f"jalopy {options.command}: the model's path is empty (name a GGUF file, or: starter)"
+            f"jalopy {options.command}: the model's name is empty (name a GGUF file, or starter)"
         )
     elif getattr(options, "model", None) is not None:
         from app.models.library.find_by_name import named_model
 
         options.model = str(named_model(options.model, settings.model_directories))
-    given = {
+    arguments_by_name = {
         **vars(options),
         "threads": settings.threads,
         "weights": settings.weights_or_default,
         "settings": settings,
     }
-    carry_out = getattr(module, options.command)
-    kind = getattr(module, f"{options.command.capitalize()}Options", None)
-    if kind is not None:
-        given["options"] = kind(**{one.name: given[one.name] for one in fields(kind)})
-    code: int = carry_out(
-        **{name: given[name] for name in signature(carry_out).parameters if name in given}
-    )
-    if code == exit_codes.OK and options.command in _OPENING and isinstance(options.model, str):
+    command = getattr(module, options.command)
+    options_class = getattr(module, f"{options.command.capitalize()}Options", None)
+    if options_class is not None:
+        names = [field.name for field in fields(options_class)]
+        arguments_by_name["options"] = options_class(
+            **{name: arguments_by_name[name] for name in names}
+        )
+    names = [name for name in signature(command).parameters if name in arguments_by_name]
+    code: int = command(**{name: arguments_by_name[name] for name in names})
+
+    if code == exit_codes.OK and options.command in _REMEMBERING and isinstance(options.model, str):
         from app.models.library.choose_model import remember_listed
 
         remember_listed(options.model)
@@ -143,7 +148,7 @@ def obey(options: argparse.Namespace) -> int:
 
 
 def wants_screen(options: argparse.Namespace) -> bool:
-    """Whether this is a chat on a terminal that can show one."""
+    """Whether the command is a chat on a terminal that can show a screen."""
     if options.command != "chat" or options.plain:
         return False
     streams = (sys.stdin, sys.stdout)
@@ -156,10 +161,11 @@ def _start(argv: Sequence[str]) -> int:
     limit = address_space.limit_bytes()
     if limit is not None and limit < address_space.LEAST_BYTES:
         raise Refusal(f"jalopy: {address_space.blame(limit)}", exit_codes.NO_MEMORY)
-    # Nothing here multiplies matrices by numpy, whose OpenBLAS would start threads and take memory
-    # for them at import.
+    # Jalopy does not use NumPy's OpenBLAS, which would start threads when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    return supervise(partial(guard, partial(obey, options)), uses_screen=wants_screen(options))
+    return supervise(
+        partial(guard, partial(run_command, options)), uses_screen=wants_screen(options)
+    )
 
 
 def _chat(options: argparse.Namespace, settings: Settings) -> int:
@@ -167,53 +173,50 @@ def _chat(options: argparse.Namespace, settings: Settings) -> int:
 
     if wants_screen(options):
         return _chat_on_screen(options, settings)
-    model = _served(options, settings) or choose_model(options.model, settings)
+    model = _remote_model(options, settings) or choose_model(options.model, settings)
     if model is None:
-        raise Refusal(
-            "jalopy: no model is given (jalopy chat MODEL --plain, where MODEL is a GGUF file)"
-        )
+        raise Refusal("jalopy: no model to open (name a GGUF file: jalopy chat MODEL --plain)")
     if sys.stdin is None or not sys.stdin.isatty():
-        # A script that says the same again expects the same; one that wants to go on uses jalopy
-        # run --session.
+        # The same input shall give the same output; jalopy run --session continues conversations.
         settings = override(settings, "resume", "new", "--new")
-    from app.cli.interrupts import told_apart
+    from app.cli.interrupts import foreign_sigint_exits
     from app.cli.line_mode import chat
 
-    with told_apart():
+    with foreign_sigint_exits():
         return chat(model, settings)
 
 
 def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.program import garbage
 
-    garbage.postpone()  # until the first frame; the application settles it
+    garbage.postpone()  # until the first frame
     from app.backend.local.opening import glance_at_model
     from app.machine.sensors.low_power import prepare_environment
     from app.models.library.choose_model import choose_model
     from app.text.glyphs import choose_console
 
-    served = _served(options, settings)
-    if served is None:
+    remote_model = _remote_model(options, settings)
+    if remote_model is None:
         path = choose_model(options.model, settings, glance_at_model)
     else:
         path = None
     if options.tty:
         choose_console()
-    prepare_environment(settings.low_power)  # Textual reads it when it is imported
+    prepare_environment(settings.low_power)  # Textual reads the environment at import
     from app.tui.start import run_tui
 
-    return run_tui(settings, served or (Path(path) if path else None))
+    return run_tui(settings, remote_model or (Path(path) if path else None))
 
 
-def _served(options: argparse.Namespace, settings: Settings) -> RemoteModel | None:
-    """Return the model of the server that computes, if one does."""
+def _remote_model(options: argparse.Namespace, settings: Settings) -> RemoteModel | None:
+    """Return the server's model; None if the model is a local file."""
     if options.is_served:
         return RemoteModel(server_address(settings.server), options.served_name or "")
     return None
 
 
 def _end(exit_code: int, _number: int, _frame: FrameType | None) -> NoReturn:
-    """Unwind once: a second signal would interrupt the saving that the first one led to."""
+    """Raise an exception once; a second signal would interrupt saving."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     raise _TerminatedError(exit_code)
@@ -231,7 +234,7 @@ def _finish_output(code: int) -> int:
 
 
 def _drop_output() -> None:
-    """Point stdout to nowhere, so that the interpreter's last flush finds no one to complain to."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
+    """Redirect stdout to the null device, so that the flush at exit cannot fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)

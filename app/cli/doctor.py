@@ -1,7 +1,4 @@
-"""``jalopy doctor``: the machine, the terminal and a model, each with what it means for speed.
-
-No Textual.
-"""
+"""``jalopy doctor``: find out what slows this machine, and whether a model fits."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ from app.program.refusals import Refusal, exit_code_of
 from app.program.settings import Settings
 from app.text.json_line import json_line, plain_values
 
-MOST_COLUMNS = 100
+MAX_COLUMNS = 100
 
 
 def doctor(
@@ -39,25 +36,26 @@ def doctor(
     quantization: str | None = None,
     as_json: bool = False,
 ) -> int:
-    """Examine, print, and return OK, or the code of the error where the model named cannot be used.
+    """Examine the machine and print the findings.
 
     Args:
-        size: number of parameters to judge instead of a model.
-        quantization: of that size; None for the usual one.
+        model: file to judge; None for none.
+        size: number of parameters to judge instead of a file, e.g. "8B".
+        quantization: type of the weights for ``size``; None for the usual one.
+
+    Returns:
+        OK, or the exit code of the error if the model cannot be used.
 
     Raises:
-        Refusal: ``--size`` or ``--type`` mean nothing.
+        Refusal: ``size`` or ``quantization`` is invalid.
     """
     if model and size:
-        raise Refusal("jalopy doctor: name a model file or --size, not both")
+        raise Refusal("jalopy doctor: give a model file or --size, not both")
     if quantization is not None and not size:
-        raise Refusal("jalopy doctor: --type is the type of a --size (name that too: --size 8B)")
-    if quantization is None:
-        kind = advice.USUAL_TYPE
-    else:
-        kind = quantization
-    needs, refused = _needs(model, size, kind, settings.kv_type_or_default)
-    cores = read_cores()  # before anything of ours computes: it watches the load
+        raise Refusal("jalopy doctor: --type needs a size (add --size 8B, for example)")
+    quantization = quantization or advice.USUAL_TYPE
+    needs, error = _needs(model, size, quantization, settings.kv_type_or_default)
+    cores = read_cores()  # measures the load of other programs, so Jalopy must not compute yet
     engine = start_work_thread()
     progress = ProgressLine()
     counts = (settings.threads, settings.prefill_threads)
@@ -72,14 +70,14 @@ def doctor(
         terminal=read_terminal(
             os.environ, sys.stdout.isatty(), encoding, shutil.get_terminal_size()
         ),
-        disk=read_disk(model) if model and refused is None else None,
+        disk=read_disk(model) if model and error is None else None,
         engine=examination.engine,
         wanted_threads=settings.threads,
     )
     findings = report.all_findings(readings)
     about_model = report.fit_findings(examination, settings.kv_type_or_default)
-    if refused is not None:
-        about_model = [Finding(BAD, "model", str(refused))]
+    if error is not None:
+        about_model = [Finding(BAD, "model", str(error))]
     if as_json:
         values = {
             "findings": findings,
@@ -92,15 +90,15 @@ def doctor(
         print(json_line(plain_values(values)), flush=True)
     else:
         print("\n".join(_lines(findings, examination, about_model)), flush=True)
-    if refused is None:
+    if error is None:
         return exit_codes.OK
-    return exit_code_of(refused) or 1
+    return exit_code_of(error) or 1
 
 
 def _needs(
     model: str | None, size: str | None, quantization: str, kv_type: str
 ) -> tuple[Any, Exception | None]:
-    """Return what the model needs, or what is wrong with it."""
+    """Return (memory needs of the model, error that prevents using it); either may be None."""
     if size:
         return advice.needs_of_size(advice.parameters_of(size), quantization.upper(), kv_type), None
     if not model:
@@ -118,7 +116,7 @@ def _needs(
 def _lines(
     findings: list[Finding], examination: Examination, about_model: list[Finding]
 ) -> list[str]:
-    width = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
+    width = min(MAX_COLUMNS, shutil.get_terminal_size().columns)
     lines = [f"Jalopy doctor: {report.summary([*findings, *about_model])}", ""]
     for finding in findings:
         lines += report.finding_lines(finding, width)

@@ -1,4 +1,4 @@
-"""``jalopy embed``: a vector for each text on stdout, everything else on stderr. No Textual."""
+"""``jalopy embed``: print an embedding vector for each text."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.text.json_line import json_line
 
-MOST_LINE_BYTES = 1 << 20
-"""Limit on a line of standard input."""
+MAX_LINE_BYTES = 1 << 20
+"""Limit on the length of a line of standard input."""
 
 
 def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bool = False) -> int:
-    """Print the vectors of these texts, or of standard input's lines, as they come; Ctrl-C ends it
-    after a text.
+    """Print the vector of each text, one per line; Ctrl-C stops after the current text.
+
+    Args:
+        words: the texts; if empty, the lines of standard input.
 
     Raises:
         EngineError: the model cannot be used, or a text is too long.
@@ -31,7 +33,7 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
     if not words and (sys.stdin is None or sys.stdin.isatty()):
         raise Refusal(
             'jalopy embed: there is no text (jalopy embed MODEL "TEXT" ..., '
-            "or a text a line through a pipe)"
+            "or pipe in one text per line)"
         )
     stopped = threading.Event()
 
@@ -42,7 +44,7 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
         finally:
             progress.clear()
         with closing(opened):
-            for text in words or _lines():
+            for text in words or _read_lines():
                 if stopped.is_set():
                     return
                 ids = opened.tokenizer.encode(text, special=False)
@@ -53,7 +55,7 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
                         flush=True,
                     )
                 else:
-                    print(" ".join(f"{one:.7g}" for one in vector), flush=True)
+                    print(" ".join(f"{value:.7g}" for value in vector), flush=True)
 
     start_work_thread().run(compute, stopped.set)
     if stopped.is_set():
@@ -61,13 +63,13 @@ def embed(settings: Settings, model: str, words: Sequence[str] = (), as_json: bo
     return exit_codes.OK
 
 
-def _lines() -> Iterator[str]:
+def _read_lines() -> Iterator[str]:
     """Yield the lines of standard input that are not empty."""
-    while line := sys.stdin.buffer.readline(MOST_LINE_BYTES + 1):
-        if len(line) > MOST_LINE_BYTES:
+    while line := sys.stdin.buffer.readline(MAX_LINE_BYTES + 1):
+        if len(line) > MAX_LINE_BYTES:
             raise Refusal(
-                f"jalopy embed: a line has more than {MOST_LINE_BYTES} bytes "
-                "(a text is a line: cut it)"
+                f"jalopy embed: a line is longer than {MAX_LINE_BYTES} bytes "
+                "(each line is one text: split it)"
             )
         text = line.decode("utf-8", "replace").rstrip("\r\n")
         if text.strip():

@@ -1,5 +1,4 @@
-"""``jalopy imatrix``: which columns of a model's matrices a text needs most, for
-``jalopy quantize``. No Textual."""
+"""``jalopy imatrix``: measure which columns of a model's matrices matter most for a text."""
 
 from __future__ import annotations
 
@@ -26,11 +25,12 @@ if TYPE_CHECKING:
 
 _KV = "f32"
 _CONVERSATIONS = "conversations"
+"""Name of the source in the output file for ``--conversations``."""
 
 
 @record
 class ImatrixOptions:
-    """Arguments of ``imatrix`` that are no settings."""
+    """Arguments of ``imatrix`` that are not settings."""
 
     model: str
     files: Sequence[str] = ()
@@ -38,38 +38,43 @@ class ImatrixOptions:
     out: str = ""
     n_chunk: int = 512
     most_chunks: int = 0
-    """Limit on the chunks that are read; 0 for none."""
+    """Limit on the number of chunks; 0 for no limit."""
 
 
 def imatrix(
     options: ImatrixOptions, settings: Settings, clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Read, and write the file; Ctrl-C writes what is known.
+    """Read the texts and write the importance matrix; Ctrl-C writes the result so far.
 
     Raises:
         EngineError: the model cannot be used, or the file cannot be written.
-        Refusal: there is no text, too little, or a file that has the name.
+        Refusal: the text is missing or too short, or the output file exists.
     """
     out = Path(options.out or f"{Path(options.model).stem}.imatrix.gguf")
     if bool(options.files) == options.conversations:
         raise Refusal(
-            "jalopy imatrix: name files of text, or give --conversations for your own saved ones"
+            "jalopy imatrix: give either text files or --conversations (your saved conversations)"
         )
     inputs = [Path(name) for name in (options.model, *options.files)]
-    check_output("jalopy imatrix", out, inputs, "exists (choose another name: -o FILE)")
+    check_output("jalopy imatrix", out, inputs, "already exists (-o FILE names another file)")
     texts = [read_text_file(Path(name)) for name in options.files]
     reading = ChunkReading["Imatrix"](clock)
-    found = reading.run(partial(_collect, options, settings, texts))
-    if found is None:
+    imatrix = reading.run(partial(_collect, options, settings, texts))
+    if imatrix is None:
         return exit_codes.INTERRUPTED
-    found.write(
-        out,
-        [_CONVERSATIONS] if options.conversations else [Path(name).name for name in options.files],
+    if options.conversations:
+        sources = [_CONVERSATIONS]
+    else:
+        sources = [Path(name).name for name in options.files]
+    imatrix.write(out, sources)
+    tensors = counted(len(imatrix.sums), "tensor")
+    chunks = counted(imatrix.n_chunks, "chunk")
+    print(
+        f"{reading.stopped_words}{clean_line(str(out), 200)}: importance of {tensors} from "
+        f"{chunks} of {count(options.n_chunk)} tokens",
+        flush=True,
     )
-    what = f"inputs of {counted(len(found.sums), 'tensor')}, {counted(found.n_chunks, 'chunk')} of"
-    shown = clean_line(str(out), 200)
-    print(f"{reading.stopped_words}{shown}: {what} {count(options.n_chunk)} tokens", flush=True)
-    if reading.is_whole:
+    if reading.is_complete:
         return exit_codes.OK
     return exit_codes.INTERRUPTED
 
@@ -80,52 +85,53 @@ def _collect(
     texts: Sequence[str],
     reading: ChunkReading[Imatrix],
 ) -> Iterator[Imatrix]:
-    """Open the model and read chunk after chunk."""
+    """Open the model and yield the importance matrix after each chunk."""
     from engine.measure.importance import collect
     from engine.measure.perplexity import chunks_of
 
     opened = engine_access.open_model(settings, options.model, reading.progress.show_opening)
     with closing(opened) as model, closing(model.session(options.n_chunk, _KV)) as session:
         reading.sessions.append(session)
-        ids = [one for text in texts for one in model.tokenizer.encode(text, special=False)]
+        ids = []
+        for text in texts:
+            ids += model.tokenizer.encode(text, special=False)
         if options.conversations:
-            ids += _of_conversations(model, session, settings)
-        else:
-            ids += ()
+            ids += _conversation_tokens(model, session, settings)
         chunks = chunks_of(ids, options.n_chunk, model.tokenizer)[: options.most_chunks or None]
         if not chunks:
-            why = (
-                f"{counted(len(ids), 'token')} are fewer than one chunk of {count(options.n_chunk)}"
+            raise Refusal(
+                f"jalopy imatrix: the text has {counted(len(ids), 'token')}, less than one chunk "
+                f"of {count(options.n_chunk)} (give more text, or a smaller --ctx)"
             )
-            raise Refusal(f"jalopy imatrix: {why} (give more text, or a smaller --ctx)")
         yield from reading.follow(collect(session, chunks), len(chunks))
 
 
-def _of_conversations(model: Model, session: Session, settings: Settings) -> Iterator[int]:
-    """Yield the tokens of all saved conversations, as the model is given them."""
+def _conversation_tokens(model: Model, session: Session, settings: Settings) -> Iterator[int]:
+    """Yield the tokens of all saved conversations in the form of the model's chat template."""
     from app.backend.local.model import LocalModel
     from app.conversations.conversation import ASSISTANT
     from app.conversations.store import Store
     from engine.errors import EngineError
 
     store = Store()
-    n_left_out = 0
-    for one in store.ids():
-        said = store.read(one).conversation.prompt_messages()
+    n_skipped = 0
+    for conversation_id in store.ids():
+        messages = store.read(conversation_id).conversation.prompt_messages()
+        reply = ""
+        if messages and messages[-1].role == ASSISTANT:
+            reply = messages[-1].text
+        if reply:
+            messages = messages[:-1]
         local = LocalModel(model, session, model.chat(), settings)
-        if said and said[-1].role == ASSISTANT:
-            reply = said[-1].text
-        else:
-            reply = ""
         try:
-            local.hold(said[:-1] if reply else said)
+            local.hold(messages)
             yield from local.chat.prompt_ids()
-        except EngineError:  # its template refuses the order of what was said
-            n_left_out += 1
+        except EngineError:  # the template refuses the order of the messages
+            n_skipped += 1
             continue
         yield from model.tokenizer.encode(reply, bos=False, special=False)
-    if n_left_out:
+    if n_skipped:
         say(
-            f"jalopy imatrix: left out {counted(n_left_out, 'conversation')} that the model's "
-            "template refuses"
+            f"jalopy imatrix: skipped {counted(n_skipped, 'conversation')} that the model's "
+            "chat template refuses"
         )

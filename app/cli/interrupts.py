@@ -1,8 +1,7 @@
-"""Ctrl+c at the terminal, which is answered in two steps, told from another process's SIGINT, which
-ends the program.
+"""Ctrl-C at the terminal, which stops a reply first, and SIGINT from other processes, which exits.
 
-Python's handlers do not learn who sent a signal, ``sigwaitinfo`` does: a thread takes SIGINT, and
-wakes the main thread with a signal of its own.
+A Python signal handler does not know the sender of a signal, but ``sigwaitinfo`` does. So a thread
+waits for SIGINT and wakes the main thread with SIGUSR1.
 """
 
 import contextlib
@@ -14,17 +13,17 @@ from types import FrameType
 
 from app.program import exit_codes
 
-_AGAIN_S = 0.1
+_REPEAT_S = 0.1
 
 
 @contextlib.contextmanager
-def told_apart() -> Iterator[None]:
-    """Inside, in the main thread: SystemExit(130) where another process sent SIGINT; else what
-    SIGINT's handler does.
+def foreign_sigint_exits() -> Iterator[None]:
+    """Raise SystemExit(130) in the main thread if another process sends SIGINT.
 
-    Enter it before threads are started: they inherit that SIGINT is not theirs.
+    Ctrl-C at the terminal still calls the handler of SIGINT. Enter this context before threads are
+    started, since they must inherit the blocked signal.
     """
-    if not hasattr(signal, "sigwaitinfo"):  # macOS, Windows: each one counts as ctrl+c
+    if not hasattr(signal, "sigwaitinfo"):  # macOS: every SIGINT counts as Ctrl-C
         yield
         return
     main_id = threading.get_ident()
@@ -34,19 +33,18 @@ def told_apart() -> Iterator[None]:
         nonlocal received
         while True:
             received = signal.sigwaitinfo({signal.SIGINT})
-            # Again until it is heard: one that comes just before a system call waits for that call
-            # to end.
+            # A signal just before a system call waits for that call, so it is sent repeatedly.
             while received is not None:
                 signal.pthread_kill(main_id, signal.SIGUSR1)
-                time.sleep(_AGAIN_S)
+                time.sleep(_REPEAT_S)
 
     def interrupt(_number: int, frame: FrameType | None) -> None:
         nonlocal received
-        heard = received
+        signal_info = received
         received = None
-        if heard is None:
+        if signal_info is None:
             return
-        if heard.si_code <= 0:
+        if signal_info.si_code <= 0:  # sent by a process
             raise SystemExit(exit_codes.INTERRUPTED)
         handler = signal.getsignal(signal.SIGINT)
         if callable(handler):
@@ -67,7 +65,7 @@ def told_apart() -> Iterator[None]:
 
 @contextlib.contextmanager
 def interrupt_stops(stop: Callable[[], object]) -> Iterator[None]:
-    """Let the first Ctrl-C stop what runs, and a second one end the program as usual."""
+    """Call ``stop`` on the first Ctrl-C; a second one raises KeyboardInterrupt."""
     presses = 0
 
     def press(_number: int, _frame: FrameType | None) -> None:
@@ -77,9 +75,10 @@ def interrupt_stops(stop: Callable[[], object]) -> Iterator[None]:
             raise KeyboardInterrupt
         stop()
 
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, signal.SIG_IGN if before is signal.SIG_IGN else press)
+    old_handler = signal.getsignal(signal.SIGINT)
+    if old_handler is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, press)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, old_handler)

@@ -1,7 +1,6 @@
-"""The line mode: a prompt a line on stdin, the answers on stdout, everything else on stderr. No
-Textual.
+"""Line mode, ``jalopy chat --plain``: messages on stdin, replies on stdout, the rest on stderr.
 
-It serves screen readers, pipes and terminals without cursor control, and the end-to-end tests.
+It is for screen readers, pipes, terminals without cursor control, and end-to-end tests.
 """
 
 import contextlib
@@ -34,13 +33,13 @@ PROMPT = "> "
 
 
 def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monotonic) -> int:
-    """Open the model and talk until the input ends.
+    """Open the model and chat until the input ends; return the exit code.
 
     Raises:
         EngineError: the model cannot be used.
         OSError: stdout cannot be written.
     """
-    place = Path(model) if isinstance(model, str) else model
+    model_place = Path(model) if isinstance(model, str) else model
     storage = open_storage(settings)
     progress = ProgressLine()
     generation = GenerationChoice(settings)
@@ -63,11 +62,11 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
         may_read_ahead,
         questions.may_run,
     )
-    questions.talk = talk
+    questions.chat = talk
     try:
-        code = _serve(
+        code = _chat_until_end(
             Dialogue(talk, progress),
-            place,
+            model_place,
             storage.store if storage.resume != NEW else None,
             progress,
         )
@@ -79,53 +78,53 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     return code or exit_codes.IO_ERROR
 
 
-def _serve(
-    dialogue: Dialogue, place: ModelPlace, store: Store | None, progress: ProgressLine
+def _chat_until_end(
+    dialogue: Dialogue, model_place: ModelPlace, store: Store | None, progress: ProgressLine
 ) -> int:
     talk = dialogue.talk
-    last = _last_conversation(store, place)
+    last = _last_conversation(store, model_place)
     events: list[Event] = []
-    model = follow_opening(talk, talk.open(place, last), progress, "jalopy", events.append)
+    model = follow_opening(talk, talk.open(model_place, last), progress, "jalopy", events.append)
     for line in model.notices:
         say(f"jalopy: {line}")
-    if is_starter(str(place)):
-        say(f"{WHAT_IT_IS} (jalopy models lists real ones, jalopy pull gets one)")
+    if is_starter(str(model_place)):
+        say(f"{WHAT_IT_IS} (jalopy models lists larger ones, jalopy pull downloads one)")
     say(f"{model_line(model, talk.engine_thread.status.threads)} · /help lists the commands")
     dialogue.tell_notices()
     if last is not None:
         dialogue.show_resumed(last, [event for event in events if event is not model])
-    return _take_lines(dialogue)
+    return _read_lines(dialogue)
 
 
 def _close(talk: HeadlessChat, is_hurried: bool) -> bool:
-    """Save everything; False if that failed."""
-    unsaved = talk.close(is_hurried)
-    if unsaved:
-        say(f"jalopy: conversation not saved: {unsaved}")
-    return not unsaved
+    """Save the conversation and return whether that succeeded."""
+    reason = talk.close(is_hurried)
+    if reason:
+        say(f"jalopy: conversation not saved: {reason}")
+    return not reason
 
 
-def _last_conversation(store: Store | None, place: ModelPlace) -> LoadedConversation | None:
-    """Open the conversation that was used last with a model; None if none can be opened."""
-    is_resumed = store is not None and not is_starter(str(place))  # its context is for one try
-    if store is None or not is_resumed:
+def _last_conversation(store: Store | None, model_place: ModelPlace) -> LoadedConversation | None:
+    """Open the last conversation with a model; None if there is none to resume."""
+    # The starter's small context is not worth resuming.
+    if store is None or is_starter(str(model_place)):
         return None
     try:
-        conversation_id = store.last_used(model_key(place))
+        conversation_id = store.last_used(model_key(model_place))
         if conversation_id is not None:
             return store.open(conversation_id)
         return None
     except StoreError as error:
-        say(f"jalopy: the last conversation cannot be opened: {error}")
+        say(f"jalopy: cannot open the last conversation: {error}")
         return None
 
 
-def _take_lines(dialogue: Dialogue) -> int:
-    """Serve until the input ends, /quit, or a second Ctrl-C."""
+def _read_lines(dialogue: Dialogue) -> int:
+    """Read lines until the input ends, /quit, or a second Ctrl-C."""
     commands = LineCommands(dialogue, agrees if can_ask() else None)
     if _is_interactive():
         with contextlib.suppress(ImportError):
-            import readline  # noqa: F401 - importing it gives input() a history and line editing
+            import readline  # noqa: F401 - importing it gives input() history and line editing
     while not dialogue.has_left:
         try:
             line = _read_line()
@@ -138,7 +137,7 @@ def _take_lines(dialogue: Dialogue) -> int:
             if dialogue.was_interrupted:
                 return exit_codes.INTERRUPTED
             dialogue.was_interrupted = True
-            say("(ctrl+c again, or ctrl+d, quits)")
+            say("(press ctrl+c again, or ctrl+d, to quit)")
     return exit_codes.OK
 
 
@@ -147,7 +146,7 @@ def _is_interactive() -> bool:
 
 
 def _read_line() -> str | None:
-    """Return the next line without its newline, or None at the end of the input."""
+    """Return the next line without its newline; None at the end of the input."""
     if _is_interactive():
         try:
             return input(PROMPT)
@@ -162,6 +161,6 @@ def _read_line() -> str | None:
             sys.stderr.flush()
     line = sys.stdin.readline()
     if not line:
-        say("")  # ends the line of the last prompt
+        say("")  # end the line of the last prompt
         return None
     return line.rstrip("\r\n")

@@ -1,4 +1,4 @@
-"""``jalopy models``: what is on this machine, what fits, and how fast it would be. No Textual."""
+"""``jalopy models``: list the models on this machine, which fit, and how fast they are."""
 
 from __future__ import annotations
 
@@ -23,32 +23,42 @@ from app.text.figures import counted, size
 from app.text.json_line import json_line
 from engine.measure.fit import MachineRates
 
-MOST_COLUMNS = 120
+MAX_COLUMNS = 120
 LOOK_S = 0.3
-"""How long the load of other programs is watched before anything is measured."""
+"""Seconds that the load of other programs is watched before a measurement."""
 
 
 def models(
     settings: Settings, words: Sequence[str] = (), measure: bool = False, as_json: bool = False
 ) -> int:
-    """Find, read, compare and print."""
-    looked_in = places(settings.model_directories)
+    """Print the models whose rows contain all ``words``.
+
+    Args:
+        measure: whether the speed of this machine is measured again.
+    """
+    folders = places(settings.model_directories)
     lister = make_lister(settings, rates_for(settings, measure))
-    here = list_models(looked_in, lister)
-    wanted = " ".join(words)
-    found = [entry for entry in here if entry.matches(wanted)]
+    entries = list_models(folders, lister)
+    query = " ".join(words)
+    matches = [entry for entry in entries if entry.matches(query)]
     if as_json:
-        print(json_line(_values(found, lister, looked_in), indent=1), flush=True)
-    elif here and not found:
-        print(f"No match among {counted(len(here), 'model')} for: {clean_line(wanted)}", flush=True)
+        print(json_line(_values(matches, lister, folders), indent=1), flush=True)
+    elif entries and not matches:
+        number = counted(len(entries), "model")
+        print(f"None of {number} matches: {clean_line(query)}", flush=True)
     else:
-        print("\n".join(_lines(found, lister, looked_in, wanted)), flush=True)
+        print("\n".join(_lines(matches, lister, folders, query)), flush=True)
     return exit_codes.OK
 
 
 def rates_for(settings: Settings, again: bool = False) -> MachineRates:
-    """Return what this machine was measured to do; measure it in the first quiet time, which takes
-    a few seconds."""
+    """Return the speed of this machine, measured now if it is idle and was never measured.
+
+    The measurement takes a few seconds.
+
+    Args:
+        again: whether it is measured even if it is known.
+    """
     threads = usual_threads(settings)
     if not again and (known_read_gbps(threads) or not look_at_load(LOOK_S).is_quiet):
         return rates_or_typical(threads)
@@ -56,7 +66,7 @@ def rates_for(settings: Settings, again: bool = False) -> MachineRates:
 
     engine = start_work_thread()
     progress = ProgressLine()
-    progress.show("measuring this machine, once")
+    progress.show("measuring this machine (once)")
     counts = settings.threads, settings.prefill_threads
     _, rates = engine.run(lambda: measure(*counts, [COMMON_TYPE], progress.show_opening))
     progress.clear()
@@ -66,81 +76,78 @@ def rates_for(settings: Settings, again: bool = False) -> MachineRates:
 
 
 def _lines(
-    found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place], words: str = ""
+    entries: Sequence[ModelEntry], lister: Lister, folders: Sequence[Place], words: str = ""
 ) -> list[str]:
-    columns = min(MOST_COLUMNS, shutil.get_terminal_size().columns)
-    where = ", ".join(dict.fromkeys(clean_line(place.label, 60) for place in looked_in))
-    advice = _advice(found, lister)
-    if not found:
+    columns = min(MAX_COLUMNS, shutil.get_terminal_size().columns)
+    labels = ", ".join(dict.fromkeys(clean_line(place.label, 60) for place in folders))
+    advice = _advice(entries, lister)
+    if not entries:
         return [
-            "No model was found.",
+            "No models found.",
             *advice,
-            f"Looked in: {where}",
-            (
-                "`jalopy pull OWNER/REPO` downloads one; model_directories in your settings names "
-                "more places."
-            ),
+            f"Looked in: {labels}",
+            "`jalopy pull OWNER/REPO` downloads a model. model_directories in your settings adds "
+            "folders.",
         ]
     if lister.read_gbps:
-        speed = f", memory reads {lister.read_gbps:.1f} GB/s"
-    else:
-        speed = ""
-    head = (
-        f"{counted(len(found), 'model')}; {size(lister.memory.available_bytes)} of memory "
-        f"free{speed}"
-    )
-    if lister.read_gbps:
+        speed = f", memory speed {lister.read_gbps:.1f} GB/s"
         legend = rows.LEGEND
     else:
+        speed = ""
         legend = rows.NO_RATES
-    foot = [f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {where}"]
-    if words:
-        known = []
-    else:
-        known = _known(found, lister)
-    folded = [part for line in foot for part in textwrap.wrap(line, columns)]
-    return [head, "", *rows.table(found, columns), *known, "", *folded]
+    free = size(lister.memory.available_bytes)
+    heading = f"{counted(len(entries), 'model')}; {free} of memory free{speed}"
+
+    known = []
+    if not words:
+        known = _known(entries, lister)
+
+    footer = []
+    for line in (f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {labels}"):
+        footer += textwrap.wrap(line, columns)
+    return [heading, "", *rows.table(entries, columns), *known, "", *footer]
 
 
-def _known(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
-    """List known models that fit and can be downloaded, by the whole names that ``jalopy pull``
-    takes."""
+def _known(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
+    """Return rows of known models that fit and can be downloaded."""
     lines = []
-    for one in offers(lister, found):
-        if one.outlook:
-            writes = rows.speed(one.outlook, one.outlook.decode_tps)
+    for offer in offers(lister, entries):
+        if offer.outlook:
+            speed = rows.speed(offer.outlook, offer.outlook.decode_tps)
         else:
-            writes = "-"
+            speed = "-"
         lines.append(
-            f"{writes:>6}  {one.quantization:<7} {rows.ESTIMATE}{size(one.size_bytes):<6} "
-            f"{one.repository}"
+            f"{speed:>6}  {offer.quantization:<7} {rows.ESTIMATE}{size(offer.size_bytes):<6} "
+            f"{offer.repository}"
         )
     if lines:
-        return ["", "Fit and can be downloaded (tok/s, type, size, jalopy pull ...):", *lines]
+        return [
+            "",
+            "Models to download that fit (tok/s, type, size, name for jalopy pull):",
+            *lines,
+        ]
     return []
 
 
-def _advice(found: Sequence[ModelEntry], lister: Lister) -> list[str]:
-    """Say what suits this machine now, and the one known model that does and is not here."""
+def _advice(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
+    """Return a line about the size of models that suits this machine, with one to download."""
     line = advice_line(lister)
-    best = next((offer for offer in offers(lister, found) if offer.place == ADVISED), None)
-    if best is not None:
-        pull = f"; `jalopy pull {best.repository}` gets {best.title}"
-    else:
-        pull = ""
-    if line:
-        return [f"Suits this machine {line}{pull}"]
-    return []
+    if not line:
+        return []
+    best = next((offer for offer in offers(lister, entries) if offer.place == ADVISED), None)
+    if best is None:
+        return [f"Suits this machine {line}"]
+    return [f"Suits this machine {line}; `jalopy pull {best.repository}` downloads {best.title}"]
 
 
 def _values(
-    found: Sequence[ModelEntry], lister: Lister, looked_in: Sequence[Place]
+    entries: Sequence[ModelEntry], lister: Lister, folders: Sequence[Place]
 ) -> dict[str, Any]:
     return {
-        "models": [{**asdict(entry), "path": str(entry.path)} for entry in found],
-        "offers": [{**asdict(offer), "path": None} for offer in offers(lister, found)],
+        "models": [{**asdict(entry), "path": str(entry.path)} for entry in entries],
+        "offers": [{**asdict(offer), "path": None} for offer in offers(lister, entries)],
         "advice": advice_line(lister),
         "available_bytes": lister.memory.available_bytes,
         "read_gbps": lister.read_gbps or None,
-        "looked_in": [str(place.path) for place in looked_in],
+        "looked_in": [str(place.path) for place in folders],
     }

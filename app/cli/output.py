@@ -1,5 +1,4 @@
-"""What commands write while a model works: its text on stdout, and one line on stderr that says
-what is going on."""
+"""Output of commands while a model works: the reply on stdout, a progress line on stderr."""
 
 from __future__ import annotations
 
@@ -20,16 +19,16 @@ from app.text.figures import size, whole_seconds
 if TYPE_CHECKING:
     from app.documents.read import ReadingProgress
 
-_LEAST_INTERVAL_S = 0.1
+_MIN_INTERVAL_S = 0.1
 _WIDTH = 76
 _FIRST_REPORT_S = 1.0
 _REPORT_INTERVAL_S = 15.0
-"""Times between lines about progress that go to a pipe or a file."""
+"""Seconds between progress lines that go to a pipe or a file."""
 _LONG_S = 2.0
 
 
 class ProgressLine:
-    """Show and replace one line; elsewhere than on a terminal, say once that it takes long."""
+    """Progress line on stderr, replaced in place on a terminal; rare messages elsewhere."""
 
     def __init__(self) -> None:
         self._stream = sys.stderr
@@ -44,7 +43,7 @@ class ProgressLine:
         self._next_report_s = 0.0
 
     def show_opening(self, progress: Any) -> None:
-        """Show one step of opening a model."""
+        """Show a step of opening a model."""
         if progress.stage == "compile":
             activity = Activity.COMPILING
         else:
@@ -52,9 +51,11 @@ class ProgressLine:
         self.show_status(EngineStatus(activity, progress.name, progress.done, progress.total))
 
     def show_status(self, status: EngineStatus) -> None:
-        """Show what the engine's thread is doing, as far as it takes long."""
+        """Show what the engine thread does, if it compiles, loads or reads."""
         if status.activity is Activity.COMPILING:
-            self.show(f"compiling for this CPU, once: {status.done}/{status.total} {status.step}")
+            self.show(
+                f"first-time setup for this CPU: {status.done} of {status.total} {status.step}"
+            )
             self._say_compiling(status.total)
         elif status.activity is Activity.LOADING:
             self.show(f"loading {status.step}: {size(status.done)} of {size(status.total)}")
@@ -67,9 +68,9 @@ class ProgressLine:
             self.show(f"reading {done} of {status.total} tokens{left}")
 
     def follow_documents(self, progress: ReadingProgress) -> None:
-        """Show how far the reading of documents is.
+        """Show how much of the documents is read.
 
-        To a pipe or a file, say it after a second and now and then.
+        In a pipe or a file, print a line after a second and then every 15 seconds.
         """
         if self._is_live:
             self.show(progress.line)
@@ -82,26 +83,25 @@ class ProgressLine:
             say(f"jalopy: {progress.line}")
 
     def _say_compiling(self, total: int) -> None:
-        """Say it once to a pipe or a file, where it takes a while: without a word, the program
-        seems to hang."""
+        """Print once to a pipe or a file that compiling takes long."""
         now_s = time.monotonic()
         if self._compiling_since_s is None:
             self._compiling_since_s = now_s
         elif not self._is_live and now_s - self._compiling_since_s > _LONG_S:
             self._compiling_since_s = math.inf
-            say(f"jalopy: compiling for this CPU, once: {total} parts; this may take minutes")
+            say(f"jalopy: first-time setup for this CPU: {total} parts; this may take minutes")
 
     def show(self, text: str) -> None:
-        """Show a line in place of the last one, at most ten times a second."""
+        """Replace the line, at most ten times a second."""
         now_s = time.monotonic()
-        if not self._is_live or now_s - self._last_s < _LEAST_INTERVAL_S:
+        if not self._is_live or now_s - self._last_s < _MIN_INTERVAL_S:
             return
         self._last_s = now_s
         self._write(f"\r\x1b[K{clean_line(text, limit=_WIDTH)}")
         self._is_shown = True
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._is_shown:
             self._write("\r\x1b[K")
             self._is_shown = False
@@ -115,7 +115,7 @@ class ProgressLine:
 
 
 class AnswerOutput:
-    """Write an answer piece by piece, flushed at once, and end it with a newline."""
+    """A reply on stdout, written piece by piece and flushed at once."""
 
     def __init__(self) -> None:
         self._stream = sys.stdout
@@ -123,11 +123,11 @@ class AnswerOutput:
         self._last = "\n"
 
     def write(self, piece: str) -> None:
-        """Write the next piece. Raises OSError: stdout is full, closed or no one reads it."""
+        """Write the next piece. Raises OSError: stdout cannot be written."""
         self._put(self._cleaner.push(piece) if self._cleaner else piece)
 
     def end(self) -> None:
-        """Write what was held back, and a newline unless the answer ended with one."""
+        """Write the buffered text, and a newline unless the reply ended with one."""
         if self._cleaner:
             self._put(self._cleaner.flush())
         if self._last != "\n":
@@ -142,20 +142,26 @@ class AnswerOutput:
 
 def follow_opening(
     talk: HeadlessChat,
-    told: Iterable[Event],
+    events: Iterable[Event],
     progress: ProgressLine,
     name: str,
-    tell: Callable[[Event], object] = lambda event: None,
+    handle: Callable[[Event], object] = lambda event: None,
 ) -> ModelLoaded:
-    """Wait until a model is open and return it.
+    """Wait until a model is open and return its description.
 
-    Raises what prevents that; a mere reason as a Refusal of ``name``.
+    Args:
+        name: program or command that an error line begins with.
+        handle: called with every event but a failure.
+
+    Raises:
+        EngineError: the model cannot be opened.
+        Refusal: the model cannot be opened, and there is only a reason.
     """
-    for event in told:
+    for event in events:
         if isinstance(event, ModelFailed):
             progress.clear()
             raise event.error or Refusal(f"{name}: {event.reason}")
-        tell(event)
+        handle(event)
     progress.clear()
     assert talk.chat_session.model is not None
     return talk.chat_session.model
@@ -165,12 +171,19 @@ def write_answer(
     events: Iterator[Event],
     output: AnswerOutput | None,
     progress: ProgressLine,
-    tell: Callable[[Event], object] = lambda event: None,
+    handle: Callable[[Event], object] = lambda event: None,
 ) -> Event | None:
-    """Write a reply as it comes; without an output it is only waited for. ``tell`` takes what else
-    happens.
+    """Write a reply while the model generates it.
 
-    Returns how the turn ended; None where nothing began. Raises OSError: stdout cannot be written.
+    Args:
+        output: where the reply is written; None to only wait for its end.
+        handle: called with every other event.
+
+    Returns:
+        The event that ended the turn; None if no turn began.
+
+    Raises:
+        OSError: stdout cannot be written.
     """
     ending = None
     for event in events:
@@ -184,5 +197,5 @@ def write_answer(
             if output:
                 output.end()
         else:
-            tell(event)
+            handle(event)
     return ending

@@ -1,4 +1,4 @@
-"""The file that a command writes, checked before the work begins."""
+"""Check of a command's output file before the work begins."""
 
 from __future__ import annotations
 
@@ -16,33 +16,35 @@ def check_output(
     advice: str,
     replaces: bool = False,
 ) -> None:
-    """Check that a file can be written under a name without the loss of another.
+    """Check that a command can write its output file without losing another file.
 
     Args:
-        command: begins the message, "jalopy convert".
-        inputs: files that the command reads; looked at only if there is a file of the name.
-        advice: words that end the message about a file of that name, "(--force replaces it)".
-        replaces: a file of that name may be replaced, unless it is one of the inputs.
+        command: start of the error line, e.g. "jalopy convert".
+        path: the output file.
+        inputs: files that the command reads; iterated only if the output file exists.
+        advice: end of the error line if the file exists, e.g. "exists (--force replaces it)".
+        replaces: whether an existing file may be replaced; an input file never is.
 
     Raises:
-        Refusal: the file is one of the inputs, by whatever name, or may not be replaced; it is
-            not a regular file; its folder is missing.
+        Refusal: the file exists and may not be replaced; it is an input file or not a regular file;
+            or its folder does not exist.
     """
     shown = clean_line(str(path), 120)
     if path.exists():
         if any(_is_same(path, source) for source in inputs):
-            problem = "is one of the files that are read, and would be lost (name another file)"
-            raise Refusal(f"{command}: {shown}: {problem}")
+            raise Refusal(
+                f"{command}: {shown}: is an input file and would be lost (name another file)"
+            )
         if not path.is_file():
             raise Refusal(f"{command}: {shown}: is not a regular file (name another file)")
         if not replaces:
             raise Refusal(f"{command}: {shown}: {advice}")
     elif not path.parent.is_dir():
-        raise Refusal(f"{command}: {shown}: there is no such folder (make it, or name another)")
+        raise Refusal(f"{command}: {shown}: its folder does not exist (create it, or name another)")
 
 
 def _is_same(path: Path, other: Path) -> bool:
-    """Whether two names are of one file: by links, relative paths or another case, too."""
+    """Whether two paths lead to the same file, also through links or another spelling."""
     try:
         return path.samefile(other)
     except OSError:

@@ -1,5 +1,4 @@
-"""``jalopy perplexity``: how well a model foretells a text, and what another file or KV cache
-changes. No Textual."""
+"""``jalopy perplexity``: measure how well a model predicts a text, and compare files or KV types."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ if TYPE_CHECKING:
     from engine.measure.perplexity import Estimate, TextScore
 
 EXACT_KV = "f32"
-"""What another KV cache is compared with."""
+"""KV cache type that others are compared with."""
 
 
 @record
 class PerplexityOptions:
-    """Arguments of ``perplexity`` that are no settings."""
+    """Arguments of ``perplexity`` that are not settings."""
 
     model: str
     file: str
@@ -46,34 +45,34 @@ class PerplexityOptions:
 def perplexity(
     options: PerplexityOptions, settings: Settings, clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Measure and print; Ctrl-C prints what is known.
+    """Measure and print; Ctrl-C prints the result so far.
 
     Raises:
         EngineError: a model cannot be used.
-        Refusal: the text is too short, or the models do not cut it into the same tokens.
+        Refusal: the text is too short, or the models split it into different tokens.
     """
     text = read_text_file(Path(options.file))
     reading = ChunkReading["TextScore"](clock)
-    measured = reading.run(partial(_measure, options, settings, text))
-    if measured is None:
+    score = reading.run(partial(_measure, options, settings, text))
+    if score is None:
         return exit_codes.INTERRUPTED
     if options.as_json:
-        figures = {name: value for name, value in asdict(measured).items() if value is not None}
-        about = {
+        figures = {name: value for name, value in asdict(score).items() if value is not None}
+        arguments = {
             "model": options.model,
             "against": options.against,
             "kv": options.kv,
             "n_chunk": options.n_chunk,
         }
-        done = {
+        progress = {
             "chunks": reading.n_done,
             "chunks_in_all": reading.n_chunks,
             "seconds": reading.seconds,
         }
-        print(json_line({**about, **figures, **done}), flush=True)
+        print(json_line({**arguments, **figures, **progress}), flush=True)
     else:
-        print("\n".join(_lines(measured, reading, options)), flush=True)
-    if reading.is_whole:
+        print("\n".join(_lines(score, reading, options)), flush=True)
+    if reading.is_complete:
         return exit_codes.OK
     return exit_codes.INTERRUPTED
 
@@ -81,85 +80,90 @@ def perplexity(
 def _measure(
     options: PerplexityOptions, settings: Settings, text: str, reading: ChunkReading[TextScore]
 ) -> Iterator[TextScore]:
-    """Open what is needed and read chunk after chunk."""
+    """Open the models and yield the score after each chunk."""
     from engine.measure.perplexity import chunks_of, measure
 
     kv_type = settings.kv_type_or_default
-    with ExitStack() as opened:
+    with ExitStack() as stack:
 
         def open_model(path: str) -> Model:
             model = engine_access.open_model(settings, path, reading.progress.show_opening)
-            return opened.enter_context(closing(model))
+            return stack.enter_context(closing(model))
 
         model = open_model(options.model)
         ids = model.tokenizer.encode(text, special=False)
         _check(options, model, ids)
-        sessions = [(model, options.kv or kv_type)]
+        setups = [(model, options.kv or kv_type)]
         if options.against:
             other = open_model(str(model_path(options.against)))
             _check_other(model, other, text, ids)
-            sessions.append((other, kv_type))
+            setups.append((other, kv_type))
         elif options.kv:
-            sessions.append((model, EXACT_KV))
-        for one, kv in sessions:
-            reading.sessions.append(opened.enter_context(closing(one.session(options.n_chunk, kv))))
+            setups.append((model, EXACT_KV))
+        for setup_model, setup_kv_type in setups:
+            session = setup_model.session(options.n_chunk, setup_kv_type)
+            reading.sessions.append(stack.enter_context(closing(session)))
+
         chunks = chunks_of(ids, options.n_chunk, model.tokenizer)
-        found = measure(reading.sessions[0], chunks, *reading.sessions[1:])
+        scores = measure(reading.sessions[0], chunks, *reading.sessions[1:])
         yield from reading.follow(
-            found, len(chunks), lambda one: f", perplexity {_written(one.perplexity)}"
+            scores, len(chunks), lambda score: f", perplexity {_estimate_text(score.perplexity)}"
         )
 
 
 def _check(options: PerplexityOptions, model: Model, ids: list[int]) -> None:
     n_chunk = options.n_chunk
-    trained = model.config.context_length
-    if n_chunk > trained:
-        why = (
-            f"the model holds {count(trained)} tokens, and a chunk has {count(n_chunk)} (give a "
-            f"smaller --ctx)"
+    context_length = model.config.context_length
+    if n_chunk > context_length:
+        raise Refusal(
+            f"jalopy perplexity: a chunk of {count(n_chunk)} tokens is longer than the model's "
+            f"context of {count(context_length)} (give a smaller --ctx)"
         )
-        raise Refusal(f"jalopy perplexity: {why}")
     if len(ids) < n_chunk:
         name = clean_line(options.file, 80)
-        why = f"has {counted(len(ids), 'token')}, fewer than one chunk of {count(n_chunk)}"
-        raise Refusal(f"jalopy perplexity: {name}: {why} (give a longer text, or a smaller --ctx)")
+        raise Refusal(
+            f"jalopy perplexity: {name}: has {counted(len(ids), 'token')}, less than one chunk of "
+            f"{count(n_chunk)} (give a longer text, or a smaller --ctx)"
+        )
 
 
 def _check_other(model: Model, other: Model, text: str, ids: list[int]) -> None:
-    vocab_sizes = {one.config.vocab_size for one in (model, other)}
-    if len(vocab_sizes) > 1 or other.tokenizer.encode(text, special=False) != ids:
+    has_same_size = model.config.vocab_size == other.config.vocab_size
+    if not has_same_size or other.tokenizer.encode(text, special=False) != ids:
         names = f"{clean_line(model.name, 40)} and {clean_line(other.name, 40)}"
-        why = "have not the same vocabulary, so that their predictions do not compare"
-        raise Refusal(f"jalopy perplexity: {names} {why} (measure each alone)", exit_codes.BAD_DATA)
+        raise Refusal(
+            f"jalopy perplexity: {names} have different vocabularies, so they cannot be compared "
+            "(measure each alone)",
+            exit_codes.BAD_DATA,
+        )
 
 
 def _lines(
-    measured: TextScore, reading: ChunkReading[TextScore], options: PerplexityOptions
+    score: TextScore, reading: ChunkReading[TextScore], options: PerplexityOptions
 ) -> Iterator[str]:
-    done = reading.n_done
+    n_done = reading.n_done
+    rate = 0.0
     if reading.seconds > 0:
-        rate = done * options.n_chunk / reading.seconds
-    else:
-        rate = 0.0
-    how = (
-        f"{count(measured.n_tokens)} tokens in {counted(done, 'chunk')} of {count(options.n_chunk)}"
+        rate = n_done * options.n_chunk / reading.seconds
+    amount = (
+        f"{count(score.n_tokens)} tokens in {counted(n_done, 'chunk')} of {count(options.n_chunk)}"
     )
-    yield f"{reading.stopped_words}perplexity {_written(measured.perplexity)} ({how}; {count(round(rate))} tok/s)"
-    if (
-        measured.reference is not None
-        and measured.divergence is not None
-        and measured.same is not None
-    ):
+    yield (
+        f"{reading.stopped_words}perplexity {_estimate_text(score.perplexity)} "
+        f"({amount}; {count(round(rate))} tok/s)"
+    )
+    if score.reference is not None and score.divergence is not None and score.same is not None:
         if options.against:
             other = clean_line(options.against, 80)
         else:
             other = f"KV cache {EXACT_KV}"
-        yield f"against {other}: perplexity {_written(measured.reference)}"
-        yield f"divergence from it (KL) {_written(measured.divergence, 5)} nats a token; 0 = the same"
-        error = 100 * measured.same.error
-        same = 100 * measured.same.value
+        yield f"{other}: perplexity {_estimate_text(score.reference)}"
+        divergence = _estimate_text(score.divergence, 5)
+        yield f"KL divergence from it: {divergence} nats per token (0 = identical)"
+        error = 100 * score.same.error
+        same = 100 * score.same.value
         yield f"same likeliest token {same:.2f} % ± {error:.2f}"
 
 
-def _written(estimate: Estimate, decimals: int = 4) -> str:
+def _estimate_text(estimate: Estimate, decimals: int = 4) -> str:
     return f"{estimate.value:.{decimals}f} ± {estimate.error:.{decimals}f}"

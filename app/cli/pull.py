@@ -1,7 +1,4 @@
-"""``jalopy pull``: what would be downloaded, then the download with rate and time left.
-
-No Textual.
-"""
+"""``jalopy pull``: show what a download costs, then download with rate and time left."""
 
 from __future__ import annotations
 
@@ -38,60 +35,66 @@ def pull(
 ) -> int:
     """Download a model.
 
-    Raises Refusal: it cannot be had, or should not be; one line; OSError: it cannot be written.
+    Args:
+        what: OWNER/REPO, OWNER/REPO:TYPE, pypi:NAME==VERSION, or a URL.
+        anyway: whether a model that is not supported or does not fit is downloaded.
+
+    Raises:
+        Refusal: the model cannot or should not be downloaded.
+        OSError: the file cannot be written.
     """
     web = web or hub.connect(pause=_pause)
     target = _directory(directory)
-    prepared = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
-    print("\n".join(price_lines(prepared)), flush=True)
-    if prepared.here is not None:
-        print(f"It is here already: {clean_line(str(prepared.here), 300)}", flush=True)
+    download = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
+    print("\n".join(price_lines(download)), flush=True)
+    if download.here is not None:
+        print(f"Already downloaded: {clean_line(str(download.here), 300)}", flush=True)
         return exit_codes.OK
-    if prepared.trouble and not anyway:
-        line = f"not downloaded: {prepared.trouble} (--anyway downloads it all the same)"
+    if download.trouble and not anyway:
+        line = f"not downloaded: {download.trouble} (--anyway downloads it nevertheless)"
         raise DownloadError(line, exit_codes.UNSUPPORTED)
-    prepared.plan.refuse_full_disk()
+    download.plan.refuse_full_disk()
     if dry_run:
         return exit_codes.OK
-    return _download(prepared, web, is_listed=target is None)
+    return _download(download, web, is_listed=target is None)
 
 
-def _directory(wanted: str) -> Path | None:
+def _directory(name: str) -> Path | None:
     try:
-        if wanted:
-            return Path(wanted).expanduser().absolute()
+        if name:
+            return Path(name).expanduser().absolute()
         return None
     except RuntimeError:
-        shown = clean_line(wanted, 200)
+        shown = clean_line(name, 200)
         raise Refusal(
-            f"jalopy pull: --to {shown}: there is no such home directory (name it whole)"
+            f"jalopy pull: --to {shown}: there is no such home folder (write the full path)"
         ) from None
 
 
 def _pause(pause_s: float) -> None:
-    """Wait visibly."""
+    """Wait before the next attempt, with a progress line."""
     progress = ProgressLine()
-    progress.show(f"waiting {whole_seconds(pause_s)}, then again")
+    progress.show(f"trying again in {whole_seconds(pause_s)}")
     time.sleep(pause_s)
     progress.clear()
 
 
-def _download(prepared: PlannedDownload, web: Web, is_listed: bool) -> int:
+def _download(download: PlannedDownload, web: Web, is_listed: bool) -> int:
     progress = ProgressLine()
     try:
-        path, header = carry_out(prepared, web, lambda now: progress.show(progress_text(now)))
+        path, header = carry_out(download, web, lambda state: progress.show(progress_text(state)))
     except KeyboardInterrupt:
         progress.clear()
-        print("Stopped. What came is kept: the same command goes on from there.", flush=True)
+        print("Stopped. Run the same command again to continue the download.", flush=True)
         return exit_codes.INTERRUPTED
     finally:
         progress.clear()
-    print(f"Here and checked: {clean_line(str(path), 300)}", flush=True)
+    print(f"Downloaded and checked: {clean_line(str(path), 300)}", flush=True)
     if header.reason:
-        print(f"It cannot be opened: {clean_line(header.reason, 200)}", flush=True)
+        print(f"Jalopy cannot open it: {clean_line(header.reason, 200)}", flush=True)
         return exit_codes.BAD_DATA
-    print(
-        f"jalopy {clean_line(str(path), 300)} opens it{'; in the chat, F3' if is_listed else ''}",
-        flush=True,
-    )
+    hint = ""
+    if is_listed:
+        hint = ", or press F3 in the chat"
+    print(f"To open it: jalopy {clean_line(str(path), 300)}{hint}", flush=True)
     return exit_codes.OK

@@ -1,4 +1,4 @@
-"""``jalopy quantize``: a model file made smaller, by types of fewer bits. No Textual."""
+"""``jalopy quantize``: make a smaller file of a model, with types of fewer bits."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from engine.quantize.mixtures import TypedShape
 
 SOURCES = ("F32", "F16", "BF16", "Q8_0")
-"""Types that lose so little that others may be made of them."""
+"""Types that lose so little that they are good sources."""
 
 
 @record
 class QuantizeOptions:
-    """Arguments of ``quantize`` that are no settings."""
+    """Arguments of ``quantize`` that are not settings."""
 
     model: str
     out: str
     mix: str = ""
     budget: int = 0
-    """Limit on the file's bytes, in place of a mix."""
+    """Limit on the output file in bytes, instead of ``mix``; 0 for none."""
     imatrix: str = ""
     keep: Sequence[str] = ()
     force: bool = False
@@ -49,11 +49,12 @@ class QuantizeOptions:
 def quantize(
     options: QuantizeOptions, settings: Settings, clock: Callable[[], float] = time.monotonic
 ) -> int:
-    """Write the file and say what it became.
+    """Write the smaller file and print its size, types and error.
 
     Raises:
-        EngineError: the model, or its importance, cannot be used; the file cannot be written.
-        Refusal: a type is unknown, or the file is there.
+        EngineError: the model or its importance matrix cannot be used, or the file cannot be
+            result.
+        Refusal: a type is unknown, or the output file exists.
     """
     from engine import read_gguf, read_imatrix
     from engine.machine.host import allowed_cpus
@@ -62,20 +63,20 @@ def quantize(
     from engine.quantize.mixtures import MIXTURES, TypedShape, mixture
 
     out = Path(options.out)
-    keep = _kept(options.keep)
+    keep = _parse_keep(options.keep)
     started_s = clock()
     if not options.budget and options.mix not in MIXTURES:
         if options.mix:
-            what = f"{clean_line(options.mix, 40)}: no type"
+            problem = f"unknown type: {clean_line(options.mix, 40)}"
         else:
-            what = "neither --type nor --budget is given"
-        raise Refusal(f"jalopy quantize: {what} (choose one of {', '.join(MIXTURES)})")
+            problem = "give --type or --budget"
+        raise Refusal(f"jalopy quantize: {problem} (types: {', '.join(MIXTURES)})")
     progress = ProgressLine()
     with closing(read_gguf(options.model, keeps_strings=False)) as gguf:
         inputs = [file.path for file in gguf.files]
         if options.imatrix:
             inputs.append(Path(options.imatrix))
-        advice = "is there already (--force replaces it)"
+        advice = "already exists (--force replaces it)"
         check_output("jalopy quantize", out, inputs, advice, options.force)
         fitted: FittedImportance | None = None
         importance: Mapping[str, Any] = {}
@@ -86,139 +87,155 @@ def quantize(
             name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()
         }
         if options.budget:
-            some, importance = types_within(
+            chosen_types, importance = types_within(
                 options.model, options.budget, importance, keep, settings, progress
             )
-            types = {name: some.get(name, one.type_name) for name, one in tensors.items()}
+            types = {
+                name: chosen_types.get(name, tensor.type_name) for name, tensor in tensors.items()
+            }
         else:
             types = mixture(gguf.metadata, tensors, options.mix, bool(importance), keep)
-        _note_source(gguf, types)
-        _note_idle_keep(gguf, types, keep)
+        _say_source(gguf, types)
+        _say_unused_keep(gguf, types, keep)
         if fitted is not None:
-            importance = _note_importance(gguf, types, fitted, Path(options.imatrix).name)
+            _say_coverage(gguf, types, fitted, Path(options.imatrix).name)
+            importance = {name: fitted.columns[name] for name in fitted.used(gguf, types)}
         source_bytes = sum(info.size_bytes for info in gguf.tensors.values())
-        about: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "general.file_type": MIXTURES[options.mix or _nearest(tensors, types)]
         }
         if importance:
-            about |= {"quantize.imatrix.file": Path(options.imatrix).name or MANUAL,
+            metadata |= {"quantize.imatrix.file": Path(options.imatrix).name or MANUAL,
                       "quantize.imatrix.entries_count": len(importance)}  # fmt: skip
 
         def show(done_bytes: int) -> None:
-            elapsed_s = clock() - started_s
-            left = (
-                f", about {whole_seconds(elapsed_s * (source_bytes - done_bytes) / done_bytes)} "
-                f"left"
+            remaining_s = (clock() - started_s) * (source_bytes - done_bytes) / done_bytes
+            progress.show(
+                f"quantized {size(done_bytes)} of {size(source_bytes)}, "
+                f"about {whole_seconds(remaining_s)} left"
             )
-            progress.show(f"quantized {size(done_bytes)} of {size(source_bytes)}{left}")
 
         try:
-            written = quantise_file(
-                gguf, out, types, about, importance, settings.threads or len(allowed_cpus()), show
+            result = quantise_file(
+                gguf,
+                out,
+                types,
+                metadata,
+                importance,
+                settings.threads or len(allowed_cpus()),
+                show,
             )
         finally:
             progress.clear()
     seconds = clock() - started_s
     if options.as_json:
-        told = {
+        values = {
             "out": options.out,
             "type": options.mix,
             "budget": options.budget,
             "source_bytes": source_bytes,
-            "bytes": written.n_bytes,
+            "bytes": result.n_bytes,
+            "rmse": result.rmse,
+            "seconds": seconds,
+            "types": result.types,
         }
+        print(json_line(values), flush=True)
+    else:
+        error = ""
+        if result.rmse:
+            error = f", mean error {result.rmse:.3g}"
+        counts = ", ".join(f"{n} {type_name}" for type_name, n in sorted(result.types.items()))
         print(
-            json_line({**told, "rmse": written.rmse, "seconds": seconds, "types": written.types}),
+            f"{clean_line(options.out, 80)}: {size(result.n_bytes)} (was {size(source_bytes)}) "
+            f"in {whole_seconds(seconds)}{error} ({counts})",
             flush=True,
         )
-    else:
-        if written.rmse:
-            mean = f", mean error {written.rmse:.3g}"
-        else:
-            mean = ""
-        kinds = ", ".join(f"{n} {kind}" for kind, n in sorted(written.types.items()))
-        what = (
-            f"{size(source_bytes)} became {size(written.n_bytes)} in {whole_seconds(seconds)}{mean}"
-        )
-        print(f"{clean_line(options.out, 80)}: {what} ({kinds})", flush=True)
     return exit_codes.OK
 
 
 def _nearest(tensors: Mapping[str, TypedShape], types: Mapping[str, str]) -> str:
-    """Return a mixture of the type that most weights have."""
+    """Return the mixture named after the type that most weights have."""
     from engine.quantize.mixtures import MIXTURES
 
     weights: Counter[str] = Counter()
-    for name, kind in types.items():
-        weights[kind] += math.prod(tensors[name].shape)
-    return next(
-        (mix for kind, _ in weights.most_common() for mix in MIXTURES if mix.startswith(kind)),
-        "F16",
-    )
+    for name, type_name in types.items():
+        weights[type_name] += math.prod(tensors[name].shape)
+    for type_name, _ in weights.most_common():
+        for mix in MIXTURES:
+            if mix.startswith(type_name):
+                return mix
+    return "F16"
 
 
-def _kept(given: Sequence[str]) -> dict[str, str]:
-    """Read ``TENSOR=TYPE``. Raises Refusal: it is no such pair, or the type cannot be made."""
+def _parse_keep(pairs: Sequence[str]) -> dict[str, str]:
+    """Return the types by tensor pattern from ``TENSOR=TYPE`` pairs.
+
+    Raises:
+        Refusal: a pair has another form, or its type cannot be written.
+    """
     from engine.quantize.rows import WRITABLE
 
-    kept = {}
-    for pair in given:
-        pattern, _, kind = pair.partition("=")
-        if not pattern or kind.upper() not in WRITABLE:
+    keep = {}
+    for pair in pairs:
+        pattern, _, type_name = pair.partition("=")
+        if not pattern or type_name.upper() not in WRITABLE:
             raise Refusal(
-                f"jalopy quantize: --keep {clean_line(pair, 60)}: must be TENSOR=TYPE, of "
-                f"{', '.join(WRITABLE)}"
+                f"jalopy quantize: --keep {clean_line(pair, 60)}: must be TENSOR=TYPE "
+                f"(types: {', '.join(WRITABLE)})"
             )
-        kept[pattern] = kind.upper()
-    return kept
+        keep[pattern] = type_name.upper()
+    return keep
 
 
-def _note_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
-    """Say once that what the source has lost stays lost, or that nothing changes."""
-    if all(gguf.tensors[name].type_name == kind for name, kind in types.items()):
-        problem = "gets another type: the file stays as large as it is"
-        say(f"jalopy quantize: no tensor of {gguf.shown_name} {problem}")
-    low = {
+def _say_source(gguf: GGUFFile, types: Mapping[str, str]) -> None:
+    """Say that nothing changes, or that the source is already quantized."""
+    changed = {
         gguf.tensors[name].type_name
-        for name, kind in types.items()
-        if gguf.tensors[name].type_name != kind
+        for name, type_name in types.items()
+        if gguf.tensors[name].type_name != type_name
     }
-    if low - set(SOURCES):
-        kinds = ", ".join(sorted(low - set(SOURCES)))
+    if not changed:
         say(
-            f"jalopy: the source is quantized already ({kinds}): "
-            "one made of F16, BF16 or Q8_0 would be better"
+            f"jalopy quantize: no tensor of {gguf.shown_name} changes its type, so the file stays "
+            "as large as it is"
+        )
+    if changed - set(SOURCES):
+        type_names = ", ".join(sorted(changed - set(SOURCES)))
+        say(
+            f"jalopy quantize: the source is already quantized ({type_names}); "
+            "an F16, BF16 or Q8_0 source gives a better file"
         )
 
 
-def _note_idle_keep(gguf: GGUFFile, types: Mapping[str, str], keep: Mapping[str, str]) -> None:
-    """Say which --keep changed no tensor's type."""
-    for pattern, kind in keep.items():
+def _say_unused_keep(gguf: GGUFFile, types: Mapping[str, str], keep: Mapping[str, str]) -> None:
+    """Say which --keep options have no effect."""
+    for pattern, type_name in keep.items():
         names = [name for name in types if fnmatchcase(name, pattern)]
-        if any(types[name] == kind for name in names):
+        if any(types[name] == type_name for name in names):
             continue
-        shown = f"jalopy quantize: --keep {clean_line(pattern, 60)}={kind} has no effect"
+        shown = f"jalopy quantize: --keep {clean_line(pattern, 60)}={type_name} has no effect"
         if not names:
-            advice = "jalopy inspect --tensors lists them"
-            say(f"{shown}: {gguf.shown_name} has no tensor of that name ({advice})")
+            advice = "jalopy inspect --tensors lists the names"
+            say(f"{shown}: {gguf.shown_name} has no such tensor ({advice})")
         else:
             say(f"{shown}: {clean_line(names[0], 60)} stays {types[names[0]]}")
 
 
-def _note_importance(
+def _say_coverage(
     gguf: GGUFFile, types: Mapping[str, str], fitted: FittedImportance, file_name: str
-) -> Mapping[str, Any]:
-    """Say how much of the model a file of importance covers, and return the part that is used."""
+) -> None:
+    """Say if an importance matrix does not cover all tensors that need it."""
     shown = f"jalopy quantize: {clean_line(file_name, 80)}"
     used = fitted.used(gguf, types)
     missing = fitted.missing(gguf, types)
     if not used:
-        say(f"{shown} has no effect: no tensor gets a type that depends on it")
+        say(f"{shown} has no effect: no tensor gets a type that uses it")
     elif missing:
         n_tensors = counted(len(used) + len(missing), "tensor")
         name = clean_line(missing[0], 60)
-        say(f"{shown} covers {len(used)} of {n_tensors}; {name} is not among them")
+        say(f"{shown} covers {len(used)} of {n_tensors}; {name} is missing")
     if fitted.n_foreign:
-        counts = f"{fitted.n_foreign} of its {fitted.n_matrices} matrices"
-        say(f"{shown}: {counts} are not in {gguf.shown_name} (of another model?)")
-    return {name: fitted.columns[name] for name in used}
+        say(
+            f"{shown}: {fitted.n_foreign} of its {fitted.n_matrices} matrices are not in "
+            f"{gguf.shown_name} (is it from another model?)"
+        )

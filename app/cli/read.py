@@ -1,5 +1,4 @@
-"""``jalopy read``: reads documents ahead and keeps the state, so that a later chat about them
-begins at once."""
+"""``jalopy read``: read documents in advance, so that a later chat about them starts at once."""
 
 from __future__ import annotations
 
@@ -31,11 +30,11 @@ from app.tui.chat_options import shell_options
 def read(
     settings: Settings, model: str, files: Sequence[str], clock: Clock = time.monotonic
 ) -> int:
-    """Read documents; Ctrl-C keeps what is read by then.
+    """Read documents and save the KV cache; Ctrl-C saves what was read so far.
 
     Raises:
         EngineError: the model cannot be used.
-        Refusal: there is nothing to read, or it does not fit.
+        Refusal: there is no document, or the documents do not fit the context.
     """
     reading = read_with_progress(files)
     for trouble in reading.troubles:
@@ -43,46 +42,50 @@ def read(
     if reading.is_stopped:
         return exit_codes.INTERRUPTED
     if not reading.documents:
-        raise Refusal("jalopy read: there is nothing to read (name files or folders)")
+        raise Refusal("jalopy read: there is no document to read (name files or folders)")
     if not settings.kv_states_quota_bytes:
         raise Refusal(
-            'jalopy read: nothing would be kept (set keep_kv_states = "on" in your settings)'
+            'jalopy read: nothing would be saved (set keep_kv_states = "on" in your settings)'
         )
     progress = ProgressLine()
-    chosen = shell_options(settings, keeps_states=True)
+    options = shell_options(settings, keeps_states=True)
     store = Store()
     storage = open_storage(settings, is_named=True)
-    talk = HeadlessChat(chosen, storage, settings.system_prompt, clock, progress.show_status)
+    talk = HeadlessChat(options, storage, settings.system_prompt, clock, progress.show_status)
     message = Draft().with_files(whole(reading.documents))
-    before = _begun_before(store, message.text.strip(), talk.chat_session.conversation.system)
+    earlier = _open_earlier(store, message.text.strip(), talk.chat_session.conversation.system)
     try:
-        code = _read(talk, Path(model), reading.documents, message, before, progress)
+        code = _read(talk, Path(model), reading.documents, message, earlier, progress)
     except BaseException as error:
-        if before is None:
-            begun_id = talk.chat_session.journal.id
-        else:
-            begun_id = ""
+        new_id = ""
+        if earlier is None:
+            new_id = talk.chat_session.journal.id
         talk.close(is_hurried=not isinstance(error, Exception))
-        if begun_id and isinstance(error, Refusal):  # no one can ask about what was not read
+        if new_id and isinstance(
+            error, Refusal
+        ):  # nothing was read, so the conversation is useless
             with suppress(StoreError):
-                store.delete(begun_id)
+                store.delete(new_id)
         raise
     progress.clear()
     if trouble := talk.close() or talk.engine_thread.state.state_trouble:
-        say(f"jalopy read: not kept: {trouble}")
+        say(f"jalopy read: not saved: {trouble}")
         return exit_codes.IO_ERROR
     return code
 
 
-def _begun_before(store: Store, text: str, system: str | None) -> LoadedConversation | None:
-    """Open the conversation that was begun for the same documents, if nothing was asked in it."""
-    for entry in (one for one in store.entries() if one.n_messages == 1):
+def _open_earlier(store: Store, text: str, system: str | None) -> LoadedConversation | None:
+    """Open a conversation that holds the same documents and no question; None if there is none."""
+    for entry in store.entries():
+        if entry.n_messages != 1:
+            continue
         with suppress(StoreError):
-            said = store.read(entry.id).conversation
-            if said.awaits_reply and said.messages[0].text == text and said.system == system:
-                opened = store.open(entry.id)
-                if opened.open_conversation is not None:  # else another program has it open
-                    return opened
+            conversation = store.read(entry.id).conversation
+            has_same_text = conversation.awaits_reply and conversation.messages[0].text == text
+            if has_same_text and conversation.system == system:
+                loaded = store.open(entry.id)
+                if loaded.open_conversation is not None:  # otherwise another program has it open
+                    return loaded
     return None
 
 
@@ -91,58 +94,48 @@ def _read(
     model: Path,
     documents: Sequence[Document],
     message: Draft,
-    before: LoadedConversation | None,
+    earlier: LoadedConversation | None,
     progress: ProgressLine,
 ) -> int:
-    opened = follow_opening(talk, talk.open(model, before), progress, "jalopy read")
-    if not fit(documents, opened.n_ctx):
-        about = (
-            f"about {figures.count(n_tokens(documents))} tokens, the context holds "
-            f"{figures.count(opened.n_ctx)}"
-        )
+    loaded_model = follow_opening(talk, talk.open(model, earlier), progress, "jalopy read")
+    n_ctx = loaded_model.n_ctx
+    if not fit(documents, n_ctx):
         raise Refusal(
-            f"jalopy read: {about}; of so much a chat reads passages only "
+            f"jalopy read: the documents have about {figures.count(n_tokens(documents))} tokens, "
+            f"but the context holds {figures.count(n_ctx)}; a chat would use passages of them only "
             "(read less, or try a larger --ctx)"
         )
-    say(announcement(documents, opened.n_ctx, talk.engine_thread.status.usual_prefill_tps))
-    if before is not None:
-        say(
-            f"jalopy read: conversation {int(before.id)} was begun with the same files, "
-            "and is used again"
-        )
-    title = clean_line(f"read: {', '.join(one.name for one in documents)}", MOST_TITLE_CHARS)
-    done: list[Event] = []
+    say(announcement(documents, n_ctx, talk.engine_thread.status.usual_prefill_tps))
+    if earlier is not None:
+        say(f"jalopy read: continuing conversation {int(earlier.id)}, which has the same files")
+
+    names = ", ".join(document.name for document in documents)
+    title = clean_line(f"read: {names}", MOST_TITLE_CHARS)
+    events: list[Event] = []
     with interrupt_stops(talk.stop):
-        done += talk.read(message.text.strip(), message.shown.strip(), title)
+        events += talk.read(message.text.strip(), message.shown.strip(), title)
     progress.clear()
-    return _tell(talk, next(event for event in done if isinstance(event, ConversationReread)))
+    reread = next(event for event in events if isinstance(event, ConversationReread))
+    return _say_result(talk, reread, n_ctx)
 
 
-def _tell(talk: HeadlessChat, reread: ConversationReread) -> int:
+def _say_result(talk: HeadlessChat, reread: ConversationReread, n_ctx: int) -> int:
+    """Print how much was read and return the exit code. Raises Refusal: reading failed."""
+    total = figures.count(reread.total_tokens)
     if reread.trouble:
-        if talk.chat_session.model is not None:
-            n_ctx = talk.chat_session.model.n_ctx
-        else:
-            n_ctx = 0
-        sizes = (
-            f"{figures.count(reread.total_tokens)} tokens, the context holds {figures.count(n_ctx)}"
-        )
+        reason = reread.trouble
         if reread.total_tokens:
-            reason = sizes
-        else:
-            reason = reread.trouble
+            reason = f"{total} tokens, but the context holds {figures.count(n_ctx)}"
         raise Refusal(
             f"jalopy read: {reason} (read less, or try a larger --ctx)", exit_codes.BAD_DATA
         )
+    cached = ""
     if reread.restored_tokens:
-        earlier = f" ({figures.count(reread.restored_tokens)} were read before)"
-    else:
-        earlier = ""
-    tokens = f"{figures.count(reread.read_tokens)} of {figures.count(reread.total_tokens)} tokens"
-    number = int(talk.chat_session.journal.id or 0)
+        cached = f" ({figures.count(reread.restored_tokens)} were cached)"
     say(
-        f"read {tokens} in {figures.seconds(reread.read_s)}{earlier}: conversation {number}, "
-        "or /read in a new one"
+        f"Read {figures.count(reread.read_tokens)} of {total} tokens in "
+        f"{figures.seconds(reread.read_s)}{cached}. To ask about them, open conversation "
+        f"{int(talk.chat_session.journal.id or 0)} or /read the same files in a new one"
     )
     if reread.read_tokens >= reread.total_tokens:
         return exit_codes.OK

@@ -1,4 +1,4 @@
-"""Documents read for a command or the line mode, with progress in a line and Ctrl-C to stop."""
+"""Reading documents for a command or the line mode, with a progress line and Ctrl-C to stop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from app.documents.read import ReadDocuments, ReadingProgress, read_documents
 
 
 def read_with_progress(names: Sequence[str], only_existing: bool = False) -> ReadDocuments:
-    """Read documents and show how far it is.
+    """Read documents with a progress line; the first Ctrl-C stops and returns those read so far.
 
-    The first Ctrl-C stops the reading and keeps what is read by then.
+    Args:
+        names: files, folders or patterns.
+        only_existing: whether names without a file are ignored.
     """
     progress = ProgressLine()
     is_stopped = threading.Event()

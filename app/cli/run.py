@@ -1,5 +1,4 @@
-"""``jalopy run``: one prompt, one answer on stdout, everything else on stderr; with a conversation
-saved or begun."""
+"""``jalopy run``: one prompt, one reply on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -47,62 +46,72 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.prompt.chat_prompt import ChatPrompt
 
-_FORMS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
-"""Options that give the answer a form, by the form's kind."""
-_TOLD = ("prompt_tokens", "tokens", "prefill_tps", "decode_tps", "first_token_s", "finish_reason")
-"""Figures of the JSON object."""
+_FORM_OPTIONS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
+"""Names of the options that give the reply a form, by type of form."""
+_JSON_FIGURES = (
+    "prompt_tokens",
+    "tokens",
+    "prefill_tps",
+    "decode_tps",
+    "first_token_s",
+    "finish_reason",
+)
+"""Figures of the reply in the output of --json."""
 
 
 @record
 class RunOptions:
-    """Arguments of ``run`` that are no settings."""
+    """Arguments of ``run`` that are not settings."""
 
     model: str | RemoteModel
     prompt: str | None = None
-    """After -p; "-" is standard input alone."""
+    """Text of -p; "-" for standard input alone."""
     words: Sequence[str] = ()
-    """The prompt as words of the command line."""
+    """Words of the prompt on the command line."""
     raw: bool = False
     as_json: bool = False
     schema: str | None = None
+    """File with a JSON schema that the reply follows."""
     grammar: str | None = None
-    """Files with the form of the answer: a JSON schema, or a grammar in GBNF or Lark."""
+    """File with a grammar in GBNF or Lark that the reply follows."""
     regex: str | None = None
-    """A regular expression that the answer is to match."""
+    """Regular expression that the reply matches."""
     session: str | None = None
-    """Title or number of the saved conversation to go on with; None for none."""
+    """Title or number of the saved conversation to continue; None for none."""
 
 
 def read_prompt(argument: str | None, words: Sequence[str] = ()) -> str:
-    """Return the prompt: what the command line says, and after it what comes through a pipe.
+    """Return the prompt of the command line, followed by piped text.
+
+    Args:
+        argument: text of -p; "-" for standard input alone, None if it is missing.
+        words: words of the prompt on the command line.
 
     Raises:
-        Refusal: it is given twice, or standard input is closed.
+        Refusal: there is no prompt, or there are two.
     """
     if argument is not None and words:
-        raise Refusal("jalopy run: the prompt is given twice (as words, and with -p)")
+        raise Refusal("jalopy run: there are two prompts (use either -p or words, not both)")
     if argument == "-" or (argument is None and not words):
         if sys.stdin is None or (argument is None and sys.stdin.isatty()):
             raise Refusal(
-                'jalopy run: there is no prompt (jalopy run MODEL "TEXT", or text through a pipe)'
+                'jalopy run: there is no prompt (jalopy run MODEL "TEXT", or pipe in a text)'
             )
         return read_standard_input(is_needed=True)
-    # Arguments that are not UTF-8 arrive with lone surrogates, which no tokenizer knows.
-    said = (
-        (argument or " ".join(words)).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    )
+    # Arguments that are not UTF-8 have lone surrogates, which tokenizers cannot encode.
+    raw_bytes = (argument or " ".join(words)).encode("utf-8", "surrogateescape")
+    prompt = raw_bytes.decode("utf-8", "replace")
+
+    piped = ""
     if _is_piped():
         piped = read_standard_input(is_needed=False)
-    else:
-        piped = ""
     if piped.strip():
-        return f"{said}\n\n{piped}"
-    return said
+        return f"{prompt}\n\n{piped}"
+    return prompt
 
 
 def _is_piped() -> bool:
-    """Whether standard input is a pipe or a file: a terminal, a socket or nothing is not waited
-    for."""
+    """Whether standard input is a pipe or a regular file."""
     try:
         mode = os.fstat(sys.stdin.fileno()).st_mode
     except (AttributeError, OSError, ValueError):
@@ -111,7 +120,7 @@ def _is_piped() -> bool:
 
 
 def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
-    """Answer one prompt; Ctrl-C stops the answer and keeps what was written.
+    """Print the reply to one prompt; Ctrl-C stops the reply.
 
     Raises:
         EngineError: the model or the prompt cannot be used.
@@ -119,17 +128,16 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     """
     if options.session is not None and not options.session.strip():
         raise Refusal(
-            "jalopy run: the name of --session is empty "
-            "(give a title or a number, or leave --session out)"
+            "jalopy run: --session is empty (give a title or a number, or leave --session out)"
         )
     if options.session and options.raw:
-        raise Refusal("jalopy run: --raw has no conversation (leave --session out, or --raw)")
+        raise Refusal("jalopy run: --raw and --session do not work together (leave one out)")
     prompt = read_prompt(options.prompt, options.words)
     if not prompt.strip() and not options.raw:
         raise Refusal(
-            'jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or text through a pipe)'
+            'jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or pipe in a text)'
         )
-    form = _wanted_form(options)
+    form = _answer_form(options)
     progress = ProgressLine()
     if options.session:
         storage = open_storage(settings, is_named=True)
@@ -139,7 +147,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
 
     def watch(status: EngineStatus) -> None:
         progress.show_status(status)
-        saving.look(storage.journal.trouble)
+        saving.report(storage.journal.trouble)
 
     questions = CallQuestions()
     talk = HeadlessChat(
@@ -147,14 +155,14 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         watch,
         may_run=questions.may_run,
     )  # fmt: skip
-    questions.talk = talk
+    questions.chat = talk
     this_run = _Run(talk, options, progress, settings)
     try:
         code = this_run.answer(prompt)
     except BaseException as error:
         saving.end(talk.close(is_hurried=not isinstance(error, Exception)))
         if this_run.begun_id and talk.store is not None and talk.chat_session.conversation.is_empty:
-            with suppress(StoreError):  # it stays, empty, and the next call goes on with it
+            with suppress(StoreError):  # an empty conversation does no harm
                 talk.store.delete(this_run.begun_id)
         raise
     if saving.end(talk.close()):
@@ -162,69 +170,67 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     return code
 
 
-def _wanted_form(options: RunOptions) -> AnswerForm | None:
-    """Return the form of the answer, checked before anything is opened; None for any."""
-    given = [
-        (kind, name, value)
-        for kind, name in _FORMS.items()
+def _answer_form(options: RunOptions) -> AnswerForm | None:
+    """Return the form of the reply; None for free text. Raises Refusal: it is invalid."""
+    forms = [
+        (form_type, name, value)
+        for form_type, name in _FORM_OPTIONS.items()
         if (value := getattr(options, name)) is not None
     ]
-    if len(given) > 1:
-        names = " and ".join(f"--{name}" for _, name, _ in given)
-        raise Refusal(f"jalopy run: {names} both give the answer a form (choose one)")
-    if not given:
+    if len(forms) > 1:
+        names = " and ".join(f"--{name}" for _, name, _ in forms)
+        raise Refusal(f"jalopy run: {names} both set the form of the answer (use only one)")
+    if not forms:
         return None
     from app.forms.constraint import check_form
 
-    kind, name, value = given[0]
+    form_type, name, value = forms[0]
     try:
-        if kind == REGEX:
-            form = bounded_form(kind, value, f"--{name}")
+        if form_type == REGEX:
+            form = bounded_form(form_type, value, f"--{name}")
         else:
-            form = read_form_file(kind, value)
-        for note in check_form(form):
-            say(f"not followed, since no form can: {note}")
-    except Refusal as refused:
-        raise Refusal(f"jalopy run: {refused}", refused.exit_code) from None
+            form = read_form_file(form_type, value)
+        for keyword in check_form(form):
+            say(f"jalopy run: cannot be enforced: {keyword}")
+    except Refusal as refusal:
+        raise Refusal(f"jalopy run: {refusal}", refusal.exit_code) from None
     return form
 
 
 def _engine_options(
     options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None
 ) -> ChatOptions:
-    has_tools = form is None and not options.raw
-    if has_tools:
+    tools = None
+    if form is None and not options.raw:
         tools = tool_box(settings, can_ask())
-    else:
-        tools = None
-    chosen = shell_options(settings, bool(options.session), form, tools)
-    # there is more to come than one answer
+    chat_options = shell_options(settings, bool(options.session), form, tools)
     if options.session or (tools is not None and tools.is_on):
-        return chosen
-    sized = partial(_size_context, prompt, options.raw, settings)
-    return replace(chosen, size_context=sized, least_reply_tokens=1)
+        return chat_options
+
+    # One reply of known length needs a small context only.
+    size_context = partial(_size_context, prompt, options.raw, settings)
+    return replace(chat_options, size_context=size_context, least_reply_tokens=1)
 
 
 def _size_context(
     prompt: str, raw: bool, settings: Settings, model: Model, chat: ChatPrompt
 ) -> int | None:
-    """Return the context for one answer of known length, without room for more turns."""
-    longest = settings.sampling.max_tokens
-    if not longest:
+    """Return the context in tokens for one reply; None if its length is not limited."""
+    max_tokens = settings.sampling.max_tokens
+    if not max_tokens:
         return None
     if raw:
         n_prompt = len(model.tokenizer.encode(prompt))
     else:
         chat.start(settings.system_prompt or None)
         n_prompt = len(chat.add_user(prompt))
-    return min(n_prompt + longest, model.config.context_length)
+    return min(n_prompt + max_tokens, model.config.context_length)
 
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
-    """Write the figures of one reply for people, e.g. "5.1 tok/s · ... · read 840 prompt tokens at
-    39.0 tok/s"."""
+    """Return the figures of a reply, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
     footer = reply_footer(meter.figures(), ending)
-    if not meter.prompt_tokens:  # not every server tells
+    if not meter.prompt_tokens:  # some servers do not report it
         return footer
     read = f"read {count(meter.read_tokens)} prompt tokens"
     if meter.prefill_tps:
@@ -268,7 +274,7 @@ class _Run:
             raw = ending.raw
         if meter is not None:
             if self._options.as_json:
-                figures_told = {name: getattr(meter, name) for name in _TOLD}
+                figures_told = {name: getattr(meter, name) for name in _JSON_FIGURES}
                 print(
                     json_line({"text": raw, **figures_told, "model": model.full_name}), flush=True
                 )

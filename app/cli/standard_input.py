@@ -1,4 +1,4 @@
-"""Text that comes through a pipe: read within bounds, with a word where it is waited for."""
+"""Text from standard input, with limits on size and time and a line about waiting."""
 
 from __future__ import annotations
 
@@ -10,48 +10,43 @@ import time
 from app.program import exit_codes
 from app.program.refusals import Refusal, say
 
-MOST_INPUT_BYTES = 128 << 20
-WORD_S = 1.0
-"""Seconds after which a line says what is waited for."""
-PATIENCE_S = 5.0
-"""Seconds that a prompt of the command line waits for standard input.
-
-After so long without a byte, it is answered without standard input.
-"""
+MAX_INPUT_BYTES = 128 << 20
+NOTICE_S = 1.0
+"""Seconds of waiting after which a line says so."""
+TIMEOUT_S = 5.0
+"""Seconds without a byte after which a prompt on the command line is answered without standard
+input."""
 _READ_BYTES = 1 << 16
 
 
 def read_standard_input(is_needed: bool) -> str:
-    """Return what comes through standard input, up to its end.
+    """Return the text of standard input.
 
     Args:
-        is_needed: whether there is nothing to do without it; else a pipe in which nothing comes
-            counts as empty.
+        is_needed: whether the command needs the text; otherwise a silent pipe counts as empty.
 
     Raises:
-        Refusal: there is too much.
+        Refusal: the text is too long.
     """
     try:
         handle = sys.stdin.buffer.fileno()
     except (OSError, ValueError, AttributeError):
-        return _text(sys.stdin.buffer.read(MOST_INPUT_BYTES + 1))
+        return _text(sys.stdin.buffer.read(MAX_INPUT_BYTES + 1))
     content = bytearray()
-    begun_s = time.monotonic()
-    has_told = False
+    started_s = time.monotonic()
+    has_notice = False
     poll = select.poll()
     poll.register(handle, select.POLLIN)
-    while len(content) <= MOST_INPUT_BYTES:
-        waits = not poll.poll(1000 * (PATIENCE_S if has_told else WORD_S))
-        waited_s = time.monotonic() - begun_s
-        if not has_told and (waits or waited_s >= WORD_S):
-            has_told = True
-            _tell(is_needed or bool(content))
-        elif waits and not content and not is_needed:
-            say(
-                "jalopy run: nothing came through standard input: the prompt is answered without it"
-            )
+    while len(content) <= MAX_INPUT_BYTES:
+        is_waiting = not poll.poll(1000 * (TIMEOUT_S if has_notice else NOTICE_S))
+        waited_s = time.monotonic() - started_s
+        if not has_notice and (is_waiting or waited_s >= NOTICE_S):
+            has_notice = True
+            _say_waiting(is_needed or bool(content))
+        elif is_waiting and not content and not is_needed:
+            say("jalopy run: standard input stayed empty; answering without it")
             break
-        if waits:
+        if is_waiting:
             continue
         piece = os.read(handle, _READ_BYTES)
         if not piece:
@@ -60,23 +55,23 @@ def read_standard_input(is_needed: bool) -> str:
     return _text(bytes(content))
 
 
-def _tell(is_awaited: bool) -> None:
-    if is_awaited:
+def _say_waiting(is_needed: bool) -> None:
+    if is_needed:
         say(
             "jalopy run: reading standard input until it ends "
-            "(Ctrl-D ends what is typed, Ctrl-C everything)"
+            "(Ctrl-D ends your input, Ctrl-C stops the program)"
         )
     else:
         say(
-            f"jalopy run: waiting {PATIENCE_S:g} s for standard input, which is open "
-            "(< /dev/null for none)"
+            f"jalopy run: standard input is open, waiting {TIMEOUT_S:g} s for text "
+            "(< /dev/null avoids this)"
         )
 
 
 def _text(content: bytes) -> str:
-    if len(content) > MOST_INPUT_BYTES:
-        limit = f"{MOST_INPUT_BYTES >> 20} MiB"
+    if len(content) > MAX_INPUT_BYTES:
+        limit = f"{MAX_INPUT_BYTES >> 20} MiB"
         raise Refusal(
-            f"jalopy run: standard input is larger than {limit} (cut it first)", exit_codes.BAD_DATA
+            f"jalopy run: standard input is larger than {limit} (shorten it)", exit_codes.BAD_DATA
         )
     return content.decode("utf-8", "replace")

@@ -1,7 +1,4 @@
-"""``jalopy states``: what was read once and is kept, and dropping some of it.
-
-No Textual, no model.
-"""
+"""``jalopy states``: list or delete the saved states of text that models have read."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ if TYPE_CHECKING:
     from engine.saved_state import Prefix, SegmentFile
 
 _DAY_S = 86400.0
-_MOST_COLUMNS = 120
+_MAX_COLUMNS = 120
 _MODEL_COLUMNS = 20
-_LEAST_WORDS = 16
+_MIN_TITLE_COLUMNS = 16
 
 
 def states(
@@ -38,20 +35,27 @@ def states(
     all: bool = False,
     as_json: bool = False,
 ) -> int:
-    """List or prune: what was used longer ago than ``older`` days, down to a size in bytes, or
-    everything."""
+    """List saved states, or delete some.
+
+    Args:
+        action: "prune" to delete; "" to list.
+        older: delete states that were not used for this many days.
+        to: delete the least recently used states down to this size in bytes.
+        all: delete every state.
+    """
     store = Store()
     quota_bytes = settings.kv_states_quota_bytes
     files = saved_files()
     n_bytes = sum(file.n_bytes for file in files)
     if action:
-        if to is None:
-            wanted_bytes = quota_bytes
-        else:
-            wanted_bytes = to
-        _prune(files, older, 0 if all else wanted_bytes)
+        limit_bytes = quota_bytes
+        if to is not None:
+            limit_bytes = to
+        if all:
+            limit_bytes = 0
+        _prune(files, older, limit_bytes)
     elif older is not None or to is not None or all:
-        raise Refusal("jalopy states: these options say what to delete (jalopy states prune ...)")
+        raise Refusal("jalopy states: these options need prune (jalopy states prune ...)")
     elif as_json:
         print(
             json_line(
@@ -63,18 +67,16 @@ def states(
     return exit_codes.OK
 
 
-def _prune(files: Sequence[SegmentFile], older_days: float | None, kept_bytes: int) -> None:
+def _prune(files: Sequence[SegmentFile], older_days: float | None, limit_bytes: int) -> None:
     from engine.saved_state import drop_stored  # NumPy
 
     n_bytes = sum(file.n_bytes for file in files)
     if older_days is not None:
         before_s = time.time() - older_days * _DAY_S
         files = [file for file in files if file.used_s < before_s]
-        kept_bytes = 0
-    dropped_bytes = drop_stored(files, n_bytes - kept_bytes)
-    print(
-        f"deleted {size(dropped_bytes)}; {size(n_bytes - dropped_bytes)} of saved states are left"
-    )
+        limit_bytes = 0
+    deleted_bytes = drop_stored(files, n_bytes - limit_bytes)
+    print(f"Deleted {size(deleted_bytes)}. Saved states now take {size(n_bytes - deleted_bytes)}.")
 
 
 def _rows(store: Store) -> list[dict[str, Any]]:
@@ -82,35 +84,35 @@ def _rows(store: Store) -> list[dict[str, Any]]:
 
     titles = {
         path: entry.title for entry in store.entries() for path in store.segments(entry.id)
-    }  # of shared ones any will do: the end belongs to one
-    found: list[tuple[str, Prefix]] = [
-        (model_name(place), one) for place in kinds() for one in prefixes_in(place)
+    }  # a prefix is named by its last segment, which one conversation has
+    prefixes: list[tuple[str, Prefix]] = [
+        (model_name(folder), prefix) for folder in kinds() for prefix in prefixes_in(folder)
     ]
-    found.sort(key=lambda pair: -pair[1].used_s)
+    prefixes.sort(key=lambda pair: -pair[1].used_s)
     return [
         {
             "model": model,
-            "tokens": one.n_tokens,
-            "bytes": one.n_bytes,
-            "shared_bytes": one.shared_bytes,
-            "last_used": _moment(one.used_s),
-            "title": clean_line(titles.get(one.stored[0].path, ""), 200),
+            "tokens": prefix.n_tokens,
+            "bytes": prefix.n_bytes,
+            "shared_bytes": prefix.shared_bytes,
+            "last_used": _moment(prefix.used_s),
+            "title": clean_line(titles.get(prefix.stored[0].path, ""), 200),
         }
-        for model, one in found
+        for model, prefix in prefixes
     ]
 
 
 def _moment(used_s: float) -> str:
     try:
         return datetime.fromtimestamp(used_s).astimezone().isoformat(timespec="seconds")
-    except (OverflowError, OSError, ValueError):  # a file's time may be anything
+    except (OverflowError, OSError, ValueError):  # the time of a file may be out of range
         return ""
 
 
 def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[str]:
     if not n_bytes:
-        return ["No state is saved."]
-    columns = min(_MOST_COLUMNS, shutil.get_terminal_size().columns)
+        return ["No saved states."]
+    columns = min(_MAX_COLUMNS, shutil.get_terminal_size().columns)
     table = [("tokens", "size", "shared", "last used", "model", "begins with")]
     for row in rows:
         if row["shared_bytes"]:
@@ -127,7 +129,7 @@ def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[s
             f"{tokens:>8} {n:>6} {shared:>6}  {moment:<16}  "
             f"{cut(model, _MODEL_COLUMNS):<{_MODEL_COLUMNS}}  "
         )
-        lines.append((line + cut(title, max(_LEAST_WORDS, columns - len(line)))).rstrip())
+        lines.append((line + cut(title, max(_MIN_TITLE_COLUMNS, columns - len(line)))).rstrip())
     if len(rows) == 1:
         noun = "prefix"
     else:
@@ -135,5 +137,5 @@ def _lines(rows: list[dict[str, Any]], n_bytes: int, quota_bytes: int) -> list[s
     return [
         *lines,
         "",
-        f"{len(rows)} {noun}: {size(n_bytes)} of {size(quota_bytes)} that they may take",
+        f"{len(rows)} {noun}: {size(n_bytes)} of at most {size(quota_bytes)}",
     ]

@@ -1,5 +1,4 @@
-"""``jalopy tune``: the best threads and memory modes for a model on this machine, measured,
-remembered. No Textual."""
+"""``jalopy tune``: measure the best threads and memory settings for a model, and save them."""
 
 from __future__ import annotations
 
@@ -40,18 +39,18 @@ if TYPE_CHECKING:
     from engine.tuning.report import TuningReport
     from engine.tuning.sweep import Sweep
 
-_ROOM_TOKENS = 256
-"""After the context, for what is measured."""
-_MOST_COLUMNS = 78
+_MEASURED_TOKENS = 256
+"""Tokens of the context that are free for the measurement."""
+_MAX_COLUMNS = 78
 
 
 @record
 class TuneOptions:
-    """Arguments of ``tune`` that are no settings."""
+    """Arguments of ``tune`` that are not settings."""
 
     model: str
     budget_s: float | None = None
-    """None for what suits the parts."""
+    """Time limit in seconds; None for the default of the selected measurements."""
     n_context: int = 64
     as_json: bool = False
     remember: bool = True
@@ -61,10 +60,11 @@ class TuneOptions:
 
 
 def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
-    """Measure, print and remember; Ctrl-C stops it, and what was measured so far is printed.
+    """Measure, print and save the best settings; Ctrl-C prints the results so far.
 
     Raises:
         EngineError: the model cannot be used.
+        Refusal: the measurement was stopped before the first result.
     """
     engine = start_work_thread()
     progress = ProgressLine()
@@ -75,21 +75,27 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     report = engine.run(search.run, on_interrupt=search.cancel)
     progress.clear()
     if options.only_kernels:
-        return _tell_kernels(search)
+        return _print_prefetch(search)
     if report is None:
-        raise Refusal("jalopy tune: stopped before anything was measured", exit_codes.INTERRUPTED)
-    trouble = _remember(engine, search, report)
+        raise Refusal("jalopy tune: stopped before the first result", exit_codes.INTERRUPTED)
+    reason = _remember(engine, search, report)
     if options.as_json:
-        print(json_line(_as_json(search, report, trouble is None)), flush=True)
+        print(json_line(_as_json(search, report, reason is None)), flush=True)
     else:
-        _print(search, report, trouble)
+        _print(search, report, reason)
     if report.state == "stopped":
         return exit_codes.INTERRUPTED
     return exit_codes.OK
 
 
 class _Search:
-    """The search, in the engine's thread."""
+    """Search for the best settings, in the engine thread.
+
+    Attributes:
+        stopped: set when the user stops the search.
+        lookahead: the best memory prefetch by weight type; empty if it was not measured.
+        conditions: load of the machine during the search.
+    """
 
     def __init__(
         self,
@@ -111,10 +117,10 @@ class _Search:
         self.conditions = Conditions()
         self.lookahead: Mapping[str, Lookahead] = {}
         self.in_use = TunedChoice(1, 1)
-        """While it was measured."""
+        """Settings in use during the search."""
 
     def cancel(self) -> None:
-        """Stop; for another thread."""
+        """Stop the search, from another thread."""
         self.stopped.set()
         if self._sweep is not None:
             self._sweep.cancel()
@@ -122,24 +128,23 @@ class _Search:
             self._session.cancel()
 
     def run(self) -> TuningReport | None:
-        """Fill a context as a conversation would, and search; None if it was stopped before
-        that."""
+        """Fill a context, search, and return the report; None if there is no result."""
         model = self.model
         options = self.options
-        longest = int(model.config.context_length)
-        n_context = max(1, min(options.n_context, longest - _ROOM_TOKENS))
-        n_ctx: int | None = min(n_context + _ROOM_TOKENS, longest)
-        if options.try_kv:  # types are compared in contexts as long as those of a chat
+        max_context = int(model.config.context_length)
+        n_context = max(1, min(options.n_context, max_context - _MEASURED_TOKENS))
+        n_ctx: int | None = min(n_context + _MEASURED_TOKENS, max_context)
+        if options.try_kv:  # KV types are compared in a context as long as a chat's
             n_ctx = self._settings.context_size or None
         self._session = model.session(n_ctx, engine_access.kv_type_of(self._settings, model))
-        n_context = max(1, min(n_context, self._session.n_ctx - _ROOM_TOKENS))
+        n_context = max(1, min(n_context, self._session.n_ctx - _MEASURED_TOKENS))
         counts = model.threads, model.prefill_threads
         self.in_use = TunedChoice(*counts, model.pinned, model.weights_mode, self._session.kv_type)
         for line in model.notices:
             say(f"jalopy: {line}")
         try:
             if options.remember:
-                self._progress.show("kernels: how to ask memory ahead")
+                self._progress.show("tuning memory prefetch")
                 is_stopped = self.stopped.is_set
                 again = options.only_kernels
                 self.lookahead = engine_access.try_lookahead(
@@ -161,14 +166,13 @@ class _Search:
         may_pin = self._settings.pin_threads == AUTO
         context = [7919 * (i + 1) % model.config.vocab_size for i in range(n_context)]
         self._session.prefill(context, on_progress=self._show_context)
-        parts = (
-            "counts",
-            "pinning",
-            *(("weights",) * options.try_weights),
-            *(("kv",) * options.try_kv),
-        )
+        measurements = ["counts", "pinning"]
+        if options.try_weights:
+            measurements.append("weights")
+        if options.try_kv:
+            measurements.append("kv")
         sweep = self._sweep = engine_access.make_sweep(
-            model, self._session, self._clock, may_pin, parts, options.budget_s
+            model, self._session, self._clock, may_pin, tuple(measurements), options.budget_s
         )
         if self.stopped.is_set():
             return None
@@ -187,9 +191,10 @@ class _Search:
         self._progress.show(progress_text(report))
 
     def _show_estimates(self, report: TuningReport) -> None:
-        """Say beforehand what the comparisons take; not next to JSON that somebody reads by
-        program."""
-        for comparison in report.comparisons if not self.options.as_json else ():
+        """Print how long the comparisons will take, unless the output is JSON."""
+        if self.options.as_json:
+            return
+        for comparison in report.comparisons:
             self._progress.clear()
             say(f"jalopy: {comparison.left_out or comparison.estimate}")
 
@@ -199,18 +204,22 @@ class _Search:
         self._progress.show(f"filling a context of {total} tokens: {done}")
 
 
-def _tell_kernels(search: _Search) -> int:
-    """Print what was found for the kernels alone. Raises Refusal: it was stopped before."""
+def _print_prefetch(search: _Search) -> int:
+    """Print the result of ``--kernels``. Raises Refusal: the search was stopped."""
     if search.stopped.is_set():
-        raise Refusal("jalopy tune: stopped before everything was measured", exit_codes.INTERRUPTED)
+        raise Refusal(
+            "jalopy tune: stopped before the end of the measurement", exit_codes.INTERRUPTED
+        )
     if not search.lookahead and not search.options.as_json:
-        print("Nothing to choose: the model's weights are few enough for the processor's cache.")
+        print("Nothing to tune: the model's weights fit the processor's cache.")
     elif search.options.as_json:
         print(
             json_line(
                 {
                     "engine": "jalopy",
-                    "kernels": {key: asdict(one) for key, one in search.lookahead.items()},
+                    "kernels": {
+                        quant: asdict(lookahead) for quant, lookahead in search.lookahead.items()
+                    },
                 }
             )
         )
@@ -220,17 +229,17 @@ def _tell_kernels(search: _Search) -> int:
 
 
 def _remember(engine: WorkThread, search: _Search, report: TuningReport) -> str | None:
-    """Remember the best of a search that was not stopped; returns why not."""
+    """Save the best settings; return why they were not saved, None if they were."""
     model = search.model
     conditions = search.conditions
     if not search.options.remember:
-        return "not remembered, as was asked"
+        return "not saved, because of --dry-run"
     if report.state == "stopped" or not report.curves:
-        return "not remembered, since it was not measured to the end"
+        return "not saved, because the measurement was stopped"
     if conditions.is_swapping:
-        return "not remembered, since the machine was swapping meanwhile"
+        return "not saved, because the machine was swapping"
     if conditions.is_crowded:
-        return "not remembered, since other programs took a core meanwhile"
+        return "not saved, because other programs used a core"
 
     def remember() -> str | None:
         choice = choice_to_remember(report, search.in_use, engine_access.recall_tuned(model).choice)
@@ -250,7 +259,7 @@ def _as_json(search: _Search, report: TuningReport, is_remembered: bool) -> dict
         "weights": now.weights,
         "kv_type": now.kv_type,
         "best": asdict(best_choice(report, now)),
-        "kernels": {quant: asdict(one) for quant, one in search.lookahead.items()},
+        "kernels": {quant: asdict(lookahead) for quant, lookahead in search.lookahead.items()},
         "remembered": is_remembered,
         **asdict(report),
         "conditions": asdict(search.conditions),
@@ -259,11 +268,12 @@ def _as_json(search: _Search, report: TuningReport, is_remembered: bool) -> dict
     }
 
 
-def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
+def _print(search: _Search, report: TuningReport, reason: str | None) -> None:
+    """Print the report; ``reason`` says why the best settings were not saved."""
     model = search.model
     now = search.in_use
     glyphs = choose_glyphs(encoding=sys.stdout.encoding)
-    columns = min(_MOST_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
+    columns = min(_MAX_COLUMNS, shutil.get_terminal_size((80, 24)).columns - 1)
     print(
         f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context "
         f"{report.n_context} tokens"
@@ -295,16 +305,17 @@ def _print(search: _Search, report: TuningReport, trouble: str | None) -> None:
         print(text[:1].upper() + text[1:])
     if report.curves:
         options = _options_of(best_choice(report, now), now)
-        print(
-            f"{trouble} ({options} uses them)"
-            if trouble
-            else f"Remembered: {options} from the next start on."
-        )
+        if reason:
+            print(f"{reason[:1].upper()}{reason[1:]}. To use them: {options}")
+        else:
+            print(f"Saved. From the next start on, Jalopy uses {options}")
 
 
 def _options_of(best: TunedChoice, now: TunedChoice) -> str:
-    """The choice as options of the command line; those of memory only where they change."""
+    """Return a choice as options of the command line; memory options only if they change."""
     options = f"--threads {best.decode} --prefill-threads {best.prefill}"
     if best.weights != now.weights:
         options += f" --weights {best.weights}"
-    return options + (f" --kv {best.kv_type}" if best.kv_type != now.kv_type else "")
+    if best.kv_type != now.kv_type:
+        options += f" --kv {best.kv_type}"
+    return options

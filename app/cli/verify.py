@@ -1,8 +1,7 @@
-"""``jalopy verify``: is this file what it should be, are its weights numbers, and does it write
-sense. No Textual.
+"""``jalopy verify``: check that a model file is intact and writes sensible text.
 
-Four looks: sha256 over the bytes, the vocabulary, NaN and infinity in the weights, and a short
-reply that always takes the likeliest token.
+The checks are the SHA-256 of the file, the vocabulary, NaN and infinity in the weights, the kernels,
+and a short reply at temperature 0.
 """
 
 from __future__ import annotations
@@ -29,17 +28,24 @@ from app.text.record import record
 
 OK = "ok"
 BAD = "x"
-OPEN = "?"
-"""Marks: good, damaged, nothing to compare with."""
+UNKNOWN = "?"
+"""Result of a check that has nothing to compare with."""
 REPLY_TOKENS = 32
-MOST_REPEATS = 12
-"""Repeats of one token in a row from which a model counts as damaged, or as unable to write."""
-_MOST_DAMAGED_SHOWN = 5
+MAX_REPEATS = 12
+"""Repetitions of a token in a row from which the model counts as damaged."""
+_MAX_TENSORS_SHOWN = 5
 
 
 @record
 class Check:
-    """One line of the outcome; the text is clean."""
+    """Result of a check.
+
+    Attributes:
+        mark: OK, BAD or UNKNOWN.
+        topic: subject of the check in a word.
+        found: description of the result, safe for a terminal.
+        sha256: hash of the file; "" for other checks.
+    """
 
     mark: str
     topic: str
@@ -50,11 +56,15 @@ class Check:
 def verify(
     settings: Settings, model: str, sha256: str = "", runs: bool = True, as_json: bool = False
 ) -> int:
-    """Look, print, and return OK or BAD_DATA.
+    """Check a model file, print the results, and return OK or BAD_DATA.
+
+    Args:
+        sha256: hash that the file must have; "" for the one that is known of the file.
+        runs: whether the model is opened and writes a reply.
 
     Raises:
-        EngineError: the file cannot be opened at all.
-        Refusal: the hash given is none, or of one of several files.
+        EngineError: the file cannot be opened.
+        Refusal: ``sha256`` is not a hash, or the model has several files.
     """
     checks = []
     for check in _checks(settings, model, given_sha256(sha256, "verify"), runs):
@@ -71,67 +81,60 @@ def verify(
     return exit_codes.OK
 
 
-def _checks(settings: Settings, model: str, wanted: str, runs: bool) -> Iterator[Check]:
+def _checks(settings: Settings, model: str, sha256: str, runs: bool) -> Iterator[Check]:
     engine = start_work_thread()
     progress = ProgressLine()
     checked = engine.run(lambda: engine_access.validate_model(model))
     with closing(checked.gguf):
         paths = [file.path for file in checked.gguf.files]
-        if wanted and len(paths) > 1:
-            name = clean_line(paths[0].name, 80)
-            why = f"this model is in {len(paths)} files, and --sha256 is of one"
-            raise Refusal(f"jalopy verify: {name}: {why} (leave it out)")
+        if sha256 and len(paths) > 1:
+            raise Refusal(
+                f"jalopy verify: {clean_line(paths[0].name, 80)}: the model has {len(paths)} files, "
+                "but --sha256 is the hash of one (leave it out)"
+            )
         for path in paths:
-            yield hash_check(path, wanted, progress)
+            yield hash_check(path, sha256, progress)
         yield engine.run(lambda: vocabulary_check(checked))
         yield engine.run(lambda: weights_check(checked, progress))
     if runs:
         yield from engine.run(lambda: list(_running_checks(model, settings, progress)))
 
 
-def hash_check(path: Path, wanted: str, progress: ProgressLine) -> Check:
-    """Compare a file's sha256 with the one given, or with the one its store names it by."""
+def hash_check(path: Path, expected: str, progress: ProgressLine) -> Check:
+    """Compare a file's SHA-256 with the expected one; "" for the one in its folder or name."""
 
-    def show(done: int, total: int, left_s: float) -> None:
+    def show(done: int, total: int, remaining_s: float) -> None:
+        left = ""
         if done < total:
-            left = f", about {whole_seconds(left_s)} left"
-        else:
-            left = ""
+            left = f", about {whole_seconds(remaining_s)} left"
         progress.show(f"sha256 of {clean_line(path.name, 30)}: {size(done)} of {size(total)}{left}")
 
-    found = sha256_of(path, show)
+    sha256 = sha256_of(path, show)
     progress.clear()
-    stated = wanted or stated_sha256(path)
+    expected = expected or stated_sha256(path)
     name = clean_line(path.name, 60)
-    if not stated:
-        return Check(
-            OPEN,
-            "sha256",
-            f"{found} {name} (nothing states what it should be; --sha256 compares)",
-            found,
-        )
-    if found == stated:
-        return Check(OK, "sha256", f"{found} as stated ({name})", found)
-    return Check(
-        BAD, "sha256", f"{name} has {found}, but {stated} is stated: download it again", found
-    )
+    if not expected:
+        description = f"{sha256} {name} (nothing to compare with; give --sha256)"
+        return Check(UNKNOWN, "sha256", description, sha256)
+    if sha256 == expected:
+        return Check(OK, "sha256", f"{sha256} as expected ({name})", sha256)
+    description = f"{name} has {sha256} instead of {expected}: download it again"
+    return Check(BAD, "sha256", description, sha256)
 
 
 def vocabulary_check(checked: Any) -> Check:
-    """Look at every entry of the vocabulary; opening the file has looked at most of it."""
+    """Check every entry of the vocabulary."""
     try:
         checked.tokenizer.check()
     except Exception as error:
         if exit_code_of(error) is None:
             raise
         return Check(BAD, "tokens", clean_line(str(error), 200))
-    return Check(
-        OK, "tokens", f"{count(checked.tokenizer.vocab_size)}, and what makes them of text"
-    )
+    return Check(OK, "tokens", f"{count(checked.tokenizer.vocab_size)} in the vocabulary")
 
 
 def weights_check(checked: Any, progress: ProgressLine) -> Check:
-    """Look for NaN and infinity in every tensor of a checked file."""
+    """Check every tensor for NaN and infinity."""
     from engine.weights.scan import damaged_tensors
 
     def show(done: int, total: int, name: str) -> None:
@@ -141,34 +144,27 @@ def weights_check(checked: Any, progress: ProgressLine) -> Check:
     progress.clear()
     n_tensors = len(checked.weights.tensors)
     if not damaged:
-        found = (
-            f"{count(n_tensors)} tensors, {size(checked.weights.total_bytes)}: no NaN, no infinity"
-        )
-        return Check(OK, "weights", found)
-    named = [
-        (
-            f"{clean_line(one.name, 60)} ({one.quant}, {count(one.n_bad)} from row "
-            f"{count(one.first_row)})"
-        )
-        for one in islice(damaged, _MOST_DAMAGED_SHOWN)
+        total = size(checked.weights.total_bytes)
+        return Check(OK, "weights", f"{count(n_tensors)} tensors, {total}: no NaN, no infinity")
+    names = [
+        f"{clean_line(tensor.name, 60)} ({tensor.quant}, {count(tensor.n_bad)} from row "
+        f"{count(tensor.first_row)})"
+        for tensor in islice(damaged, _MAX_TENSORS_SHOWN)
     ]
-    if len(damaged) > len(named):
-        more = f" and {len(damaged) - len(named)} more"
-    else:
-        more = ""
-    return Check(BAD, "weights", f"NaN or infinity in {', '.join(named)}{more}: download it again")
+    if len(damaged) > len(names):
+        names.append(f"{len(damaged) - len(names)} more")
+    return Check(BAD, "weights", f"NaN or infinity in {', '.join(names)}: download it again")
 
 
 def _running_checks(path: str, settings: Settings, progress: ProgressLine) -> Iterator[Check]:
-    """Open the model, compare its kernels with their references and let it write; runs in the
-    engine's thread."""
+    """Open the model in the engine thread, check its kernels and its reply."""
     try:
         with closing(engine_access.open_model(settings, path, progress.show_opening)) as model:
             engine_access.check_kernels(model)
             yield Check(
                 OK,
                 "kernels",
-                "compute what their references do, on this processor and these weights",
+                "same results as the references, on this processor with these weights",
             )
             yield _reply_check(model, progress)
     except Exception as error:
@@ -184,9 +180,9 @@ def _reply_check(model: Any, progress: ProgressLine) -> Check:
         model, REPLY_TOKENS, lambda reply: progress.show(f"writing: {reply.meter.tokens} tokens")
     )
     text = clean_line(reply.text.strip(), 120)
-    repeats = max((len(list(run)) for _, run in groupby(reply.ids)), default=0)
-    if repeats >= MOST_REPEATS:
+    repeats = max((len(list(group)) for _, group in groupby(reply.ids)), default=0)
+    if repeats >= MAX_REPEATS:
         return Check(BAD, "reply", f"the same token {repeats} times in a row: {text}")
     if not text:
-        return Check(OPEN, "reply", "the model wrote nothing")
+        return Check(UNKNOWN, "reply", "the model wrote nothing")
     return Check(OK, "reply", f'"{QUESTION}" -> "{text}"')
