@@ -81,7 +81,8 @@ class CallQuestions:
             return True
 
         answer = answer_to(
-            f"Run {call.name} from {server}?\n{whole_arguments(call)}\n"
+            f'Run {call.name} from "{server}"?\n'
+            f"{whole_arguments(call)}\n"
             "(y/n, a = always in this conversation)",
             lambda: chat.is_stopping,
         )

@@ -45,7 +45,7 @@ def models(
         print(json_line(_values(matches, lister, folders), indent=1), flush=True)
     elif entries and not matches:
         number = counted(len(entries), "model")
-        print(f"None of {number} matches: {clean_line(query)}", flush=True)
+        print(f"No model matches: {clean_line(query)} (searched {number})", flush=True)
     else:
         print("\n".join(_lines(matches, lister, folders, query)), flush=True)
     return exit_codes.OK

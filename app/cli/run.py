@@ -161,9 +161,9 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         code = this_run.answer(prompt)
     except BaseException as error:
         saving.end(talk.close(is_hurried=not isinstance(error, Exception)))
-        if this_run.begun_id and talk.store is not None and talk.chat_session.conversation.is_empty:
+        if this_run.new_id and talk.store is not None and talk.chat_session.conversation.is_empty:
             with suppress(StoreError):  # an empty conversation does no harm
-                talk.store.delete(this_run.begun_id)
+                talk.store.delete(this_run.new_id)
         raise
     if saving.end(talk.close()):
         return exit_codes.IO_ERROR
@@ -239,6 +239,8 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
 
 
 class _Run:
+    """One call of ``jalopy run``: open the model, print the reply."""
+
     def __init__(
         self, talk: HeadlessChat, options: RunOptions, progress: ProgressLine, settings: Settings
     ) -> None:
@@ -246,135 +248,124 @@ class _Run:
         self._options = options
         self._progress = progress
         self._settings = settings
-        self.begun_id = ""
-        """Of the conversation that begins with this run."""
+        self.new_id = ""
+        """Id of the conversation that this run starts; "" if it continues one."""
 
     def answer(self, prompt: str) -> int:
-        """Open the model, answer and return the exit code."""
+        """Open the model, print the reply and return the exit code."""
         model = self._open()
-        if self._options.as_json:
-            output = None
-        else:
+        output = None
+        if not self._options.as_json:
             output = AnswerOutput()
+
         with interrupt_stops(self._talk.stop):
             if self._options.raw:
-                told = self._talk.complete(prompt)
+                reply_events = self._talk.complete(prompt)
             else:
-                told = self._talk.ask(prompt)
-            ending = write_answer(told, output, self._progress, self._tell)
+                reply_events = self._talk.ask(prompt)
+            last_event = write_answer(reply_events, output, self._progress, self._tell)
+        if isinstance(last_event, events.PromptRefused):
+            raise self._refusal(last_event)
+        if isinstance(last_event, events.GenerationFailed):
+            raise last_event.error or Refusal(f"jalopy run: {last_event.reason}")
+
+        ending = Ending.STOPPED
+        text = ""
+        if isinstance(last_event, events.GenerationFinished):
+            ending = last_event.ending
+            text = last_event.raw
         meter = self._talk.engine_thread.status.meter
-        if isinstance(ending, events.PromptRefused):
-            raise self._refusal(ending)
-        if isinstance(ending, events.GenerationFailed):
-            raise ending.error or Refusal(f"jalopy run: {ending.reason}")
-        how = Ending.STOPPED
-        raw = ""
-        if isinstance(ending, events.GenerationFinished):
-            how = ending.ending
-            raw = ending.raw
         if meter is not None:
-            if self._options.as_json:
-                figures_told = {name: getattr(meter, name) for name in _JSON_FIGURES}
-                print(
-                    json_line({"text": raw, **figures_told, "model": model.full_name}), flush=True
-                )
-            else:
-                say(statistics_line(meter, how))
-        if (
-            is_starter(model.path)
-            and is_declined(raw)
-            and (line := real_model_line(self._settings))
-        ):
-            say(line)
-        if how is Ending.STOPPED:
+            self._print_figures(meter, ending, text, model)
+        if is_starter(model.path) and is_declined(text):
+            advice = real_model_line(self._settings)
+            if advice:
+                say(advice)
+        if ending is Ending.STOPPED:
             return exit_codes.INTERRUPTED
         return exit_codes.OK
 
+    def _print_figures(
+        self, meter: ReplyMeter, ending: Ending, text: str, model: events.ModelLoaded
+    ) -> None:
+        if not self._options.as_json:
+            say(statistics_line(meter, ending))
+            return
+        figures = {name: getattr(meter, name) for name in _JSON_FIGURES}
+        print(json_line({"text": text, **figures, "model": model.full_name}), flush=True)
+
     def _open(self) -> events.ModelLoaded:
-        # Until the reply begins there is nothing to keep: Ctrl-C then ends the program, whatever is
-        # being compiled.
+        # Nothing is lost before the reply begins, so Ctrl-C ends the program here.
         garbage.postpone()
         try:
+            conversation = None
             if self._options.session:
-                opened = go_on_with(self._options.session, self._talk)
-            else:
-                opened = None
-            place = (
-                Path(self._options.model)
-                if isinstance(self._options.model, str)
-                else self._options.model
-            )
-            if opened is not None:
-                self.begun_id = ""
-            else:
-                self.begun_id = self._talk.chat_session.journal.id
-            told = self._talk.open(place, opened)
-            model = follow_opening(self._talk, told, self._progress, "jalopy run", self._tell)
+                conversation = open_saved_session(self._options.session, self._talk)
+            if conversation is None:
+                self.new_id = self._talk.chat_session.journal.id
+            model = self._options.model
+            model_place = Path(model) if isinstance(model, str) else model
+            opening = self._talk.open(model_place, conversation)
+            loaded = follow_opening(self._talk, opening, self._progress, "jalopy run", self._tell)
         finally:
             garbage.settle()
-        for line in model.notices:
+        for line in loaded.notices:
             say(f"jalopy: {line}")
         if self._talk.chat_session.journal.is_unlocked:
             say(f"jalopy run: {NO_LOCKS}")
-        return model
+        return loaded
 
     def _tell(self, event: events.Event) -> None:
         for line in what_happened(event, self._talk):
             say(line)
 
-    def _refusal(self, refused: events.PromptRefused) -> Refusal:
-        needed = refused.needed_tokens
-        room = refused.n_ctx
+    def _refusal(self, event: events.PromptRefused) -> Refusal:
         if self._options.session:
-            sizes = f"with room for an answer the message needs {count(needed)} tokens"
+            need = f"the message needs {count(event.needed_tokens)} tokens with room for a reply"
         else:
-            sizes = f"the prompt has {needed - 1} tokens"
+            need = f"the prompt has {event.needed_tokens - 1} tokens"
         line = (
-            f"jalopy run: {sizes}, but the context holds {count(room)} (shorten it, or try a "
-            f"larger --ctx)"
+            f"jalopy run: {need}, but the context holds {count(event.n_ctx)} "
+            "(shorten it, or try a larger --ctx)"
         )
         return Refusal(line, exit_codes.BAD_DATA)
 
 
 class SavingWatch:
-    """Says when saving fails, while the answer comes: at its end a full disk can be emptied no
-    more."""
+    """Reports while the reply is written that saving fails, so that the user can free the disk."""
 
     def __init__(self, progress: ProgressLine) -> None:
         self._progress = progress
-        self._told = ""
+        self._reported = ""
 
-    def look(self, trouble: str) -> None:
-        """Say why nothing is saved at present, once for each reason; "" while all is well."""
-        if trouble and trouble != self._told:
+    def report(self, reason: str) -> None:
+        """Print why saving fails, once for each reason; "" if it works."""
+        if reason and reason != self._reported:
             self._progress.clear()
-            say(
-                f"jalopy run: conversation not saved: {trouble}. "
-                "The answer goes on, and saving is tried again."
-            )
-        self._told = trouble or self._told
+            say(f"jalopy run: conversation not saved: {reason}. Jalopy keeps trying.")
+        self._reported = reason or self._reported
 
-    def end(self, trouble: str) -> bool:
-        """Say what became of it; whether it is not saved."""
-        if trouble:
-            say(f"jalopy run: conversation not saved: {trouble}")
-        elif self._told:
-            say("jalopy run: the conversation is saved after all")
-        return bool(trouble)
+    def end(self, reason: str) -> bool:
+        """Print the final state of saving; return whether it failed."""
+        if reason:
+            say(f"jalopy run: conversation not saved: {reason}")
+        elif self._reported:
+            say("jalopy run: the conversation is saved now")
+        return bool(reason)
 
 
-def go_on_with(name: str, talk: HeadlessChat) -> LoadedConversation | None:
-    """Open the conversation with this title or number; None where one with this title begins.
+def open_saved_session(name: str, talk: HeadlessChat) -> LoadedConversation | None:
+    """Open the conversation with this title or number; None if a new one with this title starts.
 
     Raises:
-        Refusal: it is in use or cannot be used.
+        Refusal: the conversation is in use or cannot be opened.
     """
     store = talk.store or Store()
     try:
-        with store.alone():  # of programs that start at once, one begins the conversation
-            found = store.find(name)
-            if found is None:
-                chat_session = talk.chat_session  # the title is taken before anything is said
+        with store.alone():  # only one of several programs starts the conversation
+            conversation_id = store.find(name)
+            if conversation_id is None:
+                chat_session = talk.chat_session  # reserve the title before the first message
                 chat_session.journal.begin(
                     title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS)
                 )
@@ -382,10 +373,10 @@ def go_on_with(name: str, talk: HeadlessChat) -> LoadedConversation | None:
                 return None
     except StoreError as error:
         raise Refusal(f"jalopy run: {error}", exit_codes.IO_ERROR) from None
-    opened = _open_saved(store, found, name)
+    opened = _open_saved(store, conversation_id, name)
     system = talk.chat_session.conversation.system
     if system and system != opened.saved.conversation.system:
-        say("jalopy run: the conversation goes on with the system prompt that it began with")
+        say("jalopy run: the conversation keeps its own system prompt")
     return opened
 
 
@@ -396,13 +387,11 @@ def _open_saved(store: Store, conversation_id: str, name: str) -> LoadedConversa
     except StoreError as error:
         raise Refusal(f"jalopy run: conversation {shown}: {error}", exit_codes.IO_ERROR) from None
     if opened.open_conversation is None:
-        is_elsewhere = opened.obstacle.startswith(IN_USE)
-        if is_elsewhere:
-            cure = "close it there first"
-        else:
-            cure = "leave --session out, or see to that"
+        advice = "fix that, or leave --session out"
+        if opened.obstacle.startswith(IN_USE):
+            advice = "close it there first"
         raise Refusal(
-            f"jalopy run: conversation {shown}: {opened.obstacle} ({cure})", exit_codes.IO_ERROR
+            f"jalopy run: conversation {shown}: {opened.obstacle} ({advice})", exit_codes.IO_ERROR
         )
     if opened.notice:
         say(f"jalopy run: {opened.notice}")

@@ -308,7 +308,7 @@ def _print(search: _Search, report: TuningReport, reason: str | None) -> None:
         if reason:
             print(f"{reason[:1].upper()}{reason[1:]}. To use them: {options}")
         else:
-            print(f"Saved. From the next start on, Jalopy uses {options}")
+            print(f"Saved: {options} from the next start on.")
 
 
 def _options_of(best: TunedChoice, now: TunedChoice) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.arguments import parse
-from app.cli.dispatch import guard, obey
+from app.cli.dispatch import guard, run_command
 from app.program import exit_codes
 from engine import read_gguf
 from tests.engine import tiny_gguf
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(*words: str) -> int:
-    return guard(lambda: obey(parse(["quantize", *words, "--threads", "1"])))
+    return guard(lambda: run_command(parse(["quantize", *words, "--threads", "1"])))
 
 
 def test_the_file_is_no_larger_than_it_may_be(

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 
 from app.cli.compare import command, peer_side
-from app.cli.compare.command import OURS, CompareOptions, ask, compare, make_job, parting
+from app.cli.compare.command import (
+    JALOPY,
+    CompareOptions,
+    compare,
+    first_difference,
+    make_job,
+    run_engine,
+)
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from tests.engine import tiny_gguf
@@ -54,13 +61,13 @@ def sides(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         [30.0, 34.0], [100.0, 110.0], [1, 2, 3], margins=[2.0, 1.0, 0.01], version={"jalopy": "9.9"}
     )
     theirs = answer([20.0, 20.0], [50.0, 50.0], [1, 2, 4])
-    found: dict[str, Any] = {"asked": [], OURS: ours, "b": theirs | {"engine": "ik_llama.cpp"}}
+    found: dict[str, Any] = {"asked": [], JALOPY: ours, "b": theirs | {"engine": "ik_llama.cpp"}}
 
     def scripted(python: str, job: Any) -> Any:
         found["asked"].append(python)
         return found.get(python, theirs)
 
-    monkeypatch.setattr(command, "ask", scripted)
+    monkeypatch.setattr(command, "run_engine", scripted)
     return found
 
 
@@ -82,7 +89,7 @@ def test_each_round_has_every_engine_once_in_random_order(
 ) -> None:
     out = compared(rounds=20, peer_python=["a", "b", "a"])
     rounds = [tuple(sides["asked"][at : at + 3]) for at in range(0, 60, 3)]
-    assert {frozenset(one) for one in rounds} == {frozenset({OURS, "a", "b"})}
+    assert {frozenset(one) for one in rounds} == {frozenset({JALOPY, "a", "b"})}
     assert len(set(rounds)) > 1
     assert [line.split()[0] for line in out.splitlines()[3:6]] == [
         "jalopy",
@@ -93,7 +100,7 @@ def test_each_round_has_every_engine_once_in_random_order(
 
 def test_without_a_name_this_python_has_the_peer(compared: Compare, sides: dict[str, Any]) -> None:
     compared(peer_python=())
-    assert sorted(sides["asked"]) == sorted([sys.executable, OURS])
+    assert sorted(sides["asked"]) == sorted([sys.executable, JALOPY])
 
 
 def test_people_get_medians_ratios_and_where_they_part(compared: Compare) -> None:
@@ -140,7 +147,7 @@ def test_a_peer_built_for_other_instructions_is_told(
     sides["a"] = answer(
         [20.0], [50.0], [1, 2, 3], level="CPU : AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | "
     )
-    sides[OURS]["level"] = "avx2"
+    sides[JALOPY]["level"] = "avx2"
     assert compared().splitlines()[-1] == "not the same instructions: jalopy avx2, llama.cpp vnni"
 
 
@@ -158,7 +165,7 @@ def test_scripts_get_every_figure_on_one_line(compared: Compare) -> None:
 
 def test_the_first_token_that_differs_is_where_they_part_and_how() -> None:
     for theirs, part in (([1, 2, 3], None), ([9, 2, 3], 0), ([1, 2, 9], 2)):
-        assert parting([1, 2, 3], theirs) == part
+        assert first_difference([1, 2, 3], theirs) == part
     found = {"engine": "llama.cpp", "greedy_tokens": 3, "greedy_parts_at": 1, "greedy_margin": 0.8}
     assert "computes wrongly" in command._greedy_line(found, 3)
 
@@ -195,11 +202,11 @@ def test_a_python_without_a_peer_or_none_at_all_is_one_line(
     lonely.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
     lonely.chmod(0o755)
     with pytest.raises(Refusal, match="none of the engines") as refused:
-        ask(str(lonely), job)
+        run_engine(str(lonely), job)
     assert refused.value.exit_code == exit_codes.UNSUPPORTED
     assert "\n" not in str(refused.value)
     with pytest.raises(Refusal, match="/no/python"):
-        ask("/no/python", job)
+        run_engine("/no/python", job)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +231,10 @@ def test_a_peer_is_taken_at_its_word_or_refused_in_one_line(
     script.write_text(f"a = {json.dumps(said)!r}\n{program}")
     monkeypatch.setattr(peer_side, "__file__", str(script))
     if not says:
-        assert ask(sys.executable, job) == said
+        assert run_engine(sys.executable, job) == said
         return
     with pytest.raises(Refusal, match=says):
-        ask(sys.executable, job)
+        run_engine(sys.executable, job)
 
 
 def test_a_model_our_half_refuses_ends_with_its_line_and_code(
@@ -241,17 +248,17 @@ def test_a_model_our_half_refuses_ends_with_its_line_and_code(
     broken.write_bytes(b"<html>")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Refusal, match=r"bad\.gguf") as refused:
-        ask(OURS, {"model": str(broken), "threads": 1, "n_ctx": 64})
+        run_engine(JALOPY, {"model": str(broken), "threads": 1, "n_ctx": 64})
     assert refused.value.exit_code == exit_codes.BAD_DATA
 
 
 def test_our_half_does_the_job_with_the_real_engine(job: dict[str, Any]) -> None:
     job = job | {"n_greedy": 5}
-    found = command.answer(job)
+    found = command.measure(job)
     assert len(found["decode_tps"]) == len(found["prefill_tps"]) == job["repeats"]
     assert len(found["greedy"]) == len(found["margins"]) == 5
     assert min(found["margins"]) >= 0
-    assert found["greedy"] == command.answer(job)["greedy"]
+    assert found["greedy"] == command.measure(job)["greedy"]
 
 
 # ---- the peers' half
@@ -324,7 +331,7 @@ def test_of_two_layouts_the_better_rates_count(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(peer_side, "Peer", Scripted)
     monkeypatch.setattr(peer_side, "done", done)
     library = SimpleNamespace(_lib=SimpleNamespace(llama_print_system_info=SystemInfo()))
-    found = peer_side.done_by_ik(SimpleNamespace(_ctypes_api=library), {})
+    found = peer_side.run_ik_llama_cpp(SimpleNamespace(_ctypes_api=library), {})
     assert (found["prefill_tps"], found["decode_tps"]) == ([20.0, 20.0], [8.0, 30.0])
     assert (found["greedy"], found["level"], closed) == ([0], "AVX2 = 1 |", [False, True])
 
@@ -403,7 +410,7 @@ def test_openvino_reads_other_prompts_each_time(monkeypatch: pytest.MonkeyPatch)
     package = WholeReplies()
     openvino = SimpleNamespace(Tensor=package.Tensor, Core=package.core)
     monkeypatch.setitem(sys.modules, "openvino", openvino)
-    found = peer_side.done_by_openvino(package, WHOLE_JOB)
+    found = peer_side.run_openvino(package, WHOLE_JOB)
     assert found == {
         "prefill_tps": [12.0] * 2,
         "decode_tps": [10.0] * 2,
@@ -420,7 +427,7 @@ def test_openvino_reads_other_prompts_each_time(monkeypatch: pytest.MonkeyPatch)
 def test_mistral_rs_gets_texts_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     package = WholeReplies()
     monkeypatch.setattr(peer_side.os, "environ", environment := {})
-    found = peer_side.done_by_mistral_rs(package, WHOLE_JOB)
+    found = peer_side.run_mistral_rs(package, WHOLE_JOB)
     assert found == {
         "prefill_tps": [12.0] * 2,
         "decode_tps": [10.0] * 2,

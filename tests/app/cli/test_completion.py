@@ -57,7 +57,7 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
     assert end.value.code == 2
     assert (
         capsys.readouterr().err
-        == "jalopy: bnech: neither a command nor a file (did you mean jalopy bench?)\n"
+        == "jalopy: unknown command or file: bnech (did you mean jalopy bench?)\n"
     )
     # near to nothing: opening it says that there is no such file
     assert parse(["set"]).model == "set"

@@ -11,7 +11,7 @@ import pytest
 
 from app.cli.arguments import parse
 from app.cli.convert import convert
-from app.cli.dispatch import guard, obey
+from app.cli.dispatch import guard, run_command
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
@@ -44,11 +44,12 @@ def run(source: str | Path, **options: Any) -> int:
 
 def test_a_file_is_written_and_checked(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
-        guard(lambda: obey(parse(["convert", str(directory), "--threads", "1"]))) == exit_codes.OK
+        guard(lambda: run_command(parse(["convert", str(directory), "--threads", "1"])))
+        == exit_codes.OK
     )
     out = capsys.readouterr().out
     assert out.startswith("Tiny-Model: llama, 21 tensors, ")
-    assert "Tiny-Model-BF16.gguf: written in " in out
+    assert "Tiny-Model-BF16.gguf: converted in " in out
     assert "ok  weights" in out
     assert '-> "Paris"' in out
     assert read_gguf("Tiny-Model-BF16.gguf").metadata["general.name"] == "Tiny-Model"
@@ -56,7 +57,7 @@ def test_a_file_is_written_and_checked(directory: Path, capsys: pytest.CaptureFi
 
 def test_a_file_that_is_there_stays(directory: Path) -> None:
     Path("out.gguf").write_bytes(b"mine")
-    with pytest.raises(Refusal, match=r"out\.gguf: is there already \(--force replaces it"):
+    with pytest.raises(Refusal, match=r"out\.gguf: already exists \(--force replaces it"):
         run(directory, out="out.gguf")
     assert Path("out.gguf").read_bytes() == b"mine"
     assert run(directory, out="out.gguf", mix="F16", force=True) == exit_codes.OK
@@ -70,7 +71,7 @@ def test_no_file_of_the_directory_is_the_output(name: str, directory: Path) -> N
     before = (directory / name).read_bytes()
     Path("link.gguf").symlink_to(directory / name)
     for out in (directory / name, Path("link.gguf"), directory / ".." / directory.name / name):
-        with pytest.raises(Refusal, match="is one of the files that are read, and would be lost"):
+        with pytest.raises(Refusal, match="is an input file and would be lost"):
             run(directory, out=str(out), force=True)
     assert (directory / name).read_bytes() == before
 
@@ -81,9 +82,9 @@ def test_an_older_conversion_in_the_directory_is_replaced(directory: Path) -> No
 
 
 def test_unknown_types_and_places_are_one_line(directory: Path) -> None:
-    with pytest.raises(Refusal, match=r"jalopy convert: Q9: no type \(choose one of "):
+    with pytest.raises(Refusal, match=r"jalopy convert: unknown type: Q9 \(choose one of "):
         run(directory, mix="Q9")
-    with pytest.raises(Refusal, match=r"jalopy convert: nowhere: no such directory"):
+    with pytest.raises(Refusal, match=r"jalopy convert: nowhere: there is no such folder"):
         run("nowhere")
 
 

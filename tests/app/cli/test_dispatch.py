@@ -116,7 +116,7 @@ def test_a_refusal_is_one_clean_line_with_its_exit_code(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    assert dispatch.guard(lambda: dispatch.obey(arguments.parse(argv))) == code
+    assert dispatch.guard(lambda: dispatch.run_command(arguments.parse(argv))) == code
     out, line = capsys.readouterr()
     assert out == ""
     assert line.startswith("jalopy")
@@ -303,7 +303,7 @@ def test_every_option_stands_for_a_setting_and_reaches_it() -> None:
     "command", [command for command in arguments.COMMANDS if command != "chat"]
 )
 def test_a_command_takes_every_option_that_is_no_setting(command: str) -> None:
-    module = import_module(dispatch._ELSEWHERE.get(command, f"app.cli.{command}"))
+    module = import_module(dispatch._MODULES.get(command, f"app.cli.{command}"))
     kind = getattr(module, f"{command.capitalize()}Options", None)
     taken = {
         *signature(getattr(module, command)).parameters,
@@ -347,10 +347,10 @@ def test_what_a_command_opened_by_path_is_listed_later(
     monkeypatch.setattr(dispatch.arguments, "apply", lambda options, settings: settings)
     module = SimpleNamespace(bench=lambda model: 0, BenchOptions=None)
     monkeypatch.setattr(dispatch, "import_module", lambda name: module)
-    assert dispatch.obey(options) == 0
+    assert dispatch.run_command(options) == 0
     assert load_state()[0].opened_models == (str(model),)
     assert load_state()[0].last_model is None
     module.bench = lambda model: 3
     options.model = str(tiny_gguf.write(tmp_path / "failed.gguf"))
-    assert dispatch.obey(options) == 3
+    assert dispatch.run_command(options) == 3
     assert len(load_state()[0].opened_models) == 1

@@ -55,7 +55,7 @@ def test_without_a_model_the_machine_is_examined_with_advice(
     assert "Will it fit" not in out
     assert " >   8 GB   8B Q4_K_M" in out
     assert machine == [["Q4_K"]]
-    assert max(map(len, out.splitlines())) <= command.MOST_COLUMNS
+    assert max(map(len, out.splitlines())) <= command.MAX_COLUMNS
 
 
 def test_a_model_is_measured_by_its_own_types_and_its_fit_shown(
@@ -131,7 +131,7 @@ def test_a_size_excludes_a_model_and_a_type_needs_it() -> None:
     with pytest.raises(Refusal, match="not both"):
         doctor(built_in_settings(), "m.gguf", "8B")
     for model in (None, "m.gguf"):
-        with pytest.raises(Refusal, match="--type is the type of a --size"):
+        with pytest.raises(Refusal, match="--type needs a size"):
             doctor(built_in_settings(), model, quantization="Q4_0")
 
 

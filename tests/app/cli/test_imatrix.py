@@ -12,7 +12,7 @@ import pytest
 from app.cli import imatrix as command
 from app.cli.arguments import parse
 from app.cli.chunks import ChunkReading
-from app.cli.dispatch import guard, obey
+from app.cli.dispatch import guard, run_command
 from app.cli.imatrix import ImatrixOptions, imatrix
 from app.conversations.conversation import Conversation, Ending
 from app.conversations.journal import Journal
@@ -46,7 +46,7 @@ def test_texts_are_read_and_the_file_is_written(
     monkeypatch.chdir(tmp_path)
     options = ["--ctx", "32", "--chunks", "2", "--threads", "1"]
     words = ["imatrix", str(place / "m.gguf"), str(place / "text.txt"), *options]
-    assert guard(lambda: obey(parse(words))) == exit_codes.OK
+    assert guard(lambda: run_command(parse(words))) == exit_codes.OK
     assert (
         capsys.readouterr().out == "m.imatrix.gguf: inputs of 14 tensors, 2 chunks of 32 tokens\n"
     )

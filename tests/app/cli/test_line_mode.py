@@ -10,7 +10,7 @@ import pytest
 
 from app.cli import arguments, line_commands
 from app.cli import line_mode as plain
-from app.cli.dispatch import obey
+from app.cli.dispatch import run_command
 from app.program import exit_codes
 from app.program.settings import built_in_settings
 from app.program.state import load_state
@@ -203,5 +203,5 @@ def test_a_pipe_does_not_resume_an_earlier_conversation(
     monkeypatch.setattr(sys, "stdin", stdin := io.StringIO("why?\n"))
     monkeypatch.setattr(stdin, "isatty", lambda: is_a_terminal, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    assert obey(arguments.parse(["chat", "--plain", "starter"])) == exit_codes.OK
+    assert run_command(arguments.parse(["chat", "--plain", "starter"])) == exit_codes.OK
     assert given == [resume]

@@ -77,7 +77,7 @@ def test_a_run_asks_about_a_call_and_goes_on_from_its_result(
     assert out == "I look.\nIt is hi.\n"
     assert '+ echo {"text": "hi"}: hi' in err
     (question,) = asked
-    assert question.startswith('the model wants to use echo of own:\n"text": "hi"\n')
+    assert question.startswith('Run echo from "own"?\n"text": "hi"\n')
     assert servers[0].called == [("echo", {"text": "hi"})]
     assert not servers[0].is_running
 
@@ -167,7 +167,7 @@ def test_a_stop_at_the_question_leaves_the_call(
 
     def keep(self: Any, name: str, value: Any) -> None:
         init(self, name, value)
-        talks.extend([value] if name == "talk" and value is not None else [])
+        talks.extend([value] if name == "chat" and value is not None else [])
 
     def stop(question: str, is_over: Any) -> str:
         talks[0].stop()

@@ -58,10 +58,10 @@ def test_the_table_has_every_model_and_no_line_over_80_columns(
     assert out.startswith("2 models; ")
     assert "good" in out
     assert "is a web page, not a model" in out
-    assert "memory reads 12.0 GB/s" in out
-    known = out.partition("Fit and can be downloaded")[2]
+    assert "memory speed 12.0 GB/s" in out
+    known = out.partition("Models to download that fit")[2]
     assert "bartowski/Llama-3.2-1B-Instruct-GGUF" in known
-    assert "downloaded" not in run(capsys, "good")
+    assert "download that fit" not in run(capsys, "good")
     assert max(map(len, out.splitlines())) <= 80
 
 
@@ -86,7 +86,7 @@ def test_a_busy_machine_is_not_measured_and_has_typical_speeds(
     out = run(capsys)
     assert machine == []
     assert "typical speeds: other programs are busy now" in out
-    assert "memory reads" not in out
+    assert "memory speed" not in out
     assert json.loads(run(capsys, as_json=True))["read_gbps"] is None
 
 
@@ -115,7 +115,7 @@ def test_words_choose_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 def test_if_nothing_is_found_it_says_where_it_looked(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys)
-    assert "No model was found" in out
+    assert "No models found" in out
     assert "Looked in: here" in out
     assert "jalopy pull" in out
 
@@ -134,7 +134,7 @@ def test_if_no_model_has_the_words_it_names_how_many_there_are(
     for name in names:
         tiny_gguf.write(tmp_path / "models" / f"{name}.gguf")
     out = run(capsys, "nope", "\x1b[2J")
-    assert f"No match among {expected} for: nope ␛[2J" in out
-    assert "No model was found" not in out
+    assert f"No model matches: nope ␛[2J (searched {expected})" in out
+    assert "No models found" not in out
     assert "jalopy pull` downloads" not in out
     assert json.loads(run(capsys, "nope", as_json=True))["models"] == []

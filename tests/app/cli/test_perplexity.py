@@ -14,7 +14,7 @@ import pytest
 
 from app.cli.arguments import parse
 from app.cli.chunks import ChunkReading
-from app.cli.dispatch import guard, obey
+from app.cli.dispatch import guard, run_command
 from app.cli.perplexity import PerplexityOptions, perplexity
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -133,7 +133,7 @@ def test_the_command_line_leads_there(place: Path, capsys: pytest.CaptureFixture
         "--threads",
         "1",
     ]
-    assert guard(lambda: obey(parse(words))) == exit_codes.OK
+    assert guard(lambda: run_command(parse(words))) == exit_codes.OK
     assert capsys.readouterr().out.startswith("perplexity ")
     for wrong in (["--kv", "q9"], ["--ctx", "4"], ["--against", "x", "--kv", "f16"]):
         with pytest.raises(SystemExit):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from app.cli.arguments import parse
-from app.cli.dispatch import guard, obey
+from app.cli.dispatch import guard, run_command
 from app.cli.quantize import QuantizeOptions, quantize
 from app.program import exit_codes
 from app.program.refusals import Refusal
@@ -44,7 +44,7 @@ def test_a_line_says_what_became_of_it(model: Path, capsys: pytest.CaptureFixtur
         "--threads",
         "1",
     ]
-    assert guard(lambda: obey(parse(arguments))) == exit_codes.OK
+    assert guard(lambda: run_command(parse(arguments))) == exit_codes.OK
     out, err = capsys.readouterr()
     assert " became " in out
     assert ", mean error 0.0" in out

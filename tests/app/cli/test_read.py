@@ -38,7 +38,7 @@ def test_documents_are_read_in_order_and_the_question_joins_them(
     err = capsys.readouterr().err
     assert "absent: No such file" in err
     assert "2 files: about 32 tokens" in err
-    assert "conversation 1, or /read in a new one" in err
+    assert "open conversation 1 or /read the same files in a new one" in err
     session = script.opened[-1].sessions[0]
     assert sum(session.fed_counts) == session.length > 0
     saved = Store().read("000001")
@@ -63,9 +63,7 @@ def test_only_changed_files_begin_another_conversation(
     what = "m.gguf", [str(file)]
     for _ in range(2):
         assert read(settings, *what, script.clock) == exit_codes.OK
-    assert (
-        "conversation 1 was begun with the same files, and is used again" in capsys.readouterr().err
-    )
+    assert "continuing conversation 1, which has the same files" in capsys.readouterr().err
     assert Store().ids() == ["000001"]
     [message] = Store().read("000001").conversation.messages
     assert message.text == "a.md:\n```\none text\n```"
@@ -81,10 +79,10 @@ def test_only_changed_files_begin_another_conversation(
 def test_what_cannot_be_read_or_kept_is_refused_in_one_line(script: Script, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("word " * 2000)
     settings = built_in_settings()
-    with pytest.raises(Refusal, match="there is nothing to read"):
+    with pytest.raises(Refusal, match="there is no document to read"):
         read(settings, "m.gguf", [str(tmp_path / "absent")], script.clock)
     with pytest.raises(Refusal, match="keep_kv_states"):
         read(replace(settings, keep_kv_states="off"), "m.gguf", [str(tmp_path)], script.clock)
-    with pytest.raises(Refusal, match="about 2,010 tokens, the context holds 512"):
+    with pytest.raises(Refusal, match="about 2,010 tokens, but the context holds 512"):
         read(settings, "m.gguf", [str(tmp_path / "a.md")], script.clock)
     assert Store().ids() == []

@@ -29,7 +29,7 @@ def test_a_terminal_shows_each_file_at_once(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(output, "_LEAST_INTERVAL_S", 0.0)
+    monkeypatch.setattr(output, "_MIN_INTERVAL_S", 0.0)
     documents = reading.read_with_progress(files).documents
     assert [document.text for document in documents] == ["a", "b"]
     err = capsys.readouterr().err

@@ -191,7 +191,7 @@ def test_the_prompt_is_the_words_and_then_the_piped_text(monkeypatch: pytest.Mon
 
 
 def test_a_prompt_given_twice_or_not_at_all_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Refusal, match="given twice"):
+    with pytest.raises(Refusal, match="two prompts"):
         read_prompt("one", ["two"])
     monkeypatch.setattr(sys, "stdin", FakeTerminal())
     with pytest.raises(Refusal, match="there is no prompt"):
@@ -246,8 +246,8 @@ def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_
 def test_a_prompt_is_answered_without_a_pipe_that_stays_open(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(standard_input, "WORD_S", 0.01)
-    monkeypatch.setattr(standard_input, "PATIENCE_S", 0.02)
+    monkeypatch.setattr(standard_input, "NOTICE_S", 0.01)
+    monkeypatch.setattr(standard_input, "TIMEOUT_S", 0.02)
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
     try:
@@ -255,8 +255,8 @@ def test_a_prompt_is_answered_without_a_pipe_that_stays_open(
     finally:
         os.close(writing)
     output = capsys.readouterr().err
-    assert "waiting 0.02 s for standard input, which is open" in output
-    assert "the prompt is answered without it" in output
+    assert "standard input is open, waiting 0.02 s for text" in output
+    assert "answering without it" in output
 
 
 @pytest.mark.parametrize(
@@ -268,8 +268,8 @@ def test_what_comes_slowly_is_waited_for_with_a_word(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(standard_input, "WORD_S", 0.0)
-    monkeypatch.setattr(standard_input, "PATIENCE_S", 60.0)
+    monkeypatch.setattr(standard_input, "NOTICE_S", 0.0)
+    monkeypatch.setattr(standard_input, "TIMEOUT_S", 60.0)
     reading, writing = os.pipe()
     monkeypatch.setattr(sys, "stdin", os.fdopen(reading, encoding="utf-8"))
     os.write(writing, b"one\n")
@@ -286,7 +286,7 @@ def test_what_comes_slowly_is_waited_for_with_a_word(
 
 
 def test_input_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standard_input, "MOST_INPUT_BYTES", 1 << 20)
+    monkeypatch.setattr(standard_input, "MAX_INPUT_BYTES", 1 << 20)
     with open("/dev/zero", encoding="utf-8") as endless:
         monkeypatch.setattr(sys, "stdin", endless)
         with pytest.raises(Refusal, match="larger than 1 MiB"):

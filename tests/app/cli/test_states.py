@@ -85,7 +85,7 @@ def test_a_segment_that_ends_within_another_is_not_a_prefix(place, capsys):
 def test_pruning_deletes_what_is_asked_for_and_no_more(place, capsys, options, left):
     sizes = {one.segment.last: one.n_bytes for one in stored_in(place)}
     options |= {"to": sizes[64] + 1} if options.get("to", 0) > 1 else {}
-    assert "deleted " in listed(capsys, action="prune", **options)
+    assert "Deleted " in listed(capsys, action="prune", **options)
     assert sorted(one.segment.last for one in stored_in(place)) == left
 
 

@@ -55,7 +55,7 @@ def test_people_get_bars_the_reason_and_what_is_remembered(
     out = capsys.readouterr().out
     assert "m · Q4_K_M · context 64 tokens" in out
     assert "4 threads write fastest: siblings help here" in out
-    assert "Remembered: --threads 4 --prefill-threads 4 from the next start on." in out
+    assert "Saved: --threads 4 --prefill-threads 4 from the next start on." in out
     remembered = state.load_state()[0].tuned_threads
     assert list(remembered.values()) == [TunedChoice(4, 4)]
     assert "i5-4278U" in next(iter(remembered))
@@ -102,7 +102,7 @@ def test_weights_and_kv_types_are_compared_when_asked_for(
     assert any(line.split()[:1] == ["f32"] and line.endswith("best") for line in lines)
     assert "With its weights in huge pages this model writes 10 % faster (10 to 10)" in captured.out
     options = "--threads 2 --prefill-threads 2 --weights huge --kv f32"
-    assert f"Remembered: {options} from the next start on." in captured.out
+    assert f"Saved: {options} from the next start on." in captured.out
     assert list(state.load_state()[0].tuned_threads.values()) == [
         TunedChoice(2, 2, False, "huge", "f32")
     ]
@@ -136,8 +136,8 @@ def test_without_the_flags_neither_is_touched(
 @pytest.mark.parametrize(
     ("trouble", "said"),
     [
-        ("swapping", "since the machine was swapping"),
-        ("crowded", "since other programs took a core"),
+        ("swapping", "because the machine was swapping"),
+        ("crowded", "because other programs used a core"),
     ],
 )
 def test_figures_of_a_troubled_machine_are_not_remembered(
@@ -158,7 +158,7 @@ def test_figures_of_a_troubled_machine_are_not_remembered(
     machine.cpu_times = look  # type: ignore[method-assign]
     run(script)
     out = capsys.readouterr().out
-    assert f"not remembered, {said} meanwhile (--threads 2" in out
+    assert f"Not saved, {said}. To use them: --threads 2" in out
     assert state.load_state()[0].tuned_threads == {}
 
 
@@ -214,7 +214,7 @@ def test_kernels_are_tuned_first_or_alone(
 
 def test_a_dry_run_remembers_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     run(script, remember=False)
-    assert "not remembered, as was asked (--threads 2" in capsys.readouterr().out
+    assert "Not saved, because of --dry-run. To use them: --threads 2" in capsys.readouterr().out
     assert state.load_state()[0].tuned_threads == {}
 
 
@@ -240,7 +240,7 @@ def test_ctrl_c_prints_the_results_so_far_and_remembers_none(
     assert run(script) == exit_codes.INTERRUPTED
     out = capsys.readouterr().out
     assert "Stopped: this is what was measured so far." in out
-    assert "not remembered, since it was not measured to the end" in out
+    assert "Not saved, because the measurement was stopped" in out
     assert state.load_state()[0].tuned_threads == {}
     assert script.opened[0].sessions[0].is_closed
 

@@ -41,7 +41,7 @@ def test_a_sound_model_passes_every_check(model: Path, capsys: pytest.CaptureFix
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
     code, out = run(capsys, model, sha256=digest.upper())
     assert code == exit_codes.OK
-    assert f"ok  sha256    {digest} as stated" in out
+    assert f"ok  sha256    {digest} as expected" in out
     assert "no NaN, no infinity" in out
     assert '-> "Paris it is"' in out
     assert "ok  tokens" in out
@@ -139,7 +139,7 @@ def test_every_part_of_a_model_is_hashed_and_one_hash_is_refused(
     first = tiny_gguf.write_parts(tmp_path, "m", 3)[0]
     # the word, and what to do, in each of three lines
     assert run(capsys, first, runs=False)[1].count("sha256") == 6
-    with pytest.raises(Refusal, match="is in 3 files, and --sha256 is of one"):
+    with pytest.raises(Refusal, match="the model has 3 files, but --sha256 is the hash of one"):
         run(capsys, first, runs=False, sha256="0" * 64)
 
 

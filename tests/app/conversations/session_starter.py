@@ -12,7 +12,7 @@ import os
 import sys
 
 from app.backend.options import ChatOptions
-from app.cli.run import go_on_with
+from app.cli.run import open_saved_session
 from app.conversations.journal import open_storage
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
@@ -25,7 +25,7 @@ def open_session(name: str) -> HeadlessChat:
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
     talk = HeadlessChat(options, open_storage(built_in_settings(), is_named=True))
     try:
-        opened = go_on_with(name, talk)
+        opened = open_saved_session(name, talk)
     except BaseException:
         talk.close()
         raise

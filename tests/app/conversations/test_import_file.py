@@ -535,7 +535,7 @@ def test_archives_and_folders_are_imported_whole(
         assert import_files([str(source)]) == 0
         out, err = capsys.readouterr()
         assert out.count(": 1 conversation imported") == 3
-        assert f"{source}: left out 1 file without conversations" in err
+        assert f"{source}: skipped 1 file without conversations" in err
     assert len(Store().ids()) == 6
 
 
@@ -552,15 +552,15 @@ def test_archives_that_cannot_be_used_are_a_line(
     with pytest.raises(Refusal, match=r"export\.zip: cannot be unpacked: "):
         import_files([str(archive)])
     archive.write_bytes(raw)
-    monkeypatch.setattr(sessions, "MOST_FILE_BYTES", 4096)
-    with pytest.raises(Refusal, match=r"export\.zip: holds more than 0 MiB"):
+    monkeypatch.setattr(sessions, "MAX_FILE_BYTES", 4096)
+    with pytest.raises(Refusal, match=r"export\.zip: contains more than 0 MiB"):
         import_files([str(archive)])
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr("user.json", "{}")
-    with pytest.raises(Refusal, match=r"export\.zip: its only JSON file holds none"):
+    with pytest.raises(Refusal, match=r"export\.zip: its only JSON file has no conversations"):
         import_files([str(archive)])
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Refusal, match=r"holds no JSON file with conversations"):
+    with pytest.raises(Refusal, match=r"has no JSON file with conversations"):
         import_files([str(tmp_path / "empty")])
 
 

@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from app.cli import arguments
-from app.cli.dispatch import obey
+from app.cli.dispatch import run_command
 from app.program import exit_codes
 from app.program.refusals import Refusal, exit_code_of
 from app.server.command import listen
@@ -118,7 +118,7 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
 )
 def test_what_cannot_be_served_is_refused_in_one_line(argv: str, code: int, words: str) -> None:
     with pytest.raises((Refusal, EngineError), match=words) as refused:
-        obey(arguments.parse(["serve", *argv.split()]))
+        run_command(arguments.parse(["serve", *argv.split()]))
     assert (exit_code_of(refused.value), str(refused.value).count("\n")) == (code, 0)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from app.cli import arguments
-from app.cli.dispatch import obey
+from app.cli.dispatch import run_command
 from app.program import exit_codes
 from app.program.refusals import Refusal
 from app.program.settings import SettingsError, built_in_settings
@@ -46,8 +46,8 @@ def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (f"m.gguf --server {URL}", "a server computes no file of yours"),
-        ("--model big", "give --server URL"),
+        (f"m.gguf --server {URL}", "--server does not open files of this machine"),
+        ("--model big", "add --server URL"),
         (
             "--server host:8000",
             '--server: the value is "host:8000"; allowed: an address of http or https',
@@ -71,12 +71,15 @@ def test_one_answer_and_a_talk_in_a_shell(
     monkeypatch.setattr(sys, "stdin", io.StringIO("one\n/threads\n/continue\n"))
     broken = stream("two", end=b"")
     with answering(stream("Because", "."), broken, stream(" three")) as api:
-        assert obey(arguments.parse(["run", "--server", api.url, "-p", "Why?"])) == exit_codes.OK
+        assert (
+            run_command(arguments.parse(["run", "--server", api.url, "-p", "Why?"]))
+            == exit_codes.OK
+        )
         out, err = capsys.readouterr()
         assert out == "Because.\n"
         assert err.splitlines()[-1].startswith("2 tokens")
         assert (
-            obey(arguments.parse(["--server", api.url, "--model", "big", "--plain"]))
+            run_command(arguments.parse(["--server", api.url, "--model", "big", "--plain"]))
             == exit_codes.OK
         )
         out, err = capsys.readouterr()
@@ -92,7 +95,7 @@ def test_a_server_that_is_not_there_is_a_line(capsys: pytest.CaptureFixture[str]
     with answering() as api:
         url = api.url
     with pytest.raises(Refusal, match="cannot be reached"):
-        obey(arguments.parse(["run", "--server", url, "-p", "Why?"]))
+        run_command(arguments.parse(["run", "--server", url, "-p", "Why?"]))
 
 
 def test_without_a_name_the_first_model_that_may_chat_is_taken() -> None:
@@ -101,8 +104,14 @@ def test_without_a_name_the_first_model_that_may_chat_is_taken() -> None:
         b'{"id": "chatty"}]}'
     )
     with answering(stream("Because."), models=models) as api:
-        assert obey(arguments.parse(["run", "--server", api.url, "-p", "Why?"])) == exit_codes.OK
+        assert (
+            run_command(arguments.parse(["run", "--server", api.url, "-p", "Why?"]))
+            == exit_codes.OK
+        )
     assert api.bodies[0]["model"] == "chatty"
     with answering(stream("Because."), models=b'{"data": [{"id": "my-embedder"}]}') as api:
-        assert obey(arguments.parse(["run", "--server", api.url, "-p", "Why?"])) == exit_codes.OK
+        assert (
+            run_command(arguments.parse(["run", "--server", api.url, "-p", "Why?"]))
+            == exit_codes.OK
+        )
     assert api.bodies[0]["model"] == "my-embedder"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.cli.arguments import parse
-from app.cli.dispatch import guard, obey
+from app.cli.dispatch import guard, run_command
 from app.program import exit_codes
 from app.program.bundled_model import WHAT_IT_IS, starter_file
 from tests.app.chat_driver import chatting_for_real
@@ -58,7 +58,7 @@ def test_plain_chat_without_a_model_uses_the_starter_and_says_so(tmp_path: Path)
 
 def command(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
     """Run a command in this process; returns what it wrote."""
-    assert guard(lambda: obey(parse(argv))) == exit_codes.OK
+    assert guard(lambda: run_command(parse(argv))) == exit_codes.OK
     return capsys.readouterr()
 
 
