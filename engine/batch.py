@@ -165,7 +165,7 @@ class Batch:
             if memory.resumes_at(n, [(first, n, n_bytes)]) < n:
                 return n_cached  # the peer's rings no longer hold the window
             memory.copy_in(first, n, data[:n_bytes])
-            memory.reach(n)
+            memory.commit(n)
             self.n_copied += n - n_cached
             return n
 

@@ -98,7 +98,7 @@ class Latent:
         """Width of the part of a head's queries that is not turned."""
         return self.key_dim - (attention.key_dim - self.rank)
 
-    def made_bytes(self, attention: Attention) -> int:
+    def derived_bytes(self, attention: Attention) -> int:
         """Size of the matrices that queries are multiplied by where they are made of the joint
         ones; else 0."""
         if self.is_joint:
@@ -165,7 +165,7 @@ class Attention:
     sees_after: int = 0
 
     @property
-    def kept_window(self) -> int | None:
+    def cache_window(self) -> int | None:
         """Positions that the layer must remember; None for all, as where queries see what comes
         after them."""
         if self.sees_after:

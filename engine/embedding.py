@@ -159,7 +159,7 @@ class Embedder:
         for pos in range(0, len(checked), columns):
             pause()
             block = checked[pos : pos + columns]
-            pipeline.memory.extend(pos + len(block))
+            pipeline.memory.reserve(pos + len(block))
             with self._turn():
                 rows = pipeline.vectors(block, pos, self._n_threads())
                 if rows is None:
@@ -168,7 +168,7 @@ class Embedder:
                 last = rows[-1].astype(np.float64)
                 if pooling == "cls":
                     return self._finite(rows[0].astype(np.float64))
-            pipeline.memory.reach(pos + len(block))
+            pipeline.memory.commit(pos + len(block))
         return self._finite(total / len(checked) if pooling == MEAN else last)
 
     def _product(self, name: str, x: Vector) -> Vector:

@@ -571,7 +571,7 @@ def max_block_size(config: ModelConfig, max_seq_len: int) -> int:
     """
     if config.is_encoder:
         return -(-max_seq_len // 32) * 32
-    windows = {attention.kept_window for attention in config.attentions.values()}
+    windows = {attention.cache_window for attention in config.attentions.values()}
     size = WIDEST_BLOCK
     if any(window is not None and ring_slots(window) < max_seq_len for window in windows):
         size = min(size, RING_BLOCK)

@@ -251,7 +251,7 @@ class Session:
         start_s = time.monotonic()
         reused = self.truncate(self._shared_prefix(ids))
         if self._ends_with_reply or any(0 <= turn - reused < MIN_CHECKPOINT_GAP for turn in turns):
-            self.memory.mark()
+            self.memory.make_checkpoint()
         self._feed(
             ids[reused:],
             on_progress=on_progress,
@@ -474,17 +474,17 @@ class Session:
         """
         length = self.length
         logits = self._logits
-        self.memory.keep(length)
+        self.memory.save_end(length)
         watch = self.cached.watch()
-        with self.cached.trying():
+        with self.cached.temporary_tokens():
             try:
                 yield
             finally:
-                n_unchanged = min(length, watch.stands())
+                n_unchanged = min(length, watch.lowest_cut())
                 self.cached.unwatch(watch)
                 if self.truncate(n_unchanged) == length:
                     self._logits = logits
-                self.memory.release()
+                self.memory.drop_saved_end()
 
     # ---- for the model, saved states and measurements
 
@@ -498,7 +498,7 @@ class Session:
         """
         self._tokens += self.check_ids(ids)
         self._logits = None
-        self.memory.reach(self.length)
+        self.memory.commit(self.length)
 
     def append_block(self, ids: list[int], compute: Callable[[int], bool]) -> None:
         """Append a block that the caller computes, for measurements.
@@ -510,7 +510,7 @@ class Session:
             Cancelled: ``cancel`` was called.
         """
         pos = self.length
-        self.memory.extend(pos + len(ids))
+        self.memory.reserve(pos + len(ids))
         try:
             self.forward.check(compute(pos))
         except Cancelled:
@@ -570,7 +570,7 @@ class Session:
                     checked[pos - start : block_end - start], every, block_end == end, is_prompt
                 )
                 if block_end < end and block_end in turns:
-                    self.memory.mark()
+                    self.memory.make_checkpoint()
                 if on_progress is not None:
                     on_progress(block_end - start, len(checked))
         except BrokenModelError:
@@ -594,7 +594,7 @@ class Session:
         checkpoints = (
             turn
             for turn in turns
-            if pos < turn < end and turn - self.memory.kept_before(turn) >= MIN_CHECKPOINT_GAP
+            if pos < turn < end and turn - self.memory.checkpoint_before(turn) >= MIN_CHECKPOINT_GAP
         )
         return min(pos + size, min(checkpoints, default=end))
 
@@ -603,7 +603,7 @@ class Session:
     ) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done."""
         pos = len(self._tokens)
-        self.memory.extend(pos + len(ids))
+        self.memory.reserve(pos + len(ids))
         try:
             rows = self.forward.compute_block(
                 ids, pos, every=every, is_end=is_end, is_prompt=is_prompt
@@ -617,7 +617,7 @@ class Session:
     def _verify(self, ids: list[int]) -> list[Logits]:
         """Compute the logits of a few tokens without appending these."""
         pos = len(self._tokens)
-        self.memory.extend(pos + len(ids))
+        self.memory.reserve(pos + len(ids))
         try:
             return self.forward.verify(ids, pos)
         except (Cancelled, BrokenModelError):
@@ -629,7 +629,7 @@ class Session:
         self._tokens += ids
         self._logits = logits
         self._ends_with_reply = False
-        self.memory.reach(len(self._tokens))
+        self.memory.commit(len(self._tokens))
 
     def check_ids(self, ids: Sequence[int]) -> list[int]:
         """Return token ids as integers; raises ``EngineError`` if they cannot be appended."""

@@ -1,5 +1,4 @@
-"""The tokens in a cache: which of them are permanent, and the lowest position that was cut since
-the last check."""
+"""Tokens in a cache: which of them are permanent, and how far the cache was cut."""
 
 from __future__ import annotations
 
@@ -8,82 +7,81 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-UNTOUCHED = sys.maxsize
+UNCUT = sys.maxsize
 
 
 class CacheWatch:
     """Records the lowest position that a cache was cut to. Any thread may use it.
 
-    Positions are only written after the last token, so positions below the lowest cut are
+    Keys and values are only written after the last token, so those below the lowest cut are
     unchanged.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._stands = UNTOUCHED
+        self._lowest_cut = UNCUT
 
     def cut(self, n: int) -> None:
-        """Record that positions from n on may be rewritten; called before they are."""
+        """Record that positions from n on may be rewritten. Call it before they are."""
         with self._lock:
-            self._stands = min(self._stands, n)
+            self._lowest_cut = min(self._lowest_cut, n)
 
-    def stands(self) -> int:
-        """Return the position below which nothing was rewritten since the last ``take``."""
+    def lowest_cut(self) -> int:
+        """Return the position below which nothing was rewritten since ``take_lowest_cut``."""
         with self._lock:
-            return self._stands
+            return self._lowest_cut
 
-    def take(self) -> int:
-        """Return the same as ``stands``, and reset."""
+    def take_lowest_cut(self) -> int:
+        """Return ``lowest_cut`` and start again."""
         with self._lock:
-            stands = self._stands
-            self._stands = UNTOUCHED
-            return stands
+            lowest = self._lowest_cut
+            self._lowest_cut = UNCUT
+            return lowest
 
 
 class CachedTokens:
-    """The tokens of a session's cache. One thread changes them; any thread may read.
+    """Tokens of a session's cache. One thread changes them; any thread may read them.
 
     Attributes:
-        ids: token ids; computed tokens are appended directly, only ``cut`` removes any.
+        ids: token ids. Computed tokens are appended directly; only ``cut`` removes any.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
         self._watches: list[CacheWatch] = []
-        self._n_settled: int | None = None
+        self._n_permanent: int | None = None
+        """Number of permanent tokens; None if all are."""
 
     def cut(self, n: int) -> None:
         """Drop all tokens after the first n."""
         for watch in self._watches:
             watch.cut(n)
-        if self._n_settled is not None:
-            self._n_settled = min(self._n_settled, n)
+        if self._n_permanent is not None:
+            self._n_permanent = min(self._n_permanent, n)
         del self.ids[n:]
 
     @property
-    def n_settled(self) -> int:
+    def n_permanent(self) -> int:
         """Number of permanent tokens."""
-        n_settled = self._n_settled
-        if n_settled is None:
+        n_permanent = self._n_permanent
+        if n_permanent is None:
             return len(self.ids)
-        return n_settled
+        return n_permanent
 
-    def settled(self) -> list[int]:
-        """Return the ids of the permanent tokens, without those of ``trying``."""
-        return self.ids[: self._n_settled]
+    def permanent_ids(self) -> list[int]:
+        """Return the ids of the permanent tokens."""
+        return self.ids[: self._n_permanent]
 
     @contextmanager
-    def trying(self) -> Iterator[None]:
-        """Tokens appended inside are temporary."""
-        before = self._n_settled
-        if before is None:
-            self._n_settled = len(self.ids)
-        else:
-            self._n_settled = before
+    def temporary_tokens(self) -> Iterator[None]:
+        """Make tokens that are appended inside the ``with`` block temporary."""
+        outer = self._n_permanent
+        if outer is None:
+            self._n_permanent = len(self.ids)
         try:
             yield
         finally:
-            self._n_settled = before
+            self._n_permanent = outer
 
     def watch(self) -> CacheWatch:
         """Start recording cuts, until ``unwatch``."""
@@ -92,7 +90,7 @@ class CachedTokens:
         return watch
 
     def unwatch(self, watch: CacheWatch) -> None:
-        """Stop recording; unknown watches are ignored."""
+        """Stop recording cuts; unknown watches are ignored."""
         if watch in self._watches:
             self._watches.remove(watch)
 

@@ -1,5 +1,4 @@
-"""Dropping tokens from the middle of a cache: later positions move down, their keys rotated to the
-new positions."""
+"""Context shift: drops tokens from the middle of a cache and moves later ones down."""
 
 from collections.abc import Sequence
 
@@ -10,32 +9,35 @@ from engine.cache.layer_cache import LayerCache
 def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> None:
     """Move one layer's keys and values of [n_keep + n_drop, length) to n_keep.
 
-    Rotations add up, so rotating a key of position p by -n_drop gives the key of position p -
-    n_drop. The influence of the dropped tokens on the moved keys and values remains.
+    Rotations add up, so a key of position p, rotated by -n_drop, is the key of position p - n_drop.
+    The influence of the dropped tokens on the moved keys and values remains.
     """
     layer.values.move(n_keep, n_keep + n_drop, length)
     keys = layer.keys.read_tiles(n_keep + n_drop, length)
-    layer.turn(keys, -n_drop)
+    layer.rotate(keys, -n_drop)
     layer.keys.write_tiles(n_keep, keys)
 
 
-def find_gap(cached: Sequence[int], wanted: Sequence[int], fewest: int) -> tuple[int, int] | None:
-    """Find one run of cached tokens whose removal makes the cache a prefix of ``wanted``.
+def find_gap(
+    cached: Sequence[int], prompt: Sequence[int], min_moved: int
+) -> tuple[int, int] | None:
+    """Find one run of cached tokens whose removal makes the cache a prefix of a prompt.
 
     Args:
         cached: token ids in the cache.
-        wanted: token ids of the next prompt.
-        fewest: least number of cached tokens after the gap.
+        prompt: token ids of the next prompt.
+        min_moved: least number of cached tokens after the gap.
 
     Returns:
         (position, length) of the shortest such gap, or None.
     """
-    n_keep = common_prefix(cached, wanted)
-    if n_keep == len(wanted):
+    n_keep = common_prefix(cached, prompt)
+    if n_keep == len(prompt):
         return None
-    for n_drop in range(1, len(cached) - n_keep - fewest + 1):
-        n_rest = len(cached) - n_keep - n_drop
-        is_next = cached[n_keep + n_drop] == wanted[n_keep]
-        if is_next and list(cached[n_keep + n_drop :]) == list(wanted[n_keep : n_keep + n_rest]):
+    for n_drop in range(1, len(cached) - n_keep - min_moved + 1):
+        if cached[n_keep + n_drop] != prompt[n_keep]:
+            continue
+        moved = list(cached[n_keep + n_drop :])
+        if moved == list(prompt[n_keep : n_keep + len(moved)]):
             return n_keep, n_drop
     return None

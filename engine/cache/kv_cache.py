@@ -1,9 +1,9 @@
-"""The KV cache: keys and values of all layers that attend.
+"""The KV cache: keys and values of all attention layers.
 
-Allocated once for the chosen context. Positions below the session's length are valid, those above
-it are unused, so dropping tokens only changes the length. Layers that see a window keep a ring
-(``ring.py``): going back further than it reaches means starting again, unless the position was
-kept.
+It is allocated once for the chosen context. Positions below the session's length are valid, those
+above it are unused, so dropping tokens only changes the length. Sliding layers store a ring
+(``ring.py``). To go back further than a ring reaches, everything is computed again, unless that
+position was saved.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from engine.cache import context_shift
 from engine.cache.kv_types import KV_TYPES, KVType
-from engine.cache.layer_cache import POSITIONS, Bytes, CachePart, Floats, LayerCache, parts_of
+from engine.cache.layer_cache import POSITIONS, Bytes, CacheRegion, Floats, LayerCache, regions_of
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RingReach, ring_slots
 from engine.cache.rotation import Rotation
@@ -24,18 +24,18 @@ from engine.machine.memory import Memory
 
 _GLANCE_PAGES = 16 << 10
 LAYOUT_VERSION = 2
-"""Version of the memory layout and its meaning; incremented with every change, checked when a state
-is restored."""
+"""Version of the memory layout. Every change increments it; it is checked when a state is
+restored."""
 
 Copied = tuple[int, int, int]
-"""Positions first to last, and the number of bytes that ``copy_out`` wrote for them."""
+"""First position, position after the last, and the number of bytes that ``copy_out`` wrote."""
 
 AUTO = "auto"
 AUTO_TYPES = "f16", "q8_0", "q8_0/q4_0"
-"""What ``AUTO`` may become: the first with which a context has room; the last only for a context
-that was asked for.
+"""Types that ``AUTO`` chooses from: the first with which the context fits. The last one is only for
+a context that the user requested.
 
-Keys of q4_0 are left out: with some models (Qwen2.5 0.5B) they make nonsense of a text, here and in
+Keys of q4_0 are left out: some models (Qwen2.5 0.5B) write nonsense with them, here and in
 llama.cpp.
 """
 
@@ -52,8 +52,11 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
         raise MemoryPlanError(
             f"KV cache type '{name}' is unknown; supported: {', '.join(KV_TYPES)}"
         )
-    for one in config.attentions.values():
-        for element, width in ((kv_type.keys, one.key_dim), (kv_type.values, one.value_dim)):
+    for attention in config.attentions.values():
+        for element, width in (
+            (kv_type.keys, attention.key_dim),
+            (kv_type.values, attention.value_dim),
+        ):
             if element.group and width % element.group:
                 raise MemoryPlanError(
                     f"KV cache type '{name}' needs heads of a multiple of {element.group} "
@@ -66,35 +69,42 @@ def kv_type_of(name: str, config: ModelConfig) -> KVType:
 def memory_needs(
     config: ModelConfig, kv_type: KVType, checkpoint_bytes: int = CHECKPOINT_BYTES
 ) -> MemoryNeeds:
-    """Return the memory that all layers of a model need for what they remember, and what they make
-    of their weights.
+    """Return the memory that all layers of a model need for past tokens and derived weights.
 
-    An encoder's text is one block, whose tokens need memory at once.
+    An encoder takes a text as one block, so all its tokens need activations at once.
 
     Args:
-        config: the model's hyperparameters.
+        config: hyperparameters of the model.
         kv_type: a value of ``KV_TYPES``.
         checkpoint_bytes: limit on the copies of recurrent states.
     """
-    made_bytes = sum(one.latent.made_bytes(one) for one in config.attentions.values() if one.latent)
-    states = MemoryNeeds(
-        0, states_bytes(config, checkpoint_bytes) + made_bytes, state_bytes=state_bytes(config)
+    derived_bytes = sum(
+        attention.latent.derived_bytes(attention)
+        for attention in config.attentions.values()
+        if attention.latent
     )
-    block = MemoryNeeds(4 * config.activation_floats if config.is_encoder else 0)
-    return kv_needs(config, kv_type) + states + block
+    states = MemoryNeeds(
+        0, states_bytes(config, checkpoint_bytes) + derived_bytes, state_bytes=state_bytes(config)
+    )
+    needs = kv_needs(config, kv_type) + states
+    if config.is_encoder:
+        needs += MemoryNeeds(4 * config.activation_floats)
+    return needs
 
 
 def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
-    """Return the memory that the layers that attend need for their keys and values."""
-    sizes: Counter[int | None] = Counter()
-    for one in (one for one in config.attentions.values() if one.kv_of is None):
-        sizes[None if one.kept_window is None else ring_slots(one.kept_window)] += _position_bytes(
-            one, kv_type
-        )
-    whole = sizes.pop(None, 0)
-    return MemoryNeeds(
-        whole, rings=tuple(sorted((slots, n_bytes) for slots, n_bytes in sizes.items() if slots))
-    )
+    """Return the memory that the attention layers need for their keys and values."""
+    position_bytes = 0
+    ring_bytes: Counter[int] = Counter()
+    for attention in config.attentions.values():
+        if attention.kv_of is not None:
+            continue
+        n_bytes = _position_bytes(attention, kv_type)
+        if attention.cache_window is None:
+            position_bytes += n_bytes
+        else:
+            ring_bytes[ring_slots(attention.cache_window)] += n_bytes
+    return MemoryNeeds(position_bytes, rings=tuple(sorted(ring_bytes.items())))
 
 
 def _position_bytes(attention: Attention, kv_type: KVType) -> int:
@@ -104,20 +114,21 @@ def _position_bytes(attention: Attention, kv_type: KVType) -> int:
 
 
 class KVCache:
-    """Keys and values of all layers that attend: the memory of a session, or of a ``HybridMemory``.
+    """Keys and values of all attention layers of a session.
 
     Args:
-        max_seq_len: positions to hold, rounded up to a multiple of eight.
-        rotations: of the ropes of the layers, for shifts.
-        key_weights: number of a layer -> see ``LayerCache``.
+        max_seq_len: number of positions, rounded up to a multiple of eight.
+        rotations: rotation of each rope, for shifts.
+        key_weights: weights of the keys by the layer's number; see ``LayerCache``.
 
     Attributes:
-        layers: by the layer's number; layers that store nothing have the cache of the layer whose
-            they read.
-        n_bytes: of all of them.
-        fixed_bytes, state_bytes: none.
+        layers: cache of each layer, by its number. Layers that store nothing share the cache of the
+            layer that they read.
+        n_bytes: bytes of all layers.
+        fixed_bytes: 0.
+        state_bytes: 0.
         layout_version: see ``LAYOUT_VERSION``.
-        may_overrun: True: positions beyond the length are unused.
+        may_overrun: True, since positions beyond the length are unused.
     """
 
     def __init__(
@@ -131,174 +142,169 @@ class KVCache:
         self.kv_type = kv_type
         self.layout_version = LAYOUT_VERSION
         self.may_overrun = True
-        self.fixed_bytes = self.state_bytes = 0
-        self.max_seq_len = _whole(max_seq_len)
-        self._is_placed = bool(config.learned_positions)
+        self.fixed_bytes = 0
+        self.state_bytes = 0
+        self.max_seq_len = _rounded_up(max_seq_len)
+        self._has_learned_positions = bool(config.learned_positions)
         self.n_bytes = kv_needs(config, kv_type).bytes_for(self.max_seq_len)
         self._memory = Memory(self.n_bytes, fills_slowly=True)
         self.layers: dict[int, LayerCache] = {}
-        at = 0
+        offset = 0
         for number, attention in config.attentions.items():
             if attention.kv_of is not None:
                 self.layers[number] = self.layers[attention.kv_of]
                 continue
-            if attention.rope is None:
-                rotation = None
-            else:
-                rotation = rotations[attention.rope]
+            rotation = None if attention.rope is None else rotations[attention.rope]
             weight = (key_weights or {}).get(number)
             n_slots = self.max_seq_len
-            if attention.kept_window is not None:
-                n_slots = min(ring_slots(attention.kept_window), n_slots)
+            if attention.cache_window is not None:
+                n_slots = min(ring_slots(attention.cache_window), n_slots)
             self.layers[number] = LayerCache(
-                attention, rotation, kv_type, n_slots, self._memory, at, weight
+                attention, rotation, kv_type, n_slots, self._memory, offset, weight
             )
-            at += n_slots * _position_bytes(attention, kv_type)
-        self._own = layers = list(dict.fromkeys(self.layers.values()))
-        self._parts = parts_of(layers)
-        self._whole_parts = parts_of([one for one in layers if one.window is None])
-        self._ring_parts = parts_of([one for one in layers if one.window is not None])
+            offset += n_slots * _position_bytes(attention, kv_type)
+        layers = list(dict.fromkeys(self.layers.values()))
+        self._layers = layers
+        self._regions = regions_of(layers)
+        self._full_regions = regions_of([layer for layer in layers if layer.window is None])
+        self._ring_regions = regions_of([layer for layer in layers if layer.window is not None])
         self._reach = RingReach(
-            frozenset((one.window, one.n_slots) for one in layers if one.window is not None)
+            frozenset((layer.window, layer.n_slots) for layer in layers if layer.window is not None)
         )
-        self._kept: _Savepoint | None = None
+        self._saved_end: _SavedEnd | None = None
 
-    def extend(self, n: int) -> None:
-        """Note that positions up to n are about to be written, which rings have their oldest
-        positions overwritten for.
+    def reserve(self, n: int) -> None:
+        """Prepare for writing positions up to n, which overwrites the oldest positions of rings.
 
         Raises:
-            MemoryError: a kept position needs a copy of the rings, and there is no memory for it.
+            MemoryError: there is no memory to copy the rings for a saved position.
         """
-        kept = self._kept
-        if kept is not None and kept.rows is None and self._reach.reaches(kept.n):
-            ahead = replace(self._reach, end=max(n, self._reach.end))
-            if not ahead.reaches(kept.n):
-                self._kept = _Savepoint(
-                    kept.n, [part.rows.copy() for part in self._ring_parts], replace(self._reach)
-                )
+        saved = self._saved_end
+        if saved is not None and saved.rows is None and self._reach.reaches(saved.n):
+            next_reach = replace(self._reach, end=max(n, self._reach.end))
+            if not next_reach.reaches(saved.n):
+                rows = [region.rows.copy() for region in self._ring_regions]
+                self._saved_end = _SavedEnd(saved.n, rows, replace(self._reach))
         self._reach.write(n)
 
-    def reach(self, n: int) -> None:
+    def commit(self, n: int) -> None:
         """Do nothing: written positions stay valid."""
 
-    def mark(self) -> None:
-        """Do nothing: positions stay reachable, or are not worth a copy of the rings."""
+    def make_checkpoint(self) -> None:
+        """Do nothing: most positions stay reachable, and others are not worth a copy of the
+        rings."""
 
-    def kept_before(self, n: int) -> int:
+    def checkpoint_before(self, n: int) -> int:
         """Return n."""
         return n
 
-    def keep(self, n: int) -> None:
-        """Make the present end n reachable by ``rewind`` until ``release``; a position before it,
-        once gone back to.
+    def save_end(self, n: int) -> None:
+        """Make the present end n reachable by ``rewind`` until ``drop_saved_end``. After a rewind
+        to an earlier position, that one is saved instead.
 
-        What the rings hold is copied once that is necessary.
+        The rings are copied only when they are about to lose the position.
         """
-        if self._ring_parts:
-            self._kept = _Savepoint(n)
-        else:
-            self._kept = None
+        self._saved_end = _SavedEnd(n) if self._ring_regions else None
 
-    def release(self) -> None:
-        """Keep no position any longer, and free the copy."""
-        self._kept = None
+    def drop_saved_end(self) -> None:
+        """Drop the position of ``save_end`` and free the copy of the rings."""
+        self._saved_end = None
 
     def reachable(self, n: int) -> int:
-        """Return where ``rewind(n)`` would go back to."""
+        """Return the position that ``rewind(n)`` would go back to."""
         if self._reach.reaches(n):
             return n
-        kept = self._kept
-        if kept is not None and kept.reach is not None:
-            there = min(n, kept.n)
-            if kept.reach.reaches(there):
-                return there
+        saved = self._saved_end
+        if saved is None or saved.reach is None:
             return 0
+        position = min(n, saved.n)
+        if saved.reach.reaches(position):
+            return position
         return 0
 
     def rewind(self, n: int) -> int:
-        """Go back to n; to a kept position or to the start where a ring does not reach back so
-        far."""
-        there = self.reachable(n)
-        kept = self._kept
-        if kept is not None and there <= kept.n:
-            if there and kept.rows is not None and kept.reach is not None:
-                for part, rows in zip(self._ring_parts, kept.rows, strict=True):
-                    part.rows[...] = rows
-                self._reach = kept.reach
-            self._kept = _Savepoint(there)
-        if not there:
+        """Go back to n, or to a saved position or the start if a ring does not reach so far.
+
+        Returns:
+            New number of positions.
+        """
+        position = self.reachable(n)
+        saved = self._saved_end
+        if saved is not None and position <= saved.n:
+            if position and saved.rows is not None and saved.reach is not None:
+                for region, rows in zip(self._ring_regions, saved.rows, strict=True):
+                    region.rows[...] = rows
+                self._reach = saved.reach
+            self._saved_end = _SavedEnd(position)
+        if not position:
             self._reach.clear()
-        return there
+        return position
 
     def can_shift(self, n_keep: int, n_drop: int, length: int) -> bool:
-        """Whether the rings hold what the last position sees once the others have moved down.
+        """Whether the rings will hold all positions that the last one sees after the shift.
 
-        Where positions have vectors of their own, keys and values know theirs for good.
+        It is False for learned positions: keys and values cannot be moved to others.
         """
-        if self._is_placed:
+        if self._has_learned_positions:
             return False
         for window, n_slots in self._reach.rings:
-            seen = max(0, length - n_drop - window + 1)
-            if seen < n_keep and self._reach.first(n_slots) > seen:
+            first_seen = max(0, length - n_drop - window + 1)
+            if first_seen < n_keep and self._reach.first(n_slots) > first_seen:
                 return False
         return True
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Move the positions after the dropped ones down; keys are rotated by each layer's own
-        rotation."""
-        for layer in self._own:
-            if layer.window is None:
-                held = 0
-            else:
-                held = self._reach.first(layer.n_slots)
-            first = max(n_keep + n_drop, held)
+        """Move the positions after the dropped ones down and rotate their keys."""
+        for layer in self._layers:
+            first = n_keep + n_drop
+            if layer.window is not None:
+                first = max(first, self._reach.first(layer.n_slots))
             context_shift.drop_positions(layer, first - n_drop, n_drop, length)
         self._reach.shift(n_keep, n_drop, length)
-        self._kept = None
+        self._saved_end = None
 
     def resident_bytes(self) -> int | None:
-        """Estimate the bytes in memory from a sample of pages; None if the system does not tell."""
+        """Estimate the bytes in memory from a sample of pages; None if the system does not say."""
         return residency.resident_bytes(self._memory.bytes, _GLANCE_PAGES)
 
     def repeat(self, n: int, upto: int) -> None:
-        """Copy the keys and values of the first n positions after them, again and again up to a
-        position.
+        """Fill the cache up to a position with copies of the keys and values of the first n.
 
         The copies have no meaning, but reading them takes as long as reading a real context.
 
         Args:
-            n, upto: multiples of eight, since K is in tiles of eight positions.
+            n: number of positions to copy, a multiple of eight.
+            upto: position after the last copy, a multiple of eight.
         """
-        self.extend(upto)
-        for part in self._parts:
-            part.repeat(n, upto)
+        self.reserve(upto)
+        for region in self._regions:
+            region.repeat(n, upto)
 
-    def stop(self, after: int, upto: int) -> int:
-        """Return ``upto``: every position can be gone on from."""
-        return upto
+    def segment_end(self, first: int, limit: int) -> int:
+        """Return ``limit``: computing can continue at every position."""
+        return limit
 
     def copied_bytes(self, first: int, last: int, is_end: bool = False) -> int:
-        """Return the most bytes that ``copy_out`` writes for these positions."""
-        return _copied_bytes(self._parts, first, last)
+        """Return the largest number of bytes that ``copy_out`` writes for these positions."""
+        return _copied_bytes(self._regions, first, last)
 
     def is_copy(self, first: int, last: int, n_bytes: int) -> bool:
         """Whether ``copy_out`` may have written this number of bytes for these positions."""
         return n_bytes in (
             self.copied_bytes(first, last),
-            _copied_bytes(self._whole_parts, first, last),
+            _copied_bytes(self._full_regions, first, last),
         )
 
     def has_state(self, copied: Copied) -> bool:
-        """False: nothing here is recurrent."""
+        """Return False: there are no recurrent layers."""
         return False
 
     def copy_out(self, first: int, last: int, out: Bytes, is_end: bool = False) -> int:
-        """Copy the tiles of positions from first up to last: elements by layer and head, then
-        scales likewise.
+        """Copy the tiles of positions from first up to last: all elements by layer and head, then
+        all scales.
 
-        Layers with a window are left out where their rings do not hold these positions any more.
-        Releases the GIL; positions that a kernel writes meanwhile have undefined content.
+        Sliding layers are left out if their rings no longer hold these positions. The GIL is
+        released; positions that a kernel writes meanwhile have undefined content.
 
         Args:
             first: a multiple of eight.
@@ -308,65 +314,71 @@ class KVCache:
             Bytes written to ``out``.
         """
         if self._reach.holds(first):
-            n_bytes = _copy_out(self._parts, first, last, out)
-            if self._reach.holds(
-                first
-            ):  # still: another thread may have computed further meanwhile
+            n_bytes = _copy_out(self._regions, first, last, out)
+            # Another thread may have overwritten positions of the rings meanwhile.
+            if self._reach.holds(first):
                 return n_bytes
-        return _copy_out(self._whole_parts, first, last, out)
+        return _copy_out(self._full_regions, first, last, out)
 
     def resumes_at(self, n: int, copies: Sequence[Copied]) -> int:
-        """Return n if what a window sees there is in the copies, else 0."""
-        parts = [(first, last, size) for first, last, size in copies if first < n]
-        lost = max(
-            (last for first, last, size in parts if size < self.copied_bytes(first, last)),
-            default=0,
-        )
+        """Return n if the copies have all positions that a window sees there, else 0."""
+        lost = 0  # end of the last copy without the sliding layers
+        for first, last, size in copies:
+            if first < n and size < self.copied_bytes(first, last):
+                lost = max(lost, last)
         if RingReach(self._reach.rings, lost=lost).reaches(n):
             return n
         return 0
 
     def copy_in(self, first: int, last: int, data: Bytes) -> None:
-        """Restore the result of ``copy_out`` for the same positions, in order from the first;
-        beyond the cache none.
+        """Restore the result of ``copy_out`` for the same positions, in ascending order. Positions
+        beyond the cache are skipped.
 
-        Go back to the end by ``rewind`` then: it says whether enough was restored.
+        Call ``rewind`` afterwards: it finds out whether enough was restored.
         """
         is_all = len(data) == self.copied_bytes(first, last)
-        n = _whole(last) - first
-        upto = min(_whole(last), self.max_seq_len)
-        at = 0
-        for part in self._parts if is_all else self._whole_parts:
-            size = part.copied_bytes(n)
+        n = _rounded_up(last) - first
+        upto = min(_rounded_up(last), self.max_seq_len)
+        offset = 0
+        for region in self._regions if is_all else self._full_regions:
+            size = region.copied_bytes(n)
             if first < upto:
-                part.copy_in(first, upto, data[at : at + size].reshape(len(part.rows), -1))
-            at += size
+                rows = data[offset : offset + size].reshape(len(region.rows), -1)
+                region.copy_in(first, upto, rows)
+            offset += size
         self._reach.write(min(last, self.max_seq_len))
         if not is_all:
             self._reach.lost = max(self._reach.lost, last)
 
 
 @dataclass(frozen=True, eq=False)
-class _Savepoint:
-    """A position to go back to; with the rings' rows and reach once these are about to lose it."""
+class _SavedEnd:
+    """Position to go back to.
+
+    Attributes:
+        rows: copy of the rings' rows; None while the rings still hold the position.
+        reach: reach of the copied rings.
+    """
 
     n: int
     rows: list[Bytes] | None = None
     reach: RingReach | None = None
 
 
-def _copied_bytes(parts: Sequence[CachePart], first: int, last: int) -> int:
-    return sum(part.copied_bytes(_whole(last) - first) for part in parts)
+def _copied_bytes(regions: Sequence[CacheRegion], first: int, last: int) -> int:
+    return sum(region.copied_bytes(_rounded_up(last) - first) for region in regions)
 
 
-def _copy_out(parts: Sequence[CachePart], first: int, last: int, out: Bytes) -> int:
-    at = 0
-    for part in parts:
-        size = part.copied_bytes(_whole(last) - first)
-        part.copy_out(first, _whole(last), out[at : at + size].reshape(len(part.rows), -1))
-        at += size
-    return at
+def _copy_out(regions: Sequence[CacheRegion], first: int, last: int, out: Bytes) -> int:
+    offset = 0
+    for region in regions:
+        size = region.copied_bytes(_rounded_up(last) - first)
+        rows = out[offset : offset + size].reshape(len(region.rows), -1)
+        region.copy_out(first, _rounded_up(last), rows)
+        offset += size
+    return offset
 
 
-def _whole(n: int) -> int:
+def _rounded_up(n: int) -> int:
+    """Return the next multiple of the positions of a tile."""
     return (n + POSITIONS - 1) // POSITIONS * POSITIONS

@@ -1,7 +1,7 @@
-"""The types of the KV cache: one entry each, with sizes and the conversion in NumPy.
+"""Types of the KV cache, with their sizes and their conversion in NumPy.
 
-The kernels of a type are in ``engine/kernels/kv_NAME.py``. Imports neither numba nor, before it is
-needed, NumPy.
+The kernels of a type are in ``engine/kernels/kv_NAME.py``. This module does not import numba, and
+imports NumPy on first use.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ElementType:
-    """How elements of keys or values are kept.
+    """Format of the elements of keys or values.
 
     Attributes:
-        name: as in a type's name.
-        dtype: NumPy type of an item: an element, or two of four bits.
-        bits: of one element.
-        pack: (..., n) float32 -> items (..., n * bits / bits of an item) and scales (..., n /
-            group) or None, as the kernels write them.
+        name: name in the name of a KV type.
+        dtype: NumPy type of an item, which is one element, or two elements of four bits.
+        bits: bits of one element.
+        pack: converts (..., n) float32 to items (..., n * bits / bits of an item) and scales
+            (..., n / group) or None, as the kernels write them.
         group: number of elements that share a float32 scale; 0 for types without scales.
-        unpack_items: items -> elements, both as of ``pack``; None where items are elements.
+        unpack_items: converts items to elements; None if items are elements.
     """
 
     name: str
@@ -38,18 +38,25 @@ class ElementType:
     group: int = 0
     unpack_items: Callable[[Array], Array] | None = None
 
+    @property
+    def bytes_per_element(self) -> float:
+        """Bytes per element, its share of a scale included."""
+        if self.group:
+            return self.bits / 8 + 4 / self.group
+        return self.bits / 8
+
     def n_scales(self, width: int) -> int:
-        """Number of scales of one position of a head of ``width`` elements."""
+        """Return the number of scales of one position of a head of ``width`` elements."""
         if self.group:
             return width // self.group
         return 0
 
     def elements_bytes(self, width: int) -> int:
-        """Bytes of one position of a head of ``width`` elements, without scales."""
+        """Return the bytes of one position of a head of ``width`` elements, without scales."""
         return width * self.bits // 8
 
     def bytes_of(self, width: int) -> int:
-        """Bytes of one position of a head of ``width`` elements, scales included."""
+        """Return the bytes of one position of a head of ``width`` elements, scales included."""
         return self.elements_bytes(width) + 4 * self.n_scales(width)
 
     def unpack(self, items: Array, scales: Array | None) -> Floats:
@@ -66,15 +73,15 @@ class ElementType:
 
 @dataclass(frozen=True)
 class KVType:
-    """One type of the KV cache: how keys are kept, and how values are."""
+    """Type of a KV cache: the formats of keys and values."""
 
     keys: ElementType
     values: ElementType
 
     @property
     def name(self) -> str:
-        """In settings, as "f16" or, of two kinds, "q8_0/q4_0"; with _ for / the end of the kernels'
-        file."""
+        """Name in settings, such as "f16", or "q8_0/q4_0" if the two formats differ. With _ instead
+        of / it ends the name of the kernels' file."""
         if self.keys is self.values:
             return self.keys.name
         return f"{self.keys.name}/{self.values.name}"
@@ -86,20 +93,14 @@ class KVType:
 
     @property
     def has_hadamard(self) -> bool:
-        """Whether heads are multiplied by a Hadamard matrix before they are kept
+        """Whether heads are multiplied by a Hadamard matrix before they are stored
         (``engine.cache.hadamard``)."""
         return not self.is_exact
 
     @property
     def bytes_per_element(self) -> float:
-        """Bytes per element of keys and values, its share of a scale included."""
-        return (
-            sum(
-                one.bits / 8 + (4 / one.group if one.group else 0)
-                for one in (self.keys, self.values)
-            )
-            / 2
-        )
+        """Mean of the bytes per element of keys and of values, scales included."""
+        return (self.keys.bytes_per_element + self.values.bytes_per_element) / 2
 
 
 def _pack_f16(x: Floats) -> tuple[Array, None]:
@@ -145,7 +146,7 @@ def _in_groups(x: Floats) -> Floats:
 
 
 def _scaled(groups: Floats, most: float, top: Floats) -> tuple[Array, Array]:
-    """Whole numbers of (..., n, 32), among which ``top`` (..., n) becomes ``most``; and the
+    """Return (..., n, 32) as whole numbers, with ``top`` (..., n) scaled to ``most``, and the
     scales."""
     import numpy as np
 
@@ -158,8 +159,8 @@ F32 = ElementType("f32", "f4", 32, _pack_f32)
 Q8_0 = ElementType("q8_0", "i1", 8, _pack_q8_0, group=32)
 Q4_0 = ElementType("q4_0", "u1", 4, _pack_q4_0, 32, _unpack_q4_0)
 KV_TYPES: dict[str, KVType] = {
-    one.name: one
-    for one in (
+    kv_type.name: kv_type
+    for kv_type in (
         KVType(F16, F16),
         KVType(F32, F32),
         KVType(Q8_0, Q8_0),
@@ -169,4 +170,5 @@ KV_TYPES: dict[str, KVType] = {
         KVType(Q8_0, Q4_0),
     )
 }
-"""Where the two differ, keys are the more exact: they lose more."""
+"""KV types by name. If the formats differ, keys have the more exact one, since their errors matter
+more."""

@@ -1,4 +1,4 @@
-"""The size of the layers' memory of past tokens."""
+"""Size of the layers' memory of past tokens."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ class MemoryNeeds:
     Attributes:
         position_bytes: bytes per position of the context.
         fixed_bytes: bytes that do not depend on the context.
-        rings: (positions at most, bytes per position) of layers that keep a window only, fewest
-            positions first.
-        state_bytes: of the fixed ones, those that each token reads; it writes as many.
+        rings: (number of positions, bytes per position) of sliding layers, fewest positions first.
+        state_bytes: the part of ``fixed_bytes`` that each token reads and writes.
     """
 
     position_bytes: int
@@ -33,8 +32,8 @@ class MemoryNeeds:
         return self._position_bytes(n_ctx) + self.fixed_bytes
 
     def bytes_moved(self, n_tokens: int) -> int:
-        """Return the bytes that a decode step after ``n_tokens`` tokens reads, and writes of
-        states."""
+        """Return the bytes of keys, values and states that a decode step after ``n_tokens`` tokens
+        reads, plus those of states that it writes."""
         return self._position_bytes(n_tokens) + 2 * self.state_bytes
 
     def _position_bytes(self, n: int) -> int:
@@ -43,13 +42,14 @@ class MemoryNeeds:
     def largest_context(self, n_bytes: int) -> int:
         """Return the largest context, a multiple of eight tokens, that fits into ``n_bytes``; 0 if
         none does."""
-        left = max(0, n_bytes - self.fixed_bytes)
+        available = max(0, n_bytes - self.fixed_bytes)
         n_ctx = 0
-        each = self.position_bytes + sum(ring_bytes for _, ring_bytes in self.rings)
-        for most, ring_bytes in self.rings:
-            if left < (most - n_ctx) * each:
+        position_bytes = self.position_bytes + sum(ring_bytes for _, ring_bytes in self.rings)
+        for n_slots, ring_bytes in self.rings:
+            n_filled = (n_slots - n_ctx) * position_bytes  # bytes until this ring is full
+            if available < n_filled:
                 break
-            left -= (most - n_ctx) * each
-            n_ctx = most
-            each = each - ring_bytes
-        return (n_ctx + left // max(1, each)) // 8 * 8
+            available -= n_filled
+            n_ctx = n_slots
+            position_bytes -= ring_bytes
+        return (n_ctx + available // max(1, position_bytes)) // 8 * 8

@@ -1,8 +1,8 @@
-"""Which positions the rings of sliding layers hold.
+"""Positions that the rings of sliding layers hold.
 
-A layer that sees only a window of positions keeps them in a ring: position p is in slot
-``p % slots``, and what is written overwrites the position ``slots`` before it. A session can go
-back to position n as long as every position that the token at n sees is still there.
+A layer that sees only a window of positions stores them in a ring: position p is in slot
+``p % n_slots`` and overwrites position ``p - n_slots``. A session can go back to position n as long
+as every position that the token at n sees is still there.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from dataclasses import dataclass
 from engine.kernels.records import ATTENTION_CHUNK
 
 RING_BLOCK = 256
-"""Positions of a ring beyond its window: the most tokens computed at once, and the furthest that
-going back is free."""
+"""Number of positions of a ring beyond its window. It limits the tokens of a block, and how far a
+session can always go back."""
 
 
 def ring_slots(window: int) -> int:
-    """Return the positions that a layer with a window keeps at most.
+    """Return the number of positions in the ring of a layer with a window.
 
-    A multiple of the attention kernels' chunk, so that no chunk crosses the ring's end.
+    It is a multiple of the attention kernels' chunk, so that no chunk crosses the ring's end.
     """
     return (window + RING_BLOCK + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK * ATTENTION_CHUNK
 
 
 @dataclass
 class RingReach:
-    """The positions that all rings of one cache hold.
+    """Positions that all rings of one cache hold.
 
     Attributes:
-        rings: (window, slots) of each ring, in positions.
-        end: one past the highest position written since the rings were empty.
-        lost: positions below it are not in the rings, whatever ``end`` says.
+        rings: (window, number of slots) of each ring, in positions.
+        end: position after the last one written since the rings were empty.
+        lost: position below which the rings hold nothing, whatever ``end`` says.
     """
 
     rings: frozenset[tuple[int, int]]
@@ -39,7 +39,7 @@ class RingReach:
     lost: int = 0
 
     def write(self, n: int) -> None:
-        """Note that positions up to n are about to be written."""
+        """Record that positions up to n are about to be written."""
         self.end = max(self.end, n)
 
     def first(self, n_slots: int) -> int:
@@ -55,14 +55,17 @@ class RingReach:
         return all(self.first(n_slots) <= max(0, n - window + 1) for window, n_slots in self.rings)
 
     def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Note that positions n_keep + n_drop up to length moved down by n_drop."""
-        firsts = [self.first(n_slots) for _, n_slots in self.rings]
-        self.lost = max(
-            (first if first < n_keep else max(n_keep, first - n_drop) for first in firsts),
-            default=0,
-        )
+        """Record that positions n_keep + n_drop up to length moved down by n_drop."""
+        lost = 0
+        for _, n_slots in self.rings:
+            first = self.first(n_slots)
+            if first >= n_keep:
+                first = max(n_keep, first - n_drop)
+            lost = max(lost, first)
+        self.lost = lost
         self.end = length - n_drop
 
     def clear(self) -> None:
-        """Note that nothing of what was written counts."""
-        self.end = self.lost = 0
+        """Make the rings empty."""
+        self.end = 0
+        self.lost = 0

@@ -1,11 +1,13 @@
-"""States of recurrent layers, of a fixed size and not to be cut, and copies of them to go back to.
+"""States of recurrent layers, and copies of them to go back to.
 
-A layer's state is what it made of all tokens so far. Each walk reads it from one of two slots and
-writes the other, so that a walk that fails or is cancelled, or guesses that are rejected, cost
-nothing: the slot from before is still there. Further back only copies lead, *checkpoints*: the
-session asks for them where a conversation turns, and one is made every ``SPACING`` tokens, within a
-budget. When it is used up, those go first that are not where a conversation turns, and of these the
-ones whose loss lengthens the way least, for their age: what is old is kept sparsely.
+A layer's state summarises all tokens so far. It has a fixed size and cannot be cut. Each run reads
+the state from one of two slots and writes the other one. So a run that fails or is cancelled, or
+guesses that are rejected, cost nothing: the previous slot is still there.
+
+To go back further, there are *checkpoints*: copies of the state. The session asks for them where
+messages begin and end, and one is made every ``SPACING`` tokens, within a budget. When the budget
+is used up, checkpoints inside messages are dropped first, and of these the ones whose loss costs
+least for their age, so that old ones are sparse.
 """
 
 from collections.abc import Sequence
@@ -20,36 +22,40 @@ from engine.machine.memory import Memory
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 CHECKPOINT_BYTES = 256_000_000
-"""Usual budget of a session's checkpoints."""
-MOST_CHECKPOINTS = 64
+"""Default budget of a session's checkpoints."""
+MAX_CHECKPOINTS = 64
 SPACING = 1024
-"""Tokens after which a checkpoint is made where the conversation does not turn."""
-MOST_SAVED = 3
-"""Checkpoints that a saved state carries next to its end: the first one and the newest."""
+"""Number of tokens after which a checkpoint is made inside a message."""
+MAX_SAVED = 3
+"""Number of checkpoints in a saved state: the first one and the newest."""
 STATE_VERSION = 1
-"""Version of the layout and meaning of states; incremented with every change, checked when a state
-is restored."""
+"""Version of the layout of states. Every change increments it; it is checked when a state is
+restored."""
 _ALIGNMENT = 64
 
 
 def state_bytes(config: ModelConfig) -> int:
-    """Return the bytes of all layers' states."""
-    return sum(_aligned(4 * one.state_floats) for one in config.recurrents.values())
+    """Return the bytes of the states of all layers."""
+    return sum(_aligned(4 * mixer.state_floats) for mixer in config.recurrents.values())
 
 
 def n_checkpoints(config: ModelConfig, budget_bytes: int) -> int:
     """Return the number of checkpoints that a budget allows."""
-    return min(MOST_CHECKPOINTS, budget_bytes // max(1, state_bytes(config)))
+    return min(MAX_CHECKPOINTS, budget_bytes // max(1, state_bytes(config)))
 
 
 def states_bytes(config: ModelConfig, budget_bytes: int) -> int:
-    """Return the bytes of both slots and as many checkpoints as the budget allows."""
+    """Return the bytes of both slots and of as many checkpoints as the budget allows."""
     return (2 + n_checkpoints(config, budget_bytes)) * state_bytes(config)
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """The state after the first n tokens; ``is_turn``: whether the conversation turns there."""
+    """Copy of the state after the first n tokens.
+
+    Attributes:
+        is_turn: whether a message begins or ends there.
+    """
 
     n: int
     data: Bytes
@@ -58,206 +64,221 @@ class Checkpoint:
 
 @dataclass(frozen=True, eq=False)
 class _StateSlots:
-    """Which slot holds the state after ``end`` tokens; the other one holds that after ``before``,
-    if any."""
+    """Content of the two slots.
+
+    Attributes:
+        slot: slot of the state in use.
+        end: number of tokens of that state.
+        previous: number of tokens of the state in the other slot; None if it is not valid.
+    """
 
     slot: int = 0
     end: int = 0
-    before: int | None = None
+    previous: int | None = None
 
 
 class RecurrentStates:
     """States of all recurrent layers of one session.
 
-    One thread changes them; another may copy what is kept (``copy_state``).
+    One thread changes them; another may copy them (``copy_state``).
 
     Args:
         budget_bytes: limit on the checkpoints.
 
     Attributes:
-        n_bytes: of both slots and all checkpoints that the budget allows.
-        size_bytes: of one state.
+        n_bytes: bytes of both slots and of all checkpoints that the budget allows.
+        size_bytes: bytes of one state of all layers.
     """
 
     def __init__(self, config: ModelConfig, budget_bytes: int = CHECKPOINT_BYTES) -> None:
         self.size_bytes = state_bytes(config)
         self.n_bytes = states_bytes(config, budget_bytes)
-        self._most = n_checkpoints(config, budget_bytes)
+        self._max_checkpoints = n_checkpoints(config, budget_bytes)
         self._memory = Memory(2 * self.size_bytes)
         self._slots = [
             self._memory.array(np.uint8, (self.size_bytes,), slot * self.size_bytes)
             for slot in (0, 1)
         ]
         self._offsets: dict[int, int] = {}
-        at = 0
-        for number, one in config.recurrents.items():
-            self._offsets[number] = at
-            at += _aligned(4 * one.state_floats)
-        self._at = _StateSlots()
-        self._walks = 0
-        self._is_walking = False
-        self._kept: tuple[Checkpoint, ...] = ()
-        self._pin: Checkpoint | None = None
+        offset = 0
+        for number, mixer in config.recurrents.items():
+            self._offsets[number] = offset
+            offset += _aligned(4 * mixer.state_floats)
+        self._current = _StateSlots()
+        self._n_runs = 0
+        self._is_running = False
+        self._checkpoints: tuple[Checkpoint, ...] = ()
+        self._saved_end: Checkpoint | None = None
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes of both slots and of the checkpoints that are kept now."""
-        return (2 + len(self._kept) + (self._pin is not None)) * self.size_bytes
+    def used_bytes(self) -> int:
+        """Bytes of both slots and of the present checkpoints."""
+        n_copies = len(self._checkpoints) + (self._saved_end is not None)
+        return (2 + n_copies) * self.size_bytes
 
     @property
     def slot(self) -> int:
-        """The slot that the next walk reads, 0 or 1."""
-        return self._at.slot
+        """Slot that the next run reads, 0 or 1."""
+        return self._current.slot
 
     def address(self, layer: int) -> int:
-        """Return where a layer's state begins in the first slot; the second is ``size_bytes`` after
-        it."""
+        """Return the address of a layer's state in the first slot. The second slot is
+        ``size_bytes`` after it."""
         return self._memory.address + self._offsets[layer]
 
-    def extend(self) -> None:
-        """Note that a walk is about to write the other slot."""
-        self._walks += 1
-        self._is_walking = True
-        if self._at.before is not None:
-            self._at = _StateSlots(self._at.slot, self._at.end)
+    def reserve(self) -> None:
+        """Prepare for a run that writes the other slot."""
+        self._n_runs += 1
+        self._is_running = True
+        if self._current.previous is not None:
+            self._current = _StateSlots(self._current.slot, self._current.end)
 
-    def reach(self, n: int) -> None:
-        """Note that the walk is done: its slot counts now."""
-        if self._is_walking:
-            self._is_walking = False
-            self._at = _StateSlots(1 - self._at.slot, n, self._at.end)
-            if n - self.kept_before(n) >= SPACING:
-                self._checkpoint(is_turn=False)
+    def commit(self, n: int) -> None:
+        """Switch to the slot that the run has written: the state after n tokens."""
+        if self._is_running:
+            self._is_running = False
+            self._current = _StateSlots(1 - self._current.slot, n, self._current.end)
+            if n - self.checkpoint_before(n) >= SPACING:
+                self._add_checkpoint(is_turn=False)
 
-    def mark(self) -> None:
-        """Keep the present state: the conversation turns here."""
-        self._checkpoint(is_turn=True)
+    def make_checkpoint(self) -> None:
+        """Copy the present state, where a message begins or ends."""
+        self._add_checkpoint(is_turn=True)
 
-    def kept_before(self, n: int) -> int:
-        """Return the last position up to n that can be gone back to at any time."""
-        return max((one.n for one in self._kept if one.n <= n), default=0)
+    def checkpoint_before(self, n: int) -> int:
+        """Return the position of the last checkpoint up to n; 0 if there is none."""
+        positions = (checkpoint.n for checkpoint in self._checkpoints if checkpoint.n <= n)
+        return max(positions, default=0)
 
-    def keep(self, n: int) -> None:
-        """Make the present end reachable until ``release``."""
-        self._pin = Checkpoint(n, self._slots[self._at.slot].copy())
+    def save_end(self, n: int) -> None:
+        """Make the present end n reachable until ``drop_saved_end``."""
+        self._saved_end = Checkpoint(n, self._slots[self._current.slot].copy())
 
-    def release(self) -> None:
-        """Drop what ``keep`` kept."""
-        self._pin = None
+    def drop_saved_end(self) -> None:
+        """Drop the copy of ``save_end``."""
+        self._saved_end = None
 
     def reachable(self, n: int) -> int:
-        """Return where ``rewind(n)`` would go back to."""
-        found = [0, self._at.end, self.kept_before(n)]
-        if self._at.before is not None:
-            found += [self._at.before]
-        else:
-            found += []
-        if self._pin is not None:
-            found += [self._pin.n]
-        else:
-            found += []
-        return max(one for one in found if one <= n)
+        """Return the position that ``rewind(n)`` would go back to."""
+        positions = [0, self._current.end, self.checkpoint_before(n)]
+        if self._current.previous is not None:
+            positions.append(self._current.previous)
+        if self._saved_end is not None:
+            positions.append(self._saved_end.n)
+        return max(position for position in positions if position <= n)
 
     def rewind(self, n: int) -> int:
-        """Go back to n tokens, or to the nearest state before that; returns where."""
-        self._is_walking = False
-        there = self.reachable(n)
-        at = self._at
-        if there != at.end:
-            if there == at.before:
-                self._at = _StateSlots(1 - at.slot, there)
-            else:
-                self._put(there)
-        self._kept = tuple(one for one in self._kept if one.n <= there)
-        if self._pin is not None and there < self._pin.n:
-            self._pin = Checkpoint(there, self._slots[self._at.slot].copy())
-        return there
-
-    def _put(self, n: int) -> None:
-        """Copy a kept state, or that of no tokens, into the slot in use."""
-        slot = self._at.slot
-        found = next(
-            (one for one in (*self._kept, *([self._pin] if self._pin else [])) if one.n == n), None
+        """Go back to n tokens or to the nearest state before; returns the new number of tokens."""
+        self._is_running = False
+        position = self.reachable(n)
+        current = self._current
+        if position == current.end:
+            pass
+        elif position == current.previous:
+            self._current = _StateSlots(1 - current.slot, position)
+        else:
+            self._load(position)
+        self._checkpoints = tuple(
+            checkpoint for checkpoint in self._checkpoints if checkpoint.n <= position
         )
-        self._at = _StateSlots(slot, -1)  # a copy made in the meantime finds the slot changed
-        if found is not None and n:
-            self._slots[slot][:] = found.data
+        if self._saved_end is not None and position < self._saved_end.n:
+            self.save_end(position)
+        return position
+
+    def _load(self, n: int) -> None:
+        """Copy the checkpoint at n, or zeros for no tokens, into the slot in use."""
+        checkpoint = self._checkpoint_at(n)
+        if checkpoint is None and self._saved_end is not None and self._saved_end.n == n:
+            checkpoint = self._saved_end
+        slot = self._current.slot
+        self._current = _StateSlots(slot, -1)  # ``copy_state`` in another thread notices the change
+        if checkpoint is not None and n:
+            self._slots[slot][:] = checkpoint.data
         else:
             self._slots[slot][:] = 0
-        self._at = _StateSlots(slot, n)
+        self._current = _StateSlots(slot, n)
 
-    def jump(self, n: int) -> None:
-        """Call the present state that of n tokens, for measurements."""
-        self._at = _StateSlots(self._at.slot, n)
+    def relabel(self, n: int) -> None:
+        """Treat the present state as that of n tokens, for measurements."""
+        self._current = _StateSlots(self._current.slot, n)
 
-    def _checkpoint(self, is_turn: bool) -> None:
-        end = self._at.end
-        if end and self._most:
-            known = next((one for one in self._kept if one.n == end), None)
-            if known is not None:
-                data = known.data
-            else:
-                data = self._slots[self._at.slot].copy()
-            self._insert(Checkpoint(end, data, is_turn or (known is not None and known.is_turn)))
+    def _checkpoint_at(self, n: int) -> Checkpoint | None:
+        return next((checkpoint for checkpoint in self._checkpoints if checkpoint.n == n), None)
 
-    def _insert(self, new: Checkpoint) -> None:
-        kept = sorted([*(one for one in self._kept if one.n != new.n), new], key=lambda one: one.n)
-        while len(kept) > self._most:
-            del kept[_least_missed(kept)]
-        self._kept = tuple(kept)
+    def _add_checkpoint(self, is_turn: bool) -> None:
+        end = self._current.end
+        if not end or not self._max_checkpoints:
+            return
+        present = self._checkpoint_at(end)
+        if present is None:
+            self._insert(Checkpoint(end, self._slots[self._current.slot].copy(), is_turn))
+        else:
+            self._insert(Checkpoint(end, present.data, is_turn or present.is_turn))
+
+    def _insert(self, added: Checkpoint) -> None:
+        checkpoints = [checkpoint for checkpoint in self._checkpoints if checkpoint.n != added.n]
+        checkpoints.append(added)
+        checkpoints.sort(key=lambda checkpoint: checkpoint.n)
+        while len(checkpoints) > self._max_checkpoints:
+            del checkpoints[_least_useful(checkpoints)]
+        self._checkpoints = tuple(checkpoints)
 
     # ---- saved states
 
-    def _saved(self) -> list[Checkpoint]:
-        turns = [one for one in self._kept if one.is_turn]
-        if len(turns) <= MOST_SAVED:
+    def _saved_checkpoints(self) -> list[Checkpoint]:
+        turns = [checkpoint for checkpoint in self._checkpoints if checkpoint.is_turn]
+        if len(turns) <= MAX_SAVED:
             return turns
-        return [turns[0], *turns[1 - MOST_SAVED :]]
+        return [turns[0], *turns[1 - MAX_SAVED :]]
 
-    def stop(self, after: int, upto: int) -> int:
-        """Return the first position after ``after`` whose state shall be saved, at most
-        ``upto``."""
-        return min((one.n for one in self._saved() if after < one.n < upto), default=upto)
+    def segment_end(self, first: int, limit: int) -> int:
+        """Return the first position after ``first`` whose state is to be saved, at most
+        ``limit``."""
+        positions = (checkpoint.n for checkpoint in self._saved_checkpoints())
+        return min((n for n in positions if first < n < limit), default=limit)
 
     def is_saved(self, n: int) -> bool:
-        """Whether the state after n tokens belongs into a file."""
-        return any(one.n == n for one in self._saved())
+        """Whether the state after n tokens is to be saved."""
+        return any(checkpoint.n == n for checkpoint in self._saved_checkpoints())
 
     def copy_state(self, n: int, out: Bytes) -> bool:
-        """Copy the state after n tokens; False if it is not there, or was overwritten meanwhile.
+        """Copy the state after n tokens. Any thread may call it.
 
-        Any thread.
+        Returns:
+            False if there is no such state, or if it was overwritten meanwhile.
         """
-        found = next((one for one in self._kept if one.n == n), None)
-        if found is not None:
-            out[:] = found.data
+        checkpoint = self._checkpoint_at(n)
+        if checkpoint is not None:
+            out[:] = checkpoint.data
             return True
-        at = self._at
-        walks = self._walks
-        if at.end != n:
+        current = self._current
+        n_runs = self._n_runs
+        if current.end != n:
             return False
-        out[:] = self._slots[at.slot]
-        return self._at is at and self._walks == walks
+        out[:] = self._slots[current.slot]
+        return self._current is current and self._n_runs == n_runs
 
-    def take_in(self, n: int, data: Bytes) -> None:
-        """Keep a restored state; ``rewind`` then goes there."""
-        if self._most:
+    def restore(self, n: int, data: Bytes) -> None:
+        """Add a restored state; ``rewind`` then goes there."""
+        if self._max_checkpoints:
             self._insert(Checkpoint(n, data.copy()))
         elif n:
-            self._pin = Checkpoint(n, data.copy())
+            self._saved_end = Checkpoint(n, data.copy())
 
 
-def _least_missed(kept: Sequence[Checkpoint]) -> int:
-    """The checkpoint to drop: the newest stays, and those not at a turn go first."""
-    end = kept[-1].n
-    starts = [0, *(one.n for one in kept)]
+def _least_useful(checkpoints: Sequence[Checkpoint]) -> int:
+    """Return the index of the checkpoint to drop. The newest stays, and those inside messages go
+    first."""
+    if len(checkpoints) <= 1:
+        return 0
+    end = checkpoints[-1].n
+    starts = [0, *(checkpoint.n for checkpoint in checkpoints)]
 
-    def cost(i: int) -> tuple[bool, float]:
-        return kept[i].is_turn, (kept[i + 1].n - starts[i]) / (end - kept[i].n)
+    def usefulness(index: int) -> tuple[bool, float]:
+        gap = checkpoints[index + 1].n - starts[index]
+        return checkpoints[index].is_turn, gap / (end - checkpoints[index].n)
 
-    if len(kept) > 1:
-        return min(range(len(kept) - 1), key=cost)
-    return 0
+    return min(range(len(checkpoints) - 1), key=usefulness)
 
 
 def _aligned(n_bytes: int) -> int:

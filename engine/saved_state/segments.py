@@ -120,7 +120,7 @@ def next_segment(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, i
     """Return the first position of the segment that goes on after ``saved`` tokens, and one past
     its last."""
     first = saved // SEGMENT_POSITIONS * SEGMENT_POSITIONS
-    return first, memory.stop(saved, min(n_tokens, first + SEGMENT_POSITIONS))
+    return first, memory.segment_end(saved, min(n_tokens, first + SEGMENT_POSITIONS))
 
 
 def saved_bytes(memory: LayerMemory, n_tokens: int) -> int:

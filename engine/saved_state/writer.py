@@ -112,7 +112,7 @@ class StateWriter:
     @property
     def saved_tokens(self) -> int:
         """Number of the session's tokens that are saved."""
-        return min(self._saved, self._watch.stands())
+        return min(self._saved, self._watch.lowest_cut())
 
     def note(self) -> None:
         """Report that the session grew or was cut; takes microseconds."""
@@ -178,7 +178,7 @@ class StateWriter:
         )
 
     def _n_new(self) -> int:
-        return self._session.cached.n_settled - min(self._saved, self._watch.stands())
+        return self._session.cached.n_permanent - min(self._saved, self._watch.lowest_cut())
 
     def _attempt(self, flushes: int, everything: bool) -> None:
         """Save, and store any error in ``problem``: an exception would end the thread and stop all
@@ -215,12 +215,12 @@ class StateWriter:
         make_private(self._place)
         before_bytes = self.written_bytes
         while not self._is_abandoned and (is_flush or not self._is_closing):
-            stands = self._watch.take()
+            stands = self._watch.take_lowest_cut()
             self._saved = min(self._saved, stands)
             self._ended = min(self._ended, stands)
             self._keys.cut(self._saved)
             self._tails = [tail for tail in self._tails if tail.last <= stands]
-            token_ids = self._session.cached.settled()
+            token_ids = self._session.cached.permanent_ids()
             if everything:
                 goal = len(token_ids)
             else:
@@ -253,7 +253,7 @@ class StateWriter:
                 self._buffer = np.empty(most_bytes, np.uint8)
             payload = self._buffer.data[: self._memory.copy_out(first, last, self._buffer, is_end)]
             if (
-                self._watch.stands() < last
+                self._watch.lowest_cut() < last
             ):  # positions were cut, and perhaps rewritten, during the copy
                 return
             if kept_bytes < len(payload):
@@ -297,7 +297,7 @@ class StateWriter:
         ends = []
         for tail in [one for one in self._tails if one.last < new.last]:
             if (
-                self._memory.stop(tail.last - 1, tail.last + 1) != tail.last
+                self._memory.segment_end(tail.last - 1, tail.last + 1) != tail.last
             ):  # the conversation does not turn there
                 if self._memory.has_state((tail.first, tail.last, self._kept_bytes(tail))):
                     ends.append(tail)

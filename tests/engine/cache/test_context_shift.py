@@ -172,7 +172,7 @@ def test_the_keys_of_each_layer_are_turned_by_its_own_rope(kv: str, most: float)
         keys = plain[layer, :, position : position + 1].copy()
         rope = ropes[layer]
         if rope is not None:
-            rotations[rope].turn(keys, at)
+            rotations[rope].rotate(keys, at)
         return hadamard.multiplied(keys) if cache.kv_type.has_hadamard else keys
 
     for layer in range(len(ropes)):

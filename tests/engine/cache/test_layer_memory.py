@@ -36,13 +36,13 @@ class Checkpoints:
         self.n_bytes = cache.n_bytes
         self.asked: list[int] = []
 
-    def reach(self, n: int) -> None:
+    def commit(self, n: int) -> None:
         self._end = n
 
-    def keep(self, n: int) -> None:
+    def save_end(self, n: int) -> None:
         self._kept.add(n)
 
-    def release(self) -> None:
+    def drop_saved_end(self) -> None:
         self._kept.clear()
 
     def can_shift(self, n_keep: int, n_drop: int, length: int) -> bool:
@@ -61,8 +61,8 @@ class Checkpoints:
         return self._end
 
     def _wipe(self, n: int) -> None:
-        for part in self._cache._parts:
-            part.rows[:, -(-n // 8) * 8 * part.each :] = 0
+        for region in self._cache._regions:
+            region.rows[:, -(-n // 8) * 8 * region.position_bytes :] = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cache, name)

@@ -22,7 +22,7 @@ from engine.cache.hybrid_memory import HybridMemory
 from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
 from engine.cache.layer_memory import MemoryNeeds
-from engine.cache.states import MOST_CHECKPOINTS, RecurrentStates
+from engine.cache.states import MAX_CHECKPOINTS, RecurrentStates
 from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
 from engine.machine import host
@@ -98,7 +98,7 @@ def test_messages_close_to_each_other_share_a_place(model: Model) -> None:
     session = session_of(model)
     turns = [64, 70, 100, 127, 128, 191, 299]
     session.prefill(IDS[:300], turns=turns)
-    assert [n for n in turns if session.memory.kept_before(n) == n] == [64, 128, 299]
+    assert [n for n in turns if session.memory.checkpoint_before(n) == n] == [64, 128, 299]
 
 
 def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.Mo
     session = session_of(model)
     session.pipeline.block_size_at = lambda pos: 50  # type: ignore[method-assign]
     session.prefill(IDS)
-    assert [session.memory.kept_before(n) for n in (149, 150, 299, 300, 600)] == [
+    assert [session.memory.checkpoint_before(n) for n in (149, 150, 299, 300, 600)] == [
         0,
         150,
         150,
@@ -234,12 +234,12 @@ def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) ->
     session = session_of(model, checkpoint_bytes=5 * each + 1)
     assert session.kv_bytes == needs.bytes_for(1024)
     assert (session.kv_bytes_per_position, session.state_bytes) == (128, each)
-    assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == (2 + MOST_CHECKPOINTS) * each
+    assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == (2 + MAX_CHECKPOINTS) * each
     for n in range(100, 600, 50):
         session.feed(IDS[session.length : n])
-        session.memory.mark()
+        session.memory.make_checkpoint()
     assert isinstance(session.memory, HybridMemory)
-    assert session.memory.states.held_bytes == 7 * each
+    assert session.memory.states.used_bytes == 7 * each
 
 
 def test_little_memory_means_fewer_checkpoints_or_a_refusal(
@@ -248,7 +248,7 @@ def test_little_memory_means_fewer_checkpoints_or_a_refusal(
     each = states.state_bytes(model.config)
     free = [0]
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + free[0])
-    for free[0], n in ((12 * each, 3), (400_000_000, MOST_CHECKPOINTS)):
+    for free[0], n in ((12 * each, 3), (400_000_000, MAX_CHECKPOINTS)):
         session = session_of(model)
         assert session.kv_bytes == 1024 * 128 + (2 + n) * each
         session.close()
@@ -262,7 +262,7 @@ def test_without_a_budget_only_the_start_is_left_to_go_back_to(
 ) -> None:
     session, back = (session_of(model, checkpoint_bytes=0) for _ in range(2))
     session.prefill(IDS[:200])
-    session.memory.mark()
+    session.memory.make_checkpoint()
     save(session, tmp_path / "kv.state")
     assert session.truncate(150) == 0
     assert restore_state(back, tmp_path / "kv.state", IDS[:200]).tokens == 200
@@ -384,7 +384,7 @@ def test_only_the_first_and_the_newest_turns_are_saved(model: Model, tmp_path: P
     save(session, tmp_path / "kv.state")
     back = session_of(model)
     assert restore_state(back, tmp_path / "kv.state", IDS[:580]).tokens == 580
-    assert [back.memory.kept_before(n) for n in (64, 454, 519, 579)] == [0, 65, 455, 520]
+    assert [back.memory.checkpoint_before(n) for n in (64, 454, 519, 579)] == [0, 65, 455, 520]
 
 
 # ---- the states alone
@@ -411,7 +411,7 @@ class Walked:
         )
 
     def walk(self, ids: list[int], is_done: bool) -> None:
-        self.states.extend()
+        self.states.reserve()
         wrong = self.states._slots[1 - self.states.slot]
         wrong[:] = 77
         if not is_done:
@@ -419,7 +419,7 @@ class Walked:
             return
         self.tokens += ids
         wrong[:] = self.content()
-        self.states.reach(len(self.tokens))
+        self.states.commit(len(self.tokens))
 
     def rewind(self, n: int) -> None:
         said = self.states.reachable(n)
@@ -441,7 +441,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("walk"), st.lists(st.integers(0, 255), min_size=1, max_size=9)),
     st.tuples(st.just("fail"), st.just([1])),
     st.tuples(st.just("rewind"), st.integers(0, 60)),
-    st.tuples(st.sampled_from(["mark", "keep", "release"]), st.none()),
+    st.tuples(st.sampled_from(["make_checkpoint", "save_end", "drop_saved_end"]), st.none()),
 )
 
 
@@ -456,22 +456,22 @@ def test_after_any_rewind_the_state_is_that_of_the_tokens(
             walked.walk(argument, action == "walk")
         elif action == "rewind":
             walked.rewind(min(argument, len(walked.tokens)))
-        elif action == "keep":
-            walked.states.keep(len(walked.tokens))
+        elif action == "save_end":
+            walked.states.save_end(len(walked.tokens))
         else:
             getattr(walked.states, action)()
         walked.check()
-        assert walked.states.held_bytes <= walked.states.n_bytes + walked.states.size_bytes
+        assert walked.states.used_bytes <= walked.states.n_bytes + walked.states.size_bytes
 
 
 def test_old_checkpoints_are_sparse_and_turns_are_kept_first() -> None:
     walked = Walked(4)
     for number in range(40):
         walked.walk(list(range(10)), is_done=True)
-        walked.states._checkpoint(is_turn=number % 4 == 3)
-    kept = [one.n for one in walked.states._kept]
+        walked.states._add_checkpoint(is_turn=number % 4 == 3)
+    kept = [one.n for one in walked.states._checkpoints]
     assert kept[-1] == 400
-    assert all(one.is_turn for one in walked.states._kept)
+    assert all(one.is_turn for one in walked.states._checkpoints)
     gaps = np.diff([0, *kept])
     assert gaps[-1] < gaps[0]
 

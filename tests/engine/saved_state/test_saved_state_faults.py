@@ -343,7 +343,7 @@ def test_a_writer_sleeps_while_tokens_are_only_tried(tmp_path: Path) -> None:
 
     saving._attempt = counted  # type: ignore[method-assign]
     session.feed([1, 2])
-    with session.cached.trying():
+    with session.cached.temporary_tokens():
         session.feed(range(50))
         saving.note()
         assert not many.wait(0.5)
