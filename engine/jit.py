@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from engine import ahead
 from engine.machine import level
-from engine.machine.code import CACHE_DIRECTORY, now_compiling
+from engine.machine.code import CACHE_DIRECTORY, report_compiling
 
 if CACHE_DIRECTORY is not None:
     os.environ["NUMBA_CACHE_DIR"] = str(CACHE_DIRECTORY)
@@ -147,7 +147,7 @@ def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
         with suppress(OSError):
             cache.flush()
     if found is None:
-        now_compiling()
+        report_compiling()
     return found
 
 
@@ -198,7 +198,7 @@ class Kernel:
         if CACHE_DIRECTORY is not None:
             with suppress(OSError, RuntimeError):
                 return declare(cache=True)(self.function)
-        now_compiling()
+        report_compiling()
         return declare()(self.function)
 
 

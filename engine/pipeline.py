@@ -28,13 +28,13 @@ from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
+from engine.plan.operation import Operation
 from engine.plan.plan import (
     BLOCK,
     DECODE,
     ROW_WORDS,
     SMALL_BATCH,
     Lane,
-    Operation,
     Plan,
     scratch_bytes_per_thread,
 )
@@ -310,7 +310,7 @@ class Pipeline:
         self._current.tables.clear()
         for name, plan in self.plans.items():
             self._current.tables[name] = plan.table(self._addresses)
-        fill(self._buffers.turned_over.values())
+        fill(self._buffers.transposed.values())
 
     def rewrite_plans(self) -> None:
         """Write all plans again after a change of the adapters."""

@@ -1,4 +1,5 @@
-"""Machine code of this version: its name, where it is kept, and a word to those who wait for it."""
+"""Machine code of this version: its name, its directory, and a report before something is
+compiled."""
 
 import hashlib
 import importlib.metadata
@@ -26,17 +27,19 @@ COMPILED_SOURCES = (
 
 @cache
 def read_source(file: Path) -> bytes:
-    """Content of a source file, read once."""
+    """Return the content of a source file, which is read once."""
     return file.read_bytes()
 
 
 def _source_hash() -> str:
-    """numba's cache sees only a function's own file, so every compiled source names the
-    directory."""
+    """Return a hash of all compiled sources.
+
+    numba's cache compares only a function's own file, so all sources are in the directory's name.
+    """
     digest = hashlib.sha256()
     for name in COMPILED_SOURCES:
-        place = ENGINE / name
-        for file in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+        path = ENGINE / name
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(str(file.relative_to(ENGINE)).encode() + b"\0" + read_source(file))
     for package in ("numba", "llvmlite"):
         digest.update(importlib.metadata.version(package).encode())
@@ -45,8 +48,10 @@ def _source_hash() -> str:
 
 
 VERSION = _source_hash()
-"""Identifies the machine code, 16 hexadecimal digits: measurements taken with another version may
-not hold."""
+"""Identifier of the machine code, 16 hexadecimal digits.
+
+Measurements taken with another version may not hold.
+"""
 
 
 def _cache_directory() -> Path | None:
@@ -56,10 +61,10 @@ def _cache_directory() -> Path | None:
     JALOPY_CACHE_DIR may be shared between users, so each user gets a directory of their own below
     it.
     """
-    named = os.environ.get("JALOPY_CACHE_DIR")
+    setting = os.environ.get("JALOPY_CACHE_DIR")
     try:
-        if named:
-            home = Path(named).absolute() / _own_name()
+        if setting:
+            home = Path(setting).absolute() / _own_name()
         else:
             home = Path(platformdirs.user_cache_dir("jalopy"))
         directory = home / f"kernels-{VERSION}"
@@ -78,23 +83,24 @@ def _own_name() -> str:
 
 
 CACHE_DIRECTORY = _cache_directory()
-"""Directory that keeps machine code between starts; None if no private writable directory
-exists."""
+"""Directory of machine code between starts; None if no private writable directory exists."""
 
-_told: list[Callable[[], None]] = [lambda: None]
+_reporters: list[Callable[[], None]] = [lambda: None]
 
 
-def now_compiling() -> None:
-    """Tell those who wait that something has to be compiled."""
-    _told[-1]()
+def report_compiling() -> None:
+    """Report that something has to be compiled."""
+    _reporters[-1]()
 
 
 @contextmanager
-def telling(tell: Callable[[], None]) -> Iterator[None]:
-    """Call ``tell`` when something inside has to be compiled, which takes about 100 times as long
-    as loading it."""
-    _told.append(tell)
+def reporting_compiling(report: Callable[[], None]) -> Iterator[None]:
+    """Call ``report`` if something inside has to be compiled.
+
+    That takes about 100 times as long as loading it.
+    """
+    _reporters.append(report)
     try:
         yield
     finally:
-        _told.pop()
+        _reporters.pop()

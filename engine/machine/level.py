@@ -1,4 +1,4 @@
-"""Which instruction set the kernels are compiled for, read once from its features.
+"""Instruction set that kernels are compiled for, read once from the processor's features.
 
 Imports no numba.
 """
@@ -12,39 +12,43 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name, get_proce
 
 from engine.machine import tiles
 
-_HEEDED = {
+_KNOWN_VARIABLES = {
     "NUMBA_CPU_NAME": r"[\w.-]+",
     "NUMBA_CPU_FEATURES": r"(?:[+-][\w.-]+(?:,[+-][\w.-]+)*)?",
     "NUMBA_ENABLE_AVX": "[01]",
 }
-"""Variables that choose a processor, and what makes sense of each."""
+"""Variables that choose a processor, and the pattern of their valid values."""
 
 
-def _forget_debugging() -> None:
-    """Drop numba's other variables: left over from debugging, they stop or slow the kernels, or
-    spoil the screen."""
+def _drop_debug_variables() -> None:
+    """Drop numba's other variables.
+
+    Left over from debugging, they stop or slow the kernels, or write over the screen.
+    """
     for name in [name for name in os.environ if name.startswith("NUMBA_")]:
-        if name not in _HEEDED or not re.fullmatch(_HEEDED[name], os.environ[name]):
+        if name not in _KNOWN_VARIABLES or not re.fullmatch(
+            _KNOWN_VARIABLES[name], os.environ[name]
+        ):
             del os.environ[name]
     os.environ["NUMBA_DISABLE_PERFORMANCE_WARNINGS"] = "1"
 
 
-_forget_debugging()
+_drop_debug_variables()
 
 PROCESSOR = os.environ.get("NUMBA_CPU_NAME") or get_host_cpu_name()
-"""LLVM's name of the processor."""
+"""Name of the processor in LLVM."""
 
 
 def _uses_avx() -> bool:
-    """Whether the system saves AVX's registers; NUMBA_ENABLE_AVX leaves it off, or on.
+    """Return whether the system saves AVX's registers, unless NUMBA_ENABLE_AVX says it.
 
-    Some virtual machines say that they are an old processor (nocona), and are not to be trusted
-    with AVX. numba leaves it off on Sandy and Ivy Bridge as well, where LLVM used to write slow
-    code with it. Ours is half as fast again.
+    Some virtual machines report an old processor (nocona); AVX is not reliable there. numba also
+    leaves AVX off on Sandy and Ivy Bridge, where LLVM used to write slow code with it. The kernels
+    here are half as fast again with it.
     """
-    named = os.environ.get("NUMBA_ENABLE_AVX")
-    if named is not None:
-        return named == "1"
+    setting = os.environ.get("NUMBA_ENABLE_AVX")
+    if setting is not None:
+        return setting == "1"
     if PROCESSOR == "nocona":
         return False
     if sys.platform == "linux" and get_process_triple().startswith("x86_64"):
@@ -57,14 +61,15 @@ USES_AVX = _uses_avx()
 
 
 def _host_features() -> str:
-    """Features of the processor as LLVM reads them: ``+avx,-avx2``; empty where it cannot."""
+    """Return the features of the processor as LLVM reads them, ``+avx,-avx2``; empty if it
+    cannot."""
     try:
-        found = get_host_cpu_features()
+        features = get_host_cpu_features()
     except RuntimeError:
         return ""
     return ",".join(
-        f"{'+' if has and (USES_AVX or not name.startswith('avx')) else '-'}{name}"
-        for name, has in sorted(found.items())
+        f"{'+' if is_on and (USES_AVX or not name.startswith('avx')) else '-'}{name}"
+        for name, is_on in sorted(features.items())
     )
 
 
@@ -73,13 +78,15 @@ def _without(text: str, names: set[str]) -> str:
 
 
 def _features() -> str:
-    """The processor's features, or those named by NUMBA_CPU_FEATURES; AMX only where Linux gives
-    its registers."""
-    named = os.environ.get("NUMBA_CPU_FEATURES")
-    if named is None:
+    """Return the processor's features, or those in NUMBA_CPU_FEATURES.
+
+    AMX is left out if Linux does not grant its registers.
+    """
+    setting = os.environ.get("NUMBA_CPU_FEATURES")
+    if setting is None:
         text = _host_features()
     else:
-        text = named
+        text = setting
     is_allowed = not {"+amx-tile", "+amx-int8"} <= {*text.split(",")} or tiles.may_be_used()
     if is_allowed:
         return text
@@ -87,13 +94,15 @@ def _features() -> str:
 
 
 COMPILED_FEATURES = _features()
-"""What is compiled for, in the words of LLVM: ``+avx,-avx2``."""
+"""Features that kernels are compiled for, in LLVM's words: ``+avx,-avx2``."""
 FEATURES = frozenset(word[1:] for word in COMPILED_FEATURES.split(",") if word.startswith("+"))
 
 
 def traits(features: frozenset[str], arm64: bool) -> tuple[bool, ...]:
-    """What kernels of some features look like: two sets with the same traits have the same forms
-    and layouts."""
+    """Return the properties of features that kernels depend on.
+
+    Kernels of two sets of features with the same traits have the same forms and layouts.
+    """
     avx = "avx" in features
     avx2 = "avx2" in features
     fma = arm64 or (avx and "fma" in features)
@@ -121,20 +130,29 @@ HAS_SSSE3, _, HAS_AVX2, HAS_FMA, HAS_F16C, HAS_VNNI, HAS_VNNI_512, HAS_AMX, HAS_
 )
 
 SUMS_FOURS = HAS_VNNI or HAS_ARM64
-"""Whether kernels add four byte products to an int32 in one step. Tests also set it on other
-processors: the operation is correct at every level, and fast only with VNNI and on ARM64."""
+"""Whether kernels add four byte products to an int32 in one step.
+
+Tests also set it on other processors: the operation is correct at every level, and fast only with
+VNNI and on ARM64.
+"""
 
 SIXTEEN_ROWS = HAS_VNNI_512
-"""Whether such kernels keep the sums of sixteen rows in one register of 512 bits, instead of eight.
-The results are the same; tests also set it elsewhere."""
+"""Whether such kernels sum sixteen rows in one register of 512 bits, instead of eight.
+
+The results are the same; tests also set it elsewhere.
+"""
 
 SIXTEEN_TOKENS = HAS_AMX
-"""Whether prefill multiplies sixteen rows by sixteen columns at once. The results are the same;
-tests also set it elsewhere."""
+"""Whether prefill multiplies sixteen rows by sixteen tokens at once.
+
+The results are the same; tests also set it elsewhere.
+"""
 
 FOURS_OFFSET = 0 if HAS_ARM64 or SIXTEEN_TOKENS else -128
-"""Added to signed weights, modulo 256, in such kernels: VNNI multiplies unsigned bytes, ARM64 and
-AMX signed ones."""
+"""Offset of signed weights, modulo 256, in such kernels.
+
+VNNI multiplies unsigned bytes, ARM64 and AMX signed ones.
+"""
 
 _BY_NAME = {
     "amx": HAS_AMX and HAS_FMA, "vnni": HAS_VNNI and HAS_FMA, "avx2": HAS_AVX2 and HAS_FMA,
@@ -142,5 +160,5 @@ _BY_NAME = {
     "dotprod": HAS_DOTPROD, "neon": HAS_ARM64, "generic": True,
 }  # fmt: skip
 
-LEVEL = next(name for name, has in _BY_NAME.items() if has)
-"""Name of the instruction set as `jalopy bench` reports it."""
+LEVEL = next(name for name, is_available in _BY_NAME.items() if is_available)
+"""Name of the instruction set in `jalopy bench`."""

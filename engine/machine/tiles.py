@@ -1,11 +1,11 @@
-"""AMX's registers, which a process gets when it asks Linux: Documentation/arch/x86/xstate.rst."""
+"""AMX's tile registers, which Linux grants on request: Documentation/arch/x86/xstate.rst."""
 
 import ctypes
 import sys
 
 
 def may_be_used() -> bool:
-    """Ask for them; False where the system does not give them."""
+    """Request the tile registers; False if the system does not grant them."""
     arch_prctl = 158
     permission = 0x1023
     tile_data = 18

@@ -21,7 +21,7 @@ from engine.kernels.records import EXPERT, EXPERT_BYTES
 if TYPE_CHECKING:
     from engine.config import ModelConfig
     from engine.plan.buffers import Activations
-    from engine.plan.plan import Operation
+    from engine.plan.operation import Operation
     from engine.session import Session
 
 Sums = np.ndarray[Any, np.dtype[np.float64]]

@@ -239,7 +239,7 @@ def _inputs(d: Decoder) -> Activations | None:
     plan.barrier()
     # Each is divided by the root of the model's width before its norm: only that what is added
     # there weighs more.
-    plan.rope(
+    plan.attention.rope(
         inputs,
         width,
         None,

@@ -3,8 +3,9 @@ heads.
 
 Keys and values of a head are products with that vector, which are not made: queries are multiplied
 by the keys' matrix instead, and what a head attended to by the values'. Where both are rows of one
-tensor, what queries are multiplied by is made of it (``Buffers.turn_over``). So attention has one
-head of keys, which are the values too: first the part that is turned, after it the latent vector.
+tensor, what queries are multiplied by is made of it (``Buffers.transpose_parts``). So attention has
+one head of keys, which are the values too: first the part that is turned, after it the latent
+vector.
 """
 
 from engine.config import Attention, Latent
@@ -54,7 +55,7 @@ def _of_heads(
     n_rows = latent.value_dim
     if latent.is_joint:
         both = d.weight(layer, "attn_kv_b.weight")
-        keys = d.buffers.turn_over(both, len(heads), plain)
+        keys = d.buffers.transpose_parts(both, len(heads), plain)
         values = [both.part(head * (plain + n_rows) + plain, n_rows) for head in heads]
     else:
         keys = d.weight(layer, "attn_k_b.weight")
@@ -109,7 +110,7 @@ def attend(
     q = _absorbed(d, of_keys, attention, latent, queries)
     plan.phase = "attention"
     attended = d.buffers.vector("attended", attention.out_dim)
-    plan.attention(layer, attention, q, attended)
+    plan.attention.attend(layer, attention, q, attended)
     plan.barrier()
     out = d.buffers.vector("heads", n * latent.value_dim)
     turned = attention.key_dim - latent.rank
@@ -134,10 +135,10 @@ def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: A
     plan.barrier()
     plan.copy(normed, (0, 0), keys, (turned, 0), rank)
     plan.barrier()
-    plan.rope(
+    plan.attention.rope(
         keys, attention.key_dim, d.rotations[rope], d.angles(rope)
     )  # the threads have the same tokens: no barrier
-    plan.store_kv(layer, keys, keys)
+    plan.attention.store_kv(layer, keys, keys)
     plan.barrier()
 
 
@@ -156,8 +157,8 @@ def _absorbed(
     turned = width - latent.rank
     plan.copy(queries, (plain, latent.key_dim), q, (0, width), turned, n)
     _each_head(d, weights, (queries, latent.key_dim, 0), (q, width, turned))
-    plan.rope(q, width, d.rotations[rope], d.query_angles(rope))
-    plan.hadamard(width, q)
+    plan.attention.rope(q, width, d.rotations[rope], d.query_angles(rope))
+    plan.attention.hadamard(width, q)
     plan.barrier()
     return q
 

@@ -6,7 +6,7 @@ from engine.kernels.records import STRIP
 from engine.models import reading
 from engine.models.decoder import Decoder
 from engine.plan.buffers import Activations
-from engine.plan.plan import ConvolutionPlace, HeadLengths, ScanPlace
+from engine.plan.recurrent_rows import ConvolutionState, HeadLengths, ScanState
 from engine.weights.weights import Tensor, TensorSpec
 
 MAX_TAPS = 64
@@ -165,7 +165,9 @@ def short_convolution(
     plan.phase = "convolution"
     plan.matmul(w_in, x, projected)
     plan.barrier()
-    plan.short_convolution(_place(d, layer, "shortconv.conv", mixer.taps), projected, convolved)
+    plan.recurrence.short_convolution(
+        _place(d, layer, "shortconv.conv", mixer.taps), projected, convolved
+    )
     plan.barrier()
     return d.weight(layer, "shortconv.out_proj.weight"), convolved
 
@@ -197,21 +199,25 @@ def delta_net(
     plan.phase = "delta net"
     keys = mixer.n_key_heads
     lengths = HeadLengths(width, 2 * keys, keys, width**-0.5, d.config.norm_eps)
-    plan.convolution(_place(d, layer, "ssm_conv1d", mixer.taps), qkv, (0, qkv.n), heads=lengths)
+    plan.recurrence.convolution(
+        _place(d, layer, "ssm_conv1d", mixer.taps), qkv, (0, qkv.n), heads=lengths
+    )
     bias = d.weight(layer, "ssm_dt.bias")
     factor = d.weight(layer, "ssm_a")
     each = heads // keys
     if mixer.is_grouped:  # of each key head, the rates of its value heads and then their times
-        plan.rates((raw[0], each), bias, factor, (raw[0], 0), decay, rate, (each, 2 * each))
+        plan.recurrence.rates(
+            (raw[0], each), bias, factor, (raw[0], 0), decay, rate, (each, 2 * each)
+        )
     else:
-        plan.rates((raw[1], 0), bias, factor, (raw[0], 0), decay, rate)
+        plan.recurrence.rates((raw[1], 0), bias, factor, (raw[0], 0), decay, rate)
     plan.barrier()
-    place = ScanPlace(layer, mixer.window_floats, width, keys, mixer.is_grouped)
+    place = ScanState(layer, mixer.window_floats, width, keys, mixer.is_grouped)
     starts = 0, keys * width, 2 * keys * width
-    plan.scan("delta net", place, (qkv, *starts), decay, rate, answers)
+    plan.recurrence.scan("delta net", place, (qkv, *starts), decay, rate, answers)
     plan.barrier()
     norm = d.weight(layer, "ssm_norm.weight")
-    plan.gated_norm(answers, (gate, 0), norm, heads, d.config.norm_eps, gate_first=False)
+    plan.recurrence.gated_norm(answers, (gate, 0), norm, heads, d.config.norm_eps, gate_first=False)
     plan.barrier()
     return d.weight(layer, "ssm_out.weight"), answers
 
@@ -236,26 +242,28 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
     plan.phase = "mamba"
     mixed = inner, mixer.n_channels
     place = _place(d, layer, "ssm_conv1d", mixer.taps)
-    plan.convolution(place, projected, mixed, d.optional(layer, "ssm_conv1d.bias"))
+    plan.recurrence.convolution(place, projected, mixed, d.optional(layer, "ssm_conv1d.bias"))
     bias = d.weight(layer, "ssm_dt.bias")
     factor = d.weight(layer, "ssm_a")
-    plan.rates((projected, sum(mixed)), bias, factor, None, decay, rate)
+    plan.recurrence.rates((projected, sum(mixed)), bias, factor, None, decay, rate)
     plan.barrier()
-    matrices = ScanPlace(layer, mixer.window_floats, mixer.key_dim, mixer.n_groups, is_grouped=True)
+    matrices = ScanState(layer, mixer.window_floats, mixer.key_dim, mixer.n_groups, is_grouped=True)
     qkv = projected, 2 * inner + keys, 2 * inner, inner
-    plan.scan("selective scan", matrices, qkv, decay, rate, answers, d.weight(layer, "ssm_d"))
+    plan.recurrence.scan(
+        "selective scan", matrices, qkv, decay, rate, answers, d.weight(layer, "ssm_d")
+    )
     plan.barrier()
     norm = d.optional(layer, "ssm_norm.weight")
-    plan.gated_norm(
+    plan.recurrence.gated_norm(
         answers, (projected, 0), norm, mixer.n_groups, d.config.norm_eps, gate_first=True
     )
     plan.barrier()
     return d.weight(layer, "ssm_out.weight"), answers
 
 
-def _place(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionPlace:
+def _place(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionState:
     """Where a convolution's weights are, turned so that channels are side by side, and whose state
     it has."""
     name = f"blk.{layer}.{name}.weight"
     address = d.buffers.constant(name, d.weights.float32(name).T)
-    return ConvolutionPlace(address, n_taps, layer)
+    return ConvolutionState(address, n_taps, layer)

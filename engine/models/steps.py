@@ -116,9 +116,9 @@ def embedding(d: Decoder) -> None:
     else:
         _begin(d)
     for rope in d.config.ropes:
-        d.plan.angles(d.rotations[rope], d.angles(rope))
+        d.plan.attention.angles(d.rotations[rope], d.angles(rope))
         if rope.query_growth:
-            d.plan.angles(
+            d.plan.attention.angles(
                 d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context
             )
     d.plan.barrier()
@@ -237,26 +237,26 @@ def self_attention(
     if (
         wanted["v"] and attention.value_norms
     ):  # the threads have the same heads in all rows up to the store: no barrier
-        plan.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
+        plan.attention.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
     if (
         attention.gated and gate is not None
     ):  # the threads have the same heads when they norm and turn them: no barrier
         both = q
         q = d.buffers.vector("q", attention.q_dim)
         if wanted["q"]:
-            plan.split_heads(both, attention.key_dim, q, gate)
+            plan.attention.split_heads(both, attention.key_dim, q, gate)
     _norm_and_turn(
         d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]}
     )
     if wanted["q"]:  # the threads have the same heads in all rows from the norms on: no barrier
-        plan.hadamard(attention.key_dim, q)
+        plan.attention.hadamard(attention.key_dim, q)
     if wanted["k"]:
-        plan.store_kv(layer, k, v)
+        plan.attention.store_kv(layer, k, v)
     plan.barrier()
     if not wanted["q"]:
         return None
     attended = d.buffers.vector("attended", attention.out_dim)
-    plan.attention(layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
+    plan.attention.attend(layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
     plan.barrier()
     if gate is not None:
         plan.gate("sigmoid", gate, attended)
@@ -291,22 +291,22 @@ def _norm_and_turn(
     norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in heads]
     if attention.whole_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
-            plan.rope(x, x.n, None, None, norm, eps)  # one head of all the width
+            plan.attention.rope(x, x.n, None, None, norm, eps)  # one head of all the width
         plan.barrier()
         norms = [None] * len(turned)
     if attention.head_layer_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
             assert norm is not None
-            plan.layernorm_heads(
+            plan.attention.layernorm_heads(
                 x, width, norm, eps
             )  # the threads have the same heads when they turn them: no barrier
         norms = [None] * len(turned)
     for (x, angles), norm in zip(turned, norms, strict=True):
         if attention.norms_turned:  # the threads have the same heads in both rows: no barrier
-            plan.rope(x, width, rotation, angles)
-            plan.rope(x, width, None, None, norm, eps)
+            plan.attention.rope(x, width, rotation, angles)
+            plan.attention.rope(x, width, None, None, norm, eps)
         else:
-            plan.rope(x, width, rotation, angles, norm, eps)
+            plan.attention.rope(x, width, rotation, angles, norm, eps)
 
 
 def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> Activations:

@@ -1,1 +1,1 @@
-"""The computation as a table of operations, and the threads that walk it."""
+"""Computation as a table of operations, and the threads that run it."""

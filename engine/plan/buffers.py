@@ -1,5 +1,4 @@
-"""The activations that operations hand to each other, allocated once for the widest block of
-tokens."""
+"""Activations that operations pass to each other, allocated once for the widest block of tokens."""
 
 from __future__ import annotations
 
@@ -13,9 +12,9 @@ from engine.machine.memory import Memory
 from engine.weights.weights import Tensor
 
 SMALL_BATCH_TOKENS = 8
-"""Most tokens that pass decode's kernels at once; more are a prefill block."""
+"""Limit on the tokens that pass decode's kernels at once; more are a prefill block."""
 WIDEST_BLOCK = 512
-"""Most tokens of one matrix product: it keeps the sums of all of them in a thread's scratch."""
+"""Limit on the tokens of one matrix product; a thread's scratch holds the sums of all of them."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +22,13 @@ class Form:
     """Storage form of activations for a kernel.
 
     Attributes:
-        item_bytes: of an element.
-        group: elements that share a scale, or 0.
-        sums_bytes: of a group's sums.
-        in_rows: whether it holds up to ``SMALL_BATCH_TOKENS`` tokens one after the other, or many
-            as ``interleaved`` does.
-        offsets: where the 256 values of a whole chunk are in its ``256 * item_bytes`` bytes, if not
-            in order.
+        item_bytes: Bytes of an element.
+        group: Elements that share a scale, or 0.
+        sums_bytes: Bytes of the sums of a group.
+        in_rows: Whether it holds up to ``SMALL_BATCH_TOKENS`` tokens one after the other, or many
+            tokens as ``interleaved`` does.
+        offsets: Offsets of the 256 values of a full chunk in its ``256 * item_bytes`` bytes; None
+            if in order.
     """
 
     item_bytes: int
@@ -40,26 +39,31 @@ class Form:
 
 
 def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.dtype[np.intp]]:
-    """Offsets of 256 values: of their groups of 32 by the number's bits 0, 1 and 2, and of a
-    group's upper sixteen."""
+    """Return the offsets of 256 values.
+
+    Args:
+        group_step: Steps of the groups of 32 for bits 0, 1 and 2 of a group's number.
+        high: Offset of a group's upper sixteen values.
+    """
     groups = [sum(step * (g >> bit & 1) for bit, step in enumerate(group_step)) for g in range(8)]
     return np.array(
-        [at + high * half + k for at in groups for half in (0, 1) for k in range(16)], np.intp
+        [start + high * half + k for start in groups for half in (0, 1) for k in range(16)], np.intp
     )
 
 
 PAIRED_32 = _offsets((64, 128, 16), 32)
-"""Blocks of 32 nibbles that are four apart share a register: lower halves of both, upper halves of
-both."""
+"""Order where blocks of 32 nibbles that are four apart share a register: lower halves, upper
+halves."""
 PAIRED_256 = _offsets((16, 128, 256), 32)
-"""Sub-blocks next to each other share a register; a value's magnitude is 64 bytes after it."""
+"""Order where neighbouring sub-blocks share a register; a value's magnitude is 64 bytes after
+it."""
 PLANES_8 = np.array([32 * (k % 8) + k // 8 for k in range(256)], np.intp)
-"""Every eighth value together: those that meet the same bit of 32 bytes."""
+"""Order with every eighth value together: those that meet the same bit of 32 bytes."""
 PLANES_4 = np.array(
     [128 * (k >> 6 & 1) + 16 * (k >> 7) + 32 * (k % 4) + (k & 63) // 4 for k in range(256)], np.intp
 )
-"""Every fourth value of the first and third 64 together, those of the second and fourth after
-them."""
+"""Order with every fourth value of the first and third 64 together, then those of the second and
+fourth."""
 
 FORMS: dict[str, Form] = {
     "f16": Form(4),
@@ -75,7 +79,8 @@ FORMS: dict[str, Form] = {
     "q8_0 bytes": Form(1, 32, 4),
     "q8_0 words": Form(2, 32, 4),
 }
-"""By the names that ``QuantType.form`` builds. The 16-bit forms are float32 with rounded values."""
+"""Forms by the names that ``QuantType.form`` builds; 16-bit forms are float32 with rounded
+values."""
 
 
 @dataclass(frozen=True)
@@ -87,74 +92,79 @@ class Quantized:
     d: int
     sums: int
 
-    def after(self, columns: int, each: Quantized) -> Quantized:
-        """Return the addresses after so many columns, of which ``each`` has the bytes of one."""
+    def after(self, n_tokens: int, token_bytes: Quantized) -> Quantized:
+        """Return the addresses ``n_tokens`` later; ``token_bytes`` has the bytes of one token."""
         return Quantized(
-            self.q + columns * each.q, self.d + columns * each.d, self.sums + columns * each.sums
+            self.q + n_tokens * token_bytes.q,
+            self.d + n_tokens * token_bytes.d,
+            self.sums + n_tokens * token_bytes.sums,
         )
 
 
-def row_places(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
-    """Places of the n values of one token in a form that decode reads in rows.
+def chunk_positions(n: int) -> tuple[int, np.ndarray[Any, np.dtype[np.intp]]]:
+    """Return the positions of the n values of one token in a form that decode reads in rows.
 
-    Rows of 256 values and more are rounded up to whole chunks of 256, and what is left of a row is
-    at the end of its last chunk: kernels read the row's last 256 weights once more, and find scales
-    of zero for those they had before.
+    Rows of 256 values and more are padded to full chunks of 256, and the rest of a row is at the
+    end of its last chunk: kernels read the row's last 256 weights again, and find scales of zero
+    for those that they have read before.
 
     Returns:
-        (values that a token has room for, place of each of the n values).
+        (padded number of values, position of each of the n values).
     """
-    places = np.arange(n)
-    whole = n - n % 256
-    if whole and whole < n:
-        room = whole + 256
+    positions = np.arange(n)
+    n_in_chunks = n - n % 256
+    if n_in_chunks and n_in_chunks < n:
+        padded = n_in_chunks + 256
     else:
-        room = n
-    places[whole:] += room - n
-    return room, places
+        padded = n
+    positions[n_in_chunks:] += padded - n
+    return padded, positions
 
 
-def in_rows(part: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[Any, Any]:
-    """Values, scales or sums of several tokens (n_tokens, n / group, ...) with room as
-    ``row_places`` says."""
-    room, places = row_places(n)
-    found = np.zeros((len(part), room // group, *part.shape[2:]), part.dtype)
-    found[:, places[::group] // group] = part
-    return found
+def in_rows(values: np.ndarray[Any, Any], n: int, group: int = 1) -> np.ndarray[Any, Any]:
+    """Return values, scales or sums of several tokens, padded as ``chunk_positions`` says.
+
+    Args:
+        values: (n_tokens, n / group, ...).
+    """
+    padded, positions = chunk_positions(n)
+    rows = np.zeros((len(values), padded // group, *values.shape[2:]), values.dtype)
+    rows[:, positions[::group] // group] = values
+    return rows
 
 
 def interleaved(
     q: np.ndarray[Any, Any],
     d: np.ndarray[Any, Any],
     sums: np.ndarray[Any, Any],
-    at_once: int,
+    tile_tokens: int,
     n_interleaved: int,
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """An int8 form of several tokens in the order that prefill kernels read: columns side by side.
+    """Return an int8 form of several tokens in the order that prefill kernels read.
 
     Args:
         q: (n_tokens, n) int8.
         d: (n_tokens, n_groups) float32.
         sums: (n_tokens, n_groups, ...), integers.
-        at_once: columns that kernels multiply at once.
-        columns_together: how many of them are side by side (``tiles.INTERLEAVED_TOKENS``).
+        tile_tokens: Tokens that kernels multiply at once.
+        n_interleaved: Tokens that are interleaved (``tiles.INTERLEAVED_TOKENS``).
 
     Returns:
         q as ``[n/256][n_tokens/n_interleaved][256/4][n_interleaved][4]``, d and sums as
-        ``[n_groups][n_tokens]``; tokens padded with zeros to a multiple of ``at_once``, and the
-        last of the 256 shorter where n is no multiple.
+        ``[n_groups][n_tokens]``. Tokens are padded with zeros to a multiple of ``tile_tokens``; the
+        last of the 256 is shorter if n is no multiple.
     """
-    room = -len(q) % at_once
+    n_missing = -len(q) % tile_tokens
     q, d, sums = (
-        np.concatenate([part, np.zeros((room, *part.shape[1:]), part.dtype)])
-        for part in (q, d, sums)
+        np.concatenate([array, np.zeros((n_missing, *array.shape[1:]), array.dtype)])
+        for array in (q, d, sums)
     )
     tiles = [
-        q[:, at : at + 256]
+        q[:, start : start + 256]
         .reshape(len(q) // n_interleaved, n_interleaved, -1, 4)
         .swapaxes(1, 2)
         .ravel()
-        for at in range(0, q.shape[1], 256)
+        for start in range(0, q.shape[1], 256)
     ]
     return np.concatenate(tiles), d.swapaxes(0, 1).copy(), sums.swapaxes(0, 1).copy()
 
@@ -162,11 +172,13 @@ def interleaved(
 def deinterleaved(
     q: np.ndarray[Any, Any], n_tokens: int, n: int, n_interleaved: int
 ) -> np.ndarray[Any, Any]:
-    """The values of ``interleaved`` as (n_tokens, n); n_tokens as padded there."""
+    """Return the values of ``interleaved`` as (n_tokens, n); n_tokens includes padding."""
     tiles = []
-    for at in range(0, n, 256):
-        width = min(256, n - at)
-        tile = q[at * n_tokens : (at + width) * n_tokens].reshape(-1, width // 4, n_interleaved, 4)
+    for start in range(0, n, 256):
+        width = min(256, n - start)
+        tile = q[start * n_tokens : (start + width) * n_tokens].reshape(
+            -1, width // 4, n_interleaved, 4
+        )
         tiles.append(tile.swapaxes(1, 2).reshape(n_tokens, width))
     return np.concatenate(tiles, axis=1)
 
@@ -174,89 +186,96 @@ def deinterleaved(
 def in_pairs(
     q: np.ndarray[Any, np.dtype[np.int8]], form: Form
 ) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """int8 of several tokens (n_tokens, n) as a form with ``offsets`` keeps them; in order where n
-    is below 256."""
+    """Return int8 of several tokens (n_tokens, n) in a form with ``offsets``.
+
+    They stay in order if n is below 256.
+    """
     assert form.offsets is not None
     q = in_rows(q, q.shape[1])
     n_tokens, n = q.shape
     n_bytes = 256 * form.item_bytes
-    whole = n // 256 * 256
+    n_in_chunks = n // 256 * 256
     chunks = np.zeros((n_tokens, n // 256, n_bytes), np.int8)
-    chunks[:, :, form.offsets] = q[:, :whole].reshape(n_tokens, -1, 256)
+    chunks[:, :, form.offsets] = q[:, :n_in_chunks].reshape(n_tokens, -1, 256)
     if form.item_bytes == 2:
-        chunks[:, :, form.offsets + 64] = np.abs(q[:, :whole]).reshape(n_tokens, -1, 256)
-    return np.concatenate([chunks.reshape(n_tokens, -1), q[:, whole:]], axis=1)
+        chunks[:, :, form.offsets + 64] = np.abs(q[:, :n_in_chunks]).reshape(n_tokens, -1, 256)
+    return np.concatenate([chunks.reshape(n_tokens, -1), q[:, n_in_chunks:]], axis=1)
 
 
 def out_of_pairs(
-    kept: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int
+    stored: np.ndarray[Any, np.dtype[np.int8]], form: Form, n: int
 ) -> np.ndarray[Any, np.dtype[np.int8]]:
-    """The values of ``in_pairs`` as (n_tokens, n)."""
+    """Return the values of ``in_pairs`` as (n_tokens, n)."""
     assert form.offsets is not None
-    room, places = row_places(n)
-    whole = room // 256 * 256
-    chunks = kept[:, : whole * form.item_bytes].reshape(len(kept), -1, 256 * form.item_bytes)[
-        :, :, form.offsets
-    ]
+    padded, positions = chunk_positions(n)
+    n_in_chunks = padded // 256 * 256
+    chunks = stored[:, : n_in_chunks * form.item_bytes].reshape(
+        len(stored), -1, 256 * form.item_bytes
+    )[:, :, form.offsets]
     return np.concatenate(
-        [chunks.reshape(len(kept), whole), kept[:, whole * form.item_bytes :]], axis=1
-    )[:, places]
+        [chunks.reshape(len(stored), n_in_chunks), stored[:, n_in_chunks * form.item_bytes :]],
+        axis=1,
+    )[:, positions]
 
 
 class Activations:
-    """One named vector per token, float32 ``(columns, n)``, and its int8 forms, each made on first
+    """Named vector of each token, float32 (n_tokens, n), and its int8 forms, each made on first
     use.
 
     Args:
-        few: the most columns that are read in rows.
+        small_batch: Limit on the tokens that are read in rows.
 
     Attributes:
-        columns: it has room for.
+        n_tokens: Tokens that fit, a multiple of ``WIDEST_TILE_TOKENS``.
     """
 
     def __init__(
-        self, name: str, n: int, columns: int, small_batch: int = SMALL_BATCH_TOKENS
+        self, name: str, n: int, n_tokens: int, small_batch: int = SMALL_BATCH_TOKENS
     ) -> None:
         self.name = name
         self.n = n
-        self._few = small_batch
-        self.columns = -(-columns // WIDEST_TILE_TOKENS) * WIDEST_TILE_TOKENS
-        self._memory = Memory(4 * n * self.columns)
+        self._small_batch = small_batch
+        self.n_tokens = -(-n_tokens // WIDEST_TILE_TOKENS) * WIDEST_TILE_TOKENS
+        self._memory = Memory(4 * n * self.n_tokens)
         self.address = self._memory.address
         self._forms: dict[str, tuple[Quantized, list[Memory]]] = {}
 
     def form(self, name: str) -> Quantized:
-        """Addresses of the vector in a form of ``FORMS``, or as it is ("f32"); allocated when first
-        asked for."""
+        """Return the addresses of the vector in a form of ``FORMS`` or as it is ("f32").
+
+        The memory is allocated at the first call.
+        """
         if name == "f32":
             return Quantized(self.address, 0, 0)
         if name not in self._forms:
             form = FORMS[name]
-            room, _ = row_places(self.n)
+            padded, _ = chunk_positions(self.n)
             if form.in_rows:
-                n = min(self._few, self.columns) * room
+                n = min(self._small_batch, self.n_tokens) * padded
             else:
-                n = self.columns * self.n
+                n = self.n_tokens * self.n
             if form.group:
                 n_groups = n // form.group
             else:
                 n_groups = 0
-            parts = [
+            memories = [
                 Memory(form.item_bytes * n),
                 Memory(4 * n_groups),
                 Memory(form.sums_bytes * n_groups),
             ]
-            self._forms[name] = Quantized(*(part.address for part in parts)), parts
+            self._forms[name] = Quantized(*(memory.address for memory in memories)), memories
         return self._forms[name][0]
 
     def token_bytes(self, name: str) -> Quantized:
-        """Bytes from one column to the next of each part of a form; of those in columns, from fours
-        to fours."""
+        """Return the bytes from one token to the next of each part of a form.
+
+        For interleaved tokens, they are from one group of tokens to the next, divided by its size.
+        """
         if name == "f32":
             return Quantized(4 * self.n, 0, 0)
         form = FORMS[name]
         if form.in_rows:
-            n = row_places(self.n)[0]
+            n = chunk_positions(self.n)[0]
         else:
             n = self.n
         if form.group:
@@ -266,47 +285,52 @@ class Activations:
         return Quantized(form.item_bytes * n, 4 * n_groups, form.sums_bytes * n_groups)
 
     def array(self) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """View as (columns, n) float32."""
-        return self._memory.array(np.float32, (self.columns, self.n))
+        """Return a view as (n_tokens, n) float32."""
+        return self._memory.array(np.float32, (self.n_tokens, self.n))
 
     def values(
-        self, name: str, n_tokens: int, at_once: int, n_interleaved: int
+        self, name: str, n_tokens: int, tile_tokens: int, n_interleaved: int
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Values that kernels read in an existing form: (n_tokens, n) float64.
+        """Return the values that kernels read in an existing form: (n_tokens, n) float64.
 
         Args:
-            at_once, columns_together: see ``interleaved``.
+            tile_tokens, n_interleaved: As in ``interleaved``.
         """
         if name == "f32":
             return self.array()[:n_tokens].astype(np.float64)
         form = FORMS[name]
-        parts = self._forms[name][1]
+        memories = self._forms[name][1]
         if not form.group:
-            return parts[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
+            return memories[0].array(np.float32, (n_tokens, self.n)).astype(np.float64)
         if not form.in_rows:
-            return self._deinterleaved(form, parts, n_tokens, at_once, n_interleaved)
-        room, places = row_places(self.n)
-        scales = parts[1].array(np.float32, (n_tokens, room // form.group)).astype(np.float64)
-        kept = parts[0].array(np.int8, (n_tokens, room * form.item_bytes))
+            return self._deinterleaved(form, memories, n_tokens, tile_tokens, n_interleaved)
+        padded, positions = chunk_positions(self.n)
+        scales = memories[1].array(np.float32, (n_tokens, padded // form.group)).astype(np.float64)
+        stored = memories[0].array(np.int8, (n_tokens, padded * form.item_bytes))
         if form.offsets is None:
-            rows = kept[:, places]
+            rows = stored[:, positions]
         else:
-            rows = out_of_pairs(kept, form, self.n)
+            rows = out_of_pairs(stored, form, self.n)
         decoded: np.ndarray[Any, np.dtype[np.float64]] = (
-            rows.astype(np.float64) * scales[:, places // form.group]
+            rows.astype(np.float64) * scales[:, positions // form.group]
         )
         return decoded
 
     def _deinterleaved(
-        self, form: Form, parts: list[Memory], n_tokens: int, at_once: int, n_interleaved: int
+        self,
+        form: Form,
+        memories: list[Memory],
+        n_tokens: int,
+        tile_tokens: int,
+        n_interleaved: int,
     ) -> np.ndarray[Any, np.dtype[np.float64]]:
-        padded = -(-n_tokens // at_once) * at_once
+        padded = -(-n_tokens // tile_tokens) * tile_tokens
         q = (
-            parts[0]
+            memories[0]
             .array(np.int8 if form.item_bytes == 1 else np.int16, (padded * self.n,))
             .astype(np.float64)
         )
-        scales = parts[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
+        scales = memories[1].array(np.float32, (self.n // form.group, padded)).astype(np.float64)
         decoded: np.ndarray[Any, np.dtype[np.float64]] = deinterleaved(
             q, padded, self.n, n_interleaved
         )
@@ -315,21 +339,22 @@ class Activations:
 
     @property
     def n_bytes(self) -> int:
-        """Memory taken so far, all forms together."""
+        """Bytes of memory allocated so far, all forms together."""
         return self._memory.n_bytes + sum(
-            part.n_bytes for _, parts in self._forms.values() for part in parts
+            memory.n_bytes for _, memories in self._forms.values() for memory in memories
         )
 
 
 @dataclass(frozen=True)
 class TransposedParts:
-    """Matrices of float32 whose columns are the first rows of each part of a tensor;
-    ``dequantise.fill`` makes them.
+    """Matrices of float32 whose columns are the first rows of each part of a tensor.
+
+    ``dequantise.fill`` computes them.
 
     Attributes:
-        source: its parts follow each other.
-        n_parts: of them.
-        n_first: rows of each part.
+        source: Tensor whose parts follow each other.
+        n_parts: Number of parts.
+        n_first: Rows of each part that are used.
         memory: (n_parts, n_cols of the source, n_first) float32.
     """
 
@@ -340,7 +365,7 @@ class TransposedParts:
 
     @property
     def tensor(self) -> Tensor:
-        """All of them as one matrix, each after the one before."""
+        """All matrices as one, each after the previous one."""
         n = self.n_parts * self.source.n_cols
         width = 4 * self.n_first
         return Tensor(
@@ -355,54 +380,55 @@ class TransposedParts:
 
 
 class Buffers:
-    """The vectors that steps hand to each other, each made when it is first asked for; all plans
-    share them.
+    """Vectors that steps pass to each other, each made on first use; all plans share them.
 
     Args:
-        columns: tokens of the widest block.
+        n_tokens: Tokens of the widest block.
 
     Attributes:
-        columns: the same.
-        turned_over: matrices that are made of weights, by the tensor's name.
+        n_tokens: Tokens of the widest block.
+        transposed: Matrices made of weights, by the tensor's name.
     """
 
-    def __init__(self, columns: int) -> None:
-        self.columns = columns
+    def __init__(self, n_tokens: int) -> None:
+        self.n_tokens = n_tokens
         self._vectors: dict[tuple[str, int, int, int], Activations] = {}
         self._constants: dict[str, Memory] = {}
         self._tables: dict[tuple[str, int], Memory] = {}
-        self.turned_over: dict[str, TransposedParts] = {}
+        self.transposed: dict[str, TransposedParts] = {}
 
     def vector(
-        self, name: str, n: int, columns: int | None = None, small_batch: int = SMALL_BATCH_TOKENS
+        self, name: str, n: int, n_tokens: int | None = None, small_batch: int = SMALL_BATCH_TOKENS
     ) -> Activations:
-        """The vector of a name and length; layers that are not alike get vectors of their own.
+        """Return the vector of a name and length; layers that differ get vectors of their own.
 
         Args:
-            columns: it has room for; None for the tokens of the widest block.
-            few: see ``Activations``.
+            n_tokens: Tokens that fit; None for those of the widest block.
+            small_batch: As in ``Activations``.
         """
-        key = name, n, columns or self.columns, small_batch
+        key = name, n, n_tokens or self.n_tokens, small_batch
         if key not in self._vectors:
             self._vectors[key] = Activations(*key)
         return self._vectors[key]
 
     def constant(self, name: str, values: np.ndarray[Any, np.dtype[np.float32]]) -> int:
-        """Address of numbers that never change, written when they are first named."""
+        """Return the address of numbers that never change, written at the first call."""
         if name not in self._constants:
             memory = self._constants[name] = Memory(values.nbytes)
             memory.array(np.float32, values.shape)[...] = values
         return self._constants[name].address
 
-    def turn_over(self, source: Tensor, n_parts: int, n_first: int) -> Tensor:
-        """Have the matrices of ``TransposedParts`` made of a tensor before the first walk."""
-        if source.name not in self.turned_over:
+    def transpose_parts(self, source: Tensor, n_parts: int, n_first: int) -> Tensor:
+        """Return the matrices of ``TransposedParts`` as a tensor; they are computed before the
+        first run."""
+        if source.name not in self.transposed:
             memory = Memory(4 * n_parts * n_first * source.n_cols)
-            self.turned_over[source.name] = TransposedParts(source, n_parts, n_first, memory)
-        return self.turned_over[source.name].tensor
+            self.transposed[source.name] = TransposedParts(source, n_parts, n_first, memory)
+        return self.transposed[source.name].tensor
 
     def table(self, name: str, n_bytes: int) -> Memory:
-        """Memory of a name and size for what rows tell each other next to vectors."""
+        """Return memory of a name and size for data that rows pass to each other besides
+        vectors."""
         key = name, n_bytes
         if key not in self._tables:
             self._tables[key] = Memory(n_bytes)

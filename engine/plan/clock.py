@@ -1,7 +1,6 @@
-"""The clock of a core while it computes: from the time of a chain of operations that each take one
-cycle.
+"""Clock of a core while it computes, from the time of a chain of operations of one cycle each.
 
-What the system reports is often the nominal clock, or nothing in a virtual machine.
+The system often reports the nominal clock, or nothing in a virtual machine.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ ROUNDS = 60
 
 
 def clock_ghz(crew: Crew) -> float | None:
-    """Measure the clock of one core in GHz; None where a step may take other cycles.
+    """Measure the clock of one core in GHz; None if a step may take another number of cycles.
 
-    The best of many half milliseconds counts, so that other programs hardly matter.
+    The best of many half milliseconds counts, so other programs hardly matter.
 
     Raises:
-        Cancelled: the crew was cancelled meanwhile.
+        Cancelled: The crew was cancelled meanwhile.
     """
     from engine.machine import level
 

@@ -1,4 +1,4 @@
-"""Kernels found, linked or compiled, and counted, with a word to those who wait for them."""
+"""Kernels linked, loaded or compiled, with reports of the progress."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from engine.kernels import CACHE_KERNELS, KERNELS
 from engine.kernels.entries import ENTRIES
-from engine.machine.code import telling
+from engine.machine.code import reporting_compiling
 from engine.quants import QUANTS
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a slow part of opening a model is.
+    """Progress of a slow part of opening a model.
 
     Attributes:
         stage: ``"compile"`` or ``"load"``.
-        name: of the kernel or file at work.
-        done, total: kernels, or bytes.
+        name: Name of the current kernel or file.
+        done, total: Number of kernels, or bytes.
     """
 
     stage: str
@@ -33,40 +33,40 @@ ProgressCallback = Callable[[Progress], None]
 def compile_kernels(
     names: Iterable[str], progress: ProgressCallback | None = None
 ) -> dict[str, int]:
-    """Link kernels that were built ahead, load them from the cache, or compile them; the entries as
-    well.
+    """Link kernels that were built ahead, load them from the cache, or compile them; entries, too.
 
     Args:
-        progress: told of what is compiled; linking and loading take little and are not spoken of.
+        progress: Called before a kernel is compiled; linking and loading take little time.
 
     Returns:
         name -> address of the machine code.
     """
     from engine.ahead import address_of  # imports llvmlite, which opening a model does not need
 
-    places = {name: place_of(name) for name in names}
-    steps = {**places, **ENTRIES}
+    paths = {name: place_of(name) for name in names}
+    steps = {**paths, **ENTRIES}
     addresses: dict[str, int] = {}
-    told: list[str] = []
-    for done, (name, place) in enumerate(steps.items()):
+    reported: list[str] = []
+    for done, (name, path) in enumerate(steps.items()):
 
-        def tell(done: int = done, name: str = name) -> None:
-            if progress is not None and told[-1:] != [name]:
-                told.append(name)
+        def report(done: int = done, name: str = name) -> None:
+            if progress is not None and reported[-1:] != [name]:
+                reported.append(name)
                 progress(Progress("compile", name, done, len(steps)))
 
-        with telling(tell):
-            addresses[name] = address_of(place)
-    if progress is not None and told:
-        progress(Progress("compile", told[-1], len(steps), len(steps)))
-    return {name: addresses[name] for name in places}
+        with reporting_compiling(report):
+            addresses[name] = address_of(path)
+    if progress is not None and reported:
+        progress(Progress("compile", reported[-1], len(steps), len(steps)))
+    return {name: addresses[name] for name in paths}
 
 
 def place_of(name: str) -> str:
-    """Module and name of the kernel a plan names: ``"rmsnorm"``, ``"matvec Q4_K"``."""
+    """Return module and name of a kernel, given its name in plans: ``"rmsnorm"``, ``"matvec
+    Q4_K"``."""
     if name in KERNELS:
         return KERNELS[name]
-    operation, _, kind = name.rpartition(" ")
+    operation, _, type_name = name.rpartition(" ")
     if operation in CACHE_KERNELS:
-        return f"engine.kernels.kv_{kind.replace('/', '_')}:{CACHE_KERNELS[operation]}"
-    return f"{QUANTS[kind]}:{operation}"
+        return f"engine.kernels.kv_{type_name.replace('/', '_')}:{CACHE_KERNELS[operation]}"
+    return f"{QUANTS[type_name]}:{operation}"

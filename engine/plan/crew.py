@@ -1,6 +1,6 @@
-"""The crew: the threads of one model, the caller's first. They share one walk at a time.
+"""Crew: the threads of one model, the caller's first, which share one run at a time.
 
-Followers live in compiled code and hold no GIL; between jobs they sleep. Knows nothing of what a
+Followers stay in compiled code without the GIL and sleep between jobs. A crew does not know what a
 plan computes.
 """
 
@@ -19,14 +19,14 @@ from engine.machine import host
 from engine.machine.memory import Memory
 
 MOST_THREADS = 128
-"""A job word has room for 254; no machine of ours for a quarter of that."""
+"""Limit on the threads of a crew; a job word can hold 254."""
 
 
 class Crew:
-    """Threads that walk plans together.
+    """Threads that run plans together.
 
     Args:
-        pinned: bind each follower to one logical CPU, physical cores first. The caller's thread
+        pinned: Bind each follower to one logical CPU, physical cores first. The caller's thread
             stays free.
     """
 
@@ -38,16 +38,16 @@ class Crew:
         self._closed = False
 
     def run(self, table: tuple[int, int], n_threads: int, times: int = 0) -> bool:
-        """Run a plan's table once, with ``n_threads`` threads; blocks without the GIL.
+        """Run a plan's table once with ``n_threads`` threads; blocks without the GIL.
 
         Args:
-            times: address of int64 cycle counts, one per row, to add to; 0 takes no times.
+            times: Address of int64 cycle counts, one per row, to add to; 0 takes no times.
 
         Returns:
-            False if it was cancelled on the way.
+            False if the run was cancelled.
 
         Raises:
-            ThreadsRefusedError: the system refuses this number of threads; nothing was run.
+            ThreadsRefusedError: The system refuses this number of threads; nothing was run.
         """
         self._hire(n_threads)
         for field, word in (
@@ -60,22 +60,21 @@ class Crew:
         return not self._words[CREW.cancelled // 8]
 
     def run_to_end(self, table: tuple[int, int], n_threads: int) -> None:
-        """Run a plan's table once, to be timed as a whole.
+        """Run a plan's table once, to measure its time.
 
         Raises:
-            Cancelled: it was cancelled, so its time says nothing.
+            Cancelled: The run was cancelled, so its time means nothing.
         """
         if not self.run(table, n_threads):
             raise Cancelled("the measurement was stopped")
 
     @property
     def pinned(self) -> bool:
-        """Whether each follower keeps to one logical CPU."""
+        """Whether each follower is bound to one logical CPU."""
         return self._pinned
 
     def set_pinned(self, pinned: bool) -> None:
-        """Bind the followers, or let them go where the system puts them; without effect outside
-        Linux."""
+        """Bind the followers, or release them; without effect outside Linux."""
         if pinned != self._pinned:
             self._pinned = pinned
             for number, follower in enumerate(self._followers, start=1):
@@ -83,7 +82,7 @@ class Crew:
                     _bind(follower.native_id, number if pinned else None)
 
     def cancel(self) -> None:
-        """Make the running walk, and the next, stop at its next barrier. Any thread may call it."""
+        """Stop this run, and the next, at its next barrier. Any thread may call it."""
         self._words[CREW.cancel // 8] = 1
 
     def clear_cancel(self) -> None:
@@ -122,8 +121,7 @@ class Crew:
 
 
 def _bind(thread_id: int, number: int | None) -> None:
-    """Bind a thread (0 for the caller) to the CPU of a place in the crew, or to all that the
-    process may use."""
+    """Bind a thread (0 for the caller) to the CPU of its number in the crew, or to all CPUs."""
     if hasattr(os, "sched_setaffinity"):
         cpus = host.cores().logical
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Rows of weights as float32, by the kernel that looks tokens up."""
+"""Rows of weights as float32, by the kernel that looks up tokens."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 def run(plan: Plan) -> None:
-    """Walk a plan in the calling thread, operation by operation."""
+    """Run a plan in the calling thread, operation by operation."""
     addresses = compile_kernels(plan.kernels())
     table, n = plan.table(addresses)
     rows = np.ctypeslib.as_array((ctypes.c_int64 * (3 * n)).from_address(table)).reshape(n, 3)
@@ -39,7 +39,7 @@ def dequantised(
     record = np.zeros(len(EMBED), np.int64)
     step[STEP.tokens // 8], step[STEP.n_tokens // 8] = tokens.ctypes.data, len(rows)
     n_blocks = tensor.n_cols // QUANT_TYPES[tensor.quant].block_size
-    record[[at // 8 for at in EMBED]] = (
+    record[[offset // 8 for offset in EMBED]] = (
         step.ctypes.data, tensor.address, tensor.row_bytes, n_blocks, out.ctypes.data,
         tensor.n_cols,
     )  # fmt: skip
@@ -48,9 +48,15 @@ def dequantised(
 
 
 def fill(matrices: Iterable[TransposedParts]) -> None:
-    """Make matrices of the weights that they are made of."""
-    for one in matrices:
-        n = one.n_parts
-        first = np.arange(one.source.n_rows).reshape(one.n_parts, -1)[:, : one.n_first]
-        rows = dequantised(one.source, first.ravel()).reshape(n, one.n_first, one.source.n_cols)
-        one.memory.array(np.float32, (n, one.source.n_cols, one.n_first))[:] = rows.swapaxes(1, 2)
+    """Compute matrices from the weights that they are made of."""
+    for transposed in matrices:
+        n_parts = transposed.n_parts
+        first = np.arange(transposed.source.n_rows).reshape(transposed.n_parts, -1)[
+            :, : transposed.n_first
+        ]
+        rows = dequantised(transposed.source, first.ravel()).reshape(
+            n_parts, transposed.n_first, transposed.source.n_cols
+        )
+        transposed.memory.array(
+            np.float32, (n_parts, transposed.source.n_cols, transposed.n_first)
+        )[:] = rows.swapaxes(1, 2)

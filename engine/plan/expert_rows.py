@@ -1,8 +1,8 @@
-"""The rows of a layer's experts: a choice for each token, the tokens of each expert, and kernels
-run once for each.
+"""Rows of a layer's experts: a choice for each token, groups of tokens by expert, and kernels that
+run once for each expert.
 
-A token has a column for each of its experts, and the columns of an expert are side by side: the
-kernels of dense layers work on them as on the tokens of a block of its own.
+A token has a slot for each of its experts, and the slots of an expert are side by side: the kernels
+of dense layers treat them as the tokens of a block.
 """
 
 from __future__ import annotations
@@ -20,54 +20,56 @@ from engine.kernels.records import (
     WIDEST_TILE_TOKENS,
 )
 from engine.plan.buffers import SMALL_BATCH_TOKENS, Quantized
-from engine.plan.plan import BLOCK, bits
+from engine.plan.operation import address_or_zero, float_bits
+from engine.plan.plan import BLOCK
 
 if TYPE_CHECKING:
     from engine.config import Experts
     from engine.plan.buffers import Activations, Buffers
-    from engine.plan.plan import Operation, Plan
+    from engine.plan.operation import Operation
+    from engine.plan.plan import Plan
     from engine.weights.weights import Tensor
 
 
 class ExpertRows:
-    """Writes one layer's rows, from the router's products to the sum of the experts' results.
+    """Writer of one layer's rows, from the router's products to the sum of the experts' results.
 
     Args:
-        dim: width of what experts read and leave.
+        dim: Width of the inputs and results of experts.
 
     Attributes:
-        inputs: what experts read, a column for each choice.
-        gate, up: their hidden vectors.
-        results: what they leave, in the memory of ``inputs``.
+        inputs: Inputs of experts, a slot for each choice.
+        gate, up: Hidden vectors of experts.
+        results: Results of experts, in the memory of ``inputs``.
     """
 
     def __init__(self, plan: Plan, buffers: Buffers, experts: Experts, dim: int) -> None:
         self._plan = plan
         self._buffers = buffers
         self._experts = experts
-        n_columns, small_batch = (
-            self._n_columns(tokens) for tokens in (buffers.columns, SMALL_BATCH_TOKENS)
+        n_slots, small_batch = (
+            self._n_slots(tokens) for tokens in (buffers.n_tokens, SMALL_BATCH_TOKENS)
         )
-        self.inputs = self.results = buffers.vector("expert columns", dim, n_columns, small_batch)
+        self.inputs = self.results = buffers.vector("expert slots", dim, n_slots, small_batch)
         self.gate, self.up = (
-            buffers.vector(f"expert {name}", experts.hidden_dim, n_columns, small_batch)
+            buffers.vector(f"expert {name}", experts.hidden_dim, n_slots, small_batch)
             for name in ("gate", "up")
         )
-        n_bytes = 4 * buffers.columns * experts.n_used
+        n_bytes = 4 * buffers.n_tokens * experts.n_used
         self._ids, self._weights, self._slots = (
             buffers.table(f"experts' {name}", n_bytes).address
-            for name in ("ids", "weights", "columns")
+            for name in ("ids", "weights", "slots")
         )
         self._table = buffers.table(
             "experts in use", EXPERT_BYTES * (1 + experts.n_experts)
         ).address
-        self._most = min(experts.n_experts, plan.columns * experts.n_used)
+        self._most = min(experts.n_experts, plan.max_tokens * experts.n_used)
         self._grouping: Operation | None = None
         self._products: list[Operation] = []
 
-    def _n_columns(self, n_tokens: int) -> int:
-        """Columns of ``n_tokens`` tokens, each expert's rounded up to as many as kernels multiply
-        at once."""
+    def _n_slots(self, n_tokens: int) -> int:
+        """Return the slots of ``n_tokens`` tokens; those of each expert are rounded up to a
+        tile."""
         n = n_tokens * self._experts.n_used
         return n + (WIDEST_TILE_TOKENS - 1) * min(n, self._experts.n_experts)
 
@@ -75,38 +77,40 @@ class ExpertRows:
         """Choose each token's experts, and group tokens by them; a barrier must follow.
 
         Args:
-            bias: of each expert, for the choice alone.
-            factors: address of what each expert's result is multiplied by, or 0.
+            bias: Number of each expert that is added for the choice alone.
+            factors: Address of the factor of each expert's result, or 0.
         """
         plan = self._plan
-        one = self._experts
+        experts = self._experts
         router = self._experts.router
-        plan.row(
+        plan.add_row(
             "choose experts", records.CHOOSE, logits=logits.address,
-            bias=bias.address if bias else 0,
-            n_experts=one.n_experts, n_used=one.n_used, score=SCORES.index(router.score),
-            renormalised=int(router.renormalised), scale=bits(router.scale),
+            bias=address_or_zero(bias),
+            n_experts=experts.n_experts, n_used=experts.n_used, score=SCORES.index(router.score),
+            renormalised=int(router.renormalised), scale=float_bits(router.scale),
             n_groups=router.n_groups,
             n_groups_used=router.n_groups_used, ids=self._ids, weights=self._weights,
             scratch=plan.scratch[0], scratch_bytes=plan.scratch[1], factors=factors,
         )  # fmt: skip
         if not plan.is_decode:  # else the first thread does both
             plan.barrier()
-        self._grouping = plan.row(
-            "group tokens", records.GROUP, ids=self._ids, n_experts=one.n_experts,
-            n_used=one.n_used,
+        self._grouping = plan.add_row(
+            "group tokens", records.GROUP, ids=self._ids, n_experts=experts.n_experts,
+            n_used=experts.n_used,
             slots=self._slots, table=self._table,
             pad=WIDEST_TILE_TOKENS if plan.batch == BLOCK else 1,
-            scratch=self._buffers.table("experts' counts", 8 * one.n_experts).address,
+            scratch=self._buffers.table("experts' counts", 8 * experts.n_experts).address,
         )  # fmt: skip
 
     def prefetch(self, *weights: Tensor) -> None:
-        """Ask the system for the chosen experts' part of these matrices of all experts."""
+        """Request the chosen experts' part of these matrices of all experts."""
         n = self._experts.n_experts
-        values = np.array([(one.address, one.size_bytes // n) for one in weights], np.int64)
+        values = np.array(
+            [(weight.address, weight.size_bytes // n) for weight in weights], np.int64
+        )
         slabs = self._buffers.table(f"slabs {values.ravel().tolist()}", values.nbytes)
         slabs.array(np.int64, values.shape)[:] = values
-        self._plan.row(
+        self._plan.add_row(
             "prefetch experts",
             records.PREFETCH,
             table=self._table,
@@ -115,11 +119,13 @@ class ExpertRows:
         )
 
     def spread(self, x: Activations) -> Activations:
-        """Copy tokens to their experts' columns; in decode all experts read the one token where it
-        is."""
+        """Copy tokens to their slots, and return the slots.
+
+        In decode all experts read the only token.
+        """
         if self._plan.is_decode:
             return x
-        self._plan.row(
+        self._plan.add_row(
             "spread tokens", records.SPREAD, x=x.address, slots=self._slots,
             n_used=self._experts.n_used,
             out=self.inputs.address, dim=x.n,
@@ -127,10 +133,10 @@ class ExpertRows:
         return self.inputs
 
     def quantize(self, x: Activations, *readers: Tensor) -> None:
-        """As ``Plan.quantize``, of one token or of all columns."""
+        """Quantise x as ``Plan.quantize`` does: one token, or all slots."""
         first = len(self._plan.operations)
         self._plan.quantize(x, *readers)
-        for operation in self._plan.operations[first:] if self._has_columns(x) else []:
+        for operation in self._plan.operations[first:] if self._has_slots(x) else []:
             form = operation.kernel.removeprefix("quantize ")
             self._run_for_each(operation, {"x": (0, 4 * x.n, 0), **self._form_patches(x, form)})
 
@@ -143,24 +149,26 @@ class ExpertRows:
         out: Activations,
         bias: Tensor | None,
     ) -> None:
-        """out = weights @ x of each expert, plus a bias.
+        """Compute out = weights @ x of each expert, plus a bias.
 
         Args:
-            weights: the matrices of all experts, one after the other.
-            first, n_rows: of the rows of one expert, those that are multiplied.
-            bias: of all experts, in the same way.
+            weights: Matrices of all experts, one after the other.
+            first, n_rows: First row and number of rows to multiply, of the rows of one expert.
+            bias: Bias of all experts, one after the other.
         """
         plan = self._plan
         n = self._experts.n_experts
-        before = len(plan.operations)
+        n_before = len(plan.operations)
         n_added = len(plan.added)
-        read = self._has_columns(x)
-        plan.matmul(weights.part(first, n_rows), x, out, bias, plan.columns * self._experts.n_used)
-        for operation in plan.operations[before:]:
+        has_slots = self._has_slots(x)
+        plan.matmul(
+            weights.part(first, n_rows), x, out, bias, plan.max_tokens * self._experts.n_used
+        )
+        for operation in plan.operations[n_before:]:
             weight = operation.weight
             assert weight is not None
             if weight.name == weights.name:
-                if read:
+                if has_slots:
                     patches = self._form_patches(x, plan.form(weights))
                 else:
                     patches = {}
@@ -171,7 +179,7 @@ class ExpertRows:
                 self._multiply_each(operation, weights.size_bytes // n, out.n, patches)
             else:  # an adapter's
                 self._multiply_each(
-                    operation, weight.size_bytes, weight.n_rows, {"q": (0, 4 * x.n * read, 0)}
+                    operation, weight.size_bytes, weight.n_rows, {"q": (0, 4 * x.n * has_slots, 0)}
                 )
         for operation in plan.added[n_added:]:
             weight = operation.weight
@@ -189,8 +197,12 @@ class ExpertRows:
         n_out: int,
         patches: dict[str, tuple[int, int, int]],
     ) -> None:
-        """Let a product's row run for each expert, whose matrix is so many bytes, and whose result
-        so many elements."""
+        """Make a product's row run for each expert.
+
+        Args:
+            matrix_bytes: Bytes of an expert's matrix.
+            n_out: Elements of an expert's result for a token.
+        """
         patches |= {
             "weights": (matrix_bytes, 0, 0),
             "out": (0, 4 * n_out, 0),
@@ -202,7 +214,7 @@ class ExpertRows:
         self._products.append(operation)
 
     def scale_gate(self, scales: Tensor) -> None:
-        """gate *= each expert's number, between two barriers."""
+        """Compute gate *= the number of each expert, between two barriers."""
         self._plan.scale(self.gate, 1.0)
         self._plan.operations[-1].arguments["by"] = scales.address
         self._run_for_each(
@@ -211,7 +223,8 @@ class ExpertRows:
         self._plan.barrier()
 
     def activate(self) -> Activations:
-        """gate = function(gate) * up of each expert, or up = function(up); returns which it is."""
+        """Compute gate = function(gate) * up of each expert, or up = function(up); return the
+        result."""
         step = (0, 4 * self.gate.n, 0)
         if self._experts.has_no_gate:
             self._plan.activate(self._experts.gate, self.up)
@@ -225,30 +238,34 @@ class ExpertRows:
     def join(
         self, shared: Activations | None, shared_gate: Activations | None, out: Activations
     ) -> None:
-        """out = weighted sum of a token's results, and what every token passed; ends the layer's
-        rows."""
-        self._plan.row(
+        """Compute out = the weighted sum of a token's results, plus those of shared experts; ends
+        the layer's rows."""
+        self._plan.add_row(
             "sum experts", records.SUM_EXPERTS, results=self.results.address, slots=self._slots,
             weights=self._weights,
-            n_used=self._experts.n_used, n=out.n, shared=shared.address if shared else 0,
-            shared_gate=shared_gate.address if shared_gate else 0, out=out.address,
+            n_used=self._experts.n_used, n=out.n, shared=address_or_zero(shared),
+            shared_gate=address_or_zero(shared_gate), out=out.address,
         )  # fmt: skip
         self._plan.adds_by_itself(self.results, out)
-        self._place_claims()
+        self._allocate_claims()
 
-    def _has_columns(self, x: Activations) -> bool:
+    def _has_slots(self, x: Activations) -> bool:
         return x in (self.inputs, self.gate, self.up)
 
     def _form_patches(self, x: Activations, name: str) -> dict[str, tuple[int, int, int]]:
-        found: Quantized = x.token_bytes(name)
-        return {"q": (0, found.q, 0), "d": (0, found.d, 0), "sums": (0, found.sums, 0)}
+        token_bytes: Quantized = x.token_bytes(name)
+        return {
+            "q": (0, token_bytes.q, 0),
+            "d": (0, token_bytes.d, 0),
+            "sums": (0, token_bytes.sums, 0),
+        }
 
     def _run_for_each(self, operation: Operation, patches: dict[str, tuple[int, int, int]]) -> None:
-        """Let a row's kernel run for each expert.
+        """Make a row's kernel run for each expert.
 
         Args:
-            patches: word of the record -> what is added to it times the expert's number, its first
-                column, and its place among those in use.
+            patches: Word of the record -> what is added to it times the expert's number, its first
+                slot, and its index among those in use.
         """
         rows = [
             (getattr(operation.record, name), *factors)
@@ -264,15 +281,19 @@ class ExpertRows:
             "scratch": self._buffers.table("one expert's record", EACH_BYTES * n_threads).address,
         }  # fmt: skip
 
-    def _place_claims(self) -> None:
-        """Give every product counters for each expert; layers have them in turn, and
-        ``group tokens`` resets them."""
-        each = self._plan.claim_bytes
-        memory = self._buffers.table("experts' claims", each * self._most * len(self._products))
+    def _allocate_claims(self) -> None:
+        """Give every product claim counters for each expert.
+
+        Layers use the same memory in turn; ``group tokens`` resets it.
+        """
+        expert_bytes = self._plan.claim_bytes
+        memory = self._buffers.table(
+            "experts' claims", expert_bytes * self._most * len(self._products)
+        )
         for i, operation in enumerate(self._products):
-            operation.arguments["claims"] = memory.address + i * each * self._most
+            operation.arguments["claims"] = memory.address + i * expert_bytes * self._most
         assert self._grouping is not None
         self._grouping.arguments |= {
-            "claims": memory.address, "claims_bytes": each, "n_claims": len(self._products),
-            "row_claims_bytes": each * self._most,
+            "claims": memory.address, "claims_bytes": expert_bytes, "n_claims": len(self._products),
+            "row_claims_bytes": expert_bytes * self._most,
         }  # fmt: skip

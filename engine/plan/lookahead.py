@@ -1,14 +1,16 @@
-"""How decode asks memory for the weights it reads next: the choices, the default, and what was
-measured to be best.
+"""Prefetching of weights in decode: the choices, the default, and the measured best.
 
-A choice is a number of bytes, a multiple of eight: ahead into the cache where it is positive, ahead
-as data that is read once (non-temporal) where it is negative, 0 for no request. Its last bits are
-flags (``records.LOOK_PAGES`` and others): ask also for the first lines of each page, 2 kB before it
-is reached, since the processor's own prefetchers end with a page; ask into the first level of the
-cache, not the second; walk four rows at a time that are far from each other, since these
-prefetchers follow several places at once, each no further ahead than one alone. Which is best
-depends on them; results never depend on it. ``engine.tuning.lookahead_trials`` measures; the file
-is next to the machine code, so that other kernels begin again.
+A choice is a number of bytes, a multiple of eight: positive to prefetch that far ahead into the
+cache, negative for data that is read once (non-temporal), 0 for no prefetch. Its last bits are
+flags of ``records``. ``LOOK_PAGES`` also prefetches the first lines of each page 2 kB before it is
+reached, since the processor's own prefetchers end with a page. ``LOOK_NEAR`` prefetches into the
+first level of the cache instead of the second. ``LOOK_APART`` computes four rows at a time that are
+far from each other, since these prefetchers follow several streams at once, each no further ahead
+than one alone.
+
+The best choice depends on the processor; results never depend on it.
+``engine.tuning.lookahead_trials`` measures. The file is next to the machine code, so other kernels
+are measured again.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from engine.kernels.records import LOOK_APART, LOOK_FLAGS, LOOK_NEAR, LOOK_PAGES
 from engine.machine.regular_file import read_regular
 from engine.machine.topology import cpu_name
 
-USUAL = 8192 | LOOK_PAGES
-"""Used until something was measured, but for ``usual``'s exception (figures in PERFORMANCE.md)."""
-USUAL_OF_INTEL = 1024 | LOOK_NEAR | LOOK_PAGES | LOOK_APART
+DEFAULT = 8192 | LOOK_PAGES
+"""Choice until something is measured, on processors other than Intel's (see PERFORMANCE.md)."""
+INTEL_DEFAULT = 1024 | LOOK_NEAR | LOOK_PAGES | LOOK_APART
 CHOICES = (
-    0, LOOK_PAGES, 2048, 2048 | LOOK_PAGES, 8192, USUAL, 32768 | LOOK_PAGES, -2048, -4096,
+    0, LOOK_PAGES, 2048, 2048 | LOOK_PAGES, 8192, DEFAULT, 32768 | LOOK_PAGES, -2048, -4096,
     -4096 | LOOK_PAGES,
-    1024 | LOOK_NEAR | LOOK_PAGES, USUAL_OF_INTEL, 2048 | LOOK_PAGES | LOOK_APART,
+    1024 | LOOK_NEAR | LOOK_PAGES, INTEL_DEFAULT, 2048 | LOOK_PAGES | LOOK_APART,
     2048 | LOOK_NEAR | LOOK_PAGES | LOOK_APART, 8192 | LOOK_PAGES | LOOK_APART,
     -4096 | LOOK_PAGES | LOOK_APART,
 )  # fmt: skip
@@ -42,19 +44,18 @@ _MOST_FILE_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Reading:
-    """Where decode reads a model's weights from, and with what.
+    """Source of the weights that decode reads, and whether one thread reads alone.
 
     Attributes:
-        is_cached: the last level of the cache holds all weights that a token reads.
-        is_alone: one thread reads.
+        is_cached: The last level of the cache holds all weights that a token reads.
+        is_alone: One thread reads.
     """
 
     is_cached: bool = False
     is_alone: bool = False
 
     def key(self, quant: str) -> str:
-        """Return the name under which a choice for a weight type is kept and shown, such as "Q8_0,
-        cached"."""
+        """Return the name of a choice for a weight type, such as "Q8_0, cached"."""
         return quant + ", cached" * self.is_cached + ", one thread" * self.is_alone
 
 
@@ -63,12 +64,12 @@ FROM_MEMORY = Reading()
 
 @dataclass(frozen=True)
 class Lookahead:
-    """A choice for one weight type on this machine, and its figures.
+    """Choice for one weight type on this machine, and its measured speeds.
 
     Attributes:
-        ahead: one of ``CHOICES``.
-        gbps: weights read with it by the decode kernel, in GB/s.
-        usual_gbps: the same with the default.
+        ahead: One of ``CHOICES``.
+        gbps: Weights that the decode kernel reads with it, in GB/s.
+        usual_gbps: Weights read with the default, in GB/s.
     """
 
     ahead: int
@@ -76,78 +77,87 @@ class Lookahead:
     usual_gbps: float
 
     @property
-    def way(self) -> str:
+    def words(self) -> str:
         """The choice in words, such as "prefetch 8 kB and pages"."""
         far = abs(self.ahead & ~LOOK_FLAGS)
         if far:
-            way = f"prefetch {far / 1024:g} kB"
+            words = f"prefetch {far / 1024:g} kB"
         else:
-            way = ""
+            words = ""
         if self.ahead < 0:
-            way += ", non-temporal"
+            words += ", non-temporal"
         if self.ahead & LOOK_NEAR:
-            way += " into L1"
+            words += " into L1"
         if self.ahead & LOOK_PAGES:
-            if way:
-                way += " and pages"
+            if words:
+                words += " and pages"
             else:
-                way += "prefetch pages"
+                words += "prefetch pages"
         if self.ahead & LOOK_APART:
-            way += ", four rows at once"
-        return way or "no prefetch"
+            words += ", four rows at once"
+        return words or "no prefetch"
 
 
 def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
-    """Return what decode uses for a weight type: what was measured, else the default."""
-    found = remembered().get(reading.key(quant))
-    if found is None:
-        return usual()
-    return found.ahead
+    """Return the choice for a weight type: the measured one, else the default."""
+    choice = measured_choices().get(reading.key(quant))
+    if choice is None:
+        return default_choice()
+    return choice.ahead
 
 
-def usual() -> int:
-    """Return what is used until something was measured: Intel's processors read faster in four
-    places."""
+def default_choice() -> int:
+    """Return the choice until something is measured.
+
+    Intel's processors read faster in four places.
+    """
     if is_intel():
-        return USUAL_OF_INTEL
-    return USUAL
+        return INTEL_DEFAULT
+    return DEFAULT
 
 
 @cache
 def is_intel() -> bool:
-    """Whether the processor says that it is Intel's."""
+    """Return whether the processor's name says that it is Intel's."""
     return "intel" in cpu_name().lower()
 
 
 @cache
-def remembered() -> dict[str, Lookahead]:
-    """Return what was measured on this processor with these kernels by ``Reading.key``;
-    ``remember`` changes it."""
-    types = _kept().get(_processor())
+def measured_choices() -> dict[str, Lookahead]:
+    """Return the choices measured on this processor with these kernels, by ``Reading.key``.
+
+    ``save_choice`` changes it.
+    """
+    types = _read_file().get(_processor())
     if not isinstance(types, dict):
         return {}
-    return {key: found for key, one in types.items() if (found := _checked(one)) is not None}
+    return {key: choice for key, values in types.items() if (choice := _parse(values)) is not None}
 
 
-def remember(key: str, found: Lookahead) -> None:
-    """Use a choice from now on, in later processes too; a file that cannot be written costs only
-    these."""
-    remembered()[key] = found
+def save_choice(key: str, choice: Lookahead) -> None:
+    """Use a choice from now on, and in later processes.
+
+    If the file cannot be written, later processes measure again.
+    """
+    measured_choices()[key] = choice
     path = _path()
     if path is None:
         return
-    content = {**_kept(), _processor(): {name: asdict(one) for name, one in remembered().items()}}
-    own = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    content = {
+        **_read_file(),
+        _processor(): {name: asdict(measured) for name, measured in measured_choices().items()},
+    }
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with suppress(OSError):
         try:
-            own.write_text(json.dumps(content), encoding="ascii")
-            os.replace(own, path)
+            temporary.write_text(json.dumps(content), encoding="ascii")
+            os.replace(temporary, path)
         finally:
-            own.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
-def _kept() -> dict[str, Any]:
-    """Return what the file holds, unchecked, by processor: several may share a directory."""
+def _read_file() -> dict[str, Any]:
+    """Return the content of the file, unchecked, by processor: several may share a directory."""
     path = _path()
     try:
         if path is not None:
@@ -162,13 +172,14 @@ def _kept() -> dict[str, Any]:
     return {}
 
 
-def _checked(values: Any) -> Lookahead | None:
+def _parse(values: Any) -> Lookahead | None:
+    """Return a choice from a file; None if it is not valid."""
     if not isinstance(values, dict) or set(values) != {"ahead", "gbps", "usual_gbps"}:
         return None
     figures = values["gbps"], values["usual_gbps"]
     if type(values["ahead"]) is not int or values["ahead"] not in CHOICES:
         return None
-    if not all(isinstance(one, (int, float)) and 0 < one < 1e5 for one in figures):
+    if not all(isinstance(figure, (int, float)) and 0 < figure < 1e5 for figure in figures):
         return None
     return Lookahead(values["ahead"], *map(float, figures))
 

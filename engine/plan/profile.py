@@ -1,4 +1,4 @@
-"""Time of a walk by phase of the plan, and the memory bandwidth of the machine."""
+"""Time of runs by phase of the plan, and the memory bandwidth of the machine."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from engine.plan.compilation import compile_kernels
 
 if TYPE_CHECKING:
     from engine.plan.crew import Crew
-    from engine.plan.plan import Operation
+    from engine.plan.operation import Operation
 
 PROBE_BYTES = 256 << 20
-"""Bytes read by the probe; far more than any cache."""
+"""Bytes that the probe reads; far more than any cache."""
 _FILL_STEP_BYTES = 16 << 20
 SAMPLING = "sampling"
 CALLER = "caller"
-"""Phases of a reply outside its walks: checking logits and choosing a token; what the consumer of
-tokens took."""
+"""Phases of a reply outside its runs: checking logits and choosing a token, and the consumer of
+tokens."""
 
 
 @dataclass(frozen=True)
 class PhaseTime:
-    """One phase's part of a profile.
+    """Time and memory of one phase.
 
     Attributes:
-        seconds: of the first thread, waiting at barriers included.
-        weight_bytes: read by all threads in that time.
-        share: of all phases' time.
+        seconds: Time of the first thread, including waits at barriers.
+        weight_bytes: Weights that all threads read in that time.
+        share: Share of the time of all phases.
         n_walks: how often the phase's plan ran.
     """
 
@@ -46,7 +46,7 @@ class PhaseTime:
 
     @property
     def gbps(self) -> float:
-        """Weights read, in gigabytes a second."""
+        """Weights read, in gigabytes per second."""
         if self.seconds > 0:
             return self.weight_bytes / self.seconds / 1e9
         return 0.0
@@ -81,7 +81,8 @@ class ProfileTable:
         self.seconds = 0.0
 
     def phases(self) -> list[PhaseTime]:
-        """Time by phase, in the order of the plan; the wall clock gives the length of a cycle."""
+        """Return the time by phase, in the order of the plan; the wall clock gives the length of a
+        cycle."""
         by_phase = np.bincount(self._phase_of, self._cycles, len(self._names))
         total = max(1.0, float(by_phase.sum()))
         return [
@@ -138,35 +139,41 @@ class Profile:
         self._walked_s = self.tables["decode"].seconds
 
     def phases(self) -> dict[str, list[PhaseTime]]:
-        """Phases of every plan that ran; those of a reply end with ``SAMPLING`` and ``CALLER``."""
-        found = {name: table.phases() for name, table in self.tables.items() if table.n_runs}
-        if "decode" in found and self._sampling_s + self._caller_s > 0:
+        """Return the phases of every plan that ran; those of a reply end with ``SAMPLING`` and
+        ``CALLER``."""
+        phases_by_plan = {
+            name: table.phases() for name, table in self.tables.items() if table.n_runs
+        }
+        if "decode" in phases_by_plan and self._sampling_s + self._caller_s > 0:
             n_runs = self.tables["decode"].n_runs
             extra = ((SAMPLING, self._sampling_s), (CALLER, self._caller_s))
             phases = [
-                *found["decode"],
+                *phases_by_plan["decode"],
                 *(PhaseTime(name, seconds, 0, 0.0, n_runs) for name, seconds in extra),
             ]
             total_s = sum(phase.seconds for phase in phases)
-            found["decode"] = [replace(phase, share=phase.seconds / total_s) for phase in phases]
-        return found
+            phases_by_plan["decode"] = [
+                replace(phase, share=phase.seconds / total_s) for phase in phases
+            ]
+        return phases_by_plan
 
 
 def read_bandwidth_gbps(
     crew: Crew, n_threads: int, rounds: int = 5, is_unwanted: Callable[[], bool] = lambda: False
 ) -> float:
-    """Read-only memory bandwidth of ``n_threads`` threads: the best of a few passes over memory
-    beyond all caches.
+    """Measure the read bandwidth of memory with ``n_threads`` threads: the best of several passes.
 
-    In turn they read one place after the other, and four: which is faster depends on the processor.
+    The passes read one place after the other, or four places at once; which is faster depends on
+    the processor.
 
     Args:
-        rounds: passes after the first, which only makes the pages exist.
-        is_unwanted: asked every few milliseconds whether something more important has come up.
+        rounds: Passes after the first one, which only maps the pages.
+        is_unwanted: Called every few milliseconds; returns whether something more important has
+            come up.
 
     Raises:
-        Cancelled: something has, or the crew was told to stop meanwhile.
-        MemoryPlanError: the system does not give the memory.
+        Cancelled: ``is_unwanted`` returned True, or the crew was cancelled.
+        MemoryPlanError: The system does not grant the memory.
     """
     crew.clear_cancel()
     data = Memory(PROBE_BYTES)

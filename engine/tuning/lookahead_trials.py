@@ -22,7 +22,7 @@ from engine.plan import lookahead
 from engine.plan.buffers import Activations
 from engine.plan.compilation import compile_kernels
 from engine.plan.crew import Crew
-from engine.plan.lookahead import CHOICES, usual
+from engine.plan.lookahead import CHOICES, default_choice
 from engine.plan.lookahead import Lookahead as Lookahead
 from engine.plan.plan import Plan
 from engine.session import Session
@@ -75,16 +75,18 @@ def try_lookahead(
         for threads in sorted({model.threads, 1}, reverse=True):
             reading = session.pipeline.reading(threads)
             samples = _samples(_matrices(session), 0 if reading.is_cached else LEAST_SAMPLE_BYTES)
-            if not again and all(reading.key(quant) in lookahead.remembered() for quant in samples):
+            if not again and all(
+                reading.key(quant) in lookahead.measured_choices() for quant in samples
+            ):
                 continue
             trial = _Trial(model.crew, samples, threads, is_unwanted)
             if reading.is_cached:
                 rounds = CACHED_ROUNDS
             else:
                 rounds = ROUNDS
-            for quant, one in trial.run(rounds, usual()).items():
+            for quant, one in trial.run(rounds, default_choice()).items():
                 found[reading.key(quant)] = one
-                lookahead.remember(reading.key(quant), one)
+                lookahead.save_choice(reading.key(quant), one)
     finally:
         session.pipeline.look_ahead()
     return found

@@ -11,7 +11,7 @@ from engine.cache.kv_types import ElementType, KVType
 from engine.kernels.attention_sizes import scratch_bytes
 from engine.kernels.records import ATTENTION_CHUNK, CACHE, PARTIAL_HEADER, STEP
 from engine.machine.memory import Memory
-from engine.plan.plan import bits
+from engine.plan.operation import float_bits
 from tests.engine.kernel_call import run, words
 
 
@@ -84,8 +84,8 @@ class Layer:
             n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim, k_cache=address + self.starts[0],
             v_cache=address + self.starts[1], k_scales=address + self.starts[2],
             v_scales=address + self.starts[3],
-            scratch=self._scratch.address, scratch_bytes=each, scale=bits(shape.head_dim**-0.5),
-            soft_cap=bits(shape.soft_cap), max_chunks=self.max_chunks, end_kv_head=shape.n_kv_heads,
+            scratch=self._scratch.address, scratch_bytes=each, scale=float_bits(shape.head_dim**-0.5),
+            soft_cap=float_bits(shape.soft_cap), max_chunks=self.max_chunks, end_kv_head=shape.n_kv_heads,
             window=shape.window, n_slots=self.n_slots,
             sinks=0 if self.sinks is None else self.sinks,
             slopes=0 if self.slopes is None else self.slopes,

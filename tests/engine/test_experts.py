@@ -16,7 +16,7 @@ from engine.errors import BrokenModelError
 from engine.kernels.records import CHOOSE, GROUP, PREFETCH, SCORES, STEP
 from engine.machine.residency import resident_bytes
 from engine.measure.fit import needs_of_file
-from engine.plan.plan import bits
+from engine.plan.operation import float_bits
 from engine.weights.weights import Weights
 from tests.engine import tiny_gguf
 from tests.engine.architectures import KINDS
@@ -51,7 +51,7 @@ def chosen(
     fixed = {
         "step": step.ctypes.data, "logits": x.ctypes.data,
         "bias": 0 if added is None else added.ctypes.data,
-        "n_experts": n_experts, "n_used": n_used, "scale": bits(1.0), "n_groups": 1,
+        "n_experts": n_experts, "n_used": n_used, "scale": float_bits(1.0), "n_groups": 1,
         "n_groups_used": 1,
         "ids": ids.ctypes.data, "weights": weights.ctypes.data, "scratch": scratch.ctypes.data,
         "scratch_bytes": scratch.strides[0],
@@ -101,7 +101,7 @@ def test_groups_are_chosen_by_their_two_best() -> None:
 
 
 def test_weights_are_divided_by_their_sum_and_multiplied() -> None:
-    _, weights = chosen([[0.0, 1.0, 2.0]], 2, renormalised=1, scale=bits(2.5))
+    _, weights = chosen([[0.0, 1.0, 2.0]], 2, renormalised=1, scale=float_bits(2.5))
     assert weights[0] == pytest.approx(2.5 * np.exp([2.0, 1.0]) / np.exp([2.0, 1.0]).sum())
     _, weights = chosen([[-40.0, -41.0]], 1, renormalised=1, score=SCORES.index("sigmoid"))
     assert weights[0] == pytest.approx([np.exp(-40.0) * 2**14])

@@ -183,7 +183,7 @@ def test_a_context_ends_with_the_learned_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["plm", "minicpm3"])
 def test_what_is_made_of_joint_matrices_counts_as_memory(name: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", name))
-    made = model.session(n_ctx=64).pipeline._buffers.turned_over.values()
+    made = model.session(n_ctx=64).pipeline._buffers.transposed.values()
     assert (
         memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes
         == sum(one.tensor.size_bytes for one in made)

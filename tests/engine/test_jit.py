@@ -23,11 +23,11 @@ import numpy as np
 from tests.engine import compiles_all
 from engine.kernels.entries import run
 from engine.kernels.records import LOGITS
-from engine.machine.code import telling
+from engine.machine.code import reporting_compiling
 from engine.quants import q8_0
 
 told = []
-with telling(lambda: told.append(1)):
+with reporting_compiling(lambda: told.append(1)):
     q8_0.embed.address
 print("compiled" if told else "loaded")
 assert run("largest logit", LOGITS, logits=np.array([1, 3, 2], np.float32), n=3)[LOGITS.result // 8] == 1
@@ -84,7 +84,7 @@ def test_without_a_cache_directory_everything_is_compiled(
     assert jit.CACHE_DIRECTORY is None
     told: list[int] = []
     for n in (1, 2):
-        with code.telling(lambda n=n: told.append(n)):
+        with code.reporting_compiling(lambda n=n: told.append(n)):
             assert jit.kernel(share.reset_claims.function).compiled.address
     assert told == [1, 2]
 
@@ -95,14 +95,14 @@ from pathlib import Path
 from numba.core import caching
 
 from engine import jit
-from engine.machine.code import telling
+from engine.machine.code import reporting_compiling
 from engine.kernels import share
 from tests.engine import compiles_all
 
 
 def compiles() -> bool:
     told = []
-    with telling(lambda: told.append(1)):
+    with reporting_compiling(lambda: told.append(1)):
         assert jit.kernel(share.reset_claims.function).address  # the smallest kernel
     return bool(told)
 

@@ -215,5 +215,5 @@ def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
             how = f", as usual: {one.gbps:.1f}"
         else:
             how = f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
-        lines.append(f"{quant}: {one.way}{how} GB/s")
+        lines.append(f"{quant}: {one.words}{how} GB/s")
     return lines

@@ -21,10 +21,10 @@ def test_rows_and_turned_matrices_hold_what_the_file_says(quant: str, tmp_path: 
     buffers = Buffers(32)
     wanted = Twin(model._checked).tensor(tensor.name).astype(np.float32)
     assert (dequantised(tensor, np.array([9, 3, 3])) == wanted[[9, 3, 3]]).all()
-    turned = buffers.turn_over(tensor, 4, 8)
+    turned = buffers.transpose_parts(tensor, 4, 8)
     assert (turned.n_rows, turned.n_cols) == (4 * tensor.n_cols, 8)
-    assert buffers.turn_over(tensor, 4, 8).address == turned.address
-    fill(buffers.turned_over.values())
+    assert buffers.transpose_parts(tensor, 4, 8).address == turned.address
+    fill(buffers.transposed.values())
     parts = wanted.reshape(4, -1, tensor.n_cols)[:, :8].swapaxes(1, 2)
-    assert (buffers.turned_over[tensor.name].memory.array(np.float32, parts.shape) == parts).all()
+    assert (buffers.transposed[tensor.name].memory.array(np.float32, parts.shape) == parts).all()
     model.close()

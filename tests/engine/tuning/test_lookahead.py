@@ -16,13 +16,13 @@ from engine.plan import lookahead
 from engine.plan.crew import Crew
 from engine.plan.lookahead import (
     CHOICES,
-    USUAL,
-    USUAL_OF_INTEL,
+    DEFAULT,
+    INTEL_DEFAULT,
     Lookahead,
     Reading,
     ahead_of,
-    remember,
-    remembered,
+    measured_choices,
+    save_choice,
 )
 from engine.tuning import lookahead_trials
 from engine.tuning.lookahead_trials import try_lookahead
@@ -45,9 +45,9 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 0)
     set_cache(monkeypatch, 0)
     monkeypatch.setattr(lookahead, "is_intel", lambda: False)
-    remembered.cache_clear()
+    measured_choices.cache_clear()
     yield tmp_path / "lookahead.json"
-    remembered.cache_clear()
+    measured_choices.cache_clear()
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
     model = Model.open(path, threads=2)
     assert model.config.vocab_size % 8  # some rows belong to no four
     for ahead in CHOICES:
-        remembered()[quant] = Lookahead(ahead, 1.0, 1.0)
+        measured_choices()[quant] = Lookahead(ahead, 1.0, 1.0)
         session = model.session(n_ctx=64)
         assert ahead in used(model)
         session.feed(IDS[:20])
@@ -113,7 +113,7 @@ def test_the_fastest_is_used_at_once_and_remembered(
     model: Model, clock: Clock, place: Path
 ) -> None:
     session = model.session(n_ctx=64)
-    assert used(model) == {USUAL}
+    assert used(model) == {DEFAULT}
     clock._seconds = {-2048: 0.5, 32769: 0.9}
     found = try_lookahead(model, session)
     assert found.keys() == {"Q8_0", "Q8_0, one thread"}
@@ -121,7 +121,7 @@ def test_the_fastest_is_used_at_once_and_remembered(
     assert found["Q8_0"].gbps == pytest.approx(2 * found["Q8_0"].usual_gbps)
     assert used(model) == {-2048}
     assert clock.walked[: len(CHOICES)] == list(CHOICES)
-    remembered.cache_clear()
+    measured_choices.cache_clear()
     assert ahead_of("Q8_0") == -2048
     assert try_lookahead(model, session) == {}
 
@@ -144,10 +144,10 @@ def test_one_thread_has_a_choice_of_its_own(model: Model, clock: Clock) -> None:
 def test_intel_reads_in_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookahead, "is_intel", lambda: True)
     assert (ahead_of("Q8_0"), ahead_of("Q8_0", Reading(is_cached=True))) == (
-        USUAL_OF_INTEL,
-        USUAL_OF_INTEL,
+        INTEL_DEFAULT,
+        INTEL_DEFAULT,
     )
-    remember("Q8_0", Lookahead(0, 2.0, 1.0))
+    save_choice("Q8_0", Lookahead(0, 2.0, 1.0))
     assert ahead_of("Q8_0") == 0
 
 
@@ -159,9 +159,9 @@ def test_what_the_cache_holds_has_a_choice_of_its_own(
     found = try_lookahead(model, model.session(n_ctx=64))
     assert {key: one.ahead for key, one in found.items()} == {
         "Q8_0, cached": 0,
-        "Q8_0, cached, one thread": USUAL,
+        "Q8_0, cached, one thread": DEFAULT,
     }
-    assert ahead_of("Q8_0") == USUAL
+    assert ahead_of("Q8_0") == DEFAULT
     assert ahead_of("Q8_0", Reading(is_cached=True)) == 0
 
 
@@ -184,7 +184,7 @@ def test_what_is_far_slower_is_not_measured_to_the_end(model: Model, clock: Cloc
     clock._seconds = clock._alone = dict.fromkeys(CHOICES[:-1], 2.0)
     assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == CHOICES[-1]
     rounds = lookahead_trials.ROUNDS + 1
-    assert [clock.walked.count(one) for one in (CHOICES[-1], USUAL, 0)] == [
+    assert [clock.walked.count(one) for one in (CHOICES[-1], DEFAULT, 0)] == [
         2 * rounds,
         2 * rounds,
         2 * 3,
@@ -193,7 +193,7 @@ def test_what_is_far_slower_is_not_measured_to_the_end(model: Model, clock: Cloc
 
 def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> None:
     clock._seconds = {-4096: 0.99}
-    assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == USUAL
+    assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == DEFAULT
 
 
 def test_what_caches_hold_is_not_measured(
@@ -201,7 +201,7 @@ def test_what_caches_hold_is_not_measured(
 ) -> None:
     monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 32 << 20)
     assert try_lookahead(model, model.session(n_ctx=64)) == {}
-    assert remembered() == {}
+    assert measured_choices() == {}
     assert not clock.walked
 
 
@@ -210,7 +210,7 @@ def test_it_gives_way_and_begins_again(model: Model, clock: Clock) -> None:
     with pytest.raises(Cancelled):
         try_lookahead(model, session, is_unwanted=lambda: len(clock.walked) == 3)
     assert len(clock.walked) == 3
-    assert remembered() == {}
+    assert measured_choices() == {}
     assert "Q8_0" in try_lookahead(model, session)
 
 
@@ -237,13 +237,13 @@ def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) 
             {lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}
         )
     )
-    assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (-4096, USUAL, USUAL)
+    assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (-4096, DEFAULT, DEFAULT)
 
 
 def test_what_another_processor_found_stays(place: Path) -> None:
     other = {"Q6_K": {"ahead": 0, "gbps": 2.0, "usual_gbps": 1.0}}
     place.write_text(json.dumps({"other": other}))
-    remember("Q8_0", Lookahead(-2048, 2.0, 1.0))
+    save_choice("Q8_0", Lookahead(-2048, 2.0, 1.0))
     assert json.loads(place.read_text())["other"] == other
 
 
@@ -252,14 +252,14 @@ def test_what_another_processor_found_stays(place: Path) -> None:
 )
 def test_a_damaged_file_is_as_none(content: bytes, place: Path) -> None:
     place.write_bytes(content)
-    assert remembered() == {}
-    remember("Q8_0", Lookahead(-2048, 2.0, 1.0))
-    remembered.cache_clear()
+    assert measured_choices() == {}
+    save_choice("Q8_0", Lookahead(-2048, 2.0, 1.0))
+    measured_choices.cache_clear()
     assert ahead_of("Q8_0") == -2048
 
 
 def test_a_lookahead_that_cannot_be_saved_is_used_here(place: Path) -> None:
     place.mkdir()
-    remember("Q8_0", Lookahead(-2048, 2.0, 1.0))
+    save_choice("Q8_0", Lookahead(-2048, 2.0, 1.0))
     assert ahead_of("Q8_0") == -2048
     assert [one.name for one in place.parent.iterdir()] == [place.name]

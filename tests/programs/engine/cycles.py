@@ -151,7 +151,7 @@ class Ours:
         from engine.machine.memory import Memory
         from engine.plan.buffers import Activations
         from engine.plan.compilation import compile_kernels
-        from engine.plan.lookahead import usual
+        from engine.plan.lookahead import default_choice
         from engine.plan.plan import Plan
         from engine.weights.weights import Tensor
 
@@ -174,7 +174,7 @@ class Ours:
             plan.barrier()
             plan.matmul(matrix, x, out)
         plan.barrier()
-        default = 0 if size < 1 << 20 else usual()
+        default = 0 if size < 1 << 20 else default_choice()
         plan.look_ahead(lambda _: default if self.ahead is None else self.ahead)
         table = plan.table(compile_kernels(plan.kernels()))
         best_s = float("inf")
