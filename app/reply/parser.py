@@ -5,12 +5,16 @@ The server, the chat and replies of remote servers all use it.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from app.reply.thinking import ThinkingSplitter, ThoughtSplit
 from app.text.clean_text import TextCleaner
 from app.text.record import record
 from engine.prompt.thought_markers import ThoughtMarker
 from engine.prompt.tools.calls import ToolCall
-from engine.prompt.tools.split import CallSplitter
+
+if TYPE_CHECKING:
+    from engine.prompt.tools.split import CallSplitter  # imports a tokenizer
 
 
 @record
