@@ -772,7 +772,8 @@ def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
         # The index folds letters one by one: it does not match "straße" with "strasse".
         condition = f"id IN (SELECT rowid FROM search WHERE search MATCH ?) AND {condition}"
         values.insert(0, " OR ".join(map(_in_the_index, dict.fromkeys((word, word.casefold())))))
-    sql = f"SELECT conversation, text, min(place) FROM message WHERE {condition} GROUP BY conversation"
+    columns = "conversation, text, min(place)"
+    sql = f"SELECT {columns} FROM message WHERE {condition} GROUP BY conversation"
     rows = db.execute(sql, values)
     texts = {number: _text(text) for number, text, _ in rows}
     for number, system in db.execute("SELECT id, system FROM conversation WHERE system<>''"):

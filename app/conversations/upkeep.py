@@ -238,7 +238,8 @@ def _put_aside(root: Path) -> str:
     name = next((candidate for candidate in names if not os.path.lexists(root / candidate)), "")
     if not name:
         raise StoreError(
-            f"{NAME} is damaged again, and there are {_MOST_ASIDE} damaged files already (delete some)"
+            f"{NAME} is damaged again, and there are {_MOST_ASIDE} damaged files already "
+            "(delete some)"
         )
     os.link(root / NAME, root / name)
     if os.path.lexists(root / f"{NAME}-wal"):

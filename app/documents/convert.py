@@ -1,10 +1,10 @@
 """Text of HTML, DOCX, PDF and other files.
 
-Files are hostile, so this runs in a process with little memory and time.
+Files are not trusted, so this runs in a process with little memory and time.
 
 ``python -m app.documents.convert KIND CPU_S`` reads the file from stdin. It writes a line of JSON
-to stdout, the notes on what is left out, and then the text; where that fails, the reason instead of
-the text, and ends with ``FAILED``.
+with notes on omitted content to stdout, and then the text. If it fails, it writes the reason
+instead of the text and exits with ``FAILED``.
 """
 
 from __future__ import annotations
@@ -31,24 +31,19 @@ from app.program.refusals import Refusal
 
 MEMORY_BYTES = 768 << 20
 _SHARE_OF_TIME = 0.8
-"""Share of the time after which a conversion is cut off.
-
-The rest of the time is for writing the beginning of the text.
-"""
+"""Share of the time limit after which a conversion stops; the rest is for writing the text."""
 _MOST_NOTES = 5
 
 
 class ConversionTimeoutError(BaseException):
-    """The time for a conversion is over. No handler of errors in a reader may catch it."""
+    """The time for a conversion is over. Readers must not catch this."""
 
 
 def doc_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the text of a file named .doc that is not in the format of Word 97.
-
-    It is a web page, Rich Text, or a page with its pictures.
+    """Return the text of a .doc file that is really HTML, Rich Text or a saved web page.
 
     Raises:
-        Refusal: it is none of them.
+        Refusal: it is none of these.
     """
     head = file.read(HEAD_BYTES)
     file.seek(0)
@@ -64,7 +59,7 @@ def doc_text(file: BinaryIO, text: BoundedText | None = None) -> str:
 
 
 Converter = Callable[[BinaryIO, BoundedText], str]
-"""Returns the text of a file, and puts it into the other argument as it is read, with notes."""
+"""Converter of one file type. It adds text and notes to the second argument while reading."""
 CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), html_text),
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), docx_text),
@@ -74,20 +69,18 @@ CONVERTERS: dict[str, Converter] = {
     ".ipynb": notebook_text,
     ".pdf": pdf_text,
 }
-"""A converter for each of ``KINDS``."""
+"""Converters by suffix."""
 
 
-def converted(kind: str, file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the text of a file, or as much of it as there is time and room for.
-
-    A note in ``text`` says if it is not the whole text.
+def converted(suffix: str, file: BinaryIO, text: BoundedText | None = None) -> str:
+    """Return the text of a file, as far as time and memory allow; a note says if it is cut.
 
     Raises:
-        Refusal: it has none, or is not sound.
+        Refusal: the file has no text or is damaged.
     """
     text = text or BoundedText()
     try:
-        return CONVERTERS[kind](file, text)
+        return CONVERTERS[suffix](file, text)
     except TextFullError:
         return _beginning(text, "it is too long")
     except ConversionTimeoutError:
@@ -98,20 +91,18 @@ def converted(kind: str, file: BinaryIO, text: BoundedText | None = None) -> str
         raise Refusal("needs too much memory (save it as text)") from None
     except RecursionError:
         raise Refusal("is nested too deeply (save it as text)") from None
-    except Exception as error:  # pypdf alone raises a dozen kinds
-        reason = f"is not a sound {kind[1:].upper()} file ({type(error).__name__})"
-        raise Refusal(
-            f"{reason}: open it in the program that made it, and save it as text"
-        ) from None
+    except Exception as error:  # pypdf alone raises a dozen exception types
+        reason = f"is not a sound {suffix[1:].upper()} file ({type(error).__name__})"
+        raise Refusal(f"{reason}: open it in its own program and save it as text") from None
 
 
 def _beginning(text: BoundedText, reason: str) -> str:
-    """Return what was read before a conversion was cut off. Raises Refusal: nothing was."""
+    """Return the text read before a conversion was cut off. Raises Refusal: there is none."""
     if not text.n_chars:
         raise Refusal("takes too long (save it as text)")
     words = text.joined()
-    text.notes.append(f"only the beginning is read, {text.n_chars:,} characters: {reason}")
-    return f"{words}\n[the rest of the document is left out: {reason}]\n"
+    text.notes.append(f"only the first {text.n_chars:,} characters are read: {reason}")
+    return f"{words}\n[the document is cut here: {reason}]\n"
 
 
 def _raise_time_is_up(_number: int, _frame: FrameType | None) -> None:
@@ -122,7 +113,7 @@ def main() -> None:
     """Convert stdin to stdout."""
     from engine.prompt.template_sandbox import limit_process
 
-    kind = sys.argv[-2]
+    suffix = sys.argv[-2]
     cpu_s = int(sys.argv[-1])
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
     signal.signal(signal.SIGPROF, _raise_time_is_up)
@@ -131,7 +122,7 @@ def main() -> None:
     text = BoundedText()
     code = 0
     try:
-        words = converted(kind, sys.stdin.buffer, text)
+        words = converted(suffix, sys.stdin.buffer, text)
     except (Refusal, ConversionTimeoutError) as error:
         words = str(error) or "takes too long (save it as text)"
         code = FAILED

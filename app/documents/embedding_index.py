@@ -1,8 +1,7 @@
-"""Passages that mean what a question means, though their words differ: vectors by an embedding
-model of this machine.
+"""Search for passages by meaning, with vectors from an embedding model of this machine.
 
-They are made while nothing is asked, and kept in a database until their document is taken off the
-shelf.
+Vectors are computed while the program is idle. They are saved in a database that may be deleted at
+any time, until their document is removed from the list.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from engine import Model
 
 MOST_VECTORS = 20_000
-"""Limit on those that are kept, of 0.8 to 2 kB; the oldest go first."""
+"""Limit on the saved vectors, of 0.8 to 2 kB each. The oldest are deleted first."""
 MOST_AT_ONCE = 5_000
 """Limit on the passages of one document."""
 _PATIENCE_S = 2.0
@@ -28,56 +27,59 @@ _SCHEMA = """
 PRAGMA secure_delete=ON;
 PRAGMA synchronous=OFF;
 CREATE TABLE IF NOT EXISTS vector (
-    number INTEGER PRIMARY KEY, passage BLOB, model TEXT, document TEXT, value BLOB, UNIQUE (passage, model, document)
+    number INTEGER PRIMARY KEY, passage BLOB, model TEXT, document TEXT, value BLOB,
+    UNIQUE (passage, model, document)
 );
 """
 
 
 @record
 class EmbeddingFile:
-    """A file of an embedding model."""
+    """The file of an embedding model."""
 
     path: Path
     stamp: str
-    """Changes with the file."""
+    """Text that changes when the file changes."""
 
 
 class EmbeddingIndex:
-    """Compares texts by what they mean. Any thread may ask; what fails is as if there were no
-    model.
+    """Compares texts by meaning. Any thread may use it; errors count as unknown similarity.
 
     Args:
-        path: of the database; None keeps nothing.
-        find_model: finds a file that makes vectors; None where there is none, or it is not wanted.
+        path: path of the database; None to save nothing.
+        find_model: returns the file of an embedding model, or None if there is none or it is turned
+        off.
     """
 
     def __init__(self, path: Path | None, find_model: Callable[[], EmbeddingFile | None]) -> None:
         self._path = path
         self._find_model = find_model
 
-    def learn(self, document: str, texts: Sequence[str], goes_on: Callable[[], bool]) -> bool:
-        """Make the vectors of a document's passages that are not there yet.
+    def learn(self, document: str, texts: Sequence[str], may_continue: Callable[[], bool]) -> bool:
+        """Compute and save the missing vectors of a document's passages.
 
         Args:
-            document: its key, for ``keep_only``.
-            goes_on: called before each of them; returns False to leave the rest for another time.
+            document: key of the document.
+            may_continue: called before each passage; returns False to stop for now.
 
         Returns:
-            Whether all are there, or no more can be made.
+            Whether no vector is left to compute.
         """
         file = self._find_model()
         if file is None or self._path is None:
             return True
         try:
             with self._database() as db:
-                wanted = {_key(text): text for text in texts[:MOST_AT_ONCE]}
+                passages = {_key(text): text for text in texts[:MOST_AT_ONCE]}
                 sql = "SELECT passage FROM vector WHERE model=? AND document=?"
-                known = {row[0] for row in db.execute(sql, (file.stamp, document))}
-                if wanted.keys() <= known:
+                saved_keys = {row[0] for row in db.execute(sql, (file.stamp, document))}
+                if passages.keys() <= saved_keys:
                     return True
                 with _opened(file) as model:
-                    for key in [one for one in wanted if one not in known]:
-                        if not goes_on():
+                    for key in [
+                        passage_key for passage_key in passages if passage_key not in saved_keys
+                    ]:
+                        if not may_continue():
                             return False
                         _put(
                             db,
@@ -85,18 +87,19 @@ class EmbeddingIndex:
                                 key,
                                 file.stamp,
                                 document,
-                                _vector(model, wanted[key]).astype("<f2").tobytes(),
+                                _vector(model, passages[key]).astype("<f2").tobytes(),
                             ),
                         )
-        except (sqlite3.DatabaseError, UnicodeDecodeError):  # damaged: it is made again
+        except (sqlite3.DatabaseError, UnicodeDecodeError):  # a damaged database is made again
             self._path.unlink(missing_ok=True)
         except (EngineError, OSError):
             pass
         return True
 
     def similarities(self, question: str, texts: Sequence[str]) -> list[float | None]:
-        """Return for each text how alike its meaning is to a question's, -1 to 1; None where that
-        is not known."""
+        """Return the similarity of each text to a question, from -1 to 1; None if it is not
+        known.
+        """
         file = self._find_model()
         keys = [_key(text) for text in texts]
         unknown: list[float | None] = [None] * len(texts)
@@ -105,14 +108,14 @@ class EmbeddingIndex:
         try:
             with self._database() as db:
                 sql = "SELECT value FROM vector WHERE passage=? AND model=? LIMIT 1"
-                found = [db.execute(sql, (key, file.stamp)).fetchone() for key in keys]
-            if not any(found):
+                rows = [db.execute(sql, (key, file.stamp)).fetchone() for key in keys]
+            if not any(rows):
                 return unknown
             with _opened(file) as model:
-                asked = _vector(model, question)
+                question_vector = _vector(model, question)
         except (EngineError, sqlite3.Error, UnicodeDecodeError, OSError):
             return unknown
-        return [_product(asked, row[0]) if row else None for row in found]
+        return [_product(question_vector, row[0]) if row else None for row in rows]
 
     def keep_only(self, documents: Sequence[str]) -> None:
         """Delete the vectors of all other documents."""
@@ -145,7 +148,7 @@ def _put(db: sqlite3.Connection, row: tuple[bytes, str, str, bytes]) -> None:
 def _opened(file: EmbeddingFile) -> Iterator[Model]:
     from engine import Model
 
-    model = Model.open(file.path, threads=1)  # the other cores are for who works at the machine
+    model = Model.open(file.path, threads=1)  # the other cores stay free for the user
     try:
         yield model
     finally:
@@ -153,24 +156,24 @@ def _opened(file: EmbeddingFile) -> Iterator[Model]:
 
 
 def _vector(model: Model, text: str) -> Any:
-    """Return the vector of a text, or of its beginning where it is too long."""
+    """Return the vector of a text, or of its beginning if it is too long."""
     embedder = model.embedder
     return embedder.embed(model.tokenizer.encode(text, special=False)[: embedder.n_ctx])
 
 
-def _product(asked: Any, value: bytes) -> float | None:
+def _product(question_vector: Any, value: bytes) -> float | None:
     import numpy as np
 
-    if len(value) == 2 * len(asked):
-        other = np.frombuffer(value, "<f2").astype(np.float32)
+    if len(value) == 2 * len(question_vector):
+        vector = np.frombuffer(value, "<f2").astype(np.float32)
     else:
-        other = None
-    if other is None or not np.isfinite(other).all():
+        vector = None
+    if vector is None or not np.isfinite(vector).all():
         return None
-    return float(asked @ other)
+    return float(question_vector @ vector)
 
 
 def _key(text: str) -> bytes:
-    from hashlib import blake2b  # which no first frame waits for
+    from hashlib import blake2b  # the first frame does not need it
 
     return blake2b(text.encode("utf-8", "replace"), digest_size=16).digest()

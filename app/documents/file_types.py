@@ -1,7 +1,4 @@
-"""Kinds of files by their first bytes and their names.
-
-For kinds that are not read, this also says what to do about them.
-"""
+"""File types by first bytes and names, with advice for types that cannot be read."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from app.program.refusals import Refusal
 
 
 class KindRefusal(Refusal):
-    """A file is of a kind that is not read."""
+    """The file has a type that cannot be read."""
 
 
 WORD = frozenset((".docx", ".docm", ".dotx", ".dotm"))
 _SAMPLE_BYTES = 4096
 HEAD_BYTES = 1 << 16
-"""Bytes from the beginning of a file that tell its kind."""
+"""Number of bytes at the beginning of a file that tell its type."""
 _MAGIC = (
     (b"\x89PNG", "picture"),
     (b"\xff\xd8\xff", "picture"),
@@ -57,10 +54,10 @@ _ZIP_CONTENTS = (
     (rb"ppt/", "presentation"),
     (rb"\[Content_Types\]\.xml", "docx"),
 )
-"""Kinds of ZIP files by the names in them."""
+"""Types of ZIP files by names in them."""
 _ADVICE = {
     "picture": (
-        "is a picture, and only text is read "
+        "is a picture; only text can be read "
         "(paste what it says, or let a program recognise its text)"
     ),
     "recording": "is a sound or video file, and only text is read (paste a transcript)",
@@ -78,7 +75,7 @@ _ADVICE = {
     "old office": "is an old Office file (save it as DOCX, PDF, CSV or text)",
     "mail": "is an Outlook message (save it as text or EML)",
 }
-"""Explanations of kinds that are not read."""
+"""Reasons and advice for types that cannot be read."""
 _NAMES = {
     "picture": ".png .jpg .jpeg .gif .webp .bmp .tif .tiff .heic .heif .avif .psd .ico .jxl .xcf",
     "recording": (
@@ -97,63 +94,65 @@ _NAMES = {
     "old word": ".doc .dot",
     "mail": ".msg .pst",
 }
-_KINDS_BY_NAME = {suffix: kind for kind, suffixes in _NAMES.items() for suffix in suffixes.split()}
-_READ = {"pdf": "PDF", "docx": "DOCX", "rtf": "RTF"}
-"""Kinds that are read if their name says so."""
+_KINDS_BY_NAME = {
+    suffix: file_type for file_type, suffixes in _NAMES.items() for suffix in suffixes.split()
+}
+_READ = {"pdf": "a PDF", "docx": "a DOCX", "rtf": "an RTF"}
+"""Types that are read if the file name agrees."""
 
 
 def refuse_unsupported(suffix: str, head: bytes) -> None:
-    """Refuse a file that is not what its name says, or a kind that is not read.
+    """Refuse a file whose type cannot be read or differs from its name.
 
     Args:
-        suffix: end of its name in small letters, with the dot.
-        head: ``HEAD_BYTES`` from its beginning, or all of it.
+        suffix: lower-case end of the name, with the dot.
+        head: first ``HEAD_BYTES`` of the file.
 
     Raises:
-        KindRefusal: it is such a file; the reason says what to do.
+        KindRefusal: the message says what to do.
     """
-    kind = _kind_of(head)
-    if kind == "old office" and suffix in WORD:
-        return  # with a password
-    if kind == "docx" and b"word/" not in head and suffix in _KINDS_BY_NAME:
-        kind = "archive"
-    if kind in ("archive", "old office"):
-        kind = _KINDS_BY_NAME.get(suffix, kind)
-    if kind in _READ:
+    file_type = _kind_of(head)
+    if file_type == "old office" and suffix in WORD:
+        return  # a DOCX file with a password
+    if file_type == "docx" and b"word/" not in head and suffix in _KINDS_BY_NAME:
+        file_type = "archive"
+    if file_type in ("archive", "old office"):
+        file_type = _KINDS_BY_NAME.get(suffix, file_type)
+    if file_type in _READ:
         names = {"pdf": frozenset((".pdf",)), "docx": WORD, "rtf": frozenset((".rtf", ".doc"))}[
-            kind
+            file_type
         ]
         if suffix not in names:
             raise KindRefusal(
-                f"is {_READ[kind]} and its name says {suffix or 'nothing'} (let it end in .{kind})"
+                f"is {_READ[file_type]} file named {suffix or 'without an ending'} "
+                f"(rename it to end in .{file_type})"
             )
-    elif kind in _ADVICE:
-        raise KindRefusal(_ADVICE[kind])
+    elif file_type in _ADVICE:
+        raise KindRefusal(_ADVICE[file_type])
     elif suffix in WORD and not head.startswith(b"PK"):
         raise KindRefusal(
-            f"is no {suffix[1:].upper()} file, whatever its name (save it as DOCX, PDF or text)"
+            f"is not really a {suffix[1:].upper()} file (save it as DOCX, PDF or text)"
         )
     elif suffix == ".pdf" and head.strip() and b"%PDF" not in head[:1024]:
-        raise KindRefusal("is no PDF file, whatever its name (save it as PDF or text)")
+        raise KindRefusal("is not really a PDF file (save it as PDF or text)")
 
 
 def advice_for(suffix: str) -> str:
-    """Return what is said of a file that turned out to be no text, by the end of its name."""
-    kind = _KINDS_BY_NAME.get(suffix, "")
-    return _ADVICE.get(kind, "is not a text file (save it as text, PDF or DOCX)")
+    """Return the advice for a file that is not text, by its suffix."""
+    file_type = _KINDS_BY_NAME.get(suffix, "")
+    return _ADVICE.get(file_type, "is not a text file (save it as text, PDF or DOCX)")
 
 
 def _kind_of(head: bytes) -> str:
-    """Return the kind that the first bytes of a file tell.
-
-    "" for text and for unknown kinds.
-    """
+    """Return the type that the first bytes tell; "" for text and unknown types."""
     if head.startswith(b"{\\rtf"):
         return "rtf"
     if b"%PDF-" in head[:64] and not head[: head.index(b"%PDF-")].strip(b" \t\r\n\xef\xbb\xbf"):
         return "pdf"
     if head.startswith(b"PK\x03\x04"):
-        return next((kind for names, kind in _ZIP_CONTENTS if re.search(names, head)), "archive")
+        return next(
+            (file_type for names, file_type in _ZIP_CONTENTS if re.search(names, head)), "archive"
+        )
     if head.startswith(b"PK\x05\x06"):
         return "archive"
     if _is_plain(head):
@@ -173,11 +172,11 @@ def _kind_of(head: bytes) -> str:
         return "program"
     if head[257:262] == b"ustar":
         return "archive"
-    return next((kind for magic, kind in _MAGIC if head.startswith(magic)), "")
+    return next((file_type for magic, file_type in _MAGIC if head.startswith(magic)), "")
 
 
 def _is_plain(head: bytes) -> bool:
-    """Whether bytes are UTF-8 without zeros: words that begin as a file of another kind does."""
+    """Whether bytes are UTF-8 without zeros, even if they begin like another file type."""
     sample = head[:_SAMPLE_BYTES]
     try:
         sample.decode("utf-8")

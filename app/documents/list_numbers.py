@@ -1,4 +1,4 @@
-"""Numbers of list items as they are written: "3", "c", "iv"."""
+"""Numbers of list items as written: "3", "c", "iv"."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _ROMAN = (
 _LARGEST_ROMAN = 4999
 _LARGEST_LETTERS = 26 * 30
 LARGEST = 1 << 31
-"""Limit on a number that a file gives; Word and browsers have the same."""
+"""Limit on a number in a file, as in Word and browsers."""
 
 
 def written_number(number: int, style: str) -> str:
-    """Return a number in a style: "decimal", "two-digit", "letter", "roman", "ordinal", or "greek".
+    """Return a number in a style: "decimal", "two-digit", "letter", "roman", "ordinal" or "greek".
 
-    "LETTER" and "ROMAN" are the same in capitals. A number that the style lacks is written in
-    figures.
+    "LETTER" and "ROMAN" give capitals. Numbers that a style lacks are written as digits.
     """
     small = style.lower()
     text = str(number)

@@ -1,7 +1,4 @@
-"""Messages of mail programs, and web pages that browsers save as one file.
-
-The text says who wrote, and the words.
-"""
+"""Text of mail messages, and of web pages that browsers save as one file."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from app.program.refusals import Refusal
 from app.text.figures import counted
 
 _HEADERS = ("From", "To", "Cc", "Date", "Subject")
-_MOST_PARTS = 1000
+_MOST_SECTIONS = 1000
 _MOST_HEADER_CHARS = 2000
 
 
 def mail_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the headers that people read and the text.
+    """Return the visible headers and the text of a message.
 
     Raises:
         Refusal: there is no text, or too much.
@@ -39,7 +36,7 @@ def mail_text(file: BinaryIO, text: BoundedText | None = None) -> str:
             text.add(f"{name}: {value}\n")
     words, n_left_out = _words(message)
     if not words.strip() and not text.n_chars:
-        raise Refusal("holds no message (save it as text or HTML)")
+        raise Refusal("has no text (save it as text or HTML)")
     text.add(f"\n{words}")
     if n_left_out and not is_page:
         text.notes.append(f"not read: {counted(n_left_out, 'attachment')}")
@@ -47,45 +44,42 @@ def mail_text(file: BinaryIO, text: BoundedText | None = None) -> str:
 
 
 def _words(message: EmailMessage) -> tuple[str, int]:
-    """Return the text of a message, and how many attachments it has besides.
-
-    It is the plain text if there are both.
-    """
+    """Return the text of a message, plain text preferred, and the number of attachments."""
     plain: list[str] = []
     pages: list[str] = []
     n_attachments = 0
-    for n_parts, part in enumerate(message.walk()):
-        if n_parts >= _MOST_PARTS:
-            raise Refusal(f"has more than {_MOST_PARTS} parts (save it as text)")
-        if part.is_multipart():
+    for n_sections, section in enumerate(message.walk()):
+        if n_sections >= _MOST_SECTIONS:
+            raise Refusal(f"has more than {_MOST_SECTIONS} parts (save it as text)")
+        if section.is_multipart():
             continue
-        kind = part.get_content_type()
-        if part.get_content_disposition() == "attachment" or kind not in (
+        content_type = section.get_content_type()
+        if section.get_content_disposition() == "attachment" or content_type not in (
             "text/plain",
             "text/html",
         ):
             n_attachments += 1
-        elif kind == "text/plain":
-            plain.append(_content(part))
-        elif not pages or part.get("Content-Disposition") is not None:
-            pages.append(html_text(io.BytesIO(_payload(part).encode("utf-8", "replace"))))
-    if any(one.strip() for one in plain):
+        elif content_type == "text/plain":
+            plain.append(_content(section))
+        elif not pages or section.get("Content-Disposition") is not None:
+            pages.append(html_text(io.BytesIO(_payload(section).encode("utf-8", "replace"))))
+    if any(text.strip() for text in plain):
         words = "\n".join(plain)
     else:
         words = "\n".join(pages)
     return words, n_attachments
 
 
-def _content(part: EmailMessage) -> str:
-    return _payload(part).replace("\r\n", "\n")
+def _content(section: EmailMessage) -> str:
+    return _payload(section).replace("\r\n", "\n")
 
 
-def _payload(part: EmailMessage) -> str:
-    """Return the decoded text of a part, in the encoding that it names or the likeliest one."""
-    raw = part.get_payload(decode=True)
+def _payload(section: EmailMessage) -> str:
+    """Return the decoded text of a section, in its declared or else the likeliest encoding."""
+    raw = section.get_payload(decode=True)
     if not isinstance(raw, bytes):
         return ""
-    charset = part.get_content_charset()
+    charset = section.get_content_charset()
     if charset:
         try:
             return raw.decode(charset, "replace")

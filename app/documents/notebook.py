@@ -1,4 +1,4 @@
-"""Cells of a Jupyter notebook: words, code, and what the code wrote; pictures are named only."""
+"""Text of Jupyter notebooks: text, code and output; pictures are only named."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from app.text.figures import counted, size
 
 _SOURCES = ("markdown", "raw", "heading")
 _MOST_OUTPUT_CHARS = 20_000
-"""Limit on what is kept of one output: its beginning tells what it is."""
+"""Limit on the text of one output."""
 _PLAIN = ("text/markdown", "text/plain", "text/latex", "application/json")
-"""Forms of an output that are text, the best first."""
+"""Types of output that are text, best first."""
 
 
 def notebook_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the text of a notebook. Raises Refusal: it is none, or too large."""
+    """Return the text of a notebook. Raises Refusal: it is damaged or too large."""
     raw = bounded(file, MAX_SOURCE_BYTES, "the notebook")
     if not raw.strip():
         return ""
     try:
         content = json.loads(decoded(raw, "the notebook"))
     except ValueError:
-        raise Refusal("is not a sound notebook (save it again in Jupyter, or as text)") from None
+        raise Refusal("is a damaged notebook (save it again in Jupyter, or as text)") from None
     cells = _cells(content)
     language = _language(content)
     text = text or BoundedText()
@@ -51,7 +51,7 @@ def _cells(content: Any) -> list[dict[str, Any]]:
     if not isinstance(content, dict):
         raise Refusal("is not a notebook (save it again in Jupyter, or as text)")
     cells = content.get("cells")
-    if cells is None:  # before version 4
+    if cells is None:  # the format before version 4
         sheets = content.get("worksheets")
         if not isinstance(sheets, list):
             sheets = []
@@ -87,7 +87,7 @@ def _language(content: dict[str, Any]) -> str:
 
 
 def _output(output: Any) -> tuple[str, int]:
-    """Return an output as text, and how many pictures were left out of it."""
+    """Return the text of an output, and the number of pictures left out."""
     if not isinstance(output, dict):
         return "", 0
     if output.get("output_type") in ("error", "pyerr"):
@@ -103,14 +103,15 @@ def _output(output: Any) -> tuple[str, int]:
     if not isinstance(data, dict):
         return "", 0
     pictures = [
-        kind
-        for kind in data
-        if isinstance(kind, str) and kind.startswith(("image/", "png", "jpeg", "svg"))
+        mime_type
+        for mime_type in data
+        if isinstance(mime_type, str) and mime_type.startswith(("image/", "png", "jpeg", "svg"))
     ]
-    shown = next((data[kind] for kind in _PLAIN if kind in data), "")
-    words = _fenced(_joined(shown) if not isinstance(shown, dict) else json.dumps(shown))
-    for kind in pictures[:1]:
-        words += f"[picture left out: {kind[:40]}, {size(len(_joined(data[kind])) * 3 // 4)}]\n"
+    content = next((data[mime_type] for mime_type in _PLAIN if mime_type in data), "")
+    words = _fenced(_joined(content) if not isinstance(content, dict) else json.dumps(content))
+    for mime_type in pictures[:1]:
+        n_bytes = len(_joined(data[mime_type])) * 3 // 4
+        words += f"[picture left out: {mime_type[:40]}, {size(n_bytes)}]\n"
     return words, min(1, len(pictures))
 
 
@@ -125,7 +126,7 @@ def _fenced(words: str) -> str:
 
 
 def _joined(source: Any) -> str:
-    """Return a text that notebooks keep whole or as a list of lines."""
+    """Return a text that is saved as a string or a list of lines."""
     if isinstance(source, list):
         return "".join(line for line in source if isinstance(line, str))
     if isinstance(source, str):

@@ -1,10 +1,8 @@
-"""What of the documents goes with a message: all, or where the context is too small, the passages
-that answer best.
+"""Documents as they go with a message: whole, or as the passages that match the question best.
 
-BM25 with k1 = 1.2 and b = 0.75, and the logarithm of Lucene for the rarity of a word, which is
-never negative. Where an embedding model says how alike passages are to the question, both orders
-are joined by reciprocal ranks (Cormack et al. 2009): each passage counts 1 / (60 + its place) in
-both.
+Passages are scored by BM25 (k1 = 1.2, b = 0.75, with Lucene's idf, which is never negative). With
+an embedding model, both rankings are merged by reciprocal ranks (Cormack et al. 2009): each passage
+gets 1 / (60 + rank) from both.
 """
 
 from __future__ import annotations
@@ -24,21 +22,22 @@ K1 = 1.2
 B = 0.75
 RANK_CONSTANT = 60
 OUTSTANDING = 3.0
-"""From how many standard deviations above the mean on the likeness of a passage says that it
-answers."""
+"""Number of standard deviations above the mean from which a similarity counts as a match."""
 Likeness = Callable[[str, Sequence[str]], Sequence[float | None]]
-"""Returns how alike texts are to a question; None where that is not known."""
+"""Function that returns the similarity of texts to a question; None if it is not known."""
 PASSAGE_CHARS = 1200
-"""About 300 tokens: long enough to be understood alone, short enough that several fit."""
+"""Length of a passage, about 300 tokens: long enough to make sense, short enough that several
+fit.
+"""
 _LEAST_CHARS = 120
 """Length of a passage in the smallest context."""
 _WORD = re.compile(r"[^\W\u3040-\u9fff]+|[\u3040-\u9fff]")
-"""A word; in scripts without spaces, a character."""
+"""A word; in scripts without spaces, one character."""
 
 
 @record
 class Passage:
-    """Neighbouring lines of a document, numbered from 1 on."""
+    """Consecutive lines of a document, numbered from 1."""
 
     document: Document
     first: int
@@ -47,72 +46,73 @@ class Passage:
 
     @property
     def place(self) -> str:
-        """Where it is: the lines, or the pages of a PDF."""
-        what = "line"
+        """Location in words: the lines, or the pages of a PDF."""
+        unit = "line"
         first = self.first
         last = self.last
         if self.document.path.suffix.lower() == ".pdf":
-            what = "page"
+            unit = "page"
             first = _page(self.document, self.first)
             last = _page(self.document, self.last)
         if first == last:
-            return f"{what} {first}"
-        return f"{what}s {first}-{last}"
+            return f"{unit} {first}"
+        return f"{unit}s {first}-{last}"
 
     @property
     def in_message(self) -> str:
-        """The passage as it is in a message."""
+        """Text of the passage for a message."""
         return attached(f"{self.document.name}, {self.place}", self.text)
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of a text, whatever their case."""
+    """Return the words of a text, case-folded."""
     return _WORD.findall(plain_letters(text).casefold())
 
 
 def bm25(question: Sequence[str], texts: Iterable[Sequence[str]]) -> list[float]:
-    """Return for each text, given by its words, how well it answers to the words of a question.
+    """Return the BM25 score of each text, given as words, for the words of a question.
 
-    The words of one text at a time are in memory.
+    Only the words of one text are in memory at a time.
     """
-    wanted = set(question)
-    found = []
+    question_words = set(question)
+    word_counts = []
     lengths = []
     for words in texts:
-        found.append(Counter(word for word in words if word in wanted))
+        word_counts.append(Counter(word for word in words if word in question_words))
         lengths.append(len(words))
     n_texts = len(lengths)
     mean_length = sum(lengths) / max(1, n_texts) or 1.0
-    n_with = Counter(word for counts in found for word in counts)
+    n_with = Counter(word for counts in word_counts for word in counts)
     rarity = {word: math.log(1 + (n_texts - n + 0.5) / (n + 0.5)) for word, n in n_with.items()}
     scores = []
-    for counts, length in zip(found, lengths, strict=True):
+    for counts, length in zip(word_counts, lengths, strict=True):
         norm = K1 * (1 - B + B * length / mean_length)
         scores.append(sum(rarity[word] * n * (K1 + 1) / (n + norm) for word, n in counts.items()))
     return scores
 
 
 def merge_ranks(scores: Sequence[float], similarities: Sequence[float | None]) -> list[float]:
-    """Return the sum of the reciprocal ranks of each by its score, where it has one, and by its
-    likeness."""
-    by_words = sorted((i for i, one in enumerate(scores) if one > 0), key=lambda i: -scores[i])
-    known = {i: one for i, one in enumerate(similarities) if one is not None}
+    """Return the sums of reciprocal ranks, by score if it is positive and by similarity if it is
+    known.
+    """
+    by_words = sorted((i for i, value in enumerate(scores) if value > 0), key=lambda i: -scores[i])
+    known_similarities = {i: value for i, value in enumerate(similarities) if value is not None}
     ranks = [0.0] * len(scores)
-    for order in (by_words, sorted(known, key=lambda i: -known[i])):
-        for place, i in enumerate(order, 1):
-            ranks[i] += 1 / (RANK_CONSTANT + place)
+    for order in (by_words, sorted(known_similarities, key=lambda i: -known_similarities[i])):
+        for rank, i in enumerate(order, 1):
+            ranks[i] += 1 / (RANK_CONSTANT + rank)
     return ranks
 
 
 def _outstanding(similarities: Sequence[float | None]) -> set[int]:
-    """Return those that are far more alike than the others."""
-    from statistics import fmean, pstdev  # which no first frame waits for
+    """Return the indices of similarities that stand out from the others."""
+    from statistics import fmean, pstdev  # the first frame does not need it
 
-    known = {i: one for i, one in enumerate(similarities) if one is not None}
+    known = {i: value for i, value in enumerate(similarities) if value is not None}
     if len(known) < 2 or not (spread := pstdev(known.values())):
         return set()
     least = fmean(known.values()) + OUTSTANDING * spread
-    return {i for i, one in known.items() if one >= least}
+    return {i for i, value in known.items() if value >= least}
 
 
 def _unknown(question: str, texts: Sequence[str]) -> Sequence[float | None]:
@@ -122,92 +122,93 @@ def _unknown(question: str, texts: Sequence[str]) -> Sequence[float | None]:
 def fitting(
     documents: Sequence[Document],
     question: str,
-    rooms_chars: tuple[int, int],
+    limits_chars: tuple[int, int],
     in_context: str = "",
     similarities: Likeness = _unknown,
 ) -> list[Passage]:
-    """Return the passages that answer best to a question and fit, in the order in which they are in
-    the documents.
+    """Return the passages that match a question best and fit, in document order.
 
-    Where the context holds some already, only those come that are new and answer at least half as
-    well as the best of all, or whose meaning stands out: nothing is read for a word of thanks, and
-    what was read stays in its place. The second of ``rooms_chars`` is for such a later question.
+    If some passages are in the context already, only new ones are added whose score is at least
+    half of the best, or whose meaning stands out. So a word of thanks adds nothing.
+
+    Args:
+        limits_chars: limits for the first question, and for each later one.
     """
-    most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, rooms_chars[0] // 6))
+    most_chars = min(PASSAGE_CHARS, max(_LEAST_CHARS, limits_chars[0] // 6))
     passages = [passage for document in documents for passage in cut(document, most_chars)]
     scores = bm25(words_of(question), (words_of(passage.text) for passage in passages))
-    known = {
+    sent = {
         index for index, passage in enumerate(passages) if in_context and passage.text in in_context
     }
-    alike = similarities(question, [passage.text for passage in passages])
-    ranks = merge_ranks(scores, alike)
+    passage_similarities = similarities(question, [passage.text for passage in passages])
+    ranks = merge_ranks(scores, passage_similarities)
     best = max(scores, default=0.0)
-    candidates = set(range(len(passages))) - known
-    if known:
-        outstanding = _outstanding(alike)
+    candidates = set(range(len(passages))) - sent
+    if sent:
+        outstanding = _outstanding(passage_similarities)
         candidates = {i for i in candidates if i in outstanding or (best and scores[i] >= best / 2)}
-    elif any(ranks):  # where nothing has a word of the question, the beginning is the best there is
+    elif any(ranks):  # if no word matches, the beginning is the best choice
         candidates = {i for i in candidates if ranks[i]}
-    if known:
-        room_chars = rooms_chars[1]
+    if sent:
+        left_chars = limits_chars[1]
     else:
-        room_chars = rooms_chars[0]
+        left_chars = limits_chars[0]
     chosen = []
     for index in sorted(candidates, key=lambda i: (-ranks[i], i)):
-        room_chars -= len(passages[index].in_message)
-        if room_chars < 0:
+        left_chars -= len(passages[index].in_message)
+        if left_chars < 0:
             break
         chosen.append(index)
     return _joined([passages[index] for index in sorted(chosen)])
 
 
 def cut(document: Document, most_chars: int) -> Iterator[Passage]:
-    """Cut a document into passages: where a paragraph ends, or where one becomes too long."""
-    begun: list[str] = []
+    """Yield passages of a document, cut where a paragraph ends or becomes too long."""
+    pieces: list[str] = []
     first = 1
     n_chars = 0
     for number, line in enumerate(document.text.split("\n"), 1):
         for start in range(0, max(1, len(line)), most_chars):
             piece = line[start : start + most_chars]
             is_break = n_chars > most_chars // 2 and not piece.strip()
-            if begun and (is_break or n_chars + len(piece) > most_chars):
-                yield Passage(document, first, max(first, number - (start == 0)), "\n".join(begun))
-                begun = []
+            if pieces and (is_break or n_chars + len(piece) > most_chars):
+                yield Passage(document, first, max(first, number - (start == 0)), "\n".join(pieces))
+                pieces = []
                 n_chars = 0
-            if not begun:
+            if not pieces:
                 first = number
-            begun.append(piece)
+            pieces.append(piece)
             n_chars += len(piece) + 1
-    if any(piece.strip() for piece in begun):
-        yield Passage(document, first, number, "\n".join(begun))
+    if any(piece.strip() for piece in pieces):
+        yield Passage(document, first, number, "\n".join(pieces))
 
 
 def _joined(passages: Sequence[Passage]) -> list[Passage]:
-    """Make one of passages that follow on each other."""
+    """Join consecutive passages."""
     joined: list[Passage] = []
     for passage in passages:
         if joined:
-            before = joined[-1]
+            previous = joined[-1]
         else:
-            before = None
+            previous = None
         if (
-            before is not None
-            and before.document is passage.document
-            and before.last + 1 == passage.first
+            previous is not None
+            and previous.document is passage.document
+            and previous.last + 1 == passage.first
         ):
-            text = f"{before.text}\n{passage.text}"
-            joined[-1] = Passage(passage.document, before.first, passage.last, text)
+            text = f"{previous.text}\n{passage.text}"
+            joined[-1] = Passage(passage.document, previous.first, passage.last, text)
         else:
             joined.append(passage)
     return joined
 
 
 def _page(document: Document, line: int) -> int:
-    """Return the page of a PDF that a line of its text is on."""
+    """Return the page of a PDF on which a line is."""
     pages = [
         int(match[1])
-        for one in document.text.split("\n")[:line]
-        if (match := PAGE_LINE.fullmatch(one))
+        for row in document.text.split("\n")[:line]
+        if (match := PAGE_LINE.fullmatch(row))
     ]
     if pages:
         return pages[-1]
@@ -219,27 +220,29 @@ class FileText:
     """A text that goes with a message."""
 
     name: str
-    """Of its chip."""
+    """Name on the chip."""
     in_message: str
-    """As it is in the message: named, and between fences."""
+    """Text for the message, with name and fences."""
     text: str
-    """What of it is the file's own."""
+    """Text of the file alone."""
 
 
 def n_tokens(documents: Sequence[Document]) -> int:
-    """Return the tokens of documents, about."""
-    return sum(one.n_tokens for one in documents)
+    """Return the estimated tokens of documents."""
+    return sum(document.n_tokens for document in documents)
 
 
 def fit(documents: Sequence[Document], n_ctx: int) -> bool:
-    """Whether documents fit into a context and leave a quarter of it; 0 where there is no model
-    yet, which may tell."""
+    """Whether documents fit a context and leave a quarter of it free.
+
+    True without a model (``n_ctx`` is 0).
+    """
     return not n_ctx or n_tokens(documents) <= n_ctx * 3 // 4
 
 
 def whole(documents: Sequence[Document]) -> list[FileText]:
-    """Return the documents as they go with a message."""
-    return [FileText(one.name, one.in_message, one.text) for one in documents]
+    """Return whole documents for a message."""
+    return [FileText(document.name, document.in_message, document.text) for document in documents]
 
 
 def for_message(
@@ -249,49 +252,49 @@ def for_message(
     in_context: str = "",
     similarities: Likeness = _unknown,
 ) -> list[FileText]:
-    """Return what goes with a question of what the context does not hold yet: the documents, or
-    passages of them."""
+    """Return what goes with a question and is not in the context: the documents, or passages of
+    them.
+    """
     if fit(documents, n_ctx):
-        return whole([one for one in documents if one.in_message.strip() not in in_context])
-    chars_per_token = sum(len(one.text) for one in documents) / n_tokens(documents)
+        return whole(
+            [document for document in documents if document.in_message.strip() not in in_context]
+        )
+    chars_per_token = sum(len(document.text) for document in documents) / n_tokens(documents)
     first, later = _passages_tokens(n_ctx)
     rooms_chars = int(chars_per_token * first), int(chars_per_token * later)
     passages = fitting(documents, question, rooms_chars, in_context, similarities)
     if not passages:
         return []
     name = f"passages of {figures.counted(len(documents), 'file')}"
-    in_message = " ".join(one.in_message for one in passages)
-    own = "\n".join(one.text for one in passages)
-    return [FileText(name, in_message, own)]
+    in_message = " ".join(passage.in_message for passage in passages)
+    text = "\n".join(passage.text for passage in passages)
+    return [FileText(name, in_message, text)]
 
 
 def announcement(documents: Sequence[Document], n_ctx: int, prefill_tps: float) -> str:
-    """Say what documents will cost before they are read."""
-    n = n_tokens(documents)
-    (most, later) = _passages_tokens(n_ctx)
+    """Return a line with the cost of documents before they are read."""
+    n_document_tokens = n_tokens(documents)
     if len(documents) == 1:
-        what = documents[0].name
+        names = documents[0].name
+        verb = "is"
     else:
-        what = figures.counted(len(documents), "file")
+        names = figures.counted(len(documents), "file")
+        verb = "are"
     if fit(documents, n_ctx):
-        return f"{what}: about {figures.count(n)} tokens{_duration(n, prefill_tps)}"
-    chosen = "passages that fit the next question go with it"
+        duration = _duration(n_document_tokens, prefill_tps)
+        return f"{names}: about {figures.count(n_document_tokens)} tokens{duration}"
     return (
-        f"{what}: about {figures.count(n)} tokens, the context holds {figures.count(n_ctx)}: "
-        f"{chosen}, at most"
-        f" {figures.count(most)} tokens{_duration(most, prefill_tps)}; later questions add "
-        f"what is new, at most"
-        f" {figures.count(later)}"
+        f"{names} {verb} too long for this model ({figures.count(n_document_tokens)} of "
+        f"{figures.count(n_ctx)} tokens). Each question will get the passages that match it"
     )
 
 
 def _passages_tokens(n_ctx: int) -> tuple[int, int]:
-    """Return the limits on the passages of the first question about documents, and of each later
-    one."""
+    """Return the limits on passages: for the first question, and for each later one."""
     return n_ctx // 2, n_ctx // 8
 
 
-def _duration(n: int, prefill_tps: float) -> str:
+def _duration(count: int, prefill_tps: float) -> str:
     if prefill_tps > 0:
-        return f", about {figures.whole_seconds(n / prefill_tps)} to read"
+        return f", about {figures.whole_seconds(count / prefill_tps)} to read"
     return ""

@@ -1,7 +1,4 @@
-"""Text of a PDF's pages.
-
-This is what is printed, what is typed into its forms, and what readers wrote on it.
-"""
+"""Text of PDF pages: printed text, filled form fields and comments."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ if TYPE_CHECKING:
     from pypdf import PageObject
 
 _CUT_WORD = re.compile(r"([^\W\d_]{2,})(-\n|\u00ad\n?)([^\W\d_]+)([^\w\s]*)([ \n]?)")
-"""A word that is cut at the end of a line, or may be."""
+"""A word that is, or may be, cut at the end of a line."""
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _MOST_ANNOTATIONS = 2000
 _MOST_PARENTS = 10
@@ -31,10 +28,8 @@ _EMPTY_PAGE = "(no text, perhaps a picture)"
 def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
     """Return the text of all pages, each after a line with its number.
 
-    ``text`` takes it as it is read.
-
     Raises:
-        Refusal: it is locked, or there is no text in it.
+        Refusal: the file is locked or has no text.
     """
     from pypdf import PdfReader
 
@@ -42,10 +37,10 @@ def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
     try:
         reader = PdfReader(file)
         is_locked = reader.is_encrypted and not reader.decrypt("")
-    except RuntimeError:  # it is not implemented
-        raise Refusal("is locked in a way that is not known here (save it without)") from None
+    except RuntimeError:  # pypdf does not support the encryption
+        raise Refusal("is encrypted in an unknown way (save it without encryption)") from None
     if is_locked:
-        raise Refusal("is locked by a password (save it without)")
+        raise Refusal("is locked by a password (save it without one)")
     text = text or BoundedText()
     empty_pages: list[int] = []
     unknown_pages: list[int] = []
@@ -62,31 +57,29 @@ def pdf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
             words = "\n".join(filter(None, [words, *_annotations(page)]))
         except (MemoryError, RecursionError):
             raise
-        except Exception as error:  # pypdf raises a dozen kinds; the other pages may be sound
+        except Exception as error:  # pypdf raises many types; the other pages may be sound
             last_error = error
         if not words:
             empty_pages.append(n_pages)
         text.add(f"[page {n_pages}]\n{words or _EMPTY_PAGE}\n")
     if len(empty_pages) == n_pages:
         if unknown_pages:
-            raise Refusal(
-                "has fonts that do not say what their letters are (it needs text recognition)"
-            )
+            raise Refusal("has fonts with unknown letters (it needs text recognition)")
         if last_error is not None:
             raise last_error
         raise Refusal(
-            "holds no text, perhaps pictures of pages (a scan needs text recognition first)"
+            "has no text, perhaps only pictures of pages (a scan needs text recognition first)"
         )
     if empty_pages:
         text.notes.append(_missing(empty_pages, n_pages))
     if unknown_pages:
-        where = counted(len(unknown_pages), "page")
-        text.notes.append(f"fonts on {where} do not say what their letters are: check the text")
+        pages = counted(len(unknown_pages), "page")
+        text.notes.append(f"fonts on {pages} have unknown letters: check the text")
     return whole_words(text.joined())
 
 
 def _has_unknown_letters(page: PageObject) -> bool:
-    """Whether all fonts of a page number their shapes and do not say which letters these are."""
+    """Whether all fonts of a page have numbered shapes without the letters they stand for."""
     resources = page.get("/Resources")
     if resources is not None:
         fonts = resources.get_object().get("/Font")
@@ -108,7 +101,7 @@ def _is_unknown(font: Any) -> bool:
 
 
 def _is_likely_text(words: str) -> bool:
-    """Whether most characters are of words: some writers number shapes by their letters."""
+    """Whether most characters are letters: some programs number shapes by their letters."""
     n_usual = sum(character.isalnum() or character.isspace() for character in words)
     return n_usual >= _LEAST_SHARE_OF_LETTERS * len(words)
 
@@ -116,20 +109,20 @@ def _is_likely_text(words: str) -> bool:
 def _missing(empty_pages: list[int], n_pages: int) -> str:
     numbers = ", ".join(map(str, empty_pages[:_MOST_NAMED_PAGES]))
     if len(empty_pages) > _MOST_NAMED_PAGES:
-        more = ", ..."
+        ellipsis = ", ..."
     else:
-        more = ""
-    what = counted(len(empty_pages), "page")
+        ellipsis = ""
+    pages = counted(len(empty_pages), "page")
     return (
-        f"no text on {what} of {n_pages} ({numbers}{more}), perhaps scans "
+        f"no text on {pages} of {n_pages} ({numbers}{ellipsis}), perhaps scans "
         "(they need text recognition first)"
     )
 
 
 def whole_words(text: str) -> str:
-    """Return the text with words joined that are cut at the ends of lines.
+    """Join words that are cut at line ends.
 
-    A hyphen stays if the word is written with it elsewhere, or if both parts are words of the text.
+    A hyphen stays if the word has it elsewhere, or if both halves are words of the text.
     """
     if not _CUT_WORD.search(text):
         return text
@@ -144,14 +137,14 @@ def whole_words(text: str) -> str:
             if is_compound or is_name or (has_parts and f"{first}{second}".casefold() not in words):
                 return match[0]
         if space and hyphen.endswith("\n"):
-            space = "\n"  # the line ends after the word now
+            space = "\n"  # the line now ends after the word
         return f"{first}{second}{end}{space}"
 
     return _CUT_WORD.sub(join, text)
 
 
 def _annotations(page: PageObject) -> Iterator[str]:
-    """Yield lines for filled fields, comments and typed-on text of a page."""
+    """Yield filled fields, comments and added text of a page."""
     annotations = page.get("/Annots")
     if annotations is not None:
         annotations = annotations.get_object()
@@ -163,18 +156,18 @@ def _annotations(page: PageObject) -> Iterator[str]:
         annotation = reference.get_object()
         if not isinstance(annotation, dict):
             continue
-        kind = annotation.get("/Subtype")
+        subtype = annotation.get("/Subtype")
         words = _line(annotation.get("/Contents"))
-        if kind == "/Widget":
+        if subtype == "/Widget":
             yield _field(annotation)
-        elif kind == "/FreeText" and words:
+        elif subtype == "/FreeText" and words:
             yield words
-        elif kind not in ("/Link", "/Popup", "/FreeText") and words:
+        elif subtype not in ("/Link", "/Popup", "/FreeText") and words:
             yield f"[comment by {_line(annotation.get('/T')) or '?'}: {words}]"
 
 
 def _field(annotation: Any) -> str:
-    """Return name and value of a form's field; "" for an empty one."""
+    """Return the name and value of a form field; "" if it is empty."""
     names: list[str] = []
     value: Any = None
     is_hidden = False
@@ -194,15 +187,15 @@ def _field(annotation: Any) -> str:
     if hasattr(value, "get_object"):
         value = value.get_object()
     if isinstance(value, list):
-        value = ", ".join(_line(one) for one in value)
+        value = ", ".join(_line(entry) for entry in value)
     words = _line(value)
-    if not words or words == "/Off" or is_hidden:  # a password
+    if not words or words == "/Off" or is_hidden:  # the value of a hidden field may be a password
         return ""
     return f"[field {'.'.join(reversed(names))}: {words.removeprefix('/')}]"
 
 
 def _line(value: Any) -> str:
-    """Return a text of a PDF's objects; "" for anything else."""
+    """Return a text object of a PDF; "" for another object."""
     if hasattr(value, "get_object"):
         value = value.get_object()
     if isinstance(value, str):

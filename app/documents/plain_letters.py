@@ -1,7 +1,4 @@
-"""Letters as they are typed, in place of the forms that printing gives them.
-
-Such forms are ligatures, and shapes within a word.
-"""
+"""Plain letters in place of ligatures and presentation forms."""
 
 from __future__ import annotations
 
@@ -14,15 +11,12 @@ _SOFT_HYPHEN = re.compile("\u00ad\n?")
 
 
 def plain_letters(text: str) -> str:
-    """Return the text with plain letters for ligatures and presentation forms.
-
-    Soft hyphens are left out.
-    """
+    """Return the text with plain letters and without soft hyphens."""
     if text.isascii():
         return text
     return _FORMS.sub(_plain, _SOFT_HYPHEN.sub("", text))
 
 
 def _plain(match: re.Match[str]) -> str:
-    # Forms of a vowel sign alone begin with a space, which would cut the word.
+    # A lone vowel sign begins with a space, which would split the word.
     return unicodedata.normalize("NFKC", match[0]).strip(" ")

@@ -1,6 +1,6 @@
-"""Documents by what a user names: files, folders, patterns.
+"""Documents by name: files, folders and patterns.
 
-One that cannot be used costs a line, never the rest.
+A file that cannot be used costs one line, not the rest.
 """
 
 from __future__ import annotations
@@ -42,15 +42,14 @@ from app.text.record import record
 KINDS = WORD | frozenset(
     (".html", ".htm", ".xhtml", ".mhtml", ".mht", ".eml", ".doc", ".dot", ".rtf", ".ipynb", ".pdf")
 )
-"""Names of files that a process of its own converts end so; everything else is read as text."""
+"""Suffixes of files that a process of its own converts. Other files are read as text."""
 MOST_FILES = 1000
 MOST_CHARS = MAX_TEXT_CHARS
 """Limit on the text of all documents together."""
 CPU_S = 30
-"""Processor time for a file that is converted: a book of a thousand pages takes less on an old
-machine."""
+"""Processor time for converting a file. A book of a thousand pages takes less on an old machine."""
 MOST_S = 600.0
-"""Time after which no other file is begun."""
+"""Time after which no further file is read."""
 _TICK_S = 0.1
 _FILES_PER_TICK = 500
 _CHUNK_BYTES = 1 << 20
@@ -61,9 +60,13 @@ _REFERENCE = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _REFERENCE_BEGUN = re.compile(r'(?<!\S)@(?:"([^"\n]*)"?|((?:[^\s"]\S*)?))')
 _PIECE = re.compile(r"[a-zA-Z]{1,9}|[^\W\d_a-zA-Z]{1,3}|\d{1,3}|[^\w\s]{1,3}|_|\n\s*")
 _SAMPLE_CHARS = 1 << 15
-_USUAL_TEXT = """The steamer left the harbour at 7:45 on Thursday, 3 March 1921, with 214 passengers; most slept badly.
-"Where is the captain?" asked Mrs. Whitfield, who wasn't easily persuaded. No one answered. Temperature, pressure and
-humidity had been measured since 1898, although the instruments (two barometers, a hygrometer) were unreliable.
+_USUAL_TEXT = """The steamer left the harbour at 7:45 on Thursday, 3 March 1921, \
+with 214 passengers; \
+most slept badly.
+"Where is the captain?" asked Mrs. Whitfield, who wasn't easily persuaded. No one answered. \
+Temperature, pressure and
+humidity had been measured since 1898, although the instruments (two barometers, a hygrometer) \
+were unreliable.
 
 - Configuration: see https://example.org/docs/install.html, version 2.10.3
 - Availability depends on manufacturers, governments and international agreements.
@@ -74,33 +77,32 @@ def read_values(path: str, limit: int = 100) -> list[float]:
 """
 _LARGE_VOCABULARY = 64_000
 _NAME_TOKENS = 10
-"""Of the name and the fences around a document."""
+"""Tokens of the name and the fences around a document."""
 _PASSED_OVER = frozenset(("__pycache__", "node_modules"))
 
 
 @record
 class Document:
-    """A file's text.
+    """A file with its text.
 
-    ``name``: as the model reads it: no longer than needed to tell it from the others.
+    ``name`` is only as long as needed to tell it from the other files.
     """
 
     name: str
     path: Path
     text: str
     n_tokens: int = 0
-    """Of the open model, about."""
+    """Estimated tokens of the open model."""
 
     @property
     def in_message(self) -> str:
-        """The document as it is in a message."""
+        """Text of the document for a message."""
         return attached(self.name, self.text)
 
 
 @record
 class ReadDocuments:
-    """Documents in the order in which they are in a message, and a line for each thing that was
-    left out."""
+    """Documents in the order of a message, and a line for each thing left out."""
 
     documents: tuple[Document, ...] = ()
     troubles: tuple[str, ...] = ()
@@ -108,24 +110,26 @@ class ReadDocuments:
     """Whether the user stopped the reading."""
 
     def with_earlier(self, earlier: Sequence[Document], ratio: float = 1.0) -> tuple[Document, ...]:
-        """Return these documents and those of before, each file once.
+        """Return earlier documents and these, each file once.
 
-        ``ratio``: the open model's ``tokens_ratio``.
+        Args:
+            ratio: ``tokens_ratio`` of the open model.
         """
-        return _named({one.path: one.text for one in (*earlier, *self.documents)}, ratio)
+        return _named(
+            {document.path: document.text for document in (*earlier, *self.documents)}, ratio
+        )
 
 
 def about_tokens(text: str) -> int:
-    """Estimate the tokens of a text; of prose and code in large vocabularies it is within 20 %."""
+    """Estimate the tokens of a text. In large vocabularies, prose and code are within 20 %."""
     sample = text[:_SAMPLE_CHARS]
     return len(_PIECE.findall(sample)) * len(text) // max(1, len(sample)) + _NAME_TOKENS
 
 
 def tokens_ratio(encode: Callable[[str], Sequence[int]], vocab_size: int) -> float:
-    """Return how many times as many tokens as estimated a model's small vocabulary needs, by a text
-    of usual kind.
+    """Return the actual tokens of a usual text divided by their estimate.
 
-    A large one needs no more, and its first use costs 70 ms, which a start need not wait for.
+    Large vocabularies count as 1.0: their first use would cost 70 ms at the start.
     """
     if vocab_size >= _LARGE_VOCABULARY:
         return 1.0
@@ -133,10 +137,10 @@ def tokens_ratio(encode: Callable[[str], Sequence[int]], vocab_size: int) -> flo
 
 
 def split_wanted(text: str) -> list[str]:
-    """Return the names that a command was given; those with spaces are in quotes, or alone."""
+    """Return the names given to a command. Names with spaces are quoted, or alone."""
     if os.path.lexists(os.path.expanduser(text)):
         return [text]
-    import shlex  # the first frame does without
+    import shlex  # the first frame does not need it
 
     try:
         return shlex.split(text + '"' * (text.count('"') % 2))
@@ -145,48 +149,50 @@ def split_wanted(text: str) -> list[str]:
 
 
 def referred(text: str) -> list[str]:
-    """Return what comes after @ signs in a message, whether such files exist or not."""
+    """Return the names after @ signs in a message, whether they exist or not."""
     return [quoted or bare for quoted, bare in _REFERENCE.findall(text)]
 
 
 def referred_so_far(text: str) -> list[str]:
-    """Return the same of a text that is being typed: names may be empty, and quotes open."""
+    """Return the names after @ signs in a text being typed. Names may be empty and quotes open."""
     return [quoted or bare for quoted, bare in _REFERENCE_BEGUN.findall(text)]
 
 
 def described(names: Iterable[str]) -> str:
-    """Name the files that a message leads to, with their sizes: "notes.txt (3.1K), docs (folder)";
-    "" for none."""
-    found = []
+    """Describe the files that a message names:
+
+    "notes.txt (3.1K), docs (folder)"; "" if there are none.
+    """
+    descriptions = []
     for name in names:
         name = _existing(name)
         with suppress(OSError, ValueError):
             status = os.stat(os.path.expanduser(name))
             if stat.S_ISDIR(status.st_mode):
-                kind = "folder"
+                extent = "folder"
             else:
-                kind = size(status.st_size)
-            found.append(f"{clean_line(name, 80)} ({kind})")
-    more = len(found) - _MOST_DESCRIBED
-    if more > 0:
-        found[_MOST_DESCRIBED:] = [f"{more} more"]
-    return ", ".join(found)
+                extent = size(status.st_size)
+            descriptions.append(f"{clean_line(name, 80)} ({extent})")
+    n_more = len(descriptions) - _MOST_DESCRIBED
+    if n_more > 0:
+        descriptions[_MOST_DESCRIBED:] = [f"{n_more} more"]
+    return ", ".join(descriptions)
 
 
 class ReadingStopped(Exception):
-    """The user has stopped the reading of documents."""
+    """The user stopped reading documents."""
 
 
 @record
 class ReadingProgress:
-    """How far the reading of documents is."""
+    """Progress of reading documents."""
 
     n_read: int
-    """Files that are done, whether they can be used or not."""
+    """Number of files done, whether they can be used or not."""
     n_files: int
-    """Files that were counted so far; as long as folders are searched, more may come."""
+    """Number of files counted so far; it grows while folders are searched."""
     path: Path | None = None
-    """File that is being read; None while folders are searched."""
+    """File being read; None while folders are searched."""
 
     @property
     def line(self) -> str:
@@ -200,9 +206,8 @@ class ReadingProgress:
 
 
 Follow = Callable[[ReadingProgress], bool]
-"""Progress function that is called ten times a second or more.
-
-It is called from the first moment on, and returns False to stop the reading.
+"""Progress function, called at least ten times a second from the start. It returns False to
+stop.
 """
 
 
@@ -211,19 +216,17 @@ def _go_on(_progress: ReadingProgress) -> bool:
 
 
 def read_documents(
-    wanted: Iterable[str],
+    names: Iterable[str],
     only_existing: bool = False,
     follow: Follow = _go_on,
     clock: Callable[[], float] = time.monotonic,
 ) -> ReadDocuments:
-    """Read everything that is named, or as much as the limits allow.
-
-    The limits are those on all documents together. It also ends when it is stopped.
+    """Read everything named, as far as the limits on all documents allow.
 
     Args:
-        wanted: files, folders and patterns.
-        only_existing: pass over words of a message that lead to nothing.
-        follow: takes the progress and may stop; what was read by then is kept.
+        names: files, folders and patterns.
+        only_existing: skip names that do not exist.
+        follow: receives the progress and may stop; documents read so far are returned.
     """
     texts: dict[Path, str] = {}
     troubles: list[str] = []
@@ -231,7 +234,7 @@ def read_documents(
     n_read = 0
     n_chars = 0
     begin_s = clock()
-    rest = ""
+    reason = ""
     is_stopped = False
 
     def tick(n_done: int = 0, path: Path | None = None) -> None:
@@ -239,7 +242,7 @@ def read_documents(
             raise ReadingStopped
 
     try:
-        for path in _found(wanted, only_existing, troubles, tick):
+        for path in _found(names, only_existing, troubles, tick):
             paths.append(path)
             if not len(paths) % _FILES_PER_TICK:
                 tick()
@@ -247,7 +250,7 @@ def read_documents(
         for n_read, path in enumerate(paths):
             tick(n_read, path)
             if clock() - begin_s > MOST_S:
-                rest = f"the reading has taken {MOST_S / 60:.0f} min"
+                reason = f"the reading has taken {MOST_S / 60:.0f} min"
                 break
             try:
                 text = _text_of(path, troubles, partial(tick, n_read, path))
@@ -257,38 +260,37 @@ def read_documents(
             n_chars += len(text)
             if n_chars > MOST_CHARS or len(texts) == MOST_FILES:
                 limits = f"{MOST_FILES:,} files and {MOST_CHARS >> 20} million characters"
-                rest = f"the limits are {limits}"
+                reason = f"the limits are {limits}"
                 break
             texts[path] = text
     except ReadingStopped:
-        rest = "stopped"
+        reason = "stopped"
         is_stopped = True
     _shorten(troubles)
-    if rest:
-        troubles.append(_left_out(paths[n_read:], rest))
+    if reason:
+        troubles.append(_left_out(paths[n_read:], reason))
     return ReadDocuments(_named(texts), tuple(troubles), is_stopped)
 
 
 def _left_out(paths: Sequence[Path], reason: str) -> str:
     if not paths:
         return f"no file was read ({reason})"
-    what = clean_line(str(paths[0]), 200)
+    description = clean_line(str(paths[0]), 200)
     if len(paths) > 1:
-        what += f" and {counted(len(paths) - 1, 'file')} after it"
-    return f"{what}: left out ({reason})"
+        description += f" and {counted(len(paths) - 1, 'more file')}"
+    return f"{description}: left out ({reason})"
 
 
 def _shorten(troubles: list[str]) -> None:
-    more = len(troubles) - _MOST_LINES
-    if more > 0:
-        troubles[_MOST_LINES:] = [f"... and {more} more that cannot be read"]
+    n_more = len(troubles) - _MOST_LINES
+    if n_more > 0:
+        troubles[_MOST_LINES:] = [f"... and {n_more} more cannot be read"]
 
 
 def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
-    """Name each by its file, and by its folder too where another file has the same name; in the
-    order of a message.
+    """Name each document by its file, with its folder if another file has the same name.
 
-    Names and order do not depend on the way to the files: what was read of them once serves again.
+    Names and order do not depend on the path to the files, so saved states fit again.
     """
     n_files = Counter(path.name for path in texts)
     n_pairs = Counter(path.parts[-2:] for path in texts)
@@ -301,20 +303,20 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
         if n_pairs[path.parts[-2:]] != 1:
             name = str(path)
         documents.append(Document(name, path, text, round(ratio * about_tokens(text))))
-    return tuple(sorted(documents, key=lambda one: one.in_message))
+    return tuple(sorted(documents, key=lambda document: document.in_message))
 
 
-# ---- finding
+# ---- finding files
 
 
 def _found(
-    wanted: Iterable[str], only_existing: bool, troubles: list[str], tick: Callable[[], None]
+    names: Iterable[str], only_existing: bool, troubles: list[str], tick: Callable[[], None]
 ) -> Iterator[Path]:
-    """Yield files, their links resolved; folders and patterns in the order of their names."""
-    for name in wanted:
+    """Yield files with resolved links; folders and patterns are sorted by name."""
+    for name in names:
         if only_existing and not _exists(name := _existing(name)):
             continue
-        shown = clean_line(name, 200)
+        clean_name = clean_line(name, 200)
         try:
             yield from _files(os.path.expanduser(name), troubles, tick)
         except (OSError, ValueError) as error:
@@ -322,11 +324,11 @@ def _found(
                 reason = error.strerror
             else:
                 reason = "is not a path"
-            troubles.append(f"{shown}: {reason} (name a text file)")
+            troubles.append(f"{clean_name}: {reason} (name a text file)")
 
 
 def _existing(name: str) -> str:
-    """Return a name after an @ without what ends the sentence, unless a file is called so."""
+    """Return a name after an @, without punctuation unless a file has it in its name."""
     if _exists(name):
         return name
     return name.rstrip(".,;:!?)")
@@ -344,12 +346,12 @@ def _files(name: str, troubles: list[str], tick: Callable[[], None]) -> Iterator
         n_before = len(troubles)
         paths = sorted(_walked(name, troubles, tick))
         if not paths and len(troubles) == n_before:
-            troubles.append(f"{clean_line(name, 200)}: has no file in it")
+            troubles.append(f"{clean_line(name, 200)}: has no files")
         yield from paths
     elif glob.has_magic(name) and not os.path.lexists(name):
         matches = sorted(islice(glob.iglob(name, recursive=True), _MOST_ENTRIES))
         if not matches:
-            troubles.append(f"{clean_line(name, 200)}: no file has such a name")
+            troubles.append(f"{clean_line(name, 200)}: no file matches")
         for match in matches:
             if not os.path.isdir(match):
                 yield Path(os.path.realpath(match, strict=True))
@@ -358,19 +360,20 @@ def _files(name: str, troubles: list[str], tick: Callable[[], None]) -> Iterator
 
 
 def _walked(folder: str, troubles: list[str], tick: Callable[[], None]) -> Iterator[Path]:
-    """Yield the files below a folder but hidden ones; links are not followed, so that none leads
-    out or in a circle."""
+    """Yield the files below a folder, except hidden ones. Links are not followed."""
     n_entries = 0
     root = Path(os.path.realpath(folder, strict=True))
-    for place, folders, names in os.walk(root):
+    for directory, folders, names in os.walk(root):
         folders[:] = sorted(
-            one for one in folders if not one.startswith(".") and one not in _PASSED_OVER
+            folder_name
+            for folder_name in folders
+            if not folder_name.startswith(".") and folder_name not in _PASSED_OVER
         )
         for name in sorted(names):
             n_entries += 1
             if not n_entries % _FILES_PER_TICK:
                 tick()
-            path = Path(place, name)
+            path = Path(directory, name)
             if n_entries > _MOST_ENTRIES:
                 troubles.append(
                     f"{clean_line(folder, 200)}: has more than {_MOST_ENTRIES:,} files (name "
@@ -379,7 +382,8 @@ def _walked(folder: str, troubles: list[str], tick: Callable[[], None]) -> Itera
                 return
             if path.is_symlink():
                 troubles.append(
-                    f"{clean_line(str(path), 200)}: is a link in a folder (name it to read it)"
+                    f"{clean_line(str(path), 200)}: is a link in a folder "
+                    "(name the file itself to read it)"
                 )
             elif not name.startswith("."):
                 yield path
@@ -395,42 +399,39 @@ def _no_tick() -> None:
 def _text_of(
     path: Path, notes: list[str] | None = None, tick: Callable[[], None] = _no_tick
 ) -> str:
-    """Return a file's text.
+    """Return the text of a file.
 
     Args:
-        notes: takes a line about what is left out of the text.
-        tick: called now and then; what it raises ends the reading.
+        notes: receives lines about omitted content.
+        tick: called regularly; its exceptions end the reading.
 
     Raises:
-        Refusal: the file cannot be read, or is of no kind that is.
+        Refusal: the file cannot be read or has an unknown type.
     """
-    kind = path.suffix.lower()
-    if kind not in KINDS:
+    suffix = path.suffix.lower()
+    if suffix not in KINDS:
         return read_text_file(path)
-    shown = clean_line(str(path), 200)
+    name = clean_line(str(path), 200)
     with open_file(path) as file:
         if os.fstat(file.fileno()).st_size > MAX_SOURCE_BYTES:
-            raise Refusal(
-                f"{shown}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, "
-                "the most that is read of a file"
-            )
-        head = bounded(file, HEAD_BYTES, shown, is_beginning=True)
+            raise Refusal(f"{name}: is larger than {MAX_SOURCE_BYTES >> 20} MiB, the limit")
+        head = bounded(file, HEAD_BYTES, name, is_beginning=True)
         file.seek(0)
         try:
-            refuse_unsupported(kind, head)
+            refuse_unsupported(suffix, head)
         except KindRefusal as refusal:
-            raise Refusal(f"{shown}: {refusal}") from None
-        text, left_out = _converted(kind, file, shown, tick)
+            raise Refusal(f"{name}: {refusal}") from None
+        text, left_out = _converted(suffix, file, name, tick)
     if notes is not None:
-        notes += [f"{shown}: {clean_line(note, 200)}" for note in left_out]
-    return cleaned(text, shown)
+        notes += [f"{name}: {clean_line(note, 200)}" for note in left_out]
+    return cleaned(text, name)
 
 
 def _converted(
-    kind: str, file: BinaryIO, shown: str, tick: Callable[[], None]
+    suffix: str, file: BinaryIO, name: str, tick: Callable[[], None]
 ) -> tuple[str, list[str]]:
-    """Let a process of its own make text of a file; return it, and notes on what was left out."""
-    command = [*own_module("app.documents.convert"), kind, str(CPU_S)]
+    """Convert a file in a process of its own; return the text and notes on omitted content."""
+    command = [*own_module("app.documents.convert"), suffix, str(CPU_S)]
     try:
         child = subprocess.Popen(
             command,
@@ -440,9 +441,7 @@ def _converted(
             start_new_session=True,
         )
     except OSError as error:
-        raise Refusal(
-            f"{shown}: the process that reads it does not start ({error.strerror})"
-        ) from error
+        raise Refusal(f"{name}: the converter does not start ({error.strerror})") from error
     try:
         notes, raw = _read_output(child, tick).split(b"\n", 1)
         code = child.wait()
@@ -457,17 +456,17 @@ def _converted(
     if code == 0:
         return raw.decode("utf-8", "replace"), _notes(notes)
     if code == FAILED:
-        raise Refusal(f"{shown}: {clean_line(raw.decode('utf-8', 'replace'), 200)}")
+        raise Refusal(f"{name}: {clean_line(raw.decode('utf-8', 'replace'), 200)}")
     is_late = code in (-signal.SIGKILL, -getattr(signal, "SIGXCPU", signal.SIGKILL))
     if is_late:
         reason = f"takes more than {CPU_S} s of processor time"
     else:
-        reason = "is more than its reader can bear"
-    raise Refusal(f"{shown}: {reason} (save it as text)")
+        reason = "cannot be converted"
+    raise Refusal(f"{name}: {reason} (save it as text)")
 
 
 def _read_output(child: subprocess.Popen[bytes], tick: Callable[[], None]) -> bytes:
-    """Return what a process writes, at most four bytes a character of the longest text."""
+    """Return the output of a process, at most four bytes for each character of the longest text."""
     assert child.stdout is not None
     output = bytearray()
     while len(output) <= 4 * MAX_TEXT_CHARS:

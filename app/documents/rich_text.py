@@ -1,4 +1,4 @@
-"""Words of a Rich Text file, as a word processor shows them."""
+"""Text of Rich Text files, as a word processor shows it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UNSHOWN = frozenset(
         ),
     )
 )
-"""Groups whose words no reader sees."""
+"""Groups whose text is not shown."""
 _CHARACTERS = {
     **dict.fromkeys(("par", "line", "sect", "page", "row", "nestrow", "column"), "\n"),
     **dict.fromkeys(("tab", "cell", "nestcell"), "\t"),
@@ -74,19 +74,19 @@ _CHARSETS = {
     222: "cp874",
     238: "cp1250",
 }
-"""Encodings by the numbers that fonts have for them."""
+"""Encodings by charset numbers of fonts."""
 _MOST_GROUPS = 10_000
 
 
 class _Group:
-    """State that holds until a group ends."""
+    """State of a group, inherited by the groups in it."""
 
-    def __init__(self, before: _Group | None = None) -> None:
-        self.is_hidden: bool = before.is_hidden if before else False
-        self.is_font_table: bool = before.is_font_table if before else False
-        self.font: int = before.font if before else -1
-        self.n_replaced: int = before.n_replaced if before else 1
-        """Characters after one in Unicode that stand for it in old readers."""
+    def __init__(self, parent: _Group | None = None) -> None:
+        self.is_hidden: bool = parent.is_hidden if parent else False
+        self.is_font_table: bool = parent.is_font_table if parent else False
+        self.font: int = parent.font if parent else -1
+        self.n_replaced: int = parent.n_replaced if parent else 1
+        """Number of fallback characters after a Unicode character, for old readers."""
 
 
 class _Reader:
@@ -96,12 +96,12 @@ class _Reader:
         self._groups = [_Group()]
         self._encoding = "cp1252"
         self._encodings: dict[int, str] = {}
-        """Encodings of fonts."""
+        """Encodings of fonts by number."""
         self._bytes = bytearray()
-        """Characters that are not decoded yet, since one may be of several bytes."""
+        """Bytes not decoded yet; a character may have several."""
         self._half = 0
-        """First half of a character that is written as two."""
-        self._n_passed_over = 0
+        """First half of a surrogate pair; 0 if there is none."""
+        self._n_skipped = 0
         self.n_pictures = 0
 
     def read(self) -> str:
@@ -127,10 +127,10 @@ class _Reader:
 
     def _brace(self, brace: bytes) -> None:
         self._decode()
-        self._n_passed_over = 0
+        self._n_skipped = 0
         if brace == b"{":
             if len(self._groups) > _MOST_GROUPS:
-                raise Refusal("has too many groups within each other (save it as DOCX or text)")
+                raise Refusal("has too deeply nested groups (save it as DOCX or text)")
             self._groups.append(_Group(self._groups[-1]))
         elif len(self._groups) > 1:
             self._groups.pop()
@@ -144,11 +144,11 @@ class _Reader:
             self._add(_SIGNS[sign])
 
     def _control(self, word: str, number: int | None) -> int:
-        """Obey a control word; return how many bytes after it are no text."""
+        """Obey a control word and return the number of binary bytes after it."""
         group = self._groups[-1]
         if word == "u" and number is not None:
             self._add_unicode(number % 65536)
-            self._n_passed_over = group.n_replaced
+            self._n_skipped = group.n_replaced
         elif word == "bin":
             return max(0, number or 0)
         elif word in _UNSHOWN:
@@ -181,10 +181,10 @@ class _Reader:
         self._add(chr(number) if not 0xD800 <= number < 0xE000 else "\ufffd")
 
     def _add_bytes(self, raw: bytes) -> None:
-        n_passed_over = min(self._n_passed_over, len(raw))
-        self._n_passed_over -= n_passed_over
+        n_skipped = min(self._n_skipped, len(raw))
+        self._n_skipped -= n_skipped
         if not self._groups[-1].is_hidden:
-            self._bytes += raw[n_passed_over:]
+            self._bytes += raw[n_skipped:]
 
     def _add(self, text: str) -> None:
         self._decode()
@@ -208,10 +208,10 @@ def _code_page(number: int) -> str:
 
 
 def rtf_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the words of a file; count the pictures in it in a note.
+    """Return the text of a file; a note counts its pictures.
 
     Raises:
-        Refusal: it is too large.
+        Refusal: the file is too large.
     """
     text = text or BoundedText()
     reader = _Reader(bounded(file, MAX_SOURCE_BYTES, "the file"), text)

@@ -1,5 +1,6 @@
-"""Regular files opened without waiting; their text cleaned, set off in a message, and found again
-there."""
+"""Text files: opened without waiting, cleaned, wrapped in fences for a message, and found again
+there.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +18,9 @@ from app.text.figures import size
 from engine.machine.regular_file import open_regular
 
 FAILED = 3
-"""Exit code of the process where it writes a reason and no text."""
+"""Exit code of the converting process if it writes a reason instead of text."""
 MAX_SOURCE_BYTES = 64 << 20
-"""Limit on a file, and on what a DOCX file's text unpacks to.
-
-Passages of so much may fit into a context.
-"""
+"""Limit on a file, and on the unpacked text of a DOCX file."""
 MAX_TEXT_CHARS = 64 << 20
 PAGE_LINE = re.compile(r"\[page (\d+)\]")
 """The line before each page of a PDF."""
@@ -33,11 +31,11 @@ _DATA = re.compile(
     ),
     re.I,
 )
-"""A file that is written as letters into a text."""
+"""A file embedded in a text as a data URL."""
 _DRAWING = re.compile(r"<svg[\s>](?:(?!<svg[\s>]).)*?</svg\s*>", re.I | re.S)
 _WITH_DRAWINGS = frozenset((".md", ".markdown", ".mdx", ".qmd", ".rmd"))
 _LEAST_DRAWING_CHARS = 1000
-"""Shorter drawings may say something in their source."""
+"""Shorter drawings are kept, because their source may be readable."""
 _ESCAPE_SEQUENCE = re.compile(
     r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[()][0-9A-Z])"
 )
@@ -45,36 +43,33 @@ _ESCAPE_SEQUENCE = re.compile(
 _VISIBLE = re.compile(f"[^\\s{INVISIBLE}]")
 _HEADING = re.compile(r"(.{1,200}):\n(`{3,})\n")
 PASSAGE_NAME = re.compile(r"(.+), ((line|page)s? (\d+)(?:-(\d+))?)")
-"""What a passage is named: its document, and its place there."""
+"""Name of a passage: its document and its location there."""
 
 
 def read_text_file(path: Path) -> str:
-    """Return a file's text, cleaned.
+    """Return the clean text of a file.
 
-    Raises Refusal: it is too large, empty, no text, or cannot be read.
+    Raises Refusal: it is too large, empty or not text, or cannot be read.
     """
-    shown = clean_line(str(path), 200)
+    name = clean_line(str(path), 200)
     with open_file(path) as file:
-        raw = bounded(file, MAX_SOURCE_BYTES, shown)
+        raw = bounded(file, MAX_SOURCE_BYTES, name)
     suffix = path.suffix.lower()
     try:
         refuse_unsupported(suffix, raw[:HEAD_BYTES])
-        text = decoded(raw, shown)
+        text = decoded(raw, name)
     except NotTextError:
-        raise Refusal(f"{shown}: {advice_for(suffix)}") from None
+        raise Refusal(f"{name}: {advice_for(suffix)}") from None
     except KindRefusal as refusal:
-        raise Refusal(f"{shown}: {refusal}") from None
+        raise Refusal(f"{name}: {refusal}") from None
     text = without_data(text)
     if suffix in _WITH_DRAWINGS:
         text = _DRAWING.sub(_drawing_note, text)
-    return cleaned(text, shown)
+    return cleaned(text, name)
 
 
 def without_data(text: str) -> str:
-    """Return the text without the files that are written into it as letters.
-
-    In place of each picture or other file there is a note.
-    """
+    """Return the text with notes in place of embedded files."""
     if "data:" in text or "DATA:" in text:
         return _DATA.sub(_data_note, text)
     return text
@@ -95,9 +90,9 @@ def _drawing_note(match: re.Match[str]) -> str:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """Open a regular file and wait for nothing.
+    """Open a regular file without waiting.
 
-    Raises Refusal: it cannot be read, or is no regular file.
+    Raises Refusal: it cannot be read or is not a regular file.
     """
     try:
         return open_regular(path, follows_links=True)
@@ -109,28 +104,25 @@ def open_file(path: Path) -> BinaryIO:
         raise Refusal(f"{clean_line(str(path), 200)}: {reason} (name a text file)") from error
 
 
-def bounded(file: BinaryIO, most_bytes: int, shown: str, is_beginning: bool = False) -> bytes:
-    """Return all bytes of a file, or so many from its beginning.
+def bounded(file: BinaryIO, most_bytes: int, name: str, is_beginning: bool = False) -> bytes:
+    """Return all bytes of a file, or only its first bytes.
 
     Raises:
-        Refusal: there are more than ``most_bytes``, and all are wanted; or the disk fails.
+        Refusal: the file has more than ``most_bytes`` and all are needed, or the disk fails.
     """
     try:
         raw: bytes | None = file.read(most_bytes + (not is_beginning))
     except OSError as error:
-        raise Refusal(f"{shown}: {error.strerror} (copy it to another disk)") from error
-    if raw is None:  # of what another program writes meanwhile
-        raise Refusal(f"{shown}: has nothing to read now (copy it to a file)")
+        raise Refusal(f"{name}: {error.strerror} (copy it to another disk)") from error
+    if raw is None:  # another program writes to the file
+        raise Refusal(f"{name}: has nothing to read now (copy it to a file)")
     if len(raw) > most_bytes:
-        raise Refusal(
-            f"{shown}: is larger than {most_bytes >> 20} MiB, the most that is read of a file "
-            "(cut it first)"
-        )
+        raise Refusal(f"{name}: is larger than {most_bytes >> 20} MiB, the limit (cut it first)")
     return raw
 
 
-def cleaned(text: str, shown: str) -> str:
-    """Return the text as it may reach a terminal, without empty lines around it.
+def cleaned(text: str, name: str) -> str:
+    """Return the text cleaned for a terminal, without empty lines around it.
 
     Raises Refusal: it is empty.
     """
@@ -139,75 +131,75 @@ def cleaned(text: str, shown: str) -> str:
     text = text.replace("\x0b", "\n").replace("\x0c", "\n")
     text = clean_text(plain_letters(text)).strip("\n")
     if not _VISIBLE.search(text):
-        raise Refusal(f"{shown}: is empty")
+        raise Refusal(f"{name}: is empty")
     return text
 
 
 def attached(name: str, text: str) -> str:
-    """Return a file as it is in a message: its name, then its text between fences longer than any
-    in it."""
+    """Return a file as text for a message: its name, and its text between fences longer than any in
+    it.
+    """
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{clean_line(name, 120)}:\n{fence}\n{text}\n{fence}\n"
 
 
 class TextFullError(Refusal):
-    """A document has more text than is taken."""
+    """A document has more text than the limit."""
 
 
 class BoundedText:
     """Pieces of text up to a limit.
 
     Attributes:
-        notes: what was left out of the text, a line each.
+        notes: lines about omitted content.
     """
 
     def __init__(self) -> None:
         self.notes: list[str] = []
         self._pieces: list[str] = []
-        self._room = MAX_TEXT_CHARS
+        self._left = MAX_TEXT_CHARS
 
     @property
     def n_chars(self) -> int:
-        """How much there is."""
-        return MAX_TEXT_CHARS - self._room
+        """Number of characters so far."""
+        return MAX_TEXT_CHARS - self._left
 
     def add(self, piece: str) -> None:
-        """Append a piece. Raises TextIsFull: it is too much."""
-        self._room -= len(piece)
-        if self._room < 0:
+        """Add a piece. Raises TextFullError: the limit is exceeded."""
+        self._left -= len(piece)
+        if self._left < 0:
             raise TextFullError(
-                f"holds more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)"
+                f"has more than {MAX_TEXT_CHARS >> 20} million characters (cut it first)"
             )
         self._pieces.append(piece)
 
     def joined(self) -> str:
-        """Return all of it."""
+        """Return the whole text."""
         return "".join(self._pieces)
 
 
 def files_of(message: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the files and passages that a message begins with, as ``attached`` put
-    them there."""
-    at = 0
-    while heading := _HEADING.match(message, at):
+    """Yield name and text of the files and passages at the beginning of a message."""
+    position = 0
+    while heading := _HEADING.match(message, position):
         fence = f"\n{heading[2]}"
         end = message.find(f"{fence}\n", heading.end() - 1)
-        if end < 0:  # nothing was asked after it
+        if end < 0:  # the message has nothing after the file
             if message.endswith(fence):
                 end = len(message) - len(fence)
             else:
                 end = 0
         name = heading[1]
         text = message[heading.end() : end]
-        if attached(name, text)[:-1] != message[at : end + len(fence)]:
+        if attached(name, text)[:-1] != message[position : end + len(fence)]:
             break
         yield name, text
-        at = end + len(fence) + 1
-        at += message.startswith(" ", at)
+        position = end + len(fence) + 1
+        position += message.startswith(" ", position)
 
 
 def sources_of(message: str) -> tuple[str, ...]:
-    """Return the places of the passages that a message begins with."""
-    found = (PASSAGE_NAME.fullmatch(name) for name, _ in files_of(message))
-    return tuple(f"{one[1]} {one[2]}" for one in found if one is not None)
+    """Return the locations of the passages at the beginning of a message."""
+    matches = (PASSAGE_NAME.fullmatch(name) for name, _ in files_of(message))
+    return tuple(f"{match_[1]} {match_[2]}" for match_ in matches if match_ is not None)

@@ -1,6 +1,7 @@
-"""What a web page shows.
+"""Visible text of web pages.
 
-A scanner of our own: the standard library's takes time by the square of what is left open.
+This is a scanner of its own because the standard library's takes quadratic time for unclosed
+markup.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from app.documents.list_numbers import LARGEST, written_number
 from app.documents.text_file import MAX_SOURCE_BYTES, BoundedText, bounded
 
 _RAW = frozenset(("script", "style", "textarea", "title", "xmp", "iframe", "noembed", "noframes"))
-"""Elements in which a ``<`` begins nothing but their end."""
+"""Elements in which ``<`` only begins their end tag."""
 _UNSHOWN = frozenset(
     (
         "script",
@@ -47,8 +48,9 @@ _EMPTY = frozenset(
     )
 )
 _BLOCKS = re.compile(
-    "address|article|aside|blockquote|br|caption|d[dlt]|details|div|fieldset|figcaption|figure|footer|form|h[1-6]|header"
-    "|hr|legend|li|main|nav|[ou]l|option|p|pre|section|summary|table|textarea|title|tr"
+    "address|article|aside|blockquote|br|caption|d[dlt]|details|div|fieldset|figcaption|figure"
+    "|footer|form|h[1-6]|header|hr|legend|li|main|nav|[ou]l|option|p|pre|section|summary|table"
+    "|textarea|title|tr"
 )
 _MARKUP = re.compile(r"<[A-Za-z!?/]")
 _NAME = re.compile(r"[A-Za-z][^\s/>]*")
@@ -57,7 +59,7 @@ _HIDDEN = re.compile(
     r"\s(?:hidden(?=[\s=/]|$)|style\s?=\s?[\"']?[^\"']{0,200}?display\s?:\s?none)", re.I
 )
 _ATTRIBUTES_CHARS = 4096
-"""So much of a tag is searched for its attributes."""
+"""Number of characters of a tag that are searched for attributes."""
 _ATTRIBUTE = r"(?:^|\s)%s\s?=\s?(?:\"([^\"]{0,1000})\"|'([^']{0,1000})'|([^\s\"'>]{1,1000}))"
 _ATTRIBUTES = {
     name: re.compile(_ATTRIBUTE % name, re.I)
@@ -83,22 +85,21 @@ _STYLES = {
 _UNNUMBERED = frozenset(("none", "disc", "circle", "square"))
 _LIST_TAG = re.compile(r"<(/?)(ol|ul|menu|li)(?=[\s/>])", re.I)
 _COUNTED_CHARS = 1 << 16
-"""So much of a page is searched for the items of a list that counts down."""
+"""Number of characters that are searched for the items of a list that counts down."""
 _MOST_LISTS = 100
-"""Lists within each other; deeper ones have no numbers."""
+"""Limit on nested lists; deeper ones have no numbers."""
 _WEB_ADDRESS = re.compile(r"https?://[^\s<>]{1,200}", re.I)
 _OPEN_ENDED = frozenset(("dd", "dt", "li", "option", "p", "td", "th", "tr"))
-"""Elements whose end may be left out."""
+"""Elements whose end tag may be missing."""
 _OUTER = frozenset(("body", "div", "dl", "html", "ol", "section", "select", "table", "ul"))
 _HUGE = re.compile(r"&#(?:[xX]0*[0-9A-Fa-f]{7,}|0*[0-9]{8,});?")
-"""A character by a number that none has, which would take time by the square of its figures."""
+"""Number of no character; parsing it would take quadratic time."""
 
 
 class _PageList:
-    """An open list.
+    """An open list, with the next number, the step and the style.
 
-    It has the number and the step of its items, and how numbers are written; no style if it has
-    none.
+    An unnumbered list has no style.
     """
 
     def __init__(self, number: int = 0, step: int = 0, style: str = "") -> None:
@@ -108,24 +109,24 @@ class _PageList:
 
 
 class _Page:
-    """Takes the page apart from its beginning to its end; white space is as a browser shows it."""
+    """Scans a page from beginning to end, with white space as in a browser."""
 
     def __init__(self, source: str, text: BoundedText) -> None:
         self.text = text
         self._source = source
         self._at = 0
-        self._unshown = ""
+        self._hidden_tag = ""
         self._depth = 0
         self._pre = 0
         self._lists: list[_PageList] = []
-        self._before = ""
-        """Number of a list item whose words have not begun."""
+        self._item_number = ""
+        """Number of a list item whose text has not begun."""
         self._address = ""
-        """Address of the open link, in a paragraph."""
+        """Address of the open link in a paragraph."""
         self._is_in_paragraph = False
 
     def read(self) -> str:
-        """Return the words of the page."""
+        """Return the visible text of the page."""
         while self._at < len(self._source):
             begin = _MARKUP.search(self._source, self._at)
             self._data(self._source[self._at : begin.start() if begin else len(self._source)])
@@ -136,34 +137,36 @@ class _Page:
         return self.text.joined()
 
     def _markup(self) -> None:
-        """Pass over what begins with a ``<``.
+        """Skip or handle the markup at the position.
 
-        What has no end goes to the end of the page, as in a browser.
+        Unclosed markup extends to the end of the page.
         """
-        at = self._at
+        position = self._at
         source = self._source
-        if source.startswith("<!--", at):
-            short = next((end for end in ("<!-->", "<!--->") if source.startswith(end, at)), "")
+        if source.startswith("<!--", position):
+            short = next(
+                (end for end in ("<!-->", "<!--->") if source.startswith(end, position)), ""
+            )
             if short:
-                self._at = at + len(short)
+                self._at = position + len(short)
             else:
-                self._at = self._after("-->", at + 4)
-        elif source.startswith("<![CDATA[", at):
-            end = source.find("]]>", at)
-            self._data(source[at + 9 : end if end >= 0 else len(source)], is_literal=True)
+                self._at = self._after("-->", position + 4)
+        elif source.startswith("<![CDATA[", position):
+            end = source.find("]]>", position)
+            self._data(source[position + 9 : end if end >= 0 else len(source)], is_literal=True)
             if end >= 0:
                 self._at = end + 3
             else:
                 self._at = len(source)
-        elif source.startswith(("<!", "<?"), at):
-            self._at = self._after(">", at)
-        elif source.startswith("</", at):
-            name = _NAME.match(source, at + 2)
-            self._at = self._after(">", at)
+        elif source.startswith(("<!", "<?"), position):
+            self._at = self._after(">", position)
+        elif source.startswith("</", position):
+            name = _NAME.match(source, position + 2)
+            self._at = self._after(">", position)
             if name:
                 self._end(name[0].lower())
         else:
-            name = _NAME.match(source, at + 1)
+            name = _NAME.match(source, position + 1)
             assert name is not None
             self._tag(name)
 
@@ -172,20 +175,20 @@ class _Page:
         end = self._end_of_tag(name.end())
         attributes = self._source[name.end() : end]
         self._at = end + 1
-        if self._unshown in _OPEN_ENDED and (
-            tag == self._unshown or (self._unshown == "p" and _BLOCKS.fullmatch(tag))
+        if self._hidden_tag in _OPEN_ENDED and (
+            tag == self._hidden_tag or (self._hidden_tag == "p" and _BLOCKS.fullmatch(tag))
         ):
-            self._unshown = ""
-        if self._unshown:
-            self._depth += tag == self._unshown and not attributes.endswith("/")
+            self._hidden_tag = ""
+        if self._hidden_tag:
+            self._depth += tag == self._hidden_tag and not attributes.endswith("/")
         elif (
             tag not in _EMPTY and not attributes.endswith("/") and self._is_hidden(tag, attributes)
         ):
-            self._unshown = tag
+            self._hidden_tag = tag
             self._depth = 1
         self._pre += tag == "pre"
         self._break(tag)
-        if not self._unshown:
+        if not self._hidden_tag:
             self._begin(tag, attributes[:_ATTRIBUTES_CHARS])
         if tag in _RAW and not attributes.endswith("/"):
             close = re.compile(rf"</{tag}(?=[\s/>])", re.I).search(self._source, self._at)
@@ -197,7 +200,7 @@ class _Page:
             self._at = stop
 
     def _begin(self, tag: str, attributes: str) -> None:
-        """Take in what a shown element says of itself: list, item, link, picture."""
+        """Handle a visible element: list, item, link or picture."""
         if tag == "ol":
             self._open_list(attributes)
         elif tag in ("ul", "menu"):
@@ -240,7 +243,7 @@ class _Page:
         self._lists.append(_PageList(start, step, style))
 
     def _n_items(self) -> int:
-        """Return how many items the list has that has just begun."""
+        """Return the number of items of the list that has just begun."""
         n_items = 0
         depth = 1
         for mark in _LIST_TAG.finditer(self._source, self._at, self._at + _COUNTED_CHARS):
@@ -262,7 +265,7 @@ class _Page:
         if value is not None:
             items.number = value
         if items.style:
-            self._before += f"{written_number(items.number, items.style)}. "
+            self._item_number += f"{written_number(items.number, items.style)}. "
         items.number += items.step
 
     @staticmethod
@@ -271,37 +274,37 @@ class _Page:
             attributes and _HIDDEN.search(attributes[:_ATTRIBUTES_CHARS])
         )
 
-    def _end_of_tag(self, at: int) -> int:
-        """Return where the ``>`` of a tag is; one within quotes is none."""
+    def _end_of_tag(self, position: int) -> int:
+        """Return the position of the ``>`` of a tag, ignoring quoted ones."""
         source = self._source
-        while mark := _QUOTE_OR_END.search(source, at):
+        while mark := _QUOTE_OR_END.search(source, position):
             if not mark[1]:
                 return mark.start()
             close = source.find(mark[1], mark.end())
-            if close < 0:  # a forgotten quote does not hide the rest of the page
+            if close < 0:  # a forgotten quote must not hide the rest of the page
                 end = source.find(">", mark.end())
                 if end >= 0:
                     return end
                 return len(source)
-            at = close + 1
+            position = close + 1
         return len(source)
 
     def _end(self, tag: str) -> None:
-        if tag == self._unshown:
+        if tag == self._hidden_tag:
             self._depth -= 1
-        if not self._depth or (self._unshown in _OPEN_ENDED and tag in _OUTER):
-            self._unshown = ""
+        if not self._depth or (self._hidden_tag in _OPEN_ENDED and tag in _OUTER):
+            self._hidden_tag = ""
         self._pre = max(0, self._pre - (tag == "pre"))
-        if not self._unshown:
+        if not self._hidden_tag:
             self._close(tag)
         self._break(tag)
 
     def _close(self, tag: str) -> None:
         if tag in ("ol", "ul", "menu") and self._lists:
             self._lists.pop()
-            self._before = ""
+            self._item_number = ""
         elif tag == "li":
-            self._before = ""
+            self._item_number = ""
         elif tag == "a" and self._address:
             self._data(f" ({self._address})", is_literal=True)
             self._address = ""
@@ -309,23 +312,23 @@ class _Page:
             self._is_in_paragraph = False
 
     def _data(self, data: str, is_literal: bool = False) -> None:
-        if self._unshown or not data:
+        if self._hidden_tag or not data:
             return
         if not is_literal:
             data = html.unescape(_HUGE.sub("\ufffd", data))
-        if self._before and not data.isspace():
-            data = self._before + data.lstrip()
-            self._before = ""
+        if self._item_number and not data.isspace():
+            data = self._item_number + data.lstrip()
+            self._item_number = ""
         self.text.add(data if self._pre else re.sub(r"\s+", " ", data))
 
     def _break(self, tag: str) -> None:
-        if not self._unshown and _BLOCKS.fullmatch(tag):
+        if not self._hidden_tag and _BLOCKS.fullmatch(tag):
             self.text.add("\n")
-        elif not self._unshown and tag in ("td", "th"):
+        elif not self._hidden_tag and tag in ("td", "th"):
             self.text.add("\t")
 
-    def _after(self, mark: str, at: int) -> int:
-        end = self._source.find(mark, at)
+    def _after(self, mark: str, position: int) -> int:
+        end = self._source.find(mark, position)
         if end >= 0:
             return end + len(mark)
         return len(self._source)
@@ -340,7 +343,7 @@ def _attribute(attributes: str, name: str) -> str:
 
 
 def _whole_number(text: str) -> int | None:
-    """Return a whole number within the limits of list numbers; None for anything else."""
+    """Return a whole number within the limit of list numbers; None for anything else."""
     if not re.fullmatch(r"\s*[+-]?[0-9]{1,10}\s*", text):
         return None
     number = int(text)
@@ -350,7 +353,7 @@ def _whole_number(text: str) -> int | None:
 
 
 def html_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return what a page shows. ``text`` takes it as it is read."""
+    """Return the visible text of a page."""
     source = decoded(bounded(file, MAX_SOURCE_BYTES, "the page"), "the page")
     page = _Page(source, text or BoundedText())
     lines = (line.strip(" ") for line in page.read().split("\n"))

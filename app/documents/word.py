@@ -1,7 +1,6 @@
-"""What a reader of a Word document sees: its words, notes, headers and comments, with its changes
-accepted.
+"""Text of Word documents: body, notes, headers and comments, with changes accepted.
 
-Parts are found as Word finds them, by the relations between them.
+Parts are found by their relations, as in Word.
 """
 
 from __future__ import annotations
@@ -24,50 +23,51 @@ from app.program.refusals import Refusal
 from app.text.figures import counted
 
 _COMPOUND = b"\xd0\xcf\x11\xe0"
-"""Files of Word 97 begin so, and those with a password."""
+"""First bytes of Word 97 files and of files with a password."""
 
 
 _WEB_ADDRESS = re.compile(r"(?:https?://|mailto:)[^\s<>]{1,200}", re.I)
 _PICTURES = frozenset(("image", "chart", "oleObject", "package", "video", "audio"))
-"""Kinds of parts, by the last words of their relations, that hold no words that are read."""
+"""Kinds of parts without readable text, by the last word of their relation."""
 
 
 class _Archive:
-    """The parts of a document, by their names; together they unpack to so much at most."""
+    """Parts of a document by name, with a limit on their unpacked size."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self._archive = archive
-        self._room = MAX_SOURCE_BYTES
+        self._left_bytes = MAX_SOURCE_BYTES
         self._infos = {self._plain(info.filename): info for info in archive.infolist()}
 
     def __contains__(self, name: str) -> bool:
         return self._plain(name) in self._infos
 
     def read(self, name: str) -> bytes:
-        """Return a part. Raises Refusal: it is too large."""
-        with self._archive.open(self._infos[self._plain(name)]) as part:
-            raw = part.read(self._room + 1)
-        self._room -= len(raw)
-        if self._room < 0:
-            raise Refusal(f"unpacks to more than {MAX_SOURCE_BYTES >> 20} MiB")
+        """Return the bytes of a part. Raises Refusal: it is too large."""
+        with self._archive.open(self._infos[self._plain(name)]) as file:
+            raw = file.read(self._left_bytes + 1)
+        self._left_bytes -= len(raw)
+        if self._left_bytes < 0:
+            raise Refusal(f"is larger when unpacked than {MAX_SOURCE_BYTES >> 20} MiB")
         return raw
 
     def related(self, name: str) -> list[tuple[str, str, str]]:
-        """Return the parts that one refers to; of "" the whole document's: id, last word of the
-        relation, name."""
-        found = []
+        """Return the parts related to a part ("" for the document): id, last word of the relation,
+        name.
+        """
+        relations = []
         folder = posixpath.dirname(name)
         for attributes in self._relations(name):
             if attributes.get("TargetMode") != "External":
                 target = unquote(attributes.get("Target", "")).replace("\\", "/")
-                place = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
-                found.append(
-                    (attributes.get("Id", ""), attributes.get("Type", "").rpartition("/")[2], place)
+                path = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+                relations.append(
+                    (attributes.get("Id", ""), attributes.get("Type", "").rpartition("/")[2], path)
                 )
-        return [one for one in found if one[2] in self]
+        return [relation for relation in relations if relation[2] in self]
 
     def addresses(self, name: str) -> dict[str, str]:
-        """Return the web addresses that a part refers to, by the ids of their relations."""
+        """Return the web addresses that a part refers to, by relation id."""
         return {
             attributes.get("Id", ""): attributes.get("Target", "")
             for attributes in self._relations(name)
@@ -89,7 +89,7 @@ class _Archive:
         return relations
 
     def named(self, pattern: str) -> list[str]:
-        """Return the names that fit a pattern."""
+        """Return the names of parts that match a pattern."""
         return sorted(name for name in self._infos if re.fullmatch(pattern, name))
 
     @staticmethod
@@ -98,28 +98,25 @@ class _Archive:
 
 
 def docx_text(file: BinaryIO, text: BoundedText | None = None) -> str:
-    """Return the words of a document, a line for each paragraph.
-
-    ``text`` takes them as they are read.
-    """
+    """Return the text of a document, with a line for each paragraph."""
     text = text or BoundedText()
     if file.read(len(_COMPOUND)) == _COMPOUND:
         is_locked = "EncryptedPackage".encode("utf-16-le") in file.read(MAX_SOURCE_BYTES)
         raise Refusal(
-            "is locked by a password (save it without)"
+            "is locked by a password (save it without one)"
             if is_locked
             else "is an old Word file (save it as DOCX)"
         )
-    with zipfile.ZipFile(file) as opened:
-        if any(info.flag_bits & 1 for info in opened.infolist()):
-            raise Refusal("is locked by a password (save it without)")
-        document = _Document(_Archive(opened), text)
+    with zipfile.ZipFile(file) as archive:
+        if any(info.flag_bits & 1 for info in archive.infolist()):
+            raise Refusal("is locked by a password (save it without one)")
+        document = _Document(_Archive(archive), text)
         text.notes += filter(None, [document.left_out()])
         return document.read()
 
 
 class _Document:
-    """All parts of a document that hold words."""
+    """All parts of a document that have text."""
 
     def __init__(self, archive: _Archive, text: BoundedText) -> None:
         self._archive = archive
@@ -129,7 +126,7 @@ class _Document:
         self._text = text
 
     def read(self) -> str:
-        """Return what is read: headers, body, diagrams, notes, comments, footers."""
+        """Return the text of headers, body, diagrams, notes, comments and footers."""
         numbers: Numbers = {}
         next_number = self._paragraph_numbers().next_number
         self._margins("header")
@@ -141,29 +138,29 @@ class _Document:
             address=lambda relation: self._addresses.get(relation, ""),
         )
         story.read(self._archive.read(self._main))
-        for part in self._parts("diagramData"):
-            Story(self._text, {}, self._chunk).read(self._archive.read(part))
-        for kind in ("footnotes", "endnotes", "comments"):
-            for part in self._parts(kind):
-                Story(self._text, numbers, self._chunk, kind).read(self._archive.read(part))
+        for name in self._parts("diagramData"):
+            Story(self._text, {}, self._chunk).read(self._archive.read(name))
+        for part_type in ("footnotes", "endnotes", "comments"):
+            for name in self._parts(part_type):
+                Story(self._text, numbers, self._chunk, part_type).read(self._archive.read(name))
         self._margins("footer")
         return self._text.joined()
 
     def left_out(self) -> str:
-        """Return a line that names what is not text; "" if there is nothing."""
-        kinds = [kind for _, kind, _ in self._related if kind in _PICTURES]
+        """Return a line about content that is not text; "" if there is none."""
+        kinds = [part_type for _, part_type, _ in self._related if part_type in _PICTURES]
         n_pictures = kinds.count("image")
-        n_others = len(kinds) - n_pictures
+        n_objects = len(kinds) - n_pictures
         if n_pictures:
             names = [counted(n_pictures, "picture")]
         else:
             names = []
-        if n_others == 1:
-            names += [counted(n_others, "chart or other object")]
+        if n_objects == 1:
+            names += [counted(n_objects, "chart or other object")]
         else:
             names += []
-        if n_others > 1:
-            names += [f"{n_others} charts and other objects"]
+        if n_objects > 1:
+            names += [f"{n_objects} charts and other objects"]
         else:
             names += []
         if names:
@@ -171,56 +168,60 @@ class _Document:
         return ""
 
     def _paragraph_numbers(self) -> ParagraphNumbers:
-        """Return the numbers of lists; none where their parts are damaged."""
-        raw = {kind: self._raw(kind) for kind in ("numbering", "styles")}
+        """Return the numbering of lists; none if its parts are damaged."""
+        raw = {part_type: self._raw(part_type) for part_type in ("numbering", "styles")}
         try:
             return ParagraphNumbers(raw["numbering"], raw["styles"])
         except expat.ExpatError:
             return ParagraphNumbers()
 
-    def _raw(self, kind: str) -> bytes:
-        parts = self._parts(kind)
-        if parts:
-            return self._archive.read(parts[0])
+    def _raw(self, part_type: str) -> bytes:
+        names = self._parts(part_type)
+        if names:
+            return self._archive.read(names[0])
         return b""
 
     def _main_part(self) -> str:
-        parts = [place for _, kind, place in self._archive.related("") if kind == "officeDocument"]
-        if not parts and "[Content_Types].xml" in self._archive:
-            parts = _main_by_type(self._archive)
-        parts = parts or self._archive.named(r"word/document\d*\.xml")
-        if not parts:
+        names = [
+            name
+            for _, part_type, name in self._archive.related("")
+            if part_type == "officeDocument"
+        ]
+        if not names and "[Content_Types].xml" in self._archive:
+            names = _main_by_type(self._archive)
+        names = names or self._archive.named(r"word/document\d*\.xml")
+        if not names:
             raise Refusal("is not a Word document")
-        return parts[0]
+        return names[0]
 
-    def _parts(self, kind: str) -> list[str]:
-        related = [place for _, relation, place in self._related if relation == kind]
+    def _parts(self, part_type: str) -> list[str]:
+        related = [name for _, relation, name in self._related if relation == part_type]
         folder = re.escape(posixpath.dirname(self._main).lower())
-        return list(dict.fromkeys(related)) or self._archive.named(rf"{folder}/{kind}\d*\.xml")
+        return list(dict.fromkeys(related)) or self._archive.named(rf"{folder}/{part_type}\d*\.xml")
 
-    def _margins(self, kind: str) -> None:
-        """Add headers or footers, each once, if there is more in them than the number of a page."""
+    def _margins(self, part_type: str) -> None:
+        """Add headers or footers, each once, if they have more than a page number."""
         seen = set()
-        for part in self._parts(kind):
+        for name in self._parts(part_type):
             text = BoundedText()
-            Story(text, {}, self._chunk).read(self._archive.read(part))
+            Story(text, {}, self._chunk).read(self._archive.read(name))
             words = text.joined().strip()
-            if words not in seen and any(one.isalpha() for one in words):
+            if words not in seen and any(character.isalpha() for character in words):
                 seen.add(words)
                 self._text.add(f"{words}\n")
 
     def _chunk(self, relation: str) -> str:
-        """Return the text of a page that is in the document as it was written elsewhere."""
-        place = next((place for one, _, place in self._related if one == relation), "")
-        if place:
-            raw = self._archive.read(place)
+        """Return the text of an embedded page in another format."""
+        name = next((name for relation_id, _, name in self._related if relation_id == relation), "")
+        if name:
+            raw = self._archive.read(name)
         else:
             raw = b""
         if raw.lstrip()[:13].lower() == b"mime-version:":
             pages = [
-                part
-                for part in email.message_from_bytes(raw).walk()
-                if part.get_content_subtype() == "html"
+                section
+                for section in email.message_from_bytes(raw).walk()
+                if section.get_content_subtype() == "html"
             ]
             if pages:
                 content = pages[0].get_payload(decode=True)
@@ -236,12 +237,12 @@ class _Document:
 
 
 def _main_by_type(archive: _Archive) -> list[str]:
-    """Return the parts that are said to be a document's main one, whatever that may do."""
-    found = []
+    """Return the parts whose content type is that of a main document."""
+    names = []
 
     def begin(element: str, attributes: Attributes) -> None:
-        kind = attributes.get("ContentType", "").lower()
-        if element == "Override" and kind.endswith(
+        content_type = attributes.get("ContentType", "").lower()
+        if element == "Override" and content_type.endswith(
             (
                 "document.main+xml",
                 "template.main+xml",
@@ -249,7 +250,7 @@ def _main_by_type(archive: _Archive) -> list[str]:
                 "template.macroenabledtemplate.main+xml",
             )
         ):
-            found.append(attributes.get("PartName", "").lstrip("/"))
+            names.append(attributes.get("PartName", "").lstrip("/"))
 
     parse_part(archive.read("[Content_Types].xml"), begin)
-    return [one for one in found if one in archive]
+    return [name for name in names if name in archive]

@@ -1,7 +1,4 @@
-"""Numbers of a Word document's paragraphs.
-
-They come from its lists, their levels, and the styles that put paragraphs into them.
-"""
+"""Numbers of paragraphs in Word documents, from lists, levels and paragraph styles."""
 
 from __future__ import annotations
 
@@ -21,35 +18,31 @@ _STYLES = {
     "decimalZero": "two-digit",
     "ordinal": "ordinal",
 }
-"""Styles of list numbers by their names in Word.
-
-Every other one but these without numbers is written in figures.
-"""
+"""Styles of list numbers by their names in Word. Other numbered styles are written as digits."""
 _UNNUMBERED = frozenset(("bullet", "none"))
-_PLACE = re.compile(r"%([1-9])")
+_PLACEHOLDER = re.compile(r"%([1-9])")
 _MOST_BASES = 20
 _MOST_TEXT_CHARS = 100
 
 
 class _Level:
-    """How a level of a list is numbered."""
+    """Numbering of a list level."""
 
     def __init__(self) -> None:
         self.start = 1
         self.style = "decimal"
         self.text = ""
         self.restart: int | None = None
-        """Number of the level, counted from 1, after which this one begins again.
-
-        None for any above it.
+        """Number of the level (from 1) after which this level restarts; None for any higher
+        level.
         """
         self.is_legal = False
-        """Whether numbers of all levels are written in figures."""
+        """Whether the numbers of all levels are written as digits."""
         self.paragraph_style = ""
 
 
 class _WordList:
-    """An abstract list: levels, or the name of the style that has them."""
+    """An abstract list: levels, or the name of the style that defines them."""
 
     def __init__(self) -> None:
         self.levels: dict[int, _Level] = {}
@@ -60,7 +53,7 @@ class _WordList:
 
 
 class _Instance:
-    """A list in use: an abstract list, and what is different here."""
+    """A list in use: an abstract list with its own changes."""
 
     def __init__(self) -> None:
         self.list_id = ""
@@ -69,7 +62,7 @@ class _Instance:
 
 
 class _Style:
-    """The place of a style's paragraphs: "" for no list, None for a level that is not named."""
+    """List and level of a paragraph style: "" for no list, None for no level."""
 
     def __init__(self) -> None:
         self.base = ""
@@ -78,11 +71,11 @@ class _Style:
 
 
 class ParagraphNumbers:
-    """Counts the paragraphs of a document's lists, in the order in which they are read.
+    """Counts the paragraphs of a document's lists in reading order.
 
     Args:
-        numbering: the part of the lists; empty for none.
-        styles: the part of the styles; empty for none.
+        numbering: the numbering part; empty if there is none.
+        styles: the styles part; empty if there is none.
 
     Raises:
         Refusal: a part declares entities.
@@ -94,9 +87,9 @@ class ParagraphNumbers:
         self._instances: dict[str, _Instance] = {}
         self._styles: dict[str, _Style] = {}
         self._counts: dict[str, dict[int, int]] = {}
-        """Numbers of the last paragraphs by list and level."""
+        """Number of the last paragraph by list and level."""
         self._started: set[tuple[str, int]] = set()
-        """Instances and levels whose own start has been used."""
+        """Instances and levels whose start number was used."""
         self._default_style = ""
         if numbering:
             _NumberingReader(self._lists, self._instances).read(numbering)
@@ -104,19 +97,18 @@ class ParagraphNumbers:
             self._default_style = _read_styles(styles, self._styles)
 
     def next_number(self, style: str, instance_id: str, level: int | None) -> str:
-        """Count a paragraph and return its number with a space after it; "" for none.
+        """Count a paragraph and return its number with a space after it; "" if it has none.
 
         Args:
-            style: name of its style; "" for the default one.
-            instance_id: list that the paragraph itself names; "" for none, "0" to leave the style's
-                list.
-            level: level that the paragraph itself names.
+            style: name of the paragraph style; "" for the default style.
+            instance_id: list of the paragraph; "" if it names none, "0" to leave the style's list.
+            level: level that the paragraph names.
         """
         if not self._instances:
             return ""
         style = style or self._default_style
         if not instance_id:
-            instance_id, style_level = self._place_of_style(style)
+            instance_id, style_level = self._list_of_style(style)
             if level is None:
                 level = style_level
         instance = self._instances.get(instance_id)
@@ -137,7 +129,7 @@ class ParagraphNumbers:
         self._count(instance_id, instance, abstract_id, levels, level)
         return self._written(levels, self._counts[abstract_id], level)
 
-    def _place_of_style(self, name: str) -> tuple[str, int | None]:
+    def _list_of_style(self, name: str) -> tuple[str, int | None]:
         level = None
         for _ in range(_MOST_BASES):
             style = self._styles.get(name)
@@ -151,17 +143,16 @@ class ParagraphNumbers:
         return "", None
 
     def _levels_of(self, instance: _Instance) -> tuple[str, dict[int, _Level]]:
-        """Return the id of the list that counts for an instance, and the list's levels.
-
-        Levels of the instance take the place of the list's.
+        """Return the abstract list of an instance by id, and its levels with the instance's
+        changes.
         """
         abstract_id = instance.list_id
         abstract = self._lists.get(abstract_id, _WordList())
         if not abstract.levels and abstract.linked_style:
-            for other_id, other in self._lists.items():
-                if other.style_link == abstract.linked_style:
-                    abstract_id = other_id
-                    abstract = other
+            for candidate_id, candidate in self._lists.items():
+                if candidate.style_link == abstract.linked_style:
+                    abstract_id = candidate_id
+                    abstract = candidate
                     break
         return abstract_id, {**abstract.levels, **instance.levels}
 
@@ -194,28 +185,28 @@ class ParagraphNumbers:
 
     @staticmethod
     def _written(levels: dict[int, _Level], counts: dict[int, int], level: int) -> str:
-        own = levels[level]
-        if own.style in _UNNUMBERED:
+        list_level = levels[level]
+        if list_level.style in _UNNUMBERED:
             return ""
 
         def number(match: re.Match[str]) -> str:
             index = int(match[1]) - 1
             if index not in levels or index > level:
                 return ""
-            if own.is_legal:
+            if list_level.is_legal:
                 style = "decimal"
             else:
                 style = _STYLES.get(levels[index].style, "decimal")
             return written_number(counts.get(index, levels[index].start), style)
 
-        text = _PLACE.sub(number, own.text[:_MOST_TEXT_CHARS]).strip()
+        text = _PLACEHOLDER.sub(number, list_level.text[:_MOST_TEXT_CHARS]).strip()
         if text:
             return f"{text} "
         return ""
 
 
 class _NumberingReader:
-    """Reads the part of the lists."""
+    """Reads the numbering part."""
 
     def __init__(self, lists: dict[str, _WordList], instances: dict[str, _Instance]) -> None:
         self._lists = lists
@@ -288,7 +279,7 @@ class _NumberingReader:
 
 
 def _read_styles(raw: bytes, styles: dict[str, _Style]) -> str:
-    """Read the part of the styles and return the name of the default one of paragraphs."""
+    """Read the styles part and return the name of the default paragraph style."""
     style = _Style()
     default = ""
     open_names: Counter[str] = Counter()
@@ -304,7 +295,7 @@ def _read_styles(raw: bytes, styles: dict[str, _Style]) -> str:
                 if attributes.get("default") in ("1", "true", "on"):
                     default = attributes.get("styleId", "")
         elif open_names["pPrChange"]:
-            pass  # properties of before a change
+            pass  # properties before a change
         elif name == "basedOn":
             style.base = value
         elif open_names["numPr"] and name == "numId":
@@ -334,4 +325,4 @@ def _start(text: str) -> int:
 
 
 NextNumber = Callable[[str, str, "int | None"], str]
-"""Counts a paragraph and returns its number: ``ParagraphNumbers.next_number``."""
+"""Function that counts a paragraph and returns its number: ``ParagraphNumbers.next_number``."""

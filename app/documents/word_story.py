@@ -1,7 +1,7 @@
-"""One part of a Word document: its elements to words.
+"""Text of one part (story) of a Word document.
 
-Of the names of ECMA-376 the local ones count, since it has two sets of namespaces; those of
-formulas begin with ``m:``.
+Names of ECMA-376 elements have no namespaces, since it has two sets of them; those of formulas
+begin with ``m:``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.documents.word_numbers import NextNumber
 from app.documents.xml_part import Attributes, parse_part
 
 Numbers = dict[tuple[str, str], int]
-"""Of notes, by the part that they are in and their id; 0 where a change took the mark away."""
+"""Numbers of notes by their part and id; 0 if a change removed the mark."""
 
 _CHARACTERS = {
     "tab": "\t",
@@ -28,22 +28,21 @@ _CHARACTERS = {
     "m:sub": "_(",
     "m:rad": "√",
 }
-"""Elements that mean characters. A soft hyphen is seen only where a line ends."""
+"""Elements that stand for characters. A soft hyphen is only visible at the end of a line."""
 _ENDS = {"m:num": ")", "m:den": ")", "m:sup": ")", "m:sub": ")"}
 _PROPERTIES = ("pPr", "tblPr", "tcPr", "trPr", "tblGrid", "sectPr", "sdtPr")
 _UNSHOWN = frozenset(
     (*_PROPERTIES, "instrText", "delText", "delInstrText", "del", "moveFrom", "rt", "binData")
 )
-"""Elements whose words no reader sees: properties, codes of fields, what a change took away, how a
-word is spoken."""
+"""Elements whose text is not shown: properties, field codes, deleted text and pronunciations."""
 _NOTES = {"footnoteReference": "footnotes", "endnoteReference": "endnotes"}
 _LISTED = {"footnote": "footnotes", "endnote": "endnotes", "comment": "comments"}
 _UNKNOWN = "\u25a1"
-"""A symbol, whichever."""
+"""Replacement for an unknown symbol."""
 
 
 def _placed(first: int, characters: str) -> dict[int, str]:
-    return {first + index: one for index, one in enumerate(characters)}
+    return {first + index: character for index, character in enumerate(characters)}
 
 
 _SYMBOL = {
@@ -60,16 +59,14 @@ _FONTS = {"symbol": _SYMBOL, "wingdings": _WINGDINGS, "wingdings 2": _WINGDINGS_
 
 
 class Story:
-    """Reads the words of one part into a text.
+    """Reads the text of one part.
 
     Args:
-        numbers: of notes; the body's marks give them, the notes' own parts use them.
-        chunk: returns the text of a page of another kind that is in the document, by the id of its
-            relation.
-        kind: of what the part is a list, where it is one.
-        next_number: counts a paragraph of a list; None where paragraphs have no numbers.
-        address: returns the address of a link, by the id of its relation; None where links have
-            none.
+        numbers: numbers of notes, set by the body and used by the parts of the notes.
+        chunk: returns the text of an embedded page in another format, by relation id.
+        kind: type of the listed items if the part is a list: footnotes, endnotes or comments.
+        next_number: counts a paragraph of a list; None if paragraphs have no numbers.
+        address: returns the address of a link, by relation id; None if links have no addresses.
     """
 
     def __init__(
@@ -77,32 +74,33 @@ class Story:
         text: BoundedText,
         numbers: Numbers,
         chunk: Callable[[str], str],
-        kind: str = "",
+        item_type: str = "",
         next_number: NextNumber | None = None,
         address: Callable[[str], str] | None = None,
     ) -> None:
         self._text = text
         self._numbers = numbers
         self._chunk = chunk
-        self._kind = kind
+        self._item_type = item_type
         self._next_number = next_number
         self._address = address
         self._style = self._list_id = ""
         self._level: int | None = None
-        self._before = ""
-        """Number of the open paragraph, whose words have not begun."""
+        self._paragraph_number = ""
+        """Number of the open paragraph whose text has not begun."""
         self._links: list[str] = []
         """Addresses of open links."""
         self._open: list[str] = []
         self._hidden_at = 0
-        """How deep the outermost element is that is not shown; 0 for none."""
+        """Depth of the outermost hidden element; 0 if there is none."""
         self._branches: list[tuple[int, bool]] = []
-        """Of open alternatives: letters before the present one, and whether one before it had
-        some."""
+        """Open alternatives: number of letters before the current branch, and whether an earlier
+        one had text.
+        """
         self._results: list[bool] = []
-        """Of open fields: whether the result has begun."""
+        """Open fields: whether the result has begun."""
         self._cells: list[int] = []
-        """Of open rows of tables."""
+        """Numbers of cells in open table rows."""
         self._fences: list[list[str]] = []
         self._n_letters = 0
         self._is_run_hidden = self._is_joined = self._has_gap = False
@@ -118,12 +116,12 @@ class Story:
             parent = ""
         self._open.append(name)
         if name == "p":
-            self._style = self._list_id = self._before = ""
+            self._style = self._list_id = self._paragraph_number = ""
             self._level = None
         if name == "del" and self._open[-3:-1] == ["pPr", "rPr"]:
             self._is_joined = True
         elif self._hidden_at:
-            self._take_property(name, attributes)
+            self._read_property(name, attributes)
             if name in _NOTES:
                 self._numbers.setdefault((_NOTES[name], attributes.get("id", "")), 0)
         elif name in _UNSHOWN or self._is_passed_over(name, attributes):
@@ -133,7 +131,9 @@ class Story:
         elif name == "AlternateContent":
             self._branches.append((0, False))
         elif name == "Choice" or name == "Fallback":
-            self._branches[-1:] = [(self._n_letters, any(had for _, had in self._branches[-1:]))]
+            self._branches[-1:] = [
+                (self._n_letters, any(has_text for _, has_text in self._branches[-1:]))
+            ]
         elif name == "hyperlink":
             self._links.append(self._address(attributes.get("id", "")) if self._address else "")
         elif name == "docPr" and (description := attributes.get("descr", "").strip()):
@@ -149,8 +149,8 @@ class Story:
         else:
             self._add(self._character(name, parent, attributes))
 
-    def _take_property(self, name: str, attributes: Attributes) -> None:
-        """Take in which list the open paragraph is in."""
+    def _read_property(self, name: str, attributes: Attributes) -> None:
+        """Handle the list properties of the open paragraph."""
         value = attributes.get("val", "")
         if self._open[-3:-1] == ["p", "pPr"] and name == "pStyle":
             self._style = value
@@ -163,12 +163,12 @@ class Story:
                 self._level = None
 
     def _is_passed_over(self, name: str, attributes: Attributes) -> bool:
-        """Whether an element is another version of what was read, or nothing that is read."""
+        """Whether an element is skipped: another version of text that was read, or not text."""
         if name in ("Choice", "Fallback"):
             return bool(self._branches) and self._branches[-1][1]
-        if _LISTED.get(name, "") != self._kind or not self._kind:
+        if _LISTED.get(name, "") != self._item_type or not self._item_type:
             return False
-        note = self._kind, attributes.get("id", "")
+        note = self._item_type, attributes.get("id", "")
         number = self._numbers.get(note)
         if (
             number == 0
@@ -176,14 +176,14 @@ class Story:
             or attributes.get("type") == "continuationNotice"
         ):
             return True
-        if self._kind == "comments":
+        if self._item_type == "comments":
             self._text.add(f"[comment by {attributes.get('author', '?')}] ")
         else:
             self._text.add(f"[{number}] " if number else "")
         return False
 
     def _character(self, name: str, parent: str, attributes: Attributes) -> str:
-        """Return what an element means."""
+        """Return the text of an element."""
         if name in _NOTES:
             note = _NOTES[name], attributes.get("id", "")
             number = self._numbers.setdefault(note, 1 + max(self._numbers.values(), default=0))
@@ -218,7 +218,7 @@ class Story:
                 and self._open[-1:] == ["p"]
                 and self._next_number
             ):
-                self._before = self._next_number(self._style, self._list_id, self._level)
+                self._paragraph_number = self._next_number(self._style, self._list_id, self._level)
         elif name == "hyperlink":
             self._end_link()
         elif name == "p":
@@ -254,12 +254,12 @@ class Story:
             self._text.add("\n")
         self._is_joined = False
 
-    def _field(self, kind: str) -> None:
-        if kind == "begin":
+    def _field(self, item_type: str) -> None:
+        if item_type == "begin":
             self._results.append(False)
-        elif kind == "separate":
+        elif item_type == "separate":
             self._results[-1:] = [True] * len(self._results[-1:])
-        elif kind == "end":
+        elif item_type == "end":
             del self._results[-1:]
 
     def _letters(self, letters: str) -> None:
@@ -269,24 +269,23 @@ class Story:
     def _add(self, words: str) -> None:
         if not words or self._hidden_at or self._is_run_hidden or not all(self._results):
             return
-        if self._before and not words.isspace():
-            words = self._before + words
-            self._before = ""
+        if self._paragraph_number and not words.isspace():
+            words = self._paragraph_number + words
+            self._paragraph_number = ""
         self._text.add(f" {words}" if self._has_gap else words)
         self._has_gap = False
         self._n_letters += not words.isspace()
 
 
 def _symbol(font: str, code: str) -> str:
-    """Return the character at a place, in hexadecimal figures, of a font: documents name symbols
-    so."""
+    """Return the symbol with a hexadecimal code in a font."""
     try:
-        place = int(code, 16)
+        number = int(code, 16)
     except ValueError:
         return _UNKNOWN
-    is_private = 0xF000 <= place <= 0xF0FF
+    is_private = 0xF000 <= number <= 0xF0FF
     if font.lower() in _FONTS:
-        return _FONTS[font.lower()].get(place & 0xFF if is_private else place, _UNKNOWN)
-    if is_private or not 0x20 <= place <= 0xFFFD:
+        return _FONTS[font.lower()].get(number & 0xFF if is_private else number, _UNKNOWN)
+    if is_private or not 0x20 <= number <= 0xFFFD:
         return _UNKNOWN
-    return chr(place)
+    return chr(number)

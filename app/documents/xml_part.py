@@ -1,7 +1,4 @@
-"""Parts of Office documents, parsed.
-
-Names come without namespaces; those of formulas begin with ``m:``.
-"""
+"""Parsing of Office XML parts. Names have no namespaces; those of formulas begin with ``m:``."""
 
 from __future__ import annotations
 
@@ -20,24 +17,24 @@ def parse_part(
     end: Callable[[str], None] | None = None,
     letters: Callable[[str], None] | None = None,
 ) -> None:
-    """Parse XML; names come without their namespaces.
+    """Parse XML and report elements and text; names have no namespaces.
 
     Raises:
-        Refusal: it declares entities.
-        ExpatError: it is damaged.
+        Refusal: the XML declares entities.
+        ExpatError: the XML is damaged.
     """
 
     def refuse_entity(*_: Any) -> None:
-        raise Refusal("declares entities, which no document needs")
+        raise Refusal("declares XML entities (save it again in its own program)")
 
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.buffer_text = True
-    parser.StartElementHandler = lambda name, given: begin(
-        _local(name), {key.rpartition(" ")[2]: given[key] for key in given}
+    parser.StartElementHandler = lambda name, attributes: begin(
+        _local(name), {key.rpartition(" ")[2]: attributes[key] for key in attributes}
     )
     if end is not None:
-        ended = end
-        parser.EndElementHandler = lambda name: ended(_local(name))
+        end_element = end
+        parser.EndElementHandler = lambda name: end_element(_local(name))
     parser.CharacterDataHandler = letters
     parser.EntityDeclHandler = refuse_entity
     parser.Parse(raw, True)

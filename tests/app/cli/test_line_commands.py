@@ -212,7 +212,7 @@ def test_of_a_large_folder_each_question_brings_what_is_new(
     for word in ("fan", "screw", "blade"):
         (tmp_path / f"{word}.md").write_text(f"{word} turns. " * 50)
     err = talk(f"/read {tmp_path}", "a fan?", "a screw?", "thank you", "/new", "a fan?")
-    assert "later questions add what is new, at most 64" in err
+    assert "Each question will get the passages that match it" in err
     first, _, second, _, third, _ = texts()
     assert first.startswith("fan.md, line 1:\n```\nfan turns.")
     assert second.startswith("screw.md, line 1:\n```\nscrew turns.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from app.documents.citations import MOST_PLACES, find_citations
+from app.documents.citations import MOST_CITATIONS, find_citations
 from app.documents.text_file import attached
 
 REPORT = attached(
@@ -91,5 +91,5 @@ def test_hostile_documents_and_replies_cost_little() -> None:
     began_s = time.process_time()
     found = find_citations(reply, asked)
     assert time.process_time() - began_s < 10
-    assert 0 < len(found) <= MOST_PLACES
+    assert 0 < len(found) <= MOST_CITATIONS
     assert all(len(one.lines) <= 400 for one in found)

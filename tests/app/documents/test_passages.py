@@ -120,7 +120,6 @@ def test_documents_that_fit_go_whole_and_their_cost_is_announced() -> None:
     assert "```" in passages.in_message
     assert "```" not in passages.text
     assert announcement([small, large], 1024, 0.0) == (
-        "2 files: about 20,119 tokens, the context holds 1,024: passages that fit the next "
-        "question go with it, at most"
-        " 512 tokens; later questions add what is new, at most 128"
+        "2 files are too long for this model (20,119 of 1,024 tokens). "
+        "Each question will get the passages that match it"
     )

@@ -49,7 +49,7 @@ def test_a_pdf_with_a_password_says_so() -> None:
 
 def test_a_pdf_locked_in_an_unknown_way_is_not_called_damaged() -> None:
     raw = locked("RC4-128", "").getvalue().replace(b"/Standard", b"/PubSec00")
-    with pytest.raises(Refusal, match="locked in a way"):
+    with pytest.raises(Refusal, match="encrypted in an unknown way"):
         converted(".pdf", io.BytesIO(raw))
 
 
@@ -131,7 +131,7 @@ def test_fonts_without_letters_are_no_silent_garbage() -> None:
         )
         font[NameObject("/DescendantFonts")] = ArrayObject([below])
 
-    with pytest.raises(Refusal, match="do not say what their letters are"):
+    with pytest.raises(Refusal, match="fonts with unknown letters"):
         changed(number, "$%&!#$")
 
 

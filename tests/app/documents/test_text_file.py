@@ -84,7 +84,7 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
         assert "milk" not in driver.prompt.text
         # its tokens are those of the model's vocabulary
         await driver.say(f"/read {tmp_path / 'large.md'}")
-        assert "tokens, the context holds 2,048" in await driver.note("large.md: about 2,4")
+        assert "of 2,048 tokens)" in await driver.note("large.md is too long for this model (2,4")
 
 
 async def test_what_a_message_names_goes_with_it_and_is_completed(
@@ -118,7 +118,7 @@ async def test_what_a_message_names_goes_with_it_and_is_completed(
         )
         # Of a large folder it is passages.
         await driver.say(f"/read {folder}")
-        await driver.note("3 files: about")
+        await driver.note("3 files are too long for this model")
         assert driver.prompt.text == ""
         await driver.ask("Which fan hums?")
         question, reply = driver.chat.core.chat_session.conversation.messages[2:]

@@ -161,7 +161,7 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
 async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path) -> None:
     async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
         await driver.say("/read book.txt")
-        await driver.note("book.txt: about")
+        await driver.note("book.txt is too long")
         await ask(driver, "what of line 7?")
         (book,) = list_documents(Store())
         assert (book.extent, book.path, book.text_bytes) == (
@@ -219,7 +219,7 @@ async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
         shelf = driver.chat.core.documents
         shelf.meaning = seen = Recording()  # type: ignore[assignment]
         await driver.say("/read book.txt")
-        await driver.note("book.txt: about")
+        await driver.note("book.txt is too long")
         await ask(driver, "what of line 7?")
         assert seen.asked == ["what of line 7?"]
         assert not seen.learned
