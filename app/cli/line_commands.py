@@ -43,7 +43,7 @@ class LineCommands:
 
     def __init__(self, dialogue: Dialogue, agrees: Callable[[str], bool] | None = None) -> None:
         self._dialogue = dialogue
-        self._talk = dialogue.talk
+        self._headless = dialogue.headless
         self._agrees = agrees
         self._agreed_in: Conversation | None = None
         """The conversation whose files may go to a server."""
@@ -73,13 +73,13 @@ class LineCommands:
                 self._attach(referred(line), only_existing=True)
             if self._may_send():
                 message = self._with_files(line)
-                self._dialogue.turn(lambda: self._talk.ask(message))
+                self._dialogue.turn(lambda: self._headless.ask(message))
 
     def _may_send(self) -> bool:
         """Whether the files that wait may go where the answer is computed; a server's user is
         asked, once."""
-        model = self._talk.chat_session.model
-        conversation = self._talk.chat_session.conversation
+        model = self._headless.chat_session.model
+        conversation = self._headless.chat_session.conversation
         if (
             model is None
             or not model.server
@@ -104,7 +104,7 @@ class LineCommands:
     def _with_files(self, line: str) -> str:
         """Put what goes of the documents before a message; those that do not fit stay for the next
         one."""
-        conversation = self._talk.chat_session.conversation
+        conversation = self._headless.chat_session.conversation
         documents = self._earlier
         if fit(documents, self._n_ctx):
             self.documents = ()
@@ -120,7 +120,9 @@ class LineCommands:
     @property
     def _earlier(self) -> tuple[Document, ...]:
         """Documents that were not sent yet, or that passages come from in this conversation."""
-        is_here = self._asked_in is None or self._asked_in is self._talk.chat_session.conversation
+        is_here = (
+            self._asked_in is None or self._asked_in is self._headless.chat_session.conversation
+        )
         if is_here:
             return self.documents
         return ()
@@ -159,13 +161,15 @@ class LineCommands:
 
     def new(self) -> None:
         """Start a new conversation."""
-        self._dialogue.begin(self._talk.chat_session.conversation.system)
+        self._dialogue.begin(self._headless.chat_session.conversation.system)
         say("new conversation")
 
     def system(self, text: str = "") -> None:
         """Show the system prompt, or begin again with another."""
         if not text:
-            say_text(f"system prompt: {self._talk.chat_session.conversation.system or '(none)'}")
+            say_text(
+                f"system prompt: {self._headless.chat_session.conversation.system or '(none)'}"
+            )
             return
         system = commands.new_system(text)
         self._dialogue.begin(system)
@@ -174,7 +178,7 @@ class LineCommands:
     def persona(self, wanted: str = "") -> None:
         """List the personas, begin again with one, or keep the present choice as one."""
         chosen = commands.choose_among_personas(
-            self._talk.chat_session, self._talk.engine_thread, wanted
+            self._headless.chat_session, self._headless.engine_thread, wanted
         )
         if chosen.persona is None:
             say(chosen.line)
@@ -186,11 +190,11 @@ class LineCommands:
 
     def rename(self, title: str) -> None:
         """Give the conversation a title."""
-        say(commands.rename(self._talk.chat_session, title))
+        say(commands.rename(self._headless.chat_session, title))
 
     def conversations(self) -> None:
         """List the conversations used last."""
-        store = self._talk.store
+        store = self._headless.store
         if store is None:
             raise Refusal("conversations are not saved: save_conversations in your settings is off")
         try:
@@ -198,7 +202,7 @@ class LineCommands:
         except StoreError as error:
             raise Refusal(f"the saved conversations cannot be used: {error}") from None
         for hit in hits[:MOST_LISTED]:
-            if hit.id == self._talk.chat_session.journal.id:
+            if hit.id == self._headless.chat_session.journal.id:
                 mark = "*"
             else:
                 mark = " "
@@ -211,7 +215,7 @@ class LineCommands:
 
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
-        say(commands.export(self._talk.chat_session, wanted))
+        say(commands.export(self._headless.chat_session, wanted))
 
     # ---- turns
 
@@ -221,15 +225,15 @@ class LineCommands:
             raise Refusal(
                 "answers next to each other need the chat on the screen; here /regen writes one"
             )
-        self._dialogue.turn(self._talk.regenerate, "the earlier answer stays")
+        self._dialogue.turn(self._headless.regenerate)
 
     def continue_reply(self) -> None:
         """Go on with an answer that was stopped."""
-        self._dialogue.turn(self._talk.continue_reply)
+        self._dialogue.turn(self._headless.continue_reply)
 
     def edit(self, argument: str = "") -> None:
         """Let the next line take the place of a message."""
-        conversation = self._talk.chat_session.conversation
+        conversation = self._headless.chat_session.conversation
         index = commands.message_to_edit(conversation, argument)
         commands.check_editable(conversation, index)
         self._edited = index
@@ -247,15 +251,15 @@ class LineCommands:
         if not line.strip():
             say("everything stays as it was")
         elif index % 2:
-            self._dialogue.turn(lambda: self._talk.edit_reply(index // 2, clean_text(line)))
+            self._dialogue.turn(lambda: self._headless.edit_reply(index // 2, clean_text(line)))
         else:
-            self._dialogue.turn(lambda: self._talk.edit(index // 2, clean_text(line)))
+            self._dialogue.turn(lambda: self._headless.edit(index // 2, clean_text(line)))
 
     def read(self, wanted: str) -> None:
         """Attach files and folders to the next message; they are read while its line is typed."""
         self._attach(split_wanted(wanted))
         if self.documents and fit(self.documents, self._n_ctx):
-            self._talk.read_ahead(" ".join(one.in_message for one in self.documents))
+            self._headless.read_ahead(" ".join(one.in_message for one in self.documents))
 
     def _attach(self, names: Sequence[str], only_existing: bool = False) -> None:
         reading = read_with_progress(names, only_existing)
@@ -264,19 +268,19 @@ class LineCommands:
         if reading.documents:
             self.documents = reading.with_earlier(self._earlier, self._tokens_ratio)
             self._asked_in = None
-            tps = self._talk.engine_thread.status.usual_prefill_tps
+            tps = self._headless.engine_thread.status.usual_prefill_tps
             say(f"with the next message: {announcement(self.documents, self._n_ctx, tps)}")
 
     @property
     def _n_ctx(self) -> int:
-        model = self._talk.chat_session.model
+        model = self._headless.chat_session.model
         if model is not None:
             return model.n_ctx
         return 0
 
     @property
     def _tokens_ratio(self) -> float:
-        model = self._talk.chat_session.model
+        model = self._headless.chat_session.model
         if model is not None:
             return model.tokens_ratio
         return 1.0
@@ -287,27 +291,31 @@ class LineCommands:
         """Have the model think more or less; without a word, show what it thought before the last
         answer."""
         if wanted:
-            say(commands.choose_thinking(self._talk.engine_thread, self._talk.chat_session, wanted))
+            say(
+                commands.choose_thinking(
+                    self._headless.engine_thread, self._headless.chat_session, wanted
+                )
+            )
             return
-        reply = self._talk.chat_session.conversation.last_reply
+        reply = self._headless.chat_session.conversation.last_reply
         if reply is None or reply.thinking is None:
-            now = describe_thinking(self._talk.engine_thread.inbox.thinking or AUTO)
+            now = describe_thinking(self._headless.engine_thread.inbox.thinking or AUTO)
             raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
         say_text(reply.thinking.text.strip())
 
     def schema(self, wanted: str = "") -> None:
         """Have answers follow a JSON schema, or none."""
-        form = self._talk.engine_thread.form
+        form = self._headless.engine_thread.form
         assert form is not None  # shells give one
         say(form.obey(wanted))
 
     def tools(self, wanted: str = "") -> None:
         """List the servers of tools, or turn them on or off."""
-        say_text(commands.choose_tools(self._talk.engine_thread, wanted))
+        say_text(commands.choose_tools(self._headless.engine_thread, wanted))
 
     def copy(self, what: str = "") -> None:
         """Copy the last answer, one of its code blocks, or its thinking."""
-        found = wanted_text(self._talk.chat_session.conversation.last_reply, what)
+        found = wanted_text(self._headless.chat_session.conversation.last_reply, what)
         if not found.text:
             raise Refusal("there is no text to copy")
         is_terminal = sys.stderr is not None and sys.stderr.isatty()
@@ -323,36 +331,36 @@ class LineCommands:
 
     def set(self, wanted: str = "") -> None:
         """Show generation parameters, or use another value from the next message on."""
-        generation = self._talk.engine_thread.generation
+        generation = self._headless.engine_thread.generation
         if generation is not None:
             say(generation.obey(wanted))
 
     def lora(self, wanted: str = "") -> None:
         """Show the adapters that change the model, or use others."""
-        chosen = commands.wanted_adapters(self._talk.chat_session, wanted)
+        chosen = commands.wanted_adapters(self._headless.chat_session, wanted)
         if isinstance(chosen, str):
             say(chosen)
             return
-        for event in self._talk.use_adapters(chosen):
-            self._dialogue.tell(event)
+        for event in self._headless.use_adapters(chosen):
+            self._dialogue.say_event(event)
 
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
         chosen = commands.wanted_threads(
-            self._talk.engine_thread,
-            self._talk.chat_session,
+            self._headless.engine_thread,
+            self._headless.chat_session,
             wanted,
             "jalopy tune MODEL finds the best",
         )
         if isinstance(chosen, str):
             say(chosen)
             return
-        for event in self._talk.request_threads(chosen):
-            self._dialogue.tell(event)
+        for event in self._headless.request_threads(chosen):
+            self._dialogue.say_event(event)
 
     def report(self, wanted: str = "") -> None:
         """Show a card with machine, model and speeds, or write it into a file."""
-        card = report_of_chat(self._talk.engine_thread, self._talk.chat_session)
+        card = report_of_chat(self._headless.engine_thread, self._headless.chat_session)
         if wanted:
             say(write_card(card, wanted))
         else:

@@ -53,7 +53,7 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     )
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     questions = CallQuestions()
-    talk = HeadlessChat(
+    headless = HeadlessChat(
         options,
         storage,
         settings.system_prompt,
@@ -62,18 +62,18 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
         may_read_ahead,
         questions.may_run,
     )
-    questions.chat = talk
+    questions.chat = headless
     try:
         code = _chat_until_end(
-            Dialogue(talk, progress),
+            Dialogue(headless, progress),
             model_place,
             storage.store if storage.resume != NEW else None,
             progress,
         )
     except BaseException as error:
-        _close(talk, is_hurried=not isinstance(error, Exception))
+        _close(headless, is_hurried=not isinstance(error, Exception))
         raise
-    if _close(talk, is_hurried=code == exit_codes.INTERRUPTED):
+    if _close(headless, is_hurried=code == exit_codes.INTERRUPTED):
         return code
     return code or exit_codes.IO_ERROR
 
@@ -81,24 +81,26 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
 def _chat_until_end(
     dialogue: Dialogue, model_place: ModelPlace, store: Store | None, progress: ProgressLine
 ) -> int:
-    talk = dialogue.talk
+    headless = dialogue.headless
     last = _last_conversation(store, model_place)
     events: list[Event] = []
-    model = follow_opening(talk, talk.open(model_place, last), progress, "jalopy", events.append)
+    model = follow_opening(
+        headless, headless.open(model_place, last), progress, "jalopy", events.append
+    )
     for line in model.notices:
         say(f"jalopy: {line}")
     if is_starter(str(model_place)):
         say(f"{WHAT_IT_IS} (jalopy models lists larger ones, jalopy pull downloads one)")
-    say(f"{model_line(model, talk.engine_thread.status.threads)} · /help lists the commands")
-    dialogue.tell_notices()
+    say(f"{model_line(model, headless.engine_thread.status.threads)} · /help lists the commands")
+    dialogue.say_notices()
     if last is not None:
         dialogue.show_resumed(last, [event for event in events if event is not model])
     return _read_lines(dialogue)
 
 
-def _close(talk: HeadlessChat, is_hurried: bool) -> bool:
+def _close(headless: HeadlessChat, is_hurried: bool) -> bool:
     """Save the conversation and return whether that succeeded."""
-    reason = talk.close(is_hurried)
+    reason = headless.close(is_hurried)
     if reason:
         say(f"jalopy: conversation not saved: {reason}")
     return not reason

@@ -141,7 +141,7 @@ class AnswerOutput:
 
 
 def follow_opening(
-    talk: HeadlessChat,
+    headless: HeadlessChat,
     events: Iterable[Event],
     progress: ProgressLine,
     name: str,
@@ -163,8 +163,8 @@ def follow_opening(
             raise event.error or Refusal(f"{name}: {event.reason}")
         handle(event)
     progress.clear()
-    assert talk.chat_session.model is not None
-    return talk.chat_session.model
+    assert headless.chat_session.model is not None
+    return headless.chat_session.model
 
 
 def write_answer(

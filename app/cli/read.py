@@ -51,16 +51,16 @@ def read(
     options = shell_options(settings, keeps_states=True)
     store = Store()
     storage = open_storage(settings, is_named=True)
-    talk = HeadlessChat(options, storage, settings.system_prompt, clock, progress.show_status)
+    headless = HeadlessChat(options, storage, settings.system_prompt, clock, progress.show_status)
     message = Draft().with_files(whole(reading.documents))
-    earlier = _open_earlier(store, message.text.strip(), talk.chat_session.conversation.system)
+    earlier = _open_earlier(store, message.text.strip(), headless.chat_session.conversation.system)
     try:
-        code = _read(talk, Path(model), reading.documents, message, earlier, progress)
+        code = _read(headless, Path(model), reading.documents, message, earlier, progress)
     except BaseException as error:
         new_id = ""
         if earlier is None:
-            new_id = talk.chat_session.journal.id
-        talk.close(is_hurried=not isinstance(error, Exception))
+            new_id = headless.chat_session.journal.id
+        headless.close(is_hurried=not isinstance(error, Exception))
         if new_id and isinstance(
             error, Refusal
         ):  # nothing was read, so the conversation is useless
@@ -68,7 +68,7 @@ def read(
                 store.delete(new_id)
         raise
     progress.clear()
-    if trouble := talk.close() or talk.engine_thread.state.state_trouble:
+    if trouble := headless.close() or headless.engine_thread.state.state_trouble:
         say(f"jalopy read: not saved: {trouble}")
         return exit_codes.IO_ERROR
     return code
@@ -90,14 +90,14 @@ def _open_earlier(store: Store, text: str, system: str | None) -> LoadedConversa
 
 
 def _read(
-    talk: HeadlessChat,
+    headless: HeadlessChat,
     model: Path,
     documents: Sequence[Document],
     message: Draft,
     earlier: LoadedConversation | None,
     progress: ProgressLine,
 ) -> int:
-    loaded_model = follow_opening(talk, talk.open(model, earlier), progress, "jalopy read")
+    loaded_model = follow_opening(headless, headless.open(model, earlier), progress, "jalopy read")
     n_ctx = loaded_model.n_ctx
     if not fit(documents, n_ctx):
         raise Refusal(
@@ -105,21 +105,21 @@ def _read(
             f"but the context holds {figures.count(n_ctx)}; a chat would use passages of them only "
             "(read less, or try a larger --ctx)"
         )
-    say(announcement(documents, n_ctx, talk.engine_thread.status.usual_prefill_tps))
+    say(announcement(documents, n_ctx, headless.engine_thread.status.usual_prefill_tps))
     if earlier is not None:
         say(f"jalopy read: continuing conversation {int(earlier.id)}, which has the same files")
 
     names = ", ".join(document.name for document in documents)
     title = clean_line(f"read: {names}", MOST_TITLE_CHARS)
     events: list[Event] = []
-    with interrupt_stops(talk.stop):
-        events += talk.read(message.text.strip(), message.shown.strip(), title)
+    with interrupt_stops(headless.stop):
+        events += headless.read(message.text.strip(), message.shown.strip(), title)
     progress.clear()
     reread = next(event for event in events if isinstance(event, ConversationReread))
-    return _say_result(talk, reread, n_ctx)
+    return _say_result(headless, reread, n_ctx)
 
 
-def _say_result(talk: HeadlessChat, reread: ConversationReread, n_ctx: int) -> int:
+def _say_result(headless: HeadlessChat, reread: ConversationReread, n_ctx: int) -> int:
     """Print how much was read and return the exit code. Raises Refusal: reading failed."""
     total = figures.count(reread.total_tokens)
     if reread.trouble:
@@ -135,7 +135,7 @@ def _say_result(talk: HeadlessChat, reread: ConversationReread, n_ctx: int) -> i
     say(
         f"Read {figures.count(reread.read_tokens)} of {total} tokens in "
         f"{figures.seconds(reread.read_s)}{cached}. To ask about them, open conversation "
-        f"{int(talk.chat_session.journal.id or 0)} or /read the same files in a new one"
+        f"{int(headless.chat_session.journal.id or 0)} or /read the same files in a new one"
     )
     if reread.read_tokens >= reread.total_tokens:
         return exit_codes.OK

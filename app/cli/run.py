@@ -18,7 +18,7 @@ from app.backend.reply import Clock, ReplyMeter
 from app.backend.status import EngineStatus
 from app.cli.asking import CallQuestions, can_ask
 from app.cli.interrupts import interrupt_stops
-from app.cli.line_dialogue import what_happened
+from app.cli.line_dialogue import lines_about
 from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
 from app.cli.standard_input import read_standard_input
 from app.conversations.conversation import Ending
@@ -150,22 +150,26 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         saving.report(storage.journal.trouble)
 
     questions = CallQuestions()
-    talk = HeadlessChat(
+    headless = HeadlessChat(
         _engine_options(options, prompt, settings, form), storage, settings.system_prompt, clock,
         watch,
         may_run=questions.may_run,
     )  # fmt: skip
-    questions.chat = talk
-    this_run = _Run(talk, options, progress, settings)
+    questions.chat = headless
+    this_run = _Run(headless, options, progress, settings)
     try:
         code = this_run.answer(prompt)
     except BaseException as error:
-        saving.end(talk.close(is_hurried=not isinstance(error, Exception)))
-        if this_run.new_id and talk.store is not None and talk.chat_session.conversation.is_empty:
+        saving.end(headless.close(is_hurried=not isinstance(error, Exception)))
+        if (
+            this_run.new_id
+            and headless.store is not None
+            and headless.chat_session.conversation.is_empty
+        ):
             with suppress(StoreError):  # an empty conversation does no harm
-                talk.store.delete(this_run.new_id)
+                headless.store.delete(this_run.new_id)
         raise
-    if saving.end(talk.close()):
+    if saving.end(headless.close()):
         return exit_codes.IO_ERROR
     return code
 
@@ -242,9 +246,13 @@ class _Run:
     """One call of ``jalopy run``: open the model, print the reply."""
 
     def __init__(
-        self, talk: HeadlessChat, options: RunOptions, progress: ProgressLine, settings: Settings
+        self,
+        headless: HeadlessChat,
+        options: RunOptions,
+        progress: ProgressLine,
+        settings: Settings,
     ) -> None:
-        self._talk = talk
+        self._headless = headless
         self._options = options
         self._progress = progress
         self._settings = settings
@@ -258,11 +266,11 @@ class _Run:
         if not self._options.as_json:
             output = AnswerOutput()
 
-        with interrupt_stops(self._talk.stop):
+        with interrupt_stops(self._headless.stop):
             if self._options.raw:
-                reply_events = self._talk.complete(prompt)
+                reply_events = self._headless.complete(prompt)
             else:
-                reply_events = self._talk.ask(prompt)
+                reply_events = self._headless.ask(prompt)
             last_event = write_answer(reply_events, output, self._progress, self._tell)
         if isinstance(last_event, events.PromptRefused):
             raise self._refusal(last_event)
@@ -274,7 +282,7 @@ class _Run:
         if isinstance(last_event, events.GenerationFinished):
             ending = last_event.ending
             text = last_event.raw
-        meter = self._talk.engine_thread.status.meter
+        meter = self._headless.engine_thread.status.meter
         if meter is not None:
             self._print_figures(meter, ending, text, model)
         if is_starter(model.path) and is_declined(text):
@@ -300,23 +308,25 @@ class _Run:
         try:
             conversation = None
             if self._options.session:
-                conversation = open_saved_session(self._options.session, self._talk)
+                conversation = open_saved_session(self._options.session, self._headless)
             if conversation is None:
-                self.new_id = self._talk.chat_session.journal.id
+                self.new_id = self._headless.chat_session.journal.id
             model = self._options.model
             model_place = Path(model) if isinstance(model, str) else model
-            opening = self._talk.open(model_place, conversation)
-            loaded = follow_opening(self._talk, opening, self._progress, "jalopy run", self._tell)
+            opening = self._headless.open(model_place, conversation)
+            loaded = follow_opening(
+                self._headless, opening, self._progress, "jalopy run", self._tell
+            )
         finally:
             garbage.settle()
         for line in loaded.notices:
             say(f"jalopy: {line}")
-        if self._talk.chat_session.journal.is_unlocked:
+        if self._headless.chat_session.journal.is_unlocked:
             say(f"jalopy run: {NO_LOCKS}")
         return loaded
 
     def _tell(self, event: events.Event) -> None:
-        for line in what_happened(event, self._talk):
+        for line in lines_about(event, self._headless):
             say(line)
 
     def _refusal(self, event: events.PromptRefused) -> Refusal:
@@ -354,18 +364,18 @@ class SavingWatch:
         return bool(reason)
 
 
-def open_saved_session(name: str, talk: HeadlessChat) -> LoadedConversation | None:
+def open_saved_session(name: str, headless: HeadlessChat) -> LoadedConversation | None:
     """Open the conversation with this title or number; None if a new one with this title starts.
 
     Raises:
         Refusal: the conversation is in use or cannot be opened.
     """
-    store = talk.store or Store()
+    store = headless.store or Store()
     try:
         with store.alone():  # only one of several programs starts the conversation
             conversation_id = store.find(name)
             if conversation_id is None:
-                chat_session = talk.chat_session  # reserve the title before the first message
+                chat_session = headless.chat_session  # reserve the title before the first message
                 chat_session.journal.begin(
                     title=clean_line(" ".join(name.split()), MOST_TITLE_CHARS)
                 )
@@ -374,7 +384,7 @@ def open_saved_session(name: str, talk: HeadlessChat) -> LoadedConversation | No
     except StoreError as error:
         raise Refusal(f"jalopy run: {error}", exit_codes.IO_ERROR) from None
     opened = _open_saved(store, conversation_id, name)
-    system = talk.chat_session.conversation.system
+    system = headless.chat_session.conversation.system
     if system and system != opened.saved.conversation.system:
         say("jalopy run: the conversation keeps its own system prompt")
     return opened

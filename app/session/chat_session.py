@@ -87,10 +87,6 @@ class Loading:
 
 MAX_QUEUED = 8
 """Limit on the messages that wait for their turn."""
-SENT_TOGETHER = "the message before was not answered: both are sent together"
-LEFT_OUT = (
-    "the message before, which was not answered, is left out: both together do not fit the context"
-)
 
 
 class ChatSession:

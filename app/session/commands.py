@@ -20,7 +20,6 @@ from app.program.refusals import Refusal
 from app.session.adapters import OFF, adapters_named, described
 from app.session.adapters import USAGE as USAGE_OF_LORA
 from app.session.chat_session import ChatSession
-from app.session.events import AdaptersChanged
 from app.session.generation import THINK_USAGE, describe_thinking
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
@@ -179,13 +178,6 @@ def wanted_adapters(chat_session: ChatSession, wanted: str) -> tuple[str, ...] |
     if wanted.lower() == OFF:
         return ()
     return adapters_named(split_wanted(wanted))
-
-
-def told_adapters(changed: AdaptersChanged) -> str:
-    """Say what changes the model now."""
-    return (
-        changed.trouble or f"{described(changed.adapters) or 'no adapter'} from the next message on"
-    )
 
 
 def choose_thinking(engine_thread: EngineThread, chat_session: ChatSession, wanted: str) -> str:

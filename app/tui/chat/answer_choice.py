@@ -47,8 +47,7 @@ class AnswerChoice:
 
     async def begin(self, event: AnswersBegun) -> None:
         """Show answers that are about to be written."""
-        if event.trouble:
-            self._core.say(f"answers written together: {event.n}, for more {event.trouble}")
+        self._core.say_event(event)
         if event.n > 1:
             await self._show(event.n)
 

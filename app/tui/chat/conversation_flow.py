@@ -15,6 +15,7 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import NEW, OFFER
 from app.session import commands
 from app.session.events import ConversationTakenUp, TurnsDropped
+from app.session.line_of import taken_up_parts
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore
@@ -25,8 +26,6 @@ from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _TITLE_CHARS = 40
-MIN_UNREAD_TOKENS = 32
-"""Fewer tokens that must be read again are not mentioned."""
 
 
 class ConversationFlow:
@@ -187,15 +186,10 @@ class ConversationFlow:
         """Say how much of an opened conversation is restored, and how much must be read again."""
         if event.trouble:
             self._core.say(event.trouble, is_error=True)
-        parts = []
+        parts = taken_up_parts(event)
         style = ""
-        if event.restored_tokens:
-            parts.append(figures.back(event.restored_tokens, event.restored_s, event.read_s))
-            if figures.saves_much(event.restored_s, event.read_s):
-                style = "news"
-        unread_tokens = event.total_tokens - event.ready_tokens
-        if unread_tokens >= MIN_UNREAD_TOKENS:
-            parts.append(f"{figures.count(unread_tokens)} tokens are read with the next message")
+        if event.restored_tokens and figures.saves_much(event.restored_s, event.read_s):
+            style = "news"
         if not parts:
             return
         if self._opening_line is None:

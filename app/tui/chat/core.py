@@ -14,6 +14,8 @@ from app.conversations.journal import open_storage
 from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.session.chat_session import ChatSession
+from app.session.events import Event
+from app.session.line_of import Hints, line_of
 from app.text.clean_text import clean_line, clean_text
 from app.tui.chat.document_prefetcher import DocumentPrefetcher
 from app.tui.chat.transcript import Transcript
@@ -77,6 +79,21 @@ class ChatCore:
         if isinstance(self.screen.focused, MessageView) or self.transcript.is_scrolled_up:
             self.edge.hint_for(HINT_S, clean_line(text, 300))
         return note
+
+    def say_event(self, event: Event, is_restored: bool = False) -> None:
+        """Say the line about an event, if it has one.
+
+        Args:
+            is_restored: whether the event ended the turn and the conversation is as it was before.
+        """
+        model = self.chat_session.model
+        larger_context = ""
+        if model is not None and model.context_may_grow:
+            larger_context = "a larger context_size"
+        hints = Hints(self.keymap.key_or_command("app.tune"), larger_context)
+        line = line_of(event, hints, is_restored)
+        if line is not None:
+            self.say(line.text, line.is_error)
 
     @contextmanager
     def refusals_said(self, is_error: bool = True) -> Iterator[None]:

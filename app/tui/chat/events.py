@@ -219,7 +219,7 @@ class EventDisplay:
             case events.GenerationFailed():
                 self._show_failure(event, outcome.is_restored)
             case events.PromptStopped():
-                self._show_stop(outcome.is_restored)
+                self._show_stop(event, outcome.is_restored)
             case events.PromptRefused():
                 self._show_refusal(event, outcome)
             case events.PromptCounted():
@@ -234,8 +234,6 @@ class EventDisplay:
                 self._finish_answers()
             case events.ToolsAnswered():
                 self._tools.show_results()
-            case events.ToolsTold():
-                self._core.say(event.line, is_error=event.is_fault)
             case events.ConversationTakenUp():
                 self._conversations.show_taken_up(event)
             case events.TurnsDropped():
@@ -260,20 +258,12 @@ class EventDisplay:
                 self._models.show_failed(event)
             case events.ModelKept():
                 self._models.show_kept(event)
-            case events.ConversationReread():
-                self._models.show_reread(event)
-            case events.ThreadsChanged():
-                self._models.show_threads(event)
             case events.AdaptersChanged():
                 self._models.show_adapters(event)
             case events.MemoryMeasured():
                 self._welcome.describe_machine(event)
-            case events.TuningDoubted():
-                key = self._core.keymap.key_or_command("app.tune")
-                self._core.say(f"{event.reason}: {key} measures again")
-            case events.TuningEnded() if event.trouble:
-                line = f"threads could not be measured: {event.trouble}"
-                self._core.say(line, is_error=True)
+            case _:
+                self._core.say_event(event)
 
     # ---- the end of a turn
 
@@ -345,34 +335,27 @@ class EventDisplay:
 
     def _show_failure(self, event: events.GenerationFailed, is_restored: bool) -> None:
         """Say why there is no reply, or only a part of it."""
-        consequence = ""
         if event.broken_off is not None:
             self._end_reply()
         else:
             self._end_unanswered(is_restored)
-            consequence = " (/regen asks again)"
-            if is_restored:
-                consequence = " (the conversation is as it was)"
-        self._core.say(f"{event.reason}{consequence}", is_error=True)
+        self._core.say_event(event, is_restored)
         self._composer.ask_next()
 
-    def _show_stop(self, is_restored: bool) -> None:
+    def _show_stop(self, event: events.PromptStopped, is_restored: bool) -> None:
         """Say that the message has no reply, or that the conversation is as before."""
         self._end_unanswered(is_restored)
-        line = "stopped before the reply began (/regen asks again; another message takes its place)"
-        if is_restored:
-            line = "stopped before anything new came; the conversation is as it was"
-        self._core.say(line)
+        self._core.say_event(event, is_restored)
         self._composer.ask_next()
 
     def _show_refusal(self, event: events.PromptRefused, outcome: TurnOutcome) -> None:
         """Give a message back that does not fit the context, and say why."""
         core = self._core
         question = self._turn_views.question
-        needed = figures.count(event.needed_tokens)
-        n_ctx = figures.count(event.n_ctx)
         if isinstance(question, ToolView):
             self._end_unanswered(outcome.is_restored)
+            needed = figures.count(event.needed_tokens)
+            n_ctx = figures.count(event.n_ctx)
             line = f"the tools' results need {needed} tokens; the context holds {n_ctx}"
             core.say(line, is_error=True)
             self._composer.ask_next()
@@ -391,15 +374,7 @@ class EventDisplay:
             core.prompt.give_back(outcome.returned_text)
         self._turn_views.question = None
 
-        model = core.chat_session.model
-        may_grow = model is not None and model.context_may_grow
-        larger = ", or choose a larger context_size" if may_grow else ""
-        core.say(
-            f"Not sent: this message alone, with the system prompt and room for a reply, "
-            f"needs {needed} tokens; "
-            f"the context holds {n_ctx}. Shorten it{larger}.",
-            is_error=True,
-        )
+        core.say_event(event)
         self._composer.ask_next()
 
     def _end_unanswered(self, is_restored: bool) -> None:

@@ -13,7 +13,6 @@ from textual.app import App
 from textual.widgets import Static
 
 from app.forms.choice import FormChoice
-from app.machine.tuning.threads_in_use import describe
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.refusals import shown_line
@@ -22,7 +21,6 @@ from app.program.settings import AUTO
 from app.session import commands, events
 from app.session.adapters import described
 from app.session.generation import describe_thinking
-from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.actions import CHAT
 from app.tui.chat.conversation_flow import ConversationFlow
@@ -164,53 +162,17 @@ class ModelPanel:
         """Say why no model is open."""
         self._core.prompt.placeholder = PLACEHOLDER
         self.name.update("")
-        self._core.say(event.reason, is_error=True)
-        self._core.say_no_model()
+        self._core.say_event(event)
 
     def show_kept(self, event: events.ModelKept) -> None:
         """Say why another model was not opened, and that the model from before stays."""
-        consequence = "opening the model from before again"
         if event.is_open:
-            consequence = "the model from before stays open"
             self._core.prompt.placeholder = PLACEHOLDER
-        self._core.say(f"{event.reason}; {consequence}", is_error=True)
-
-    def show_reread(self, event: events.ConversationReread) -> None:
-        """Say how much of the conversation a new model has read."""
-        read = figures.count(event.read_tokens)
-        total = figures.count(event.total_tokens)
-        if event.restored_tokens:
-            restored = figures.count(event.restored_tokens)
-            line = f"resumed {restored} of {total} tokens: this model had read them before"
-            self._core.say(line)
-        if event.trouble:
-            self._core.say(event.trouble, is_error=True)
-            return
-        if event.read_tokens < event.total_tokens:
-            self._core.say(
-                f"read {read} of {total} tokens of the conversation; "
-                "the rest is read with the next message"
-            )
-            return
-        new_tokens = event.read_tokens - event.restored_tokens
-        if figures.count(new_tokens) != "0":
-            self._core.say(
-                f"read the conversation again: {figures.count(new_tokens)} tokens in "
-                f"{figures.seconds(event.read_s)}"
-            )
-
-    def show_threads(self, event: events.ThreadsChanged) -> None:
-        """Say how many threads compute now."""
-        before = event.before.now
-        now = event.in_use.now
-        was = f" (was {before.decode} and {before.prefill})" if before != now else ""
-        self._core.say(f"from now on {describe(now)}{was}")
-        if event.trouble:
-            self._core.say(event.trouble, is_error=True)
+        self._core.say_event(event)
 
     def show_adapters(self, event: events.AdaptersChanged) -> None:
         """Say which adapters change the model now."""
-        self._core.say(commands.told_adapters(event), is_error=bool(event.trouble))
+        self._core.say_event(event)
         self.show_name()
 
     def show_name(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from app.session.chat_session import SENT_TOGETHER
+from app.session.line_of import SENT_TOGETHER
 from app.tui.chat.core import ChatCore
 from app.tui.widgets.message_view import MessageView, ReplyView, UserView
 

@@ -298,7 +298,7 @@ def test_another_model_goes_on_with_the_conversation(
     monkeypatch.setattr(engine_access, "check_model", lambda path: None)
     err = talk("first", "/model other.gguf", "second")
     assert "jalopy: other · Q4_K_M" in err
-    assert "tokens of the conversation are read" in err
+    assert "read the conversation again: " in err
     assert cache_text(script) == "firstone.secondtwo."
     assert len(script.opened) == 2
 
@@ -311,7 +311,7 @@ def test_a_model_that_cannot_be_opened_leaves_the_present_one(
 
     monkeypatch.setattr(engine_access, "check_model", check)
     err = talk("first", "/model other.gguf", "second")
-    assert "other.gguf: broken; the model from before stays" in err
+    assert "other.gguf: broken; the previous model stays open" in err
     assert texts() == ["first", "one.", "second", "two."]
 
 
@@ -427,7 +427,7 @@ def test_files_go_to_a_server_after_a_yes(
         ask=sent.append,
         read_ahead=sent.append,
     )
-    dialogue = SimpleNamespace(talk=talk, turn=lambda begin: begin())
+    dialogue = SimpleNamespace(headless=talk, turn=lambda begin: begin())
 
     def answer(question: str) -> bool:
         asked.append(question)

@@ -97,7 +97,7 @@ def test_a_failed_regen_keeps_the_earlier_answer(
 
     monkeypatch.setattr(sys, "stdin", Lines("first\n/regen\nnext\n"))
     plain.chat("m.gguf", built_in_settings(), script.clock)
-    assert "the earlier answer stays" in capsys.readouterr().err
+    assert "the conversation is as it was" in capsys.readouterr().err
     assert cache_text(script) == "firstone.nexttwo."
 
 
@@ -133,7 +133,7 @@ def test_a_message_that_does_not_fit_is_refused_with_counts(
 ) -> None:
     out, err = talk("first", "w " * 40, "second", context_size=20)
     assert out == "one.\ntwo.\n"
-    assert "not sent: with room for an answer this message needs" in err
+    assert "Not sent: with room for a reply, this message alone needs" in err
     assert "the context holds 20" in err
     assert cache_text(script) == "firstone.secondtwo."
 

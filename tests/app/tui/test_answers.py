@@ -118,7 +118,7 @@ async def test_stopped_before_a_word_the_earlier_answer_stays(
         await driver.say("/regen 2")
         await driver.until(gate.waiting.is_set)
         await driver.pilot.press("escape")
-        await driver.note("stopped before anything new came")
+        await driver.note("stopped before the reply began")
         assert said(driver) == ["hello", "Before."]
         assert driver.app.screen is driver.chat
 
@@ -139,9 +139,9 @@ async def test_with_room_for_fewer_there_are_fewer(monkeypatch: pytest.MonkeyPat
         await driver.say("/regen 4")
         await shown(driver, 2)
         await driver.pilot.press("escape")
-        await driver.note("answers written together: 2, for more")
+        await driver.note("answers written together: 2; for more,")
         driver.script.most_sessions = 1
         await driver.say("/regen 2")
         await driver.until(lambda: said(driver) == ["hello", "Three."])
-        await driver.note("answers written together: 1, for more")
+        await driver.note("answers written together: 1; for more,")
         assert driver.app.screen is driver.chat

@@ -218,7 +218,7 @@ async def test_a_continuation_stopped_at_once_keeps_the_reply():
         await driver.say("/continue")
         await driver.until(gate.waiting.is_set)
         await driver.pilot.press("escape")
-        await driver.note("stopped before anything new came; the conversation is as it was")
+        await driver.note("stopped before the reply began; the conversation is as it was")
         assert driver.transcript.replies() == [partial]
         assert not partial.has_class("-replaced")
         await driver.shows("stopped · /continue goes on")

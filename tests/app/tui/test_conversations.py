@@ -149,7 +149,7 @@ async def test_an_unanswered_message_stays_if_the_next_is_too_long():
     said("why?")
     async with chatting(Script(n_ctx=60)) as driver:
         await driver.say("word " * 70)
-        await driver.note("Not sent: this message alone")
+        await driver.note("Not sent: with room for a reply, this message alone")
         assert texts(driver) == ["why?"]
         assert driver.prompt.text.split() == ["word"] * 70
         await saved(driver)

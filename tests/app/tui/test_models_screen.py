@@ -282,7 +282,7 @@ async def test_if_a_model_fails_to_open_the_one_before_opens_again() -> None:
     )
     async with chatting(script) as driver:
         await driver.ask("keep me")
-        told = "other.gguf: there is not enough memory; opening the model from before again"
+        told = "other.gguf: there is not enough memory; opening the previous model again"
         for n_before, answer in ((2, "enter"), (4, "n")):
             await change_model(driver, "other.gguf", answer)
             await driver.until(lambda n=n_before // 2: driver.notes().count(told) == n)
@@ -306,7 +306,7 @@ async def test_a_file_that_is_no_good_closes_nothing(monkeypatch: pytest.MonkeyP
     async with chatting() as driver:
         await driver.ask("keep me")
         length = driver.script.opened[0].sessions[-1].length
-        told = "other.gguf: is damaged; the model from before stays open"
+        told = "other.gguf: is damaged; the previous model stays open"
         for n, answer in enumerate(("enter", "n"), 1):
             await change_model(driver, "other.gguf", answer)
             await driver.until(lambda n=n: driver.notes().count(told) == n)
@@ -331,7 +331,7 @@ async def test_esc_stops_the_opening_of_a_model() -> None:
         await driver.until(script.open_gate.waiting.is_set, "the model is being opened")
         await driver.pilot.press("escape")
         script.open_gate.open()
-        await driver.note("stopped before the model was open; opening the model from before again")
+        await driver.note("stopped before the model was open; opening the previous model again")
         await driver.note("read the conversation again")
         assert driver.chat.core.chat_session.model.path == "model.gguf"
         await driver.ask("and now?")

@@ -264,7 +264,7 @@ async def test_each_paste_is_numbered_and_moved_over_as_one():
         await paste(driver, LONG)
         chip = driver.prompt.text
         await driver.pilot.press("enter")
-        await driver.note("Not sent: this message alone")
+        await driver.note("Not sent: with room for a reply, this message alone")
         assert driver.prompt.text == chip
         assert driver.prompt.draft.text == LONG
         driver.prompt.show_text("")
