@@ -104,19 +104,19 @@ def test_ctrl_c_writes_what_is_known(
         ({"files": ["nowhere.txt"]}, r"nowhere\.txt: No such file"),
         (
             {"files": ["text.txt"], "n_chunk": 4096},
-            r"\d+ tokens are fewer than one chunk of 4,096 \(give more text",
+            r"has \d+ tokens, less than one chunk of 4,096 \(give more text",
         ),
-        ({"conversations": True}, "0 tokens are fewer than one chunk of 32"),
-        ({"files": ["text.txt"], "out": "m.gguf"}, r"m\.gguf: is one of the files that are read"),
+        ({"conversations": True}, "has 0 tokens, less than one chunk of 32"),
+        ({"files": ["text.txt"], "out": "m.gguf"}, r"m\.gguf: is an input file"),
         (
             {"files": ["text.txt"], "out": "text.txt"},
-            r"text\.txt: is one of the files that are read",
+            r"text\.txt: is an input file",
         ),
         (
             {"files": ["text.txt"], "out": __file__},
             r"test_imatrix\.py: exists \(choose another name: -o FILE\)",
         ),
-        ({"files": ["text.txt"], "out": "none/i.gguf"}, r"none/i\.gguf: there is no such folder"),
+        ({"files": ["text.txt"], "out": "none/i.gguf"}, r"none/i\.gguf: its folder does not exist"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(

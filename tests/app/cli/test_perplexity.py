@@ -55,8 +55,8 @@ def test_a_line_says_perplexity_error_and_how_many_tokens(
 def test_another_model_is_compared_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(place, against=str(place / "2.gguf")) == exit_codes.OK
     _, other, divergence, same = capsys.readouterr().out.splitlines()
-    assert other.startswith(f"against {place / '2.gguf'}: perplexity ")
-    assert divergence.startswith("divergence from it (KL) ")
+    assert other.startswith(f"{place / '2.gguf'}: perplexity ")
+    assert divergence.startswith("KL divergence from it: ")
     assert float(divergence.split()[4]) > 0.001
     assert same.startswith("same likeliest token ")
 
@@ -76,13 +76,13 @@ def test_scripts_get_one_object(place: Path, capsys: pytest.CaptureFixture[str])
     [
         (
             {"file": "short.txt"},
-            r"short\.txt: has \d tokens?, fewer than one chunk of 32 \(give a longer text",
+            r"short\.txt: has \d tokens?, less than one chunk of 32 \(give a longer text",
         ),
         (
             {"n_chunk": 4096},
-            r"the model holds \d+ tokens, and a chunk has 4,096 \(give a smaller --ctx\)",
+            r"a chunk of 4,096 tokens is longer than the model\'s context of \d+ \(give a smaller --ctx\)",
         ),
-        ({"against": "other.gguf"}, "have not the same vocabulary"),
+        ({"against": "other.gguf"}, "have different vocabularies"),
         ({"file": "nowhere.txt"}, r"nowhere\.txt: No such file"),
     ],
 )
