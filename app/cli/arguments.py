@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from app.program import exit_codes, paths
 from app.program.personas import load_persona, read_system_file
 from app.program.refusals import Refusal, say
+from app.program.samplers import SAMPLERS
 from app.program.settings import MOST_THREADS, Settings, override
 from app.session.adapters import adapters_named
 from engine import KV_TYPES
@@ -80,32 +81,11 @@ _SETTING_OPTIONS = {
     "thinking": _arg(
         "--think HOW", "thinking: auto, on, off, low, medium, high, or a limit in tokens"
     ),
-    "sampling.max_tokens": _arg("-n, --max-tokens N", "limit on the answer, in tokens", type=int),
-    "sampling.temperature": _arg("--temp X", "0 = always the likeliest token", type=float),
-    "sampling.top_k": _arg("--top-k N", "choose among the N likeliest", type=int),
-    "sampling.top_p": _arg("--top-p X", "choose among this much probability", type=float),
-    "sampling.min_p": _arg("--min-p X", "leave out what is less likely", type=float),
-    "sampling.typical_p": _arg(
-        "--typical X", "choose among what is as likely as expected", type=float
-    ),
-    "sampling.top_n_sigma": _arg(
-        "--top-nsigma X", "leave out what is this far below the likeliest", type=float
-    ),
-    "sampling.xtc_probability": _arg(
-        "--xtc-probability X", "how often the likeliest is left out", type=float
-    ),
-    "sampling.xtc_threshold": _arg("--xtc-threshold X", "from which probability on", type=float),
-    "sampling.repeat_penalty": _arg("--repeat-penalty X", "1 = none", type=float),
-    "sampling.presence_penalty": _arg(
-        "--presence-penalty X", "for what came up; 0 = none", type=float
-    ),
-    "sampling.frequency_penalty": _arg(
-        "--frequency-penalty X", "for each time that it did; 0 = none", type=float
-    ),
-    "sampling.dry_multiplier": _arg(
-        "--dry-multiplier X", "against long repetitions; 0.8 is usual", type=float
-    ),
-    "sampling.seed": _arg("--seed N", "same seed, same text; -1 = random", type=int),
+    **{
+        f"sampling.{row.name}": _arg(row.option, row.option_help, type=row.value_type)
+        for row in SAMPLERS.values()
+        if row.option
+    },
     "theme": _arg("--theme NAME", "colour theme"),
     "low_power": _arg("--low-power WHEN", "redraw less often: auto, on or off"),
 }

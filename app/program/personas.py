@@ -12,13 +12,14 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import field, fields
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 from app.program import exit_codes, notices, paths
 from app.program.refusals import Refusal
-from app.program.settings import SamplingSettings, as_number
+from app.program.samplers import SAMPLERS
+from app.program.settings import as_number
 from app.program.small_file import read_text
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
@@ -72,7 +73,7 @@ def load_persona(name: str) -> Persona:
         return Persona(text)
     lines = (line.partition(":") for line in head[1].splitlines())
     parameters: dict[str, Any] = {key.strip(): as_number(value) for key, _, value in lines}
-    known = [one.name for one in fields(SamplingSettings)]
+    known = list(SAMPLERS)
     for key in parameters:
         if key not in known:
             nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]

@@ -15,6 +15,7 @@ from typing import Any, get_origin, get_type_hints
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.remote_model import is_address, server_address
+from app.program.samplers import MAX_COUNT, SamplingSettings
 from app.program.small_file import is_present, parse_toml, read_toml
 from app.text.record import record
 from engine import KV_TYPES
@@ -22,7 +23,6 @@ from engine.prompt.thinking_mode import MOST_BUDGET_TOKENS, ThinkingMode
 
 MOST_THREADS = 128
 """``engine.plan.crew.MOST_THREADS``, which is dear to import; a test compares them."""
-_MAX_COUNT = 2**31 - 1
 _MOST_SHOWN = 10**40
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
@@ -72,52 +72,6 @@ def _setting(
     return field(metadata={"kind": kind, "choices": choices, "least": least, "most": most})
 
 
-@record
-class SamplingSettings:
-    """How the next token is chosen, and how many."""
-
-    temperature: float = _setting(least=0, most=10)
-    """How freely words are chosen; 0 = always the likeliest token."""
-    top_k: int = _setting(least=0, most=_MAX_COUNT)
-    """Number of likeliest tokens to choose among; 0 = all."""
-    top_p: float = _setting(least=0, most=1)
-    """Choose among the likeliest tokens that together reach this probability; 1 = among all."""
-    min_p: float = _setting(least=0, most=1)
-    """Leave out tokens less likely than this share of the likeliest one; 0 = none."""
-    typical_p: float = _setting(least=0, most=1)
-    """Choose among the tokens that surprise as much as expected, up to this probability; 1 = among
-    all."""
-    top_n_sigma: float = _setting(least=0, most=100)
-    """Leave out tokens whose logit is this many standard deviations below the largest; 0 = none."""
-    xtc_probability: float = _setting(least=0, most=1)
-    """How often the likeliest tokens are left out, so that another way is taken (XTC); 0 =
-    never."""
-    xtc_threshold: float = _setting(least=0, most=1)
-    """Probability from which on XTC leaves tokens out, but for the last of them; above 0.5 =
-    never."""
-    repeat_penalty: float = _setting(least=0.01, most=10)
-    """Make tokens that came up lately less likely; 1 = not at all."""
-    presence_penalty: float = _setting(least=-100, most=100)
-    """Take this off the logit of tokens that came up lately; 0 = nothing."""
-    frequency_penalty: float = _setting(least=-100, most=100)
-    """Take this off for each time that they did; 0 = nothing."""
-    repeat_window: int = _setting(least=0, most=_MAX_COUNT)
-    """How many of the last tokens the three penalties look at."""
-    dry_multiplier: float = _setting(least=0, most=100)
-    """Make tokens less likely that would go on with a repetition (DRY); 0 = not at all, 0.8 = as
-    recommended."""
-    dry_base: float = _setting(least=1, most=100)
-    """How much the penalty of DRY grows with each token of the repetition."""
-    dry_allowed_length: int = _setting(least=0, most=_MAX_COUNT)
-    """Tokens that may be repeated without a penalty of DRY."""
-    dry_window: int = _setting(least=0, most=_MAX_COUNT)
-    """How many of the last tokens DRY looks through; 0 = all."""
-    max_tokens: int = _setting(least=0, most=_MAX_COUNT)
-    """Longest answer in tokens; 0 = until the model ends it or the context is full."""
-    seed: int = _setting(least=-1, most=2**63 - 1)
-    """The same seed gives the same text again; -1 = another one each time."""
-
-
 MOST_TIMEOUT_S = 24 * 3600
 
 
@@ -147,7 +101,7 @@ class ToolSettings:
 
     use: str = _setting(choices=("on", "off"))
     """Tell models of the tools from the first message on."""
-    result_tokens: int = _setting(least=16, most=_MAX_COUNT)
+    result_tokens: int = _setting(least=16, most=MAX_COUNT)
     """Longest part of the results that a model gets of one round of calls."""
     servers: tuple[ToolServerSetting, ...] = _setting("tool servers")
     """Servers that have the tools."""
@@ -172,14 +126,14 @@ class Settings:
     model_directories: tuple[str, ...] = _setting("paths")
     """Directories that are searched for models, as are those of other programs; downloads go into
     the first."""
-    context_size: int = _setting(least=0, most=_MAX_COUNT)
+    context_size: int = _setting(least=0, most=MAX_COUNT)
     """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
     rope_scaling: str = _setting(choices=("file", "yarn"))
     """Positions beyond the trained context: as the model's file has them, or stretched by YaRN."""
     kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
     """Number format of the KV cache, or of keys/values; "auto" = f16, a smaller one only where
     memory is short."""
-    checkpoints_mb: int = _setting(least=0, most=_MAX_COUNT)
+    checkpoints_mb: int = _setting(least=0, most=MAX_COUNT)
     """Megabytes for places to go back to in a conversation, with models that have recurrent layers;
     0 = none."""
     system_prompt: str = _setting()

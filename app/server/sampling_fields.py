@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from app.program.samplers import MAX_COUNT, SAMPLERS
 from app.server.fields import Fields, is_short_text, is_valid_text
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
-MAX_COUNT = 2**31 - 1
 MAX_BIASES = 10_000
 MAX_BREAKERS = 64
 MAX_BREAKER_CHARS = 100
@@ -22,15 +22,14 @@ LLAMA_SERVER_NAMES = {
     "dry_penalty_last_n": "dry_window",
     "dry_sequence_breakers": "dry_breakers",
 }
-_NUMBERS: dict[str, tuple[float, float]] = {
-    "temperature": (0, 100), "top_p": (0, 1), "min_p": (0, 1), "typical_p": (0, 1),
-    "top_n_sigma": (-MAX_COUNT, 100),
-    "xtc_probability": (0, 1), "xtc_threshold": (0, 1), "repetition_penalty": (0.01, 100),
-    "repeat_penalty": (0.01, 100), "presence_penalty": (-100, 100),
-    "frequency_penalty": (-100, 100),
-    "dry_multiplier": (0, 100), "dry_base": (1, 100),
-}  # fmt: skip
-"""Least and largest values."""
+_NUMBERS = {
+    row.name: (row.least, row.most) for row in SAMPLERS.values() if row.value_type is float
+} | {
+    # Other servers take any negative value for "off".
+    "top_n_sigma": (-MAX_COUNT, SAMPLERS["top_n_sigma"].most),
+    "repetition_penalty": (SAMPLERS["repeat_penalty"].least, SAMPLERS["repeat_penalty"].most),
+}
+"""Limits of the fields that are numbers: names of the samplers, and vLLM's name for one."""
 
 
 def read_sampling(fields: Fields) -> dict[str, Any]:

@@ -79,7 +79,7 @@ print(heavy("textual", "rich", "numba", "numpy"))
         (["--no-such-option"], exit_codes.USAGE, "--no-such-option"),
         (["run", "m.gguf", "-p", "x", "--temp", "hot"], exit_codes.USAGE, "'hot'"),
         (["run", "m.gguf", "-p", "x", "--temp", "nan"], exit_codes.USAGE,
-         "allowed: a number from 0 to 10"),
+         "allowed: a number from 0 to 100"),
         (["run", "m.gguf", "-p", "x", "--kv", "q4"], exit_codes.USAGE,
          'allowed: "auto", "f16", "f32", "q8_0"'),
         (["run", "m.gguf", "-p", " "], exit_codes.USAGE, "the prompt is empty"),

@@ -96,9 +96,9 @@ def test_an_argument_too_few_or_too_many_is_told(talk: HeadlessChat, line: str, 
 
 
 def test_generation_is_chosen_by_the_words_of_the_chat(talk: HeadlessChat, script: Script) -> None:
-    err = talk("/set temperature 0.3", "first", "/set temperature 11", "/set keep", "/set")
+    err = talk("/set temperature 0.3", "first", "/set temperature 111", "/set keep", "/set")
     assert "temperature 0.3 from the next message on (/set keep remembers it)" in err
-    assert "/set temperature: the value is 11; allowed: a number from 0 to 10" in err
+    assert "/set temperature: the value is 111; allowed: a number from 0 to 100" in err
     assert script.opened[0].sessions[0].samplings[-1].settings.temperature == 0.3
     assert "temperature 0.3. /set" in talk("/set")  # the next start of this model
     sampling = replace(built_in_settings().sampling, temperature=1.5)

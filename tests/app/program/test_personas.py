@@ -72,8 +72,8 @@ def test_command_line_options_win_over_a_personas_parameters(directory: Path):
         0.25,
         7,
     )
-    (directory / "hot.md").write_text("---\ntemperature: 99\n---\n", encoding="utf-8")
-    with pytest.raises(Refusal, match="--persona hot: temperature is 99"):
+    (directory / "hot.md").write_text("---\ntemperature: 199\n---\n", encoding="utf-8")
+    with pytest.raises(Refusal, match="--persona hot: temperature is 199"):
         arguments.apply(arguments.parse(["--persona", "hot"]), built_in_settings())
 
 
@@ -131,7 +131,7 @@ def test_a_file_in_a_home_that_there_is_not_is_named():
 
 async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path):
     (directory / "cool.md").write_text("---\ntemperature: 0.25\n---\nBe exact.\n", encoding="utf-8")
-    (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 99\n---\nx\n", encoding="utf-8")
+    (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 199\n---\nx\n", encoding="utf-8")
     async with chatting() as driver:
         await driver.say("/persona")
         assert "pirate, teacher" in await driver.note("personas and presets: ")
@@ -150,7 +150,7 @@ async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path)
         await driver.note("persona cool: temperature 0.25 · Be exact.")
         generation = driver.app.engine_thread.generation
         await driver.say("/preset hot")
-        await driver.note("temperature: the value is 99")
+        await driver.note("temperature: the value is 199")
         assert generation.chosen == {"temperature": 0.25}
         await driver.say("/set top_k 9")
         await driver.say("/preset save mine")

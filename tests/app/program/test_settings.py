@@ -9,6 +9,7 @@ import pytest
 import tomli
 
 from app.program import exit_codes, paths, settings
+from app.program.samplers import SAMPLERS
 from app.program.settings import (
     SettingsError,
     ToolServerSetting,
@@ -18,6 +19,8 @@ from app.program.settings import (
     override,
     setting_keys,
 )
+from engine import Sampling
+from engine.errors import EngineError
 from engine.plan import crew
 from tests.app.own_settings import own_settings
 
@@ -229,14 +232,14 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ('low_power = "ON"', 'low_power is "ON"; allowed: "auto", "on", "off"'),
         (
             "[sampling]\ntemperature = nan",
-            "sampling.temperature is nan; allowed: a number from 0 to 10",
+            "sampling.temperature is nan; allowed: a number from 0 to 100",
         ),
         ("[sampling]\ntop_p = 1.5", "sampling.top_p is 1.5; allowed: a number from 0 to 1"),
         (
             "[sampling]\nseed = 99999999999999999999",
             "sampling.seed is 99999999999999999999; allowed:",
         ),
-        ("[sampling]\ntemperature = 1" + "0" * 400, "allowed: a number from 0 to 10"),
+        ("[sampling]\ntemperature = 1" + "0" * 400, "allowed: a number from 0 to 100"),
         ("threads = 1" + "0" * 400, "allowed: a whole number from 0 to 128"),
         ("threads = 0x" + "f" * 5000, "allowed: a whole number from 0 to 128"),
         ('model = "a\\u0000b"', "allowed: text"),
@@ -282,9 +285,9 @@ def test_a_settings_file_that_is_not_utf8_or_is_huge_is_refused(tmp_path: Path) 
 
 def test_an_option_out_of_range_is_a_usage_error_with_its_name() -> None:
     with pytest.raises(
-        SettingsError, match=r"--temp: .*11\.0; allowed: a number from 0 to 10"
+        SettingsError, match=r"--temp: .*111\.0; allowed: a number from 0 to 100"
     ) as refused:
-        override(built_in_settings(), "sampling.temperature", 11.0, "--temp: the value")
+        override(built_in_settings(), "sampling.temperature", 111.0, "--temp: the value")
     assert refused.value.exit_code == exit_codes.USAGE
 
 
@@ -315,3 +318,21 @@ def test_a_key_of_other_programs_for_a_tool_server_is_named(
         load_settings(file)
     assert line.partition(" ")[0] in str(refused.value)
     assert hint in str(refused.value)
+
+
+def test_each_sampler_has_its_description_in_default_toml() -> None:
+    lines = (paths.bundled("config") / "default.toml").read_text(encoding="utf-8").splitlines()
+    for name, sampler in SAMPLERS.items():
+        index = next(at for at, line in enumerate(lines) if line.startswith(f"{name} = "))
+        assert lines[index - 1] == f"# {sampler.description}"
+
+
+def test_samplers_have_the_limits_of_the_engine() -> None:
+    for name, sampler in SAMPLERS.items():
+        if name in ("max_tokens", "seed"):
+            continue
+        Sampling(**{name: sampler.value_type(sampler.least)})
+        Sampling(**{name: sampler.value_type(sampler.most)})
+        if sampler.value_type is float:
+            with pytest.raises(EngineError, match=name):
+                Sampling(**{name: sampler.most + 0.01})

@@ -37,7 +37,7 @@ def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationCho
     ("wanted", "line"),
     [
         ("temprature 1", r"there is no parameter 'temprature' \(nearest: temperature\)"),
-        ("temperature 11", "the value is 11; allowed: a number from 0 to 10"),
+        ("temperature 111", "the value is 111; allowed: a number from 0 to 100"),
         ("temperature nan", "the value is nan; allowed"),
         ("temperature hot", 'the value is "hot"; allowed'),
         ("top_k 1.5", "allowed: a whole number"),
@@ -73,7 +73,9 @@ def test_values_of_another_hand_in_the_state_file_are_left_out(choice: Generatio
     file = paths.state_file()
     assert file is not None
     file.write_text(
-        file.read_text().replace('"temperature": 0.3', '"temperature": 99, "nosuch": 1, "top_k": 7')
+        file.read_text().replace(
+            '"temperature": 0.3', '"temperature": 199, "nosuch": 1, "top_k": 7'
+        )
     )
     choice.recall(Path("/models/a.gguf"))
     assert choice.described() == "top_k 7"
@@ -84,8 +86,8 @@ async def test_the_chat_shows_what_was_chosen_next_to_the_models_name() -> None:
         await driver.say("/set temperature 0.3")
         await driver.note("temperature 0.3 from the next message on")
         await driver.shows("model · Q4_K_M · temperature 0.3")
-        await driver.say("/set temperature 99")
-        await driver.note("/set temperature: the value is 99; allowed: a number from 0 to 10")
+        await driver.say("/set temperature 199")
+        await driver.note("/set temperature: the value is 199; allowed: a number from 0 to 100")
         await driver.ask("hello")
 
 
