@@ -37,7 +37,7 @@ class ImatrixOptions:
     conversations: bool = False
     out: str = ""
     n_chunk: int = 512
-    most_chunks: int = 0
+    max_chunks: int = 0
     """Limit on the number of chunks; 0 for no limit."""
 
 
@@ -97,7 +97,7 @@ def _collect(
             ids += model.tokenizer.encode(text, special=False)
         if options.conversations:
             ids += _conversation_tokens(model, session, settings)
-        chunks = chunks_of(ids, options.n_chunk, model.tokenizer)[: options.most_chunks or None]
+        chunks = chunks_of(ids, options.n_chunk, model.tokenizer)[: options.max_chunks or None]
         if not chunks:
             raise Refusal(
                 f"jalopy imatrix: the text has {counted(len(ids), 'token')}, less than one chunk "

@@ -48,7 +48,8 @@ def test_texts_are_read_and_the_file_is_written(
     words = ["imatrix", str(place / "m.gguf"), str(place / "text.txt"), *options]
     assert guard(lambda: run_command(parse(words))) == exit_codes.OK
     assert (
-        capsys.readouterr().out == "m.imatrix.gguf: inputs of 14 tensors, 2 chunks of 32 tokens\n"
+        capsys.readouterr().out
+        == "m.imatrix.gguf: importance of 14 tensors from 2 chunks of 32 tokens\n"
     )
     found = read_imatrix("m.imatrix.gguf")
     assert found["blk.1.ffn_down.weight"].shape == (96,)
@@ -66,7 +67,7 @@ def test_own_conversations_are_read_as_the_model_gets_them(
     journal.save_turn_end(conversation)
     assert journal.close(10.0) == ""
     with closing(Model.open(place / "m.gguf", threads=1)) as model:
-        found = command._of_conversations(model, model.session(64), built_in_settings())
+        found = command._conversation_tokens(model, model.session(64), built_in_settings())
         text = model.tokenizer.decode(list(found))
     assert re.search("Be brief.*Where is the cat.*assistant.*On the mat.$", text, re.DOTALL)
 
@@ -96,10 +97,10 @@ def test_ctrl_c_writes_what_is_known(
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({}, "name files of text, or give --conversations"),
+        ({}, "give either text files or --conversations"),
         (
             {"files": ["text.txt"], "conversations": True},
-            "name files of text, or give --conversations",
+            "give either text files or --conversations",
         ),
         ({"files": ["nowhere.txt"]}, r"nowhere\.txt: No such file"),
         (
@@ -114,7 +115,7 @@ def test_ctrl_c_writes_what_is_known(
         ),
         (
             {"files": ["text.txt"], "out": __file__},
-            r"test_imatrix\.py: exists \(choose another name: -o FILE\)",
+            r"test_imatrix\.py: already exists \(-o FILE names another file\)",
         ),
         ({"files": ["text.txt"], "out": "none/i.gguf"}, r"none/i\.gguf: its folder does not exist"),
     ],
