@@ -1,8 +1,8 @@
-"""Store of prefixes: tokens with their keys and values, computed once, on disk; written while a
-session grows.
+"""Saved states: prefixes of tokens with their keys and values on disk, written while a session
+grows.
 
-The files are a disposable cache: token ids, keys and values, no text. ``segments`` describes a
-file, and how files form a tree. Importing this package does not import numba.
+The files are a disposable cache of token ids, keys and values; they have no text. ``segments``
+describes a file and the tree of files. Importing this package does not import numba.
 """
 
 from engine.saved_state.pruning import Prefix, SegmentFile, drop_stored, prefixes_in, stored_in

@@ -1,4 +1,4 @@
-"""Restores saved tokens into an empty session, checking everything."""
+"""Restoring of saved tokens into an empty session, with every byte checked."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class RestoreResult:
     """Result of a restore.
 
     Attributes:
-        tokens: number of tokens that the session now holds; 0 if none are saved.
+        tokens: number of tokens in the session; 0 if none are saved.
         seconds: wall-clock time.
-        n_bytes: bytes of keys and values read.
-        lost: number of tokens that are damaged, or come after damage.
+        n_bytes: number of bytes of keys and values read.
+        lost: number of tokens that are damaged or come after damage.
     """
 
     tokens: int
@@ -35,18 +35,18 @@ class RestoreResult:
     lost: int = 0
 
 
-def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> RestoreResult:
-    """Fill an empty session with what is saved of a prompt, up to what is damaged or does not fit
-    the context.
+def restore_state(session: Session, directory: Path, ids: Sequence[int]) -> RestoreResult:
+    """Fill an empty session with the saved beginning of a prompt, up to the first damage or the
+    size of the context.
 
-    The session's length is set only after everything restored was verified. It stays empty where
-    the layers' memory cannot go on from there: positions that a sliding window sees may be missing.
-    Recurrent layers go on from the last state that is saved. A damaged segment is deleted, so that
-    it is written again.
+    The session's length is set only after everything was verified. The session stays empty if
+    computing cannot continue there, for example if positions that a sliding window sees are
+    missing. Recurrent layers continue from the last saved state. A damaged segment is deleted, so
+    it will be written again.
 
     Args:
-        place: directory of the segments; one that does not exist holds nothing.
-        wanted: token ids of the next prompt.
+        directory: directory of the segments; it need not exist.
+        ids: token ids of the next prompt.
 
     Raises:
         EngineError: the session is not empty, or its model file was changed.
@@ -54,51 +54,53 @@ def restore_state(session: Session, place: Path, wanted: Sequence[int]) -> Resto
     started_s = time.monotonic()
     if session.length:
         raise EngineError("only an empty session takes over saved tokens")
-    found = find(place, session, wanted)
-    most = min(session.n_ctx, found.n)
-    good, n_bytes = _copy_in(session, found.pieces, most)
-    length = session.memory.rewind(min(most, good))
+    match = find(directory, session, ids)
+    limit = min(session.n_ctx, match.n)
+    n_restored, n_bytes = _copy_in(session, match.pieces, limit)
+    length = session.memory.rewind(min(limit, n_restored))
     if length:
-        session.adopt(wanted[:length])
-    return RestoreResult(length, time.monotonic() - started_s, n_bytes, lost=most - length)
+        session.adopt(ids[:length])
+    return RestoreResult(length, time.monotonic() - started_s, n_bytes, lost=limit - length)
 
 
-def restorable(session: Session, place: Path, wanted: Sequence[int]) -> int:
-    """Return the number of tokens that ``restore_state`` would bring back; no keys and values are
-    read or checked.
+def restorable(session: Session, directory: Path, ids: Sequence[int]) -> int:
+    """Return the number of tokens that ``restore_state`` would restore, without reading or checking
+    keys and values.
 
     Raises:
-        EngineError: as ``restore_state``.
+        EngineError: the model file was changed.
     """
-    found = find(place, session, wanted)
+    match = find(directory, session, ids)
     return session.memory.resumes_at(
-        min(found.n, session.n_ctx), [piece.copied for piece in found.pieces]
+        min(match.n, session.n_ctx), [piece.copied for piece in match.pieces]
     )
 
 
-def saved_names(session: Session, place: Path, wanted: Sequence[int]) -> list[str]:
-    """Return the names of the files in ``place`` that hold tokens of a prompt alone, as
-    ``restore_state`` has it.
+def saved_names(session: Session, directory: Path, ids: Sequence[int]) -> list[str]:
+    """Return the names of the files in a directory that hold only tokens of a prompt.
 
     Raises:
-        EngineError: as ``restore_state``.
+        EngineError: the model file was changed.
     """
-    return names_of(place, session, wanted)
+    return names_of(directory, session, ids)
 
 
-def _copy_in(session: Session, pieces: Sequence[SavedPiece], most: int) -> tuple[int, int]:
-    """Verify pieces and copy them into the layers' memory; returns (positions without a gap, bytes
-    read)."""
-    good = 0
+def _copy_in(session: Session, pieces: Sequence[SavedPiece], limit: int) -> tuple[int, int]:
+    """Verify saved pieces and copy them into the layers' memory.
+
+    Returns:
+        (number of positions restored without a gap, bytes read).
+    """
+    n_restored = 0
     n_bytes = 0
     buffer = np.empty(max((piece.n_bytes for piece in pieces), default=0), np.uint8)
     for piece in pieces:
-        if piece.first > good:
+        if piece.first > n_restored:
             break
-        if piece.first >= most:
+        if piece.first >= limit:
             continue
         if piece.read(buffer.data[: piece.n_bytes]):
             session.memory.copy_in(piece.first, piece.last, buffer[: piece.n_bytes])
-            good = max(good, piece.last)
-            n_bytes = n_bytes + piece.n_bytes
-    return good, n_bytes
+            n_restored = max(n_restored, piece.last)
+            n_bytes += piece.n_bytes
+    return n_restored, n_bytes

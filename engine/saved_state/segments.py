@@ -1,26 +1,28 @@
-"""The tree of saved prefixes: one directory for a model and type of cache, one file for up to 64
+"""The tree of saved prefixes: one directory for a model and KV type, one file for up to 64
 positions.
 
-A prefix of tokens has a key: the digest of what the session is (model, type of cache, ropes,
-version) and of all its token ids. A segment continues the prefix of ``first`` tokens, a multiple of
-64, to ``last``; its name is the key of the one, its length, and the key of the other. So names
-alone tell which prefixes there are, conversations that begin alike share their files, and no file
-is ever changed. Most segments end at the next multiple of 64; others are where a conversation ends,
-or where recurrent layers can go on, whose state comes after the keys and values. Where a segment is
-missing or damaged, the prefix ends: a session that needs more computes it and writes the segment
-again.
+- A prefix of tokens has a key: the digest of the session's kind (model, KV type, ropes, version)
+  and of all token ids.
+- A segment continues the prefix of ``first`` tokens, a multiple of 64, to ``last`` tokens. Its file
+  is named by the key of the first prefix, ``last``, and the key of the second prefix.
+- So the names alone give all prefixes, and conversations that begin alike share their files. Files
+  never change.
+- Most segments end at the next multiple of 64. Others end where a conversation ends, or at a
+  checkpoint of recurrent layers, whose state comes after the keys and values.
+- A prefix ends where a segment is missing or damaged. A session that needs more computes it and
+  writes the segment again.
 
 ::
 
-    digest      16 bytes  of the file's name, the checksum and the token ids
+    digest      16 bytes  digest of the file's name, the checksum and the token ids
     checksum     4 bytes  CRC-32 of the payload
     token ids             int32, one for each position
-    payload               K and V of those positions, all layers, as the cache keeps them (``LayerMemory.copy_out``);
-                          after the last of them perhaps the recurrent layers' state
+    payload               keys and values of these positions, all layers, as in the cache
+                          (``LayerMemory.copy_out``); optionally the recurrent layers' state
 
-Numbers are little-endian, keys and values in the machine's byte order. CRC-32 of zlib was chosen
-for its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B
-model. A 64-bit hash of our own reaches 6.5, but would have to be compiled.
+Numbers are little-endian, keys and values in the machine's byte order. zlib's CRC-32 was chosen for
+its speed of 1.9 GB/s (Adler-32 1.6, SHA-256 0.9, BLAKE2b 0.5): 0.14 s for 2,000 tokens of an 8B
+model. A 64-bit hash of our own reaches 6.5 GB/s, but would have to be compiled.
 """
 
 from __future__ import annotations
@@ -49,12 +51,11 @@ if TYPE_CHECKING:
     from engine.session import Session
 
 SEGMENT_VERSION = 3
-"""Of the form of a segment's file and of its name."""
+"""Version of the format of a segment's file and its name."""
 SEGMENT_POSITIONS = 64
-"""Limit on the positions of one segment, and so on the loss by a flipped bit; segments begin at
-multiples of it."""
+"""Limit on the positions of one segment. Segments begin at multiples of it."""
 MOST_SIBLINGS = 64
-"""Limit on the segments that are opened to see how far one that continues otherwise agrees."""
+"""Limit on the segments that are opened to compare their tokens with a prompt."""
 KEY_BYTES = 16
 _HEAD = struct.Struct(f"<{KEY_BYTES}sI")
 _CREATE = (
@@ -73,9 +74,9 @@ class Segment:
     """Fields of the name of a segment's file.
 
     Attributes:
-        parent: key of the prefix that it continues.
-        last: one past its last position.
-        key: of the prefix that it completes.
+        parent: key of the prefix that the segment continues.
+        last: position after the last one.
+        key: key of the prefix that the segment completes.
     """
 
     parent: str
@@ -85,30 +86,30 @@ class Segment:
     @classmethod
     def of_name(cls, name: str) -> Segment | None:
         """Return the segment of a file's name; None for any other file."""
-        found = _NAME.fullmatch(name)
-        if found:
-            return cls(found[1], int(found[2]), found[3])
+        match = _NAME.fullmatch(name)
+        if match:
+            return cls(match[1], int(match[2]), match[3])
         return None
 
     @property
     def name(self) -> str:
-        """The file's name."""
+        """Name of the file."""
         return f"{self.parent}-{self.last}-{self.key}.kv"
 
     @property
     def first(self) -> int:
-        """Its first position."""
+        """First position."""
         return (self.last - 1) // SEGMENT_POSITIONS * SEGMENT_POSITIONS
 
     @property
     def head_bytes(self) -> int:
-        """Bytes of the file before its keys and values."""
+        """Number of bytes in the file before the keys and values."""
         return head_bytes(self.last - self.first)
 
     def digest(self, checksum: int, ids: bytes) -> bytes:
         """Return the digest of a file of this name."""
-        about = self.name.encode() + struct.pack("<I", checksum) + ids
-        return hashlib.blake2b(about, digest_size=KEY_BYTES).digest()
+        content = self.name.encode() + struct.pack("<I", checksum) + ids
+        return hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
 
 
 def head_bytes(n: int) -> int:
@@ -116,11 +117,11 @@ def head_bytes(n: int) -> int:
     return _HEAD.size + 4 * n
 
 
-def next_segment(memory: LayerMemory, saved: int, n_tokens: int) -> tuple[int, int]:
-    """Return the first position of the segment that goes on after ``saved`` tokens, and one past
-    its last."""
-    first = saved // SEGMENT_POSITIONS * SEGMENT_POSITIONS
-    return first, memory.segment_end(saved, min(n_tokens, first + SEGMENT_POSITIONS))
+def next_segment(memory: LayerMemory, n_saved: int, n_tokens: int) -> tuple[int, int]:
+    """Return the first position of the segment that continues after ``n_saved`` tokens, and the
+    position after its last one."""
+    first = n_saved // SEGMENT_POSITIONS * SEGMENT_POSITIONS
+    return first, memory.segment_end(n_saved, min(n_tokens, first + SEGMENT_POSITIONS))
 
 
 def saved_bytes(memory: LayerMemory, n_tokens: int) -> int:
@@ -137,17 +138,17 @@ class PrefixKeys:
     """Keys of the prefixes of one sequence of token ids, which may grow and be cut.
 
     Args:
-        session: that the tokens are for.
+        session: session of the tokens.
 
     Raises:
-        EngineError: its model file was changed.
+        EngineError: the model file was changed.
     """
 
     def __init__(self, session: Session) -> None:
         self._blocks = [_root(session)]
 
     def cut(self, n: int) -> None:
-        """Forget what comes after the first n tokens."""
+        """Drop the keys of prefixes of more than n tokens."""
         del self._blocks[n // SEGMENT_POSITIONS + 1 :]
 
     def at(self, ids: Sequence[int], n: int) -> str:
@@ -160,11 +161,12 @@ class PrefixKeys:
 
 
 def _root(session: Session) -> hashlib.blake2b:
-    """Begin the keys of what a session can take over.
+    """Return the digest that all keys of a session begin with: everything that decides whether
+    saved keys and values fit it.
 
-    The size of the context counts only by the ropes it chooses.
+    The size of the context counts only if it changes the ropes.
     """
-    about = (
+    parts = (
         SEGMENT_VERSION,
         sys.byteorder,
         session.memory.layout_version,
@@ -172,19 +174,17 @@ def _root(session: Session) -> hashlib.blake2b:
         session.model.fingerprint,
     )
     digest = hashlib.blake2b(
-        repr((*about, SEGMENT_POSITIONS, POSITIONS)).encode(), digest_size=KEY_BYTES
+        repr((*parts, SEGMENT_POSITIONS, POSITIONS)).encode(), digest_size=KEY_BYTES
     )
     for attention in session.config.attentions.values():
-        if attention.rope is not None:
-            turned = session.rotations[attention.rope]
-        else:
-            turned = None
-        if turned:
-            pairs = (len(turned.frequencies), turned.pair_step, turned.pair_distance)
-        else:
-            pairs = (0, 0, 0)
-        digest.update(struct.pack("<3Id", *pairs, turned.magnitude if turned else 1.0))
-        digest.update(turned.frequencies.astype("<f8").tobytes() if turned else b"")
+        if attention.rope is None:
+            digest.update(struct.pack("<3Id", 0, 0, 0, 1.0))
+            continue
+        rotation = session.rotations[attention.rope]
+        n_pairs = len(rotation.frequencies)
+        pairs = (n_pairs, rotation.pair_step, rotation.pair_distance)
+        digest.update(struct.pack("<3Id", *pairs, rotation.magnitude))
+        digest.update(rotation.frequencies.astype("<f8").tobytes())
     return digest
 
 
@@ -194,19 +194,18 @@ def _updated(block: hashlib.blake2b, ids: Sequence[int]) -> hashlib.blake2b:
     return updated
 
 
-def find(place: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
-    """Find the longest prefix of some tokens in a directory by its names; no keys and values are
-    read.
+def find(directory: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
+    """Find the longest saved prefix of some tokens, without reading keys and values.
 
     Args:
-        place: the directory; one that does not exist holds nothing.
-        session: that wants them; the sizes of payloads must be those of its memory.
+        directory: directory of the segments; it need not exist.
+        session: session to restore. Sizes of payloads must suit its memory.
 
     Raises:
-        EngineError: as ``PrefixKeys``.
+        EngineError: the model file was changed.
     """
     try:
-        names = os.listdir(place)
+        names = os.listdir(directory)
     except OSError:
         return SavedMatch(0, [])
     children: dict[str, list[str]] = {}
@@ -217,72 +216,79 @@ def find(place: Path, session: Session, ids: Sequence[int]) -> SavedMatch:
     n = 0
     while n < len(ids):
         segments = filter(None, map(Segment.of_name, children.get(keys.at(ids, n), ())))
-        block = _Block(place, ids, [one for one in segments if one.first == n], session.memory)
-        agreed, found = block.longest(keys)
-        pieces += found
-        if agreed < n + SEGMENT_POSITIONS:
-            return SavedMatch(max(n, agreed), pieces)
-        n = agreed
+        block = _Block(
+            directory, ids, [segment for segment in segments if segment.first == n], session.memory
+        )
+        n_agreed, block_pieces = block.longest(keys)
+        pieces += block_pieces
+        if n_agreed < n + SEGMENT_POSITIONS:
+            return SavedMatch(max(n, n_agreed), pieces)
+        n = n_agreed
     return SavedMatch(n, pieces)
 
 
-def names_of(place: Path, session: Session, ids: Sequence[int]) -> list[str]:
-    """Return the names of the segments that hold these tokens and no others; what only begins like
-    them is left out.
+def names_of(directory: Path, session: Session, ids: Sequence[int]) -> list[str]:
+    """Return the names of the segments that hold only these tokens. Segments that only begin with
+    them are left out.
 
     Args:
-        place, session: as of ``find``.
+        directory: directory of the segments; it need not exist.
+        session: session to restore.
 
     Raises:
-        EngineError: as ``PrefixKeys``.
+        EngineError: the model file was changed.
     """
     try:
-        segments = list(filter(None, map(Segment.of_name, os.listdir(place))))
+        segments = list(filter(None, map(Segment.of_name, os.listdir(directory))))
     except OSError:
         return []
     keys = PrefixKeys(session)
     return [
-        one.name for one in segments if one.last <= len(ids) and keys.at(ids, one.last) == one.key
+        segment.name
+        for segment in segments
+        if segment.last <= len(ids) and keys.at(ids, segment.last) == segment.key
     ]
 
 
 @dataclass(frozen=True)
 class _Block:
-    """The segments that continue one prefix, and the tokens that are wanted."""
+    """Segments that continue one prefix, and the requested tokens."""
 
-    place: Path
+    directory: Path
     ids: Sequence[int]
     segments: list[Segment]
     memory: LayerMemory
 
     def longest(self, keys: PrefixKeys) -> tuple[int, list[SavedPiece]]:
-        """Return up to where they agree, and the pieces: the longest one, and those with a
-        recurrent state."""
+        """Return the position up to which the segments agree with the requested tokens, and the
+        pieces to restore: the longest one, and those with a recurrent state."""
         ids = self.ids
-        found = list[tuple[int, SavedPiece]]()
-        others = list[Segment]()
+        matches = list[tuple[int, SavedPiece]]()
+        other_segments = list[Segment]()
         for segment in self.segments:
             if segment.last <= len(ids) and keys.at(ids, segment.last) == segment.key:
-                found += self._piece(segment, segment.last)
+                matches += self._piece(segment, segment.last)
             else:
-                others.append(segment)
-        agreed = max((n for n, _ in found), default=0)
-        if others and agreed < min(len(ids), others[0].first + SEGMENT_POSITIONS):
-            shared = {self._shared(segment): segment for segment in others[:MOST_SIBLINGS]}
-            if max(shared) > agreed:
-                found += self._piece(shared[max(shared)], max(shared))
-        found.sort(key=lambda one: (one[0], one[1].n_bytes))
+                other_segments.append(segment)
+        n_agreed = max((n for n, _ in matches), default=0)
+        if other_segments and n_agreed < min(len(ids), other_segments[0].first + SEGMENT_POSITIONS):
+            by_agreement = {
+                self._shared(segment): segment for segment in other_segments[:MOST_SIBLINGS]
+            }
+            if max(by_agreement) > n_agreed:
+                matches += self._piece(by_agreement[max(by_agreement)], max(by_agreement))
+        matches.sort(key=lambda match: (match[0], match[1].n_bytes))
         needed = [
             piece
-            for _, piece in found
-            if piece is found[-1][1] or self.memory.has_state(piece.copied)
+            for _, piece in matches
+            if piece is matches[-1][1] or self.memory.has_state(piece.copied)
         ]
-        return (found[-1][0] if found else 0), needed
+        return (matches[-1][0] if matches else 0), needed
 
     def _shared(self, segment: Segment) -> int:
-        """Return the position up to which a segment agrees that continues otherwise."""
+        """Return the position up to which a segment with other tokens at its end agrees."""
         try:
-            with opened(self.place / segment.name) as fd:
+            with opened(self.directory / segment.name) as fd:
                 head = read_head(fd, segment)
         except OSError:
             return 0
@@ -290,11 +296,11 @@ class _Block:
             return segment.first + common_prefix(head[0], self.ids[segment.first :])
         return 0
 
-    def _piece(self, segment: Segment, agreed: int) -> list[tuple[int, SavedPiece]]:
-        """Return the piece whose tokens are those wanted up to ``agreed``; none where the size
-        cannot be."""
-        path = self.place / segment.name
-        wanted = list(self.ids[segment.first : agreed])
+    def _piece(self, segment: Segment, end: int) -> list[tuple[int, SavedPiece]]:
+        """Return the piece of a segment, whose tokens must be the requested ones up to ``end``;
+        empty if its size is wrong."""
+        path = self.directory / segment.name
+        wanted_ids = list(self.ids[segment.first : end])
         try:
             n_bytes = path.lstat().st_size - segment.head_bytes
         except OSError:
@@ -307,8 +313,8 @@ class _Block:
                 with opened(path) as fd:
                     head = read_head(fd, segment)
                     ids, checksum = head or ([], 0)
-                    is_meant = bool(head) and ids[: len(wanted)] == wanted
-                    is_sound = is_meant and read_into(fd, view) and zlib.crc32(view) == checksum
+                    is_match = bool(head) and ids[: len(wanted_ids)] == wanted_ids
+                    is_sound = is_match and read_into(fd, view) and zlib.crc32(view) == checksum
             except FileNotFoundError:
                 return False
             except OSError:
@@ -317,25 +323,25 @@ class _Block:
                 mark_used(path)
             else:
                 with suppress(OSError):
-                    path.unlink()  # or no one would write it again
+                    path.unlink()  # it is written again only if it is missing
             return is_sound
 
-        return [(agreed, SavedPiece(segment.first, segment.last, n_bytes, read))]
+        return [(end, SavedPiece(segment.first, segment.last, n_bytes, read))]
 
 
 def mark_used(path: Path) -> None:
-    """Note that a segment was used now: those used longest ago are dropped first."""
+    """Record the use of a segment; those used longest ago are dropped first."""
     with suppress(OSError):
         os.utime(path)
 
 
 def read_head(fd: int, segment: Segment) -> tuple[list[int], int] | None:
-    """Read the token ids and the checksum of a segment; None if they are not of that name, or
-    damaged.
+    """Read the token ids and the checksum of a segment; None if they are damaged or do not belong
+    to its name.
 
     Args:
         fd: descriptor of the open file, at its beginning.
-        segment: as the name says.
+        segment: fields of the file's name.
     """
     raw = bytearray(segment.head_bytes)
     if not read_into(fd, memoryview(raw)):
@@ -343,38 +349,37 @@ def read_head(fd: int, segment: Segment) -> tuple[list[int], int] | None:
     digest, checksum = _HEAD.unpack_from(raw)
     ids = bytes(raw[_HEAD.size :])
     if digest == segment.digest(checksum, ids):
-        return (np.frombuffer(ids, "<i4").tolist(), checksum)
+        return np.frombuffer(ids, "<i4").tolist(), checksum
     return None
 
 
 def write_segment(
-    place: Path, segment: Segment, token_ids: Sequence[int], payload: memoryview
+    directory: Path, segment: Segment, token_ids: Sequence[int], payload: memoryview
 ) -> None:
-    """Write a segment: complete under its name, or not at all.
+    """Write a segment completely, or not at all.
 
     Args:
-        token_ids: those of its positions.
+        token_ids: token ids of its positions.
 
     Raises:
-        OSError: it was not written.
+        OSError: the segment was not written.
     """
     checksum = zlib.crc32(payload)
     ids = np.array(token_ids, "<i4").tobytes()
     head = _HEAD.pack(segment.digest(checksum, ids), checksum) + ids
-    temporary = (
-        place / f".{segment.name}.{secrets.token_hex(4)}"
-    )  # another program may be writing the same
+    # Another program may be writing the same segment.
+    temporary = directory / f".{segment.name}.{secrets.token_hex(4)}"
     fd = os.open(temporary, _CREATE, 0o600)
     try:
         try:
-            for part in (head, payload):
-                rest = memoryview(part)
-                while rest:
-                    rest = rest[os.write(fd, rest) :]
+            for content in (head, payload):
+                remaining = memoryview(content)
+                while remaining:
+                    remaining = remaining[os.write(fd, remaining) :]
             os.fsync(fd)
         finally:
             os.close(fd)
-        os.replace(temporary, place / segment.name)
+        os.replace(temporary, directory / segment.name)
     except BaseException:
         with suppress(OSError):
             temporary.unlink()

@@ -1,5 +1,4 @@
-"""Opens a segment's file safely (no links, own files only) and reads it; nothing is believed before
-it is checked."""
+"""Safe reading of segment files: own regular files only, no links."""
 
 from __future__ import annotations
 
@@ -28,9 +27,10 @@ class SavedPiece:
     """Saved positions that may be copied into a session.
 
     Attributes:
-        first, last: its positions.
-        n_bytes: size of their keys and values.
-        read: fills a view of that size; False where they are damaged or gone.
+        first: first position.
+        last: position after the last one.
+        n_bytes: size of the keys and values.
+        read: fills a view of that size; returns False if the file is damaged or gone.
     """
 
     first: int
@@ -40,7 +40,7 @@ class SavedPiece:
 
     @property
     def copied(self) -> Copied:
-        """Its positions and size."""
+        """Positions and size."""
         return self.first, self.last, self.n_bytes
 
 
@@ -49,8 +49,8 @@ class SavedMatch:
     """Saved part of a sequence of tokens.
 
     Attributes:
-        n: tokens that agree.
-        pieces: in the order in which they are copied.
+        n: number of tokens that agree.
+        pieces: pieces in the order in which they are copied.
     """
 
     n: int
@@ -59,11 +59,11 @@ class SavedMatch:
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """Open for reading, without following a link or waiting; yields the descriptor.
+    """Open a file for reading, without following a link or waiting; yields the descriptor.
 
     Raises:
-        OSError: it cannot be opened, or is a link, no regular file, or one that somebody else owns
-            or may write.
+        OSError: the file cannot be opened, is a link or not a regular file, or another user owns it
+            or may write it.
     """
     if path.is_symlink():
         raise PermissionError(path)
@@ -76,16 +76,16 @@ def opened(path: Path) -> Iterator[int]:
         os.close(fd)
 
 
-def is_own_file(found: os.stat_result) -> bool:
-    """Whether it is a regular file that only the user owns and may write."""
+def is_own_file(status: os.stat_result) -> bool:
+    """Whether a file is a regular file that only this user owns and may write."""
     is_own = not hasattr(os, "geteuid") or (
-        found.st_uid == os.geteuid() and not found.st_mode & 0o022
+        status.st_uid == os.geteuid() and not status.st_mode & 0o022
     )
-    return stat.S_ISREG(found.st_mode) and is_own
+    return stat.S_ISREG(status.st_mode) and is_own
 
 
 def read_into(fd: int, view: memoryview) -> bool:
-    """Fill the view with what comes next in the file; False if the file ends before."""
+    """Fill a view with the next bytes of a file; returns False if the file ends before."""
     done = 0
     with os.fdopen(fd, "rb", buffering=0, closefd=False) as file:
         while done < len(view):

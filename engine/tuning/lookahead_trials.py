@@ -1,10 +1,10 @@
-"""Measures how decode should ask memory ahead (``engine.plan.lookahead``), per weight type, on a
+"""Measurement of the best software prefetch (``engine.plan.lookahead``) for each weight type, on a
 model's own weights.
 
-Every round walks the same products once with each choice, so that what disturbs the machine
-disturbs all alike; the best time of each counts. A choice other than the default must be clearly
-faster. What is walked between two readings of a matrix is what a token reads, or twice what caches
-hold: 64 MB read again and again come from the cache of a server.
+Every round runs the same products once with each choice, so that disturbances affect all choices
+alike; the best time of each counts. A choice other than the default must be clearly faster. Between
+two readings of a matrix, as many weights are read as a token reads, or twice the size of the last
+cache: 64 MB that are read repeatedly stay in a server's cache.
 """
 
 import time
@@ -29,16 +29,15 @@ from engine.session import Session
 from engine.weights.weights import FACTORS, Tensor
 
 SAMPLE_BYTES = 64 << 20
-"""Weights of one type that a walk reads, about, where twice the last level of the cache is not
-more."""
-LEAST_SAMPLE_BYTES = 32 << 20
-"""Types of which a model larger than the cache has less are not measured: the choice hardly matters
-for them."""
+"""Approximate bytes of one weight type in a run, unless twice the last cache is more."""
+MIN_SAMPLE_BYTES = 32 << 20
+"""A type with fewer bytes in a model larger than the cache is not measured, since its choice hardly
+matters."""
 ROUNDS = 6
 CACHED_ROUNDS = 30
 CLEARLY = 1.02
 HOPELESS = 1.3
-"""A choice that is so many times slower than another after two rounds is not walked again."""
+"""A choice this many times slower than the best after two rounds is not measured again."""
 
 
 def try_lookahead(
@@ -47,49 +46,43 @@ def try_lookahead(
     is_unwanted: Callable[[], bool] = lambda: False,
     again: bool = False,
 ) -> dict[str, Lookahead]:
-    """Measure the model's weight types that were not measured yet on this processor; use and
-    remember the results.
+    """Measure the weight types of a model that were not measured yet on this processor, and use and
+    store the results.
 
-    One thread and those in use are measured separately. Takes about two seconds a type with the
-    memory of today.
+    One thread and the threads in use are measured separately. It takes about two seconds per type.
 
     Args:
-        session: of that model; its tokens stay as they are.
-        is_unwanted: asked before every walk, each some milliseconds long; returns True to end the
-            measurement.
-        again: measure all types, also those measured before.
+        session: session of the model; its tokens do not change.
+        is_unwanted: called every few milliseconds; returns True to end the measurement.
+        again: measure all types, including those measured before.
 
     Returns:
-        ``Reading.key`` of a weight type -> what was found now; types of which the model has little
-        are left out.
+        New results by ``Reading.key`` of the weight type. Types with few bytes in the model are
+        left out.
 
     Raises:
-        Cancelled: ``is_unwanted`` returned True, or the session was cancelled; finished thread
-            counts count.
+        Cancelled: ``is_unwanted`` returned True, or the session was cancelled. Results of finished
+            thread counts stay.
         ModelChangedError: the model file was changed on disk.
     """
     model.refuse_changed_file()
     model.crew.clear_cancel()
-    found: dict[str, Lookahead] = {}
+    results: dict[str, Lookahead] = {}
     try:
         for threads in sorted({model.threads, 1}, reverse=True):
             reading = session.pipeline.reading(threads)
-            samples = _samples(_matrices(session), 0 if reading.is_cached else LEAST_SAMPLE_BYTES)
-            if not again and all(
-                reading.key(quant) in lookahead.measured_choices() for quant in samples
-            ):
+            samples = _samples(_matrices(session), 0 if reading.is_cached else MIN_SAMPLE_BYTES)
+            keys = [reading.key(quant) for quant in samples]
+            if not again and all(key in lookahead.measured_choices() for key in keys):
                 continue
-            trial = _Trial(model.crew, samples, threads, is_unwanted)
-            if reading.is_cached:
-                rounds = CACHED_ROUNDS
-            else:
-                rounds = ROUNDS
-            for quant, one in trial.run(rounds, default_choice()).items():
-                found[reading.key(quant)] = one
-                lookahead.save_choice(reading.key(quant), one)
+            trial = _LookaheadTrial(model.crew, samples, threads, is_unwanted)
+            rounds = CACHED_ROUNDS if reading.is_cached else ROUNDS
+            for quant, choice in trial.run(rounds, default_choice()).items():
+                results[reading.key(quant)] = choice
+                lookahead.save_choice(reading.key(quant), choice)
     finally:
         session.pipeline.look_ahead()
-    return found
+    return results
 
 
 def _matrices(session: Session) -> list[Tensor]:
@@ -98,30 +91,30 @@ def _matrices(session: Session) -> list[Tensor]:
     return [tensor for tensor in matrices if not tensor.name.endswith(FACTORS)]
 
 
-def _samples(matrices: Sequence[Tensor], least_bytes: int) -> dict[str, list[Tensor]]:
-    """Return matrices of each type: all, or as much as no cache holds from one round to the
-    next."""
+def _samples(matrices: Sequence[Tensor], min_bytes: int) -> dict[str, list[Tensor]]:
+    """Return matrices of each type: all of them, or as many as no cache holds until the next
+    round."""
     by_type: dict[str, list[Tensor]] = {}
-    for tensor in sorted(matrices, key=lambda one: -one.size_bytes):
+    for tensor in sorted(matrices, key=lambda tensor: -tensor.size_bytes):
         by_type.setdefault(tensor.quant, []).append(tensor)
-    share = 2 * last_cache_bytes() / max(1, sum(one.size_bytes for one in matrices))
+    share = 2 * last_cache_bytes() / max(1, sum(tensor.size_bytes for tensor in matrices))
     samples = {}
     for quant, tensors in by_type.items():
-        most_bytes = max(SAMPLE_BYTES, share * sum(one.size_bytes for one in tensors))
-        before = accumulate((one.size_bytes for one in tensors), initial=0)
+        max_bytes = max(SAMPLE_BYTES, share * sum(tensor.size_bytes for tensor in tensors))
+        offsets = accumulate((tensor.size_bytes for tensor in tensors), initial=0)
         samples[quant] = [
-            one for one, n_bytes in zip(tensors, before, strict=False) if n_bytes < most_bytes
+            tensor for tensor, n_bytes in zip(tensors, offsets, strict=False) if n_bytes < max_bytes
         ]
     return {
-        quant: one
-        for quant, one in samples.items()
-        if sum(each.size_bytes for each in one) >= least_bytes
+        quant: tensor
+        for quant, tensor in samples.items()
+        if sum(tensor.size_bytes for tensor in tensor) >= min_bytes
     }
 
 
-class _Trial:
-    """Walks of all types in turn, as a token reads them, so that caches hold of one what they hold
-    in decode."""
+class _LookaheadTrial:
+    """Runs of all types in turn, as a token reads them, so that the caches hold what they hold in
+    decode."""
 
     def __init__(
         self,
@@ -133,23 +126,23 @@ class _Trial:
         self._crew = crew
         self._threads = threads
         self._is_unwanted = is_unwanted
-        self._walks = {quant: _Walk(sample, threads) for quant, sample in samples.items()}
+        self._runs = {quant: _ProductRun(sample, threads) for quant, sample in samples.items()}
         self._best_s = {quant: dict.fromkeys(CHOICES, float("inf")) for quant in samples}
 
     def run(self, rounds: int, default: int) -> dict[str, Lookahead]:
-        for n in range(rounds + 1):  # the first brings the weights in
+        for n in range(rounds + 1):  # the first round only loads the weights into memory
             for ahead in CHOICES:
-                for quant, walk in self._walks.items():
+                for quant, product_run in self._runs.items():
                     if n > 2 and self._is_hopeless(quant, ahead, default):
                         continue
                     if self._is_unwanted():
                         raise Cancelled("the measurement was stopped")
-                    seconds = walk.seconds(self._crew, self._threads, ahead)
+                    seconds = product_run.seconds(self._crew, self._threads, ahead)
                     if n:
                         self._best_s[quant][ahead] = min(self._best_s[quant][ahead], seconds)
         return {
-            quant: self._found(walk.n_bytes, self._best_s[quant], default)
-            for quant, walk in self._walks.items()
+            quant: self._found(product_run.n_bytes, self._best_s[quant], default)
+            for quant, product_run in self._runs.items()
         }
 
     def _is_hopeless(self, quant: str, ahead: int, default: int) -> bool:
@@ -158,14 +151,14 @@ class _Trial:
 
     @staticmethod
     def _found(n_bytes: int, best_s: Mapping[int, float], default: int) -> Lookahead:
-        ahead = min(best_s, key=lambda one: best_s[one])
+        ahead = min(best_s, key=lambda tensor: best_s[tensor])
         if best_s[default] < CLEARLY * best_s[ahead]:
             ahead = default
         return Lookahead(ahead, n_bytes / best_s[ahead] / 1e9, n_bytes / best_s[default] / 1e9)
 
 
-class _Walk:
-    """Products of some matrices with one column each."""
+class _ProductRun:
+    """Products of some matrices with one vector each."""
 
     def __init__(self, sample: Sequence[Tensor], threads: int) -> None:
         self.n_bytes = sum(tensor.size_bytes for tensor in sample)
@@ -191,7 +184,7 @@ class _Walk:
         self._table = self._plan.table(compile_kernels(self._plan.kernels()))
 
     def seconds(self, crew: Crew, threads: int, ahead: int) -> float:
-        """Walk once with a choice and return how long it took."""
+        """Run the products once with a choice and return the duration."""
         self._plan.look_ahead(lambda quant: ahead)
         started_s = time.perf_counter()
         crew.run_to_end(self._table, threads)

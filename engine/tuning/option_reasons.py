@@ -1,7 +1,4 @@
-"""Explains the result of a memory comparison (weights or KV cache) in one or two sentences.
-
-Pure functions.
-"""
+"""Explanation of a comparison of memory options in one or two sentences."""
 
 from __future__ import annotations
 
@@ -18,17 +15,16 @@ def explain_comparison(comparison: Comparison, remark: str = "") -> str:
 
     Args:
         comparison: a finished comparison.
-        remark: a sentence needed to judge the result, or "".
+        remark: a sentence needed to judge the result; empty if there is none.
     """
     if not comparison.is_measured:
         return ""
-    if comparison.part == WEIGHTS:
-        explain = _weights
-    else:
-        explain = _kv
-    return " ".join(filter(None, (explain(comparison), remark))) + (
-        "" if comparison.is_settled else UNSURE
-    )
+    explanation = _weights(comparison) if comparison.part == WEIGHTS else _kv(comparison)
+    if remark:
+        explanation += f" {remark}"
+    if not comparison.is_settled:
+        explanation += UNSURE
+    return explanation
 
 
 def _weights(comparison: Comparison) -> str:
@@ -46,11 +42,11 @@ def _weights(comparison: Comparison) -> str:
             f"From the file's map this model {_gains(best)} than from huge pages; it takes no "
             f"memory of its own."
         )
-    other = next(option for option in comparison.options if option.name != present)
+    alternative = next(option for option in comparison.options if option.name != present)
     if present == "mmap":
-        return f"Weights stay in the file's map: huge pages {_no_gain(other)}."
+        return f"Weights stay in the file's map: huge pages {_no_gain(alternative)}."
     return (
-        f"Weights stay in huge pages: the file's map {_no_gain(other)}. "
+        f"Weights stay in huge pages: the file's map {_no_gain(alternative)}. "
         f"It would need {shown_bytes(_own(comparison, present))} less memory, though."
     )
 
@@ -61,12 +57,13 @@ def _kv(comparison: Comparison) -> str:
     assert best is not None
     filled = f"with {comparison.n_context:,} tokens in the context"
     if comparison.best == present:
-        others = [option for option in comparison.options if option.name != present]
-        found = ", ".join(f"{option.name} {_no_gain(option)}" for option in others)
-        return f"The KV cache stays {present}: {filled}, {found}."
-    before = _own(comparison, present)
-    after = best.own_bytes
-    memory = f"takes {shown_bytes(after)} of memory instead of {shown_bytes(before)}"
+        alternatives = [option for option in comparison.options if option.name != present]
+        results = ", ".join(f"{option.name} {_no_gain(option)}" for option in alternatives)
+        return f"The KV cache stays {present}: {filled}, {results}."
+    present_bytes = _own(comparison, present)
+    memory = (
+        f"takes {shown_bytes(best.own_bytes)} of memory instead of {shown_bytes(present_bytes)}"
+    )
     return f"A KV cache of {comparison.best} {_gains(best)} {filled}; it {memory}."
 
 
@@ -80,32 +77,32 @@ def _own(comparison: Comparison, name: str) -> int:
 def _gains(option: Option) -> str:
     """Return "writes 12 % faster (9 to 14)", and the same for reading if that is a gain too."""
     gains = {phase: gain for phase, gain in option.gain.items() if gain.low > 1}
-    shown = [
+    phrases = [
         f"{_VERBS[phase]} {_percent(gain.median):.0f} % faster {_span(gain)}"
         for phase, gain in gains.items()
     ]
-    return " and ".join(shown)
+    return " and ".join(phrases)
 
 
 def _no_gain(option: Option) -> str:
-    """Return why an option is not better."""
+    """Return the reason why an option is not better."""
     gains = option.gain.values()
     slower = [phase for phase, gain in option.gain.items() if gain.high < 1]
     if slower:
         return f"proved slower ({'; '.join(_signed(option, phase) for phase in slower)})"
-    shown = "; ".join(_signed(option, phase) for phase in option.gain)
+    phrases = "; ".join(_signed(option, phase) for phase in option.gain)
     if all(gain.median <= 1 for gain in gains):
-        return f"brought no gain ({shown})"
+        return f"brought no gain ({phrases})"
     is_small = all(gain.is_sure and gain.median <= GAIN for gain in gains)
-    return f"brought {'too little to count' if is_small else 'no gain that is certain'} ({shown})"
+    if is_small:
+        return f"brought too little to count ({phrases})"
+    return f"brought no gain that is certain ({phrases})"
 
 
 def _signed(option: Option, phase: str) -> str:
     gain = option.gain[phase]
-    return (
-        f"{'writing' if phase == DECODE else 'reading'} {_percent(gain.median):+.0f} %, "
-        f"{_span(gain)[1:-1]}"
-    )
+    task = "writing" if phase == DECODE else "reading"
+    return f"{task} {_percent(gain.median):+.0f} %, {_span(gain)[1:-1]}"
 
 
 def _span(gain: Interval) -> str:

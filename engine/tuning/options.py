@@ -1,7 +1,6 @@
-"""Compares memory options (places of the weights, KV types) with the present one. Measures nothing
-itself.
+"""Comparison of memory options (weights modes, KV types) with the present one.
 
-As with thread counts, options are measured in turn, up and down, and compared within a pass. The
+As with thread counts, options are measured in turn, in both orders, and compared within a pass. The
 present option stays unless another is certainly faster, since a change costs memory or accuracy.
 """
 
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from engine.errors import MemoryPlanError
 from engine.tuning.option_reasons import explain_comparison
-from engine.tuning.report import DECODE, PREFILL, Comparison, Option, Tell
+from engine.tuning.report import DECODE, PREFILL, Comparison, Option, ReportPreparation
 from engine.tuning.statistics import GAIN, Contest, Interval
 
 if TYPE_CHECKING:
     from engine.tuning.trials import OptionTrials
 
-MOST_ROUNDS = 6
-"""Of two passes each."""
+MAX_ROUNDS = 6
+"""Limit on the rounds of two passes."""
 
 
 class TimeBudgetSpentError(Exception):
@@ -28,7 +27,16 @@ class TimeBudgetSpentError(Exception):
 
 
 class OptionSearch:
-    """One comparison; ``trials``: what measures; ``clock``: monotonic seconds."""
+    """Comparison of the options of one kind.
+
+    Args:
+        trials: takes the samples.
+        clock: monotonic seconds.
+
+    Attributes:
+        round_number: number of the present round, from 1.
+        measuring: the sample that is being taken, in words; empty between samples.
+    """
 
     def __init__(self, trials: OptionTrials, clock: Callable[[], float]) -> None:
         self._trials = trials
@@ -43,7 +51,7 @@ class OptionSearch:
 
     @property
     def part(self) -> str:
-        """The part that is compared."""
+        """``WEIGHTS`` or ``KV``."""
         return self._trials.part
 
     def run(
@@ -52,7 +60,7 @@ class OptionSearch:
         pinned: bool,
         until_s: float,
         check: Callable[[], None],
-        tell: Tell,
+        report_preparation: ReportPreparation,
     ) -> Generator[None]:
         """Measure, and yield after each sample.
 
@@ -61,24 +69,24 @@ class OptionSearch:
             pinned: whether threads are bound to CPUs.
             until_s: time, on the search's clock, after which no sample begins.
             check: raises ``Cancelled`` after a stop.
-            tell: called with a line about each preparation.
+            report_preparation: called with a line about each preparation.
 
         Raises:
-            Cancelled: it was stopped; the present option is restored.
+            Cancelled: the search was stopped; the present option is restored.
         """
         if len(self._names) < 2:
             return
         try:
-            self._trials.open(tell)
+            self._trials.open(report_preparation)
             phases = [phase for phase in (DECODE, PREFILL) if self._trials.n_tokens(phase)]
             self._contests = {phase: Contest(range(len(self._names))) for phase in phases}
-            for number, phase, at in self._samples():
+            for number, phase, index in self._samples():
                 check()
                 if self._clock() >= until_s:
                     break
-                self.measuring = f"{phase}, {self._names[at]}"
-                rate = self._trials.measure(phase, self._names[at], threads(phase), pinned)
-                self._contests[phase].add(number, at, rate)
+                self.measuring = f"{phase}, {self._names[index]}"
+                rate = self._trials.measure(phase, self._names[index], threads(phase), pinned)
+                self._contests[phase].add(number, index, rate)
                 yield
             self._remark = self._trials.remark()
         except MemoryPlanError as error:
@@ -90,19 +98,21 @@ class OptionSearch:
             self.measuring = ""
 
     def _samples(self) -> Iterator[tuple[int, str, int]]:
-        """Yield pass, phase and option of each sample to take, until all is settled."""
-        for number in range(2 * MOST_ROUNDS):
+        """Yield (pass, phase, option) of each sample, until the comparison is settled."""
+        for number in range(2 * MAX_ROUNDS):
             self.round_number = number // 2 + 1
-            order = range(len(self._names))
+            order = list(range(len(self._names)))
+            if number % 2:
+                order.reverse()
             for phase in self._contests:
-                for at in order if number % 2 == 0 else reversed(order):
-                    yield number, phase, at
+                for index in order:
+                    yield number, phase, index
             if self._is_settled:
                 return
 
     def comparison(self, is_over: bool) -> Comparison:
-        """Return the result so far; with an explanation if ``is_over``."""
-        found = Comparison(
+        """Return the result so far, with an explanation if the search is over."""
+        comparison = Comparison(
             part=self._trials.part,
             present=self._trials.present,
             options=tuple(map(self._option, self._names)),
@@ -113,15 +123,15 @@ class OptionSearch:
             left_out=self._left_out,
         )
         if is_over:
-            return replace(found, reason=explain_comparison(found, self._remark))
-        return found
+            return replace(comparison, reason=explain_comparison(comparison, self._remark))
+        return comparison
 
     def _option(self, name: str) -> Option:
-        at = self._names.index(name)
+        index = self._names.index(name)
         tps = {
             phase: rate
             for phase, contest in self._contests.items()
-            if (rate := contest.rate(at)) is not None
+            if (rate := contest.rate(index)) is not None
         }
         gain = {
             phase: ratio
@@ -130,33 +140,32 @@ class OptionSearch:
         }
         return Option(name, self._trials.own_bytes(name), tps, gain)
 
-    def _gain(self, phase: str, name: str, over: str | None = None) -> Interval | None:
-        """Return the speed of an option relative to the present one, or to ``over``."""
-        over = over or self._trials.present
-        if name == over:
+    def _gain(self, phase: str, name: str, baseline: str | None = None) -> Interval | None:
+        """Return the speed of an option relative to the present one, or to ``baseline``."""
+        baseline = baseline or self._trials.present
+        if name == baseline:
             return None
-        return self._contests[phase].ratio(self._names.index(name), self._names.index(over))
+        return self._contests[phase].ratio(self._names.index(name), self._names.index(baseline))
 
     @property
     def _best(self) -> str:
         better = [name for name in self._names if self._helps(name)]
         if not better:
             return self._trials.present
-        top = max(better, key=self._decode_gain)
+        fastest = max(better, key=self._decode_gain)
         return next(
             name
             for name in better
-            if name == top or not _is_gain(self._gain(DECODE, top, over=name))
+            if name == fastest or not _is_gain(self._gain(DECODE, fastest, baseline=name))
         )
 
     def _decode_gain(self, name: str) -> float:
-        if DECODE in self._contests:
-            found = self._gain(DECODE, name)
-        else:
-            found = None
-        if found is not None:
-            return found.median
-        return 1.0
+        if DECODE not in self._contests:
+            return 1.0
+        gain = self._gain(DECODE, name)
+        if gain is None:
+            return 1.0
+        return gain.median
 
     def _helps(self, name: str) -> bool:
         gains = [gain for phase in self._contests if (gain := self._gain(phase, name)) is not None]
@@ -174,12 +183,12 @@ class OptionSearch:
 
 
 def _is_gain(gain: Interval | None) -> bool:
-    """True if the gain is certain and above ``GAIN``: the whole interval is above 1."""
+    """Whether a gain is certain and above ``GAIN``: the whole interval is above 1."""
     return gain is not None and gain.is_sure and gain.low > 1 and gain.median > GAIN
 
 
 def _is_loss(gain: Interval) -> bool:
-    """True if the whole interval is below 1 and the loss exceeds ``GAIN``."""
+    """Whether the whole interval is below 1 and the loss exceeds ``GAIN``."""
     return gain.high < 1 and gain.median < 1 / GAIN
 
 

@@ -1,7 +1,4 @@
-"""Explains in a sentence why a thread count won.
-
-Pure functions of the machine and the measurements.
-"""
+"""Explanation in a sentence why a thread count won."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ CAVEAT = " This is not certain yet: measure again when nothing else runs."
 
 
 def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> str:
-    """Return a sentence on why the curve's best count is the best.
+    """Return a sentence that explains the best count of a curve.
 
     Args:
-        curve: with a best count.
-        cores: the machine it was measured on.
+        curve: a curve with a best count.
+        cores: processor of the machine.
         others_cores: processor time of other programs during the sweep, in cores; None if
             negligible.
     """
@@ -33,29 +30,26 @@ def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> st
             "them more may be better."
         )
     elif curve.fastest not in (None, best):
-        sentence = _kept(curve, best)
+        sentence = _explain_not_fastest(curve, best)
     else:
         cause = _quota_cause(best, cores) or _cause(best, cores, is_decode)
         sentence = f"{_threads(best)} {verb} fastest: {cause}."
-    return sentence + ("" if curve.is_settled else CAVEAT)
+    if not curve.is_settled:
+        sentence += CAVEAT
+    return sentence
 
 
-def _kept(curve: Curve, best: int) -> str:
+def _explain_not_fastest(curve: Curve, best: int) -> str:
     """Explain a best count that is not the fastest: the difference is noise, or too small to
     matter."""
+    gain = ""
     # The median of the ratios may contradict the medians of the rates; that is noise, not a gain.
-    is_gain = curve.gain is not None and curve.gain.median > 1
-    if curve.gain is not None and is_gain:
+    if curve.gain is not None and curve.gain.median > 1:
         gain = f" ({100 * (curve.gain.median - 1):+.0f} %)"
-    else:
-        gain = ""
-    if curve.phase == DECODE:
-        task = "writing"
-    else:
-        task = "reading the prompt"
+    task = "writing" if curve.phase == DECODE else "reading the prompt"
+    verb = "is" if best == 1 else "are"
     return (
-        f"{_threads(best)} {'is' if best == 1 else 'are'} enough for {task}: {curve.fastest} "
-        f"were faster by too "
+        f"{_threads(best)} {verb} enough for {task}: {curve.fastest} were faster by too "
         f"little to count{gain}, and fewer leave more of the machine to others."
     )
 
@@ -63,10 +57,7 @@ def _kept(curve: Curve, best: int) -> str:
 def _quota_cause(best: int, cores: Cores) -> str:
     if cores.quota is None or best < cores.quota or cores.quota >= cores.n_fast:
         return ""
-    if cores.quota == 1:
-        granted = "1 CPU"
-    else:
-        granted = f"{cores.quota} CPUs"
+    granted = "1 CPU" if cores.quota == 1 else f"{cores.quota} CPUs"
     if best > cores.quota:
         return (
             f"one more than the control group's {granted} proved faster, which it may not stay "
@@ -103,20 +94,19 @@ def _cause(best: int, cores: Cores, is_decode: bool) -> str:
 
 def _all_cores(cores: Cores, siblings_share: str) -> str:
     n = cores.n_physical
-    others = cores.n_siblings
-    if not others:
+    n_siblings = cores.n_siblings
+    if not n_siblings:
         if n > 1:
             return f"one on each of the {n} cores"
         return "this CPU has 1 core"
     if n > 1:
-        rest = f"the other {others} are their siblings"
+        siblings = f"the other {n_siblings} are their siblings"
     else:
-        rest = f"the other {others} is its sibling"
-    if n > 1 or others > 1:
-        verb = siblings_share
-    else:
+        siblings = f"the other {n_siblings} is its sibling"
+    verb = siblings_share
+    if n == 1 and n_siblings == 1:
         verb = siblings_share.replace("share", "shares", 1)
-    return f"this CPU has {n} core{'s' if n > 1 else ''}; {rest} and {verb}"
+    return f"this CPU has {n} core{'s' if n > 1 else ''}; {siblings} and {verb}"
 
 
 def _fast_cores(cores: Cores) -> str:
@@ -124,19 +114,17 @@ def _fast_cores(cores: Cores) -> str:
         f"this CPU has {cores.n_fast} fast cores; its {cores.n_efficiency} efficiency cores would "
         f"hold them up"
     )
-    return cause + (
-        f", and the {cores.n_siblings} siblings share the fast ones" if cores.n_siblings else ""
-    )
+    if cores.n_siblings:
+        cause += f", and the {cores.n_siblings} siblings share the fast ones"
+    return cause
 
 
 def _verb(n_threads: int, is_decode: bool) -> str:
     if is_decode:
-        one, several = ("writes", "write")
+        verbs = ("writes", "write")
     else:
-        one, several = ("reads the prompt", "read the prompt")
-    if n_threads == 1:
-        return one
-    return several
+        verbs = ("reads the prompt", "read the prompt")
+    return verbs[n_threads > 1]
 
 
 def _threads(n: int) -> str:

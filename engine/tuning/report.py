@@ -1,4 +1,4 @@
-"""Results of a sweep so far, as small immutable records for display."""
+"""Results of a sweep so far, as immutable records for display."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ STOPPED = "stopped"
 UNSURE = "unsure"
 """States of a sweep. ``UNSURE``: time or rounds ran out before the best was certain."""
 
-Tell = Callable[[str], None]
-"""Takes a line about the present preparation; raises ``Cancelled`` or ``TimeBudgetSpentError`` to end it."""
+ReportPreparation = Callable[[str], None]
+"""Called with a line about a preparation; raises ``Cancelled`` or ``TimeBudgetSpentError`` to end
+it."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """One thread count.
+    """Result for a thread count.
 
     Attributes:
-        n_threads: the count.
-        kind: kind of CPU that its last thread runs on: "core", "efficiency core" or "sibling".
-        tps: tokens per second; None before it was measured.
-        is_dropped: whether it was clearly slower and is not measured any more.
+        n_threads: number of threads.
+        kind: kind of CPU of the last thread: "core", "efficiency core" or "sibling".
+        tps: tokens per second; None before the first sample.
+        is_dropped: whether the count was clearly slower and is no longer measured.
     """
 
     n_threads: int
@@ -50,12 +51,12 @@ class Curve:
 
     Attributes:
         phase: ``DECODE`` or ``PREFILL``.
-        points: by rising count.
-        best: the count to use; None before anything was measured.
-        fastest: the count with the highest median, perhaps only by noise.
+        points: thread counts in ascending order.
+        best: count to use; None before the first sample.
+        fastest: count with the highest median, perhaps only by noise.
         gain: speed of ``fastest`` relative to ``best``; None if they are the same.
         is_settled: whether further samples would hardly change ``best``.
-        n_tokens: tokens of one sample.
+        n_tokens: number of tokens of one sample.
         pinned_gain: speed of the best count with bound threads relative to unbound; None if not
             measured.
     """
@@ -70,17 +71,17 @@ class Curve:
     pinned_gain: Interval | None = None
 
     def point(self, n_threads: int) -> Point | None:
-        """The point of one count."""
+        """Return the point of a count; None if it was not tried."""
         return next((point for point in self.points if point.n_threads == n_threads), None)
 
 
 @dataclass(frozen=True)
 class Option:
-    """One memory option.
+    """Result for a memory option.
 
     Attributes:
-        name: a weights mode or a KV type.
-        own_bytes: bytes of memory that it needs for itself.
+        name: weights mode or KV type.
+        own_bytes: memory that only this option needs, in bytes.
         tps: tokens per second by measured phase.
         gain: speed relative to the present option, by phase; empty for the present option.
     """
@@ -97,14 +98,15 @@ class Comparison:
 
     Attributes:
         part: ``WEIGHTS`` or ``KV``.
-        present: the option in use.
-        options: by rising memory.
-        best: the present one, unless another is certainly faster in one phase and slower in none.
+        present: option in use.
+        options: options by ascending memory.
+        best: the present option, unless another is certainly faster in one phase and slower in
+            none.
         is_settled: whether further samples would hardly change ``best``.
-        n_context: tokens in the context that was measured.
+        n_context: number of tokens in the measured context.
         estimate: memory needed to try the options, one line.
-        left_out: why some or all options were not measured; "" if all were.
-        reason: a sentence about the result; "" before the end.
+        left_out: reason why some or all options were not measured; empty if all were.
+        reason: a sentence about the result; empty before the end.
     """
 
     part: str
@@ -132,19 +134,21 @@ class TuningReport:
     """A sweep, running or over.
 
     Attributes:
-        curves: of the phases that can be measured.
-        cores: the machine.
+        curves: curves of the phases that can be measured.
+        cores: processor of the machine.
         state: ``MEASURING``, ``DONE``, ``STOPPED`` or ``UNSURE``.
-        measuring: the sample being taken, in words; "" otherwise.
-        round_number: present round, from 1.
-        n_rounds: limit on rounds; a sweep ends earlier once everything is settled.
-        elapsed_s, budget_s: time used and allowed, in seconds.
-        n_context: tokens in the context that is measured.
+        measuring: the sample that is being taken, in words; empty between samples.
+        round_number: number of the present round, from 1.
+        n_rounds: limit on rounds; a sweep ends earlier if everything is settled.
+        elapsed_s: time used, in seconds.
+        budget_s: time allowed, in seconds.
+        n_context: number of tokens in the measured context.
         pinned: whether bound threads proved faster; None if not measured.
-        notes: what could not be measured, and why, one line each.
-        reasons: why each winner won, one or two sentences per phase; empty while the sweep runs.
-        comparisons: of the requested memory options.
-        preparing: the preparation in progress, in words; "" while measuring.
+        notes: measurements that were not possible, with the reason, one line each.
+        reasons: explanations of the winners, one or two sentences per phase; empty while the sweep
+            runs.
+        comparisons: comparisons of the requested memory options.
+        preparing: the preparation in progress, in words; empty while measuring.
     """
 
     curves: tuple[Curve, ...]

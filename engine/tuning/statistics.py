@@ -1,7 +1,7 @@
-"""Finds the fastest of several settings from rates measured in passes; works on numbers only.
+"""Statistics of rates measured in passes: which of several settings is the fastest.
 
-Machines drift as clocks fall and other programs start. Settings are therefore compared within the
-same pass, as ratios, with intervals of the median, which a single disturbed sample hardly changes.
+Machines drift as clocks fall and other programs start. So settings are compared within the same
+pass, as ratios, with intervals of the median, which a single disturbed sample hardly changes.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 CONFIDENCE = 0.9
 GAIN = 1.03
-"""Least speed ratio at which a costlier setting is worth it."""
+"""Minimum of the speed ratio at which a costlier setting is worth it."""
 CLEARLY_FASTER = 1 / 0.85
 """Median ratio above which the interval's width does not matter, given ``PASSES_OUTVOTING_ONE``
 passes."""
 PASSES_BEFORE_DROPPING = 2
 PASSES_OUTVOTING_ONE = 3
-"""Least number of values whose median withstands one disturbed sample."""
+"""Number of values whose median withstands one disturbed sample."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,11 @@ class Interval:
     """A median and its confidence interval.
 
     Attributes:
-        median: of the values.
-        low, high: ends of the interval.
+        median: median of the values.
+        low: lower end of the interval.
+        high: upper end of the interval.
         n: number of values.
-        is_sure: whether the interval holds the true median with ``CONFIDENCE``; with fewer than
+        is_sure: whether the interval contains the true median with ``CONFIDENCE``. With fewer than
             five values it is only their range.
     """
 
@@ -71,10 +72,10 @@ class Contest:
     """Settings measured against each other, pass by pass.
 
     Args:
-        settings: by rising cost; without a significant difference the cheaper one wins.
+        settings: settings by ascending cost; without a significant difference the cheaper one wins.
 
     Attributes:
-        live: settings that are still measured, by rising cost.
+        live: settings that are still measured, by ascending cost.
     """
 
     def __init__(self, settings: Sequence[int]) -> None:
@@ -83,7 +84,7 @@ class Contest:
         self._rates: dict[int, dict[int, float]] = {setting: {} for setting in settings}
 
     def add(self, number: int, setting: int, rate: float) -> None:
-        """Add the rate (above 0, more is better) of one setting in one pass."""
+        """Add the rate of one setting in one pass; it is above 0, and more is better."""
         self._rates[setting][number] = rate
 
     def rate(self, setting: int) -> Interval | None:
@@ -96,9 +97,13 @@ class Contest:
     def ratio(self, faster: int, slower: int) -> Interval | None:
         """Return the speed ratio of two settings over the passes that measured both; None without
         any."""
-        above = self._rates[faster]
-        below = self._rates[slower]
-        ratios = [above[number] / below[number] for number in above if number in below]
+        faster_rates = self._rates[faster]
+        slower_rates = self._rates[slower]
+        ratios = [
+            faster_rates[number] / slower_rates[number]
+            for number in faster_rates
+            if number in slower_rates
+        ]
         if ratios:
             return median_interval(ratios)
         return None
@@ -107,9 +112,9 @@ class Contest:
     def leader(self) -> int | None:
         """The live setting of the highest median rate."""
         medians = {
-            setting: found.median
+            setting: rate.median
             for setting in self.live
-            if (found := self.rate(setting)) is not None
+            if (rate := self.rate(setting)) is not None
         }
         if medians:
             return max(medians, key=medians.__getitem__)

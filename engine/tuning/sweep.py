@@ -1,10 +1,9 @@
-"""The search for the best thread counts: which to try, in which order, and when to stop. Measures
-nothing itself.
+"""The search for the best thread counts: which to try, in which order, and when to stop.
 
-A pass measures every live count once, upwards, the next pass downwards (ABCD DCBA), decode and
-prefill in turn: slow drift of the machine then affects all of them alike. Two passes are a round;
-after each, clearly slower counts are dropped. Memory options (``options.py``) are compared
-afterwards, with the winning counts.
+A pass measures every live count once, in ascending order, and the next pass in descending order
+(ABCD DCBA), decode and prefill in turn. So slow drift of the machine affects all counts alike. Two
+passes are a round; after each round, clearly slower counts are dropped. Memory options
+(``options.py``) are compared afterwards, with the winning counts.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import Cancelled
 from engine.machine.topology import Cores
-from engine.tuning.options import MOST_ROUNDS, OptionSearch, TimeBudgetSpentError
+from engine.tuning.options import MAX_ROUNDS, OptionSearch, TimeBudgetSpentError
 from engine.tuning.reasons import explain
 from engine.tuning.report import (
     COUNTS,
@@ -44,22 +43,22 @@ BUDGETS_S = {COUNTS: 48.0, PINNING: 12.0, WEIGHTS: 45.0, KV: 60.0}
 """Seconds for each part, in the order of running; unused time goes to the next part."""
 THREADS = (COUNTS, PINNING)
 ALL_COUNTS_UP_TO = 12
-"""Limit on the logical CPUs up to which every count is tried; above it only ``TELLING_COUNTS``."""
-TELLING_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Limit on the logical CPUs up to which every count is tried; above it only ``SELECTED_COUNTS``."""
+SELECTED_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 UNPINNED = 0
 PINNED = 1
+_PINNING_NAMES = ("not pinned", "pinned")
 
 
 def counts_to_try(cores: Cores) -> list[int]:
-    """Return the thread counts to try, ascending; one beyond a quota, to show its effect."""
-    if cores.quota is None:
-        most = cores.most_threads
-    else:
-        most = min(cores.most_threads, cores.quota + 1)
-    if most <= ALL_COUNTS_UP_TO:
-        return list(range(1, most + 1))
-    telling = {*TELLING_COUNTS, cores.n_fast, cores.n_physical, cores.default_threads, most}
-    return sorted(count for count in telling if 1 <= count <= most)
+    """Return the thread counts to try, in ascending order, including one above a quota."""
+    max_count = cores.most_threads
+    if cores.quota is not None:
+        max_count = min(max_count, cores.quota + 1)
+    if max_count <= ALL_COUNTS_UP_TO:
+        return list(range(1, max_count + 1))
+    selected = {*SELECTED_COUNTS, cores.n_fast, cores.n_physical, cores.default_threads, max_count}
+    return sorted(count for count in selected if 1 <= count <= max_count)
 
 
 def default_budget_s(parts: Sequence[str]) -> float:
@@ -68,13 +67,13 @@ def default_budget_s(parts: Sequence[str]) -> float:
 
 
 class Sweep:
-    """One search. Iterate over it in the thread that owns the session; any thread may call
+    """Search for the best settings. Iterate over it in the thread that owns the session; any thread may call
     ``cancel``.
 
     Args:
         trials: takes the samples.
-        cores: the machine.
-        budget_s: limit on the time in seconds, exceeded by one sample at most; None takes
+        cores: processor of the machine.
+        budget_s: limit on the time in seconds, exceeded by one sample at most; None for
             ``default_budget_s``.
         clock: monotonic seconds.
         parts: keys of ``BUDGETS_S``.
@@ -100,9 +99,8 @@ class Sweep:
         self._cores = cores
         self._clock = clock
         if budget_s is None:
-            self._budget_s = default_budget_s(parts)
-        else:
-            self._budget_s = budget_s
+            budget_s = default_budget_s(parts)
+        self._budget_s = budget_s
         self._parts = [part for part in BUDGETS_S if part in parts]
         self._earlier = earlier
         self._cancelled = threading.Event()
@@ -113,9 +111,10 @@ class Sweep:
             OptionSearch(trials.options(part), clock) for part in (WEIGHTS, KV) if part in parts
         ]
         self._round = 0
-        self._measuring = self._preparing = ""
-        self.on_preparing: Callable[[TuningReport], None] = _show_no_one
-        self.others_cores: Callable[[], float | None] = _none
+        self._measuring = ""
+        self._preparing = ""
+        self.on_preparing: Callable[[TuningReport], None] = _ignore
+        self.others_cores: Callable[[], float | None] = _unknown
 
     def cancel(self) -> None:
         """Stop measuring; the last report has the results so far."""
@@ -132,19 +131,17 @@ class Sweep:
         try:
             for _ in self._measure_all():
                 yield self._report(MEASURING)
-            if self._is_unsure:
-                state = UNSURE
-            else:
-                state = DONE
+            state = UNSURE if self._is_unsure else DONE
         except Cancelled:
             state = STOPPED
         finally:
             self._trials.restore()
-        self._measuring = self._preparing = ""
+        self._measuring = ""
+        self._preparing = ""
         yield self._report(state)
 
     def _measure_all(self) -> Iterator[None]:
-        if self._parts != [KV]:  # caches that are compared are prepared by themselves
+        if self._parts != [KV]:  # KV types are compared in sessions of their own
             self._trials.prepare()
         phases = [phase for phase in (DECODE, PREFILL) if self._trials.n_tokens(phase)]
         if COUNTS in self._parts:
@@ -161,13 +158,10 @@ class Sweep:
     def _compare(self, search: OptionSearch) -> Iterator[None]:
         """Compare the memory options of one part, with the best known thread counts."""
         self._trials.restore()
-        if self._pinned is None:
-            pinned = self._trials.pinned
-        else:
-            pinned = self._pinned
+        pinned = self._trials.pinned if self._pinned is None else self._pinned
         until_s = self._deadline_s(search.part)
 
-        def tell(text: str) -> None:
+        def report_preparation(text: str) -> None:
             self._check()
             if self._clock() >= until_s:
                 raise TimeBudgetSpentError
@@ -175,7 +169,9 @@ class Sweep:
             self._measuring = ""
             self.on_preparing(self._report(MEASURING))
 
-        with closing(search.run(self._threads, pinned, until_s, self._check, tell)) as samples:
+        with closing(
+            search.run(self._threads, pinned, until_s, self._check, report_preparation)
+        ) as samples:
             for _ in samples:
                 self._preparing = ""
                 self._round = search.round_number
@@ -186,26 +182,26 @@ class Sweep:
     def _deadline_s(self, part: str) -> float:
         """Return the time at which a part must end: its share and the unused time of earlier
         parts."""
-        before = self._parts[: self._parts.index(part) + 1]
-        return self._started_s + self._budget_s * default_budget_s(before) / default_budget_s(
+        parts = self._parts[: self._parts.index(part) + 1]
+        return self._started_s + self._budget_s * default_budget_s(parts) / default_budget_s(
             self._parts
         )
 
     def _threads(self, phase: str) -> int:
         """Return the best known count."""
-        contest = self._contests.get(phase)
-        if self._earlier is not None:
-            earlier = self._earlier.best(phase)
-        else:
-            earlier = None
-        return (contest.winner if contest is not None else earlier) or self._trials.threads[phase]
+        best = None
+        if phase in self._contests:
+            best = self._contests[phase].winner
+        elif self._earlier is not None:
+            best = self._earlier.best(phase)
+        return best or self._trials.threads[phase]
 
     def _play(
         self, contests: dict[str, Contest], until_s: float, measure: Callable[[str, int], float]
     ) -> Iterator[None]:
-        """Let settings compete in each phase, pass by pass, until all is settled or the time is
-        up."""
-        for number in range(2 * MOST_ROUNDS):
+        """Measure the settings of each phase, pass by pass, until all contests are settled or the
+        time is up."""
+        for number in range(2 * MAX_ROUNDS):
             self._round = number // 2 + 1
             for phase, contest in contests.items():
                 for setting in self._order(contest, number):
@@ -221,21 +217,20 @@ class Sweep:
     def _order(self, contest: Contest, number: int) -> Sequence[int]:
         if contest.is_settled:
             return ()
-        # The count in use comes first: it is worth most where the time ends early.
+        # The count in use comes first: it matters most if the time ends early.
         live = sorted(contest.live, key=lambda setting: setting != self._cores.default_threads)
         if number % 2 == 0:
             return live
         return live[::-1]
 
     def _measure_count(self, phase: str, n_threads: int) -> float:
-        self._measuring = f"{phase}, {n_threads} thread{'s' if n_threads > 1 else ''}"
+        unit = "thread" if n_threads == 1 else "threads"
+        self._measuring = f"{phase}, {n_threads} {unit}"
         return self._sample(phase, n_threads, False)
 
     def _measure_pinning(self, phase: str, setting: int) -> float:
         n_threads = self._threads(phase)
-        self._measuring = (
-            f"{phase}, {n_threads} threads, {'pinned' if setting == PINNED else 'not pinned'}"
-        )
+        self._measuring = f"{phase}, {n_threads} threads, {_PINNING_NAMES[setting]}"
         return self._sample(phase, n_threads, setting == PINNED)
 
     def _sample(self, phase: str, n_threads: int, pinned: bool) -> float:
@@ -260,10 +255,7 @@ class Sweep:
 
     def _report(self, state: str) -> TuningReport:
         is_over = state != MEASURING
-        if COUNTS not in self._parts:
-            earlier = self._earlier
-        else:
-            earlier = None
+        earlier = None if COUNTS in self._parts else self._earlier
         curves = tuple(self._curve(phase, contest) for phase, contest in self._contests.items())
         reasons = tuple(
             self._explain(curve) for curve in curves if is_over and curve.best is not None
@@ -277,7 +269,7 @@ class Sweep:
             state=state,
             measuring=self._measuring,
             round_number=self._round,
-            n_rounds=MOST_ROUNDS,
+            n_rounds=MAX_ROUNDS,
             elapsed_s=self._clock() - self._started_s,
             budget_s=self._budget_s,
             n_context=self._trials.n_context,
@@ -292,26 +284,27 @@ class Sweep:
         return explain(curve, self._cores, self.others_cores())
 
     def _comparisons(self, is_over: bool) -> tuple[Comparison, ...]:
-        """Return this search's comparisons, and the earlier report's for parts not in this
-        search."""
-        own = [search.comparison(is_over) for search in self._searches]
+        """Return the comparisons of this search, and those of the earlier report for other
+        parts."""
+        comparisons = [search.comparison(is_over) for search in self._searches]
         if self._earlier is not None:
-            earlier = self._earlier.comparisons
-        else:
-            earlier = ()
-        kept = [comparison for comparison in earlier if comparison.part not in self._parts]
-        return tuple(
-            sorted([*kept, *own], key=lambda comparison: list(BUDGETS_S).index(comparison.part))
-        )
+            comparisons += [
+                comparison
+                for comparison in self._earlier.comparisons
+                if comparison.part not in self._parts
+            ]
+        order = list(BUDGETS_S)
+        return tuple(sorted(comparisons, key=lambda comparison: order.index(comparison.part)))
 
     def _curve(self, phase: str, contest: Contest) -> Curve:
         best = contest.winner
         fastest = contest.leader
+        gain = None
         if fastest is not None and best is not None and fastest != best:
             gain = contest.ratio(fastest, best)
-        else:
-            gain = None
-        pinning = self._pinning.get(phase)
+        pinned_gain = None
+        if phase in self._pinning:
+            pinned_gain = self._pinning[phase].ratio(PINNED, UNPINNED)
         points = (
             Point(n, self._cores.kind(n), contest.rate(n), n not in contest.live)
             for n in contest.settings
@@ -324,12 +317,12 @@ class Sweep:
             gain=gain,
             is_settled=contest.is_settled,
             n_tokens=self._trials.n_tokens(phase),
-            pinned_gain=pinning.ratio(PINNED, UNPINNED) if pinning is not None else None,
+            pinned_gain=pinned_gain,
         )
 
     @property
     def _pinned(self) -> bool | None:
-        """Whether bound threads are faster in one phase and slower in none; None before it was
+        """Whether bound threads are faster in one phase and slower in none; None if not
         measured."""
         measured = [
             contest
@@ -344,9 +337,9 @@ class Sweep:
         return helps and not any(contest.is_beaten(PINNED) for contest in measured)
 
 
-def _none() -> float | None:
+def _unknown() -> float | None:
     return None
 
 
-def _show_no_one(report: TuningReport) -> None:
+def _ignore(report: TuningReport) -> None:
     pass

@@ -46,7 +46,7 @@ def converse(path: Path, seed: int, begun: int, saves_first: bool) -> None:
     session = restored(path)
     saving = StateWriter(session, path)
     session.feed([choose.randrange(300)])
-    saving.note()
+    saving.notify()
     if saves_first:
         saving.flush(60)
     os.write(begun, b".")
@@ -54,7 +54,7 @@ def converse(path: Path, seed: int, begun: int, saves_first: bool) -> None:
         if session.length > 300 or choose.random() < 0.15:
             session.truncate(choose.randrange(0, session.length + 1))
         session.feed([choose.randrange(300) for _ in range(choose.randrange(1, 40))])
-        saving.note()
+        saving.notify()
         if choose.random() < 0.3:
             saving.flush(5)
         if saving.problem:

@@ -124,7 +124,7 @@ class SavedStates:
             if self._path != self._place.state_path:
                 self._follow(self._files, self._place.state_path)
             if self._writer is not None:
-                self._writer.note()
+                self._writer.notify()
                 self._place.state_trouble = self._writer.problem or ""
         except Exception as error:  # a cache is not worth a reply
             self._writer = None
@@ -213,7 +213,7 @@ class SavedStates:
             return
         session.prefill(ids, on_progress=give_way)
         with closing(files.writer(session, self._kept_in(), str)) as writer:
-            writer.note()
+            writer.notify()
             writer.flush(NEW_PREFIX_FLUSH_S)
 
     def n_saved(self, ids: Sequence[int]) -> int:
@@ -251,7 +251,7 @@ class SavedStates:
             return ""
 
         def save() -> None:
-            writer.note()
+            writer.notify()
             on_saved(writer.saved_tokens)
             if writer.problem:
                 session.cancel()

@@ -192,7 +192,7 @@ def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path)
     # of the first layer, keys depend on token and position alone
     assert np.abs(found - wanted).max() < 1e-5
     saving = StateWriter(fresh, tmp_path / "kv.state")
-    saving.note()
+    saving.notify()
     assert saving.flush(60)
     saving.close()
     assert restore_state(restored, tmp_path / "kv.state", fresh.tokens).tokens == 44

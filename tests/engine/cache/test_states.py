@@ -338,7 +338,7 @@ def test_a_slow_reply_does_not_save_its_state_with_each_token(
     before_bytes = n_bytes_in(path)
     for token in IDS[100:120]:
         session.feed([token])
-        saving.note()
+        saving.notify()
         wait_for(lambda: saving.saved_tokens == session.length)
     assert n_bytes_in(path) - before_bytes < 3 * states.state_bytes(model.config)
     saving.close()

@@ -49,7 +49,7 @@ def ids_of(n: int, seed: int = 0) -> list[int]:
 
 def save(session: Session, path: Path) -> None:
     saving = StateWriter(session, path)
-    saving.note()
+    saving.notify()
     assert saving.flush(60), saving.problem
     assert saving.saved_tokens == session.length
     saving.close()
@@ -161,14 +161,14 @@ def test_a_conversation_grows_is_cut_and_grows_on_in_one_file(model: Model, tmp_
 def test_tokens_are_saved_while_others_are_computed(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "FEWEST_NEW", 8)
+    monkeypatch.setattr(writer, "MIN_NEW", 8)
     path = tmp_path / "kv.state"
     session = model.session(n_ctx=512)
     session.prefill(ids_of(50))
     saving = StateWriter(session, path)
     for _ in range(3):
         for _ in session.generate(Sampling(seed=1, temperature=2.0), 80):
-            saving.note()
+            saving.notify()
         session.truncate(60)
         session.feed(ids_of(9, 4))
     with saving._changed:
@@ -335,7 +335,7 @@ def test_a_writer_outlives_its_session_and_leaves_no_thread(model: Model, tmp_pa
     saving = StateWriter(session, tmp_path / "kv.state")
     assert saving.flush(60)
     session.close()
-    saving.note()
+    saving.notify()
     saving.flush(60)
     saving.close()
     saving.close()

@@ -142,7 +142,7 @@ def test_two_programs_write_the_same_tree_at_once(tmp_path: Path) -> None:
     for at in range(0, 150, 30):
         for session, one in zip(sessions, saving, strict=True):
             session.feed(TOKENS[at : at + 30])
-            one.note()
+            one.notify()
         if at == 60:  # and a third one drops what it finds
             for one in saving:
                 assert one.flush(60), one.problem
@@ -345,6 +345,6 @@ def test_a_writer_sleeps_while_tokens_are_only_tried(tmp_path: Path) -> None:
     session.feed([1, 2])
     with session.cached.temporary_tokens():
         session.feed(range(50))
-        saving.note()
+        saving.notify()
         assert not many.wait(0.5)
     saving.close()

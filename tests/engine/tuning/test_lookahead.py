@@ -42,7 +42,7 @@ def set_cache(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
 def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """A file of the test's own, and a memory of what it holds that is read again."""
     monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
-    monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 0)
+    monkeypatch.setattr(lookahead_trials, "MIN_SAMPLE_BYTES", 0)
     set_cache(monkeypatch, 0)
     monkeypatch.setattr(lookahead, "is_intel", lambda: False)
     measured_choices.cache_clear()
@@ -75,13 +75,13 @@ class Clock:
 def clock(model: Model, monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Times as the test says, instead of the machine's."""
     clock = Clock({})
-    seconds = lookahead_trials._Walk.seconds
+    seconds = lookahead_trials._ProductRun.seconds
 
-    def timed(walk: lookahead_trials._Walk, crew: Crew, threads: int, ahead: int) -> float:
+    def timed(walk: lookahead_trials._ProductRun, crew: Crew, threads: int, ahead: int) -> float:
         seconds(walk, crew, threads, ahead)
         return clock.walk(ahead, threads)
 
-    monkeypatch.setattr(lookahead_trials._Walk, "seconds", timed)
+    monkeypatch.setattr(lookahead_trials._ProductRun, "seconds", timed)
     return clock
 
 
@@ -199,7 +199,7 @@ def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> No
 def test_what_caches_hold_is_not_measured(
     model: Model, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookahead_trials, "LEAST_SAMPLE_BYTES", 32 << 20)
+    monkeypatch.setattr(lookahead_trials, "MIN_SAMPLE_BYTES", 32 << 20)
     assert try_lookahead(model, model.session(n_ctx=64)) == {}
     assert measured_choices() == {}
     assert not clock.walked

@@ -27,7 +27,7 @@ def reply_ms(session: Session, n: int, saving: StateWriter | None) -> list[float
     before_s = time.perf_counter()
     for _ in session.generate(Sampling(temperature=1.0, seed=3), n):
         if saving is not None:
-            saving.note()
+            saving.notify()
         now_s = time.perf_counter()
         times.append(1000 * (now_s - before_s))
         before_s = now_s
@@ -59,7 +59,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     session.prefill(session.tokens)
     saving = StateWriter(session, place)
     started_s = time.perf_counter()
-    saving.note()
+    saving.notify()
     saved = saving.flush(600)
     save_s = time.perf_counter() - started_s
     n_bytes = saving.written_bytes
