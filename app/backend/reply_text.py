@@ -94,7 +94,7 @@ class ReplyEmitter:
         doubt = self._parser.call_doubt
         if doubt and self._meter.ending is Ending.COMPLETE:
             self._emit(
-                ToolsTold(f"looks like a call of a tool and is none: {clean_line(doubt, 160)}")
+                ToolsTold(f"looks like a tool call but is not one: {clean_line(doubt, 160)}")
             )
         if self._raw_parser is not None:
             self._emit_raw(self._raw_parser.finish())

@@ -47,7 +47,7 @@ class EngineTools:
         """Return the tools of the servers that run already, for a model that reads a
         conversation."""
         if self._box is not None:
-            tools = self._box.offered
+            tools = self._box.definitions
         else:
             tools = ()
         if tools and model.chat_template.call_format is not None:
@@ -99,7 +99,7 @@ class EngineTools:
             except StoppedError:
                 self._link.emit(PromptStopped())
                 return None
-            offered = self._box.offered
+            offered = self._box.definitions
         if why_not and why_not not in self._told:
             self._told.add(why_not)
             self._link.emit(ToolsTold(why_not))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from app.conversations.conversation import Conversation
 from app.session.headless import POLL_S, HeadlessChat
-from app.tools.toolbox import whole_arguments
+from app.tools.toolbox import full_arguments
 from engine.prompt.tools.calls import ToolCall
 
 
@@ -82,7 +82,7 @@ class CallQuestions:
 
         answer = answer_to(
             f'Run {call.name} from "{server}"?\n'
-            f"{whole_arguments(call)}\n"
+            f"{full_arguments(call)}\n"
             "(y/n, a = always in this conversation)",
             lambda: chat.is_stopping,
         )

@@ -34,7 +34,7 @@ from app.session.request import Continuation, Request
 from app.session.running import AnswerSet, Running, Snapshot
 from app.text.clean_text import clean_text
 from app.text.record import record
-from app.tools.toolbox import folded
+from app.tools.toolbox import summarize_calls
 from engine.prompt.tools.calls import CallResult
 
 
@@ -691,7 +691,7 @@ class ChatSession:
         """Send the results of tool calls to the model."""
         snapshot = Snapshot.of(self.conversation)
         calls = self.conversation.messages[-1].calls
-        self.conversation.add_results(results).folded = folded(calls, results)
+        self.conversation.add_results(results).folded = summarize_calls(calls, results)
         self._send(Running(snapshot))
 
     def _drop_turns(self, n_turns: int) -> None:

@@ -150,7 +150,7 @@ def _listed_personas() -> str:
 def choose_tools(engine_thread: EngineThread, wanted: str) -> str:
     """List the servers of tools, or turn them on or off."""
     if engine_thread.tools is not None:
-        return engine_thread.tools.obey(wanted)
+        return engine_thread.tools.run_command(wanted)
     return HOW_TO
 
 

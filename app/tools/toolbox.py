@@ -1,7 +1,7 @@
-"""Tools of the user's servers: which are on, what they offer, and what comes of a call.
+"""The user's tool servers: which are on, their tools, and the results of calls.
 
-The screen's thread turns servers on and off and looks at what they offer; the engine's starts, asks
-and ends them.
+The screen's thread turns servers on and off and looks at their tools. The engine thread starts the
+servers, sends requests and ends them.
 """
 
 from __future__ import annotations
@@ -14,30 +14,42 @@ from app.program.refusals import Refusal
 from app.program.settings import ToolServerSetting, ToolSettings
 from app.text.clean_text import clean_line, screen_text
 from app.text.figures import counted
-from app.tools.mcp.offered import ServedTool
+from app.tools.mcp.served_tools import ServedTool
 from app.tools.mcp.server import ToolServer, ToolServerError
 from engine.prompt.tools.calls import CallResult, ToolCall
 
 MOST_ROUNDS = 8
-"""Limit on rounds of calls for one message of the user's."""
-TOO_MANY_ROUNDS = f"{MOST_ROUNDS} rounds of calls for one message are enough: this one is not run"
+"""Limit on the rounds of calls for one message of the user."""
+TOO_MANY_ROUNDS = f"no more than {MOST_ROUNDS} rounds of tool calls for one message: not run"
 REFUSED = "The user refused this call."
 USAGE = "/tools on or off, and perhaps the name of a server"
 HOW_TO = (
-    "no tools: [tools.servers.NAME] in your settings says which programs have some (jalopy help "
-    "tools)"
+    "no tools: add tool servers as [tools.servers.NAME] to your settings (see jalopy help tools)"
 )
-_CUT = "\n[cut: it says more]"
-_SHOWN_CHARS = 60
-_MOST_LEFT_OUT = 8
+_CUT = "\n[cut: there is more]"
+_LINE_CHARS = 60
+_MAX_LEFT_OUT = 8
+"""Limit on the tools in a line that cannot be used."""
 
 MakeServer = Callable[[ToolServerSetting, Callable[[], bool]], ToolServer]
-"""Makes a server that is not started; the second argument says when the user wants to wait no
-longer."""
+"""Makes a server that is not started. The second argument says whether the user has stopped the
+request."""
+Report = Callable[[str], object]
+"""Shows a line about a fault to the user."""
 
 
 class _ServerState:
-    """A server of the settings, and what is known of it."""
+    """A tool server of the settings.
+
+    Attributes:
+        setting: Its settings.
+        is_on: Whether the user has it on.
+        server: The server. None if it is not started.
+        tools: Its tools.
+        hidden: Names of tools that another server has, too, with the name of that server.
+        trouble: Fault of the server; "" without a fault. It is not used until it is turned on
+            again.
+    """
 
     def __init__(self, setting: ToolServerSetting, is_on: bool) -> None:
         self.setting = setting
@@ -45,23 +57,21 @@ class _ServerState:
         self.server: ToolServer | None = None
         self.tools: tuple[ServedTool, ...] = ()
         self.hidden: dict[str, str] = {}
-        """Its tools that another server has too, and which."""
         self.trouble = ""
-        """What it did wrong: it is not asked again before it is turned on again."""
 
     @property
     def is_usable(self) -> bool:
         return self.is_on and not self.trouble
 
     def end(self) -> None:
-        """End its process, if one runs."""
+        """End the server if it runs."""
         if self.server is not None:
             self.server.close()
             self.server = None
 
     @property
     def line(self) -> str:
-        """What the list says of it."""
+        """Line for the list of servers."""
         name = self.setting.name
         if not self.is_on:
             return f"{name}: off"
@@ -69,221 +79,233 @@ class _ServerState:
             return f"{name}: {self.trouble}; /tools on {name} tries it again"
         if self.server is None:
             return f"{name}: on, starts with the next message"
-        usable = [tool.name for tool in self.tools if tool.name not in self.hidden]
+
+        usable = ", ".join(tool.name for tool in self.tools if tool.name not in self.hidden)
+        line = f"{name}: on, {usable or 'no tools'}"
         left_out = [
             *self.server.left_out,
             *(f"{tool}: {other} has one" for tool, other in self.hidden.items()),
         ]
-        more = len(left_out) - _MOST_LEFT_OUT
-        if more > 0:
-            left_out[_MOST_LEFT_OUT:] = [f"{more} more"]
+        n_more = len(left_out) - _MAX_LEFT_OUT
+        if n_more > 0:
+            left_out[_MAX_LEFT_OUT:] = [f"{n_more} more"]
         if left_out:
-            reasons = f" (left out: {'; '.join(left_out)})"
-        else:
-            reasons = ""
-        return f"{name}: on, {', '.join(usable) or 'no tools'}{reasons}"
+            line += f" (left out: {'; '.join(left_out)})"
+        return line
 
 
 class ToolBox:
-    """The servers of the settings.
+    """The tool servers of the settings.
 
     Args:
-        make: makes their servers.
-        can_ask: whether the user can be asked about a call; else only tools are told of that always
-            run.
+        settings: Settings of tools.
+        make_server: Makes a server.
+        can_ask: Whether the user can be asked about a call. Otherwise the model gets only tools
+            that always run.
     """
 
-    def __init__(self, settings: ToolSettings, make: MakeServer, can_ask: bool = True) -> None:
-        self._make = make
+    def __init__(
+        self, settings: ToolSettings, make_server: MakeServer, can_ask: bool = True
+    ) -> None:
+        self._make_server = make_server
         self._can_ask = can_ask
         self.result_tokens = settings.result_tokens
-        servers = [one for one in settings.servers if can_ask or one.always]
-        self._served = {one.name: _ServerState(one, settings.use == "on") for one in servers}
+        self._servers = {
+            server.name: _ServerState(server, settings.use == "on")
+            for server in settings.servers
+            if can_ask or server.always
+        }
         self._owners: dict[str, _ServerState] = {}
-        """Whose each tool is until the model is told of tools again: a yes to a call counts for
-        this server."""
+        """Servers by the names of their tools, until the model gets tools again: a yes to a call
+        counts for this server."""
 
     # ---- the screen's thread
 
     @property
     def is_on(self) -> bool:
         """Whether a server is on."""
-        return any(one.is_on for one in self._served.values())
+        return any(state.is_on for state in self._servers.values())
 
     @property
     def starts_next(self) -> bool:
-        """Whether the next message starts a server, whose tools no one knows yet."""
-        return any(one.is_usable and one.server is None for one in self._served.values())
+        """Whether the next message starts a server, whose tools are not known yet."""
+        return any(state.is_usable and state.server is None for state in self._servers.values())
 
-    def obey(self, wanted: str) -> str:
-        """Do what comes after ``/tools``; returns what to show.
+    def run_command(self, arguments: str) -> str:
+        """Run the command ``/tools`` and return the list of servers.
 
-        Raises Refusal: it means nothing.
+        Raises:
+            Refusal: The arguments are wrong.
         """
-        if not self._served:
+        if not self._servers:
             return HOW_TO
-        word, _, name = wanted.strip().partition(" ")
+        word, _, name = arguments.strip().partition(" ")
         if word:
             self._turn(word.lower(), name.strip())
-        return "\n".join(one.line for one in self._served.values())
+        return "\n".join(state.line for state in self._servers.values())
 
     def _turn(self, word: str, name: str) -> None:
-        if word not in ("on", "off") or (name and name not in self._served):
-            known = ", ".join(self._served)
-            raise Refusal(
-                f"'{clean_line(f'{word} {name}'.strip(), 40)}' means nothing here "
-                f"({USAGE}: {known})"
-            )
-        for one in [self._served[name]] if name else self._served.values():
-            one.is_on = word == "on"
-            one.trouble = ""
+        """Turn a server, or all without a name, on or off."""
+        if word not in ("on", "off") or (name and name not in self._servers):
+            arguments = clean_line(f"{word} {name}".strip(), 40)
+            names = ", ".join(self._servers)
+            raise Refusal(f"unknown option '{arguments}' ({USAGE}: {names})")
+        states = [self._servers[name]] if name else self._servers.values()
+        for state in states:
+            state.is_on = word == "on"
+            state.trouble = ""
 
     def owner_of(self, tool_name: str) -> str:
-        """Return the server that has a tool of this name; "" for none."""
-        found = self._find(tool_name)
-        if found is not None:
-            return found.setting.name
-        return ""
+        """Return the name of the server that has a tool; "" for none."""
+        state = self._find(tool_name)
+        if state is None:
+            return ""
+        return state.setting.name
 
     def runs_always(self, tool_name: str) -> bool:
-        """Whether a tool runs without a question: its server's settings say so, or no one has it
-        and nothing runs."""
-        found = self._find(tool_name)
-        return found is None or tool_name in found.setting.always
+        """Whether a tool runs without a question: by the settings, or because no server has it."""
+        state = self._find(tool_name)
+        return state is None or tool_name in state.setting.always
 
     def _find(self, tool_name: str) -> _ServerState | None:
-        owner = self._owners.get(tool_name)
-        if owner is not None and owner.is_usable:
-            return owner
+        state = self._owners.get(tool_name)
+        if state is not None and state.is_usable:
+            return state
         return None
 
-    # ---- the engine's thread
+    # ---- the engine thread
 
-    def start(self, is_stopped: Callable[[], bool], note: Callable[[str], object]) -> None:
-        """Start the servers that are on, and end the others; ``note``: takes a line on a fault.
+    def start(self, is_stopped: Callable[[], bool], report: Report) -> None:
+        """Start the servers that are on, and end the others.
 
-        Raises StoppedError.
+        Raises:
+            StoppedError: The user stops it.
         """
-        for one in self._served.values():
-            if not one.is_usable:
-                one.end()
-                one.tools = ()
-            elif one.server is None or not one.server.is_running or one.server.has_new_tools:
-                try:
-                    told = self._tools_of(one, is_stopped)
-                    one.tools = tuple(
-                        tool for tool in told if self._can_ask or tool.name in one.setting.always
-                    )
-                    self._note_left_out(one, note)
-                except ToolServerError as error:
-                    self._give_up(one, error, note)
-                except BaseException:
-                    one.end()
-                    raise
+        for state in self._servers.values():
+            if not state.is_usable:
+                state.end()
+                state.tools = ()
+                continue
+            server = state.server
+            if server is None or not server.is_running or server.has_new_tools:
+                self._update_tools(state, is_stopped, report)
+
         self._owners = {}
-        for one in self._served.values():
-            one.hidden = {}
-            for tool in one.tools if one.is_usable else ():
-                owner = self._owners.setdefault(tool.name, one)
-                if owner is not one:
-                    one.hidden[tool.name] = owner.setting.name
+        for state in self._servers.values():
+            state.hidden = {}
+            if not state.is_usable:
+                continue
+            for tool in state.tools:
+                owner = self._owners.setdefault(tool.name, state)
+                if owner is not state:
+                    state.hidden[tool.name] = owner.setting.name
 
-    def _tools_of(
-        self, one: _ServerState, is_stopped: Callable[[], bool]
+    def _update_tools(
+        self, state: _ServerState, is_stopped: Callable[[], bool], report: Report
+    ) -> None:
+        try:
+            tools = self._list_tools(state, is_stopped)
+            state.tools = tuple(
+                tool for tool in tools if self._can_ask or tool.name in state.setting.always
+            )
+            self._report_left_out(state, report)
+        except ToolServerError as error:
+            self._give_up(state, error, report)
+        except BaseException:
+            state.end()
+            raise
+
+    def _list_tools(
+        self, state: _ServerState, is_stopped: Callable[[], bool]
     ) -> tuple[ServedTool, ...]:
-        """Return the tools of a server, which starts if it does not run.
+        """Return the tools of a server, and start it if it does not run."""
+        if state.server is not None and state.server.is_running:
+            return state.server.list_tools()
+        state.server = self._make_server(state.setting, is_stopped)
+        return state.server.start()
 
-        Raises ToolServerError, or StoppedError.
-        """
-        if one.server is not None and one.server.is_running:
-            return one.server.list_tools()
-        one.server = self._make(one.setting, is_stopped)
-        return one.server.start()
-
-    def _note_left_out(self, one: _ServerState, note: Callable[[str], object]) -> None:
-        """Say that a server has tools that cannot be used."""
-        if one.server is not None:
-            n_left_out = len(one.server.left_out)
-        else:
-            n_left_out = 0
-        if n_left_out:
-            name = one.setting.name
-            note(f"tool server {name}: {counted(n_left_out, 'tool')} left out (/tools says why)")
-
-    @property
-    def offered(self) -> tuple[dict[str, Any], ...]:
-        """The tools of the servers that run, as templates take them; of two with the same name, the
-        first."""
-        running = [one for one in self._served.values() if one.is_usable and one.server is not None]
-        return tuple(
-            tool.for_template
-            for one in running
-            for tool in one.tools
-            if self._find(tool.name) is one
+    def _report_left_out(self, state: _ServerState, report: Report) -> None:
+        """Report that some tools cannot be used."""
+        if state.server is None or not state.server.left_out:
+            return
+        n_left_out = len(state.server.left_out)
+        report(
+            f"tool server {state.setting.name}: {counted(n_left_out, 'tool')} left out "
+            "(/tools says why)"
         )
 
-    def call(self, call: ToolCall, note: Callable[[str], object]) -> str:
-        """Run a call; returns what the model is told.
+    @property
+    def definitions(self) -> tuple[dict[str, Any], ...]:
+        """Definitions of the tools of all running servers for templates. Of two tools with the same
+        name, the first counts."""
+        return tuple(
+            tool.definition
+            for state in self._servers.values()
+            if state.is_usable and state.server is not None
+            for tool in state.tools
+            if self._find(tool.name) is state
+        )
 
-        ``note``: takes a line on a fault. Raises StoppedError.
+    def call(self, call: ToolCall, report: Report) -> str:
+        """Run a call and return the result for the model.
+
+        Raises:
+            StoppedError: The user stops it.
         """
-        found = self._find(call.name)
-        if found is None or found.server is None:
+        state = self._find(call.name)
+        if state is None or state.server is None:
             if call.name in self._owners:
                 return "The tool's server has ended."
             return "There is no tool of this name."
         try:
-            result = found.server.call(call.name, call.values)
+            result = state.server.call(call.name, call.values)
         except ToolServerError as error:
-            self._give_up(found, error, note)
-            return f"The tool failed: {found.trouble}"
+            self._give_up(state, error, report)
+            return f"The tool failed: {state.trouble}"
         except BaseException:
-            found.end()
+            state.end()
             raise
-        if result.is_error:
-            error_word = "The tool reports an error:\n"
-        else:
-            error_word = ""
-        return f"{error_word}{result.text}{_CUT if result.is_cut else ''}" or "(nothing)"
 
-    def _give_up(
-        self, one: _ServerState, error: ToolServerError, note: Callable[[str], object]
-    ) -> None:
-        one.end()
-        one.trouble = clean_line(str(error), 300)
-        note(f"{one.trouble}: the reply goes on without it")
+        text = result.text
+        if result.is_error:
+            text = f"The tool reports an error:\n{text}"
+        if result.is_cut:
+            text += _CUT
+        return text or "(nothing)"
+
+    def _give_up(self, state: _ServerState, error: ToolServerError, report: Report) -> None:
+        state.end()
+        state.trouble = clean_line(str(error), 300)
+        report(f"{state.trouble}: continuing without it")
 
     def close(self) -> None:
         """End all servers."""
-        for one in self._served.values():
-            one.end()
+        for state in self._servers.values():
+            state.end()
 
 
-def shown_arguments(call: ToolCall) -> str:
+def short_arguments(call: ToolCall) -> str:
     """Return the arguments of a call in one line."""
-    return clean_line(json.dumps(call.values, ensure_ascii=False), _SHOWN_CHARS)
+    return clean_line(json.dumps(call.values, ensure_ascii=False), _LINE_CHARS)
 
 
-def whole_arguments(call: ToolCall) -> str:
-    """Return the arguments of a call, one a line; nothing in them acts on the terminal or hides."""
+def full_arguments(call: ToolCall) -> str:
+    """Return the arguments of a call, one per line. Control and hidden characters are replaced."""
     lines = [
         json.dumps({name: value}, ensure_ascii=False)[1:-1] for name, value in call.values.items()
     ]
     return screen_text("\n".join(lines) or "(no arguments)")
 
 
-def folded(calls: Sequence[ToolCall], results: Sequence[CallResult]) -> str:
-    """Return a line for each call with its result."""
+def summarize_calls(calls: Sequence[ToolCall], results: Sequence[CallResult]) -> str:
+    """Return one line for each call with its result."""
     lines = []
     for call, result in zip(calls, results, strict=True):
-        said = result.text.strip()
-        more = said.count("\n")
-        if more:
-            end = f" (and {more} more {'line' if more == 1 else 'lines'})"
-        else:
-            end = ""
-        lines.append(
-            f"+ {call.name} {shown_arguments(call)}: "
-            f"{clean_line(said.partition(chr(10))[0], _SHOWN_CHARS)}{end}"
-        )
+        text = result.text.strip()
+        first_line = clean_line(text.partition("\n")[0], _LINE_CHARS)
+        line = f"+ {call.name} {short_arguments(call)}: {first_line}"
+        n_more = text.count("\n")
+        if n_more:
+            line += f" (and {n_more} more {'line' if n_more == 1 else 'lines'})"
+        lines.append(line)
     return "\n".join(lines)

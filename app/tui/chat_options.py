@@ -80,9 +80,9 @@ def tool_box(settings: Settings, can_ask: bool = True) -> ToolBox:
 def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> ToolServer:
     limits = ServerLimits(start_s=setting.timeout_s, call_s=setting.timeout_s)
     if setting.url:
-        from app.backend.remote.tool_address import at_address  # imports an HTTP client
+        from app.backend.remote.tool_address import make_tool_address  # imports an HTTP client
 
-        return ToolServer(setting.name, at_address(setting), limits, is_stopped)
+        return ToolServer(setting.name, make_tool_address(setting), limits, is_stopped)
     return ToolServer(
         setting.name, Pipe(setting.command, dict(setting.environment)), limits, is_stopped
     )

@@ -1,2 +1,1 @@
-"""Models of other programs: any server that speaks the API of OpenAI, as a worker of the engine's
-thread."""
+"""Backend for models of other programs: any server with OpenAI's API."""

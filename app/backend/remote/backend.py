@@ -1,7 +1,6 @@
-"""A server that speaks the API of OpenAI as a backend: each turn sends the whole conversation.
+"""A server with OpenAI's API as a backend: each turn sends the whole conversation.
 
-What concerns the engine here (threads, its cache, reading ahead, dropping what has no room) is left
-out.
+Work of a local engine (threads, the cache, reading ahead, dropping old turns) does not exist here.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from app.backend.engine_link import EngineLink
 from app.backend.local import opening as access
 from app.backend.options import ChatOptions
 from app.backend.protocol import DocumentToRead, Opening
-from app.backend.remote.calls import messages_of
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.keys import find_key
-from app.backend.remote.listing import ServerModel, models_of
-from app.backend.remote.turn import RemoteTurn, ReplyBeginning
+from app.backend.remote.listing import ServerModel, list_server_models
+from app.backend.remote.tool_calls import messages_of
+from app.backend.remote.turn import RemotePrefix, RemoteTurn
 from app.backend.reply import ReplyMeter
 from app.backend.status import Activity, EngineStatus
 from app.backend.tools import EngineTools
@@ -36,24 +35,24 @@ from app.text.record import record
 from engine.prompt.thinking_mode import ThinkingMode
 from engine.prompt.tools.calls import ToolCall
 
-CHAT = "/chat/completions"
-COMPLETIONS = "/completions"
+CHAT_PATH = "/chat/completions"
+COMPLETION_PATH = "/completions"
 _VERSION = "/v1"
-_FIELDS = {"repeat_window": "repeat_last_n", "dry_window": "dry_penalty_last_n"}
-"""Names of sampling parameters where the API's differ from the settings'."""
-_OTHER_KINDS = re.compile(r"embed|rerank|whisper|\btts\b|moderation|dall-e", re.IGNORECASE)
-"""Parts of the names of models that answer no question."""
-_MOST_NAMED = 6
-"""Models that a line names."""
-_UNLISTED = (404, 405, 501)
+_API_NAMES = {"repeat_window": "repeat_last_n", "dry_window": "dry_penalty_last_n"}
+"""Names of sampling parameters in the API, where they differ from the settings."""
+_OTHER_PURPOSE = re.compile(r"embed|rerank|whisper|\btts\b|moderation|dall-e", re.IGNORECASE)
+"""Pattern of the names of models that are not for chats."""
+_MAX_NAMES = 6
+"""Limit on the names of models in an error."""
+_NO_LIST_STATUSES = (404, 405, 501)
 """Statuses of servers that do not list their models."""
 _TOKEN_CHARS = 3
-"""Of a token, few enough that a text cut by them has no more tokens than it may."""
+"""Characters per token, few enough that a text cut by this number has not too many tokens."""
 
 
 @record
-class _Open:
-    """A server's model."""
+class _OpenServer:
+    """A model of a server."""
 
     model: RemoteModel
     n_ctx: int
@@ -61,7 +60,7 @@ class _Open:
 
 
 class RemoteBackend:
-    """Talks to servers; every method as of ``Backend``."""
+    """Backend that sends each turn to a server. ``Backend`` describes the methods."""
 
     def __init__(
         self,
@@ -75,51 +74,49 @@ class RemoteBackend:
         self._sampling = sampling
         self._exchange = exchange
         self._tools = EngineTools(link, options)
-        self._open: _Open | None = None
+        self._open: _OpenServer | None = None
         self._used_tokens = 0
-        self._seen: tuple[ModelPlace, _Open] | None = None
-        """What was looked at last."""
+        self._found: tuple[ModelPlace, _OpenServer] | None = None
+        """Model that was found last and is not open yet, with the place that was asked for."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a server answered."""
+        """Whether a server is in use."""
         return self._open is not None
 
     def continue_conversation(self, request: Request, state: Path | None = None) -> None:
-        """Nothing was sent of another conversation yet."""
+        """Reset the count of tokens: the server has nothing of the conversation."""
         self._used_tokens = 0
         self.settle()
         if request.n_turns:
             self._link.emit(events.ConversationTakenUp(0))
 
     def read(self, request: Request) -> None:
-        """A server reads nothing before it is asked."""
+        """Do nothing: servers read nothing in advance."""
 
     def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool) -> None:
-        """A server reads nothing before it is asked."""
+        """Do nothing: servers read nothing in advance."""
 
-    def read_document(self, wanted: DocumentToRead) -> None:
-        """A server reads nothing before it is asked."""
+    def read_document(self, document: DocumentToRead) -> None:
+        """Do nothing: servers read nothing in advance."""
 
     def weigh(self, request: Request, draft: str) -> None:
-        """Only the server could count."""
+        """Do nothing: only the server could count tokens."""
 
     def write_title(self, request: Request, conversation_id: str) -> None:
-        """A server is asked nothing of its own accord."""
+        """Do nothing: servers get no requests that the user did not make."""
 
     def measure_bandwidth(self) -> None:
-        """This machine computes nothing."""
+        """Do nothing: this machine computes nothing."""
 
     def tune(self, parts: tuple[str, ...]) -> None:
-        """There is nothing to tune."""
+        """Report that there is nothing to tune."""
         self._link.emit(
-            events.TuningEnded(
-                "the model is computed elsewhere, and not by threads of this machine"
-            )
+            events.TuningEnded("the model runs on a server, so there are no threads to tune")
         )
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
-        """Say that the thread is free."""
+        """Report that the thread is idle."""
         opened = self._open
         if opened is None:
             self._link.update(status=EngineStatus())
@@ -136,9 +133,11 @@ class RemoteBackend:
         self.settle()
 
     def look_at(self, place: ModelPlace) -> None:
-        """Ask which models there are, and choose.
+        """Find a model of a server.
 
-        Raises Refusal or DownloadError: it is not there, or unknown.
+        Raises:
+            DownloadError: The server cannot be reached.
+            Refusal: The server does not have the model.
         """
         assert isinstance(place, RemoteModel)
         self._link.update(
@@ -147,34 +146,35 @@ class RemoteBackend:
             )
         )
         key = find_key(place.host)
-        places = [place]
-        # an address without its last part is a usual mistake
-        if not place.server.endswith(_VERSION):
-            places.append(replace(place, server=place.server + _VERSION))
-        for tried in places:
-            exchange = self._exchange(tried, key)
+        candidates = [place]
+        if not place.server.endswith(_VERSION):  # People often leave it out.
+            candidates.append(replace(place, server=place.server + _VERSION))
+        for candidate in candidates:
+            exchange = self._exchange(candidate, key)
             try:
                 with self._link.running(exchange):
-                    found = _chosen(place, models_of(exchange))
+                    model = _choose(place, list_server_models(exchange))
                 break
             except DownloadError as error:
                 if exchange.is_cancelled:
                     raise Refusal("stopped before the server answered") from None
-                if not isinstance(error, StatusError) or error.status not in _UNLISTED:
+                if not isinstance(error, StatusError) or error.status not in _NO_LIST_STATUSES:
                     raise
-                if tried is places[-1]:
-                    tried = place
-                    found = _unlisted(place, error)
-        self._seen = place, _Open(replace(tried, name=found.name), found.n_ctx, key)
+                if candidate is candidates[-1]:
+                    candidate = place
+                    model = _unlisted_model(place, error)
+        opened = _OpenServer(replace(candidate, name=model.name), model.n_ctx, key)
+        self._found = (place, opened)
 
     def open(self, opening: Opening) -> None:
-        """Use a server's model."""
+        """Use a model of a server."""
         assert isinstance(opening.place, RemoteModel)
-        if self._seen is None or self._seen[0] is not opening.place:
+        if self._found is None or self._found[0] is not opening.place:
             self.look_at(opening.place)
-        assert self._seen is not None
-        self._open = opened = self._seen[1]
-        self._seen = None
+        assert self._found is not None
+        _, opened = self._found
+        self._open = opened
+        self._found = None
         place = opened.model
         self._used_tokens = 0
         self.settle()
@@ -199,34 +199,32 @@ class RemoteBackend:
             )
         )
         if opening.keeps and opening.request.n_turns:
-            self._link.emit(
-                events.ConversationReread(0, 0, 0.0)
-                if opening.rereads
-                else events.ConversationTakenUp(0)
-            )
+            if opening.rereads:
+                self._link.emit(events.ConversationReread(0, 0, 0.0))
+            else:
+                self._link.emit(events.ConversationTakenUp(0))
 
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
-        """Use none. Raises Refusal: others are wanted."""
+        """Report that no adapters are used.
+
+        Raises:
+            Refusal: Adapters are requested.
+        """
         if adapters:
-            raise Refusal(
-                "adapters change models of this machine, and a server computes (/lora off)"
-            )
+            raise Refusal("adapters work only with models on this machine (/lora off)")
         self._link.emit(events.AdaptersChanged(()))
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
         """Run calls on this machine."""
         meter = self._link.status.meter
-        if self._open is not None:
-            n_ctx = self._open.n_ctx
-        else:
-            n_ctx = 0
+        n_ctx = 0 if self._open is None else self._open.n_ctx
         try:
-            self._tools.call(calls, allowed, n_ctx, _within)
+            self._tools.call(calls, allowed, n_ctx, _shorten)
         finally:
             self.settle(meter)
 
     def reply(self, request: Request) -> None:
-        """Send a request and tell its reply."""
+        """Send a request and report its reply."""
         if request.adapters:
             self.use_adapters(request.adapters)
         opened = self._open
@@ -237,29 +235,30 @@ class RemoteBackend:
                 f"{opened.model.host} writes one answer at a time "
                 "(/regen without a number asks for one)"
             )
+
+        prefix: RemotePrefix | None = None
+        if request.begun is not None:
+            prefix = _remote_prefix(request.begun)
         tools: Sequence[Mapping[str, Any]] = ()
         body: dict[str, Any]
-        if request.begun is not None:
-            begun = _beginning(request.begun)
-        else:
-            begun = None
         if request.plain is not None:
-            path = COMPLETIONS
+            path = COMPLETION_PATH
             body = {"prompt": request.plain}
         else:
-            started = self._tools.started()
-            if started is None:
+            started_tools = self._tools.started()
+            if started_tools is None:
                 self.settle()
                 return
-            tools = started
-            path = CHAT
-            body = self._conversation(request, begun)
+            tools = started_tools
+            path = CHAT_PATH
+            body = self._chat_fields(request, opened.model, prefix)
             if tools:
                 body["tools"] = list(tools)
+        body = {"model": opened.model.name, **body, **self._option_fields()}
+
         exchange = self._exchange(opened.model, opened.key)
-        body = {"model": opened.model.name, **body, **self._how()}
         turn = RemoteTurn(
-            self._link, exchange, path, body, begun, self._options.emits_pieces, tools
+            self._link, exchange, path, body, prefix, self._options.emits_pieces, tools
         )
         try:
             with self._link.running(exchange, turn.written):
@@ -269,21 +268,29 @@ class RemoteBackend:
         finally:
             self.settle(turn.meter)
 
-    def _conversation(self, request: Request, begun: ReplyBeginning | None) -> dict[str, Any]:
-        """Return the conversation up to where the reply goes on."""
-        messages = messages_of(request.said, self._open.model if self._open is not None else None)
-        fields: dict[str, Any] = self._thought()
-        if begun is not None:
-            messages.append({"role": "assistant", "content": begun.sent})
-            # llama-server goes on with an answer only where none is thought before it
-            if not begun.is_thought:
-                fields = {"chat_template_kwargs": {"enable_thinking": False}}
-            fields |= {"add_generation_prompt": False, "continue_final_message": True}
-        return {"messages": messages, **fields}
+    def _chat_fields(
+        self, request: Request, model: RemoteModel, prefix: RemotePrefix | None
+    ) -> dict[str, Any]:
+        """Return the fields of a conversation up to the position where the reply continues."""
+        messages = messages_of(request.said, model)
+        if prefix is None:
+            return {"messages": messages, **self._thinking_fields()}
 
-    def _thought(self) -> dict[str, Any]:
-        """Return the fields that ask for more or less thinking; what is left to the server has
-        none."""
+        messages.append({"role": "assistant", "content": prefix.sent_text})
+        if prefix.is_thought:
+            fields = self._thinking_fields()
+        else:
+            # llama-server continues an answer only if there is no thought before it.
+            fields = {"chat_template_kwargs": {"enable_thinking": False}}
+        return {
+            "messages": messages,
+            **fields,
+            "add_generation_prompt": False,
+            "continue_final_message": True,
+        }
+
+    def _thinking_fields(self) -> dict[str, Any]:
+        """Return the fields for more or less thinking; empty if the server decides."""
         thinking = ThinkingMode.parse(self._link.inbox.thinking)
         if thinking.level:
             return {"reasoning_effort": thinking.level}
@@ -291,38 +298,34 @@ class RemoteBackend:
             return {}
         return {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
 
-    def _how(self) -> dict[str, Any]:
-        """Return what the user has set; the rest is the server's choice."""
-        given = {_FIELDS.get(name, name): value for name, value in sorted(self._sampling().items())}
-        given = {name: value for name, value in given.items() if not (name == "seed" and value < 0)}
-        if given.get("dry_penalty_last_n") == 0:
-            given["dry_penalty_last_n"] = -1
-        if not given.get("max_tokens", 1):
-            del given["max_tokens"]
-        if self._options.form is not None:
-            form = self._options.form.form
-        else:
-            form = None
-        return {
-            **given,
-            **_form_fields(form),
-            "stream": True,
-            "stream_options": {"include_usage": True},
+    def _option_fields(self) -> dict[str, Any]:
+        """Return the fields for the user's options; the server decides about the rest."""
+        fields: dict[str, Any] = {
+            _API_NAMES.get(name, name): value for name, value in sorted(self._sampling().items())
         }
+        if fields.get("seed", 0) < 0:
+            del fields["seed"]
+        if fields.get("dry_penalty_last_n") == 0:
+            fields["dry_penalty_last_n"] = -1
+        if not fields.get("max_tokens", 1):
+            del fields["max_tokens"]
+        if self._options.form is not None:
+            fields |= _form_fields(self._options.form.form)
+        return {**fields, "stream": True, "stream_options": {"include_usage": True}}
 
 
-def _beginning(begun: Continuation) -> ReplyBeginning:
-    """Return what a server is told of a reply that goes on."""
-    if begun.edited is None:
-        return ReplyBeginning(begun.reply.text, begun.thinking)
-    edited = ReplyBeginning(begun.edited, begun.thinking)
-    if edited.is_thought and edited.thinking is not None:  # it was the thought that was edited
-        return ReplyBeginning("", replace(edited.thinking, text=begun.edited))
-    return edited
+def _remote_prefix(continuation: Continuation) -> RemotePrefix:
+    """Return the beginning of a continued reply, as the user may have edited it."""
+    thinking = continuation.thinking
+    if continuation.edited is None:
+        return RemotePrefix(continuation.reply.text, thinking)
+    if thinking is not None and not thinking.is_closed:  # The user has edited the thought.
+        return RemotePrefix("", replace(thinking, text=continuation.edited))
+    return RemotePrefix(continuation.edited, thinking)
 
 
 def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
-    """Return the fields that give a reply a form; a server that has no such form refuses them."""
+    """Return the fields for the form of a reply. Servers without such a form refuse them."""
     if form is None:
         return {}
     if form.kind == GRAMMAR:
@@ -333,59 +336,61 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _chosen(wanted: RemoteModel, listed: Sequence[ServerModel]) -> ServerModel:
-    """Return the model of this name, or the only one with it in its name.
+def _choose(place: RemoteModel, models: Sequence[ServerModel]) -> ServerModel:
+    """Return the model with the requested name, or the only one that contains it in its name.
 
-    Without a name it is the first that may be one for chats: servers list models for embeddings
-    among the others.
+    Without a name, it is the first one for chats: servers list models for embeddings, too.
 
     Raises:
-        Refusal: there is none.
+        Refusal: No model or several models match.
     """
-    if not listed:
-        raise Refusal(f"{wanted.host}: has no model")
-    if not wanted.name:
-        return next((model for model in listed if not _OTHER_KINDS.search(model.name)), listed[0])
-    exact = [one for one in listed if wanted.name == one.name]
-    like = [one for one in listed if wanted.name.lower() in one.name.lower()]
-    if exact or len(like) == 1:
-        return (exact or like)[0]
-    names = ", ".join(clean_line(one.name, 40) for one in listed[:_MOST_NAMED])
-    if len(listed) > _MOST_NAMED:
-        more = f" and {len(listed) - _MOST_NAMED} more"
-    else:
-        more = ""
-    raise Refusal(
-        f"{wanted.host}: has no model {clean_line(wanted.name, 60)} (it has: {names}{more})"
-    )
+    if not models:
+        raise Refusal(f"{place.host}: has no model")
+    if not place.name:
+        return next((model for model in models if not _OTHER_PURPOSE.search(model.name)), models[0])
+
+    exact_matches = [model for model in models if model.name == place.name]
+    if exact_matches:
+        return exact_matches[0]
+    matches = [model for model in models if place.name.lower() in model.name.lower()]
+    if len(matches) == 1:
+        return matches[0]
+
+    names = ", ".join(clean_line(model.name, 40) for model in models[:_MAX_NAMES])
+    if len(models) > _MAX_NAMES:
+        names += f" and {len(models) - _MAX_NAMES} more"
+    raise Refusal(f"{place.host}: has no model {clean_line(place.name, 60)} (it has: {names})")
 
 
-def _unlisted(wanted: RemoteModel, error: StatusError) -> ServerModel:
-    """Return the model that the user named, of a server that lists none.
+def _unlisted_model(place: RemoteModel, error: StatusError) -> ServerModel:
+    """Return the model that the user named, of a server that lists no models.
 
-    Raises DownloadError: there is no name.
+    Raises:
+        StatusError: The user named no model.
     """
-    if not wanted.name:
-        words = f"{error}; where a server does not list its models, name one with --model"
-        raise StatusError(words, error.status, error.pause_s)
-    return ServerModel(wanted.name)
+    if not place.name:
+        raise StatusError(
+            f"{error}; if the server does not list its models, name one with --model",
+            error.status,
+            error.pause_s,
+        )
+    return ServerModel(place.name)
 
 
-def _within(text: str, room: int) -> str:
+def _shorten(text: str, max_tokens: int) -> str:
     """Cut a text to about a number of tokens, which only the server could count."""
-    n_chars = room * _TOKEN_CHARS
+    n_chars = max_tokens * _TOKEN_CHARS
     if len(text) <= n_chars:
         return text
     return f"{text[:n_chars]}\n[cut: {n_chars} of {len(text)} characters]"
 
 
-def _notices(opened: _Open) -> tuple[str, ...]:
-    """Warn where others can read what is written."""
+def _notices(opened: _OpenServer) -> tuple[str, ...]:
+    """Return a warning if other people can read the conversation on its way."""
     if opened.model.is_private:
         return ()
-    if opened.key:
-        withheld = "; the key is not sent"
-    else:
-        withheld = ""
-    cure = "https, or an SSH tunnel, hides it"
-    return (f"{opened.model.host}: what is written goes there unencrypted{withheld} ({cure})",)
+    key_notice = "; the key is not sent" if opened.key else ""
+    return (
+        f"{opened.model.host}: your messages are sent unencrypted{key_notice} (https or an SSH "
+        "tunnel protects them)",
+    )

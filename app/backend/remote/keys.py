@@ -1,4 +1,4 @@
-"""The key for a server: from the environment or the system's keyring, never from a command line."""
+"""Key for a server: from the environment or the system's keyring, never from a command line."""
 
 from __future__ import annotations
 
@@ -11,32 +11,35 @@ from app.program.refusals import Refusal
 
 VARIABLE = "JALOPY_SERVER_KEY"
 SERVICE = "jalopy"
-"""Under this name, and the server's host and port, a keyring has the key."""
-_SOUND = re.compile(r"[!-~]{1,4096}")
+"""Name of the service in a keyring; the user name is the host and port of the server."""
+_VALID_KEY = re.compile(r"[!-~]{1,4096}")
 
 
 def find_key(host: str, variable: str = VARIABLE) -> str:
-    """Return the key for a server; "" for none. Raises Refusal: it cannot be a key. The line holds
-    nothing of it.
+    """Return the key for a server; "" for none.
 
-    ``variable``: of the environment; "" for none.
+    Args:
+        host: Host and port of the server.
+        variable: Environment variable with the key; "" for none.
+
+    Raises:
+        Refusal: The text cannot be a key. The message does not contain it.
     """
-    if variable:
-        given = os.environ.get(variable, "").strip()
-    else:
-        given = ""
+    key = ""
     source = variable
-    if not given:
-        given = _from_keyring(host).strip()
+    if variable:
+        key = os.environ.get(variable, "").strip()
+    if not key:
+        key = _key_from_keyring(host).strip()
         source = "the keyring"
-    if given and not _SOUND.fullmatch(given):
-        raise Refusal(f"the key in {source} holds characters that no key has", exit_codes.USAGE)
-    return given
+    if key and not _VALID_KEY.fullmatch(key):
+        raise Refusal(f"the key in {source} has characters that keys never have", exit_codes.USAGE)
+    return key
 
 
-def _from_keyring(host: str) -> str:
-    """Ask the system's keyring, where the package for it is installed and a keyring is open."""
-    # no package, no keyring, a locked one: the server says whether it needs a key
+def _key_from_keyring(host: str) -> str:
+    """Return the key from the system's keyring, if its package is installed and it is unlocked."""
+    # Any problem means that there is no key; the server says whether it needs one.
     with suppress(Exception):
         import keyring
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.keys import find_key
-from app.backend.remote.listing import models_of
+from app.backend.remote.listing import list_server_models
 from app.models.library.listing import ModelEntry
 from app.program.remote_model import RemoteModel, server_address
 from app.text.clean_text import clean_line
@@ -27,5 +27,5 @@ def served_models(server: str) -> list[ModelEntry]:
             context_length=one.n_ctx,
             served=RemoteModel(asked.server, one.name),
         )
-        for one in models_of(Exchange(asked, find_key(asked.host)))
+        for one in list_server_models(Exchange(asked, find_key(asked.host)))
     ]

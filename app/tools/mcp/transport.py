@@ -1,4 +1,5 @@
-"""How messages reach a server of tools and come back: what a pipe and an address have in common."""
+"""Transport of messages to a tool server and back: the interface, faults and time limits that pipes
+and addresses share."""
 
 from __future__ import annotations
 
@@ -8,48 +9,52 @@ from typing import Any, Protocol
 
 Messages = list[dict[str, Any]]
 
-LOOK_S = 0.1
-"""A stop is seen this often."""
-
-
-class Fault(Exception):
-    """What a server does wrong, as the end of a sentence."""
-
-
-class RequestRefused(Fault):
-    """The server did not do what was asked; it may be asked for something else."""
-
-
-class TooLargeError(RequestRefused):
-    """An answer has more bytes than it may have; the server can be asked on."""
-
-
-def too_much(most_bytes: int) -> TooLargeError:
-    """Return the fault of an answer that is longer than it may be."""
-    return TooLargeError(f"says more than {most_bytes >> 20 or 1} MB at once")
-
-
-class SessionLost(Fault):
-    """The server does not know the session any more: a new one may begin."""
-
-
-class StoppedError(Exception):
-    """The user stopped the request; the server is ended, since its answer would come for the next
-    one."""
-
-
-LONGEST_S = 3600.0
+CHECK_PERIOD_S = 0.1
+"""Time between two checks whether the user stops a request."""
+MAX_CALL_S = 3600.0
 """Limit on the time of a call, however often its server reports progress."""
 
 
+class Fault(Exception):
+    """Fault of a server, worded as the end of a sentence about it."""
+
+
+class RequestRefused(Fault):
+    """The server refused a request; other requests may succeed."""
+
+
+class TooLargeError(RequestRefused):
+    """An answer has too many bytes; other requests may succeed."""
+
+
+def too_large(max_bytes: int) -> TooLargeError:
+    """Return the fault of an answer that is too large."""
+    return TooLargeError(f"sends more than {max_bytes >> 20 or 1} MB at once")
+
+
+class SessionLost(Fault):
+    """The server does not know the session any more; a new one may start."""
+
+
+class StoppedError(Exception):
+    """The user stopped the request. The server must end: it would send the answer to the next
+    request."""
+
+
 class Wait:
-    """Time limit of a request, and whether the user still wants its answer."""
+    """Time limit of a request, which the user can stop.
+
+    Args:
+        patience_s: Time limit.
+        is_stopped: Whether the user has stopped the request.
+    """
 
     def __init__(self, patience_s: float, is_stopped: Callable[[], bool]) -> None:
         self.patience_s = patience_s
         self._is_stopped = is_stopped
-        self._last_s = time.monotonic() + max(patience_s, LONGEST_S)
-        self._deadline_s = time.monotonic() + patience_s
+        now_s = time.monotonic()
+        self._deadline_s = now_s + patience_s
+        self._last_deadline_s = now_s + max(patience_s, MAX_CALL_S)
 
     @property
     def left_s(self) -> float:
@@ -57,11 +62,16 @@ class Wait:
         return max(0.0, self._deadline_s - time.monotonic())
 
     def extend(self) -> None:
-        """Start the time limit again: the server has reported progress."""
-        self._deadline_s = min(time.monotonic() + self.patience_s, self._last_s)
+        """Start the time limit again because the server has reported progress."""
+        self._deadline_s = min(time.monotonic() + self.patience_s, self._last_deadline_s)
 
-    def look(self) -> None:
-        """Raise StoppedError if the user stopped it, and Fault if the time is over."""
+    def check(self) -> None:
+        """Check whether the request may continue.
+
+        Raises:
+            StoppedError: The user has stopped it.
+            Fault: The time is over.
+        """
         if self._is_stopped():
             raise StoppedError
         if not self.left_s:
@@ -69,27 +79,33 @@ class Wait:
 
 
 class Transport(Protocol):
-    """A way to one server, for one thread at a time. Raises Fault or StoppedError."""
+    """Connection to one server, for one thread at a time. Methods raise Fault and StoppedError."""
 
     @property
-    def shown(self) -> str:
-        """Which server it is, in a line."""
+    def label(self) -> str:
+        """Command or address of the server, in one line."""
 
     @property
     def is_open(self) -> bool:
-        """Whether the server can be asked."""
+        """Whether the server can get requests."""
 
     def open(self) -> None:
-        """Begin."""
+        """Open the connection."""
 
     def send(self, message: Mapping[str, Any], wait: Wait) -> None:
-        """Send a message that has no answer."""
+        """Send a message without an answer."""
 
-    def ask(self, message: Mapping[str, Any], wait: Wait, most_bytes: int) -> Iterator[Messages]:
-        """Send a message and yield what comes, until no one asks for more; ``most_bytes`` of it."""
+    def ask(self, message: Mapping[str, Any], wait: Wait, max_bytes: int) -> Iterator[Messages]:
+        """Send a message, and yield what comes back, until the caller stops.
 
-    def note_version(self, version: str) -> None:
-        """The server speaks this version of the protocol."""
+        Args:
+            message: The message.
+            wait: Time limit.
+            max_bytes: Limit on everything that comes back.
+        """
+
+    def set_version(self, version: str) -> None:
+        """Use a version of the protocol."""
 
     def close(self) -> None:
-        """End; what is closed can be opened again."""
+        """Close the connection, which can be opened again."""

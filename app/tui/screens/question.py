@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.text import figures
-from app.tools.toolbox import whole_arguments
+from app.tools.toolbox import full_arguments
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once
@@ -77,7 +77,7 @@ class QuestionScreen(CalmScreen):
 
     def compose(self) -> ComposeResult:
         """Lay out call and keys."""
-        arguments = whole_arguments(self._call)
+        arguments = full_arguments(self._call)
         with Vertical(id="question") as box:
             box.border_title = Content(f"The model wants to use a tool of {self._server}")
             yield Static(f"Run {self._call.name}?", markup=False, classes="question-call")

@@ -132,7 +132,7 @@ def test_rounds_of_calls_end(
     script.replies = [[CALL]] * (MOST_ROUNDS + 2)
     run(RunOptions("m.gguf", "what?"), with_tools("echo"), script.clock)
     assert len(servers[0].called) == MOST_ROUNDS
-    assert "rounds of calls for one message are enough" in capsys.readouterr().err
+    assert "rounds of tool calls for one message" in capsys.readouterr().err
 
 
 def test_always_holds_for_one_conversation_and_tools_are_listed(

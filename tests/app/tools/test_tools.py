@@ -24,7 +24,7 @@ from app.session.events import (
     ToolsAnswered,
     ToolsTold,
 )
-from app.tools.mcp.offered import ServedTool
+from app.tools.mcp.served_tools import ServedTool
 from app.tools.mcp.server import ToolResult, ToolServerError
 from app.tools.mcp.transport import StoppedError
 from app.tools.toolbox import HOW_TO, REFUSED, ToolBox
@@ -191,7 +191,7 @@ def test_a_bare_object_is_a_call_and_a_misfit_is_reported(chats: Callable[..., C
     chat.answer_calls()
     chat.wait_for(GenerationFinished)
     assert chat.calls_of("again") == ()
-    assert chat.told == ["looks like a call of a tool and is none: echo: text is of another kind"]
+    assert chat.told == ["looks like a tool call but is not one: echo: text is of another kind"]
     assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
 
 
@@ -219,13 +219,13 @@ def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat])
     chat.ask("what?")
     assert chat.answer_calls() == "The tool failed: tool server own has ended (command: own)"
     chat.wait_for(GenerationFinished)
-    assert chat.told == ["tool server own has ended (command: own): the reply goes on without it"]
+    assert chat.told == ["tool server own has ended (command: own): continuing without it"]
     assert chat.faults == 1
     chat.ask("and now?")
     assert (chat.tools, len(chat.servers)) == ([], 1)
-    assert "tries it again" in chat.box.obey("")
+    assert "tries it again" in chat.box.run_command("")
     chat.prepare = lambda server: None
-    chat.box.obey("on own")
+    chat.box.run_command("on own")
     chat.ask("again")
     assert chat.tools == ["echo"]
 
@@ -236,7 +236,7 @@ def test_a_server_that_does_not_start_costs_one_line(chats: Callable[..., Chat])
         server, "start_error", ToolServerError("tool server own cannot be started")
     )
     assert chat.calls_of("what?") == ()
-    assert chat.told == ["tool server own cannot be started: the reply goes on without it"]
+    assert chat.told == ["tool server own cannot be started: continuing without it"]
     assert chat.texts[-1] == "Hello."
 
 
@@ -312,11 +312,11 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
     chat = chats([CALL], use="off")
     assert chat.calls_of("one") == ()
     assert not chat.servers
-    assert chat.box.obey("") == "own: off"
-    assert chat.box.obey("on") == "own: on, starts with the next message"
+    assert chat.box.run_command("") == "own: off"
+    assert chat.box.run_command("on") == "own: on, starts with the next message"
     assert len(chat.calls_of("two")) == 1
-    assert chat.box.obey("") == "own: on, echo"
-    chat.box.obey("off own")
+    assert chat.box.run_command("") == "own: on, echo"
+    chat.box.run_command("off own")
     chat.chat_session.end_without_reply()
     assert chat.calls_of("three") == ()
     assert not chat.servers[0].is_running
@@ -325,10 +325,10 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
 def test_what_tools_does_not_know_is_refused() -> None:
     box = ToolBox(ToolSettings("off", 2000, (ToolServerSetting("own", ("own",)),)), no_server)
     for wanted in ("maybe", "on other", "on \x1b[31m"):
-        with pytest.raises(Refusal, match="means nothing here") as refused:
-            box.obey(wanted)
+        with pytest.raises(Refusal, match="unknown option") as refused:
+            box.run_command(wanted)
         assert "\x1b" not in str(refused.value)
-    assert ToolBox(ToolSettings("on", 2000, ()), no_server).obey("") == HOW_TO
+    assert ToolBox(ToolSettings("on", 2000, ()), no_server).run_command("") == HOW_TO
 
 
 def test_where_no_one_can_be_asked_only_free_tools_are_there() -> None:
@@ -343,7 +343,7 @@ def test_where_no_one_can_be_asked_only_free_tools_are_there() -> None:
     )
     box.start(lambda: False, lambda line: None)
     assert box.owner_of("echo") == "two"
-    assert len(box.offered) == 1
+    assert len(box.definitions) == 1
     assert (
         box.call(ToolCall("more", "{}", "1"), lambda line: None) == "There is no tool of this name."
     )
@@ -366,7 +366,7 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
     box.start(lambda: False, told.append)
     call = ToolCall("echo", '{"text": "hi"}', "1")
     assert box.owner_of("echo") == "one"
-    assert box.obey("") == "one: on, echo\ntwo: on, no tools (left out: echo: one has one)"
+    assert box.run_command("") == "one: on, echo\ntwo: on, no tools (left out: echo: one has one)"
 
     def fail(arguments: dict[str, Any]) -> str:
         raise ToolServerError("tool server one has ended")
@@ -397,10 +397,10 @@ def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
     assert notes == ["tool server own: 10 tools left out (/tools says why)"]
     box.start(lambda: False, notes.append)
     assert len(notes) == 1
-    assert box.obey("").startswith(
+    assert box.run_command("").startswith(
         "own: on, echo (left out: deep: its schema is nested too deeply; t0: more than 64"
     )
-    assert box.obey("").endswith("; 2 more)")
+    assert box.run_command("").endswith("; 2 more)")
 
 
 def test_a_server_that_has_new_tools_is_asked_for_them() -> None:
@@ -412,9 +412,9 @@ def test_a_server_that_has_new_tools_is_asked_for_them() -> None:
 
     box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
     box.start(lambda: False, lambda line: None)
-    assert [tool["function"]["name"] for tool in box.offered] == ["echo"]
+    assert [tool["function"]["name"] for tool in box.definitions] == ["echo"]
     made[0].has_new_tools = True
     box.start(lambda: False, lambda line: None)
     box.start(lambda: False, lambda line: None)
-    assert [tool["function"]["name"] for tool in box.offered] == ["later"]
+    assert [tool["function"]["name"] for tool in box.definitions] == ["later"]
     assert (len(made), made[0].n_lists) == (1, 1)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.program.settings import ToolServerSetting, ToolSettings
-from app.tools.toolbox import whole_arguments
+from app.tools.toolbox import full_arguments
 from app.tui.screens.question import CALM_S, QuestionScreen
 from app.tui.widgets.message_view import ToolView
 from engine.prompt.tools.calls import ToolCall
@@ -77,7 +77,7 @@ async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.Monk
         monkeypatch.setattr("app.tui.chat.tool_calls.MOST_ROUNDS", 2)
         chat.script.replies = [[call("again")]]
         await chat.say("for ever")  # echo was agreed to
-        await chat.note("rounds of calls for one message are enough")
+        await chat.note("rounds of tool calls for one message")
         assert not chat.chat.core.chat_session.is_busy
         assert chat.chat.core.chat_session.conversation.n_rounds == 2
         model = chat.chat.core.chat_session.model
@@ -100,8 +100,8 @@ async def test_a_tool_that_always_runs_is_not_asked_about() -> None:
 
 
 def test_arguments_are_shown_whole_and_do_nothing() -> None:
-    text = whole_arguments(
+    text = full_arguments(
         ToolCall("echo", json.dumps({"a\nb": "\x1b[2J\u202e", "n": [1, {"x": "\x9b"}]}))
     )
     assert text == '"a\\nb": "\\u001b[2J\ufffd"\n"n": [1, {"x": "\ufffd"}]'
-    assert whole_arguments(ToolCall("echo")) == "(no arguments)"
+    assert full_arguments(ToolCall("echo")) == "(no arguments)"

@@ -7,16 +7,16 @@ import json
 from random import Random
 from typing import Any
 
-from app.backend.remote.calls import CallCollector, written_calls
 from app.backend.remote.exchange import Exchange, Limits
-from app.backend.remote.listing import models_of
+from app.backend.remote.listing import list_server_models
+from app.backend.remote.tool_calls import CallCollector, write_calls
 from app.program.remote_model import RemoteModel
 from app.program.web_refusals import DownloadError
 from tests.programs.fuzz.mutation import edge
 from tests.programs.fuzz.target import Fault, require_clean_line
 
 _KEY = "sk-secret-of-the-fuzzer"
-_LIMITS = Limits(connecting_s=2.0, listing_s=2.0, silence_s=0.4, whole_s=4.0, linger_s=0.2)
+_LIMITS = Limits(connecting_s=2.0, listing_s=2.0, silence_s=0.4, reply_s=4.0, linger_s=0.2)
 _TEXTS = (
     "Blue",
     " sky",
@@ -150,7 +150,7 @@ def ask(address: str) -> str:
     calls = CallCollector()
     n_chars = 0
     try:
-        for piece in Exchange(RemoteModel(f"{address}/v1"), _KEY, _LIMITS).pieces(
+        for piece in Exchange(RemoteModel(f"{address}/v1"), _KEY, _LIMITS).reply_chunks(
             "/chat/completions", {"tools": []}
         ):
             (piece.answer + piece.thought + piece.finish).encode()  # no halves of characters
@@ -162,7 +162,7 @@ def ask(address: str) -> str:
     found, others = calls.calls()
     if len({one.call_id for one in found}) != len(found):
         raise Fault("two calls have one id")
-    written_calls(found).encode()
+    write_calls(found).encode()
     return f"api: {min(n_chars, 1)} {min(len(found), 2)} {min(len(others), 1)}"
 
 
@@ -171,7 +171,7 @@ def ask_models(address: str) -> str:
     try:
         return (
             f"models: "
-            f"{min(2, len(models_of(Exchange(RemoteModel(f'{address}/v1'), _KEY, _LIMITS))))}"
+            f"{min(2, len(list_server_models(Exchange(RemoteModel(f'{address}/v1'), _KEY, _LIMITS))))}"
         )
     except DownloadError as error:
         return _line_of(error)

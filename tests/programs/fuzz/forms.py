@@ -231,7 +231,7 @@ def _follow(said: dict[str, Any]) -> str:
             if constraint.is_over:
                 break
             allowed = constraint.allowed()
-            if len(allowed) != tokenizer.vocab_size or not allowed.value():
+            if len(allowed) != tokenizer.vocab_size or not allowed.any():
                 raise Fault(f"{int(allowed.sum())} tokens of {len(allowed)} may come next")
             token = int(rng.choice(constraint.forced()[:1] or allowed.nonzero()[0]))
             if not allowed[token]:

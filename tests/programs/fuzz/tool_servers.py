@@ -16,8 +16,8 @@ from random import Random
 from typing import Any
 
 from app.backend.remote.tool_address import ToolAddress
-from app.tools.mcp.offered import MOST_TOOLS
 from app.tools.mcp.pipe import Pipe
+from app.tools.mcp.served_tools import MAX_TOOLS
 from app.tools.mcp.server import ServerLimits, ToolServer, ToolServerError
 from app.tools.mcp.transport import Transport
 from tests.programs.fuzz.mutation import mutate_bytes
@@ -252,7 +252,7 @@ def _use(transport: Transport, watch: Watch) -> str:
         return require_clean_line(str(error)[:300])
     finally:
         server.close()
-    if len(tools) > MOST_TOOLS:
+    if len(tools) > MAX_TOOLS:
         raise Fault("more tools than there may be")
     for text in (*texts, *(tool.name for tool in tools), *server.left_out):
         if "\x1b" in text or len(text) > _LIMITS.result_chars:

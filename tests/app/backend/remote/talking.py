@@ -17,7 +17,7 @@ from app.session.events import Event, ModelLoaded, TextGenerated
 from app.session.headless import HeadlessChat
 from tests.app.fake_engine import Script
 
-IMPATIENT = Limits(connecting_s=5, listing_s=5, silence_s=1.0, whole_s=60, linger_s=0.5)
+IMPATIENT = Limits(connecting_s=5, listing_s=5, silence_s=1.0, reply_s=60, linger_s=0.5)
 
 
 @contextmanager

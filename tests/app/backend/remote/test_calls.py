@@ -16,7 +16,7 @@ from app.backend.engine_link import EngineLink
 from app.backend.options import ChatOptions
 from app.backend.protocol import Opening
 from app.backend.remote.backend import RemoteBackend
-from app.backend.remote.calls import messages_of
+from app.backend.remote.tool_calls import messages_of
 from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.program.remote_model import RemoteModel
 from app.program.settings import ToolServerSetting, ToolSettings

@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from app.backend.engine_link import EngineLink
 from app.backend.options import ChatOptions
 from app.backend.protocol import Opening
-from app.backend.remote import exchange as exchanges
+from app.backend.remote import exchange
 from app.backend.remote.backend import RemoteBackend
+from app.backend.remote.event_stream import events
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.keys import VARIABLE, find_key
-from app.backend.remote.pieces import Delta, piece_of
-from app.backend.remote.stream import events
+from app.backend.remote.reply_chunks import ReplyChunk, parse_chunk
 from app.program.refusals import Refusal
 from app.program.remote_model import RemoteModel, server_address
 from app.program.web_refusals import DownloadError
@@ -65,8 +65,8 @@ def test_text_is_cleaned(ask: Ask) -> None:
 
 
 def test_a_reply_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exchanges, "_MOST_TEXT_CHARS", 10_000)
-    monkeypatch.setattr(exchanges, "_MOST_STREAM_BYTES", 1 << 20)
+    monkeypatch.setattr(exchange, "_MAX_TEXT_CHARS", 10_000)
+    monkeypatch.setattr(exchange, "_MAX_STREAM_BYTES", 1 << 20)
     loud = stream("x" * 9000, "y" * 9000, end=HANG)
     silent = http(b": ping\n" * 300_000 + HANG)
     with answering(loud, silent) as api, talking(api.url) as talk:
@@ -85,11 +85,11 @@ def test_pings_are_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
                 now_s[0] += 700.0
                 yield piece
 
-    monkeypatch.setattr(exchanges, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(exchange, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     pings = http(b": ping\n\n" * 20_000 + HANG)
-    words = "no word came for 10 min"
+    words = "no text came for 10 min"
     with answering(pings) as api, pytest.raises(DownloadError, match=words):
-        list(Later(RemoteModel(api.url)).pieces("/chat/completions", {}))
+        list(Later(RemoteModel(api.url)).reply_chunks("/chat/completions", {}))
 
 
 @settings(max_examples=25)
@@ -104,10 +104,10 @@ def test_streams_of_anything_are_pieces_or_a_line(said: list[Any], size: int) ->
 
     raw = b"\n".join(map(line, said))
     split = [raw[at : at + size] for at in range(0, len(raw), size)]
-    told: list[list[Delta]] = [[], []]
+    told: list[list[ReplyChunk]] = [[], []]
     for whole, pieces in zip(([raw], split), told, strict=True):
         with suppress(DownloadError):  # any other exception would be a fault
-            pieces.extend(piece_of(event) for event in events(whole, "host"))
+            pieces.extend(parse_chunk(event) for event in events(whole, "host"))
     assert told[0] == told[1]
     assert all(type(piece.answer) is str and type(piece.finish) is str for piece in told[0])
 
@@ -155,7 +155,7 @@ def test_a_key_with_a_line_break_is_refused_unsaid(monkeypatch: pytest.MonkeyPat
 class Far(Exchange):
     """A server on another machine, which is not there."""
 
-    def answer(self, path: str) -> Any:
+    def fetch(self, path: str) -> Any:
         """List one."""
         return {"data": [{"id": "big"}]}
 
@@ -177,11 +177,11 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(
     worker.open(Opening(far, Request()))
     (loaded,) = link.outbox.drain()
     assert isinstance(loaded, ModelLoaded)
-    assert "what is written goes there unencrypted; the key is not sent" in loaded.notices[0]
+    assert "your messages are sent unencrypted; the key is not sent" in loaded.notices[0]
     monkeypatch.setattr("urllib.request.OpenerDirector.open", note)
     for model, has_key in ((far, False), (RemoteModel("https://192.0.2.7/v1"), True)):
         with pytest.raises(DownloadError, match="cannot be reached"):
-            Exchange(model, KEY).answer("/models")
+            Exchange(model, KEY).fetch("/models")
         assert (f"Bearer {KEY}" in sent.pop().values()) is has_key
 
 

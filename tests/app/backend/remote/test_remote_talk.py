@@ -1,4 +1,4 @@
-"""A conversation that a server computes: the same events, turns and files as one with the engine
+"""A conversation that only with models on this machine: the same events, turns and files as one with the engine
 here."""
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ def test_a_server_is_not_changed_by_adapters(
     with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
         refused = list(talk.use_adapters(("/x/a.gguf",)))[-1]
         assert isinstance(refused, AdaptersChanged)
-        assert "a server computes" in refused.trouble
+        assert "only with models on this machine" in refused.trouble
         talk.chat_session.conversation.adapters = (
             "/x/a.gguf",
         )  # as a saved conversation may have them

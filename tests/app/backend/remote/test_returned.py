@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.backend.remote.calls import messages_of
-from app.backend.remote.returned import FieldCollector, returned_fields
+from app.backend.remote.returned_fields import FieldCollector, select_returned_fields
+from app.backend.remote.tool_calls import messages_of
 from app.conversations.conversation import ChatMessage, Conversation, PromptMessage, Role
 from app.conversations.message_row import message_of, row_of
 from app.conversations.server_fields import MOST_CHARS, ServerFields, fields_of
@@ -205,4 +205,4 @@ def test_too_much_is_not_kept() -> None:
     nested = FieldCollector()
     nested.push({"reasoning_details": [deep]})
     assert nested.fields == {}
-    assert returned_fields({"thought" * 100: "x"}) == {}
+    assert select_returned_fields({"thought" * 100: "x"}) == {}

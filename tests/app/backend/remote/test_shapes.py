@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from app.backend.remote import stream as streams
+from app.backend.remote import event_stream
 from app.backend.remote.keys import VARIABLE
 from app.conversations.conversation import Ending
 from app.session.events import GenerationFailed, GenerationFinished
@@ -249,13 +249,13 @@ REFUSALS = {
     ),
     "bad redirect": (
         http(b"", status="302 Go", more="Location: http://[::1\r\n"),
-        "redirects to an address that is",
+        "redirects to an invalid address",
     ),
     "redirect to nowhere": (http(b"", status="301 Go"), "which is not followed"),
     "no content": (http(b"", status="204 No Content"), "answers with status 204"),
     "a page": (
         http(b"<!doctype html><html>", "text/html"),
-        "sends a web page where the API's JSON is expected",
+        "sends a web page instead of the JSON of the API",
     ),
     "words": (
         http(b"404 page not found\n", "text/plain", "404 No"),
@@ -280,7 +280,7 @@ REFUSALS = {
     "an error for a stream": (http(ERROR, "application/json"), "context of 4096 exceeded"),
     "no JSON": (
         http(b"data: {nonsense\n\n"),
-        "sends something else where the API's JSON is expected",
+        "sends something else instead of the JSON of the API",
     ),
     "deep": (http(b"data: " + b"[" * 200_000 + b"\n\n"), "sends something else"),
     "one endless line": (http(b"data: " + b"x" * 3_000_000), "sends a line that does not end"),
@@ -295,16 +295,19 @@ REFUSALS = {
         http(b": ping\n\n" + HANG),
         "the connection broke off (nothing came for too long)",
     ),
-    "brotli": (packed(b"x", "br"), "sends packed (br) what was asked for as it is"),
-    "not packed": (packed(PLAIN, "gzip"), "says that its answer is packed (gzip), and it is not"),
+    "brotli": (packed(b"x", "br"), "compresses its answer in an unknown way (br)"),
+    "not packed": (
+        packed(PLAIN, "gzip"),
+        "says that its answer is compressed (gzip), but it is not",
+    ),
     "bomb": (packed(gzip.compress(bytes(8 << 20)), "gzip"), "sends a line that does not end"),
     "other JSON": (
         http(b'{"status": "ok"}', "application/json"),
-        "sends no answer, or one in a form that is",
+        "sends no answer, or one in an unknown format",
     ),
     "unknown parts": (
         http(event(content=[{"type": "image_url"}]) + END),
-        "in a form that is not known",
+        "in an unknown format",
     ),
     "nothing but the end": (http(DONE), "sends no answer"),
 }
@@ -320,9 +323,9 @@ def test_no_answer_is_a_line_in_every_shape(ask: Ask, name: str) -> None:
 
 
 def test_lines_without_end_are_cut(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_MOST_LINES", 1000)
+    monkeypatch.setattr(event_stream, "_MAX_LINES", 1000)
     # empty ones in a row are one
-    assert list(streams.events([b"\n" * 4096, b"\r" * 4096, DONE], "host")) == []
+    assert list(event_stream.events([b"\n" * 4096, b"\r" * 4096, DONE], "host")) == []
     failed, _ = ask(packed(gzip.compress(b": x\n" * 2000), "gzip"))
     assert isinstance(failed, GenerationFailed)
     assert failed.reason.endswith("the answer does not end")

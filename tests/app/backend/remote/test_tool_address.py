@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.backend.remote.tool_address import ToolAddress, at_address
+from app.backend.remote.tool_address import ToolAddress, make_tool_address
 from app.program.settings import ToolServerSetting
 from app.tools.mcp.server import PROTOCOL, ServerLimits, ToolServer, ToolServerError
 from app.tools.mcp.transport import StoppedError
@@ -218,9 +218,7 @@ def test_a_session_that_is_lost_begins_again(served: Served) -> None:
     assert server.call("echo", {"text": "hi"}).text == "hi"
     assert [method for _, method, _ in served.asked].count("initialize") == 2
     served.session = "not sayable\x7f"
-    with pytest.raises(
-        ToolServerError, match="names its session in a way that cannot be said again"
-    ):
+    with pytest.raises(ToolServerError, match="names a session that cannot be sent back"):
         server.call("echo", {"text": "hi"})
 
 
@@ -243,7 +241,7 @@ def test_an_event_may_be_as_long_as_an_answer(served: Served) -> None:
 
 def test_a_key_is_not_asked_for_where_it_is_not_sent() -> None:
     assert (
-        "not sent unencrypted" in ToolAddress("http://far.example/mcp", key="secret")._wanted_key()
+        "not sent unencrypted" in ToolAddress("http://far.example/mcp", key="secret")._key_problem()
     )
 
 
@@ -269,7 +267,7 @@ def test_redirects_on_the_same_host_are_followed(served: Served, status: int) ->
         ("redirect 307", "http://localhost/mcp", "not followed: give http://localhost/mcp"),
         ("redirect 308", "file:///etc/passwd", "redirects to file, which is not followed"),
         ("redirect 302", "http://[::1", "redirects to an invalid address"),
-        ("redirect 303", "/mcp/", r"redirects to a page \(status 303\)"),
+        ("redirect 303", "/mcp/", r"redirects to a web page \(status 303\)"),
         ("circle", "", "redirects more than 5 times"),
     ],
 )
@@ -287,7 +285,7 @@ def test_a_version_that_no_header_can_hold_is_told(served: Served, version: str)
     served.how = "version"
     served.version = version
     with pytest.raises(
-        ToolServerError, match="tool server far names a version of the protocol that is none: "
+        ToolServerError, match="tool server far names an invalid version of the protocol: "
     ) as raised:
         server_at(served).start()
     assert str(raised.value).isprintable()
@@ -367,7 +365,7 @@ def test_a_large_answer_costs_only_itself(served: Served) -> None:
     server = server_at(served)
     server.start()
     assert server.call("echo", {"text": "x" * 1_200_000}).text.startswith(
-        "The answer is not read: the server says more"
+        "The answer was not read: the server sends more"
     )
     served.how = "flood"
     assert server.call("echo", {"text": "x"}).is_error
@@ -387,12 +385,12 @@ def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.Mon
     served.how = "key"
     setting = ToolServerSetting("far", url=served.url, key_variable="FAR_KEY")
     with pytest.raises(ToolServerError, match="asks for a key"):
-        ToolServer("far", at_address(setting), LIMITS).start()
+        ToolServer("far", make_tool_address(setting), LIMITS).start()
     monkeypatch.setenv("FAR_KEY", "secret")
-    assert len(ToolServer("far", at_address(setting), LIMITS).start()) == 1
+    assert len(ToolServer("far", make_tool_address(setting), LIMITS).start()) == 1
     monkeypatch.setenv("FAR_KEY", "se\ncret")
-    with pytest.raises(ToolServerError, match="characters that no key has") as told:
-        at_address(setting)
+    with pytest.raises(ToolServerError, match="characters that keys never have") as told:
+        make_tool_address(setting)
     assert "cret" not in str(told.value)
 
 
@@ -400,13 +398,13 @@ def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.Mon
     ("how", "why"),
     [
         ("page", r"does not speak the Model Context Protocol \(it sends a web page\)"),
-        ("empty", r"takes the request and gives no answer \(status 204\)"),
-        ("brotli", r"sends packed \(br\) what was asked for as it is"),
+        ("empty", r"accepts the request but sends no answer \(status 204\)"),
+        ("brotli", r"compresses its answer in an unknown way \(br\)"),
         ("odd status", "does not speak HTTP"),
         ("endless line", "the head of its answer is too long"),
         ("endless head", "the head of its answer is too long"),
         ("away", "redirects to another address"),
-        ("cut", "cannot be asked: .*ended before the answer did"),
+        ("cut", "cannot be reached: .*ended before the answer did"),
     ],
 )
 def test_an_unsound_answer_ends_the_server_in_one_line(served: Served, how: str, why: str) -> None:
@@ -446,5 +444,5 @@ def test_nothing_private_goes_to_another_machine_unencrypted() -> None:
 def test_a_server_that_is_not_there_is_told(served: Served) -> None:
     served.http.shutdown()
     served.http.server_close()
-    with pytest.raises(ToolServerError, match="cannot be asked: "):
+    with pytest.raises(ToolServerError, match="cannot be reached: "):
         server_at(served).start()
