@@ -115,7 +115,7 @@ def _hub_words(status: int, headers: Message, has_token: bool) -> str:
     if "disabled" in (headers.get("X-Error-Message") or "").lower():
         return "access to it is disabled"
     by_code = {
-        "RepoNotFound": "there is no such repository: check the name",
+        "RepoNotFound": "repository not found: check the name",
         "RevisionNotFound": "the repository has no such revision",
         "EntryNotFound": "the repository has no such file",
     }
@@ -123,17 +123,15 @@ def _hub_words(status: int, headers: Message, has_token: bool) -> str:
         return by_code[code]
     if status == 401:
         if has_token:
-            token = "the token is not accepted, or has no right to it"
-        else:
-            token = "it asks for a token: set HF_TOKEN"
-        return f"there is no such repository, or {token}"
+            return "not found, or the token has no access to it"
+        return "not found (or private: set HF_TOKEN)"
     if status == 403:
         return (
             f"access is "
             f"refused{': the token has no right to it' if has_token else ': it may ask for a token'}"
         )
     if status == 404:
-        return "there is no such repository or file: check the name"
+        return "repository or file not found: check the name"
     return _other_words(status)
 
 
@@ -198,7 +196,7 @@ def unreachable(url: str, reason: Any) -> DownloadError:
     if isinstance(reason, ssl.SSLError):
         return DownloadError(f"{host}: {_tls_words(reason)}")
     if isinstance(reason, socket.gaierror):
-        return DownloadError(f"{host}: the name is not known: no network?")
+        return DownloadError(f"Can't reach {host}. Are you online?")
     if isinstance(reason, http.client.BadStatusLine) and not isinstance(reason, ConnectionError):
         return DownloadError(
             f"{host}: what answers there does not speak HTTP: should the address begin with https?"

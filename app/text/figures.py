@@ -51,6 +51,13 @@ def size(n_bytes: float) -> str:
     return f"{value:.{decimals}f}{_UNITS[unit]}"
 
 
+def byte_size(n_bytes: float) -> str:
+    """Write a size with its full unit: "0 B", "28 KB", "4.2 GB"."""
+    text = size(n_bytes)
+    unit = text[-1].removesuffix("B")
+    return f"{text[:-1]} {unit}B"
+
+
 def time_on_a_line(n_bytes: int) -> str:
     """Write how long a download takes on a usual line, for a first idea."""
     return f"about {max(1, round(n_bytes / USUAL_LINE_BPS / 60))} min at 25 Mbit/s"

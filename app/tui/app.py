@@ -176,7 +176,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             carrier = carriers.get(action.scope)
             if carrier is not None and action.name != "command_palette":
                 help_text = "   ".join(
-                    filter(None, (self.keymap.shown_keys(action_id), action.written))
+                    filter(None, (self.keymap.key_names(action_id), action.command_line))
                 )
                 begin = partial(self.chat.prompt.begin_command, action.command)
                 act = partial(self.run_action, action.call, carrier)
@@ -249,7 +249,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             return
         if self.current_mode == "threads":
             self.chat.core.chat_session.stop_tuning()
-        if mode in ("conversations", "shelf") and self.chat.core.storage.store is None:
+        if mode in ("conversations", "documents") and self.chat.core.storage.store is None:
             self.switch_mode(CHAT)  # where the line is seen
             self.chat.core.say(
                 "conversations are not saved: save_conversations in your settings is off"
@@ -301,7 +301,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if ending := self.downloads.take_ending(is_seen=isinstance(self.screen, DownloadScreen)):
             line, is_error = ending
             key = self.keymap.first_key("app.models")
-            self.chat.core.say(line if is_error or not key else f"{line}: {key} opens it", is_error)
+            self.chat.core.say(line if is_error or not key else f"{line}. Press {key}", is_error)
             if isinstance(self.screen, ModelsScreen):
                 self.screen.end_download(line)
 

@@ -1,4 +1,4 @@
-"""The table of actions as Textual's bindings."""
+"""Textual bindings, made from the table of actions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from app.tui.actions import ACTIONS, NO_KEY
 
 
 def bindings(scope: str) -> list[BindingType]:
-    """Return Textual's bindings for all actions of one scope; those without keys may be given
-    some."""
+    """Return bindings for all actions of a scope, even without keys, since users may add keys."""
     return [
         Binding(
             action.keys or NO_KEY,
@@ -26,8 +25,9 @@ def bindings(scope: str) -> list[BindingType]:
     ]
 
 
-def scope_of(some: Iterable[BindingType]) -> str:
-    """Return the scope that ``bindings`` made these of; "" for others."""
-    return next(
-        (b.id.partition(".")[0] for b in some if isinstance(b, Binding) and b.id in ACTIONS), ""
-    )
+def scope_of(items: Iterable[BindingType]) -> str:
+    """Return the scope of bindings that ``bindings`` made; empty for other bindings."""
+    for binding in items:
+        if isinstance(binding, Binding) and binding.id in ACTIONS:
+            return binding.id.partition(".")[0]
+    return ""

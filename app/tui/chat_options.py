@@ -1,4 +1,4 @@
-"""The settings as options of the engine's thread, for the chat and for commands in a shell."""
+"""Options of the engine thread, made from the settings, for the chat and for shell commands."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from app.tools.toolbox import ToolBox
 
 
 def chat_options(settings: Settings) -> ChatOptions:
-    """Return how the settings say to open models and ask for replies."""
+    """Return the options of the chat."""
     generation = GenerationChoice(settings)
     return replace(
         shell_options(settings, keeps_states=True, tools=tool_box(settings)),
@@ -51,14 +51,17 @@ def shell_options(
     form: AnswerForm | None = None,
     tools: ToolBox | None = None,
 ) -> ChatOptions:
-    """Return the same for a program in a shell: nothing is measured on the side, nothing read
-    before it is asked.
+    """Return the options of a shell command, which neither measures nor reads ahead.
 
     Args:
-        keeps_states: whether the state of the cache is kept for the next start.
-        form: of replies, at first; None for any.
-        tools: that the model may use; None for none.
+        keeps_states: whether to save the state of the KV cache for the next start.
+        form: initial form of replies; None for free text.
+        tools: tools that the model may use; None for none.
     """
+    if keeps_states:
+        state_files: Callable[[], Any] = partial(engine_access.state_files, settings)
+    else:
+        state_files = _no_state_files
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
         sampling=partial(samplers.make_sampling, settings),
@@ -66,14 +69,18 @@ def shell_options(
         check_model=engine_access.check_model,
         settings=settings,
         tools=tools,
-        state_files=partial(engine_access.state_files, settings) if keeps_states else lambda: None,
+        state_files=state_files,
         remote=partial(_remote_backend, lambda: settings.chosen_sampling),
         emits_pieces=True,
     )
 
 
+def _no_state_files() -> None:
+    return None
+
+
 def tool_box(settings: Settings, can_ask: bool = True) -> ToolBox:
-    """Return the tools of the settings; ``can_ask``: whether the user can be asked about a call."""
+    """Return the tools of the settings; ``can_ask`` says whether the user can confirm calls."""
     return ToolBox(settings.tools, _tool_server, can_ask)
 
 
@@ -89,17 +96,17 @@ def _tool_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> 
 
 
 def may_read_ahead(settings: Settings) -> bool:
-    """Whether the engine may work before anything is sent."""
+    """Whether the engine may read a message before it is sent."""
     return _is_on(settings.prefill_while_typing)
 
 
 def may_write_titles(settings: Settings) -> bool:
-    """Whether models write titles for conversations."""
+    """Whether models may write titles for conversations."""
     return _is_on(settings.write_titles)
 
 
-def _is_on(wanted: str) -> bool:
-    return wanted == "on" or (wanted == "auto" and not is_on_battery())
+def _is_on(setting: str) -> bool:
+    return setting == "on" or (setting == "auto" and not is_on_battery())
 
 
 def _remote_backend(
@@ -111,9 +118,6 @@ def _remote_backend(
 
 
 def _examine(settings: Settings, *state: Any) -> Any:
-    # imports what fits and numpy, which no first frame waits for
-    from app.machine.doctor.examine import (
-        examine_machine,
-    )
+    from app.machine.doctor.examine import examine_machine  # imports numpy
 
     return examine_machine(settings, *state)

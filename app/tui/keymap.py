@@ -1,10 +1,9 @@
-"""Keys of all actions: the defaults with the user's ``keymap.toml`` laid over them.
+"""Keys of all actions: the defaults, overridden by the user's ``keymap.toml``.
 
-The file has a table for each scope and a line for each action: a key, a list of keys, or "" for
-none. Every mistake in it is one line that names the file and what was probably meant.
+The file has a table for each scope and a line for each action: a key, a list of keys, or "" for no
+key. Every mistake in it is reported in one line that names the file and the nearest valid name.
 
-``python -m app.tui.keymap`` writes the file with every action and its default keys, which is
-``config/keymap.toml``.
+``python -m app.tui.keymap`` prints ``config/keymap.toml``: every action with its default keys.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from app.program.refusals import Refusal
 from app.program.small_file import is_present, read_toml
 from app.text.clean_text import clean_line
 from app.text.record import record
-from app.tui.actions import ACTIONS, NO_KEY, scopes_meet
+from app.tui.actions import ACTIONS, NO_KEY, scopes_overlap
 
 _MODIFIERS = ("alt", "ctrl", "hyper", "meta", "shift", "super")
 _ALIASES = {
@@ -27,73 +26,78 @@ _ALIASES = {
     "pgdn": "pagedown",
     "control": "ctrl",
 }  # fmt: skip
-_SHOWN = {"enter": "Enter", "escape": "Esc", "tab": "Tab", "pageup": "PgUp", "pagedown": "PgDn"}
+_LABELS = {"enter": "Enter", "escape": "Esc", "tab": "Tab", "pageup": "PgUp", "pagedown": "PgDn"}
 _TYPED_SCOPES = ("app", "chat", "prompt")
 """Scopes in which letters are typed into the prompt."""
+_RENAMED_SCOPES = {"shelf": "documents"}
+"""Earlier names of scopes, which key maps may still use."""
+_RENAMED_ACTIONS = {"app.shelf": "app.documents"}
+"""Earlier ids of actions, which key maps may still use."""
 
 
 class KeymapError(Refusal):
-    """The key map cannot be used; the message names file, action and key."""
+    """Error in the user's key map; the message names file, action and key."""
 
 
 @record
 class Keymap:
-    """The keys of every action."""
+    """Keys of every action."""
 
     changed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The user's own, by action id; whatever is not there has its default."""
+    """The user's keys by action id; actions that are missing here have their default keys."""
 
     def keys_of(self, action_id: str) -> tuple[str, ...]:
-        """Return the keys of an action in Textual's names, the one to name first; () for none."""
+        """Return the keys of an action in Textual's names, the one for hints first."""
         if action_id in self.changed:
             return self.changed[action_id]
         return tuple(key for key in ACTIONS[action_id].keys.split(",") if key)
 
     def scope_keys(self, scope: str) -> dict[str, str]:
-        """Return the names of one scope's actions by key, for widgets that handle keys
-        themselves."""
+        """Return the names of a scope's actions by key, for widgets that handle keys."""
         return {
-            key: a.name
-            for action_id, a in ACTIONS.items()
-            if a.scope == scope
+            key: action.name
+            for action_id, action in ACTIONS.items()
+            if action.scope == scope
             for key in self.keys_of(action_id)
         }
 
     def for_textual(self) -> dict[str, str]:
-        """Return what ``App.set_keymap`` takes; an empty entry there would mean the default."""
+        """Return the changed keys as ``App.set_keymap`` takes them.
+
+        Textual would read an empty entry as the default key.
+        """
         return {action_id: ",".join(keys) or NO_KEY for action_id, keys in self.changed.items()}
 
     def first_key(self, action_id: str) -> str:
-        """Return the key to name in a hint, as people write it; "" for none."""
+        """Return the key for a hint as people write it; empty if there is none."""
         keys = self.keys_of(action_id)
         if keys:
             return show_key(keys[0])
         return ""
 
     def hint(self, action_id: str, words: str) -> str:
-        """Return the key with what it does, as "Esc back"; "" where the action has none."""
+        """Return the key with its effect, such as "Esc back"; empty if the action has no key."""
         key = self.first_key(action_id)
         if key:
             return f"{key} {words}"
         return ""
 
     def key_or_command(self, action_id: str) -> str:
-        """Return the key to name in a sentence, or the slash command of an action that has no
-        key."""
+        """Return the key of an action, or its slash command if it has no key."""
         return self.first_key(action_id) or f"/{ACTIONS[action_id].command}"
 
-    def shown_keys(self, action_id: str) -> str:
+    def key_names(self, action_id: str) -> str:
         """Return all keys of an action as people write them: "ctrl+j, shift+Enter"."""
         return ", ".join(map(show_key, self.keys_of(action_id)))
 
 
 def show_key(key: str) -> str:
-    """Write a key as people do: "ctrl+j", "Esc", "F1", "?"."""
+    """Return a key as people write it: "ctrl+j", "Esc", "F1", "?"."""
     from textual.keys import format_key
 
     *modifiers, name = key.split("+")
-    if name in _SHOWN:
-        name = _SHOWN[name]
+    if name in _LABELS:
+        name = _LABELS[name]
     elif name[0] == "f" and name[1:].isdigit():
         name = name.upper()
     elif len(sign := format_key(name)) == 1 and sign.isascii():
@@ -102,35 +106,43 @@ def show_key(key: str) -> str:
 
 
 def load_keymap(user_file: Path | None = None) -> Keymap:
-    """Return the defaults with the user's file over them; raises ``KeymapError`` where that cannot
-    be used."""
+    """Return the default keys, overridden by the user's file.
+
+    Raises:
+        KeymapError: The file has a mistake.
+    """
     path = user_file or paths.keymap_file()
     if path is None or (user_file is None and not is_present(path)):
         return Keymap()
     changed: dict[str, tuple[str, ...]] = {}
     for scope, table in read_toml(path, "key map", KeymapError).items():
         if not isinstance(table, Mapping):
-            raise _wrong(path, f"{scope} is not a table of keys", _nearest_action(scope))
+            raise _error(path, f"{scope} is not a table of keys", _nearest_action(scope))
         for name, value in table.items():
-            action_id = f"{scope}.{name}"
+            action_id = _current_id(f"{scope}.{name}")
             if action_id not in ACTIONS:
-                raise _wrong(path, f"{action_id} is not an action", _nearest_action(action_id))
+                raise _error(path, f"{action_id} is not an action", _nearest_action(action_id))
             changed[action_id] = _parse_keys(path, action_id, value)
     keymap = Keymap(changed)
     _check_clashes(path, keymap)
     return keymap
 
 
-def _wrong(path: Path, what: str, hint: str) -> KeymapError:
-    return KeymapError(f"{path}: {clean_line(what, 120)} ({hint})", exit_codes.BAD_DATA)
+def _current_id(action_id: str) -> str:
+    scope, _, name = action_id.partition(".")
+    return _RENAMED_ACTIONS.get(action_id, f"{_RENAMED_SCOPES.get(scope, scope)}.{name}")
 
 
-def _nearest_action(wanted: str) -> str:
-    near = difflib.get_close_matches(wanted, ACTIONS, n=1, cutoff=0.4)
+def _error(path: Path, problem: str, hint: str) -> KeymapError:
+    return KeymapError(f"{path}: {clean_line(problem, 120)} ({hint})", exit_codes.BAD_DATA)
+
+
+def _nearest_action(text: str) -> str:
+    near = difflib.get_close_matches(text, ACTIONS, n=1, cutoff=0.4)
     by_name = {action.name: action_id for action_id, action in ACTIONS.items()}
     near = near or [
-        by_name[n]
-        for n in difflib.get_close_matches(wanted.rpartition(".")[2], by_name, n=1, cutoff=0.0)
+        by_name[name]
+        for name in difflib.get_close_matches(text.rpartition(".")[2], by_name, n=1, cutoff=0.0)
     ]
     scope, _, name = near[0].partition(".")
     return f"nearest: {name} under [{scope}]"
@@ -139,17 +151,17 @@ def _nearest_action(wanted: str) -> str:
 def _parse_keys(path: Path, action_id: str, value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         if value.strip() != ",":
-            value = [part for part in value.split(",") if part.strip()]
+            value = [key for key in value.split(",") if key.strip()]
         else:
             value = [","]
     if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
-        raise _wrong(path, f"{action_id} must be a key or a list of keys", 'for example "ctrl+j"')
+        raise _error(path, f"{action_id} must be a key or a list of keys", 'for example "ctrl+j"')
     return tuple(dict.fromkeys(_parse_key(path, action_id, key) for key in value))
 
 
 def _parse_key(path: Path, action_id: str, text: str) -> str:
-    """Return a key in Textual's name for it: modifiers in order, signs by their Unicode name."""
-    *modifiers, name = [_ALIASES.get(part, part) for part in _split_key(text.strip())]
+    """Return a key in Textual's notation: sorted modifiers, punctuation by its Unicode name."""
+    *modifiers, name = [_ALIASES.get(word, word) for word in _split_key(text.strip())]
     names = _key_names()
     if len(name) == 1 and set(modifiers) <= {"shift"}:
         plain = name
@@ -158,35 +170,39 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
     if plain not in names or not set(modifiers) <= set(_MODIFIERS):
         known = [
             *names.values(),
-            *(f"{one}+{key}" for one in ("ctrl", "alt", "shift") for key in names.values()),
+            *(
+                f"{modifier}+{key}"
+                for modifier in ("ctrl", "alt", "shift")
+                for key in names.values()
+            ),
         ]
         near = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.0)
-        raise _wrong(path, f"{action_id}: {text!r} is not a key", f"nearest: {near[0]}")
+        raise _error(path, f"{action_id}: {text!r} is not a key", f"nearest: {near[0]}")
     if modifiers == ["shift"] and len(plain) == 1 and plain.isalpha():
         modifiers = []
         plain = plain.upper()
     if ACTIONS[action_id].scope in _TYPED_SCOPES and not modifiers and _is_typed(names[plain]):
-        raise _wrong(
-            path, f"{action_id}: {text!r} could not be typed any more", "add ctrl+ or alt+"
-        )
+        raise _error(path, f"{action_id}: {text!r} could no longer be typed", "add ctrl+ or alt+")
     return "+".join([*sorted(set(modifiers)), names[plain]])
 
 
 def _split_key(text: str) -> list[str]:
-    """Split "ctrl+shift+a" at its signs; "+" itself is a key. Only a letter alone may be large."""
+    """Split "ctrl+shift+a" into its keys; "+" itself is a key. Only single letters keep their
+    case."""
     if text.endswith("+"):
         name = "+"
     else:
         name = text.rpartition("+")[2].strip()
-    modifiers = text.removesuffix(name).lower().split("+")
-    return [
-        *(part.strip() for part in modifiers if part.strip()),
-        name if len(name) == 1 else name.lower(),
-    ]
+    if len(name) > 1:
+        key = name.lower()
+    else:
+        key = name
+    modifiers = [word.strip() for word in text.removesuffix(name).lower().split("+")]
+    return [*filter(None, modifiers), key]
 
 
 def _key_names() -> dict[str, str]:
-    """Return every key by how it may be written."""
+    """Return Textual's names of all keys by the ways to write them."""
     from textual.keys import Keys, _character_to_key
 
     names = {value: value for key in Keys if "+" not in (value := key.value) and "<" not in value}
@@ -204,15 +220,18 @@ def _is_typed(key: str) -> bool:
 
 
 def _check_clashes(path: Path, keymap: Keymap) -> None:
-    """Refuse two meanings of one key where both could be meant; only what the user changed can be
-    to blame."""
+    """Raise KeymapError if a key that the user changed runs two actions at once.
+
+    The default keys do not clash among themselves.
+    """
     for action_id, keys in keymap.changed.items():
         for other_id, other in ACTIONS.items():
-            if other_id == action_id or not scopes_meet(ACTIONS[action_id].scope, other.scope):
+            scope = ACTIONS[action_id].scope
+            if other_id == action_id or not scopes_overlap(scope, other.scope):
                 continue
             for key in keys:
                 if key in keymap.keys_of(other_id):
-                    raise _wrong(
+                    raise _error(
                         path,
                         f"{action_id} and {other_id} both have {key}",
                         'change one; "" is none',
@@ -220,8 +239,8 @@ def _check_clashes(path: Path, keymap: Keymap) -> None:
 
 
 def default_file() -> str:
-    """Return the text of a key map with every action and its default keys."""
-    lines = [_EXPLANATION]
+    """Return the text of ``config/keymap.toml``."""
+    lines = [_HEADER]
     for scope in dict.fromkeys(action.scope for action in ACTIONS.values()):
         lines.append(f"\n[{scope}]")
         for action in ACTIONS.values():
@@ -235,13 +254,15 @@ def default_file() -> str:
     return "\n".join(lines) + "\n"
 
 
-_EXPLANATION = """\
-# Every action of Jalopy with its keys. Do not edit this file: put the lines you want to change into a file of the same
-# name next to your settings file (`jalopy --help` names that one), under their [table].
+_HEADER = """\
+# All actions of Jalopy with their default keys. Do not edit this file. Copy the lines you want to
+# change, with their [table], into a file named keymap.toml next to your settings file
+# (`jalopy --help` shows where that is).
 #
-# A value is a key, a list of keys, or "" for none. Keys are letters, digits and signs, names such as enter, escape,
-# tab, space, up, pagedown, home, delete, f1, and any of them after ctrl+, alt+ or shift+. Which combinations arrive is
-# the terminal's business: many send the same for ctrl+m and enter, or for shift+enter and enter."""
+# A value is a key, a list of keys, or "" for no key. A key is a letter, a digit, a punctuation mark
+# or a name such as enter, escape, tab, space, up, pagedown, home, delete or f1, optionally after
+# ctrl+, alt+ or shift+. Not every terminal can tell all of them apart: many send the same code for
+# ctrl+m and enter, or for shift+enter and enter."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The settings in effect, which the settings screen may change."""
+"""Settings in effect, which the settings screen may change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.backend.engine_thread import EngineThread
 from app.program import settings_file
 from app.program.settings import Settings, taken_from, value_of, written
 
-AT_ONCE = (
+LIVE_SETTINGS = (
     "model_directories",
     "theme",
     "prefill_while_typing",
@@ -18,15 +18,15 @@ AT_ONCE = (
     "write_titles",
     "notify",
 )
-"""Settings that are looked at each time they matter, other than those of ``[sampling]``."""
+"""Settings that take effect at once, besides those of ``[sampling]``."""
 _THREADS = {"threads": "decode", "prefill_threads": "prefill"}
 
 
 class LiveSettings:
-    """The settings in effect, as ``now``; other threads and sampling go to the bridge, a theme to
-    ``show_theme``.
+    """Settings in effect. Changes that cannot take effect at once do so at the next start.
 
-    What does not follow a change at once holds from the next start.
+    Attributes:
+        now: the settings in effect.
     """
 
     def __init__(
@@ -37,36 +37,44 @@ class LiveSettings:
         self._show_theme = show_theme
 
     def change(self, key: str, value: object) -> str:
-        """Write a setting, None for its default, and use it if possible; return a line on it, or
-        raise ``Refusal``."""
-        in_file = settings_file.changed(self.now, key, value)
-        new = value_of(in_file, key)
-        shown = written(new) or "nothing"
-        if value is not None:
-            what = f"{key} = {shown}"
-        else:
-            what = f"{key} is the default again"
-        return (
-            f"{what}, {'from now on' if self._take(key, new, in_file) else 'from the next start'}"
-        )
+        """Write a setting to the user's file and apply it if possible.
 
-    def _take(self, key: str, value: object, in_file: Settings) -> bool:
+        Return a line that says so. A value of None resets the setting.
+
+        Raises:
+            Refusal: The value is not allowed or the file cannot be written.
+        """
+        file_settings = settings_file.changed(self.now, key, value)
+        new_value = value_of(file_settings, key)
+        if value is not None:
+            text = f"Saved: {key} = {written(new_value) or 'nothing'}"
+        else:
+            text = f"Reset {key} to its default"
+        if self._apply(key, new_value, file_settings):
+            return text
+        return f"{text} (from the next start)"
+
+    def _apply(self, key: str, value: object, file_settings: Settings) -> bool:
         if key in _THREADS:
-            return isinstance(value, int) and value > 0 and self._wish_threads(key, value, in_file)
-        if key not in AT_ONCE and not key.startswith("sampling."):
+            return (
+                isinstance(value, int)
+                and value > 0
+                and self._request_threads(key, value, file_settings)
+            )
+        if key not in LIVE_SETTINGS and not key.startswith("sampling."):
             return False
-        self.now = taken_from(self.now, key, in_file)
+        self.now = taken_from(self.now, key, file_settings)
         if key == "theme" and value:
             self._show_theme(str(value))
         elif key.startswith("sampling.") and self._engine_thread.generation is not None:
             self._engine_thread.generation.use(self.now)
         return True
 
-    def _wish_threads(self, key: str, n_threads: int, in_file: Settings) -> bool:
+    def _request_threads(self, key: str, n_threads: int, file_settings: Settings) -> bool:
         in_use = self._engine_thread.state.threads
         if in_use is None or n_threads > in_use.most:
             return False
-        self.now = taken_from(self.now, key, in_file)
-        changed: dict[str, Any] = {_THREADS[key]: n_threads}
-        self._engine_thread.request_threads(replace(in_use, now=replace(in_use.now, **changed)))
+        self.now = taken_from(self.now, key, file_settings)
+        threads: dict[str, Any] = {_THREADS[key]: n_threads}
+        self._engine_thread.request_threads(replace(in_use, now=replace(in_use.now, **threads)))
         return True

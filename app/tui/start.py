@@ -1,4 +1,4 @@
-"""The way into the terminal application, and what is said and returned when it is left."""
+"""Start of the terminal application, and its messages and exit code at the end."""
 
 from __future__ import annotations
 
@@ -16,17 +16,22 @@ from app.tui.keymap import load_keymap
 
 
 def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
-    """Run the chat until it is left and return the process's exit code; raises ``KeymapError`` for
-    the user's file."""
+    """Run the chat and return the exit code of the process.
+
+    Raises:
+        KeymapError: The user's key map has a mistake.
+    """
     import_textual()
     from app.tui.app import JalopyApp
 
     _draw_on_the_terminal()
-    kept, trouble = state.load_state()
+    saved_state, trouble = state.load_state()
     state_file = paths.state_file()
     if trouble and state_file is not None:
         notices.add(state_file, trouble)
-    app = JalopyApp(settings, model_path, keymap=load_keymap(), remembered_theme=kept.theme or "")
+    app = JalopyApp(
+        settings, model_path, keymap=load_keymap(), remembered_theme=saved_state.theme or ""
+    )
     app.run()
     if app.parting_line:
         refusals.say(f"jalopy: {app.parting_line}")
@@ -38,13 +43,13 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
         refusals.say(f"jalopy: {app.unsent_line}")
     if app.unsaved:
         refusals.say(
-            f"jalopy: conversation not saved: {app.unsaved} (what was saved before is resumed "
-            f"at the next start)"
+            f"jalopy: conversation not saved: {app.unsaved} (the next start resumes what was "
+            f"saved before)"
         )
         code = code or exit_codes.IO_ERROR
     if app.engine_thread.is_alive:
-        # The engine's thread is inside a compilation or a step that has not seen the cancel yet.
-        # Tearing the interpreter down under it could crash; everything worth keeping is on disk.
+        # The engine thread is still compiling or in a step. Shutting the interpreter down under it
+        # could crash, and everything is saved by now.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -52,7 +57,7 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
 
 
 def _draw_on_the_terminal() -> None:
-    """Textual draws on stderr; where that goes elsewhere or is closed, stdout is the terminal."""
+    """Make stderr the terminal, because Textual draws on it and it may be redirected or closed."""
     if sys.__stderr__ is None or not sys.__stderr__.isatty():
         sys.__stderr__ = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")  # type: ignore[misc]
 
@@ -70,12 +75,10 @@ _PALETTE_NAMES = (
 
 
 def import_textual() -> None:
-    """Import Textual without what the first frame does not show: its command palette and TLS, a
-    tenth of a start.
+    """Import Textual without its command palette and without TLS, which saves a tenth of a start.
 
-    What is imported already stays; palette and https import the rest later. Textual 8.2 imports its
-    palette, and with that lists, trees and inputs, together with the application. Remove when it
-    does not.
+    The palette and https import the rest when they are used. Textual 8.2 imports its palette, and
+    with it lists, trees and inputs, together with the application. Remove this when it does not.
     """
     if "textual.app" not in sys.modules:
         palette = ModuleType(_PALETTE)
@@ -85,13 +88,12 @@ def import_textual() -> None:
 
 
 @contextmanager
-def _left_out(name: str, instead: ModuleType | None) -> Iterator[None]:
-    """Put something in a module's place for a while; None makes its import fail, as asyncio takes
-    from ssl."""
+def _left_out(name: str, replacement: ModuleType | None) -> Iterator[None]:
+    """Replace a module for a while. None makes its import fail, which asyncio accepts for ssl."""
     if name in sys.modules:
         yield
         return
-    sys.modules[name] = instead  # type: ignore[assignment]
+    sys.modules[name] = replacement  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -33,21 +33,20 @@ def _weights(comparison: Comparison) -> str:
     assert best is not None
     if comparison.best != present and comparison.best == "huge":
         return (
-            f"With its weights in huge pages this model {_gains(best)}: the processor looks "
-            f"up far fewer addresses. "
-            f"They take {shown_bytes(best.own_bytes)} of memory of their own."
+            f"With weights in huge pages this model {_gains(best)} (uses "
+            f"{shown_bytes(best.own_bytes)} more memory)."
         )
     if comparison.best != present:
         return (
-            f"From the file's map this model {_gains(best)} than from huge pages; it takes no "
-            f"memory of its own."
+            f"With weights mapped from the file this model {_gains(best)} than with huge pages, "
+            f"and uses no extra memory."
         )
     alternative = next(option for option in comparison.options if option.name != present)
     if present == "mmap":
-        return f"Weights stay in the file's map: huge pages {_no_gain(alternative)}."
+        return f"Weights stay mapped from the file: huge pages {_no_gain(alternative)}."
     return (
-        f"Weights stay in huge pages: the file's map {_no_gain(alternative)}. "
-        f"It would need {shown_bytes(_own(comparison, present))} less memory, though."
+        f"Weights stay in huge pages: mapping the file {_no_gain(alternative)}. "
+        f"Mapping would use {shown_bytes(_own(comparison, present))} less memory."
     )
 
 

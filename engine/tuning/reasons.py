@@ -25,9 +25,8 @@ def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> st
     verb = _verb(best, is_decode)
     if others_cores is not None and best < cores.default_threads:
         sentence = (
-            f"{_threads(best)} {verb} fastest, but other programs took {others_cores:.1f} "
-            f"cores meanwhile: without "
-            "them more may be better."
+            f"{_threads(best)} {verb} fastest. Unreliable: other programs used "
+            f"{others_cores:.1f} cores. Measure again."
         )
     elif curve.fastest not in (None, best):
         sentence = _explain_not_fastest(curve, best)

@@ -158,7 +158,7 @@ async def compiling(driver: Driver) -> None:
     gate = driver.script.open_gate
     assert gate is not None
     gate.allow(2)
-    await driver.until(lambda: "Getting ready" in driver.screen_text())
+    await driver.until(lambda: "First-time setup" in driver.screen_text())
 
 
 async def listed(driver: Driver) -> None:
@@ -319,7 +319,7 @@ priced = after(
 
 offered = after(
     press("f3", sees="Qwen3 4B"),
-    press(*"nemo", sees="makes a smaller one"),
+    press(*"nemo", sees="make a smaller one"),
     press("ctrl+s", sees="of work"),
 )
 """Cost of a smaller file of a model that does not fit."""
@@ -369,7 +369,7 @@ SCENES: dict[str, Scene] = {
     "speed-empty": Scene(press("f2", sees="Writing"), "PerformanceScreen", model=None, view=bare),
     "models": Scene(press("f3", sees="Qwen3 4B"), "ModelsScreen"),
     "models-none": Scene(
-        press("f3", sees="No model was found"),
+        press("f3", sees="No model found"),
         "ModelsScreen",
         model=None,
         found=scripted_models.NOTHING,
@@ -385,17 +385,15 @@ SCENES: dict[str, Scene] = {
         ),
         "ConversationsScreen",
     ),
-    "conversations-none": Scene(
-        press("f8", sees="No conversation is saved"), "ConversationsScreen"
-    ),
-    "shelf": Scene(
+    "conversations-none": Scene(press("f8", sees="No saved conversations"), "ConversationsScreen"),
+    "documents": Scene(
         after(shelved, press("f6", sees="0 %"), press("delete", sees="Delete fans.txt")),
-        "ShelfScreen",
+        "DocumentsScreen",
     ),
     "answers": Scene(
         after(
             say("Why do old laptops get slow?", sees="tokens ·"),
-            say("/regen 2", sees="keeps the first"),
+            say("/regen 2", sees="keep the first"),
         ),
         "AnswersScreen",
         # The threads of two answers share the clock, which is stopped.
@@ -403,30 +401,30 @@ SCENES: dict[str, Scene] = {
         sizes=((80, 24), (120, 40)),
     ),
     "place": Scene(after(cited, say("/place", sees="1 of 2")), "PlaceScreen"),
-    "shelf-none": Scene(press("f6", sees="No document was read yet"), "ShelfScreen"),
+    "documents-none": Scene(press("f6", sees="No documents yet"), "DocumentsScreen"),
     "resumed": Scene(resumed, settings=SPOKEN),
     "inspect": Scene(
         after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"
     ),
     "download": Scene(priced, "DownloadScreen"),
-    "downloading": Scene(after(priced, press("enter", sees="stops")), "DownloadScreen"),
+    "downloading": Scene(after(priced, press("enter", sees="background")), "DownloadScreen"),
     "smaller": Scene(offered, "DownloadScreen"),
     "models-shrinking": Scene(
-        after(offered, press("enter", sees="stops"), press("escape", sees="shows the")),
+        after(offered, press("enter", sees="background"), press("escape", sees="show the")),
         "ModelsScreen",
     ),
     "models-downloading": Scene(
-        after(priced, press("enter", sees="stops"), press("escape", sees="shows the download")),
+        after(priced, press("enter", sees="background"), press("escape", sees="show the download")),
         "ModelsScreen",
     ),
     "question": Scene(after(talk, asked_about_call), "QuestionScreen"),
     "send-file": Scene(after(talk, asked_about_file), "SendFilesScreen"),
     "switch": Scene(
-        after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Another")),
+        after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Switch model")),
         "SwitchModelScreen",
     ),
     "settings": Scene(say("/settings", sees="model_directories"), "SettingsScreen"),
-    "doctor": Scene(press("f5", sees="What suits"), "DoctorScreen"),
+    "doctor": Scene(press("f5", sees="Models for this machine"), "DoctorScreen"),
     "threads": threads("laptop", LAPTOP_SPEEDS),
     "threads-hybrid": threads("hybrid"),
     "threads-two-sockets": threads("two-sockets"),

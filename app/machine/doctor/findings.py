@@ -41,9 +41,8 @@ class Finding:
 
 Look = Callable[[Readings], "Iterable[Finding]"]
 _INSTRUCTIONS = {
-    "amx": "AVX-512, VNNI and AMX", "vnni": "AVX2, FMA and VNNI", "avx2": "AVX2 and FMA",
-    "ssse3": "SSSE3",
-    "dotprod": "ARM64's NEON with sums of four products (dotprod)", "neon": "ARM64's NEON",
+    "amx": "AVX-512, VNNI, AMX", "vnni": "AVX2, FMA, VNNI", "avx2": "AVX2, FMA",
+    "ssse3": "SSSE3", "dotprod": "NEON, dotprod", "neon": "NEON",
 }  # fmt: skip
 """Levels of the kernels, as people know them."""
 
@@ -56,36 +55,34 @@ def processor(readings: Readings) -> Iterable[Finding]:
         return
     if engine.error:
         yield Finding(
-            BAD, "engine", engine.error, "no model can run", "install the program again: make run"
+            BAD, "engine", engine.error, "no model can run", "install Jalopy again: make run"
         )
         return
-    used = _INSTRUCTIONS.get(engine.level, "no vector instructions beyond the common ones")
-    found = f"{name}: kernels use {used}"
+    used = _INSTRUCTIONS.get(engine.level, "only basic vector instructions")
+    found = f"{name} uses {used}"
     if engine.level in ("amx", "vnni", "avx2"):
-        yield Finding(OK, "processor", found, "the fastest kernels there are here")
+        yield Finding(OK, "processor", f"{found} (fastest)")
     elif engine.level in ("dotprod", "neon"):
         yield Finding(
-            OK, "processor", found, "tested in an emulator; their speed was not measured yet"
+            OK, "processor", found, "tested in an emulator only; real speed is not known yet"
         )
     elif engine.features_named:
-        meaning = "the environment names an older instruction set"
+        meaning = "an environment variable selects an older instruction set"
         yield Finding(WEAK, "processor", found, meaning, "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES")
     elif {"avx2", "fma"} <= readings.cores.flags:
         yield Finding(
             WEAK,
             "processor",
             found,
-            "it has AVX2, but the compiler does not see it",
+            "it has AVX2, but the compiler does not detect it",
             "update numba",
         )
     elif "hypervisor" in readings.cores.flags:
-        meaning = "about half the speed of AVX2; a virtual machine may hide it"
-        mend = "let the virtual machine see the host's processor (QEMU: -cpu host)"
+        meaning = "about half the speed of AVX2; the virtual machine may hide AVX2"
+        mend = "pass the host's processor to the virtual machine (QEMU: -cpu host)"
         yield Finding(WEAK, "processor", found, meaning, mend)
     else:
-        yield Finding(
-            OK, "processor", found, "it has no AVX2: prefer small models and Q8_0 or Q4_0"
-        )
+        yield Finding(OK, "processor", found, "no AVX2: use small models in Q8_0 or Q4_0")
 
 
 def cores(readings: Readings) -> Iterable[Finding]:
@@ -101,16 +98,16 @@ def cores(readings: Readings) -> Iterable[Finding]:
     else:
         found = f"{counted(c.logical, 'core')}, one thread each"
     if c.allowed is not None and c.allowed < c.logical:
-        found = f"{found}; this process may use {c.allowed} of them"
-        mend = "start it without taskset, or give the container more CPUs"
-        yield Finding(WEAK, "cores", found, "the rest stays idle", mend)
+        found = f"{found}; Jalopy may use {c.allowed} of them"
+        mend = "start Jalopy without taskset, or give the container more CPUs"
+        yield Finding(WEAK, "cores", found, "the other cores stay idle", mend)
     elif c.quota is not None and c.quota < (c.allowed_physical or c.physical or c.logical):
-        found = f"{found}; the control group grants {c.quota:g}"
-        mend = "give the container more: --cpus, or CPUQuota= of the service"
-        yield Finding(WEAK, "cores", found, "more threads than that would be stopped", mend)
+        found = f"{found}; the control group allows {c.quota:g}"
+        mend = "allow more: --cpus of the container, or CPUQuota= of the service"
+        yield Finding(WEAK, "cores", found, "more threads would be throttled", mend)
     else:
         if siblings:
-            meaning = "one thread a core decodes fastest; siblings share its memory port"
+            meaning = "one thread per core writes fastest"
         else:
             meaning = ""
         yield Finding(OK, "cores", found, meaning)
@@ -121,9 +118,9 @@ def threads(readings: Readings) -> Iterable[Finding]:
     c = readings.cores
     usable = c.allowed_physical or c.physical
     if readings.wanted_threads and usable and readings.wanted_threads > usable:
-        found = f"the settings say {readings.wanted_threads} for {counted(usable, 'core')}"
-        mend = "threads = 0 in the settings file chooses by itself"
-        yield Finding(WEAK, "threads", found, "more threads than cores wait for each other", mend)
+        found = f"your settings use {readings.wanted_threads} on {counted(usable, 'core')}"
+        mend = "set threads = 0 in the settings to choose automatically"
+        yield Finding(WEAK, "threads", found, "more threads than cores slow each other down", mend)
 
 
 def other_programs(readings: Readings) -> Iterable[Finding]:
@@ -134,9 +131,8 @@ def other_programs(readings: Readings) -> Iterable[Finding]:
     if busy <= QUIET_CORES:
         yield Finding(OK, "load", "other programs are quiet")
     else:
-        found = f"other programs keep {busy:.1f} cores busy"
-        meaning = "two threads next to one busy program decode at about half speed"
-        yield Finding(WEAK, "load", found, meaning, "see which: top; close what you can")
+        found = f"Other programs use {busy:.1f} cores"
+        yield Finding(WEAK, "load", found, "that can halve the speed", "`top` shows which")
 
 
 def memory(readings: Readings) -> Iterable[Finding]:
@@ -144,14 +140,18 @@ def memory(readings: Readings) -> Iterable[Finding]:
     m = readings.memory
     if m.total_bytes is None or m.available_bytes is None:
         return
-    found = f"{size(m.available_bytes)} of {size(m.total_bytes)} available"
+    found = f"{size(m.available_bytes)} of {size(m.total_bytes)} free"
     mend = "close other programs, browsers first"
     if m.available_bytes < 1 << 30:
-        meaning = "only the smallest models fit; larger ones read from disk for every token"
+        meaning = "only the smallest models fit; larger ones are read from disk for every token"
         yield Finding(BAD, "memory", found, meaning, mend)
     elif m.available_bytes < 0.4 * m.total_bytes:
         yield Finding(
-            WEAK, "memory", found, "a model that does not fit reads from disk for every token", mend
+            WEAK,
+            "memory",
+            found,
+            "a model that does not fit is read from disk for every token",
+            mend,
         )
     else:
         yield Finding(OK, "memory", found)
@@ -165,10 +165,10 @@ def swap(readings: Readings) -> Iterable[Finding]:
     used = m.swap_used_bytes or 0
     found = f"{size(used)} of {size(m.swap_bytes)} in use"
     if used > 0.1 * m.total_bytes:
-        meaning = "memory is short: programs are slow to come back, a conversation too"
+        meaning = "memory is short: programs and conversations resume slowly"
         yield Finding(WEAK, "swap", found, meaning, "close other programs")
     elif m.swap_bytes == 0 and m.total_bytes < 10 << 30:
-        meaning = "where memory runs out the system ends a program instead of slowing down"
+        meaning = "when memory runs out, the system kills a program instead of slowing down"
         yield Finding(
             WEAK,
             "swap",
@@ -186,33 +186,18 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     if engine is None or engine.read_gbps is None:
         return
     gbps = engine.read_gbps
-    again = "look again when it is quiet"
     found = f"{gbps:.1f} GB/s read with {counted(engine.threads, 'thread')}"
-    ceiling = f"an 8B model as Q4_K_M cannot write more than {gbps / GB_PER_TOKEN_8B:.1f} tok/s"
+    ceiling = f"at most {gbps / GB_PER_TOKEN_8B:.1f} tok/s with an 8B model in Q4_K_M"
     if busy := engine.busy_words:
         if engine.best_gbps:
-            usual = f"{engine.best_gbps:.1f} at best"
-        else:
-            usual = "which is not kept"
-        if engine.best_gbps:
-            basis = "the best"
-        else:
-            basis = "typical figures"
-        yield Finding(
-            WEAK,
-            "bandwidth",
-            f"{found} now, {usual}",
-            f"{busy}; speeds are estimated from {basis}",
-            again,
-        )
+            found = f"{found} now, {engine.best_gbps:.1f} at best"
+        yield Finding(WEAK, "bandwidth", found, busy, "try again later")
     elif gbps >= SLOW_MEMORY_GBPS:
         yield Finding(OK, "bandwidth", found, ceiling)
     else:
-        mend = (
-            "one RAM module? a matching second one roughly doubles this: sudo dmidecode -t memory"
-        )
+        mend = "with one RAM module, a matching second one doubles this: sudo dmidecode -t memory"
         yield Finding(
-            WEAK, "bandwidth", found, f"{ceiling}; looks like single-channel memory", mend
+            WEAK, "bandwidth", found, f"{ceiling}; this looks like single-channel memory", mend
         )
 
 
@@ -250,12 +235,12 @@ def disk(readings: Readings) -> Iterable[Finding]:
             seconds = f", about {max(1, round(d.file_bytes / 1e8))} s"
         else:
             seconds = ""
-        meaning = f"the first token waits until the file was read once{seconds} at 100 MB/s"
+        meaning = f"the first word waits until the file is read once{seconds} at 100 MB/s"
         yield Finding(
             WEAK, "model's disk", f"spinning disk{where}", meaning, "move the model to an SSD"
         )
     elif d.kind == "network":
-        meaning = "what memory drops is fetched over the network again"
+        meaning = "parts that leave memory are fetched over the network again"
         yield Finding(
             WEAK, "model's disk", f"network{where}", meaning, "copy the model to a local disk"
         )
@@ -276,11 +261,11 @@ def governor(readings: Readings) -> Iterable[Finding]:
     fix = "sudo cpupower frequency-set -g performance (until the next start)"
     if in_use.holds_clock_down:
         yield Finding(
-            BAD, "governor", named, "the clock stays at its lowest: several times slower", fix
+            BAD, "governor", named, "the clock stays at its minimum: several times slower", fix
         )
     elif in_use.lets_processor_choose and c.preference in ("power", "balance_power"):
         found = f"{named}, prefers {c.preference}"
-        yield Finding(WEAK, "governor", found, "the clock rises late and not to its highest", fix)
+        yield Finding(WEAK, "governor", found, "the clock rises late and not to its maximum", fix)
     elif c.governor == "conservative":
         yield Finding(WEAK, "governor", named, "the clock rises slowly", fix)
     else:
@@ -293,27 +278,25 @@ def clock(readings: Readings) -> Iterable[Finding]:
     if c.most_mhz and c.limit_mhz and c.limit_mhz < 0.95 * c.most_mhz:
         found = f"limited to {c.limit_mhz / 1000:.1f} of {c.most_mhz / 1000:.1f} GHz"
         mend = f"sudo cpupower frequency-set -u {c.most_mhz / 1000:.1f}GHz"
-        yield Finding(WEAK, "clock", found, "prompts are read slower by as much", mend)
+        yield Finding(WEAK, "clock", found, "prompts are read that much slower", mend)
     if c.turbo is False:
         mend = (
-            "in the firmware's setup, or: echo 0 | sudo tee "
+            "turn it on in the BIOS, or: echo 0 | sudo tee "
             "/sys/devices/system/cpu/intel_pstate/no_turbo"
         )
         if c.driver not in ("intel_pstate", "intel_cpufreq"):
             mend = (
-                "in the firmware's setup, or: echo 1 | sudo tee "
+                "turn it on in the BIOS, or: echo 1 | sudo tee "
                 "/sys/devices/system/cpu/cpufreq/boost"
             )
-        yield Finding(
-            WEAK, "turbo", "switched off", "the processor stays below its highest clock", mend
-        )
+        yield Finding(WEAK, "turbo", "off", "the processor stays below its highest clock", mend)
     if c.throttled:
-        found = f"slowed down {c.throttled} times since the start"
+        found = f"slowed down {c.throttled} times since the computer started"
         mend = "clean the fan, renew the thermal paste, keep the vents free"
-        yield Finding(WEAK, "heat", found, "long replies lose speed on the way", mend)
+        yield Finding(WEAK, "heat", found, "long replies become slower", mend)
     if c.on_battery:
         yield Finding(
-            WEAK, "battery", "not on mains", "most laptops clock lower on battery", "plug it in"
+            WEAK, "battery", "on battery", "most laptops run slower on battery", "plug it in"
         )
 
 
@@ -321,7 +304,7 @@ def huge_pages(readings: Readings) -> Iterable[Finding]:
     """Judge transparent huge pages, which cache and buffers ask for."""
     mode = readings.memory.huge_pages
     if mode == "never":
-        meaning = "small pages cost a few per cent; --weights huge has no effect"
+        meaning = "costs a few per cent of speed; --weights huge has no effect"
         mend = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
         yield Finding(WEAK, "huge pages", mode, meaning, mend)
     elif mode:
@@ -334,24 +317,24 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
     if engine is None or engine.error:
         return
     if not engine.cache:
-        meaning = f"what was not built ahead is compiled at every start: {COMPILATION}"
-        mend = "set JALOPY_CACHE_DIR to a directory of your own"
-        yield Finding(BAD, "kernel cache", "no private directory for it", meaning, mend)
+        meaning = f"Jalopy compiles its kernels at every start: {COMPILATION}"
+        mend = "set JALOPY_CACHE_DIR to a directory that only you can write to"
+        yield Finding(BAD, "kernel cache", "no private directory", meaning, mend)
         return
     if engine.cache_bytes:
-        kept = f"{size(engine.cache_bytes)} kept"
+        cached = size(engine.cache_bytes)
     else:
-        kept = "empty as yet"
+        cached = "empty"
     if engine.stale_bytes > 100 << 20:
-        found = f"{kept}, {size(engine.stale_bytes)} of older versions"
-        mend = f"delete what you like of {engine.cache}'s neighbours kernels-*"
-        yield Finding(WEAK, "kernel cache", found, "disk space, not speed", mend)
+        found = f"{cached}, and {size(engine.stale_bytes)} of older versions"
+        mend = f"delete the other kernels-* directories next to {engine.cache}"
+        yield Finding(WEAK, "kernel cache", found, "costs disk space, not speed", mend)
     else:
         if engine.cache_bytes:
             meaning = ""
         else:
-            meaning = f"what was not built ahead is compiled once: {COMPILATION}"
-        yield Finding(OK, "kernel cache", kept, meaning)
+            meaning = f"Jalopy compiles its kernels once: {COMPILATION}"
+        yield Finding(OK, "kernel cache", cached, meaning)
 
 
 def screen(readings: Readings) -> Iterable[Finding]:
@@ -361,11 +344,11 @@ def screen(readings: Readings) -> Iterable[Finding]:
         yield Finding(
             OK,
             "terminal",
-            "none: output goes to a file or a pipe",
-            "the chat works line by line there",
+            "none: the output is a file or a pipe",
+            "the chat works line by line",
         )
         return
-    found = f"{t.name or 'of unknown kind'}, {t.columns} x {t.rows}"
+    found = f"{t.name or 'unknown type'}, {t.columns} x {t.rows}"
     if t.name in ("", "dumb"):
         yield Finding(
             WEAK, "terminal", found, "only the line mode works", "export TERM=xterm-256color"
@@ -375,7 +358,7 @@ def screen(readings: Readings) -> Iterable[Finding]:
             WEAK,
             "terminal",
             found,
-            f"screens want {FEW_COLUMNS} x {FEW_ROWS}",
+            f"Jalopy's screens need {FEW_COLUMNS} x {FEW_ROWS}",
             "enlarge the window",
         )
     else:
@@ -388,13 +371,13 @@ def colours(readings: Readings) -> Iterable[Finding]:
     if not t.is_terminal or t.colours is None:
         return
     if t.colours == 0:
-        yield Finding(OK, "colours", "none, as NO_COLOR asks")
+        yield Finding(OK, "colours", "off (NO_COLOR is set)")
     elif t.colours >= 1 << 24:
         yield Finding(OK, "colours", "16 million")
     elif t.colours == 256:
-        yield Finding(OK, "colours", "256", "if it can do more: export COLORTERM=truecolor")
+        yield Finding(OK, "colours", "256", "for true colour: export COLORTERM=truecolor")
     else:
-        yield Finding(OK, "colours", str(t.colours), "the theme jalopy-16 is made for them")
+        yield Finding(OK, "colours", str(t.colours), "use the theme jalopy-16")
 
 
 def glyphs(readings: Readings) -> Iterable[Finding]:
@@ -403,13 +386,11 @@ def glyphs(readings: Readings) -> Iterable[Finding]:
     if not t.is_terminal:
         return
     if t.name == "linux":
-        yield Finding(
-            OK, "glyphs", "those of the Linux console", "borders and bars are drawn in ASCII"
-        )
+        yield Finding(OK, "glyphs", "Linux console", "borders and bars are drawn in ASCII")
     elif t.encoding.lower().replace("-", "") == "utf8":
         yield Finding(OK, "glyphs", "UTF-8")
     else:
-        meaning = "letters and bars it lacks become question marks"
+        meaning = "missing letters and bars become question marks"
         yield Finding(
             WEAK, "glyphs", f"encoding {t.encoding or 'unknown'}", meaning, "export LC_ALL=C.UTF-8"
         )
@@ -421,22 +402,22 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
     if not t.is_terminal:
         return
     if t.clipboard == "file":
-        yield Finding(OK, "clipboard", "none on a console", "/copy writes a file and names it")
+        yield Finding(OK, "clipboard", "none on a console", "/copy writes a file")
     elif t.clipboard == "desktop" and t.clipboard_program:
-        yield Finding(OK, "clipboard", f"the desktop's, through {t.clipboard_program}")
+        yield Finding(OK, "clipboard", f"desktop clipboard through {t.clipboard_program}")
     elif t.clipboard == "desktop":
-        meaning = "copying depends on the terminal, which never answers"
+        meaning = "copying depends on the terminal"
         mend = f"sudo apt install {'wl-clipboard' if t.desktop == 'wayland' else 'xclip'}"
-        yield Finding(WEAK, "clipboard", "no program for the desktop's", meaning, mend)
+        yield Finding(WEAK, "clipboard", "no desktop clipboard program", meaning, mend)
     elif t.multiplexer == "tmux":
-        meaning = "if pasting gives nothing: tmux set -g set-clipboard on; /save writes a file"
-        yield Finding(OK, "clipboard", "the terminal's (OSC 52), through tmux", meaning)
+        meaning = "if pasting fails: tmux set -g set-clipboard on, or /save"
+        yield Finding(OK, "clipboard", "terminal (OSC 52) through tmux", meaning)
     else:
         yield Finding(
             OK,
             "clipboard",
-            "the terminal's (OSC 52)",
-            "if pasting gives nothing: /save writes a file",
+            "terminal (OSC 52)",
+            "if pasting fails: /save writes a file",
         )
 
 

@@ -71,7 +71,7 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
     # of experts a token passes a few
     is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
     if is_small:
-        read = f" (of which a token reads {size(needs.bytes_per_token)})"
+        read = f" ({size(needs.bytes_per_token)} per token)"
     else:
         read = ""
     parts = (
@@ -79,7 +79,7 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
         f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = "
         f"{size(fit.needed_bytes)}"
     )
-    available = f", {size(examination.memory.available_bytes)} available"
+    available = f", {size(examination.memory.available_bytes)} free"
     if fit.decode_tps is None:
         speed = []
     else:
@@ -91,30 +91,28 @@ def _memory_finding(fit: Fit, found: str) -> Finding:
     if fit.verdict == "yes":
         return Finding(OK, "memory", found)
     if fit.largest_ctx:
-        smaller = f"--ctx {fit.largest_ctx} fits as it is; or "
+        smaller = f"--ctx {fit.largest_ctx} fits; or "
     else:
         smaller = ""
     if fit.verdict == "tight":
-        meaning = "only with other programs closed; else it reads from disk for every token"
+        meaning = "fits only with other programs closed; else every token is read from disk"
         return Finding(WEAK, "memory", found, meaning, f"{smaller}close other programs")
-    meaning = "more than this machine has: it would read from disk for every token"
+    meaning = "more than this machine has: every token would be read from disk"
     return Finding(
-        BAD, "memory", found, meaning, f"{smaller}take a smaller model or a type with fewer bits"
+        BAD, "memory", found, meaning, f"{smaller}use a smaller model or a type with fewer bits"
     )
 
 
 def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
     trained = f"trained for {count(needs.context_length)}"
     if fit.n_ctx > needs.context_length:
-        meaning = "beyond these it may write nonsense"
+        meaning = "beyond that it may write nonsense"
         return Finding(
             WEAK, "context", f"{count(fit.n_ctx)} tokens, {trained}", meaning, "a smaller --ctx"
         )
     if fit.largest_ctx:
-        return Finding(
-            OK, "context", f"up to {count(fit.largest_ctx)} tokens have room now ({trained})"
-        )
-    return Finding(BAD, "context", f"none has room next to the weights now ({trained})")
+        return Finding(OK, "context", f"up to {count(fit.largest_ctx)} tokens fit now ({trained})")
+    return Finding(BAD, "context", f"no room next to the weights now ({trained})")
 
 
 def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
@@ -124,11 +122,11 @@ def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
     if fit.prefill_tps:
         text += f", reads prompts at about {rate(fit.prefill_tps)}"
     if fit.is_measured:
-        basis = "from its kernels as measured just now"
+        basis = "from measurements just made"
     else:
-        basis = "an estimate"
+        basis = "estimated"
     if fit.verdict == "no":
-        basis += "; in memory it does not have, far slower"
+        basis += "; far slower in reality, since it does not fit in memory"
     return Finding(
         OK,
         "speed",
@@ -143,12 +141,12 @@ def advice_lines(examination: Examination) -> list[str]:
     if examination.suggestions:
         lines += [
             "",
-            "What suits this machine now: estimates for a short conversation, > is the advice",
+            "Models for this machine now (estimated for a short conversation, > recommended)",
         ]
         lines += _suggestion_lines(examination.suggestions)
         lines += [f"    {one}" for one in known_lines(examination)]
     total = size(examination.memory.total_bytes)
-    lines += ["", f"The largest models by memory, > has room in this machine's {total}"]
+    lines += ["", f"Largest models by memory (> fits in this machine's {total})"]
     here = advice.row_for(examination.memory.total_bytes)
     for row in advice.memory_rows():
         if row is here:
@@ -167,7 +165,7 @@ def known_lines(examination: Examination) -> list[str]:
     if known is None:
         return []
     return [
-        f"for instance {known.name}: {known.good_at}",
+        f"for example {known.name}: {known.good_at}",
         f"    jalopy pull {known.repository}",
         f"    ({known.licence}, list of {checked_on()})",
     ]

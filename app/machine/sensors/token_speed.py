@@ -198,7 +198,7 @@ def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[Mach
     if not seen:
         is_past = not samples or samples[-1].at_s >= stutter.end_s
         if is_past:
-            return "cause not recorded (view closed)"
+            return ""
         return "looking for the cause"
     return _cause_in(seen, samples) or "no cause seen"
 

@@ -97,7 +97,7 @@ def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[Curv
     if point.tps is None:
         return CurveRole.PLAIN, ""
     if equal and point.n_threads in equal:
-        return CurveRole.EQUAL, "equal"
+        return CurveRole.EQUAL, "close"
     if point.n_threads == best:
         return CurveRole.BEST, "best"
     if point.is_dropped:
@@ -130,8 +130,8 @@ def pinning_line(report: TuningReport) -> str:
     elif report.pinned:
         verdict = ": faster"
     else:
-        verdict = ": no gain that counts"
-    return f"Fixing each thread to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
+        verdict = ": no real gain"
+    return f"Each thread fixed to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
 
 
 def progress_text(report: TuningReport) -> str:
@@ -141,9 +141,9 @@ def progress_text(report: TuningReport) -> str:
     if report.is_over:
         took = figures.whole_seconds(report.elapsed_s)
         return {
-            "done": f"done in {took}",
-            "stopped": "stopped: this is what was measured so far",
-            "unsure": f"over after {took}; not all differences are certain",
+            "done": f"Done in {took}",
+            "stopped": "Stopped: these are the results so far",
+            "unsure": f"Done in {took}. Some results are uncertain",
         }.get(report.state, report.state)
     if report.preparing:
         return f"{report.preparing} · at most {figures.whole_seconds(report.seconds_left)} left"

@@ -49,24 +49,25 @@ def describe(choice: TunedChoice) -> str:
         huge = ", weights in huge pages"
     else:
         huge = ""
-    return (
-        f"{counted(choice.decode, 'thread')} to write, {choice.prefill} to read the "
-        f"prompt{pinned}{huge}"
-    )
+    if choice.decode == choice.prefill:
+        threads = counted(choice.decode, "thread")
+    else:
+        threads = f"{counted(choice.decode, 'thread')} writing, {choice.prefill} reading"
+    return f"{threads}{pinned}{huge}"
 
 
 def describe_in_use(in_use: ThreadsInUse) -> str:
     """Say what holds, and what the next start would begin with."""
     remembered = in_use.remembered
     if remembered is None:
-        later = "nothing is remembered for this model yet"
+        later = "Not tuned yet"
     elif is_in_use(replace(remembered, kv_type=""), in_use.now):
-        later = "remembered for this machine and model"
+        later = "Saved for this machine and model"
     else:
-        later = f"remembered: {describe(remembered)}"
+        later = f"Saved for next time: {describe(remembered)}"
     if remembered is not None and remembered.kv_type not in ("", in_use.now.kv_type):
-        later += f"; its KV cache is {remembered.kv_type} from the next time it is opened"
-    return f"{describe(in_use.now)}; {later}"
+        later += f". The next time it opens, its KV cache is {remembered.kv_type}"
+    return f"{describe(in_use.now)}. {later}"
 
 
 def is_in_use(remembered: TunedChoice, now: TunedChoice) -> bool:

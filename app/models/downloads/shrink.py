@@ -35,8 +35,9 @@ _LOOK_S = 0.5
 class ShrinkJob(PullJob):
     """Makes one smaller file."""
 
-    heading = "A smaller one"
-    begins = "makes it"
+    heading = "Smaller file"
+    begins = "make it"
+    stops = "stop"
     kept = ""
     done = "made"
     not_done = "not made"

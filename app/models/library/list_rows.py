@@ -16,13 +16,9 @@ from app.text.record import record
 
 ESTIMATE = "~"
 """Comes before every speed that was not measured with the model itself."""
-LEGEND = (
-    f"{ESTIMATE} estimate from this machine's measurements; without it: measured with the model "
-    f"itself"
-)
+LEGEND = f"{ESTIMATE} estimated from measurements of this machine; without {ESTIMATE}: measured with the model"
 NO_RATES = (
-    f"{ESTIMATE} typical speeds: other programs are busy now, and this machine is measured in a "
-    f"quiet moment"
+    f"{ESTIMATE} typical speeds: other programs are busy, so this machine has not been measured yet"
 )
 _LEAST_TITLE = 14
 _MOST_TITLE = 44
@@ -100,7 +96,7 @@ def speed(outlook: Outlook, tokens_per_s: float | None) -> str:
 def details(entry: ModelEntry) -> list[str]:
     """Write what the columns have no room for."""
     parts = [
-        "suits this machine best" if entry.place == ADVISED else "",
+        "best for this machine" if entry.place == ADVISED else "",
         f"good at: {entry.good_at}" if entry.good_at else "",
         entry.better,
         entry.architecture,
@@ -110,12 +106,12 @@ def details(entry: ModelEntry) -> list[str]:
         f"licence {entry.licence}" if entry.licence else "",
         f"{entry.n_parts} files" if entry.n_parts > 1 else "",
         f"list of {entry.listed_on}" if entry.listed_on else "",
-        f"calls itself {entry.name}" if entry.name and entry.name != entry.title else "",
+        f"name in file: {entry.name}" if entry.name and entry.name != entry.title else "",
     ]
     if entry.is_here:
         where = clean_line(entry.served.server if entry.served else str(entry.path), 400)
     else:
-        where = f"not here: jalopy pull {entry.repository}"
+        where = f"not downloaded: jalopy pull {entry.repository}"
     lines = [where, " · ".join(part for part in parts if part)]
     return [
         line
@@ -140,27 +136,25 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
     if outlook is None:
         return ""
     needed = f"needs {figures.size(outlook.needed_bytes)}"
-    room = f"with up to {figures.count(outlook.largest_ctx)} tokens of context"
     fits = {
-        "yes": f"fits, {room}" if names_context else f"fits ({needed})",
-        "tight": f"fits only with other programs closed ({needed})",
-        "no": f"does not fit ({needed}): it would read from disk for every token",
+        "yes": "Fits" if names_context else f"Fits ({needed})",
+        "tight": f"Fits only with other programs closed ({needed})",
+        "no": f"Does not fit ({needed}): it would read from disk for every token",
     }[outlook.verdict]
-    if not outlook.decode_tps:
+    facts = []
+    if outlook.decode_tps and outlook.is_measured:
+        facts.append(f"{figures.rate(outlook.decode_tps)} tok/s (measured)")
+    elif outlook.decode_tps:
+        facts.append(f"About {_about(outlook.decode_tps)} tok/s (estimated)")
+    if outlook.prefill_tps and outlook.is_measured:
+        facts.append(f"reads {figures.rate(outlook.prefill_tps)}")
+    elif outlook.prefill_tps:
+        facts.append(f"reads {_about(outlook.prefill_tps)}")
+    if outlook.verdict == "yes" and names_context:
+        facts.append(f"up to {figures.count(outlook.largest_ctx)} tokens")
+    if not facts:
         return fits
-    if outlook.is_measured:
-        basis = "measured here"
-    else:
-        basis = "an estimate"
-    if outlook.is_measured:
-        write = figures.rate
-    else:
-        write = _about
-    if outlook.prefill_tps:
-        reads = f", reads {write(outlook.prefill_tps)}"
-    else:
-        reads = ""
-    return f"{fits}; writes about {write(outlook.decode_tps)} tok/s{reads} ({basis})"
+    return f"{fits}. {', '.join(facts)}"
 
 
 def table(entries: Sequence[ModelEntry], columns: int) -> list[str]:

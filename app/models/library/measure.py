@@ -56,17 +56,17 @@ class EngineReadings:
 
 
 def busy_words(now_gbps: float | None, best_gbps: float | None, is_quiet: bool) -> str:
-    """Say that other programs use the memory or the cores: "machine busy now: 0.4 of usual"; ""
-    where they do not."""
+    """Return how busy the machine is, such as "busy: 40 % of the usual speed"; empty if other
+    programs leave it alone."""
     if now_gbps and best_gbps:
         share = now_gbps / best_gbps
     else:
         share = 1.0
     if share < BUSY_SHARE:
-        return f"machine busy now: {max(share, 0.1):.1f} of usual"
+        return f"busy: {max(10, round(100 * share))} % of the usual speed"
     if is_quiet:
         return ""
-    return "machine busy now"
+    return "busy: other programs are running"
 
 
 def measure(

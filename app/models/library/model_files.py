@@ -63,9 +63,10 @@ def newly_listed_directory(model_path: Path | str, directories: Sequence[str]) -
         if real == top or (place.depth and top in real.parents):
             return ""
     n_models = len(find_files([Place("", folder, depth=0)]))
-    others = f"also lists {_label(folder, _expanded('~'))} from now on: {n_models} models"
     if n_models > 1:
-        return f"{others}; model_directories in your settings names more places"
+        return (
+            f"Found {n_models} models in {_label(folder, _expanded('~'))}; /models lists them now"
+        )
     return ""
 
 

@@ -60,7 +60,7 @@ class AnswerChoice:
     def grow(self, event: AnswerTold) -> None:
         """Show more of one answer."""
         if self._screen is not None:
-            self._screen.tell(event.at, event.event)
+            self._screen.add_event(event.at, event.event)
 
     def finish(self) -> None:
         """Let the user choose: all answers are written."""

@@ -48,7 +48,7 @@ def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Completion]:
     matching = commands_starting(typed)
     if matching:
         return [
-            Completion(f"/{one.command}{' ' if one.argument else ''}", one.written, one.title)
+            Completion(f"/{one.command}{' ' if one.argument else ''}", one.command_line, one.title)
             for one in matching
         ]
     command, argument = _command_of(typed)

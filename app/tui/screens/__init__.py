@@ -1,7 +1,4 @@
-"""Screens: what is composed of which widgets, and what happens on which message.
-
-Each is imported when first shown.
-"""
+"""Screens of the terminal application, each imported when it is first shown."""
 
 from __future__ import annotations
 
@@ -12,8 +9,15 @@ from textual.screen import Screen
 
 
 def make_screen(mode: str, *arguments: object, kind: str = "") -> Screen[Any]:
-    """Import a screen when it is first shown, and make it: ``models.ModelsScreen`` for "models", or
-    its ``kind``."""
-    make = getattr(import_module(f"{__name__}.{mode}"), kind or f"{mode.capitalize()}Screen")
-    screen: Screen[Any] = make(*arguments)
+    """Import a screen's module and create the screen.
+
+    Args:
+        mode: name of the module, such as "models".
+        arguments: arguments of the class.
+        kind: name of the class; "ModelsScreen" for "models" by default.
+    """
+    screen_class = getattr(
+        import_module(f"{__name__}.{mode}"), kind or f"{mode.capitalize()}Screen"
+    )
+    screen: Screen[Any] = screen_class(*arguments)
     return screen

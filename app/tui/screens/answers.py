@@ -1,5 +1,4 @@
-"""Answers to one message, next to each other where the screen is wide: they grow, and the user goes
-on with one."""
+"""The answers screen: several replies to one message side by side, of which the user chooses."""
 
 from __future__ import annotations
 
@@ -25,22 +24,22 @@ from app.tui.widgets.reply_body import ReplyBody
 
 
 class AnswerColumn(VerticalScroll, can_focus=True):
-    """One answer."""
+    """Column with one reply."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._head = Static(str(number), classes="answer-head")
         self._foot = Static(markup=False, classes="answer-foot")
-        self._thought = ThinkingView()
+        self._thinking_view = ThinkingView()
         self._body = ReplyBody()
         self._growing = ReplyCollector()
-        self._thought.display = False
+        self._thinking_view.display = False
         self.has_ended = False
-        """Whether there is an answer to go on with."""
-        super().__init__(self._head, self._thought, self._body, self._foot)
+        """Whether the reply has ended and can be chosen."""
+        super().__init__(self._head, self._thinking_view, self._body, self._foot)
 
     def take(self, event: events.Event) -> None:
-        """Show what is told of the answer."""
+        """Show an event of the reply."""
         if isinstance(event, events.GenerationFailed):
             self._foot.update(event.reason)
             event = event.broken_off or event
@@ -56,7 +55,7 @@ class AnswerColumn(VerticalScroll, can_focus=True):
             self._end_thought(self._growing.thinking)
 
     def show(self, message: ChatMessage) -> None:
-        """Show an answer that was there before."""
+        """Show a saved reply."""
         if message.thinking is not None:
             self._think(message.thinking.text)
             self._end_thought(message.thinking)
@@ -64,37 +63,36 @@ class AnswerColumn(VerticalScroll, can_focus=True):
         self.end(message.figures, message.ending)
 
     def end(self, figures: ReplyFigures | None, ending: Ending) -> None:
-        """It is whole, or as far as it came."""
+        """End the reply and show its figures."""
         self.has_ended = True
         self._body.finish()
         self._foot.update(lines.reply_footer(figures, ending, False))
 
     def _think(self, text: str) -> None:
-        self._thought.display = True
-        self._thought.append(text)
+        self._thinking_view.display = True
+        self._thinking_view.append(text)
 
     def _end_thought(self, thinking: Thinking | None) -> None:
-        self._thought.display = thinking is not None
+        self._thinking_view.display = thinking is not None
         if thinking is not None:
-            self._thought.finish(thinking)
+            self._thinking_view.finish(thinking)
 
     def on_focus(self) -> None:
-        """Mark it by shape, since colour may be missing."""
+        """Mark the focused reply with a character, since colour may be missing."""
         self._head.update(f"{self._number} <")
 
     def on_blur(self) -> None:
-        """Take the mark away."""
+        """Remove the mark."""
         self._head.update(str(self._number))
 
 
 class AnswersScreen(Screen[int | None]):
-    """Dismissed with the place of the chosen answer among those that there are, or with None for
-    the first.
+    """Screen to choose a reply; dismissed with its index, or with None for the first.
 
     Args:
-        n: answers that are written; each is told by ``tell``, until ``finish``.
-        stop: ends those that are written.
-        messages: answers that are there already, in place of those.
+        n: number of replies; events arrive through ``add_event`` until ``finish``.
+        stop: stops the running replies.
+        messages: saved replies to show instead of running ones.
     """
 
     CSS_PATH = "answers.tcss"
@@ -112,8 +110,8 @@ class AnswersScreen(Screen[int | None]):
         self._keymap = keymap
         self._stop = stop
         self._messages = messages
-        self._columns = [AnswerColumn(at + 1) for at in range(n)]
-        self._runs = not messages
+        self._columns = [AnswerColumn(index + 1) for index in range(n)]
+        self._is_running = not messages
         self._chosen: int | None = None
 
     def compose(self) -> ComposeResult:
@@ -124,58 +122,59 @@ class AnswersScreen(Screen[int | None]):
         yield KeyLine()
 
     def on_mount(self) -> None:
-        """Show what is there."""
+        """Show saved replies and the keys."""
         for column, message in zip(self._columns, self._messages, strict=False):
             column.show(message)
         self._show_keys()
 
-    def tell(self, at: int, event: events.Event) -> None:
-        """Show what is told of an answer."""
-        self._columns[at].take(event)
+    def add_event(self, index: int, event: events.Event) -> None:
+        """Show an event of one of the replies."""
+        self._columns[index].take(event)
 
     def finish(self) -> None:
-        """All have ended."""
-        self._runs = False
+        """End the screen's running state: all replies have ended."""
+        self._is_running = False
         if self._chosen is not None:
             self._choose(self._chosen)
         self._show_keys()
 
     def on_key(self, event: input_events.Key) -> None:
-        """Take the answer of a number."""
+        """Choose a reply by its number."""
         if event.character is not None and event.character in "123456789"[: len(self._columns)]:
             event.stop()
             self._choose(int(event.character) - 1)
 
     def action_choose(self) -> None:
-        """Take the answer that has the focus."""
+        """Choose the focused reply."""
         if isinstance(self.focused, AnswerColumn):
             self._choose(self._columns.index(self.focused))
 
     def action_leave(self) -> None:
-        """Stop; where nothing is written any more, go back."""
-        if self._runs:
+        """Stop running replies, or close the screen if none is running."""
+        if self._is_running:
             self._stop()
         else:
             dismiss_once(self)
 
-    def _choose(self, at: int) -> None:
-        if self._runs:  # what is there of it by then
-            self._chosen = at
+    def _choose(self, index: int) -> None:
+        if self._is_running:  # choose what it has written by the time it stops
+            self._chosen = index
             self._stop()
-        elif self._columns[at].has_ended:
-            dismiss_once(self, sum(column.has_ended for column in self._columns[:at]))
+        elif self._columns[index].has_ended:
+            dismiss_once(self, sum(column.has_ended for column in self._columns[:index]))
 
     def _show_keys(self) -> None:
-        if self._runs:
-            context = "are written together"
+        if self._is_running:
+            context = "written together"
+            leave = "stop"
         else:
-            context = "the conversation goes on with one"
+            context = "choose one to continue with"
+            leave = "keep the first"
         self.query_one(ScreenTitle).tell(context)
         first_key = self._keymap.first_key
         self.query_one(KeyLine).tell(
             [
-                (f"1-{len(self._columns)}", "goes on with it"),
-                (first_key("answers.choose"), "with the marked one"),
-                (first_key("answers.leave"), "stops" if self._runs else "keeps the first"),
+                (f"1-{len(self._columns)} or {first_key('answers.choose')}", "choose"),
+                (first_key("answers.leave"), leave),
             ]
         )

@@ -1,6 +1,6 @@
-"""The saved conversations: found by what is typed, opened, renamed, deleted, saved as files.
+"""The conversations screen: search, open, rename, delete and export saved conversations.
 
-Reading happens in a thread, whose result the screen looks at until it is done.
+A thread searches; the screen polls its result.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span, SpanRole
 from app.tui.screens.list_screen import ListScreen
 
-_MOST_ASKED_CHARS = 40
-"""Of a title in a question, so that the answers have room after it."""
+_TITLE_CHARS = 40
+"""Limit on a title in a question, to leave room for the answers."""
 
 
 class ConversationsScreen(ListScreen[ConversationEntry]):
-    """Lists conversations while it is shown."""
+    """List of saved conversations."""
 
     TITLE = "Conversations"
     SCOPE = "conversations"
     BINDINGS = bindings(SCOPE)
-    MOST_NEW_CHARS = MOST_TITLE_CHARS
+    MAX_NEW_CHARS = MOST_TITLE_CHARS
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.core.keymap)
@@ -45,64 +45,66 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         self._chat = chat
         self._chat_session = chat.core.chat_session
         self._store = chat.core.storage.store
-        self._deleted = ""
-        """Id of the conversation that the next look deletes."""
-        self._looking: Future[tuple[tuple[ConversationEntry, ...], str]] | None = None
+        self._delete_id = ""
+        """Id of the conversation that the next search deletes first; empty if none."""
+        self._running_search: Future[tuple[tuple[ConversationEntry, ...], str]] | None = None
         self._is_stale = False
-        """Whether something else was asked for since the look that goes on began."""
+        """Whether the request has changed since the running search started."""
         self._hits: tuple[ConversationEntry, ...] = ()
+        """Matches of the last search."""
         self._trouble = ""
+        """Reason why the last search failed; empty if it succeeded."""
 
-    def start_looking(self) -> None:
-        """Look again, for what is typed; one look at a time."""
-        if self._looking is not None and not self._looking.done():
+    def start_search(self) -> None:
+        """Start a search for the filter, or mark the running one as stale."""
+        if self._running_search is not None and not self._running_search.done():
             self._is_stale = True
             return
-        look = partial(_look, self._store, self.typed, self._deleted)
-        self._looking = in_background(look, "conversations")
-        self._deleted = ""
+        search = partial(_search, self._store, self.filter_text, self._delete_id)
+        self._running_search = in_background(search, "conversations")
+        self._delete_id = ""
         self._is_stale = False
 
-    def stop_looking(self) -> None:
-        """Wait for no search any more."""
-        self._looking = None
+    def stop_search(self) -> None:
+        """Ignore the running search."""
+        self._running_search = None
 
-    def look(self) -> bool:
-        """Take what was found; rows stay while they are looked for again."""
-        if self._looking is None:
+    def poll(self) -> bool:
+        """Take the result of the search; start again if it is stale."""
+        if self._running_search is None:
             return False
-        if not self._looking.done():
+        if not self._running_search.done():
             return True
-        self._hits, self._trouble = self._looking.result()
+        self._hits, self._trouble = self._running_search.result()
         if not self._is_stale:
             return False
-        self.said = self.said or self._trouble
-        self.start_looking()
+        self.message = self.message or self._trouble
+        self.start_search()
         return True
 
-    def take_typed(self, text: str) -> None:
-        """Search."""
-        self.typed = text
-        self.begin()
+    def apply_filter(self, text: str) -> None:
+        """Search for the typed words."""
+        self.filter_text = text
+        self.restart_search()
 
     def items(self) -> tuple[ConversationEntry, ...]:
-        """Return the conversations that were found."""
+        """Return the matches of the last search."""
         return self._hits
 
-    def is_same(self, one: ConversationEntry, other: ConversationEntry) -> bool:
-        """Whether they are one conversation."""
-        return one.id == other.id
+    def is_same(self, item: ConversationEntry, other_item: ConversationEntry) -> bool:
+        """Whether two entries are the same conversation."""
+        return item.id == other_item.id
 
-    def _is_live(self, hit: ConversationEntry) -> bool:
-        """Whether it is the conversation in the chat."""
-        return hit.id == self._chat_session.journal.id
+    def _is_live(self, entry: ConversationEntry) -> bool:
+        """Whether this is the conversation in the chat."""
+        return entry.id == self._chat_session.journal.id
 
     def heading_line(self, columns: int) -> str:
-        """Name the columns."""
+        """Return the names of the columns."""
         return f"   {rows.heading(columns - 2)}"
 
     def row_line(self, item: ConversationEntry, columns: int) -> Line:
-        """Mark the conversation that is in the chat."""
+        """Return a conversation's row, with a mark if it is open in the chat."""
         mark = Span(self._glyphs.here if self._is_live(item) else " ", SpanRole.WRITING)
         return (
             mark,
@@ -110,122 +112,121 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         )
 
     def details(self, item: ConversationEntry, columns: int) -> tuple[str, list[Line]]:
-        """Write the whole title, and where the words are or what it is made of."""
-        found: list[Line] = [
-            (Span(text),) for one in rows.details(item).splitlines() for text in wrap(one, columns)
+        """Return the full title, and lines with the matching text or the contents."""
+        lines: list[Line] = [
+            (Span(row),) for text in rows.details(item).splitlines() for row in wrap(text, columns)
         ]
-        return clean_line(item.title, MOST_TITLE_CHARS), found
+        return clean_line(item.title, MOST_TITLE_CHARS), lines
 
     def context_line(self) -> str:
-        """Write the new title, or the filter."""
-        if self.edited is not None:
+        """Return the new title as typed, or the filter, or a hint."""
+        if self.edited_item is not None:
             return f"New title: {self.new_text}_"
-        if self.typed:
-            return f"filter: {self.typed}_"
+        if self.filter_text:
+            return f"filter: {self.filter_text}_"
         return "type to search in titles and texts"
 
     def state_line(self) -> str:
-        """Write what all of it takes on the disk."""
-        kept = sum(hit.text_bytes + hit.state_bytes for hit in self._hits)
-        return f"{len(self._hits)}, {figures.size(kept)}"
+        """Return the number of matches and their size on disk."""
+        n_bytes = sum(entry.text_bytes + entry.state_bytes for entry in self._hits)
+        return f"{len(self._hits)}, {figures.size(n_bytes)}"
 
     def foot_line(self) -> str:
-        """Ask, or say what goes on."""
-        if self.doomed is not None:
-            title = clean_line(self.doomed.title, _MOST_ASKED_CHARS)
-            if self._is_live(self.doomed):
-                live = " It is open in the chat, where a new one begins."
+        """Return a question, a result or what is going on; empty if there is nothing to say."""
+        if self.pending_delete is not None:
+            title = clean_line(self.pending_delete.title, _TITLE_CHARS)
+            if self._is_live(self.pending_delete):
+                warning = " It is open in the chat, which starts a new one."
             else:
-                live = ""
-            return f"Delete {title}? y deletes it for good, any other key keeps it.{live}"
-        if self.said or self._trouble:
-            return self.said or self._trouble
-        if self._looking is not None and not self._looking.done():
-            if self.typed:
+                warning = ""
+            return f"Delete {title}? y deletes it, any other key cancels.{warning}"
+        if self.message or self._trouble:
+            return self.message or self._trouble
+        if self._running_search is not None and not self._running_search.done():
+            if self.filter_text:
                 return "searching ..."
-            return "reading ..."
+            return "loading ..."
         if not self._hits:
-            if self.typed:
-                return "no conversation has all these words"
-            return "No conversation is saved yet."
+            if self.filter_text:
+                return "No conversation has all these words"
+            return "No saved conversations yet"
         return ""
 
     def key_words(self, item: ConversationEntry | None) -> dict[str, str]:
-        """While a title is written, two keys end that."""
-        if self.edited is not None:
-            return {"open": "keeps the title", "leave": "leaves it as it was"}
-        words = {"open": "opens", "rename": "renames", "delete": "deletes"}
+        """Return the effects of keys, by the names of their actions."""
+        if self.edited_item is not None:
+            return {"open": "save the title", "leave": "cancel"}
+        words = {"open": "open", "rename": "rename", "delete": "delete"}
         return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
 
-    # ---- what the user asks for
+    # ---- actions
 
     def action_open(self) -> None:
-        """Go on with the conversation under the cursor; keep the new title, where one is being
-        written."""
-        if self.edited is not None:
-            self._rename(self.edited)
-        elif (hit := self.highlighted()) is None:
+        """Open the highlighted conversation, or save the title that is being edited."""
+        if self.edited_item is not None:
+            self._rename(self.edited_item)
+        elif (entry := self.highlighted()) is None:
             return
         else:
-            self.typed = ""
+            self.filter_text = ""
             self.app.switch_mode(CHAT)
-            self._chat.call_later(self._chat.conversations.open, hit.id)
+            self._chat.call_later(self._chat.conversations.open, entry.id)
 
     def action_rename(self) -> None:
-        """Write another title."""
-        hit = self.highlighted()
-        if hit is not None:
-            self.edited = hit
-            self.doomed = None
-            self.new_text = hit.title
+        """Start to edit the title of the highlighted conversation."""
+        entry = self.highlighted()
+        if entry is not None:
+            self.edited_item = entry
+            self.pending_delete = None
+            self.new_text = entry.title
             self.say("")
 
-    def _rename(self, hit: ConversationEntry) -> None:
-        self.edited = None
+    def _rename(self, entry: ConversationEntry) -> None:
+        self.edited_item = None
         title = clean_line(" ".join(self.new_text.split()), MOST_TITLE_CHARS)
         chat_session = self._chat_session
-        if title and self._is_live(hit):
+        if title and self._is_live(entry):
             chat_session.journal.rename(title)
             chat_session.journal.wait_until_saved(1.0)
         elif title:
-            self._try(lambda: self._store.rename(hit.id, title), "not renamed")
-        self.begin()
+            self._try(lambda: self._store.rename(entry.id, title), "Not renamed")
+        self.restart_search()
 
-    def delete(self, hit: ConversationEntry) -> None:
+    def delete(self, entry: ConversationEntry) -> None:
         """Delete a conversation."""
-        if self._is_live(hit):
+        if self._is_live(entry):
             self.call_later(self._delete_shown_in_chat)
             return
-        self._deleted = hit.id
-        self.begin()
+        self._delete_id = entry.id
+        self.restart_search()
 
     async def _delete_shown_in_chat(self) -> None:
         trouble = await self._chat.conversations.delete_live()
         if trouble:
-            self.said = f"not deleted: {trouble}"
+            self.message = f"Not deleted: {trouble}"
         else:
-            self.said = ""
-        self.begin()
+            self.message = ""
+        self.restart_search()
 
-    def action_export(self, kind: str = "md") -> None:
-        """Save the conversation as Markdown, or as JSON, in the present directory."""
-        hit = self.highlighted()
-        if hit is None:
+    def action_export(self, extension: str = "md") -> None:
+        """Save the conversation as Markdown or JSON in the current directory."""
+        entry = self.highlighted()
+        if entry is None:
             return
 
         def save() -> None:
-            saved = self._store.read(hit.id)
+            saved = self._store.read(entry.id)
             now = datetime.now().astimezone()
-            path = export.choose_path("", now).with_suffix(f".{kind}")
-            path = path.with_stem(f"{path.stem}-{int(hit.id)}")
-            if kind == "json":
-                as_text = export.to_json
+            path = export.choose_path("", now).with_suffix(f".{extension}")
+            path = path.with_stem(f"{path.stem}-{int(entry.id)}")
+            if extension == "json":
+                convert = export.to_json
             else:
-                as_text = export.to_markdown
-            export.write_new(path, as_text(saved.conversation, saved.model, now, True))
-            self.said = f"saved: {Path(path).absolute()}"
+                convert = export.to_markdown
+            export.write_new(path, convert(saved.conversation, saved.model, now, True))
+            self.message = f"Saved: {Path(path).absolute()}"
 
-        self._try(save, "not saved")
+        self._try(save, "Not saved")
         self.show()
 
     action_export_json = partialmethod(action_export, "json")
@@ -234,24 +235,28 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         try:
             work()
         except FileExistsError as error:
-            self.said = f"{failed}: {clean_line(str(error.filename), 120)} exists already"
+            self.message = f"{failed}: {clean_line(str(error.filename), 120)} already exists"
         except StoreError as error:
-            self.said = f"{failed}: {error}"
+            self.message = f"{failed}: {error}"
         except OSError as error:
-            self.said = f"{failed}: {cause_of(error)}"
+            self.message = f"{failed}: {cause_of(error)}"
 
 
-def _look(store: Store, typed: str, deleted: str) -> tuple[tuple[ConversationEntry, ...], str]:
-    """Return the conversations that have what was typed, once one is deleted, and why there are
-    none or it is not."""
+def _search(
+    store: Store, filter_text: str, delete_id: str
+) -> tuple[tuple[ConversationEntry, ...], str]:
+    """Delete a conversation if an id is given, then search.
+
+    Return the matches and the reason of a failure, which is empty on success.
+    """
     trouble = ""
     try:
         try:
-            if deleted:
-                store.delete(deleted)
+            if delete_id:
+                store.delete(delete_id)
         except StoreError as error:
-            trouble = f"not deleted: {error}"
-        return tuple(store.search(typed)), trouble
+            trouble = f"Not deleted: {error}"
+        return tuple(store.search(filter_text)), trouble
     except StoreError as error:
         return (), str(error)
     except Exception as error:

@@ -1,7 +1,6 @@
-"""The doctor: findings about machine, terminal and the loaded model, as `jalopy doctor` prints
-them.
+"""The doctor screen: findings about machine, terminal and open model, as `jalopy doctor` prints.
 
-What is read from files comes at once; what is measured comes when the engine's thread is free.
+Readings from files are shown at once, measurements as soon as the engine thread is free.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _ROLES = {OK: SpanRole.GOOD, WEAK: SpanRole.CAUTION, BAD: SpanRole.TROUBLE}
 
 
 class DoctorScreen(FigureScreen):
-    """Lists findings; examines again on a key."""
+    """List of findings."""
 
     BINDINGS = bindings("doctor")
     TITLE = "Doctor"
@@ -60,36 +59,38 @@ class DoctorScreen(FigureScreen):
         self._chat_session = chat.core.chat_session
         self._readings: Readings | None = None
         self._examination: Examination | None = None
-        self._reading: Future[Readings] | None = None
-        self._answer: Future[Examination] | None = None
+        self._pending_readings: Future[Readings] | None = None
+        self._pending_examination: Future[Examination] | None = None
         self._trouble = ""
+        """Reason why nothing was measured; empty if there is none."""
         self._wants_unfolded: bool | None = None
-        """Whether the user wants what is well listed; None lists it where all of it has room."""
+        """Whether the user wants to see passed checks; None shows them if there is room."""
         self._is_unfolded = False
+        """Whether passed checks are shown."""
         self._glyphs = choose_glyphs()
 
     def on_screen_resume(self) -> None:
-        """Look at the machine as it is now, or go on waiting for the engine."""
+        """Examine the machine, unless an examination is still running."""
         self._timer.resume()
         self.action_examine()
 
     def action_examine(self) -> None:
-        """Look again, at everything, unless that is being done."""
-        if self._answer is not None:
+        """Start an examination, unless one is running."""
+        if self._pending_examination is not None:
             return
         self._examination = None
         self._trouble = ""
-        self._answer = Future()
-        if not self._engine_thread.examine(self._answer):
-            again = self._keymap.hint("doctor.examine", "tries again")
-            self._trouble = "; ".join(filter(None, ("the engine has too much to do", again)))
-            self._answer = None
-        self._reading = in_background(self._read, "doctor")
+        self._pending_examination = Future()
+        if not self._engine_thread.examine(self._pending_examination):
+            retry = self._keymap.hint("doctor.examine", "try again")
+            self._trouble = ". ".join(filter(None, ("The engine is too busy", retry)))
+            self._pending_examination = None
+        self._pending_readings = in_background(self._read, "doctor")
         self._timer.resume()
         self.show_figures()
 
     def _read(self) -> Readings:
-        """Read the machine, away from the screen's thread: it watches the load for a moment."""
+        """Read the machine in a background thread, since that watches the load for a moment."""
         model = self._chat_session.model
         columns_rows = (self.app.size.width, self.app.size.height)
         return Readings(
@@ -101,67 +102,70 @@ class DoctorScreen(FigureScreen):
             wanted_threads=self._settings.threads,
         )
 
-    def look(self) -> None:
-        """Take the readings and the engine's answer once they are there."""
-        if self._reading is not None and self._reading.done():
-            reading = self._reading
-            self._reading = None
-            if reading.exception() is None:
-                self._readings = reading.result()
+    def poll(self) -> None:
+        """Take readings and measurements when they are complete."""
+        if self._pending_readings is not None and self._pending_readings.done():
+            readings = self._pending_readings
+            self._pending_readings = None
+            if readings.exception() is None:
+                self._readings = readings.result()
                 self.show_figures()
-        if self._answer is not None and self._answer.done():
-            answer = self._answer
-            self._answer = None
-            if (error := answer.exception()) is None:
-                self._examination = answer.result()
+        if self._pending_examination is not None and self._pending_examination.done():
+            examination = self._pending_examination
+            self._pending_examination = None
+            if (error := examination.exception()) is None:
+                self._examination = examination.result()
             else:
-                self._trouble = clean_line(f"not measured: {type(error).__name__}: {error}", 200)
+                self._trouble = clean_line(f"Not measured: {type(error).__name__}: {error}", 200)
             self.show_figures()
-        if self._reading is None and self._answer is None:
+        if self._pending_readings is None and self._pending_examination is None:
             self._timer.pause()
         self._show_title()
 
     def action_unfold(self) -> None:
-        """Show or hide what is well."""
+        """Show or hide passed checks."""
         self._wants_unfolded = not self._is_unfolded
         self.show_figures()
 
     def show_figures(self) -> None:
-        """Show what was found so far."""
+        """Show the findings so far."""
         if not self.is_mounted:
             return
         self._show_title()
         self._is_unfolded = self._wants_unfolded is not False
-        if self._wants_unfolded is None and len(self._drawn(self.size.width)) > self.room:
+        if self._wants_unfolded is None and len(self._drawn(self.size.width)) > self.body_rows:
             self._is_unfolded = False
         key = self._keymap.first_key
         if self._is_unfolded:
-            words = "hides what is fine"
+            effect = "hide passed checks"
         else:
-            words = "shows what is fine"
+            effect = "show passed checks"
         keys = [
-            (key("doctor.unfold"), words),
-            (key("doctor.examine"), "examines again"),
+            (key("doctor.unfold"), effect),
+            (key("doctor.examine"), "check again"),
             ("arrows", "scroll"),
+            (key("doctor.leave"), "back"),
         ]
-        self.query_one(KeyLine).tell([*keys, (key("doctor.leave"), "back")])
+        self.query_one(KeyLine).tell(keys)
         self.fill(self._drawn)
 
     def _show_title(self) -> None:
         model = self._chat_session.model
         if model is not None:
-            about = f"{model.name} · {model.quantization or model.server}"
+            context = f"{model.name} · {model.quantization or model.server}"
         else:
-            about = "no model is open"
-        self.query_one(ScreenTitle).tell(about, state_line(self._findings(), self._progress()))
+            context = "no model is open"
+        self.query_one(ScreenTitle).tell(context, state_line(self._findings(), self._progress()))
 
     def _progress(self) -> str:
-        if self._answer is None:
+        if self._pending_examination is None:
             return self._trouble
         status = self._engine_thread.status
         if status.activity is Activity.COMPILING:
-            return f"{activity_word(status)} for this CPU (once)"
-        return f"{'waiting for the engine' if status.is_busy else 'measuring'} ..."
+            return activity_word(status)
+        if status.is_busy:
+            return "waiting for the engine ..."
+        return "measuring ..."
 
     def _findings(self) -> list[Finding]:
         if self._readings is None:
@@ -174,41 +178,38 @@ class DoctorScreen(FigureScreen):
 
     def _drawn(self, width: int) -> list[Line]:
         if self._readings is None:
-            return [(muted(" looking around ..."),)]
-        unfold = self._keymap.hint("doctor.unfold", "shows them")
-        kv_type = self._settings.kv_type_or_default
-        findings = self._findings()
-        found = self._examination
-        glyphs = self._glyphs
+            return [(muted(" reading the machine ..."),)]
         width = max(_LEAST_COLUMNS, width)
-        has_two_columns = found is not None and width >= TWO_COLUMNS_FROM
+        examination = self._examination
+        if examination is None:
+            return [*self._problem_cards(width), *self._passed_card(width)]
+
+        has_two_columns = width >= TWO_COLUMNS_FROM
+        left_width = right_width = width
         if has_two_columns:
-            first, second = divided(width, 2)
-        else:
-            first, second = (width, width)
-        mends = [
-            one
-            for finding in findings
-            if finding.mark != OK
-            for one in _mend_card(finding, glyphs, first)
+            left_width, right_width = divided(width, 2)
+        left = self._problem_cards(left_width)
+        if examination.suggestions:
+            left = [*_suits_card(examination, self._glyphs, left_width), *left]
+        right = [
+            *self._passed_card(right_width),
+            *_memory_card(examination, self._glyphs, right_width),
         ]
-        well = [finding for finding in findings if finding.mark == OK]
-        fine = _fine_card(well, self._is_unfolded, unfold, glyphs, second)
-        if found is None:
-            return [*mends, *fine]
-        if found.suggestions:
-            suits = _suits_card(found, glyphs, first)
-        else:
-            suits = []
-        if found.needs is not None:
-            model = _model_card(found, kv_type, glyphs, second)
-        else:
-            model = []
-        left = [*suits, *mends]
-        right = [*model, *fine, *_memory_card(found, glyphs, second)]
+        if examination.needs is not None:
+            kv_type = self._settings.kv_type_or_default
+            right = [*_model_card(examination, kv_type, self._glyphs, right_width), *right]
         if has_two_columns:
-            return side_by_side([left, right], [first, second])
+            return side_by_side([left, right], [left_width, right_width])
         return [*left, *right]
+
+    def _problem_cards(self, width: int) -> list[Line]:
+        problems = [finding for finding in self._findings() if finding.mark != OK]
+        return [row for finding in problems for row in _problem_card(finding, self._glyphs, width)]
+
+    def _passed_card(self, width: int) -> list[Line]:
+        passed = [finding for finding in self._findings() if finding.mark == OK]
+        unfold_hint = self._keymap.hint("doctor.unfold", "shows them")
+        return _passed_card(passed, self._is_unfolded, unfold_hint, self._glyphs, width)
 
 
 def _sign(finding: Finding, glyphs: Glyphs) -> Span:
@@ -217,44 +218,39 @@ def _sign(finding: Finding, glyphs: Glyphs) -> Span:
 
 
 def _wrapped(text: str, width: int, role: SpanRole = SpanRole.PLAIN) -> list[Line]:
-    parts = textwrap.wrap(
-        clean_line(text, 400), max(_LEAST_TEXT_COLUMNS, width), break_on_hyphens=False
-    )
-    return [line(Span(part, role)) for part in parts]
+    columns = max(_LEAST_TEXT_COLUMNS, width)
+    rows = textwrap.wrap(clean_line(text, 400), columns, break_on_hyphens=False)
+    return [line(Span(row, role)) for row in rows]
 
 
-def _mend_card(finding: Finding, glyphs: Glyphs, width: int) -> list[Line]:
-    """Draw one thing to be mended: what it is, what it means, what to do."""
+def _problem_card(finding: Finding, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw a problem: what was found, what it means and how to fix it."""
     inner = width - FRAME_COLUMNS
     body = [*_wrapped(finding.found, inner, SpanRole.STRONG), *_wrapped(finding.meaning, inner)]
     if finding.mend:
         arrow = f"{glyphs.arrow} "
         steps = _wrapped(finding.mend, inner - len(arrow), SpanRole.ACCENT)
-        leads = [arrow, *[" " * len(arrow)] * (len(steps) - 1)]
-        body += [
-            (Span(lead, SpanRole.ACCENT), *one) for lead, one in zip(leads, steps, strict=False)
-        ]
+        for index, step in enumerate(steps):
+            indent = arrow if index == 0 else " " * len(arrow)
+            body.append((Span(indent, SpanRole.ACCENT), *step))
     role = _ROLES[finding.mark]
     name = f"{_sign(finding, glyphs).text} {finding.topic}"
     return panel(name, body, width, glyphs, frame=role, name_role=role)
 
 
-def _fine_card(
-    well: Sequence[Finding], is_unfolded: bool, unfold: str, glyphs: Glyphs, width: int
+def _passed_card(
+    passed: Sequence[Finding], is_unfolded: bool, unfold_hint: str, glyphs: Glyphs, width: int
 ) -> list[Line]:
-    """Draw what is well: how many, or each."""
+    """Draw the passed checks: their number, or all of them if unfolded."""
     inner = width - FRAME_COLUMNS
-    count = f"{figures.counted(len(well), 'check')} {'is' if len(well) == 1 else 'are'} fine"
-    if not is_unfolded:
-        body = [
-            line(
-                Span(f"{glyphs.good} {count}", SpanRole.GOOD),
-                muted(f"   {unfold}" if unfold else ""),
-            )
-        ]
-        return panel("", body, width, glyphs)
-    body = [one for finding in well for one in _finding_lines(finding, inner, glyphs)]
-    return panel(count, body, width, glyphs)
+    count = f"{figures.counted(len(passed), 'check')} passed"
+    if is_unfolded:
+        body = [row for finding in passed for row in _finding_lines(finding, inner, glyphs)]
+        return panel(count, body, width, glyphs)
+    spans = [Span(f"{glyphs.good} {count}", SpanRole.GOOD)]
+    if unfold_hint:
+        spans.append(muted(f"   {unfold_hint}"))
+    return panel("", [line(*spans)], width, glyphs)
 
 
 def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
@@ -266,61 +262,71 @@ def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
     rows = _wrapped(text, width - indent)
     head = (_sign(finding, glyphs), Span(f" {finding.topic:<{_TOPIC_COLUMNS}} ", SpanRole.MUTED))
     gap = Span(" " * indent)
-    found = [joined((*(head if not number else (gap,)), *one)) for number, one in enumerate(rows)]
-    for one in _wrapped(finding.mend, width - indent - 3, SpanRole.ACCENT) if finding.mend else []:
-        found.append((gap, Span(f"{glyphs.arrow} ", SpanRole.ACCENT), *one))
-    return found
+    lines = []
+    for index, row in enumerate(rows):
+        start = head if index == 0 else (gap,)
+        lines.append(joined((*start, *row)))
+    if finding.mend:
+        for row in _wrapped(finding.mend, width - indent - 3, SpanRole.ACCENT):
+            lines.append((gap, Span(f"{glyphs.arrow} ", SpanRole.ACCENT), *row))
+    return lines
 
 
-def _suits_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
-    """Draw the sizes of models that suit this machine, the advised one marked."""
+def _suits_card(examination: Examination, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw the sizes of models that suit this machine, with a mark at the recommended one."""
     inner = width - FRAME_COLUMNS
     body = []
-    best = advice.best_suggestion(found.suggestions)
-    for one in found.suggestions:
-        is_best = one is best
-        name = f"{one.size:<6}{one.quantization:<8}"
-        sizes = f"{figures.size(one.file_bytes):>6}"
-        mark = Span(f"{glyphs.here} " if is_best else "  ", SpanRole.WRITING)
-        row = (mark, strong(name) if is_best else Span(name), muted(sizes), Span("  "))
-        body.append((*row, *speed_line(one.fit.decode_tps, inner - 24, glyphs)))
-    for text in report.known_lines(found):
+    best_suggestion = advice.best_suggestion(examination.suggestions)
+    for suggestion in examination.suggestions:
+        is_best = suggestion is best_suggestion
+        name = f"{suggestion.size:<6}{suggestion.quantization:<8}"
+        sizes = f"{figures.size(suggestion.file_bytes):>6}"
+        if is_best:
+            row = (Span(f"{glyphs.here} ", SpanRole.WRITING), strong(name))
+        else:
+            row = (Span("  "), Span(name))
+        speed = speed_line(suggestion.fit.decode_tps, inner - 24, glyphs)
+        body.append((*row, muted(sizes), Span("  "), *speed))
+    for text in report.known_lines(examination):
         if len(text) <= inner:
-            body += [line(muted(text[:inner]))]
+            body.append(line(muted(text)))
         else:
             body += _wrapped(text, inner, SpanRole.MUTED)
-    note = line(muted(f"{figures.size(found.memory.available_bytes)} free"))
-    return panel("What suits this machine now", body, width, glyphs, note=note)
+    note = line(muted(f"{figures.size(examination.memory.available_bytes)} free"))
+    return panel("Models for this machine now", body, width, glyphs, note=note)
 
 
-def _model_card(found: Examination, kv_type: str, glyphs: Glyphs, width: int) -> list[Line]:
-    """Draw whether the open model fits, and how fast it would be."""
-    assert found.needs is not None
+def _model_card(examination: Examination, kv_type: str, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw whether the open model fits, and its estimated speed."""
+    assert examination.needs is not None
     inner = width - FRAME_COLUMNS
-    findings = report.fit_findings(found, kv_type)
-    body = [one for finding in findings for one in _finding_lines(finding, inner, glyphs)]
-    note = line(muted(figures.size(found.needs.weights_bytes)))
-    return panel(report.fit_title(found.needs), body, width, glyphs, note=note)
+    findings = report.fit_findings(examination, kv_type)
+    body = [row for finding in findings for row in _finding_lines(finding, inner, glyphs)]
+    note = line(muted(figures.size(examination.needs.weights_bytes)))
+    return panel(report.fit_title(examination.needs), body, width, glyphs, note=note)
 
 
-def _memory_card(found: Examination, glyphs: Glyphs, width: int) -> list[Line]:
-    """Draw the largest models by memory, this machine's row marked."""
+def _memory_card(examination: Examination, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw the largest models by memory, with a mark at this machine's row."""
     body = []
-    here = advice.row_for(found.memory.total_bytes)
+    fitting_row = advice.row_for(examination.memory.total_bytes)
     for row in advice.memory_rows():
-        is_here = row is here
         text = f"{row.gib:>2} GB   {', '.join(row.best)}"
-        mark = Span(f"{glyphs.here} " if is_here else "  ", SpanRole.WRITING)
-        body.append((mark, strong(text) if is_here else muted(text)))
-    note = line(muted(f"{glyphs.here} fits in {figures.size(found.memory.total_bytes)}"))
+        if row is fitting_row:
+            body.append((Span(f"{glyphs.here} ", SpanRole.WRITING), strong(text)))
+        else:
+            body.append((Span("  "), muted(text)))
+    note = line(muted(f"{glyphs.here} fits in {figures.size(examination.memory.total_bytes)}"))
     return panel("Largest models by memory", body, width, glyphs, note=note)
 
 
 def state_line(findings: Sequence[Finding], progress: str) -> Line:
-    """Say how much there is to mend, or what is going on."""
+    """Return what is going on, else the number of warnings."""
     if progress:
         return line(caution(progress))
-    n_bad = sum(finding.mark != OK for finding in findings)
+    n_warnings = sum(finding.mark != OK for finding in findings)
+    if n_warnings:
+        return line(caution(figures.counted(n_warnings, "warning")))
     if findings:
-        return line(caution(f"{n_bad} to mend") if n_bad else Span("all is well", SpanRole.GOOD))
+        return line(Span("all checks passed", SpanRole.GOOD))
     return EMPTY

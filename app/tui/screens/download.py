@@ -1,7 +1,7 @@
-"""Downloading a model: its price first, then progress with rate and time left.
+"""The download dialog: size and space of a download, then progress with rate and time left.
 
-Who leaves the screen leaves the download to go on (``app.models.downloads.background``); the models screen
-leads back here.
+A download continues in the background when the dialog is closed
+(``app.models.downloads.background``); the models screen opens the dialog again.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets.status_line import LOW_ROWS
 
-LOOK_PERIOD_S = 0.25
+POLL_PERIOD_S = 0.25
 _BAR_CELLS = 24
 
 
 class DownloadScreen(ModalScreen[str | None]):
-    """Shows a job that has been started, now or earlier; dismissed with the path of a model to
-    open, or with None."""
+    """Dialog for a started job; dismissed with the path of a model to open, or with None."""
 
     CSS_PATH = "download.tcss"
     BINDINGS = bindings("download")
@@ -46,37 +45,36 @@ class DownloadScreen(ModalScreen[str | None]):
             yield Static(markup=False, id="download-keys")
 
     def on_mount(self) -> None:
-        """Begin to look at it."""
-        self._timer = self.set_interval(LOOK_PERIOD_S, self._look)
-        self._look()
+        """Start to poll the job."""
+        self._timer = self.set_interval(POLL_PERIOD_S, self._poll)
+        self._poll()
 
     def on_resize(self) -> None:
-        """Leave out what has no room, or bring it back; texts that change before the new layout are
-        cut off."""
-        self.call_after_refresh(self._look)
+        """Write the lines that have room in the new size, once the new layout is known."""
+        self.call_after_refresh(self._poll)
 
     def action_proceed(self) -> None:
-        """Download it; once it is here, open it."""
+        """Start the download, or open the model once it is complete."""
         state = self._job.state
         if state.stage is Stage.READY and not self._job.refusal():
             self._job.proceed()
-            self._look()
+            self._poll()
         elif state.stage is Stage.DONE and state.path is not None:
             dismiss_once(self, str(state.path))
 
     def action_stop(self) -> None:
-        """Stop what is coming and keep what came."""
+        """Stop the download; its part stays on disk."""
         if self._job.is_running:
             self._job.stop()
             dismiss_once(self, None)
 
     def action_leave(self) -> None:
-        """Go back; what is coming goes on coming, and what was not accepted is dropped."""
+        """Close the dialog; a running download continues, a job that was not accepted ends."""
         if not self._job.is_running:
             self._job.stop()
         dismiss_once(self, None)
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         state = self._job.state
         text = "\n".join(self._lines(state))
         if text != self._shown:
@@ -89,14 +87,14 @@ class DownloadScreen(ModalScreen[str | None]):
     def _lines(self, state: JobState) -> list[str]:
         lines = self._job.price_lines()
         if state.stage is Stage.ASKING:
-            lines.append("asking for the list of files ...")
+            lines.append("reading the list of files ...")
         elif state.stage is Stage.READY and self._job.refusal():
             lines.append(self._job.refusal())
         elif state.stage is Stage.DOWNLOADING and state.progress is not None:
             done = state.progress.done_bytes
             total = state.progress.total_bytes
             if self.app.size.height < LOW_ROWS:
-                del lines[1:]  # the price was accepted; the keys below need the room
+                del lines[1:]  # the size was accepted; the keys below need the rows
             glyphs = choose_glyphs()
             bar = figures.bar(done, total, _BAR_CELLS)
             bar = bar.replace(BLOCKS.full, glyphs.full).replace(BLOCKS.empty, glyphs.empty)
@@ -105,7 +103,7 @@ class DownloadScreen(ModalScreen[str | None]):
             if state.progress:
                 words = self._job.done.capitalize()
             else:
-                words = "It is here already"
+                words = "Already downloaded"
             lines += ["", f"{words}: {clean_line(str(state.path), 300)}"]
         if state.trouble:
             lines += ["", state.trouble]
@@ -113,12 +111,13 @@ class DownloadScreen(ModalScreen[str | None]):
 
     def _keys(self, state: JobState) -> str:
         key = self._keymap.first_key
-        yes = key("download.proceed")
+        enter = key("download.proceed")
         back = key("download.leave")
+        stop = key("download.stop")
         if state.stage is Stage.READY and not self._job.refusal():
-            return f"{yes} {self._job.begins} · {back} back"
+            return f"{enter} {self._job.begins} · {back} cancel"
         if state.stage is Stage.DOWNLOADING:
-            return f"{back} leaves it running · {key('download.stop')} stops it{self._job.kept}"
+            return f"{back} background · {stop} {self._job.stops}"
         if state.stage is Stage.DONE:
-            return f"{yes} opens it · {back} back"
+            return f"{enter} open · {back} back"
         return f"{back} back"

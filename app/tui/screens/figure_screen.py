@@ -1,4 +1,4 @@
-"""The base of screens of figures, which look at what they show only while they are shown."""
+"""Base of screens that show live figures and poll for them only while they are shown."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
 
 
 class FigureScreen(Screen[None]):
-    """Figures that scroll between title and keys: a subclass gives ``TITLE`` and ``PERIOD_S``, and
-    shows them."""
+    """Screen with scrolling figures between its title and its keys.
+
+    A subclass defines ``TITLE``, ``PERIOD_S`` and ``show_figures``.
+    """
 
     AUTO_FOCUS = "#figures-body"
     PERIOD_S: ClassVar[float]
-    """Seconds between two looks; the timer runs once the subclass resumes it."""
+    """Seconds between two polls; the timer runs once the subclass resumes it."""
 
     def compose(self) -> ComposeResult:
         """Lay out title, figures and keys."""
@@ -30,34 +32,33 @@ class FigureScreen(Screen[None]):
         yield KeyLine()
 
     def on_mount(self) -> None:
-        """Make the timer."""
-        self._timer = self.set_interval(self.PERIOD_S, self.look, pause=True)
+        """Create the timer."""
+        self._timer = self.set_interval(self.PERIOD_S, self.poll, pause=True)
 
     def on_screen_suspend(self) -> None:
-        """Look at nothing while something else is shown."""
+        """Stop polling while another screen is shown."""
         self._timer.pause()
 
     def on_resize(self) -> None:
-        """Break the lines again."""
+        """Draw the lines in the new width."""
         self.call_after_refresh(self.show_figures)
 
-    def look(self) -> None:
-        """Time has passed."""
+    def poll(self) -> None:
+        """Update the figures; the timer calls this."""
         self.show_figures()
 
     @abstractmethod
     def show_figures(self) -> None:
-        """Show how things are."""
+        """Draw the present figures."""
 
     @property
-    def room(self) -> int:
-        """Rows that the figures have without scrolling."""
+    def body_rows(self) -> int:
+        """Rows that are visible without scrolling."""
         return self.query_one("#figures-body").outer_size.height
 
     def fill(self, draw: Callable[[int], list[Line]]) -> None:
-        """Show what is drawn in a width; the scroll bar takes a column where there is more than has
-        room."""
+        """Show the lines that ``draw`` returns for the width, less one column for a scroll bar."""
         drawn = draw(max(1, self.size.width))
-        if len(drawn) > self.room:
+        if len(drawn) > self.body_rows:
             drawn = draw(max(1, self.size.width - 1))
         self.query_one("#figures", FigureLines).fill(drawn)

@@ -1,4 +1,4 @@
-"""Keys and commands, read from the table of actions; what has the focus comes first."""
+"""The help screen: keys and commands from the table of actions, those of the focus first."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from textual.content import Content
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from app.tui.actions import ACTIONS, FIRST_NEEDED, commands
+from app.tui.actions import ACTIONS, FIRST_NEEDED, Action, commands
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap, show_key
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets.prompt import Prompt
 
 Entry = tuple[str, str]
-"""A key or command, and its description."""
+"""Key or command with its description."""
 
 _HEADINGS = {
-    "prompt": "At the prompt",
+    "prompt": "In the prompt",
     "message": "On this message",
     "chat": "In the chat",
     "app": "Everywhere",
 }
-COMMANDS = "Commands, typed at the prompt of the chat"
-_PROMPT_ENTRIES = [("Up, Down", "Recall what was sent, from an empty prompt")]
-_WIDEST = 74
+COMMANDS = "Commands to type in the prompt"
+_PROMPT_ENTRIES = [("Up, Down", "Previous and next message, in an empty prompt")]
+_MAX_COLUMNS = 74
 _FRAME_COLUMNS = 6
 _GAP_COLUMNS = 2
 TWO_COLUMNS_FROM = 120
-"""Least width in columns that the style sheets call wide."""
+"""Width of the screen from which there are two columns, as in the style sheet."""
 _KEY_COLUMN = 21
 _NARROW_KEY_COLUMN = 15
 
@@ -41,72 +41,82 @@ _NARROW_KEY_COLUMN = 15
 def key_entries(scope: str, keymap: Keymap) -> list[Entry]:
     """Return the actions of a scope that have keys."""
     entries = [
-        (keymap.shown_keys(action_id), action.title)
+        (keymap.key_names(action_id), action.title)
         for action_id, action in ACTIONS.items()
         if action.scope == scope and keymap.keys_of(action_id)
     ]
-    return [*entries, *(_PROMPT_ENTRIES if scope == "prompt" else [])]
+    if scope == "prompt":
+        entries += _PROMPT_ENTRIES
+    return entries
 
 
 def help_sections(screen: Screen[object], keymap: Keymap) -> list[tuple[str, list[Entry]]]:
-    """Return headings and entries: what the focused widget does, what leads to other screens, and
-    the rest."""
-    bound = (
-        (active.binding.id or "").partition(".")[0] for active in screen.active_bindings.values()
-    )
-    here = ["prompt", *bound] if isinstance(screen.focused, Prompt) else bound
-    # Those whose keys mean something now, the nearest to the focus first.
-    scopes = list(dict.fromkeys(scope for scope in here if scope not in ("", "app")))
-    scopes.insert(1, "app")
-    first = [
-        (keymap.shown_keys(one), ACTIONS[one].title) for one in FIRST_NEEDED if keymap.keys_of(one)
-    ]
-    if isinstance(screen.focused, Prompt):
-        sections = [("Ten to begin with", first)]
-    else:
-        sections = []
+    """Return headings and entries: keys of the focused widget first, commands last."""
+    is_prompt = isinstance(screen.focused, Prompt)
+    sections: list[tuple[str, list[Entry]]] = []
+    if is_prompt:
+        essentials = [
+            (keymap.key_names(action_id), ACTIONS[action_id].title)
+            for action_id in FIRST_NEEDED
+            if keymap.keys_of(action_id)
+        ]
+        sections.append(("Start here", essentials))
     sections += [
-        (_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap)) for scope in scopes
+        (_HEADINGS.get(scope, "On this screen"), key_entries(scope, keymap))
+        for scope in _active_scopes(screen, is_prompt)
     ]
-    # in no table
-    own = [one.binding for one in screen.active_bindings.values() if not one.binding.id]
-    more = [
-        (show_key(one.key), one.description)
-        for one in own
-        if one.description and not one.system and one.show
-    ]
-    sections.append(("More keys here", more))
-    written = [
-        (f"{', '.join(f'/{name}' for name in a.names)} {a.argument}".rstrip(), a.title)
-        for a in commands()
-    ]
-    sections.append((COMMANDS, written))
+    sections.append(("More keys", _textual_keys(screen)))
+    sections.append((COMMANDS, [_command_entry(action) for action in commands()]))
     return [(heading, entries) for heading, entries in sections if entries]
 
 
+def _active_scopes(screen: Screen[object], is_prompt: bool) -> list[str]:
+    """Return the scopes whose keys work now, the one nearest to the focus first."""
+    scopes = ["prompt"] if is_prompt else []
+    for active in screen.active_bindings.values():
+        scope = (active.binding.id or "").partition(".")[0]
+        if scope not in ("", "app", *scopes):
+            scopes.append(scope)
+    scopes.insert(1, "app")
+    return scopes
+
+
+def _textual_keys(screen: Screen[object]) -> list[Entry]:
+    """Return keys of Textual's own widgets, which are not in the table of actions."""
+    bindings = [active.binding for active in screen.active_bindings.values()]
+    return [
+        (show_key(binding.key), binding.description)
+        for binding in bindings
+        if not binding.id and binding.description and binding.show and not binding.system
+    ]
+
+
+def _command_entry(action: Action) -> Entry:
+    names = ", ".join(f"/{name}" for name in action.names)
+    return f"{names} {action.argument}".rstrip(), action.title
+
+
 def write_entry(entry: Entry, columns: int) -> Content:
-    """Write one entry in two columns, the key in a colour; what does not fit next to a long one
-    goes below it."""
-    first, second = entry
+    """Return an entry in two columns. The description starts below a key that is too long."""
+    key, description = entry
     if columns > 50:
         indent = _KEY_COLUMN
     else:
         indent = _NARROW_KEY_COLUMN
-    lines = textwrap.wrap(second, max(10, columns - indent)) or [""]
-    text = first
-    if len(first) < indent:
-        text += " " * (indent - len(first)) + lines.pop(0)
-    return Content(f"\n{' ' * indent}".join([text, *lines])).stylize("$accent", 0, len(first))
+    lines = textwrap.wrap(description, max(10, columns - indent)) or [""]
+    text = key
+    if len(key) < indent:
+        text += " " * (indent - len(key)) + lines.pop(0)
+    return Content(f"\n{' ' * indent}".join([text, *lines])).stylize("$accent", 0, len(key))
 
 
 class HelpScreen(ModalScreen[None]):
-    """Lists what can be done; any of the usual keys closes it."""
+    """List of keys and commands."""
 
     CSS_PATH = "help.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         *bindings("help"),
-        # Below a modal screen the application's keys are silent, and the key that opened this
-        # should close it.
+        # The application's keys do not work in a modal screen, but the help key should close it.
         Binding(ACTIONS["app.help"].keys, "leave", show=False, id="app.help"),
     ]
 
@@ -116,7 +126,7 @@ class HelpScreen(ModalScreen[None]):
         self._entries = [(heading, entries, Static(markup=False)) for heading, entries in sections]
 
     def compose(self) -> ComposeResult:
-        """Lay out the lists."""
+        """Lay out the lists, commands in a column of their own."""
         with VerticalScroll(id="help") as box:
             box.border_title = "Help"
             box.border_subtitle = " · ".join(
@@ -131,11 +141,11 @@ class HelpScreen(ModalScreen[None]):
                                 yield body
 
     def on_resize(self) -> None:
-        """Fill in the lines, broken where the room ends."""
-        width = self.app.size.width - _FRAME_COLUMNS
-        columns = min(
-            _WIDEST, width // 2 - _GAP_COLUMNS if self.app.size.width >= TWO_COLUMNS_FROM else width
-        )
+        """Wrap the entries to the width."""
+        columns = self.app.size.width - _FRAME_COLUMNS
+        if self.app.size.width >= TWO_COLUMNS_FROM:
+            columns = columns // 2 - _GAP_COLUMNS
+        columns = min(_MAX_COLUMNS, columns)
         for _, entries, body in self._entries:
             body.update(Content("\n").join(write_entry(entry, columns) for entry in entries))
 

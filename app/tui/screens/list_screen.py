@@ -1,9 +1,8 @@
-"""A list that fills a screen: rows narrowed by typing, details of the row under the cursor, and
-keys.
+"""Base of screens that show a list: rows filtered by typing, details of the highlighted row, keys.
 
-A subclass says where its rows come from and how they read. Looking for them is a thread's work;
-``look`` takes what that has found so far, and is called only while the list is shown and says that
-more is to come.
+A subclass says where its rows come from and how to write them. A thread searches for rows; ``poll``
+takes what it has found so far. ``poll`` is called only while the list is shown, and only until it
+returns False.
 """
 
 from __future__ import annotations
@@ -28,124 +27,130 @@ from app.tui.keymap import Keymap
 from app.tui.textual_hacks import Options
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle, content_of
 
-LOOK_PERIOD_S = 0.25
-_MOST_TYPED_CHARS = 200
+POLL_PERIOD_S = 0.25
+_MAX_TYPED_CHARS = 200
 _FRAME_COLUMNS = 6
 _WIDE_COLUMNS = 120
 DETAIL_COLUMNS = 46
-"""From this width on the details are next to the rows."""
+"""Columns of the details where they are next to the rows."""
 _LEAST_COLUMNS = 20
-_SHORT_ROWS = 16
-"""Below this height the rows have the room of frame and details."""
+_LEAST_ROWS = 16
+"""Height of the screen below which frame and details are left out."""
 
 Item = TypeVar("Item")
 
 
 class ListScreen(Screen[None], Generic[Item]):
-    """A list: a subclass gives ``TITLE``, ``SCOPE``, ``BINDINGS`` and the actions, ``action_open``
-    among them."""
+    """Screen with a list of items.
 
-    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # wherever the subclass is
+    A subclass defines ``TITLE``, ``SCOPE``, ``BINDINGS`` and its actions, which include
+    ``action_open``.
+    """
+
+    CSS_PATH = Path(__file__).with_name("list_screen.tcss")  # subclasses may be elsewhere
     AUTO_FOCUS = "#list-rows"
     TITLE: ClassVar[str | None]
     SCOPE: ClassVar[str]
-    """The list's part of the action registry, for the names of its keys."""
-    MOST_NEW_CHARS: ClassVar[int | None] = None
-    """Limit on the text of a row."""
+    """Scope of the list's actions."""
+    MAX_NEW_CHARS: ClassVar[int | None] = None
+    """Limit on an edited text; None if there is none."""
 
-    typed = ""
-    """Text that filters the list."""
-    said = ""
-    """Result of the last key; shown in the foot until something is typed."""
-    edited: Item | None = None
-    """The row for which ``new_text`` is being typed; None while the filter is typed."""
+    filter_text = ""
+    """Filter, as typed."""
+    message = ""
+    """Result of the last key, shown in the foot until the next key is typed."""
+    edited_item: Item | None = None
+    """Item for which ``new_text`` is being typed; None while the filter is typed."""
     new_text = ""
-    doomed: Item | None = None
-    """The row that is deleted if the next key says yes; the foot asks."""
+    """New text of the edited item, as typed."""
+    pending_delete: Item | None = None
+    """Item to delete if the next key is y; None if nothing is to be deleted."""
 
     def __init__(self, keymap: Keymap) -> None:
         super().__init__()
         self._keymap = keymap
         self._glyphs = choose_glyphs()
         self._items: tuple[Item | None, ...] = ()
-        """What is in each row; None in the heading of a group."""
+        """Item of each row; None for the heading of a group."""
         self._lines: tuple[Line, ...] = ()
 
-    # ---- what a subclass says
+    # ---- for subclasses to define
 
-    def start_looking(self) -> None:
-        """Begin to look for rows: the list is shown now, maybe again."""
+    def start_search(self) -> None:
+        """Start a search for rows; called whenever the list appears."""
 
-    def stop_looking(self) -> None:
-        """Look no more: something else is shown."""
+    def stop_search(self) -> None:
+        """Stop the search; called when another screen appears."""
 
-    def look(self) -> bool:
-        """Take what was found so far; return whether more is to come."""
+    def poll(self) -> bool:
+        """Take the results so far; return whether more are to come."""
         return False
 
     @abstractmethod
     def items(self) -> tuple[Item, ...]:
-        """Return what was found, as far as it is wanted."""
+        """Return the items that match the filter."""
 
-    def is_same(self, one: Item, other: Item) -> bool:
-        """Whether the cursor belongs on the one after it was on the other."""
-        return one == other
+    def is_same(self, item: Item, other_item: Item) -> bool:
+        """Whether the cursor may stay on an item that has replaced the other one."""
+        return item == other_item
 
     def group_of(self, item: Item) -> str:
-        """Name what the item is listed under; "" for nothing."""
+        """Return the heading of the item's group; empty if it is in no group."""
         return ""
 
     @abstractmethod
     def heading_line(self, columns: int) -> str:
-        """Write the line above the rows."""
+        """Return the line above the rows."""
 
     @abstractmethod
     def row_line(self, item: Item, columns: int) -> Line:
-        """Write one row in ``columns`` columns."""
+        """Return the row of an item in ``columns`` columns."""
 
     @abstractmethod
     def details(self, item: Item, columns: int) -> tuple[str, list[Line]]:
-        """Name the row under the cursor, and say more about it."""
+        """Return the title and the lines of an item's details."""
 
     def context_line(self) -> str:
-        """Write what is typed, or what typing does."""
-        if self.typed:
-            return f"filter: {self.typed}_"
+        """Return the typed filter, or a hint to type one."""
+        if self.filter_text:
+            return f"filter: {self.filter_text}_"
         return "type to filter"
 
     @abstractmethod
     def state_line(self) -> str:
-        """Write what the list is measured against, for the end of the title."""
+        """Return a summary of the list, for the end of the title line."""
 
     @abstractmethod
     def foot_line(self) -> str:
-        """Say what is going on, or what to do; "" for nothing."""
+        """Return the line below the rows; empty if there is nothing to say."""
 
     @property
-    def must_be_seen(self) -> bool:
-        """Whether the foot answers a key, or asks something: then it is shown on the lowest screens
-        as well."""
-        return bool(self.said) or self.doomed is not None
+    def has_important_foot(self) -> bool:
+        """Whether the foot answers a key or asks a question. It is then shown on very low screens,
+        too."""
+        return bool(self.message) or self.pending_delete is not None
 
     @abstractmethod
     def key_words(self, item: Item | None) -> dict[str, str]:
-        """Return what keys do now, by the names of their actions."""
+        """Return the present effects of keys, by the names of their actions."""
 
     def delete(self, item: Item) -> None:
-        """Delete a row, which the user has agreed to."""
+        """Delete an item after the user has confirmed it."""
 
-    # ---- what all lists do
+    # ---- common to all lists
 
-    def take_typed(self, text: str) -> None:
-        """Narrow the list to what has this text."""
-        self.typed = text
+    def apply_filter(self, text: str) -> None:
+        """Filter the list by this text."""
+        self.filter_text = text
         self.show()
 
-    def takes_key(self, event: events.Key) -> bool:
-        """Whether a key is the answer to a question and no letter of the filter; it has been acted
-        on then."""
-        item = self.doomed
-        self.doomed = None
+    def answer_question(self, event: events.Key) -> bool:
+        """Take a key as the answer to a pending question.
+
+        Return False if no question is pending; the key then belongs to the filter.
+        """
+        item = self.pending_delete
+        self.pending_delete = None
         if item is not None:
             if event.character in ("y", "Y"):
                 self.delete(item)
@@ -153,9 +158,9 @@ class ListScreen(Screen[None], Generic[Item]):
         return item is not None
 
     def action_delete(self) -> None:
-        """Ask whether to delete the row under the cursor."""
-        self.doomed = self.highlighted()
-        self.edited = None
+        """Ask whether to delete the highlighted item."""
+        self.pending_delete = self.highlighted()
+        self.edited_item = None
         self.say("")
 
     def compose(self) -> ComposeResult:
@@ -170,47 +175,45 @@ class ListScreen(Screen[None], Generic[Item]):
         yield KeyLine(id="list-keys")
 
     def on_mount(self) -> None:
-        """Make the timer that looks at what was found, until ``look`` says that nothing more
-        comes."""
-        self._timer = self.set_interval(LOOK_PERIOD_S, self._look_again, pause=True)
+        """Create the timer that calls ``poll``."""
+        self._timer = self.set_interval(POLL_PERIOD_S, self._poll_rows, pause=True)
 
     def on_screen_resume(self) -> None:
-        """Look again: things come and go."""
-        self.begin()
+        """Search again, since the rows may have changed."""
+        self.restart_search()
 
     def on_screen_suspend(self) -> None:
-        """Look at nothing while something else is shown; below help or palette what is asked or
-        typed stays."""
+        """Stop polling. Questions and edits stay only below a dialog such as help or palette."""
         self._timer.pause()
-        self.stop_looking()
+        self.stop_search()
         if self.app.current_mode != self.SCOPE:
-            self.edited = None
-            self.doomed = None
-            self.said = ""
+            self.edited_item = None
+            self.pending_delete = None
+            self.message = ""
 
     def on_resize(self) -> None:
-        """Write the rows again."""
-        self.set_class(self.size.height < _SHORT_ROWS, "-short")
+        """Redraw in the new size."""
+        self.set_class(self.size.height < _LEAST_ROWS, "-short")
         self.call_after_refresh(self.show)
 
-    def begin(self) -> None:
-        """Look again for rows."""
-        self.start_looking()
+    def restart_search(self) -> None:
+        """Search for rows again."""
+        self.start_search()
         self._timer.resume()
         self.show()
 
     def say(self, text: str) -> None:
-        """Say what a key led to."""
-        self.said = text
+        """Show the result of a key in the foot."""
+        self.message = text
         self.show()
 
-    def _look_again(self) -> None:
-        if not self.look():
+    def _poll_rows(self) -> None:
+        if not self.poll():
             self._timer.pause()
         self.show()
 
     def show(self) -> None:
-        """Write everything that is not there as it should be."""
+        """Update whatever has changed on the screen."""
         if not self.is_mounted or not self.size.width:
             return
         columns = max(
@@ -221,51 +224,57 @@ class ListScreen(Screen[None], Generic[Item]):
         self.query_one(ScreenTitle).tell(self.context_line(), (muted(state),) if state else EMPTY)
         self._write("list-heading", self.heading_line(columns))
         self._write("list-foot", self.foot_line())
-        self.query_one("#list-foot").set_class(self.must_be_seen, "-answer")
+        self.query_one("#list-foot").set_class(self.has_important_foot, "-answer")
         self.show_highlighted()
 
     def highlighted(self) -> Item | None:
-        """Return what the cursor is on."""
-        at = self.query_one(OptionList).highlighted
-        if at is not None and at < len(self._items):
-            return self._items[at]
+        """Return the item under the cursor; None if there is none."""
+        index = self.query_one(OptionList).highlighted
+        if index is not None and index < len(self._items):
+            return self._items[index]
         return None
 
     def _show_rows(self, columns: int) -> None:
         drawn: list[tuple[Item | None, Line]] = []
         for group, items in groupby(self.items(), self.group_of):
             if group:
-                drawn += [(None, line(muted(f" {group}")))]
-            else:
-                drawn += []
+                drawn.append((None, line(muted(f" {group}"))))
             drawn += [(item, self.row_line(item, columns)) for item in items]
-        before = self.highlighted()
-        had = self._lines
+
+        previous_item = self.highlighted()
+        previous_lines = self._lines
         self._items = tuple(item for item, _ in drawn)
         self._lines = tuple(row for _, row in drawn)
-        if self._lines == had:
+        if self._lines == previous_lines:
             return
+
         rows = self.query_one(OptionList)
         is_ansi = self.app.current_theme.ansi
         rows.clear_options()
         rows.add_options(
             [Option(content_of(row, is_ansi), disabled=item is None) for item, row in drawn]
         )
-        places = [(n, item) for n, (item, _) in enumerate(drawn) if item is not None]
-        if places:
-            same = [n for n, item in places if before is not None and self.is_same(item, before)]
-            if same:
-                rows.highlighted = same[0]
-            else:
-                rows.highlighted = places[0][0]
+        rows.highlighted = self._row_of(previous_item)
+
+    def _row_of(self, previous_item: Item | None) -> int | None:
+        """Return the row of the item that had the cursor, else the first; None if there is none."""
+        first: int | None = None
+        for row, item in enumerate(self._items):
+            if item is None:
+                continue
+            if previous_item is not None and self.is_same(item, previous_item):
+                return row
+            if first is None:
+                first = row
+        return first
 
     @on(OptionList.OptionHighlighted)
     def show_highlighted(self) -> None:
-        """Say more about the row under the cursor, and what keys do with it."""
+        """Show the details of the highlighted item and what keys do with it."""
         rows = self.query_one(OptionList)
         item = self.highlighted()
         key = self._keymap.first_key
-        # a cursor at the top shows the first heading as well
+        # With the cursor on the first item, the heading above it is visible, too.
         if rows.highlighted == 1 and self._items[0] is None:
             rows.scroll_home(animate=False)
         self._show_details(item)
@@ -275,18 +284,18 @@ class ListScreen(Screen[None], Generic[Item]):
         )
 
     def _show_details(self, item: Item | None) -> None:
-        """Draw the panel of details, as high as they are, as far as the rows leave room for it."""
+        """Draw the panel of details next to the rows, or below them in a third of the height."""
         widget = self.query_one("#list-detail", FigureLines)
         columns = _detail_columns(self.size.width)
         width = columns or self.size.width
         if columns:
-            most = self.size.height
+            max_rows = self.size.height
         else:
-            most = self.size.height // 3
+            max_rows = self.size.height // 3
         drawn: list[Line] = []
-        if item is not None and self.size.height >= _SHORT_ROWS:
+        if item is not None and self.size.height >= _LEAST_ROWS:
             name, body = self.details(item, max(1, width - FRAME_COLUMNS))
-            drawn = panel(name, body[: most - FRAME_ROWS], width, self._glyphs)
+            drawn = panel(name, body[: max_rows - FRAME_ROWS], width, self._glyphs)
         widget.display = bool(drawn)
         widget.fill(drawn)
 
@@ -296,64 +305,66 @@ class ListScreen(Screen[None], Generic[Item]):
             widget.update(text)
 
     @property
-    def _typed_before(self) -> str:
-        """What a typed letter is appended to."""
-        if self.edited is None:
-            return self.typed
+    def _editable_text(self) -> str:
+        """Text to which typed letters are appended: the filter or an item's new text."""
+        if self.edited_item is None:
+            return self.filter_text
         return self.new_text
 
     def on_key(self, event: events.Key) -> None:
-        """Narrow the list by what is typed, or write the text of a row."""
-        before = self._typed_before
-        if not self.takes_key(event):
+        """Edit the filter, or the new text of an item."""
+        text = self._editable_text
+        if not self.answer_question(event):
             if event.key == "backspace":
-                self._type(before[:-1])
+                self._type(text[:-1])
             elif event.key == "ctrl+u":
                 self._type("")
-            elif event.is_printable and event.character and len(before) < _MOST_TYPED_CHARS:
-                self._type(before + event.character)
+            elif event.is_printable and event.character and len(text) < _MAX_TYPED_CHARS:
+                self._type(text + event.character)
             else:
                 return
         event.stop()
         event.prevent_default()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Take what is pasted as if it were typed: an address to download, words to search for."""
+        """Insert pasted text as if it were typed, such as an address to download."""
         event.stop()
-        pasted = " ".join(event.text[: 2 * _MOST_TYPED_CHARS].split())
+        pasted = " ".join(event.text[: 2 * _MAX_TYPED_CHARS].split())
         if pasted:
-            self._type((self._typed_before + pasted)[:_MOST_TYPED_CHARS])
+            self._type((self._editable_text + pasted)[:_MAX_TYPED_CHARS])
 
     def _type(self, text: str) -> None:
-        self.said = ""
-        self.doomed = None
-        if self.edited is None:
-            self.take_typed(text)
+        self.message = ""
+        self.pending_delete = None
+        if self.edited_item is None:
+            self.apply_filter(text)
         else:
-            self.new_text = text[: self.MOST_NEW_CHARS]
+            self.new_text = text[: self.MAX_NEW_CHARS]
             self.show()
 
     @on(OptionList.OptionSelected)
     async def open_selected(self) -> None:
-        """Enter and a click open; a second Enter is not meant for what is below a dialog by
-        then."""
+        """Open an item on Enter or a click.
+
+        A second Enter is ignored once a dialog has opened.
+        """
         if self.is_active:
             await self.run_action("open")
 
     def action_leave(self) -> None:
-        """Leave a row, or its text, as it was; clear the filter; or go back to the chat."""
-        if self.edited is not None or self.doomed is not None:
-            self.edited = self.doomed = None
+        """Cancel an edit or a question, else clear the filter, else go back to the chat."""
+        if self.edited_item is not None or self.pending_delete is not None:
+            self.edited_item = None
+            self.pending_delete = None
             self.say("")
-        elif self.typed:
+        elif self.filter_text:
             self._type("")
         else:
             self.app.switch_mode(CHAT)
 
 
 def _detail_columns(width: int) -> int:
-    """Return the columns of the details where they are next to the rows; 0 where they are below
-    them."""
+    """Return the columns of the details next to the rows; 0 if they are below the rows."""
     if width >= _WIDE_COLUMNS:
         return DETAIL_COLUMNS
     return 0

@@ -1,8 +1,6 @@
-"""The models on this machine: what fits, how fast it would be, and opening another one without
-leaving the chat.
+"""The models screen: which models fit, how fast they are, and opening or downloading one.
 
-Finding and reading happen in a thread (``app.models.library.scan``), whose record the screen looks at
-until it is done.
+A thread finds and reads the files (``app.models.library.scan``); the screen polls its result.
 """
 
 from __future__ import annotations
@@ -41,22 +39,21 @@ from app.tui.widgets import model_rows
 if TYPE_CHECKING:
     from app.models.downloads.job import PullJob
 
-_LIKE_A_REPOSITORY = re.compile(r"[^/ ]+/[^/ ]+")
-_NOTHING = (
-    "No model was found. Those listed can be downloaded; model_directories in your settings names "
-    "more places."
+_REPOSITORY_NAME = re.compile(r"[^/ ]+/[^/ ]+")
+_NO_MODEL = (
+    "No model found. Download one of these, or add your folder to model_directories in the "
+    "settings."
 )
 
 
 @cache
 def _names_of(path: str) -> frozenset[str]:
-    """Return what else a file may be listed as that was named from where the shell stood, or by a
-    link."""
+    """Return a path as given, as an absolute path and with links resolved."""
     return frozenset((path, os.path.abspath(path), os.path.realpath(path)))
 
 
 class ModelsScreen(ListScreen[ModelEntry]):
-    """Lists models while it is shown."""
+    """List of the models on this machine and of models to download."""
 
     TITLE = "Models"
     SCOPE = "models"
@@ -69,86 +66,86 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self._chat_session = chat.core.chat_session
         self._downloads = chat.downloads
         self._scan: ModelScan | None = None
-        self._found = ScanResult()
+        self._result = ScanResult()
         self._measurement: Future[Any] | None = None
         self._served: Future[list[ModelEntry]] | None = None
-        """The models of the server that the settings name, once it has answered."""
+        """Models of the server in the settings; None if there is no server."""
 
-    def start_looking(self) -> None:
-        """Look again: files come and go, and the last reply may have been the first with its
-        model."""
-        self.stop_looking()
+    def start_search(self) -> None:
+        """Scan for models again: files may have changed, and a reply may have measured a model."""
+        self.stop_search()
         if self._chat.core.settings.server:
             self._served = in_background(
                 partial(_served_models, self._chat.core.settings.server), "server"
             )
-        elsewhere = {}  # it may lie in none of the folders
+        extra_paths = {}  # the open model may be outside the folders
         if self._chat_session.model is not None and not self._chat_session.model.server:
-            elsewhere[Path(self._chat_session.model.path)] = "open now"
-        self._scan = ModelScan(self._chat.core.settings, elsewhere).start()
+            extra_paths[Path(self._chat_session.model.path)] = "open now"
+        self._scan = ModelScan(self._chat.core.settings, extra_paths).start()
 
-    def stop_looking(self) -> None:
-        """End the scan."""
+    def stop_search(self) -> None:
+        """Cancel the scan."""
         if self._scan is not None:
             self._scan.cancel()
 
-    def look(self) -> bool:
-        """Take what the scan has found; after a measurement, begin a new one."""
+    def poll(self) -> bool:
+        """Take the results of the scan, the server and the measurement."""
         if self._measurement is not None and self._measurement.done():
-            measured = self._measurement
-            self._measurement = None
-            error = measured.exception()
+            self._end_measurement(self._measurement)
+        if self._served is not None and self._served.done():
+            error = self._served.exception()
             if error is not None:
-                self.said = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
-            elif measured.result() is not None and (busy := measured.result().engine.busy_words):
-                if measured.result().engine.best_gbps:
-                    basis = "the best"
-                else:
-                    basis = "typical figures"
-                self.said = f"{busy}; speeds are estimated from {basis}"
-            self.start_looking()
-        if (
-            self._served is not None
-            and self._served.done()
-            and (error := self._served.exception()) is not None
-        ):
-            self.said = shown_line(error)
-            self._served = None
+                self.message = shown_line(error)
+                self._served = None
+
         if self._scan is not None:
-            found = self._scan.found
+            result = self._scan.found
         else:
-            found = self._found
-        # Rows stay while they are looked for again.
-        if found.is_done or (not self._found.is_done and found.n_read >= self._found.n_read):
-            self._found = found
-        is_asking = self._served is not None and not self._served.done()
+            result = self._result
+        # The previous rows stay until a new scan has caught up.
+        if result.is_done or (not self._result.is_done and result.n_read >= self._result.n_read):
+            self._result = result
+
+        is_server_pending = self._served is not None and not self._served.done()
         return (
-            not found.is_done
-            or is_asking
+            not result.is_done
+            or is_server_pending
             or self._measurement is not None
             or self._downloads.is_running
         )
 
+    def _end_measurement(self, measurement: Future[Any]) -> None:
+        self._measurement = None
+        error = measurement.exception()
+        if error is not None:
+            self.message = clean_line(f"not measured: {type(error).__name__}: {error}", 120)
+        elif measurement.result() is not None:
+            engine = measurement.result().engine
+            if engine.busy_words:
+                basis = "the best measured speed" if engine.best_gbps else "typical speeds"
+                self.message = f"This machine is {engine.busy_words}. Estimates use {basis}"
+        self.start_search()
+
     def items(self) -> tuple[ModelEntry, ...]:
-        """Return the models in whose row all words are."""
+        """Return the models whose rows contain all words of the filter."""
         if self._served is not None and self._served.done():
             served = self._served.result()
         else:
             served = []
         return tuple(
-            entry for entry in (*served, *self._found.entries) if entry.matches(self.typed)
+            entry for entry in (*served, *self._result.entries) if entry.matches(self.filter_text)
         )
 
-    def is_same(self, one: ModelEntry, other: ModelEntry) -> bool:
-        """Whether they are one file, or one that can be downloaded."""
-        return (one.model, one.repository) == (other.model, other.repository)
+    def is_same(self, item: ModelEntry, other_item: ModelEntry) -> bool:
+        """Whether two entries are the same file or the same download."""
+        return (item.model, item.repository) == (other_item.model, other_item.repository)
 
     def heading_line(self, columns: int) -> str:
-        """Name the columns."""
+        """Return the names of the columns."""
         return f" {model_rows.heading(columns)}"
 
     def row_line(self, item: ModelEntry, columns: int) -> Line:
-        """Mark the model that is open, and those that are not here."""
+        """Return a model's row, with a mark if it is open or not downloaded yet."""
         loaded = self._chat_session.model
         is_loaded = (
             loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
@@ -160,152 +157,149 @@ class ModelsScreen(ListScreen[ModelEntry]):
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
     def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
-        """Write the whole name, what is to be expected of it, what it is made of, and where it
-        is."""
+        """Return the model's title, and lines on its speed, its contents and its path."""
         return item.title, model_rows.details(item, columns, self._glyphs)
 
     def state_line(self) -> str:
-        """Write free memory and its speed."""
-        found = self._found
-        if found.read_gbps:
-            speed = f" · reads {found.read_gbps:.1f} GB/s"
-        else:
-            speed = ""
-        if found.available_bytes:
-            return f"{figures.size(found.available_bytes)} free{speed}"
-        return ""
+        """Return the free memory and its speed."""
+        result = self._result
+        if not result.available_bytes:
+            return ""
+        free = f"{figures.size(result.available_bytes)} free"
+        if result.read_gbps:
+            return f"{free} · memory reads {result.read_gbps:.1f} GB/s"
+        return free
 
     def foot_line(self) -> str:
-        """Say what goes on; else what to do next; else what suits this machine."""
-        found = self._found
-        key = self._keymap.first_key
+        """Return what is going on, else a result, else a hint and a legend."""
+        result = self._result
         if self._measurement is not None:
             if self._engine_thread.status.is_busy:
-                waiting = "waiting for the engine"
-            else:
-                waiting = "measuring this machine"
-            return f"{waiting} ..."
-        if self.said or found.trouble:
-            return self.said or found.trouble
-        if running := self._downloads.line():
-            return running
-        if not found.is_done:
-            read = f"reading headers: {found.n_read} of {found.n_files}"
-            if found.n_files:
-                return read
+                return "waiting for the engine ..."
+            return "measuring this machine ..."
+        if self.message or result.trouble:
+            return self.message or result.trouble
+        if download := self._downloads.line():
+            return download
+        if not result.is_done:
+            if result.n_files:
+                return f"reading models: {result.n_read} of {result.n_files}"
             return "looking for models ..."
-        if _LIKE_A_REPOSITORY.search(self.typed):
-            return f"{key('models.download')} downloads {self.typed}"
-        if found.entries and not self.items():
-            return f"no model has all these words in its row: {self.typed}"
-        if not any(entry.is_here for entry in found.entries):
-            return f"{_NOTHING} Looked in: {', '.join(found.looked_in)}"
-        if all(entry.is_here for entry in found.entries):
-            offers = ""
-        else:
-            offers = "; + can be downloaded"
-        if not found.read_gbps:
-            return (
-                f"{rows.ESTIMATE} typical speeds; {key('models.measure')} measures this "
-                f"machine{offers}"
-            )
-        if not found.advice:
+
+        if _REPOSITORY_NAME.search(self.filter_text):
+            return f"{self._keymap.first_key('models.download')} downloads {self.filter_text}"
+        if result.entries and not self.items():
+            return f"No model has all these words in its row: {self.filter_text}"
+        if not any(entry.is_here for entry in result.entries):
+            return f"{_NO_MODEL} Searched: {', '.join(result.looked_in)}"
+        return self._legend(result)
+
+    def _legend(self, result: ScanResult) -> str:
+        notes = [f"{rows.ESTIMATE} estimated"]
+        if not all(entry.is_here for entry in result.entries):
+            notes.append("+ not downloaded yet")
+        if not result.read_gbps:
+            notes.append(f"{self._keymap.first_key('models.measure')} measures")
+        elif result.advice:
+            notes.append(f"best for this machine: {result.advice}")
+        elif len(notes) == 1:
             return rows.LEGEND
-        return f"{rows.ESTIMATE} estimate{offers}. Suits this machine {found.advice}"
+        return self._glyphs.between.join(notes)
 
     def key_words(self, item: ModelEntry | None) -> dict[str, str]:
-        """Models not on this machine can be downloaded, one at a time."""
+        """Return the effects of keys, by the names of their actions."""
         if item is None or item.is_here:
             words = {
-                "open": "opens",
-                "inspect": "inspects",
-                "download": "downloads",
-                "measure": "measures",
+                "open": "open",
+                "inspect": "inspect",
+                "download": "download",
+                "measure": "measure",
             }
             if item is not None and item.is_short_of_memory:
-                words["shrink"] = "makes a smaller one"
+                words["shrink"] = "make a smaller one"
         else:
-            words = {"open": "downloads", "measure": "measures"}
+            words = {"open": "download", "measure": "measure"}
         if self._downloads.is_running and self._downloads.job is not None:
             words |= {
-                "download": f"shows the {self._downloads.job.word}",
-                "stop_download": "stops it",
+                "download": f"show the {self._downloads.job.word}",
+                "stop_download": "pause" if self._downloads.job.kept else "stop",
             }
             words.pop("shrink", None)
         return {**words, "leave": "back"}
 
-    # ---- what the user asks for
+    # ---- actions
 
-    action_rescan = ListScreen.begin
+    action_rescan = ListScreen.restart_search
 
     def action_measure(self) -> None:
-        """Measure what this machine's memory and kernels do, once the engine is free."""
+        """Measure the speed of memory and kernels as soon as the engine is free."""
         if self._measurement is None:
             self._measurement = Future()
-            self.said = ""
+            self.message = ""
             if not self._engine_thread.examine(self._measurement):
                 self._measurement = None
-                self.said = "the engine has too much to do: not measured"
+                self.message = "Not measured: the engine is too busy"
             self._timer.resume()
             self.show()
 
     def action_open(self) -> None:
-        """Open the model under the cursor in place of the present one."""
+        """Open the highlighted model, or download it."""
         entry = self.highlighted()
         if entry is None:
             return
         if entry.is_here and entry.reason:
-            self.say(f"cannot be opened: {entry.reason}")
+            self.say(f"Can't open it: {entry.reason}")
         elif entry.is_here:
             self._open(entry.model, entry.title, entry.outlook)
         else:
             self._download(entry.repository)
 
     def _open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> None:
-        """Open a model, or say why not, and leave the filter where the choice stays."""
+        """Open a model and clear the filter, or say why that is not possible."""
         if self._chat.models.open(path, title, outlook):
-            self.typed = self.said = ""
+            self.filter_text = ""
+            self.message = ""
         else:
-            self.said = self._chat.core.busy_line("in the chat ")
+            self.message = self._chat.core.busy_line("in the chat ")
         self.show()
 
     def action_download(self) -> None:
-        """Download the repository or address that is typed, else the known model under the
-        cursor."""
+        """Show the running download, or download the typed or highlighted model."""
         entry = self.highlighted()
         running = self._downloads
         if running.is_running and running.job is not None:
             self._show_download(running.job)
-        elif _LIKE_A_REPOSITORY.search(self.typed):
-            self._download(self.typed)
+        elif _REPOSITORY_NAME.search(self.filter_text):
+            self._download(self.filter_text)
         elif entry is not None and not entry.is_here:
             self._download(entry.repository)
         else:
-            self.say("type OWNER/REPO or an address to download, or go to a row with +")
+            self.say("Type OWNER/REPO or an address to download, or choose a row with +")
 
     def action_shrink(self) -> None:
-        """Make a smaller file of the model under the cursor, where memory is short for it."""
+        """Make a smaller file of the highlighted model if it does not fit well in memory."""
         from app.models.downloads.shrink import ShrinkJob
 
         entry = self.highlighted()
         if entry is not None and entry.is_short_of_memory:
-            self._begin(ShrinkJob(entry, self._chat.core.settings))
+            self._start_job(ShrinkJob(entry, self._chat.core.settings))
         else:
             self.say(
-                "only a model that is here, and does not fit well, is made smaller: go to its row"
+                "Choose a downloaded model that does not fit well: only those can be made smaller"
             )
 
-    def _download(self, what: str) -> None:
+    def _download(self, source: str) -> None:
         from app.models.downloads.job import PullJob
 
-        self._begin(PullJob(what, self._chat.core.settings))
+        self._start_job(PullJob(source, self._chat.core.settings))
 
-    def _begin(self, job: PullJob) -> None:
+    def _start_job(self, job: PullJob) -> None:
         if self._downloads.is_running:
             key = self._keymap.first_key("models.download")
-            self.say(f"one download at a time: {key} shows the one that runs")
+            self.say(f"One download at a time: {key} shows the running one")
             return
-        self.typed = self.said = ""
+        self.filter_text = ""
+        self.message = ""
         self.show()
         self._downloads.take(job)
         self._show_download(job.start())
@@ -320,26 +314,25 @@ class ModelsScreen(ListScreen[ModelEntry]):
             self._timer.resume()
 
     def end_download(self, line: str) -> None:
-        """Say how it ended, and look for the new file."""
-        self.said = line
-        self.begin()
+        """Show how the download ended, and scan for the new file."""
+        self.message = line
+        self.restart_search()
 
     def action_stop_download(self) -> None:
-        """Stop the running download; what came is kept."""
+        """Stop the running download; its part stays on disk."""
         running = self._downloads
         if running.is_running and running.job is not None:
             running.stop()
             if running.job.kept:
-                kept = "; what came is kept, and the same again goes on from there"
+                self.say(f"Paused: {running.title}. Download it again to resume")
             else:
-                kept = ""
-            self.say(f"stopped: {running.title}{kept}")
+                self.say(f"Stopped: {running.title}")
 
     def action_inspect(self) -> None:
-        """Show what the file under the cursor holds."""
+        """Show what the highlighted file contains."""
         entry = self.highlighted()
         if entry is not None and entry.served is not None:
-            self.say("it is on the server: nothing more is known of it")
+            self.say("This model is on the server, which gives no details")
         elif entry is not None and entry.is_here:
             self.app.push_screen(InspectScreen(entry.path, entry.title, self._keymap))
 
@@ -351,8 +344,7 @@ def _served_models(server: str) -> list[ModelEntry]:
 
 
 class InspectScreen(Screen[None]):
-    """Shows what a file holds, of a model or of the first part of one, as `jalopy inspect` prints
-    it."""
+    """Screen with the contents of a model file, as `jalopy inspect` prints them."""
 
     CSS_PATH = "inspect.tcss"
     BINDINGS = bindings("inspect")
@@ -360,7 +352,6 @@ class InspectScreen(Screen[None]):
 
     def __init__(self, path: Path, title: str, keymap: Keymap) -> None:
         super().__init__()
-        # the title is clean
         self._path = path
         self._title = title
         self._keymap = keymap
@@ -374,7 +365,7 @@ class InspectScreen(Screen[None]):
         yield Static(f"{back} back · arrows, PgUp, PgDn scroll", markup=False, id="inspect-keys")
 
     def on_mount(self) -> None:
-        """Begin to read."""
+        """Start to read the file."""
         self.run_worker(self._read())
 
     async def _read(self) -> None:
@@ -383,9 +374,11 @@ class InspectScreen(Screen[None]):
                 await wrap_future(in_background(partial(report_of_file, self._path), "inspect"))
             )
         except Exception as error:
-            text = clean_line(
-                str(error) if exit_code_of(error) is not None else bug_line(error), 300
-            )
+            if exit_code_of(error) is not None:
+                reason = str(error)
+            else:
+                reason = bug_line(error)
+            text = clean_line(reason, 300)
         self.query_one("#inspect-report", Static).update(text)
 
     action_leave = dismiss_once

@@ -1,5 +1,4 @@
-"""The performance screen: how fast, how fast it could be, where the time goes, and what the machine
-does."""
+"""The performance screen: speed, its limit, where the time goes, and the state of the machine."""
 
 from __future__ import annotations
 
@@ -21,10 +20,10 @@ from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 
 
 class PerformanceScreen(FigureScreen):
-    """Shows figures while it is on top, and looks at nothing otherwise.
+    """Screen with live figures, which polls only while it is shown.
 
-    It is a mode of its own: Textual goes on drawing what is below a pushed screen, and a streaming
-    reply would redraw this one ten times a second.
+    It is a Textual mode of its own: Textual also draws the screen below a pushed one, so a
+    streaming reply would redraw this screen ten times a second.
     """
 
     BINDINGS = bindings("performance")
@@ -37,57 +36,56 @@ class PerformanceScreen(FigureScreen):
         self._keymap = chat.core.keymap
         self._chat_session = chat.core.chat_session
         self._engine_thread = chat.core.engine_thread
-        self._numbers = count(1)
+        self._refresh_numbers = count(1)
         self._glyphs = choose_glyphs()
         self._scale = GraphScale()
 
     def on_screen_resume(self) -> None:
-        """On top: look."""
+        """Start to watch the machine."""
         self._watch.note_view(self, True)
         self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
     def on_screen_suspend(self) -> None:
-        """Another screen is on top: look no longer."""
+        """Stop watching the machine."""
         self._watch.note_view(self, False)
 
-    def look(self) -> None:
-        """Show the figures, unless drawing is to be rarer."""
-        if not self._watch.pace.leaves_out(next(self._numbers)):
+    def poll(self) -> None:
+        """Show the figures, unless the pace of drawing leaves out this refresh."""
+        if not self._watch.pace.leaves_out(next(self._refresh_numbers)):
             self.show_figures()
 
     def show_figures(self) -> None:
-        """Show the figures of this moment."""
+        """Show the present figures."""
         self._show(self._watch.look())
 
     def _show(self, view: PerformanceView) -> None:
-        self.query_one(ScreenTitle).tell(self._about(view), _state(view))
+        self.query_one(ScreenTitle).tell(self._context_text(view), _state(view))
         self.query_one(KeyLine).tell(
             [(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")]
         )
-        self.fill(lambda width: dashboard_lines(view, width, self.room, self._glyphs, self._scale))
+        self.fill(
+            lambda width: dashboard_lines(view, width, self.body_rows, self._glyphs, self._scale)
+        )
 
-    def _about(self, view: PerformanceView) -> str:
+    def _context_text(self, view: PerformanceView) -> str:
         model = self._chat_session.model
-        found = view.figures
+        figures = view.figures
         if model is None:
             return "no model is open"
-        threads = found.threads or view.status.threads
         if model.server:
             return self._glyphs.between.join((model.name, f"computed by {model.server}"))
-        parts = [
-            model.name,
-            model.quantization,
-            counted(threads, "thread") if threads else "",
-            found.weights_mode,
-        ]
+        words = [model.name, model.quantization]
+        if threads := figures.threads or view.status.threads:
+            words.append(counted(threads, "thread"))
+        words.append(figures.weights_mode)
         if (thinking := self._engine_thread.inbox.thinking) not in ("", AUTO):
-            parts.append(describe_thinking(thinking))
-        return self._glyphs.between.join(filter(None, parts))
+            words.append(describe_thinking(thinking))
+        return self._glyphs.between.join(filter(None, words))
 
 
 def _state(view: PerformanceView) -> Line:
-    """Say what the engine does, in the colour that its speed has."""
+    """Return the engine's activity in the colour of its speed."""
     activity = view.status.activity
     roles = {Activity.READING: SpanRole.READING, Activity.WRITING: SpanRole.WRITING}
     return line(Span(activity.value, roles.get(activity, SpanRole.MUTED)))

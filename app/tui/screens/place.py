@@ -1,4 +1,4 @@
-"""A place in a document, where a reply is from, and what is around it."""
+"""The source screen: a passage of a document that a reply cites, with its surroundings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from textual.widgets import Static
 
 from app.documents.citations import Citation
 from app.tui.bindings import bindings
-from app.tui.drawing.lines import line
+from app.tui.drawing.lines import EMPTY, line
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 
 _ROWS_ABOVE = 2
-"""Of what comes before the place."""
+"""Rows of preceding text above the passage."""
 
 
 class PlaceScreen(ModalScreen[None]):
-    """Shows one of the places of a reply."""
+    """Screen with one of the passages that a reply cites."""
 
     CSS_PATH = "place.tcss"
     BINDINGS = bindings("place")
@@ -31,57 +31,53 @@ class PlaceScreen(ModalScreen[None]):
         super().__init__()
         self._places = places
         self._keymap = keymap
-        self._at = 0
+        self._index = 0
 
     def compose(self) -> ComposeResult:
         """Lay out title, lines and keys."""
-        yield ScreenTitle("Place")
+        yield ScreenTitle("Source")
         with VerticalScroll(id="place"):
-            for part in ("before", "lines", "after"):
-                yield Static(markup=False, id=f"place-{part}")
+            for section in ("before", "lines", "after"):
+                yield Static(markup=False, id=f"place-{section}")
         yield KeyLine()
 
     def on_mount(self) -> None:
-        """Show the first place."""
+        """Show the first passage."""
         self._show()
 
     def action_next(self) -> None:
-        """Show the next place, after the last one the first."""
-        self._at = (self._at + 1) % len(self._places)
+        """Show the next passage, or the first one after the last."""
+        self._index = (self._index + 1) % len(self._places)
         self._show()
 
     def _show(self) -> None:
-        place = self._places[self._at]
-        n = len(self._places)
-        self.query_one(ScreenTitle).tell(
-            place.shown, line(f"{self._at + 1} of {n}" if n > 1 else "")
+        passage = self._places[self._index]
+        n_passages = len(self._places)
+        keys = [(self._keymap.first_key("place.leave"), "back"), ("arrows, PgUp, PgDn", "scroll")]
+        state = EMPTY
+        if n_passages > 1:
+            keys.insert(0, (self._keymap.first_key("place.next"), "next source"))
+            state = line(f"{self._index + 1} of {n_passages}")
+        self.query_one(ScreenTitle).tell(passage.shown, state)
+        self.query_one(KeyLine).tell(keys)
+
+        number = passage.first - len(passage.before)
+        width = len(str(passage.first + len(passage.lines) + len(passage.after)))
+        sections = (
+            ("before", "  ", passage.before),
+            ("lines", "> ", passage.lines),
+            ("after", "  ", passage.after),
         )
-        width = len(str(place.first + len(place.lines) + len(place.after)))
-        number = place.first - len(place.before)
-        for part, lines in (
-            ("before", place.before),
-            ("lines", place.lines),
-            ("after", place.after),
-        ):
-            if part == "lines":
-                mark = "> "
-            else:
-                mark = "  "
-            numbers = [
-                f"{number + at:>{width}}  " if place.first else "" for at in range(len(lines))
-            ]
-            body = self.query_one(f"#place-{part}", Static)
-            body.display = bool(lines)
-            body.update(
-                "\n".join(f"{mark}{one}{text}" for one, text in zip(numbers, lines, strict=True))
-            )
-            number += len(lines)
+        for section, mark, texts in sections:
+            rows = []
+            for text in texts:
+                label = f"{number:>{width}}  " if passage.first else ""
+                rows.append(f"{mark}{label}{text}")
+                number += 1
+            body = self.query_one(f"#place-{section}", Static)
+            body.display = bool(rows)
+            body.update("\n".join(rows))
         self.call_after_refresh(self._scroll)
-        words = {"next": "next place" if n > 1 else "", "leave": "back"}
-        keys = [
-            (self._keymap.first_key(f"place.{name}"), said) for name, said in words.items() if said
-        ]
-        self.query_one(KeyLine).tell([*keys, ("arrows, PgUp, PgDn", "scroll")])
 
     def _scroll(self) -> None:
         top = self.query_one("#place-lines").virtual_region.y - _ROWS_ABOVE

@@ -1,5 +1,4 @@
-"""Questions over the chat: whether a tool may run, with the call shown whole; what another model
-does with the talk."""
+"""Dialogs over the chat: whether a tool may run, whether files may be sent, switching the model."""
 
 from __future__ import annotations
 
@@ -22,21 +21,20 @@ from app.tui.textual_hacks import dismiss_once
 from engine.prompt.tools.calls import ToolCall
 
 CALM_S = 0.7
-"""A yes counts this long after the question appeared and after any other key: who types a message
-answers nothing."""
+"""Seconds without keys before a yes counts, so that typing a message answers no question."""
 
 
 def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str]) -> Static:
-    """Name the keys of a question by what they do; the names of the answers are those of their
-    actions."""
+    """Return a widget with the keys of a question and their effects, by the names of actions."""
     lines = [f"{keymap.first_key(f'{scope}.{name}'):<6} {words}" for name, words in answers.items()]
     return Static("\n".join(lines), markup=False, classes=f"{scope}-keys")
 
 
 class CalmScreen(ModalScreen[Any]):
-    """A question that is answered with yes only by who types nothing else; None is a no.
+    """Question that ignores a yes while the user types; dismissed with None for a no.
 
-    The clock is monotonic.
+    Args:
+        clock: a monotonic clock.
     """
 
     CSS_PATH = "question.tcss"
@@ -45,25 +43,25 @@ class CalmScreen(ModalScreen[Any]):
         super().__init__()
         self._keymap = keymap
         self._clock = clock
-        self._disturbed_s = clock()
+        self._last_key_s = clock()
 
     def on_key(self, event: events.Key) -> None:
-        """Take note that somebody types."""
+        """Remember the time of other keys."""
         if event.key not in self.active_bindings:
-            self._disturbed_s = self._clock()
+            self._last_key_s = self._clock()
 
     def agree(self, answer: object) -> None:
-        """Answer, unless somebody types."""
+        """Answer with yes, unless the user types."""
         now_s = self._clock()
-        if now_s - self._disturbed_s >= CALM_S:
+        if now_s - self._last_key_s >= CALM_S:
             dismiss_once(self, answer)
-        self._disturbed_s = now_s
+        self._last_key_s = now_s
 
     action_leave = dismiss_once
 
 
 class QuestionScreen(CalmScreen):
-    """Asks about a tool of a server; dismissed with "once" or "always", or with None for a no."""
+    """Question whether a tool may run; dismissed with "once" or "always", or with None for a no."""
 
     BINDINGS = bindings("question")
     AUTO_FOCUS = "#question-arguments"
@@ -77,38 +75,44 @@ class QuestionScreen(CalmScreen):
 
     def compose(self) -> ComposeResult:
         """Lay out call and keys."""
-        arguments = full_arguments(self._call)
+        question = f'Run {self._call.name} from "{self._server}"?'
         with Vertical(id="question") as box:
-            box.border_title = Content(f"The model wants to use a tool of {self._server}")
-            yield Static(f"Run {self._call.name}?", markup=False, classes="question-call")
+            box.border_title = "Tool call"
+            yield Static(question, markup=False, classes="question-call")
             with VerticalScroll(id="question-arguments"):
-                yield Static(arguments, markup=False)
-            size = figures.counted(len(arguments), "character")
-            box.border_subtitle = Content(f"{size} of arguments: Up and Down")
-            always = "run it, and ask no more in this conversation"
-            answers = {"once": "run it", "always": always, "leave": "do not run it"}
+                yield Static(full_arguments(self._call), markup=False)
+            answers = {
+                "once": "Yes",
+                "always": "Yes, and don't ask again in this chat",
+                "leave": "No",
+            }
             yield _answer_lines(self._keymap, "question", answers)
+
+    def on_resize(self) -> None:
+        """Say how to scroll if the arguments do not fit."""
+        self.call_after_refresh(self._show_scroll_hint)
+
+    def _show_scroll_hint(self) -> None:
+        arguments = self.query_one("#question-arguments", VerticalScroll)
+        hint = Content("Up and Down scroll") if arguments.max_scroll_y else None
+        self.query_one("#question").border_subtitle = hint
 
     action_once = partialmethod(CalmScreen.agree, "once")
     action_always = partialmethod(CalmScreen.agree, "always")
 
 
 def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:
-    """Say what going on with the conversation costs."""
+    """Return a sentence on what it costs to continue the conversation with another model."""
     if host:
-        return f"All of the conversation is sent to {host} then, with each message."
-    takes = "; how long that takes is not known yet"
+        return f"The whole conversation is sent to {host} with each message."
+    size = f"{figures.count(n_tokens)} tokens"
     if prefill_tps:
-        takes = f": about {figures.whole_seconds(n_tokens / prefill_tps)}"
-    size = (
-        f"The conversation has about {figures.count(n_tokens)} tokens by the present model's count"
-    )
-    return f"{size}. The new model must read all of it{takes}."
+        size += f", about {figures.whole_seconds(n_tokens / prefill_tps)}"
+    return f"The new model has to read this conversation first ({size})."
 
 
 class SendFilesScreen(CalmScreen):
-    """Asks before the first file of a conversation goes to a server; dismissed with True where it
-    may."""
+    """Question before the first file of a conversation goes to a server; True means yes."""
 
     BINDINGS = bindings("files")
 
@@ -120,13 +124,13 @@ class SendFilesScreen(CalmScreen):
     def compose(self) -> ComposeResult:
         """Lay out files and keys."""
         with Vertical(id="question") as box:
-            box.border_title = "A file leaves this machine"
+            box.border_title = "Send to a server"
             yield Static(
                 f"Send {self._files} to {self._host}?", markup=False, classes="question-call"
             )
             answers = {
-                "agree": "send it; later files of this conversation go unasked",
-                "leave": "do not send it",
+                "agree": "Yes, and don't ask again in this chat",
+                "leave": "No",
             }
             yield _answer_lines(self._keymap, "files", answers)
 
@@ -134,9 +138,13 @@ class SendFilesScreen(CalmScreen):
 
 
 class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
-    """Dismissed with what to do, or with None for nothing.
+    """Question before another model opens; dismissed with the choice, or with None to cancel.
 
-    The model's title is clean; a server's has a host.
+    Args:
+        title: name of the model, clean.
+        n_tokens: tokens of the conversation, counted with the present model.
+        prefill_tps: estimated prefill speed of the new model; None if unknown.
+        host: server of the new model; empty for a local model.
     """
 
     CSS_PATH = "switch_model.tcss"
@@ -153,13 +161,13 @@ class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
     def compose(self) -> ComposeResult:
         """Lay out question and keys."""
         with Vertical(id="switch-model") as box:
-            box.border_title = "Another model"
+            box.border_title = "Switch model"
             yield Static(f"Open {self._title}?", markup=False, classes="switch-question")
             yield Static(self._price, markup=False)
             answers = {
-                "keep": "go on with it",
-                "new": "begin a new conversation",
-                "leave": "open nothing",
+                "keep": "Continue here",
+                "new": "Start a new conversation",
+                "leave": "Cancel",
             }
             yield _answer_lines(self._keymap, "switch", answers)
 

@@ -1,4 +1,7 @@
-"""Every setting with its value, its source and its meaning; a change goes into the user's file."""
+"""The settings screen: every setting with its value, its source and its meaning.
+
+Changes go into the user's settings file.
+"""
 
 from __future__ import annotations
 
@@ -21,22 +24,35 @@ from app.program.settings import (
 )
 from app.text.clean_text import clean_line
 from app.text.glyphs import cut
+from app.text.record import record
 from app.tui.bindings import bindings
 from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
 from app.tui.screens.list_screen import ListScreen
 
-_KEY = 27
-_SOURCE = 13
-"""Columns of the name and of the source; the source is shown from ``_SOURCE_FROM`` columns on."""
-_SOURCE_FROM = 44
-_LEAST_KEY = 16
+_KEY_COLUMNS = 27
+_LEAST_KEY_COLUMNS = 16
+_SOURCE_COLUMNS = 13
+_SOURCE_FROM_COLUMNS = 44
+"""Width from which the column of sources is shown."""
 _TYPED_CHARS = 30
-_MOST_VALUE_CHARS = 400
+"""Characters of a typed value that the title shows."""
+_VALUE_CHARS = 400
+"""Limit on a value in a line."""
+
+
+@record
+class _CurrentValue:
+    """Value of a setting as the screen shows it."""
+
+    text: str
+    source: Source
+    next_text: str
+    """Value from the next start on; empty if it is the same."""
 
 
 class SettingsScreen(ListScreen[str]):
-    """Lists every setting and changes them."""
+    """List of all settings."""
 
     TITLE = "Settings"
     SCOPE = "settings"
@@ -47,214 +63,218 @@ class SettingsScreen(ListScreen[str]):
         self._live = chat.core.live
         self._engine_thread = chat.core.engine_thread
         self._keys = tuple(setting_keys())
-        self._in_file = chat.core.settings
+        self._file_settings = chat.core.settings
+        """Settings at the next start, as the file has them."""
 
-    def start_looking(self) -> None:
-        """Read the file again: it may have been changed by an editor."""
+    def start_search(self) -> None:
+        """Read the settings file again, since an editor may have changed it."""
         try:
-            self._in_file = load_settings()
+            self._file_settings = load_settings()
         except Refusal as refusal:
-            self.said = str(refusal)
-            self._in_file = self._live.now
+            self.message = str(refusal)
+            self._file_settings = self._live.now
 
-    def _now_and_later(self, key: str) -> tuple[str, Source, str]:
-        """Return a value as it is shown, its source, and the value from the next start; "" where
-        that is the same."""
-        now = self._live.now
+    def _current_value(self, key: str) -> _CurrentValue:
+        settings = self._live.now
         generation = self._engine_thread.generation
-        value = value_of(now, key)
-        source = now.sources.get(key, Source.DEFAULT)
+        value = value_of(settings, key)
+        source = settings.sources.get(key, Source.DEFAULT)
         if key.startswith("sampling.") and generation is not None:
             value, source = generation.source(key.removeprefix("sampling."))
-        later = value_of(self._in_file, key)
-        is_own = source in (Source.FILE, Source.DEFAULT)
-        return _shown(key, value), source, _shown(key, later) if is_own and later != value else ""
+
+        next_text = ""
+        next_value = value_of(self._file_settings, key)
+        if source in (Source.FILE, Source.DEFAULT) and next_value != value:
+            next_text = _label(key, next_value)
+        return _CurrentValue(_label(key, value), source, next_text)
 
     def items(self) -> tuple[str, ...]:
-        """Return the settings in whose name or meaning all words are."""
-        words = self.typed.lower().split()
-        return tuple(
-            key
-            for key in self._keys
-            if all(w in " ".join((key, *meanings()[key])).lower() for w in words)
-        )
+        """Return the settings whose names or meanings contain all words of the filter."""
+        words = self.filter_text.lower().split()
+        texts = {key: " ".join((key, *meanings()[key])).lower() for key in self._keys}
+        return tuple(key for key, text in texts.items() if all(word in text for word in words))
 
     def group_of(self, item: str) -> str:
-        """Return the heading that ``config/default.toml`` has above it."""
+        """Return the setting's heading in ``config/default.toml``."""
         return meanings()[item][0]
 
     def heading_line(self, columns: int) -> str:
-        """Name the columns."""
-        key, value = _widths(columns)
-        return (
-            f"{'  setting':<{key + 2}}  "
-            f"{'value':<{value}}{'  from' if columns >= _SOURCE_FROM else ''}"
-        )
+        """Return the names of the columns."""
+        key_columns, value_columns = _widths(columns)
+        heading = f"{'  setting':<{key_columns + 2}}  {'value':<{value_columns}}"
+        if columns >= _SOURCE_FROM_COLUMNS:
+            return f"{heading}  from"
+        return heading
 
     def row_line(self, item: str, columns: int) -> Line:
-        """Write a setting; one that differs from its default stands out."""
-        key, width = _widths(columns)
-        now, source, later = self._now_and_later(item)
-        value = cut(later or now, width).ljust(width)
-        if later:
-            role = SpanRole.CAUTION
-        elif source is Source.DEFAULT:
-            role = SpanRole.MUTED
+        """Return a setting's row; values that differ from the default stand out."""
+        key_columns, value_columns = _widths(columns)
+        current = self._current_value(item)
+        text = cut(current.next_text or current.text, value_columns).ljust(value_columns)
+        if current.source is Source.DEFAULT:
+            value = Span(text)
         else:
-            role = SpanRole.GOOD
-        if source is Source.DEFAULT:
-            shown = Span(value)
-        else:
-            shown = strong(value)
-        where = Span(f"  {'next start' if later else source.value}", role)
-        return line(
-            "   ", cut(item, key).ljust(key), "  ", shown, where if columns >= _SOURCE_FROM else ""
-        )
+            value = strong(text)
+        spans: list[str | Span] = ["   ", cut(item, key_columns).ljust(key_columns), "  ", value]
+        if columns >= _SOURCE_FROM_COLUMNS:
+            spans.append(_source_span(current))
+        return line(*spans)
 
     def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
-        """Say what it means, what it may be, what it is by default, and where its value comes
-        from."""
-        now, source, later = self._now_and_later(item)
-        default = _shown(item, value_of(built_in_settings(), item))
-        found = [line(part) for part in textwrap.wrap(meanings()[item][1], columns)]
+        """Return the setting's name, and lines on its meaning, its value and its limits."""
+        current = self._current_value(item)
+        value = f"now {current.text} ({current.source.value})"
+        if current.next_text:
+            value += f", {current.next_text} from the next start"
+        default = _label(item, value_of(built_in_settings(), item))
+        limits = f"default {default} · allowed: {allowed_of(item)}"
+
+        meaning = [line(row) for row in textwrap.wrap(meanings()[item][1], columns)]
         facts = [
-            f"now {now} ({source.value})" + (f", next start {later}" if later else ""),
-            f"default {default} · allowed: {allowed_of(item)}",
+            line(muted(row)) for text in (value, limits) for row in textwrap.wrap(text, columns)
         ]
-        return item, [
-            *found,
-            *(line(muted(part)) for fact in facts for part in textwrap.wrap(fact, columns)),
-        ]
+        return item, [*meaning, *facts]
 
     def context_line(self) -> str:
-        """Write the value that is typed, or the filter."""
-        if self.edited is None:
+        """Return the value as typed, or the filter."""
+        if self.edited_item is None:
             return super().context_line()
-        return f"{self.edited} = {clean_line(self.new_text)[-_TYPED_CHARS:]}_"
+        return f"{self.edited_item} = {clean_line(self.new_text)[-_TYPED_CHARS:]}_"
 
     def state_line(self) -> str:
-        """Write how many differ from their defaults."""
-        n_own = sum(self._now_and_later(key)[1] is not Source.DEFAULT for key in self._keys)
-        if self.edited is None:
-            return f"{n_own} of {len(self._keys)} set"
-        return ""
+        """Return how many settings differ from their defaults."""
+        if self.edited_item is not None:
+            return ""
+        sources = [self._current_value(key).source for key in self._keys]
+        n_changed = sum(source is not Source.DEFAULT for source in sources)
+        return f"{n_changed} of {len(self._keys)} changed"
 
     def foot_line(self) -> str:
-        """Say what a change led to, or what is allowed."""
-        if self.said or self.edited is None:
-            return self.said
-        return f"allowed: {allowed_of(self.edited)}"
+        """Return the result of a change, or the allowed values."""
+        if self.message or self.edited_item is None:
+            return self.message
+        return f"allowed: {allowed_of(self.edited_item)}"
 
     @property
-    def must_be_seen(self) -> bool:
-        """Whether the foot answers a key."""
-        return bool(self.said) or self.edited is not None
+    def has_important_foot(self) -> bool:
+        """Whether the foot answers a key or lists allowed values."""
+        return bool(self.message) or self.edited_item is not None
 
     def key_words(self, item: str | None) -> dict[str, str]:
-        """A setting of a few words goes to its next one; others are typed."""
-        if self.edited is not None:
-            return {"open": "keeps it", "leave": "leaves it as it was"}
+        """Return the effects of keys, by the names of their actions."""
+        if self.edited_item is not None:
+            return {"open": "save", "leave": "cancel"}
         if item is None:
             return {"leave": "back"}
         if choices_of(item) or item == "theme":
-            opens = "takes the next value"
+            effect = "next value"
         else:
-            opens = "changes it"
-        return {"open": opens, "reset": "default", "leave": "back"}
+            effect = "change"
+        return {"open": effect, "reset": "default", "leave": "back"}
 
-    # ---- what the user asks for
+    # ---- actions
 
     def action_open(self) -> None:
-        """Take the next value, begin to type one, or keep what is typed."""
+        """Save the typed value, switch to the next value, or start to edit the value."""
         key = self.highlighted()
-        edited = self.edited
+        edited_item = self.edited_item
         if key is None:
             return
-        if edited == key:
-            self._try(key, self.new_text)
+        if edited_item == key:
+            self._change(key, self.new_text)
             return
+        self.edited_item = None
         try:
-            self.edited = None
-            if key == "theme":
-                choices = ("", *sorted(self.app.available_themes))
-            else:
-                choices = choices_of(key)
-            now = written(value_of(load_settings(), key))
-            if choices:
-                self._try(
-                    key,
-                    choices[(choices.index(now) + 1) % len(choices)]
-                    if now in choices
-                    else choices[0],
-                )
-            else:
-                self.edited = key
-                self.new_text = now
-                self.say("")
+            value = written(value_of(load_settings(), key))
         except Refusal as refusal:
-            self.say(clean_line(str(refusal), _MOST_VALUE_CHARS))
+            self.say(clean_line(str(refusal), _VALUE_CHARS))
+            return
+
+        if key == "theme":
+            choices = ("", *sorted(self.app.available_themes))
+        else:
+            choices = choices_of(key)
+        if not choices:
+            self.edited_item = key
+            self.new_text = value
+            self.say("")
+        elif value in choices:
+            self._change(key, choices[(choices.index(value) + 1) % len(choices)])
+        else:
+            self._change(key, choices[0])
 
     def action_reset(self) -> None:
-        """Take the setting out of the user's file."""
+        """Delete the setting from the user's file."""
         key = self.highlighted()
-        if key is not None and self.edited is None:
-            self._try(key, None)
+        if key is not None and self.edited_item is None:
+            self._change(key, None)
 
-    def _try(self, key: str, text: str | None) -> None:
-        """Change a setting; where that is refused, what is typed stays to be mended."""
+    def _change(self, key: str, text: str | None) -> None:
+        """Change a setting, or reset it if ``text`` is None.
+
+        If the value is refused, it stays in the editor for correction.
+        """
         try:
             if text is None:
                 value = None
             else:
                 value = typed_value(self._live.now, key, text)
-            self.said = clean_line(self._live.change(key, value), _MOST_VALUE_CHARS)
-            self.edited = None
+            message = self._live.change(key, value)
+            self.edited_item = None
         except Refusal as refusal:
-            self.said = clean_line(str(refusal), _MOST_VALUE_CHARS)
-        said = self.said
-        self.start_looking()
-        self.say(said)
+            message = str(refusal)
+        self.start_search()
+        self.say(clean_line(message, _VALUE_CHARS))
 
 
 @cache
 def meanings() -> Mapping[str, tuple[str, str]]:
-    """Return the group of each setting and what it means: headings and comments of
-    ``config/default.toml``."""
-    found: dict[str, tuple[str, str]] = {}
+    """Return group and meaning of each setting: headings and comments of ``config/default.toml``."""
+    result: dict[str, tuple[str, str]] = {}
     comment: list[str] = []
-    table = group = ""
-    for one in (paths.bundled("config") / "default.toml").read_text(encoding="utf-8").splitlines():
-        if one.startswith("# "):
-            comment.append(one.removeprefix("# "))
+    table = ""
+    group = ""
+    text = (paths.bundled("config") / "default.toml").read_text(encoding="utf-8")
+    for row in text.splitlines():
+        if row.startswith("# "):
+            comment.append(row.removeprefix("# "))
             continue
-        if one.startswith("## "):
-            group = one.removeprefix("## ")
-        elif one.startswith("["):
-            table = f"{one.strip('[]')}."
-        elif "=" in one:
-            found[f"{table}{one.partition(' = ')[0]}"] = group, " ".join(comment)
+        if row.startswith("## "):
+            group = row.removeprefix("## ")
+        elif row.startswith("["):
+            table = f"{row.strip('[]')}."
+        elif "=" in row:
+            result[f"{table}{row.partition(' = ')[0]}"] = group, " ".join(comment)
         comment = []
-    return found
+    return result
 
 
-_IN_WORDS = {
+_LABELS = {
     "model": {"": "last used"}, "theme": {"": "last used"},
     "model_directories": {"": "the usual ones"},
     **{key: {"0": "automatic"} for key in ("context_size", "threads", "prefill_threads")},
-    "sampling.max_tokens": {"0": "no limit"}, "sampling.seed": {"-1": "another each time"},
+    "sampling.max_tokens": {"0": "no limit"}, "sampling.seed": {"-1": "random"},
 }  # fmt: skip
-"""Values that a word says better than what is in the file."""
+"""Values that a word explains better than the text in the file."""
 
 
-def _shown(key: str, value: object) -> str:
-    text = clean_line(written(value), _MOST_VALUE_CHARS)
-    return _IN_WORDS.get(key, {}).get(text) or {"": "none", "auto": "automatic"}.get(text, text)
+def _label(key: str, value: object) -> str:
+    text = clean_line(written(value), _VALUE_CHARS)
+    return _LABELS.get(key, {}).get(text) or {"": "none", "auto": "automatic"}.get(text, text)
+
+
+def _source_span(current: _CurrentValue) -> Span:
+    if current.next_text:
+        return Span("  next start", SpanRole.CAUTION)
+    if current.source is Source.DEFAULT:
+        return Span(f"  {current.source.value}", SpanRole.MUTED)
+    return Span(f"  {current.source.value}", SpanRole.GOOD)
 
 
 def _widths(columns: int) -> tuple[int, int]:
-    if columns >= _SOURCE_FROM:
-        source = _SOURCE + 2
-    else:
-        source = 0
-    key = max(_LEAST_KEY, min(_KEY, columns - source - 14))
-    return key, max(4, columns - key - source - 5)
+    """Return the columns of the name and of the value."""
+    source_columns = 0
+    if columns >= _SOURCE_FROM_COLUMNS:
+        source_columns = _SOURCE_COLUMNS + 2
+    key_columns = max(_LEAST_KEY_COLUMNS, min(_KEY_COLUMNS, columns - source_columns - 14))
+    return key_columns, max(4, columns - key_columns - source_columns - 5)

@@ -1,5 +1,4 @@
-"""Choosing the colours: every theme by name, tried on the running screen as the cursor moves over
-it."""
+"""The theme picker: a list of themes, each tried on the running screen as the cursor reaches it."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ OWN_PREFIX = "jalopy-"
 
 
 class ThemePicker(ModalScreen[str | None]):
-    """Lists the themes; dismissed with the name of the chosen one, or with None and the colours as
-    they were."""
+    """List of themes; dismissed with the chosen name, or with None and the previous colours."""
 
     CSS_PATH = "theme_picker.tcss"
     BINDINGS = bindings("theme")
@@ -28,46 +26,46 @@ class ThemePicker(ModalScreen[str | None]):
     def __init__(self, keymap: Keymap) -> None:
         super().__init__()
         self._keymap = keymap
-        self._before = self.app.theme
-        # Our own before Textual's, each by name.
+        self._previous_theme = self.app.theme
+        # Jalopy's themes come before Textual's.
         self._names = sorted(
             self.app.available_themes, key=lambda name: (not name.startswith(OWN_PREFIX), name)
         )
 
     def compose(self) -> ComposeResult:
-        """Lay out the list, the present theme first under the cursor."""
+        """Lay out the list with the cursor on the present theme."""
         lines = []
         for name in self._names:
             theme = self.app.available_themes[name]
             if theme.ansi:
-                kind = "16 colours"
+                brightness = "16 colours"
             elif theme.dark:
-                kind = "dark"
+                brightness = "dark"
             else:
-                kind = "light"
-            lines.append(Option(Content(f"{name:<24} {kind}")))
+                brightness = "light"
+            lines.append(Option(Content(f"{name:<24} {brightness}")))
         picker = Options(*lines, markup=False)
-        if self._before in self._names:
-            picker.highlighted = self._names.index(self._before)
+        if self._previous_theme in self._names:
+            picker.highlighted = self._names.index(self._previous_theme)
         else:
             picker.highlighted = 0
         picker.border_title = "Colours"
-        leave = self._keymap.hint("theme.leave", "undoes")
-        # that key is Textual's own
-        picker.border_subtitle = " · ".join(filter(None, ("Enter keeps", leave)))
+        leave = self._keymap.hint("theme.leave", "cancel")
+        # Enter is Textual's own key for a list.
+        picker.border_subtitle = " · ".join(filter(None, ("Enter choose", leave)))
         yield picker
 
     @on(OptionList.OptionHighlighted)
     def preview(self, event: OptionList.OptionHighlighted) -> None:
-        """Show everything in these colours."""
+        """Show the highlighted theme."""
         self.app.theme = self._names[event.option_index]
 
     @on(OptionList.OptionSelected)
-    def keep(self, event: OptionList.OptionSelected) -> None:
-        """Keep the chosen theme."""
+    def choose(self, event: OptionList.OptionSelected) -> None:
+        """Use the chosen theme."""
         dismiss_once(self, self._names[event.option_index])
 
     def action_leave(self) -> None:
-        """Go back to the colours there were."""
-        self.app.theme = self._before
+        """Restore the previous theme."""
+        self.app.theme = self._previous_theme
         dismiss_once(self, None)

@@ -1,5 +1,4 @@
-"""The best threads and memory modes: measured on the loaded model after the conversation, applied
-with one key."""
+"""The threads screen: measures threads and memory modes on the open model, and applies the best."""
 
 from __future__ import annotations
 
@@ -37,19 +36,17 @@ if TYPE_CHECKING:
 _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20
 _TALL_ROWS = 24
-"""From this height on the screen shows before measuring what will be measured."""
-_MOST_THICKNESS = 3
-_WHAT_IS_MEASURED = (
-    "Measuring tries each number of threads in turns, for writing and for reading, after the "
-    "open conversation; then"
-    " whether huge pages help, and how kernels should ask memory. It takes every core for a "
-    "minute or two and can be"
-    " stopped; nothing changes until you choose."
+"""Height from which the screen explains what will be measured."""
+_MAX_THICKNESS = 3
+"""Limit on the rows of a bar."""
+_EXPLANATION = (
+    "Tries every thread count, then huge pages and memory prefetch, on this conversation. Takes "
+    "1-2 minutes at full load; changes nothing until you accept."
 )
 
 
 class ThreadsScreen(FigureScreen):
-    """Measures when it is asked to; polls a record, and only while it is shown."""
+    """Screen for tuning. Measuring starts with a key; while shown, the screen polls the report."""
 
     CSS_PATH = "threads.tcss"
     BINDINGS = bindings("threads")
@@ -65,12 +62,14 @@ class ThreadsScreen(FigureScreen):
         self._chat_session = chat.core.chat_session
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
-        self._wants: tuple[str, ...] = ()
-        """Parts of tuning to measure once the engine is free."""
+        self._pending_parts: tuple[str, ...] = ()
+        """Parts of tuning to measure as soon as the engine is free."""
         self._is_covered = False
-        """Whether help or palette lie above it: what was wanted before is wanted after them."""
+        """Whether help or palette cover the screen; pending parts then stay pending."""
         self._model: ModelLoaded | None = None
+        """Model to which the changes in ``_undo`` apply."""
         self._undo: list[ThreadsInUse] = []
+        """Earlier choices, the newest last."""
 
     def compose(self) -> ComposeResult:
         """Lay out title, curves, options, reasons, state, progress and keys."""
@@ -86,11 +85,10 @@ class ThreadsScreen(FigureScreen):
         yield KeyLine(id="thread-keys")
 
     def on_screen_resume(self) -> None:
-        """Show what is known; measuring begins with a key, since it takes every core for a
-        minute."""
+        """Show the last results; measuring waits for a key, because it takes every core."""
         self._timer.resume()
         if not self._is_covered:
-            self._wants = ()
+            self._pending_parts = ()
         self._is_covered = False
         if self._model is not self._chat_session.model:
             self._model = self._chat_session.model
@@ -98,22 +96,22 @@ class ThreadsScreen(FigureScreen):
         self.show_figures()
 
     def on_screen_suspend(self) -> None:
-        """Poll nothing while something else is shown."""
+        """Stop watching the machine while another screen is shown."""
         self._is_covered = self.app.current_mode == "threads"
         self._watch.note_view(self, False)
 
     @property
     def _is_measuring(self) -> bool:
-        """Whether a search runs; the chat learns of its end a moment after the report says so."""
+        """Whether a search runs. The report knows the end of a search before the chat does."""
         report = self._engine_thread.state.tuning
         return self._chat_session.is_tuning and (report is None or not report.is_over)
 
-    # ---- what is shown
+    # ---- drawing
 
     def show_figures(self) -> None:
-        """Show how things are; begin to measure once the engine is free."""
-        if self._wants and self._chat_session.tune(self._wants):
-            self._wants = ()
+        """Draw the present state, and start pending measurements once the engine is free."""
+        if self._pending_parts and self._chat_session.tune(self._pending_parts):
+            self._pending_parts = ()
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
         self.set_class(in_use is None, "-no-model")
@@ -122,163 +120,176 @@ class ThreadsScreen(FigureScreen):
         if report is not None and in_use is not None:
             present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
             options = option_panels(
-                [(one, present[one.part]) for one in report.comparisons], self._glyphs, width
+                [(comparison, present[comparison.part]) for comparison in report.comparisons],
+                self._glyphs,
+                width,
             )
-        told = self._told(width)
+        reasons = self._reason_panels(width)
         self._fill("thread-options", options)
-        self._fill("thread-reasons", told)
-        self._fill_room(width, len(options) + len(told))
+        self._fill("thread-reasons", reasons)
+        self._fill_room(width, len(options) + len(reasons))
         if self._is_measuring:
             state = line(Span("measuring", SpanRole.CAUTION))
         else:
             state = EMPTY
-        self.query_one(ScreenTitle).tell(self._about(), state)
+        self.query_one(ScreenTitle).tell(self._context_text(), state)
         self._fill("thread-progress", self._progress_lines())
         self.query_one(KeyLine).tell(self._keys())
 
-    def _fill_room(self, width: int, taken: int) -> None:
-        """Draw the curves, and below all else the machine; both get the rows that are left."""
+    def _fill_room(self, width: int, n_used_rows: int) -> None:
+        """Draw the curves and, if rows are left below everything else, the state of the machine."""
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
+        max_count = 0
+        max_thickness = 1
         if in_use is not None and is_tall:
-            most = min(9, in_use.most)
-        else:
-            most = 0
+            max_count = min(9, in_use.most)
+            max_thickness = _MAX_THICKNESS
         curves = [report.curve(phase) if report is not None else None for phase in _PHASES]
-        room = self.query_one("#threads-body").outer_size.height - taken - FRAME_ROWS
-        thicknesses = range(1, (_MOST_THICKNESS if is_tall else 1) + 1)
-        taken_by = {n: max(n_rows(curve, most, n) for curve in curves) for n in thicknesses}
-        thickness = max((n for n, rows in taken_by.items() if rows + LEAST_ROWS <= room), default=1)
-        left = room - taken_by[thickness]
+
+        n_free_rows = self.query_one("#threads-body").outer_size.height - n_used_rows - FRAME_ROWS
+        thickness, n_curve_rows = 1, max(n_rows(curve, max_count, 1) for curve in curves)
+        for thicker in range(2, max_thickness + 1):
+            n_thicker_rows = max(n_rows(curve, max_count, thicker) for curve in curves)
+            if n_thicker_rows + LEAST_ROWS <= n_free_rows:
+                thickness, n_curve_rows = thicker, n_thicker_rows
+        n_free_rows -= n_curve_rows
+
         for phase, widget, curve in zip(_PHASES, self.query(ThreadCurve), curves, strict=True):
             widget.display = in_use is not None
             if in_use is not None:
-                other = self._keymap.hint("threads.other_phase", "the other column")
-                words = filter(None, (f"1-{min(9, in_use.most)} set it", other))
-                if phase == self._phase:
-                    chooses = self._glyphs.between.join(words)
-                else:
-                    chooses = ""
-                widget.tell(curve, getattr(in_use.now, phase), chooses, most, thickness)
-        has_room = is_tall and left >= LEAST_ROWS
+                count = getattr(in_use.now, phase)
+                widget.tell(curve, count, self._digits_hint(phase), max_count, thickness)
+
+        has_room = is_tall and n_free_rows >= LEAST_ROWS
         self._watch.note_view(self, has_room)
-        self._fill(
-            "thread-room",
-            room_lines(self._watch.look(), report, width, left, self._glyphs) if has_room else [],
-        )
+        machine: list[Line] = []
+        if has_room:
+            machine = room_lines(self._watch.look(), report, width, n_free_rows, self._glyphs)
+        self._fill("thread-room", machine)
+
+    def _digits_hint(self, phase: str) -> str:
+        """Return the keys that set the count of a phase; empty if digits set the other phase."""
+        in_use = self._engine_thread.state.threads
+        if in_use is None or phase != self._phase:
+            return ""
+        other_phase = self._keymap.hint("threads.other_phase", "other column")
+        hints = (f"1-{min(9, in_use.most)} set it", other_phase)
+        return self._glyphs.between.join(filter(None, hints))
 
     def _fill(self, widget_id: str, lines: list[Line]) -> None:
         widget = self.query_one(f"#{widget_id}", FigureLines)
         widget.display = bool(lines)
         widget.fill(lines)
 
-    def _about(self) -> str:
+    def _context_text(self) -> str:
         model = self._chat_session.model
         report = self._engine_thread.state.tuning
+        words = []
         if model is not None:
-            parts = [model.name, model.quantization]
-        else:
-            parts = []
+            words += [model.name, model.quantization]
         if report is not None:
-            parts.append(f"context {figures.count(report.n_context)}")
-        return self._glyphs.between.join(parts)
+            words.append(f"context {figures.count(report.n_context)}")
+        return self._glyphs.between.join(words)
 
     @property
-    def _server(self) -> str:
-        """Who computes in place of this program; "" for no one."""
+    def _server_name(self) -> str:
+        """Server that computes the replies; empty if this machine does."""
         if self._chat_session.model is not None:
             return self._chat_session.model.server
         return ""
 
-    def _told(self, width: int) -> list[Line]:
-        """Return what is in use, which changes by a key and must be seen in 24 rows, and why the
-        winners won."""
+    def _reason_panels(self, width: int) -> list[Line]:
+        """Return panels with the choice in use and the reasons for the results.
 
-        def told(title: str, texts: Iterable[str]) -> list[Line]:
-            columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
-            body = [line(part) for text in texts for part in textwrap.wrap(text, columns)]
-            if body:
-                return panel(title, body, width, self._glyphs)
-            return []
-
+        The choice in use comes first, where it is visible in 24 rows.
+        """
         if self._engine_thread.state.threads is None:
-            return told(
-                "Computed elsewhere" if self._server else "No model is open", [self._state()]
-            )
-        if (report := self._engine_thread.state.tuning) is not None:
-            why = told("Why", self._reasons(report))
-        else:
-            if self.size.height >= _TALL_ROWS:
-                why = told("What will be measured", [_WHAT_IS_MEASURED])
-            else:
-                why = []
-        return [*told("In use", [self._state()]), *why]
+            title = "Computed elsewhere" if self._server_name else "No model is open"
+            return self._text_panel(title, [self._state()], width)
+        panels = self._text_panel("In use", [self._state()], width)
+        report = self._engine_thread.state.tuning
+        if report is not None:
+            panels += self._text_panel("Why", self._reasons(report), width)
+        elif self.size.height >= _TALL_ROWS:
+            panels += self._text_panel("What tuning measures", [_EXPLANATION], width)
+        return panels
+
+    def _text_panel(self, title: str, texts: Iterable[str], width: int) -> list[Line]:
+        """Return a panel with wrapped texts; empty if there are none."""
+        columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
+        body = [line(row) for text in texts for row in textwrap.wrap(text, columns)]
+        if body:
+            return panel(title, body, width, self._glyphs)
+        return []
 
     def _reasons(self, report: TuningReport) -> list[str]:
-        weights, kv = (report.comparison(part) for part in ("weights", "kv"))
-        found = [kv.reason if kv is not None else "", *report.reasons, pinning_line(report)]
-        found += [weights.reason if weights is not None else "", *report.notes]
+        weights = report.comparison("weights")
+        kv = report.comparison("kv")
+        reasons = []
+        if kv is not None:
+            reasons.append(kv.reason)
+        reasons += [*report.reasons, pinning_line(report)]
+        if weights is not None:
+            reasons.append(weights.reason)
+        reasons += report.notes
         if not report.is_over and (cost := self._watch.pace.cost) is not None:
-            found.append(f"The screen itself takes {100 * cost:.0f} % of one core meanwhile.")
-        return found
+            reasons.append(f"The screen itself uses {100 * cost:.0f} % of one core.")
+        return reasons
 
     def _state(self) -> str:
         in_use = self._engine_thread.state.threads
         settings = self._chat.core.settings
-        if self._server:
-            return f"{self._server} computes: its threads are its own."
+        if self._server_name:
+            return f"{self._server_name} computes the replies with its own threads."
         if in_use is None:
-            shown = self._keymap.key_or_command("app.models")
-            return f"No model is loaded: {shown} in the chat shows which there are."
-        overriding = {
+            key = self._keymap.key_or_command("app.models")
+            return f"No model is loaded. Press {key} in the chat to choose one."
+        overrides = {
             "threads": settings.threads or settings.prefill_threads,
             "weights": settings.weights != AUTO,
-            "the KV cache's type": settings.kv_type != AUTO,
+            "kv_type": settings.kv_type != AUTO,
         }
-        named = " and ".join(name for name, is_named in overriding.items() if is_named)
+        names = " and ".join(name for name, is_set in overrides.items() if is_set)
         text = f"{describe_in_use(in_use)}."
-        if in_use.remembered is not None and named:
-            text += f" The settings name {named}: they go before what is remembered."
+        if in_use.remembered is not None and names:
+            text += f" Your settings for {names} override the saved choice."
         return text
 
     def _progress_lines(self) -> list[Line]:
-        """Say how far the measuring is; the gauge follows rounds as well as time, whichever is
-        further."""
+        """Return progress in words and as a gauge, by rounds or by time, whichever is further."""
         report = self._engine_thread.state.tuning
         text = self._progress()
         width = max(_LEAST_COLUMNS, self.size.width - 2)
-        found = [line(Span(part, SpanRole.CAUTION)) for part in textwrap.wrap(text, width)]
+        lines = [line(Span(row, SpanRole.CAUTION)) for row in textwrap.wrap(text, width)]
         if not text or not self._is_measuring or report is None:
-            return found
+            return lines
+        share = 0.0
         if report.budget_s:
             share = report.elapsed_s / report.budget_s
-        else:
-            share = 0.0
-        share = max(share, (report.round_number - 1) / report.n_rounds if report.n_rounds else 0.0)
-        rest = "the conversation is untouched"
-        cells = max(8, width - len(rest) - 2)
-        return [*found, (*gauge(share, cells, self._glyphs, SpanRole.WRITING), muted(f"  {rest}"))]
+        if report.n_rounds:
+            share = max(share, (report.round_number - 1) / report.n_rounds)
+        remark = "the conversation does not change"
+        bar = gauge(share, max(8, width - len(remark) - 2), self._glyphs, SpanRole.WRITING)
+        return [*lines, (*bar, muted(f"  {remark}"))]
 
     def _progress(self) -> str:
         report = self._engine_thread.state.tuning
         status = self._engine_thread.status
         if self._is_measuring and report is None:
-            return "measuring begins"
+            return "starting to measure"
         if (
             not self._is_measuring
             and self._chat_session.is_busy
             and not self._chat_session.is_tuning
         ):
+            text = f"The engine is {status.activity.value}"
             if status.rate_tps > 0:
-                rate = f" at {figures.rate(status.rate_tps)} tok/s"
-            else:
-                rate = ""
-            if self._wants:
-                later = "; measuring begins when it is free"
-            else:
-                later = ""
-            return f"the engine is {status.activity.value}{rate}{later}"
+                text += f" at {figures.rate(status.rate_tps)} tok/s"
+            if self._pending_parts:
+                text += ". Measuring starts when it is free"
+            return text
         if report is not None:
             return progress_text(report)
         return ""
@@ -292,26 +303,26 @@ class ThreadsScreen(FigureScreen):
         is_running = self._is_measuring
         keys = []
         if report is not None and _has_findings(report):
-            best = _shown_choice(best_choice(report, in_use.now))
+            best = _short_choice(best_choice(report, in_use.now))
             keys.append((key("threads.apply_best"), f"use the best ({best})"))
-        elif not is_running and not self._wants:
-            keys.append((key("threads.apply_best"), "measures, for a minute or two"))
+        elif not is_running and not self._pending_parts:
+            keys.append((key("threads.apply_best"), "measure (1-2 minutes)"))
         keys += [
-            (f"1-{min(9, in_use.most)}", "choose by hand"),
+            (f"1-{min(9, in_use.most)}", "set by hand"),
             (key("threads.other_phase"), "other column"),
         ]
         if self._undo:
-            keys.append((key("threads.undo"), f"undo (was {_shown_choice(self._undo[-1].now)})"))
+            keys.append((key("threads.undo"), f"undo (was {_short_choice(self._undo[-1].now)})"))
         if not is_running and report is not None and _has_findings(report):
             keys.append((key("threads.measure"), "measure again"))
         if not is_running:
             keys.append((key("threads.measure_kv"), "KV types"))
         return [*keys, (key("threads.leave"), "stop" if is_running else "back")]
 
-    # ---- what the user asks for
+    # ---- actions
 
     def action_apply_best(self) -> None:
-        """Use and remember the best of what was measured; measure where nothing was."""
+        """Use and save the best results; start to measure if there are none."""
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
         if in_use is None:
@@ -320,88 +331,81 @@ class ThreadsScreen(FigureScreen):
             if not self._is_measuring:
                 self.action_measure()
             return
-        is_truth = not (report.is_over and self._engine_thread.state.tuning_conditions.is_swapping)
-        best = (
-            choice_to_remember(report, in_use.now, in_use.remembered)
-            if is_truth
-            else in_use.remembered
-        )
-        self._choose(best_choice(report, in_use.now), best)
+        saved_choice = in_use.remembered
+        if not (report.is_over and self._engine_thread.state.tuning_conditions.is_swapping):
+            saved_choice = choice_to_remember(report, in_use.now, in_use.remembered)
+        self._choose(best_choice(report, in_use.now), saved_choice)
 
     def on_key(self, event: events.Key) -> None:
-        """Choose a count by its digit, for the column that is marked."""
+        """Set the count of the marked column by a digit."""
         in_use = self._engine_thread.state.threads
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
-            chosen: dict[str, Any] = {self._phase: int(event.key)}
-            choice = replace(in_use.now, **chosen)
-            before = in_use.remembered or TunedChoice(1, 1)
-            self._choose(choice, replace(choice, weights=before.weights, kv_type=before.kv_type))
+            count: dict[str, Any] = {self._phase: int(event.key)}
+            choice = replace(in_use.now, **count)
+            saved = in_use.remembered or TunedChoice(1, 1)
+            self._choose(choice, replace(choice, weights=saved.weights, kv_type=saved.kv_type))
 
     def action_undo(self) -> None:
-        """Bring back what held before the last choice, remembered or not."""
+        """Restore the choice before the last change, both in use and saved."""
         if self._undo:
             self._end_measuring()
             self._engine_thread.request_threads(self._undo.pop())
             self.show_figures()
 
     def action_measure_kv(self) -> None:
-        """Compare types of the KV cache, with the best threads; measure those first if they are not
-        known."""
+        """Compare KV cache types with the best threads, which are measured first if unknown."""
         report = self._engine_thread.state.tuning
         has_curves = report is not None and bool(report.curves)
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
     def _measure(self, parts: tuple[str, ...]) -> None:
         if self._is_measuring:
-            self._wants = ()
+            self._pending_parts = ()
         else:
-            self._wants = parts
+            self._pending_parts = parts
         self.show_figures()
 
     action_measure = partialmethod(_measure, THREADS_AND_WEIGHTS)
 
     def action_other_phase(self) -> None:
-        """Let digits choose for the other column."""
+        """Switch the column that digits set."""
         self._phase = _PHASES[1 - _PHASES.index(self._phase)]
         self.show_figures()
 
     def action_leave(self) -> None:
-        """Stop what is measured; with nothing to stop, go back."""
+        """Stop measuring, or go back to the chat if nothing is measured."""
         was_measuring = self._is_measuring
         self._end_measuring()
         if not was_measuring:
             self.app.switch_mode(CHAT)
 
     def _end_measuring(self) -> None:
-        self._wants = ()
+        self._pending_parts = ()
         self._chat_session.stop_tuning()
 
     def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
-        """Use and remember something else; the engine follows between two steps, and what is shown
-        follows it."""
+        """Use and save another choice. The engine follows between two steps, then the screen."""
         self._end_measuring()
-        before = self._engine_thread.state.threads
-        if before is None:
+        in_use = self._engine_thread.state.threads
+        if in_use is None:
             return
-        # A cache keeps its type: another one is only remembered.
-        wanted = ThreadsInUse(replace(choice, kv_type=before.now.kv_type), remembered, before.most)
-        if wanted != before:
-            self._undo.append(before)
-            self._engine_thread.request_threads(wanted)
+        # The type of a cache in use cannot change: another type is only saved.
+        choice = replace(choice, kv_type=in_use.now.kv_type)
+        request = ThreadsInUse(choice, remembered, in_use.most)
+        if request != in_use:
+            self._undo.append(in_use)
+            self._engine_thread.request_threads(request)
 
 
 def _has_findings(report: TuningReport) -> bool:
-    return bool(report.curves or any(found.is_measured for found in report.comparisons))
+    return bool(report.curves) or any(item.is_measured for item in report.comparisons)
 
 
-def _shown_choice(choice: TunedChoice) -> str:
+def _short_choice(choice: TunedChoice) -> str:
+    words = [str(choice.decode), str(choice.prefill)]
     if choice.weights == "huge":
-        huge = ", huge pages"
-    else:
-        huge = ""
+        words.append("huge pages")
     if choice.kv_type not in ("", DEFAULT_KV_TYPE):
-        kv = f", {choice.kv_type}"
-    else:
-        kv = ""
-    return f"{choice.decode}, {choice.prefill}{huge}{kv}"
+        words.append(choice.kv_type)
+    return ", ".join(words)

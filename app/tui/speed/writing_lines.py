@@ -1,5 +1,4 @@
-"""How fast the model writes or reads, with what to compare that with; and where the time of a reply
-or a token goes."""
+"""Lines on speed, with figures to compare it with, and on where the time of a reply goes."""
 
 from __future__ import annotations
 
@@ -33,13 +32,12 @@ _WORTH_A_WORD = 0.03
 
 
 def is_reading(view: PerformanceView) -> bool:
-    """Whether the speed to show is that of the prompt."""
+    """Whether the engine reads a prompt, whose speed is then shown."""
     return view.status.activity is Activity.READING
 
 
 def shown_tps(view: PerformanceView) -> float:
-    """Return the speed that is shown large: of the last ten seconds, or of the whole reply once it
-    is over."""
+    """Return the speed for the large digits: of the last ten seconds, or of a finished reply."""
     if is_reading(view):
         return view.status.rate_tps
     if view.status.activity is Activity.WRITING:
@@ -48,34 +46,32 @@ def shown_tps(view: PerformanceView) -> float:
 
 
 def limit_share(view: PerformanceView) -> float | None:
-    """Return the share of what memory allows; None where that says nothing."""
+    """Return the speed as a share of the memory's limit; None if that is unknown or irrelevant."""
     if view.ceiling is None or is_reading(view):
         return None
     return view.ceiling.share(shown_tps(view))
 
 
 def graph_of(view: PerformanceView) -> Graph:
-    """Return the curve of the reply."""
+    """Return the reply's speed as a graph, with the limit and the median of earlier replies."""
+    limit_tps = 0.0
+    median_tps = 0.0
     if view.ceiling:
         limit_tps = view.ceiling.tps
-    else:
-        limit_tps = 0.0
-    earlier = view.figures.earlier
-    return Graph(
-        view.rates_tps, limit_tps, earlier.median_tps if earlier else 0.0, view.marked_seconds
-    )
+    if view.figures.earlier:
+        median_tps = view.figures.earlier.median_tps
+    return Graph(view.rates_tps, limit_tps, median_tps, view.marked_seconds)
 
 
 def name_of(view: PerformanceView) -> str:
-    """Return the panel's title."""
+    """Return the title of the panel."""
     if is_reading(view):
         return "Reading"
     return "Writing"
 
 
 def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the speed in large digits, its unit and, next to it, the time of a token, in fewer
-    words if need be."""
+    """Return the speed in large digits, with its unit and the time per token."""
     tps = shown_tps(view)
     share = limit_share(view)
     if is_reading(view):
@@ -84,49 +80,50 @@ def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line
         role = level_of(share)
     else:
         role = SpanRole.WRITING
-    rows = big_digits(figures.rate(tps) if tps > 0 else "-", glyphs)
-    ms = f"  {lines.milliseconds(tps).strip()} ms"
-    if len(rows[-1]) + len(f"{ms} a token") <= width:
-        words = f"{ms} a token"
-    else:
-        words = ms
+    digits = "-"
+    time_line = EMPTY
     if tps > 0:
-        each = line(muted(words))
-    else:
-        each = EMPTY
-    extras = [EMPTY, (strong("  tok/s"),), each]
+        digits = figures.rate(tps)
+    rows = big_digits(digits, glyphs)
+    if tps > 0:
+        text = f"  {lines.milliseconds(tps).strip()} ms"
+        if len(rows[-1]) + len(f"{text}/token") <= width:
+            text = f"{text}/token"
+        time_line = line(muted(text))
+
     if not glyphs.halves:
-        return [line(Span(rows[1], role), strong(" tok/s"), *each)]
-    return [(Span(row, role), *extra) for row, extra in zip(rows, extras, strict=True)]
+        return [line(Span(rows[1], role), strong(" tok/s"), *time_line)]
+    units = [EMPTY, (strong("  tok/s"),), time_line]
+    return [(Span(row, role), *unit) for row, unit in zip(rows, units, strict=True)]
 
 
 def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Say which share of the machine's limit is reached; while the prompt is read, which part of it
-    is."""
+    """Return a gauge with the share of the machine's limit, or with the progress of reading."""
     status = view.status
-    if is_reading(view) and not status.server:  # a server does not tell how far it is
+    if is_reading(view) and not status.server:  # servers do not report progress
+        share = 0.0
         if status.total:
             share = status.done / status.total
-        else:
-            share = 0.0
-        of = f"{figures.count(status.done)} of {figures.count(status.total)}"
+        amount = f"{figures.count(status.done)} of {figures.count(status.total)}"
         return [
             _gauge_line("prompt", share, lines.percent(share, 4), width, glyphs, SpanRole.READING),
-            line(muted(of)),
+            line(muted(amount)),
         ]
+    if view.figures.facts is None and status.server:
+        return [line(muted("computed elsewhere"))]
     if view.figures.facts is None:
-        return [line(muted("computed elsewhere" if status.server else "no model is open"))]
+        return [line(muted("no model is open"))]
     if view.ceiling is None:
-        return [line(muted("limit: measured when idle"))]
+        return [line(muted("limit: not measured yet"))]
     share = view.ceiling.share(shown_tps(view))
     if view.ceiling.is_beaten:
         basis = "reached"
     else:
         basis = f"{view.ceiling.read_gbps:.1f} GB/s"
-    of = f"of {figures.rate(view.ceiling.tps)} tok/s ({basis})"
+    amount = f"of {figures.rate(view.ceiling.tps)} tok/s ({basis})"
     return [
         _gauge_line("limit", share, lines.percent(share, 4), width, glyphs, level_of(share)),
-        line(muted(of)),
+        line(muted(amount)),
     ]
 
 
@@ -138,24 +135,22 @@ def _gauge_line(
 
 
 def compared_lines(view: PerformanceView, width: int) -> list[Line]:
-    """Return a table of speeds: of the last second, of the reply, the usual one, the best one, that
-    of reading."""
+    """Return a table of speeds: last second, this reply, usual, best, reading."""
     speed = view.speed
     earlier = view.figures.earlier
     rows = [("last second", speed.last_1_s, EMPTY), ("this reply", speed.reply, EMPTY)]
     if earlier is not None:
+        ratio = 0.0
         if speed.reply > 0:
             ratio = speed.reply / earlier.median_tps - 1
-        else:
-            ratio = 0.0
         rows += [
             ("usual here", earlier.median_tps, _difference(ratio)),
             ("best here", earlier.best_tps, line(muted(_day(earlier.best_unix_s)))),
         ]
     rows.append(("reading", speed.prompt, EMPTY))
     return [
-        lines.clipped((muted(f"{name:<12}"), strong(lines.rate(tps)), Span("  "), *extra), width)
-        for name, tps, extra in rows
+        lines.clipped((muted(f"{name:<12}"), strong(lines.rate(tps)), Span("  "), *remark), width)
+        for name, tps, remark in rows
     ]
 
 
@@ -165,7 +160,9 @@ def _difference(ratio: float) -> Line:
             return line(muted("as usual"))
         return EMPTY
     text = f"{100 * ratio:+.0f} %"
-    return line(Span(text, SpanRole.GOOD) if ratio > 0 else caution(text))
+    if ratio > 0:
+        return line(Span(text, SpanRole.GOOD))
+    return line(caution(text))
 
 
 def _day(unix_s: float) -> str:
@@ -173,16 +170,16 @@ def _day(unix_s: float) -> str:
 
 
 def stutter_line(view: PerformanceView, glyphs: Glyphs) -> Line:
-    """Name the newest stutter with its cause."""
+    """Return the number of stutters, and the newest one with its cause."""
     if view.stutter is None:
         return EMPTY
     stutter, cause = view.stutter
     ms = 1000 * (stutter.end_s - stutter.begin_s)
     count = figures.counted(view.n_stutters, "stutter")
-    return line(
-        caution(f"{glyphs.mark} {count}"),
-        muted(f" token {stutter.token + 1} took {ms:.0f} ms: {cause}"),
-    )
+    text = f" token {stutter.token + 1} took {ms:.0f} ms"
+    if cause:
+        text += f": {cause}"
+    return line(caution(f"{glyphs.mark} {count}"), muted(text))
 
 
 _NAMES = {"qkv": "q k v", "attention output": "attn output", INTERFACE: "screen"}
@@ -192,78 +189,77 @@ _NO_REPLY = "no complete reply yet"
 
 
 @record
-class _Phase:
-    """A phase of a reply, in the order of time."""
+class _ReplyPhase:
+    """Phase of a reply."""
 
     seconds: float
     role: SpanRole
     glyph: int
-    """Place in the bar's alphabet: the height says which phase it is."""
+    """Index of the phase's character in the bar."""
     name: str
     details: tuple[str, ...] = ()
-    """Those that do not fit into the line are left out."""
+    """Remarks, shown as far as they fit in the line."""
 
 
 def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """Return the phases of the last reply: one bar in the order of time, and its longest ones by
-    name."""
+    """Return a bar with the phases of the last reply in order, and lines on the longest ones."""
     if spent is None:
         return [line(muted(_NO_REPLY))]
-    parts = _parts(spent)
-    cells = zip(parts, cells_of([part.seconds for part in parts], width), strict=True)
-    timeline = joined(Span(part_glyph(part.glyph, glyphs) * n, part.role) for part, n in cells)
+    phases = _reply_phases(spent)
+    cells = zip(phases, cells_of([phase.seconds for phase in phases], width), strict=True)
+    timeline = joined(Span(part_glyph(phase.glyph, glyphs) * n, phase.role) for phase, n in cells)
     longest = sorted(
-        (part for part in parts if part.seconds >= 0.005), key=lambda part: -part.seconds
+        (phase for phase in phases if phase.seconds >= 0.005), key=lambda phase: -phase.seconds
     )
-    return [timeline, *(_part_line(part, width, glyphs) for part in longest[: max(0, rows - 1)])]
-
-
-def _parts(spent: TimeSpent) -> list[_Phase]:
-    if spent.disk_pages is None:
-        pages = ""
-    else:
-        pages = figures.counted(spent.disk_pages, "page")
-    if spent.reused_tokens:
-        cached = f", {figures.count(spent.reused_tokens)} from cache"
-    else:
-        cached = ""
-    read = f"{figures.count(spent.prompt_tokens)} tokens"
     return [
-        _Phase(spent.waited_s, SpanRole.MUTED, 3, "waiting"),
-        _Phase(spent.disk_s, SpanRole.CAUTION, 4, "disk", (pages,)),
-        _Phase(spent.prefill_s, SpanRole.READING, 1, "reading", (read, cached)),
-        _Phase(spent.first_s, SpanRole.ACCENT, 2, "first token"),
-        _Phase(
+        timeline,
+        *(_reply_phase_line(phase, width, glyphs) for phase in longest[: max(0, rows - 1)]),
+    ]
+
+
+def _reply_phases(spent: TimeSpent) -> list[_ReplyPhase]:
+    pages = ""
+    if spent.disk_pages is not None:
+        pages = figures.counted(spent.disk_pages, "page")
+    cached = ""
+    if spent.reused_tokens:
+        cached = f", {figures.count(spent.reused_tokens)} cached"
+    prompt_size = f"{figures.count(spent.prompt_tokens)} tokens"
+    return [
+        _ReplyPhase(spent.waited_s, SpanRole.MUTED, 3, "waiting"),
+        _ReplyPhase(spent.disk_s, SpanRole.CAUTION, 4, "disk", (pages,)),
+        _ReplyPhase(spent.prefill_s, SpanRole.READING, 1, "reading", (prompt_size, cached)),
+        _ReplyPhase(spent.first_s, SpanRole.ACCENT, 2, "first word"),
+        _ReplyPhase(
             spent.decode_s,
             SpanRole.WRITING,
             0,
             "writing",
             (f"{figures.count(spent.tokens)} tokens",),
         ),
-        _Phase(spent.interface_s, SpanRole.MUTED, 5, "screen"),
+        _ReplyPhase(spent.interface_s, SpanRole.MUTED, 5, "screen"),
     ]
 
 
-def _part_line(part: _Phase, width: int, glyphs: Glyphs) -> Line:
-    time = line(strong(f"{figures.seconds(part.seconds):>8}"))
-    name = line(Span(part_glyph(part.glyph, glyphs), part.role), f" {part.name} ")
-    for detail in part.details:
+def _reply_phase_line(phase: _ReplyPhase, width: int, glyphs: Glyphs) -> Line:
+    time = line(strong(f"{figures.seconds(phase.seconds):>8}"))
+    name = line(Span(part_glyph(phase.glyph, glyphs), phase.role), f" {phase.name} ")
+    for detail in phase.details:
         if lines.width_of(name) + len(detail) + 1 + lines.width_of(time) <= width:
             name = (*name, muted(detail))
     return apart(name, time, width)
 
 
 def token_title(view: PerformanceView) -> tuple[str, str]:
-    """Return the title of the table of phases, and the time of all together."""
+    """Return the title of the table of phases, and their total time; empty if there are none."""
     phases = _phases(view)
+    title = "Time per token"
     if _reads(view):
-        whose = "prompt token"
-    else:
-        whose = "token"
-    return (
-        f"Time of a {whose}",
-        f"{_ms(sum(phase.ms_per_token for phase in phases))} ms" if phases else "",
-    )
+        title = "Time per prompt token"
+    total = ""
+    if phases:
+        total = f"{_ms(sum(phase.ms_per_token for phase in phases))} ms"
+    return title, total
 
 
 def _reads(view: PerformanceView) -> bool:
@@ -277,36 +273,38 @@ def _phases(view: PerformanceView) -> tuple[PhaseCost, ...]:
 
 
 def token_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """Return where a token's time goes, as bars; of more phases than rows the longest."""
+    """Return the phases of a token as bars, the longest ones if not all have room."""
     phases = _phases(view)
     if not phases:
         return [line(muted(_NO_REPLY))]
     if len(phases) > rows:
         longest = sorted(phases, key=lambda phase: -phase.share)[: max(1, rows)]
         phases = tuple(phase for phase in phases if phase in longest)
-    most = max(phase.share for phase in phases)
-    return [_phase_line(phase, most, width, glyphs) for phase in phases]
+    max_share = max(phase.share for phase in phases)
+    return [_phase_line(phase, max_share, width, glyphs) for phase in phases]
 
 
-def _phase_line(phase: PhaseCost, most: float, width: int, glyphs: Glyphs) -> Line:
+def _phase_line(phase: PhaseCost, max_share: float, width: int, glyphs: Glyphs) -> Line:
     name = _NAMES.get(phase.name, phase.name)
-    figures_of = [strong(f"{_ms(phase.ms_per_token):>6}"), Span(lines.percent(phase.share, 5))]
+    numbers = [strong(f"{_ms(phase.ms_per_token):>6}"), Span(lines.percent(phase.share, 5))]
     if width >= _GBPS_FROM_COLUMNS:
-        figures_of.insert(1, muted(" ms"))
+        numbers.insert(1, muted(" ms"))
+        gbps = ""
         if phase.gbps is not None:
             gbps = f"{phase.gbps:6.1f} GB/s"
-        else:
-            gbps = ""
-        figures_of.append(muted(f"{gbps:>12}"))
-    cells = max(3, width - _NAME_COLUMNS - lines.width_of(tuple(figures_of)))
+        numbers.append(muted(f"{gbps:>12}"))
+    cells = max(3, width - _NAME_COLUMNS - lines.width_of(tuple(numbers)))
     if phase.name == INTERFACE:
         role = SpanRole.MUTED
     elif phase.gbps is None:
         role = SpanRole.READING
     else:
         role = SpanRole.WRITING
-    drawn = gauge(phase.share / most if most > 0 else 0.0, cells, glyphs, role, empty=" ")
-    return (Span(f"{name:<{_NAME_COLUMNS}}"[:_NAME_COLUMNS]), *drawn, *figures_of)
+    fraction = 0.0
+    if max_share > 0:
+        fraction = phase.share / max_share
+    bar = gauge(fraction, cells, glyphs, role, empty=" ")
+    return (Span(f"{name:<{_NAME_COLUMNS}}"[:_NAME_COLUMNS]), *bar, *numbers)
 
 
 def _ms(ms: float) -> str:

@@ -1,5 +1,4 @@
-"""The line at the bottom (speed, disk, threads, memory, context, activity), and the one above the
-prompt: progress."""
+"""Status line at the bottom of the chat, and the line above the prompt that shows progress."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ from app.tui.drawing.panels import cells_of
 
 NEARLY_FULL = 0.9
 BLOCKS = "█▓▒░"
-ASCII = "#=+."
-NAMES = ("system", "old", "new", "free")
+ASCII_BLOCKS = "#=+."
+PART_NAMES = ("system", "old", "new", "free")
 _STYLES = ("$primary", "$secondary", "$success", "$text-muted")
 _WARNING = "bold $text-warning"
 
 
 class ContextParts(NamedTuple):
-    """Tokens of each part, in the bar's order; together they are the whole context."""
+    """Tokens of each part of the context, in the order of the bar."""
 
     system: int
     old: int
@@ -36,24 +35,24 @@ class ContextParts(NamedTuple):
 
     @property
     def total(self) -> int:
-        """Tokens that the context holds."""
+        """Size of the context in tokens."""
         return sum(self)
 
     @property
     def used_share(self) -> float:
-        """Share that is taken, 0 to 1."""
+        """Used share of the context, 0 to 1."""
         if self.total:
             return 1 - self.free / self.total
         return 0.0
 
     @property
     def is_nearly_full(self) -> bool:
-        """Whether a reply may soon have no room."""
+        """Whether a reply may soon run out of context."""
         return self.used_share >= NEARLY_FULL
 
 
 def context_parts(status: EngineStatus) -> ContextParts:
-    """Divide the context as the engine's thread has counted it."""
+    """Return the tokens of each part of the context."""
     used = min(status.context_used, status.n_ctx)
     starts = status.turn_starts or (used,)
     system = min(starts[0], used)
@@ -62,23 +61,24 @@ def context_parts(status: EngineStatus) -> ContextParts:
 
 
 def context_bar(
-    parts: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False
+    context: ContextParts, n_cells: int, glyphs: str = BLOCKS, with_names: bool = False
 ) -> Content:
-    """Write bar, share and warning: "ctx ██▓▓▒░░░ 31 %"; each part has its colour, and all of it
-    where it warns."""
-    cells = [glyph * n for glyph, n in zip(glyphs, cells_of(parts, n_cells), strict=True)]
-    share = f" {100 * parts.used_share:.0f} %"
-    if parts.total and not parts.free:
-        share += " full: the oldest turns go next"
-    elif parts.is_nearly_full:
-        share += f" nearly full: {figures.count(parts.free)} left"
-    names = [
-        f" {glyph} {name}" if with_names else "" for glyph, name in zip(glyphs, NAMES, strict=True)
-    ]
-    bar = Content.assemble(
-        "ctx ", *zip(cells, _STYLES, strict=True), share, *zip(names, _STYLES, strict=True)
-    )
-    if parts.is_nearly_full:
+    """Return a bar with the used share: "ctx ██▓▓▒░░░ 31 %".
+
+    Each part of the context has its own colour. A nearly full context adds a warning, in the colour
+    of warnings.
+    """
+    cells = [glyph * n for glyph, n in zip(glyphs, cells_of(context, n_cells), strict=True)]
+    share = f" {100 * context.used_share:.0f} %"
+    if context.total and not context.free:
+        share += " full: the oldest messages go next"
+    elif context.is_nearly_full:
+        share += f" nearly full: {figures.count(context.free)} left"
+    bar = Content.assemble("ctx ", *zip(cells, _STYLES, strict=True), share)
+    if with_names:
+        for glyph, name, style in zip(glyphs, PART_NAMES, _STYLES, strict=True):
+            bar = bar.append(Content.styled(f" {glyph} {name}", style))
+    if context.is_nearly_full:
         return Content.styled(bar.plain, _WARNING)
     return bar
 
@@ -86,93 +86,96 @@ def context_bar(
 NARROW_COLUMNS = 60
 WIDE_COLUMNS = 100
 LOW_ROWS = 12
-"""Below this height the prompt has no edge."""
+"""Height of the screen below which the prompt has no border."""
 _BAR_CELLS = 8
 _WIDE_BAR_CELLS = 14
 _CURVE_S = 8
-"""Seconds of the curve, one in each cell."""
+"""Seconds of the curve, one per cell."""
 _CURVE_ROOM = 4 / 3
-"""How much higher the curve's scale is than its highest second: an even speed is no full block."""
+"""Ratio of the curve's scale to its highest second, so that an even speed is not a full block."""
 _SEPARATOR = " │ "
 
 
 @record
-class Figure:
-    """One figure; where room is short, those of the highest ``rank`` go first."""
+class StatusFigure:
+    """Figure of the status line; a line without room drops the highest ``rank`` first."""
 
     text: str | Content
     rank: int
-    before: str = _SEPARATOR
-    """Sets it off from the figure before it."""
+    separator: str = _SEPARATOR
+    """Text between this figure and the previous one."""
 
 
 def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) -> str:
-    """Say what the engine is doing, with progress and time left where they are known; in fewer
-    words if need be."""
+    """Return the engine's activity with progress and time left, as far as they are known."""
     if status.activity is Activity.COMPILING:
-        waited_s = max(0.0, now_s - status.since_s)
-        step = f"{status.done}/{status.total} {status.step}"
-        return f"Getting ready for this CPU (once): {step} · {figures.seconds(waited_s)}"
+        elapsed = figures.seconds(max(0.0, now_s - status.since_s))
+        return f"First-time setup for this CPU: {status.done} of {status.total} · {elapsed}"
     if status.activity is Activity.LOADING:
         if status.total:
             return f"loading {100 * status.done // status.total} %"
         return "loading"
     if status.activity is Activity.READING and status.total:
-        text = f"reading {figures.count(status.done)} of {figures.count(status.total)} tokens"
-        if is_short:
-            text = f"{figures.count(status.done)}/{figures.count(status.total)} tokens"
-        if status.rate_tps > 0:
-            text += f" · {figures.rate(status.rate_tps)} tok/s"
-        left_s = status.seconds_left(now_s)
-        if left_s is not None and status.done < status.total:
-            text += f" · {'' if is_short else 'about '}{figures.whole_seconds(left_s)} left"
-        return text
+        return _reading_text(status, now_s, is_short)
     return Activity(status.activity).value
 
 
+def _reading_text(status: EngineStatus, now_s: float, is_short: bool) -> str:
+    if is_short:
+        text = f"{figures.count(status.done)}/{figures.count(status.total)} tokens"
+        about = ""
+    else:
+        text = f"reading {figures.count(status.done)} of {figures.count(status.total)} tokens"
+        about = "about "
+    if status.rate_tps > 0:
+        text += f" · {figures.rate(status.rate_tps)} tok/s"
+    left_s = status.seconds_left(now_s)
+    if left_s is not None and status.done < status.total:
+        text += f" · {about}{figures.whole_seconds(left_s)} left"
+    return text
+
+
 def activity_word(status: EngineStatus) -> str:
-    """Say the same in the shortest way, for a line that has more to show."""
+    """Return the engine's activity in a word, with progress."""
     if status.activity is Activity.COMPILING:
-        return f"compiling {status.done}/{status.total}"
+        return f"setup {status.done}/{status.total}"
     if status.activity in (Activity.LOADING, Activity.READING) and status.total:
         return f"{Activity(status.activity).value} {100 * status.done // status.total} %"
     return Activity(status.activity).value
 
 
 def disk_text(status: EngineStatus, bytes_per_s: float) -> str:
-    """Say what of the model comes from disk, for each token where there are any; "" where it is in
-    memory."""
+    """Return how much is read from disk, per token or per second; empty if nothing is."""
     if bytes_per_s < LEAST_DISK_BYTES_PER_S or status.activity not in (
         Activity.READING,
         Activity.WRITING,
     ):
         return ""
     if status.activity is Activity.WRITING and status.rate_tps > 0:
-        return f"disk {figures.size(bytes_per_s / status.rate_tps)}/token"
-    return f"disk {figures.size(bytes_per_s)}/s"
+        return f"disk {figures.byte_size(bytes_per_s / status.rate_tps)}/token"
+    return f"disk {figures.byte_size(bytes_per_s)}/s"
 
 
 def context_segment(status: EngineStatus, columns: int, glyphs: str = BLOCKS) -> Content:
-    """Say how full the context is: in numbers on a narrow screen, else as a bar."""
-    parts = context_parts(status)
+    """Return how full the context is: as numbers on a narrow screen, else as a bar."""
+    context = context_parts(status)
     is_wide = columns >= WIDE_COLUMNS
     if columns < NARROW_COLUMNS:
         text = f"ctx {figures.count(status.context_used)}/{figures.count(status.n_ctx)}"
-        if parts.is_nearly_full:
+        if context.is_nearly_full:
             return Content.styled(f"{text}!", _WARNING)
         return Content(text)
-    return context_bar(
-        parts, _WIDE_BAR_CELLS if is_wide else _BAR_CELLS, glyphs, with_names=is_wide
-    )
+    if is_wide:
+        return context_bar(context, _WIDE_BAR_CELLS, glyphs, with_names=True)
+    return context_bar(context, _BAR_CELLS, glyphs)
 
 
 def curve_text(rates_tps: Sequence[float], alphabet: alphabets.Glyphs) -> str:
-    """Draw the speed of the newest seconds from zero on, a cell each, at the right end; "" before
-    there is one."""
-    shown = rates_tps[-_CURVE_S:]
-    top = _CURVE_ROOM * max(shown, default=0.0)
+    """Return the speed of the last seconds as a curve above zero, right-aligned; empty if zero."""
+    newest = rates_tps[-_CURVE_S:]
+    top = _CURVE_ROOM * max(newest, default=0.0)
     if top > 0:
-        return f"{''.join(level(tps / top, alphabet) for tps in shown):>{_CURVE_S}}"
+        return f"{''.join(level(tps / top, alphabet) for tps in newest):>{_CURVE_S}}"
     return ""
 
 
@@ -183,46 +186,56 @@ def status_segments(
     glyphs: str = BLOCKS,
     curve: str = "",
     disk_bytes_per_s: float = 0.0,
-) -> list[Figure]:
-    """Return the line's figures from left to right."""
+) -> list[StatusFigure]:
+    """Return the figures of the line from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
-    rate = f"{figures.rate(status.rate_tps) if status.rate_tps > 0 else '-':>4} tok/s"
     is_wide = columns >= NARROW_COLUMNS
-    segments = (
-        Figure(rate, 1) if has_rate else Figure(activity_word(status), 0),
-        Figure(Content.styled(curve, "$writing") if is_wide else "", 6, before=" "),
-        Figure(figures.counted(status.threads, "thread") if status.threads and is_wide else "", 4),
-        Figure(disk_text(status, disk_bytes_per_s), 1),
-        Figure(f"mem {figures.size(rss_bytes)}" if rss_bytes and is_wide else "", 3),
-        Figure(context_segment(status, columns, glyphs) if status.n_ctx else "", 2),
-        Figure(activity_word(status) if has_rate and is_wide else "", 5),
-    )
-    return [segment for segment in segments if segment.text]
+    segments = []
+    if has_rate:
+        rate = figures.rate(status.rate_tps) if status.rate_tps > 0 else "-"
+        segments.append(StatusFigure(f"{rate:>4} tok/s", 1))
+    else:
+        segments.append(StatusFigure(activity_word(status), 0))
+    if is_wide and curve:
+        segments.append(StatusFigure(Content.styled(curve, "$writing"), 6, separator=" "))
+    if is_wide and status.threads:
+        segments.append(StatusFigure(figures.counted(status.threads, "thread"), 4))
+    if disk := disk_text(status, disk_bytes_per_s):
+        segments.append(StatusFigure(disk, 1))
+    if is_wide and rss_bytes:
+        segments.append(StatusFigure(f"mem {figures.size(rss_bytes)}", 3))
+    if status.n_ctx:
+        segments.append(StatusFigure(context_segment(status, columns, glyphs), 2))
+    if is_wide and has_rate:
+        segments.append(StatusFigure(activity_word(status), 5))
+    return segments
 
 
-def fit(segments: Iterable[Figure], columns: int) -> Content:
-    """Join the segments, leaving out the least important until the rest has room."""
-    kept = list(segments)
-    while len(line := _joined(kept)) >= columns and len(kept) > 1:
-        kept.remove(max(kept, key=lambda segment: segment.rank))
-    return line
+def fit(candidates: Iterable[StatusFigure], columns: int) -> Content:
+    """Join the segments, dropping the least important ones until the line fits."""
+    segments = list(candidates)
+    while len(content := _joined(segments)) >= columns and len(segments) > 1:
+        segments.remove(max(segments, key=lambda segment: segment.rank))
+    return content
 
 
-def _joined(segments: Sequence[Figure]) -> Content:
-    rest = (part for segment in segments[1:] for part in (segment.before, segment.text))
-    return Content.assemble(" ", segments[0].text, *rest)
+def _joined(segments: Sequence[StatusFigure]) -> Content:
+    texts = (text for segment in segments[1:] for text in (segment.separator, segment.text))
+    return Content.assemble(" ", segments[0].text, *texts)
 
 
 class StatusLine(Static):
-    """Shows the engine's status and the process's memory; the hint where the prompt has no edge
-    that gives it."""
+    """Line with the engine's status and the memory of the process.
+
+    On low screens it also shows ``hint``, which is otherwise in the prompt's border.
+    """
 
     def __init__(self, id: str | None = None, hint: str = "") -> None:
         super().__init__(id=id, markup=False)
         self._hint = hint
         self._glyphs = alphabets.choose_glyphs()
         self._rates = RateHistory()
-        self._shown: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
+        self._latest_figures: tuple[EngineStatus, int, str, float] = (EngineStatus(), 0, "", 0.0)
         self.line = ""
 
     def show(
@@ -232,38 +245,36 @@ class StatusLine(Static):
         download: str = "",
         disk_bytes_per_s: float = 0.0,
     ) -> None:
-        """Show these figures, and how far a download is; nothing is drawn when the line stays the
-        same."""
-        self._shown = (status, rss_bytes, download, disk_bytes_per_s)
+        """Show these figures and the progress of a download; redraw only if the line changes."""
+        self._latest_figures = (status, rss_bytes, download, disk_bytes_per_s)
         columns = self.size.width or 80
         if self._glyphs is alphabets.ASCII:
-            glyphs = ASCII
+            glyphs = ASCII_BLOCKS
         else:
             glyphs = BLOCKS
         segments = status_segments(
             status, rss_bytes, columns, glyphs, self._curve(status), disk_bytes_per_s
         )
         if download:
-            segments.append(Figure(download, 3))
+            segments.append(StatusFigure(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
-            segments.append(Figure(self._hint, 6))
+            segments.append(StatusFigure(self._hint, 6))
         content = fit(segments, columns)
         if content.plain != self.line:
             self.line = content.plain
-            # one line high whatever it says: nothing else has to move
+            # The line always has one row, so the layout cannot change.
             self.update(content, layout=False)
 
     def _curve(self, status: EngineStatus) -> str:
-        """Draw the running reply's speed; its last second, which is not over, would change with
-        every look."""
+        """Return the curve of the running reply's speed, without the present, incomplete second."""
         if status.meter is None or status.activity is not Activity.WRITING:
             return ""
         self._rates.follow(status.meter.token_times_s)
         return curve_text(self._rates.rates_tps()[:-1], self._glyphs)
 
     def on_resize(self) -> None:
-        """Choose the figures again that have room."""
-        self.show(*self._shown)
+        """Choose the figures that fit the new width."""
+        self.show(*self._latest_figures)
 
 
 _MOST_BAR_CELLS = 14
@@ -272,7 +283,7 @@ _WAITING = (Activity.LOADING, Activity.COMPILING, Activity.READING, Activity.CAL
 
 
 def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
-    """Return what the user waits for; "" when there is nothing to wait for."""
+    """Return the progress of an activity that the user waits for; empty if there is none."""
     if status.activity not in _WAITING:
         return ""
     text = activity_text(status, now_s)
@@ -287,7 +298,7 @@ def activity_line(status: EngineStatus, now_s: float, columns: int) -> str:
 
 
 class ActivityLine(Static):
-    """Shows progress of loading, compiling and reading."""
+    """Line with the progress of loading, compiling and reading."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
@@ -295,7 +306,7 @@ class ActivityLine(Static):
         self.line = ""
 
     def show(self, status: EngineStatus, now_s: float) -> None:
-        """Show what is waited for, or go away."""
+        """Show the progress, or hide the line if there is nothing to wait for."""
         line = activity_line(status, now_s, self.app.size.width)
         if line != self.line:
             self.line = line

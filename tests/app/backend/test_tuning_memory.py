@@ -120,7 +120,7 @@ async def test_a_stop_while_weights_are_compared_leaves_no_copy() -> None:
                 break
         await driver.until(gate.waiting.is_set, "a sample of the weights is held")
         await driver.pilot.press("escape")
-        await shown(driver, "stopped: this is what was measured so far")
+        await shown(driver, "Stopped: these are the results so far")
         assert model_of(driver).weights_mode == "mmap"
         assert not model_of(driver).has_copy
         assert model_of(driver).sessions[0].tokens == []
@@ -134,7 +134,7 @@ async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
     memory = Memory()
     async with tuning(laptop_script(kv_speeds={"f32": 1.2}), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "Weights stay in the file's map: huge pages brought no gain")
+        await shown(driver, "Weights stay mapped from the file: huge pages brought no gain")
         await shown(driver, "use the best (2, 2)")
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
@@ -247,10 +247,10 @@ async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
         await shown(driver, "huge pages are not tried: both at once do not fit into memory")
         await shown(
             driver,
-            "The settings name weights and the KV cache's type: they go before what is remembered",
+            "Your settings for weights and kv_type override the saved choice",
         )
         await shown(driver, "Measured on battery: this holds for running on battery only.")
-        await shown(driver, "1 thread writes fastest, but other programs took 1.2 cores meanwhile")
+        await shown(driver, "1 thread writes fastest. Unreliable: other programs used 1.2 cores")
         await shown(driver, "measure again without them")
         assert model_of(driver).weight_calls == []
         await driver.pilot.press("enter")

@@ -28,7 +28,7 @@ HeadlessChat = Callable[..., str]
 
 NEED_THE_SCREEN = {
     "get",
-    "answers", "doctor", "editor", "models", "place", "settings", "shelf", "stats", "strip",
+    "answers", "doctor", "editor", "models", "place", "documents", "settings", "stats", "strip",
     "theme", "tune", "unfold",
     "unsend"
 }  # fmt: skip

@@ -85,7 +85,7 @@ def test_a_busy_machine_is_not_measured_and_has_typical_speeds(
     tiny_gguf.write(tmp_path / "models" / "good.gguf")
     out = run(capsys)
     assert machine == []
-    assert "typical speeds: other programs are busy now" in out
+    assert "typical speeds: other programs are busy" in out
     assert "memory speed" not in out
     assert json.loads(run(capsys, as_json=True))["read_gbps"] is None
 

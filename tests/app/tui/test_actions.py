@@ -9,7 +9,7 @@ from app.tui.actions import (
     commands_starting,
     find_command,
     nearest_command,
-    scopes_meet,
+    scopes_overlap,
     split_command,
 )
 from app.tui.app import JalopyApp
@@ -24,7 +24,7 @@ from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
 from app.tui.screens.question import QuestionScreen, SendFilesScreen, SwitchModelScreen
 from app.tui.screens.settings import SettingsScreen
-from app.tui.screens.shelf import ShelfScreen
+from app.tui.screens.documents import DocumentsScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
 from app.tui.widgets.prompt import Prompt
@@ -40,7 +40,7 @@ CARRIERS = {
     "conversations": ConversationsScreen,
     "models": ModelsScreen,
     "settings": SettingsScreen,
-    "shelf": ShelfScreen,
+    "documents": DocumentsScreen,
     "place": PlaceScreen,
     "answers": AnswersScreen,
     "download": DownloadScreen,
@@ -96,7 +96,7 @@ def test_no_key_and_no_command_means_two_things():
         (key, one.name, other.name)
         for i, (key, one) in enumerate(keys)
         for other_key, other in keys[:i]
-        if key == other_key and scopes_meet(one.scope, other.scope)
+        if key == other_key and scopes_overlap(one.scope, other.scope)
     ]
     assert clashes == []
     assert len(names) == len(set(names))

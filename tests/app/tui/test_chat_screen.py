@@ -157,11 +157,11 @@ async def test_what_is_sent_while_the_model_compiles_is_answered():
         await driver.say("early bird")
         await driver.shows("queued")
         script.open_gate.allow(2)
-        await driver.shows("Getting ready for this CPU (once): 1/2 matvec q4_k")
+        await driver.shows("First-time setup for this CPU: 1 of 2")
         await driver.shows("compiling 1/2")
         script.open_gate.open()
         assert (await driver.last_reply()).text == "Hello there."
-        await driver.hides("Getting ready")
+        await driver.hides("First-time setup")
 
 
 async def test_reading_a_prompt_is_shown_and_can_be_stopped():
@@ -402,7 +402,7 @@ async def test_help_lists_keys_and_commands_and_escape_leaves_it():
         await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
         await driver.shows("/regen, /retry")
         await driver.shows("ctrl+j, shift+Enter, alt+Enter")
-        first = driver.screen_text().partition("Ten to begin with")[2].partition("At the prompt")[0]
+        first = driver.screen_text().partition("Start here")[2].partition("At the prompt")[0]
         assert all(
             keys in first
             for keys in ("Enter", "Esc", "Tab", "F2", "F3", "F7", "F8", "ctrl+p", "ctrl+q")

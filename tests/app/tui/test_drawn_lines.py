@@ -124,7 +124,7 @@ def test_large_digits_take_three_rows_of_one_width():
 
 
 def test_the_time_of_a_token_is_never_cut_within_a_word():
-    for tps, words in ((5.0, "200 ms a token"), (26.2, "38.2 ms"), (1298.0, "0.8 ms")):
+    for tps, words in ((5.0, "200 ms/token"), (26.2, "38.2 ms"), (1298.0, "0.8 ms")):
         shown = view(speed=Speed(tps, tps, tps, 39.0))
         *_, last = texts(writing_lines.number_lines(shown, 27, BLOCKS))
         assert last.endswith(f"  {words}")
@@ -152,14 +152,14 @@ def test_the_colour_of_a_speed_follows_its_share_of_the_limit():
 def test_a_cache_of_few_bytes_a_token_is_in_bytes_once():
     facts = dataclasses.replace(FACTS, kv_bytes_per_position=640.0)
     shown = dashboard(view(figures=EngineFigures(facts)))
-    assert "640B a token" in shown
+    assert "640 B per token" in shown
     assert "BB" not in shown
 
 
 def test_the_screen_says_where_the_time_went():
     assert texts(writing_lines.reply_lines(SPENT, 44, 9, BLOCKS)) == [
         "▅" + "▄" * 21 + "▆" * 21 + "▃",
-        "▄ reading 840 tokens, 31 from cache   21.6 s",
+        "▄ reading 840 tokens, 31 cached       21.6 s",
         "▆ writing 214 tokens                  21.1 s",
         "▃ screen                              0.80 s",
         "▅ disk 212 pages                      0.40 s",
@@ -187,7 +187,7 @@ def test_while_a_prompt_is_read_its_own_phases_are_shown():
     status = EngineStatus(Activity.READING, done=312, total=840, threads=2, n_ctx=4096)
     shown = view(status=status)
     assert "─ Reading ─" in dashboard(shown)
-    assert "Time of a prompt token" in dashboard(shown)
+    assert "Time per prompt token" in dashboard(shown)
     assert "312 of 840" in strip(shown)
     assert " 37 %" in strip(shown)
 
@@ -222,14 +222,16 @@ def test_the_disk_light_and_the_held_back_interface_are_words():
         slowed_by=2,
         interface_cost=0.13,
     )
-    assert "from disk 212M/s reading!" in dashboard(busy)
-    assert machine_lines.screen_line(busy) == (Span("screen 13 %, slowed 2x", SpanRole.CAUTION),)
+    assert "disk 212 MB/s!" in dashboard(busy)
+    assert machine_lines.screen_line(busy) == (
+        Span("screen 13 % (redraws less often)", SpanRole.CAUTION),
+    )
 
 
 @pytest.mark.parametrize("cost", [None, 0.01])
 def test_an_interface_that_costs_little_is_no_reason_to_worry(cost):
     (span,) = machine_lines.screen_line(view(slowed_by=4, interface_cost=cost))
-    assert span.text.endswith("slowed 4x")
+    assert span.text.endswith("redraws less often)")
     assert span.role is SpanRole.MUTED
 
 
@@ -279,14 +281,14 @@ def test_with_nothing_known_nothing_is_claimed():
         "°C",
         "battery",
         "swap",
-        "from disk",
+        "disk ",
         "throttled",
         "computing",
         "stutter",
     ):
         assert absent not in shown
     assert "model - of 2.0G" in shown
-    assert "limit: measured when idle" in shown
+    assert "limit: not measured yet" in shown
 
 
 # ---- the graph

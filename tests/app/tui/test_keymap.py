@@ -71,8 +71,8 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
         ('[prompt]\nsend = "ctlr+j"', "prompt.send: 'ctlr+j' is not a key (nearest: ctrl+j)"),
         ('[prompt]\nsend = "entre"', "prompt.send: 'entre' is not a key (nearest: enter)"),
         ("[prompt]\nsend = 3", "prompt.send must be a key or a list of keys"),
-        ('[chat]\nnew = "n"', "chat.new: 'n' could not be typed any more (add ctrl+ or alt+)"),
-        ('[chat]\nnew = "space"', "chat.new: 'space' could not be typed any more"),
+        ('[chat]\nnew = "n"', "chat.new: 'n' could no longer be typed (add ctrl+ or alt+)"),
+        ('[chat]\nnew = "space"', "chat.new: 'space' could no longer be typed"),
         ('[chat]\nnew = "ctrl+s"', "chat.new and chat.save both have ctrl+s"),
         ('[chat]\nnew = "enter"', "chat.new and prompt.send both have enter"),
         ('[chat]\nnew = "f9"\n[app]\nquit = "f9"', "both have f9"),
@@ -128,7 +128,7 @@ async def test_help_and_palette_show_the_real_keys(file: Path):
         }
         assert commands["Save the conversation as Markdown"] == "F9   /save [path] [+thinking]"
         await driver.pilot.press("f12")
-        await driver.until(lambda: "At the prompt" in driver.screen_text())
+        await driver.until(lambda: "In the prompt" in driver.screen_text())
         lines = driver.screen_text().splitlines()
         assert any("F9" in line and "Save the conversation" in line for line in lines)
         await driver.pilot.press("f12")
@@ -146,10 +146,10 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
         await driver.until(lambda: "(F9)" in driver.screen_text())
         await driver.pilot.press("f9")
         for command, said in (
-            ("/theme", "F12 undoes"),
+            ("/theme", "F12 cancel"),
             ("/stats", "F12 back · arrows scroll"),
-            ("/doctor", "r examines again · arrows scroll · F12 back"),
-            ("/tune", "No model is loaded: /models in the chat"),
+            ("/doctor", "r check again · arrows scroll · F12 back"),
+            ("/tune", "No model is loaded. Press /models in the chat"),
         ):
             driver.prompt.show_text(command)
             await driver.pilot.press("enter")
@@ -161,8 +161,8 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
 
 def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():
     textuals_own = {
-        "palette.py": ["Type to search · Enter does it · Esc back"],
-        "theme_picker.py": ["Enter keeps"],
+        "palette.py": ["Type to search · Enter run · Esc back"],
+        "theme_picker.py": ["Enter choose"],
         "list_screen.py": ["ctrl+u"],  # clears what is typed, as in Textual's inputs
     }
     found: dict[str, list[str]] = {}

@@ -30,13 +30,13 @@ class Words(ListScreen[str]):
     n_looks = n_opened = 0
     opened = ""
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         self.n_looks += 1
         self.found = WORDS[: self.n_looks]
         return self.found != WORDS
 
     def items(self) -> tuple[str, ...]:
-        return tuple(word for word in self.found if self.typed in word)
+        return tuple(word for word in self.found if self.filter_text in word)
 
     def heading_line(self, columns: int) -> str:
         return "word"
@@ -51,7 +51,7 @@ class Words(ListScreen[str]):
         return f"{len(self.found)} found"
 
     def foot_line(self) -> str:
-        return self.said
+        return self.message
 
     def key_words(self, item: str | None) -> dict[str, str]:
         return {"open": f"opens {item}", "leave": "back"}
@@ -84,12 +84,12 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         words = await listed(driver)
         await driver.pilot.press("down", "down")
         await driver.until(lambda: words.highlighted() == "cherry")
-        words.said = "something"
+        words.message = "something"
         await driver.type("rr")
         await driver.until(
             lambda: words.items() == ("cherry",) and "apple" not in driver.screen_text()
         )
-        assert words.said == ""
+        assert words.message == ""
         await driver.pilot.press("backspace", "backspace")
         await driver.until(lambda: "apple in" in driver.screen_text())
         assert words.highlighted() == "cherry"
@@ -98,7 +98,7 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         await driver.until(lambda: not words._items)
         assert words.highlighted() is None
         await driver.pilot.press("escape")  # clears what is typed first
-        await driver.until(lambda: words.typed == "" and words._items)
+        await driver.until(lambda: words.filter_text == "" and words._items)
         await driver.pilot.press("end", "enter")
         assert words.opened == "cherry"
 
@@ -120,9 +120,9 @@ async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
         words = await listed(driver)
         await driver.type("an")
         driver.app.post_message(events.Paste(" an␛[31m\n" + "x" * 100_000))
-        await driver.until(lambda: len(words.typed) > 2)
-        assert words.typed.startswith("anan␛[31m xxx")
-        assert len(words.typed) == 200
+        await driver.until(lambda: len(words.filter_text) > 2)
+        assert words.filter_text.startswith("anan␛[31m xxx")
+        assert len(words.filter_text) == 200
         await driver.pilot.press("escape")
         driver.app.post_message(events.Paste("\tcherry\n"))
         await driver.until(lambda: words.items() == ("cherry",), "the list is narrowed")
@@ -142,7 +142,7 @@ async def test_enter_pressed_twice_opens_once() -> None:
 async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
     async with chatting(size=(80, 10)) as driver:
         words = await listed(driver)
-        words.said = "cannot be opened"
+        words.message = "cannot be opened"
         words.show()
         await driver.until(lambda: "cannot be opened" in driver.screen_text(), "the answer")
         await driver.type("a")

@@ -106,15 +106,15 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
         driver.script.token_gate.allow(9)
         await driver.until(driver.script.token_gate.waiting.is_set)
         await driver.pilot.press("f2")
-        await driver.shows("limit: measured when idle")
+        await driver.shows("limit: not measured yet")
         assert len(driver.app.engine_thread._worker.queue) == 0
         assert driver.script.n_bandwidth_probes == 0
         await driver.pilot.press("escape", "ctrl+t")
         driver.script.token_gate.allow(11)
-        await sees(driver, "500 ms a token", "█", "⣿")
+        await sees(driver, "500 ms/token", "█", "⣿")
         for _ in range(30):
             driver.app.performance.pace.note_cost(0.5, True)
-        await driver.shows("slowed 4x")
+        await driver.shows("redraws less often")
         driver.script.token_gate.open()
         assert (await driver.last_reply()).text.endswith("word29")
 

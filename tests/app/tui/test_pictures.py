@@ -58,7 +58,7 @@ SHOWN_BY_OTHERS = frozenset(
         "models-none",
         "conversations-search",
         "conversations-none",
-        "shelf-none",
+        "documents-none",
         "resumed",
         "download",
         "smaller",

@@ -27,7 +27,7 @@ async def on(driver: Driver, words: str) -> None:
     """Narrow the list to one setting."""
     screen = driver.app.screen
     assert isinstance(screen, SettingsScreen)
-    screen.take_typed(words)
+    screen.apply_filter(words)
     await driver.shows(f"filter: {words}_")
 
 
@@ -63,7 +63,7 @@ async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) 
         await driver.shows("next start")
         assert load_settings().checkpoints_mb == 7
         await driver.pilot.press("delete")
-        await driver.shows("checkpoints_mb is the default again")
+        await driver.shows("Reset checkpoints_mb to its default")
         assert file.read_text() == MINE
         await driver.pilot.press("enter", "9", "escape")
         await driver.hides("checkpoints_mb = ")

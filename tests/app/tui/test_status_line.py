@@ -14,7 +14,7 @@ from app.machine.sensors.page_faults import DiskRate
 from app.text import glyphs
 from app.tui.drawing.panels import cells_of
 from app.tui.widgets.status_line import (
-    ASCII,
+    ASCII_BLOCKS,
     ContextParts,
     StatusLine,
     context_bar,
@@ -101,9 +101,9 @@ def test_what_each_token_reads_from_disk_is_said_but_not_at_rest() -> None:
         Activity.WRITING, meter=meter(*(0.25 * n for n in range(1, 42))), threads=2, n_ctx=1000
     )
     for columns in (40, 80):
-        assert "disk 120M/token" in shown(writing, columns, mb_per_s=480)
+        assert "disk 120 MB/token" in shown(writing, columns, mb_per_s=480)
         assert "disk" not in shown(writing, columns, mb_per_s=0.9)
-    assert "disk 480M/s" in shown(replace(writing, activity=Activity.READING), mb_per_s=480)
+    assert "disk 480 MB/s" in shown(replace(writing, activity=Activity.READING), mb_per_s=480)
     assert "disk" not in shown(replace(writing, activity=Activity.READY), mb_per_s=480)
 
 
@@ -148,7 +148,7 @@ def test_every_part_with_tokens_has_a_cell_and_the_width_is_kept(n_cells: int) -
 def test_shapes_and_colours_tell_the_parts_of_the_context_apart() -> None:
     parts = ContextParts(250, 250, 250, 250)
     assert context_bar(parts, 8).plain == "ctx ██▓▓▒▒░░ 75 %"
-    assert context_bar(parts, 8, ASCII).plain == "ctx ##==++.. 75 %"
+    assert context_bar(parts, 8, ASCII_BLOCKS).plain == "ctx ##==++.. 75 %"
     named = context_bar(parts, 8, with_names=True)
     assert named.plain.endswith("75 % █ system ▓ old ▒ new ░ free")
     bar = named.spans[:4]

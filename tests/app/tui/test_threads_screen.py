@@ -156,7 +156,7 @@ async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None
     async with tuning(laptop_script(), threads=2) as driver:
         engine_thread = driver.app.engine_thread
         await driver.pilot.press("f4")
-        await shown(driver, "Enter measures, for a minute or two")
+        await shown(driver, "Enter measure (1-2 minutes)")
         await shown(driver, "not measured")
         assert engine_thread.state.tuning is None  # opening the screen measures nothing
         assert driver.app.screen._wants == ()
@@ -275,7 +275,7 @@ async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
         await shown(driver, "round 1 of 6")
         await driver.until(gate.waiting.is_set, "the engine waits inside a sample")
         await driver.pilot.press("escape")
-        await shown(driver, "stopped: this is what was measured so far")
+        await shown(driver, "Stopped: these are the results so far")
         await shown(driver, "not certain")
         assert isinstance(driver.app.screen, ThreadsScreen)
         assert driver.script.opened[0].sessions[0].tokens == []
@@ -293,7 +293,7 @@ async def test_a_search_waits_for_the_reply_but_a_digit_works_at_once() -> None:
         gate.allow(5)
         await driver.until(gate.waiting.is_set, "the reply is held")
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "measuring begins when it is free")
+        await shown(driver, "Measuring starts when it is free")
         await driver.pilot.press("1")
         gate.allow(1)
         await driver.until(
@@ -362,7 +362,7 @@ async def test_a_full_context_is_said_and_not_measured() -> None:
 async def test_before_it_measures_a_tall_screen_shows_what_will_be() -> None:
     async with tuning(Script(), size=(120, 40)) as driver:
         await driver.pilot.press("f4")
-        await shown(driver, "Measuring tries each number of threads in turns")
+        await shown(driver, "Tries every thread count")
         # in use, for writing and for reading
         await driver.until(
             lambda: driver.screen_text().count("▶  2 ") == 2, "two threads are in use"
@@ -384,7 +384,7 @@ async def test_a_choice_by_hand_ends_the_search_even_after_the_help() -> None:
         await driver.say("hello")
         await driver.until(script.token_gate.waiting.is_set, "the reply is held")
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "measuring begins when it is free")
+        await shown(driver, "Measuring starts when it is free")
         screen = driver.app.screen
         await driver.pilot.press("1")
         await driver.until(

@@ -69,9 +69,8 @@ def test_a_certain_gain_is_recommended_with_what_it_costs() -> None:
     assert found.best == "huge"
     assert found.is_settled
     assert found.reason == (
-        "With its weights in huge pages this model writes 12 % faster (12 to 12): the "
-        "processor looks up far fewer "
-        "addresses. They take 2.0 GB of memory of their own."
+        "With weights in huge pages this model writes 12 % faster (12 to 12) "
+        "(uses 2.0 GB more memory)."
     )
 
 
@@ -129,11 +128,11 @@ def test_mmap_is_advised_over_huge_pages_in_use_only_for_a_gain() -> None:
     trials, _ = scripted(0.9, prefill_gain=0.9, present="huge")
     found = weights_of(run(trials))
     assert found.best == "mmap"
-    assert "takes no memory of its own" in found.reason
+    assert "uses no extra memory" in found.reason
     trials, _ = scripted(1.0, present="huge")
     found = weights_of(run(trials))
     assert found.best == "huge"
-    assert "It would need 2.0 GB less memory" in found.reason
+    assert "Mapping would use 2.0 GB less memory" in found.reason
 
 
 def test_the_estimate_is_known_first_and_preparing_is_reported() -> None:

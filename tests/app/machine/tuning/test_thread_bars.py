@@ -97,15 +97,15 @@ def test_rates_of_five_figures_leave_room_for_the_verdict() -> None:
 def test_progress_names_round_setting_and_time_left() -> None:
     assert progress_text(report()) == "round 4 of 6 · writing, 2 threads · at most 38 s left"
     assert progress_text(report(measuring="")) == "warming up"
-    assert progress_text(report("stopped")).startswith("stopped")
-    assert progress_text(report("unsure")) == "over after 22 s; not all differences are certain"
+    assert progress_text(report("stopped")).startswith("Stopped")
+    assert progress_text(report("unsure")) == "Done in 22 s. Some results are uncertain"
 
 
 def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
     assert pinning_line(report("done")) == ""
     pinned = Curve("decode", CURVE.points, 2, 2, None, True, 4, rate(1.12, 0.01))
     told = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
-    assert pinning_line(told) == "Fixing each thread to one core: 2 threads writing +12 %: faster"
+    assert pinning_line(told) == "Each thread fixed to one core: 2 threads writing +12 %: faster"
 
 
 def test_counts_with_overlapping_spreads_are_shown_as_equal() -> None:
@@ -114,5 +114,5 @@ def test_counts_with_overlapping_spreads_are_shown_as_equal() -> None:
         *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)),
     )
     lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
-    assert [line.text.split()[-1] for line in lines] == ["±0.1", "equal", "equal"]
+    assert [line.text.split()[-1] for line in lines] == ["±0.1", "close", "close"]
     assert [line.role for line in lines] == [CurveRole.PLAIN, CurveRole.EQUAL, CurveRole.EQUAL]

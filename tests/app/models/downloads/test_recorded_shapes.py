@@ -86,9 +86,9 @@ def test_a_repository_that_was_renamed_is_found_with_the_token(
 @pytest.mark.parametrize(
     ("name", "token", "words"),
     [
-        ("missing", "", "there is no such repository, or it asks for a token: set HF_TOKEN"),
-        ("missing-with-token", "hf_x", "there is no such repository: check the name"),
-        ("bad-token", "hf_x", "the token is not accepted"),
+        ("missing", "", "not found (or private: set HF_TOKEN)"),
+        ("missing-with-token", "hf_x", "repository not found: check the name"),
+        ("bad-token", "hf_x", "the token has no access"),
         ("no-revision", "", "no such revision"),
         ("gated", "", "gated: accept its terms on its page first, then set HF_TOKEN"),
         (
@@ -139,7 +139,7 @@ def test_a_gate_that_shows_only_at_the_file_is_a_line(server: LocalHub, target: 
 
 def test_a_disabled_repository_is_not_asked_for(server: LocalHub, target: Path) -> None:
     server.extra[REPOSITORY] = {"disabled": True, "gated": "auto"}
-    assert "disabled on the hub" in str(refusal(target))
+    assert "the hub has disabled access" in str(refusal(target))
 
 
 def test_an_expired_content_address_is_not_blamed_on_the_token(

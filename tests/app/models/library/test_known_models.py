@@ -157,13 +157,13 @@ def test_an_offer_is_an_estimate_and_says_how_to_get_it() -> None:
     entry = offers(lister(6), [])[0]
     assert ":" not in entry.repository  # a repository need not have the type that would suit best
     assert f"{rows.ESTIMATE}" in rows.row(entry, 80)
-    assert rows.details(entry)[0] == f"not here: jalopy pull {entry.repository}"
+    assert rows.details(entry)[0] == f"not downloaded: jalopy pull {entry.repository}"
     assert f"list of {checked_on()}" in rows.details(entry)[1]
-    assert "suits this machine best" in rows.details(entry)[1]
+    assert "best for this machine" in rows.details(entry)[1]
     assert f"good at: {entry.good_at}" in rows.details(entry)[1]
     assert entry.matches(entry.architecture)
     assert entry.matches(entry.good_at.split()[0])
-    assert "suits this machine best" not in "".join(rows.details(offers(lister(6), [])[1]))
+    assert "best for this machine" not in "".join(rows.details(offers(lister(6), [])[1]))
     assert not entry.can_open
 
 

@@ -105,7 +105,7 @@ def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
     assert today_line("m", "Q8_0", 10, usual) == ""
     history.add(key, PastReply(time.time(), 9, 8.0, 0, 0.1, is_quiet=False))
     today = today_line("m", "Q8_0", 10, usual)
-    assert today == "8.0 tok/s (machine busy now: 0.4 of usual)"
+    assert today == "8.0 tok/s (busy: 40 % of the usual speed)"
     card = card_of("m", "Q8_0", (2, 2), usual, today)
     assert re.search(rf"usually writes +20.0 tok/s\n +today +{re.escape(today)}", as_text(card))
     assert today in " ".join(ElementTree.fromstring(as_svg(card)).itertext())

@@ -103,7 +103,7 @@ async def all_is_read(driver: Driver) -> None:
 async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
     async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
         await driver.pilot.press("f6")
-        await driver.shows("No document was read yet: /read FILE")
+        await driver.shows("No documents yet: /read FILE")
         await driver.pilot.press("escape")
         await ask_about_both(driver)
         plan, book = list_documents(Store())
@@ -144,7 +144,7 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         (read,) = driver.chat.core.documents._known.values()
         assert set(place.glob("*.kv")) == set(read.files), "nothing of the plan is left"
         await driver.pilot.press("delete", "y")
-        await driver.shows("No document was read yet")
+        await driver.shows("No documents yet")
         assert not any(path.exists() for path in states)
         assert list_documents(Store()) == ()
         assert BOOK in Store().read("000001").conversation.messages[0].text
@@ -181,7 +181,7 @@ async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path
         await driver.pilot.press("f6")
         await driver.shows("40 lines")
         await driver.pilot.press("delete", "y")
-        await driver.shows("No document was read yet")
+        await driver.shows("No documents yet")
         assert list_documents(Store()) == ()
         assert (tmp_path / "book.txt").exists()
     with closing(sqlite3.connect(Store().root / "conversations.db")) as db, db:  # type: ignore[operator]
