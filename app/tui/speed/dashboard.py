@@ -187,7 +187,7 @@ def _in_short(view: PerformanceView, width: int, glyphs: Glyphs) -> tuple[list[L
     bar = machine_lines.memory_lines(view, width, glyphs)[:1]
     cores = [line(Span(signs, SpanRole.ACCENT), muted(f"  {clock}"))]
     if view.slowed_by > 1:
-        cores.append(machine_lines.screen_line(view))
+        cores.append(machine_lines.screen_line(view, width))
     return cores, [*bar, *spread_lines([parts[0], parts[-1], *parts[1:-1]], width)]
 
 
@@ -201,7 +201,7 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
         first.append((*drawn, Span(lines.percent(share, 4)), muted(" of the limit")))
     first.append(line(strong(lines.milliseconds(tps)), muted(" ms a token")))
     second = []
-    third = [machine_lines.screen_line(view)]
+    third = [machine_lines.screen_line(view, width)]
     sample = view.sample
     if sample is not None:
         cores = "".join(lines.level(load, glyphs) for load in sample.core_loads[:16])
@@ -215,7 +215,7 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
         else:
             second += []
         third = machine_lines.memory_cells(sample, view.figures.facts, glyphs)
-        second.append(machine_lines.screen_line(view))
+        second.append(machine_lines.screen_line(view, width))
     rows = (
         spread_lines(parts, width, glyphs.between)[:1] or [EMPTY]
         for parts in (first, second, third)

@@ -176,7 +176,7 @@ def cores_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) ->
     if sample is None:
         return [line(muted(_READING))]
     load_lines = core_lines(sample.core_loads, width, glyphs)
-    notes = spread_lines(_notes(view, sample), width, glyphs.between)
+    notes = spread_lines(_notes(view, sample, width), width, glyphs.between)
     n_free_rows = rows - len(load_lines) - len(notes) - 2
     if n_free_rows >= _LEAST_HISTORY_ROWS and view.loads:
         history = history_lines(view.loads, width, n_free_rows, len(sample.core_loads), glyphs)
@@ -184,7 +184,7 @@ def cores_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) ->
     return [*load_lines, *notes]
 
 
-def _notes(view: PerformanceView, sample: MachineSample) -> list[Line]:
+def _notes(view: PerformanceView, sample: MachineSample, width: int) -> list[Line]:
     notes = []
     if sample.throttled:
         notes.append(line(caution("throttled by heat!")))
@@ -202,10 +202,10 @@ def _notes(view: PerformanceView, sample: MachineSample) -> list[Line]:
         notes.append(line(muted("idle")))
     if sample.others_cores is not None:
         notes.append(line(muted(f"other programs use {sample.others_cores:.1f} cores")))
-    return [*notes, screen_line(view)]
+    return [*notes, screen_line(view, width)]
 
 
-def screen_line(view: PerformanceView) -> Line:
+def screen_line(view: PerformanceView, width: int) -> Line:
     """Return the cost of drawing, and whether the screen redraws less often."""
     cost = "-"
     if view.interface_cost is not None:
@@ -213,6 +213,8 @@ def screen_line(view: PerformanceView) -> Line:
     if view.slowed_by <= 1:
         return line(muted(f"screen {cost} % of a core"))
     text = f"screen {cost} % (redraws less often)"
+    if len(text) > width:
+        text = f"screen {cost} % (slowed down)"
     # Weak machines start slowed down, before drawing has been measured.
     if (view.interface_cost or 0.0) > MOST_SHARE:
         return line(caution(text))

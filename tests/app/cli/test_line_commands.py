@@ -317,8 +317,8 @@ def test_a_model_that_cannot_be_opened_leaves_the_present_one(
 
 def test_threads_are_shown_and_set(talk: HeadlessChat, script: Script) -> None:
     err = talk("/threads", "/threads 1 3", "/threads 99")
-    assert "2 threads to write" in err
-    assert "from now on 1 thread to write, 3 to read the prompt" in err
+    assert "2 threads" in err
+    assert "from now on 1 thread writing, 3 reading" in err
     assert "99 threads are not possible here" in err
     assert script.opened[0].thread_calls[-1] == (1, 3)
 

@@ -100,7 +100,7 @@ def test_weights_and_kv_types_are_compared_when_asked_for(
     assert any(line.startswith("▶ mmap") for line in lines)
     assert any(line.split()[:1] == ["huge"] and line.endswith("best") for line in lines)
     assert any(line.split()[:1] == ["f32"] and line.endswith("best") for line in lines)
-    assert "With its weights in huge pages this model writes 10 % faster (10 to 10)" in captured.out
+    assert "With weights in huge pages this model writes 10 % faster (10 to 10)" in captured.out
     options = "--threads 2 --prefill-threads 2 --weights huge --kv f32"
     assert f"Saved: {options} from the next start on." in captured.out
     assert list(state.load_state()[0].tuned_threads.values()) == [
@@ -239,7 +239,7 @@ def test_ctrl_c_prints_the_results_so_far_and_remembers_none(
     monkeypatch.setattr(engine_access, "make_sweep", interrupted)
     assert run(script) == exit_codes.INTERRUPTED
     out = capsys.readouterr().out
-    assert "Stopped: this is what was measured so far." in out
+    assert "Stopped: these are the results so far." in out
     assert "Not saved, because the measurement was stopped" in out
     assert state.load_state()[0].tuned_threads == {}
     assert script.opened[0].sessions[0].is_closed

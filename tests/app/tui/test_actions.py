@@ -17,6 +17,7 @@ from app.tui.bindings import bindings, scope_of
 from app.tui.screens.answers import AnswersScreen
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.doctor import DoctorScreen
+from app.tui.screens.documents import DocumentsScreen
 from app.tui.screens.download import DownloadScreen
 from app.tui.screens.help import HelpScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
@@ -24,7 +25,6 @@ from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
 from app.tui.screens.question import QuestionScreen, SendFilesScreen, SwitchModelScreen
 from app.tui.screens.settings import SettingsScreen
-from app.tui.screens.documents import DocumentsScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
 from app.tui.widgets.prompt import Prompt

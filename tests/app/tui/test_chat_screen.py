@@ -158,7 +158,7 @@ async def test_what_is_sent_while_the_model_compiles_is_answered():
         await driver.shows("queued")
         script.open_gate.allow(2)
         await driver.shows("First-time setup for this CPU: 1 of 2")
-        await driver.shows("compiling 1/2")
+        await driver.shows("setup 1/2")
         script.open_gate.open()
         assert (await driver.last_reply()).text == "Hello there."
         await driver.hides("First-time setup")

@@ -223,14 +223,14 @@ def test_the_disk_light_and_the_held_back_interface_are_words():
         interface_cost=0.13,
     )
     assert "disk 212 MB/s!" in dashboard(busy)
-    assert machine_lines.screen_line(busy) == (
+    assert machine_lines.screen_line(busy, 60) == (
         Span("screen 13 % (redraws less often)", SpanRole.CAUTION),
     )
 
 
 @pytest.mark.parametrize("cost", [None, 0.01])
 def test_an_interface_that_costs_little_is_no_reason_to_worry(cost):
-    (span,) = machine_lines.screen_line(view(slowed_by=4, interface_cost=cost))
+    (span,) = machine_lines.screen_line(view(slowed_by=4, interface_cost=cost), 60)
     assert span.text.endswith("redraws less often)")
     assert span.role is SpanRole.MUTED
 

@@ -114,7 +114,7 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
         await sees(driver, "500 ms/token", "█", "⣿")
         for _ in range(30):
             driver.app.performance.pace.note_cost(0.5, True)
-        await driver.shows("redraws less often")
+        await driver.shows("slowed down")
         driver.script.token_gate.open()
         assert (await driver.last_reply()).text.endswith("word29")
 

@@ -476,7 +476,7 @@ async def test_threads_typed_in_the_chat_are_used_and_not_remembered() -> None:
             await driver.note(answer)
             assert in_use(driver) == TunedChoice(2, 2)
         await driver.say("/threads 1 3")
-        await driver.note("from now on 1 thread to write, 3 to read the prompt (was 2 and 2)")
+        await driver.note("from now on 1 thread writing, 3 reading (was 2 and 2)")
         assert driver.script.opened[0].thread_calls[-1] == (1, 3)
         assert memory.remembered == remembered
         await driver.shows("1 thread │")
