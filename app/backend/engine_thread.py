@@ -326,7 +326,7 @@ class _Backends:
                     backend.look_at(opening.place)
                 except Exception as error:
                     previous.settle(meter)
-                    self._link.emit(events.ModelKept(events.reason_of(error), is_open=True))
+                    self._link.emit(events.ModelSwitchFailed(events.reason_of(error), is_open=True))
                     return
                 if previous is not backend:
                     previous.unload()

@@ -102,8 +102,8 @@ class EngineMeasures:
             self._link.update(figures=replace(self._link.state.figures, facts=moved))
 
     @contextmanager
-    def of_reply(self, meter: ReplyMeter, asked_s: float | None) -> Iterator[None]:
-        """Measure a reply, which was asked for at ``asked_s`` (None: just now), whatever becomes of
+    def of_reply(self, meter: ReplyMeter, sent_s: float | None) -> Iterator[None]:
+        """Measure a reply, which was asked for at ``sent_s`` (None: just now), whatever becomes of
         it."""
         model = self._model
         self._meter = meter
@@ -129,11 +129,11 @@ class EngineMeasures:
             self._show_profile(meter)
             self._session.profiler.stop()
             self._meter = None
-            if asked_s is None:
-                asked_s = meter.started_s
+            if sent_s is None:
+                sent_s = meter.started_s
             else:
-                asked_s = min(asked_s, meter.started_s)
-            spent = time_spent(meter, self._link.state.figures, asked_s, ended_s)
+                sent_s = min(sent_s, meter.started_s)
+            spent = time_spent(meter, self._link.state.figures, sent_s, ended_s)
             self._link.update(figures=replace(self._link.state.figures, last_reply=spent))
             is_one_setting = key == history_key(_identity(model), model.threads)
             if is_one_setting and meter.finish_reason != "error":
@@ -210,7 +210,7 @@ def has_room(model: Model) -> bool:
 
 
 def time_spent(
-    meter: ReplyMeter, figures: EngineFigures, asked_s: float, ended_s: float
+    meter: ReplyMeter, figures: EngineFigures, sent_s: float, ended_s: float
 ) -> TimeSpent:
     """Share out the time from sending a message to the end of its reply, whose phases and faults
     are in ``figures``."""
@@ -233,7 +233,7 @@ def time_spent(
     else:
         prefill_s = ended_s - meter.started_s
     return TimeSpent(
-        waited_s=max(0.0, meter.started_s - asked_s),
+        waited_s=max(0.0, meter.started_s - sent_s),
         disk_s=disk_s,
         prefill_s=max(0.0, prefill_s),
         first_s=first_s,

@@ -10,7 +10,7 @@ from app.backend.engine_link import EngineLink
 from app.backend.local.model import LocalModel
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
-from app.session.events import PromptStopped, ToolsAnswered, ToolsTold
+from app.session.events import PromptStopped, ToolsAnswered, ToolsNotice
 from app.text.clean_text import clean_line
 from app.tools.mcp.transport import StoppedError
 from app.tools.toolbox import REFUSED
@@ -102,7 +102,7 @@ class EngineTools:
             offered = self._box.definitions
         if why_not and why_not not in self._told:
             self._told.add(why_not)
-            self._link.emit(ToolsTold(why_not))
+            self._link.emit(ToolsNotice(why_not))
         return offered
 
     def splitter(self, local: LocalModel) -> CallSplitter | None:
@@ -143,7 +143,7 @@ class EngineTools:
         )
 
     def _tell(self, line: str) -> None:
-        self._link.emit(ToolsTold(line, is_fault=True))
+        self._link.emit(ToolsNotice(line, is_fault=True))
 
 
 def within_tokens(tokenizer: Tokenizer, text: str, room: int) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from app.backend.engine_link import EngineLink
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
 from app.machine.tuning.saved_tuning import measured_of

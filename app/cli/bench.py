@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.backend.reply import Clock, Reply
 from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine

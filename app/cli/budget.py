@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.program import manual

@@ -190,7 +190,7 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     from app.program import garbage
 
     garbage.postpone()  # until the first frame
-    from app.backend.local.opening import glance_at_model
+    from app.backend.local.engine_access import glance_at_model
     from app.machine.sensors.low_power import prepare_environment
     from app.models.library.choose_model import choose_model
     from app.text.glyphs import choose_console

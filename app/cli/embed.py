@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.program import exit_codes

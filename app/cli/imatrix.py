@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.cli.chunks import ChunkReading
 from app.cli.output_file import check_output
 from app.documents.text_file import read_text_file

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.backend.reply import Clock
 from app.backend.work_thread import WorkThread, start_work_thread
 from app.cli.bench import versions

@@ -13,7 +13,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.backend.work_thread import start_work_thread
 from app.cli.bench import QUESTION, ask
 from app.cli.output import ProgressLine

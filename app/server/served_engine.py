@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from app.backend.fair_queue import FairQueue, QueueFullError
-from app.backend.local import opening
+from app.backend.local import engine_access
 from app.backend.local.model import LocalModel
 from app.backend.local.saved_states import SavedStates
 from app.backend.work_thread import WorkThread
@@ -273,9 +273,9 @@ class ServedEngine:
         model: Any = None
         garbage.postpone()
         try:
-            model = opening.open_model(settings, self._path)
+            model = engine_access.open_model(settings, self._path)
             if settings.adapters:
-                opening.use_adapters(model, settings.adapters)
+                engine_access.use_adapters(model, settings.adapters)
             if model.config.is_encoder:
                 # Compiles the kernels, and fails now if memory is short.
                 model.embedder  # noqa: B018
@@ -294,7 +294,9 @@ class ServedEngine:
         settings = self._settings
         # The chat comes before the session because it starts a process.
         chat = model.chat()
-        session = model.session(settings.context_size or None, opening.kv_type_of(settings, model))
+        session = model.session(
+            settings.context_size or None, engine_access.kv_type_of(settings, model)
+        )
         self._slots[0].writer = self._make_writer(
             LocalModel(model, session, chat, settings), self._advance_background_tasks
         )
@@ -315,9 +317,9 @@ class ServedEngine:
 
     def _make_writer(self, local: LocalModel, between_steps: Callable[[], object]) -> ReplyWriter:
         settings = self._settings
-        files = opening.state_files(settings)
+        files = engine_access.state_files(settings)
         states = SavedStates(_StatePlace(settings), files, local.model, local.session, notes=False)
-        thinking = ThinkingMode.parse(opening.recall_thinking(settings, self._path))
+        thinking = ThinkingMode.parse(engine_access.recall_thinking(settings, self._path))
         return ReplyWriter(local, thinking, between_steps, states, self._logged_notes)
 
     def _write(self, slot: Slot, task: ReplyTask) -> None:

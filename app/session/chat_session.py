@@ -545,7 +545,7 @@ class ChatSession:
             self.conversation.prompt_messages(),
             running.continuation,
             n_answers=n_answers,
-            asked_s=sent_s,
+            sent_s=sent_s,
             adapters=self.conversation.adapters,
         )
         if self._engine_thread.reply(request):  # The engine is free, so its queue has room.
@@ -589,14 +589,14 @@ class ChatSession:
             case events.AnswersBegun():
                 if self._running is not None and event.n > 1:
                     self._running.answers = AnswerSet(event.n)
-            case events.AnswerTold():
+            case events.AnswerEvent():
                 if self._running is not None and self._running.answers is not None:
-                    self._running.answers.add(event.at, event.event)
+                    self._running.answers.add(event.index, event.event)
             case events.GenerationFinished():
                 self._finish_reply(event)
             case events.AnswersFinished():
                 self._finish_answers()
-            case events.GenerationFailed(broken_off=partial) if partial is not None:
+            case events.GenerationFailed(partial_reply=partial) if partial is not None:
                 self._finish_reply(partial)
             case events.GenerationFailed() | events.PromptStopped():
                 return TurnOutcome(is_restored=self.end_without_reply())
@@ -611,7 +611,7 @@ class ChatSession:
             case events.ModelFailed():  # The conversation stays for the next model.
                 self.model = None
                 self.phase = Phase.FREE
-            case events.ModelKept():
+            case events.ModelSwitchFailed():
                 self._keep_model(event.is_open)
             case events.ConversationReread() | events.TuningEnded():
                 self.phase = Phase.FREE

@@ -80,7 +80,7 @@ class DocumentRead(Event):
     """What all of it takes on the disk, about."""
     files: tuple[Path, ...] = ()
     """Those that hold what is saved of it, and nothing else."""
-    is_broken_off: bool = False
+    is_interrupted: bool = False
     """Whether it gave way to something that was asked."""
     trouble: str = ""
     """Why the rest is not read; "" for no reason to stop."""
@@ -92,7 +92,7 @@ class DocumentRead(Event):
 
 
 @record
-class ConversationTakenUp(Event):
+class ConversationResumed(Event):
     """The engine goes on with a saved conversation."""
 
     total_tokens: int
@@ -117,7 +117,7 @@ class ModelFailed(Event):
 
 
 @record
-class ModelKept(Event):
+class ModelSwitchFailed(Event):
     """Another model could not be opened: the one from before stays, with its conversation."""
 
     reason: str
@@ -198,7 +198,7 @@ class GenerationFailed(Event):
     """The engine gave up on the turn."""
 
     reason: str
-    broken_off: GenerationFinished | None = None
+    partial_reply: GenerationFinished | None = None
     """The reply as far as it came; None where it never began, and the turn does not count."""
     error: BaseException | None = None
     """The exception, for a program that ends with it."""
@@ -206,7 +206,7 @@ class GenerationFailed(Event):
 
 @record
 class AnswersBegun(Event):
-    """Several replies to one message will be told, each by ``AnswerTold``, until
+    """Several replies to one message will be told, each by ``AnswerEvent``, until
     ``AnswersFinished``."""
 
     n: int
@@ -216,11 +216,11 @@ class AnswersBegun(Event):
 
 
 @record
-class AnswerTold(Event):
+class AnswerEvent(Event):
     """What would be told of one of several replies if it were the only one."""
 
-    at: int
-    """From 0 on."""
+    index: int
+    """Index of the reply, from 0."""
     event: Event
 
 
@@ -333,7 +333,7 @@ class TuningEnded(Event):
 
 
 @record
-class ToolsTold(Event):
+class ToolsNotice(Event):
     """A line about tools for the user: why there are none, what is no call, or what a server did
     wrong."""
 

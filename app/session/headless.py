@@ -107,7 +107,7 @@ class HeadlessChat:
             self.chat_session.open_saved(opened)
         self.chat_session.load(path, keeps=opened is not None, rereads=False)
         if opened is not None and self.chat_session.has_context:
-            self._awaited = events.ConversationTakenUp
+            self._awaited = events.ConversationResumed
         return self._follow()
 
     def switch_model(self, path: ModelPlace) -> Iterator[events.Event]:
@@ -322,7 +322,7 @@ class HeadlessChat:
         reply = self.chat_session.last_message
         if reply is None or self.chat_session.conversation.n_rounds >= MOST_ROUNDS:
             self.is_restored = self.chat_session.end_without_reply()
-            return [events.ToolsTold(TOO_MANY_ROUNDS)]
+            return [events.ToolsNotice(TOO_MANY_ROUNDS)]
         allowed = frozenset(call.call_id for call in reply.calls if self._may_run_now(call))
         if self._is_stop_requested:
             self._is_stop_requested = False

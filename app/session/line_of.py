@@ -49,12 +49,12 @@ def line_of(
     match event:
         case events.ModelFailed():
             return EventLine(event.reason, is_error=True)
-        case events.ModelKept(is_open=True):
+        case events.ModelSwitchFailed(is_open=True):
             return EventLine(f"{event.reason}; the previous model stays open", is_error=True)
-        case events.ModelKept():
+        case events.ModelSwitchFailed():
             return EventLine(f"{event.reason}; opening the previous model again", is_error=True)
-        case events.ConversationTakenUp():
-            return _of_parts(taken_up_parts(event), event.trouble)
+        case events.ConversationResumed():
+            return _of_parts(resumed_parts(event), event.trouble)
         case events.ConversationReread():
             return _of_parts(_reread_parts(event), event.trouble)
         case events.TurnsDropped():
@@ -87,12 +87,12 @@ def line_of(
             return EventLine(f"{event.reason}: {hints.tune} measures again")
         case events.TuningEnded() if event.trouble:
             return EventLine(f"threads could not be measured: {event.trouble}", is_error=True)
-        case events.ToolsTold():
+        case events.ToolsNotice():
             return EventLine(event.line, event.is_fault)
     return None
 
 
-def taken_up_parts(event: events.ConversationTakenUp) -> list[str]:
+def resumed_parts(event: events.ConversationResumed) -> list[str]:
     """Return what to say about the cache of a saved conversation; empty if it needs no words."""
     parts = []
     if event.restored_tokens:
@@ -152,7 +152,7 @@ def _of_stop(is_restored: bool) -> EventLine:
 
 
 def _of_failure(event: events.GenerationFailed, is_restored: bool) -> EventLine:
-    if event.broken_off is not None:
+    if event.partial_reply is not None:
         consequence = ""
     elif is_restored:
         consequence = " (the conversation is as it was)"

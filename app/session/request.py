@@ -27,17 +27,17 @@ class Continuation:
 class Request:
     """What a model is asked. Without a reply, what it may read ahead."""
 
-    said: tuple[PromptMessage, ...] = ()
+    messages: tuple[PromptMessage, ...] = ()
     """The conversation, oldest first: a system prompt may be the first, a message of the user or of
     tools is the last.
     """
-    begun: Continuation | None = None
+    continuation: Continuation | None = None
     """The reply that goes on; None for a new one."""
     plain: str | None = None
     """A text to continue in place of a conversation; no template is applied."""
     n_answers: int = 1
     """Replies that are written together, for the user to choose one."""
-    asked_s: float | None = None
+    sent_s: float | None = None
     """When the user sent it, on the clock of the bridge, if it had to wait."""
     adapters: tuple[str, ...] = ()
     """Adapters that change the model, as ``app.session.adapters`` names them."""
@@ -45,22 +45,24 @@ class Request:
     @property
     def is_round(self) -> bool:
         """Whether tools have spoken last."""
-        return bool(self.said) and self.said[-1].role == TOOL
+        return bool(self.messages) and self.messages[-1].role == TOOL
 
     @property
     def _n_system(self) -> int:
-        return int(bool(self.said) and self.said[0].role == SYSTEM)
+        return int(bool(self.messages) and self.messages[0].role == SYSTEM)
 
     @property
     def n_turns(self) -> int:
         """Number of questions that have a reply."""
-        return (len(self.said) - self._n_system) // 2
+        return (len(self.messages) - self._n_system) // 2
 
     def with_nothing_said(self) -> Request:
         """Return a request with the same system prompt, in which nothing was said yet."""
-        return Request(self.said[: self._n_system], adapters=self.adapters)
+        return Request(self.messages[: self._n_system], adapters=self.adapters)
 
     def without(self, n_turns: int) -> Request:
         """Return this without the oldest turns; the system prompt stays."""
         n_system = self._n_system
-        return replace(self, said=(*self.said[:n_system], *self.said[n_system + 2 * n_turns :]))
+        return replace(
+            self, messages=(*self.messages[:n_system], *self.messages[n_system + 2 * n_turns :])
+        )

@@ -54,7 +54,7 @@ class AnswerSet:
                 self.replies[index].take(event)
             case events.GenerationFinished():
                 self.finished[index] = event
-            case events.GenerationFailed(broken_off=partial) if partial is not None:
+            case events.GenerationFailed(partial_reply=partial) if partial is not None:
                 self.finished[index] = partial
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from app.backend.engine_link import EngineLink
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.backend.protocol import Backend
 from app.forms.answer_form import AnswerForm

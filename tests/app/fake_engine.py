@@ -209,7 +209,7 @@ class Script:
             raise FileUnreadableError(f"{path.name}: no such file (check the path)")
 
     def open_model(self, *arguments: Any, **options: Any) -> FakeModel:
-        """Open a model whatever the arguments: stands in for ``app.backend.local.opening.open_model`` and
+        """Open a model whatever the arguments: stands in for ``app.backend.local.engine_access.open_model`` and
         the like."""
         progress = options.get("progress") or (
             arguments[-1] if len(arguments) > 1 and callable(arguments[-1]) else None

@@ -1,9 +1,9 @@
-"""Puts a scripted engine after ``app.backend.local.opening`` for one test."""
+"""Puts a scripted engine after ``app.backend.local.engine_access`` for one test."""
 
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.session import samplers
 from tests.app.fake_engine import Script
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.backend.engine_link import EngineLink
-from app.backend.local import opening as access
+from app.backend.local import engine_access
 from app.backend.local.context_room import NoRoomError
 from app.backend.local.earlier_texts import EarlierTexts
 from app.backend.local.model import LocalModel, TurnPrompt
@@ -106,7 +106,7 @@ class LocalBackend:
         """Write a title."""
         local = self._model().local
         meter = self._link.status.meter
-        local.hold(request.said)
+        local.hold(request.messages)
         if meter is not None:
             decode_tps = meter.decode_tps
         else:
@@ -159,7 +159,7 @@ class LocalBackend:
             if before is None or self._link.inbox.is_closing:
                 raise
             self._link.inbox.stop_requested.clear()
-            self._link.emit(events.ModelKept(reason_of(error), is_open=False))
+            self._link.emit(events.ModelSwitchFailed(reason_of(error), is_open=False))
             opened = self._open(before, opening.request.adapters)
             request = opening.request
         self._is_opening_new = False
@@ -228,17 +228,17 @@ class LocalBackend:
         link = self._link
         options = self._options
         if adapters:
-            access.use_adapters(model, adapters)
+            engine_access.use_adapters(model, adapters)
         # before the session: it starts a process, which no thread should precede
         chat = model.chat()
-        chat.thinking = ThinkingMode.parse(access.recall_thinking(options.settings, path))
+        chat.thinking = ThinkingMode.parse(engine_access.recall_thinking(options.settings, path))
         link.inbox.thinking = str(chat.thinking)
         chat.tools = self._tools.known(model)
         link.update(advise=partial(advice_of, model.metadata))
         if options.generation is not None:
             options.generation.recall(path, link.state.advise(chat.thinking))
         n_ctx = options.settings.context_size or options.size_context(model, chat)
-        session = model.session(n_ctx, access.kv_type_of(options.settings, model))
+        session = model.session(n_ctx, engine_access.kv_type_of(options.settings, model))
         local = LocalModel(model, session, chat, options.settings, options.least_reply_tokens)
         local.adapters = adapters
         measures = EngineMeasures(link, self._history, model, session, options.watch_conditions())
@@ -261,11 +261,11 @@ class LocalBackend:
             self.settle()
             self._link.emit(taken_up)
         else:
-            opened.local.hold(request.said)
+            opened.local.hold(request.messages)
             opened.local.note_size(0)
             self.settle()
             # it is in the cache before anything is asked, if it has been read once before
-            if request.said:
+            if request.messages:
                 opened.states.begin_with(opened.local.chat.opening_ids(""))
                 self.settle()
         opened.earlier.give()
@@ -280,12 +280,12 @@ class LocalBackend:
         """Let adapters change the model, if others do: what it has read is then read again."""
         if opened.local.adapters != adapters:
             opened.states.leave()
-            access.use_adapters(opened.local.model, adapters)
+            engine_access.use_adapters(opened.local.model, adapters)
             opened.local.adapters = adapters
 
     def _taken_up(
         self, opened: LoadedModel, request: Request, state: Path | None
-    ) -> events.ConversationTakenUp:
+    ) -> events.ConversationResumed:
         try:
             ids = self._take_up(opened, request)
             back = opened.states.bring_back(ids, state)
@@ -296,15 +296,15 @@ class LocalBackend:
                 read_s = restored / tps
             else:
                 read_s = None
-            return events.ConversationTakenUp(
+            return events.ConversationResumed(
                 len(ids), ready, restored, back.seconds, read_s, back.trouble
             )
         except BaseException as error:
-            return events.ConversationTakenUp(0, trouble=reason_of(error))
+            return events.ConversationResumed(0, trouble=reason_of(error))
 
     def _take_up(self, opened: LoadedModel, request: Request) -> list[int]:
         """Hold a conversation; returns what its next prompt will begin with."""
-        opened.local.hold(request.said)
+        opened.local.hold(request.messages)
         ids: list[int] = opened.local.chat.opening_ids("")
         opened.local.note_size(len(ids))
         return ids
@@ -312,7 +312,7 @@ class LocalBackend:
     def read(self, request: Request) -> None:
         """Read what is known of a request."""
         opened = self._model()
-        *before, last = request.said
+        *before, last = request.messages
 
         def begin() -> list[int]:
             opened.local.hold(before)
@@ -388,7 +388,7 @@ class LocalBackend:
                 if turn is not None and len(sessions) > 1:
                     is_kept = self._answer_together(opened, turn, sessions[1:])
                 elif turn is not None:
-                    is_kept = self._answer(opened, turn, request.asked_s)
+                    is_kept = self._answer(opened, turn, request.sent_s)
         finally:
             if is_kept:
                 opened.local.note_size(opened.local.session.length)
@@ -442,7 +442,7 @@ class LocalBackend:
             return None
 
     def _refuse(self, request: Request, needed_tokens: int, n_ctx: int) -> None:
-        if request.begun is not None:
+        if request.continuation is not None:
             reason = "the context is full: there is no room to go on (/new begins again)"
             self._link.emit(events.GenerationFailed(reason))
         else:
@@ -467,11 +467,11 @@ class LocalBackend:
         opened.measures.note_progress()
         opened.states.note_progress()
 
-    def _answer(self, opened: LoadedModel, turn: LocalTurn, asked_s: float | None) -> bool:
+    def _answer(self, opened: LoadedModel, turn: LocalTurn, sent_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does
         not count."""
         with (
-            opened.measures.of_reply(turn.meter, asked_s),
+            opened.measures.of_reply(turn.meter, sent_s),
             self._link.running(turn.reply, turn.written),
         ):
             is_kept = turn.run()

@@ -194,10 +194,10 @@ class LocalModel:
                 raise Refusal("the prompt holds no token (give some text)")
             return TurnPrompt(ids)
         try:
-            if request.begun is None:
-                self.hold(request.said)
+            if request.continuation is None:
+                self.hold(request.messages)
                 return TurnPrompt(self.chat.prompt_ids(), chat=self.chat)
-            return self._going_on(request.said, request.begun)
+            return self._going_on(request.messages, request.continuation)
         except BaseException:
             self.forget()
             raise
@@ -208,7 +208,7 @@ class LocalModel:
         Raises NoRoomError: it does not without them either.
         """
         n_ctx = self.session.n_ctx
-        is_new = request.begun is None and request.plain is None
+        is_new = request.continuation is None and request.plain is None
         if is_new:
             least_free = max(1, min(self._least_reply_tokens, n_ctx // 8))
         else:

@@ -57,7 +57,7 @@ class ReadAhead:
         """Count a draft, the last message of the request, and read it ahead if that is wanted."""
         session = self._session
         chat = self._local.chat
-        *before, last = request.said
+        *before, last = request.messages
         text = last.text
         if not text:
             if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
@@ -109,7 +109,7 @@ class ReadAhead:
         """Say how much is saved of a document, and read the rest if that is wanted."""
         link = self._link
         states = self._states
-        *before, last = wanted.request().said
+        *before, last = wanted.request().messages
         with self._local.aside():
             self._local.hold(before)
             ids = self._local.chat.opening_ids(last.text)
@@ -130,14 +130,14 @@ class ReadAhead:
                 n_saved = states.n_saved(ids)
             finally:
                 link.update_status(activity=Activity.READY)
-        is_broken_off = link.inbox.idle_work.is_dropped
+        is_interrupted = link.inbox.idle_work.is_dropped
         files = states.files_of(ids)
         link.emit(
             replace(
                 told,
                 saved_tokens=n_saved,
                 files=files,
-                is_broken_off=is_broken_off,
+                is_interrupted=is_interrupted,
                 trouble=trouble,
             )
         )

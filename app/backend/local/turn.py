@@ -154,10 +154,10 @@ class LocalTurn:
             if not self.reply.ids:
                 raise
             self._keep_reply()
-            broken_off = events.GenerationFinished(
+            partial_reply = events.GenerationFinished(
                 Ending.FAILED, self.meter.figures(), *self.written()
             )
-            self._emit(events.GenerationFailed(reason_of(error), broken_off, error))
+            self._emit(events.GenerationFailed(reason_of(error), partial_reply, error))
             return True
         ending = self.meter.ending
         if ending is Ending.REPEATED:
@@ -178,7 +178,7 @@ class LocalTurn:
         return True
 
     def _emit(self, event: events.Event) -> None:
-        self._link.emit(event if self._is_alone else events.AnswerTold(self.at, event))
+        self._link.emit(event if self._is_alone else events.AnswerEvent(self.at, event))
 
     def _step(self, **changes: Any) -> None:
         if not self.at:  # the first tells how far they are
@@ -275,5 +275,5 @@ class Answers:
                 self._kept.add(turn.at)
         except BaseException as error:  # it is one answer less
             self._link.emit(
-                events.AnswerTold(turn.at, events.GenerationFailed(reason_of(error), error=error))
+                events.AnswerEvent(turn.at, events.GenerationFailed(reason_of(error), error=error))
             )

@@ -18,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.cli.bench import spread, versions
 from app.cli.compare import peer_side
 from app.program import exit_codes

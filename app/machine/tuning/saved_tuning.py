@@ -29,7 +29,7 @@ _FIELDS = 5
 
 @record
 class TuningPlace:
-    """Where a choice holds; machine and model as ``app.backend.local.opening`` names them."""
+    """Where a choice holds; machine and model as ``app.backend.local.engine_access`` names them."""
 
     machine: str
     model: str

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.models.library.find_by_name import named_model
 from app.models.library.model_files import newly_listed_directory
 from app.program.bundled_model import is_starter, starter_file

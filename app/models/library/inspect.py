@@ -14,7 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.program import exit_codes
 from app.program.makers import advice_of
 from app.program.settings import Settings

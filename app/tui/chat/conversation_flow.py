@@ -14,8 +14,8 @@ from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
 from app.program.settings import NEW, OFFER
 from app.session import commands
-from app.session.events import ConversationTakenUp, TurnsDropped
-from app.session.line_of import taken_up_parts
+from app.session.events import ConversationResumed, TurnsDropped
+from app.session.line_of import resumed_parts
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore
@@ -182,11 +182,11 @@ class ConversationFlow:
         self._offered_id = ""
         await self._core.transcript.clear()
 
-    def show_taken_up(self, event: ConversationTakenUp) -> None:
+    def show_taken_up(self, event: ConversationResumed) -> None:
         """Say how much of an opened conversation is restored, and how much must be read again."""
         if event.trouble:
             self._core.say(event.trouble, is_error=True)
-        parts = taken_up_parts(event)
+        parts = resumed_parts(event)
         style = ""
         if event.restored_tokens and figures.saves_much(event.restored_s, event.read_s):
             style = "news"

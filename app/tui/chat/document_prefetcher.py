@@ -145,7 +145,7 @@ class DocumentPrefetcher:
         """The engine tells how far it is."""
         self.trouble = event.trouble or self.trouble
         self._known[event.key] = event
-        if event.is_broken_off:
+        if event.is_interrupted:
             self._tried.pop(event.key, None)
 
     def go_on(self, is_quiet: bool) -> None:

@@ -46,7 +46,7 @@ LONG_REPLY_S = 20.0
 
 _FREES_ENGINE = (
     events.ModelLoaded
-    | events.ModelKept
+    | events.ModelSwitchFailed
     | events.ConversationReread
     | events.TuningEnded
     | events.AdaptersChanged
@@ -228,13 +228,13 @@ class EventDisplay:
                 self._editing.show_cost(event)
             case events.AnswersBegun():
                 await self._answers.begin(event)
-            case events.AnswerTold():
+            case events.AnswerEvent():
                 self._answers.grow(event)
             case events.AnswersFinished():
                 self._finish_answers()
             case events.ToolsAnswered():
                 self._tools.show_results()
-            case events.ConversationTakenUp():
+            case events.ConversationResumed():
                 self._conversations.show_taken_up(event)
             case events.TurnsDropped():
                 self._conversations.show_dropped(event)
@@ -256,7 +256,7 @@ class EventDisplay:
                 self._composer.draft_cost.change_model()
             case events.ModelFailed():
                 self._models.show_failed(event)
-            case events.ModelKept():
+            case events.ModelSwitchFailed():
                 self._models.show_kept(event)
             case events.AdaptersChanged():
                 self._models.show_adapters(event)
@@ -335,7 +335,7 @@ class EventDisplay:
 
     def _show_failure(self, event: events.GenerationFailed, is_restored: bool) -> None:
         """Say why there is no reply, or only a part of it."""
-        if event.broken_off is not None:
+        if event.partial_reply is not None:
             self._end_reply()
         else:
             self._end_unanswered(is_restored)

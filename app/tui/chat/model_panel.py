@@ -164,7 +164,7 @@ class ModelPanel:
         self.name.update("")
         self._core.say_event(event)
 
-    def show_kept(self, event: events.ModelKept) -> None:
+    def show_kept(self, event: events.ModelSwitchFailed) -> None:
         """Say why another model was not opened, and that the model from before stays."""
         if event.is_open:
             self._core.prompt.placeholder = PLACEHOLDER

@@ -42,7 +42,7 @@ class AnswerColumn(VerticalScroll, can_focus=True):
         """Show an event of the reply."""
         if isinstance(event, events.GenerationFailed):
             self._foot.update(event.reason)
-            event = event.broken_off or event
+            event = event.partial_reply or event
         if isinstance(event, events.TextGenerated):
             self._body.append(event.text)
         elif isinstance(event, events.ThoughtGenerated):

@@ -17,8 +17,8 @@ from app.session.chat_session import Admission
 from app.session.events import (
     GenerationFailed,
     ModelFailed,
-    ModelKept,
     ModelLoaded,
+    ModelSwitchFailed,
     PromptRefused,
     PromptStopped,
     TextGenerated,
@@ -131,7 +131,7 @@ def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
     assert script.open_gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     script.open_gate.allow()
-    assert not engine.wait_for(ModelKept).is_open
+    assert not engine.wait_for(ModelSwitchFailed).is_open
     assert script.open_gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     script.open_gate.open()
@@ -147,7 +147,7 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
     assert gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     gate.open()
-    assert engine.wait_for(ModelKept).is_open
+    assert engine.wait_for(ModelSwitchFailed).is_open
     assert [model.is_closed for model in script.opened] == [False]
     engine.ask("hi")
     engine.close()
@@ -253,7 +253,7 @@ def test_a_broken_model_is_a_message_and_the_turn_is_undone(engine, script):
     engine.chat_session.submit("hi")
     failed = engine.wait_for(GenerationFailed)
     assert failed.reason == "model.gguf: the model computed NaN"
-    assert failed.broken_off is None
+    assert failed.partial_reply is None
     script.fail_after_tokens = None
     assert engine.ask("hi").ending is Ending.COMPLETE
 
@@ -264,7 +264,7 @@ def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
     script.generate_error = BrokenModelError("NaN")
     engine.chat_session.submit("hi")
     failed = engine.wait_for(GenerationFailed)
-    assert failed.broken_off.figures.tokens == 2
+    assert failed.partial_reply.figures.tokens == 2
 
 
 def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.cli import bench as bench_module
 from app.cli.bench import BenchOptions, bench
 from app.program import exit_codes

@@ -20,7 +20,7 @@ DEADLINE_S = 120.0
 
 PROGRAM = """
 import builtins, os, sys, threading
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.cli import dispatch as command_line, line_mode as plain
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_access import use_script

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.cli import line_mode as plain
 from app.cli.line_commands import LineCommands, possible
 from app.conversations.conversation import Conversation

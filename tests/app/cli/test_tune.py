@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from app.backend.local import opening as engine_access
-from app.backend.local.opening import open_model
+from app.backend.local import engine_access
+from app.backend.local.engine_access import open_model
 from app.cli import tune as tune_command
 from app.cli.tune import TuneOptions, tune
 from app.program import exit_codes, state

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.cli.verify import sha256_of, stated_sha256, verify
 from app.program import exit_codes
 from app.program.refusals import Refusal

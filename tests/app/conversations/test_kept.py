@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.cli import line_mode as plain
 from app.cli.run import RunOptions, run
 from app.conversations.conversation import Conversation, Ending, Role

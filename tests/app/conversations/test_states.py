@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from app.backend.engine_inbox import IdleWork
-from app.backend.local.opening import state_files
+from app.backend.local.engine_access import state_files
 from app.backend.local.read_ahead import ReadAhead
 from app.backend.local.saved_states import RestoreOutcome, SavedStates, StateFiles
 from app.cli.run import RunOptions, run

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from app.backend.local import opening
 from app.program.settings import Settings, built_in_settings
 from app.server.command import listen
 from app.server.http_server import HttpServer
@@ -116,7 +115,7 @@ def serving(
     """Serve the script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
     monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
-    monkeypatch.setattr(opening, "state_files", lambda settings: states)
+    monkeypatch.setattr(engine_access, "state_files", lambda settings: states)
     # A model that is closed would have all that the tests hold gone through, for a second.
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
     listener = listen("127.0.0.1", 0)

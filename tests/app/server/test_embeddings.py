@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.backend.local import opening
 from app.server import served_engine
 from app.server.dialects.embeddings import read_ollama_embed_request
 from app.server.fields import Fields
@@ -30,7 +29,7 @@ def served(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Serving]:
     """Serve a file instead of the scripted engine."""
     monkeypatch.setattr(scripted, "use_script", lambda patch, script: script)
     monkeypatch.setattr(
-        opening, "open_model", lambda settings, name, *more: Model.open(path, threads=1)
+        engine_access, "open_model", lambda settings, name, *more: Model.open(path, threads=1)
     )
     with serving(monkeypatch, Script()) as found:
         yield found

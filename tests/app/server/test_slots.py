@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from app.backend.local import opening
 from app.program.settings import built_in_settings
 from app.server.command import listen
 from app.server.http_server import HttpServer
@@ -98,7 +97,7 @@ def test_slots_are_as_many_as_memory_has_room_for(monkeypatch: pytest.MonkeyPatc
 
 def test_more_slots_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     use_script(monkeypatch, Script(most_sessions=2))
-    monkeypatch.setattr(opening, "state_files", lambda settings: None)
+    monkeypatch.setattr(engine_access, "state_files", lambda settings: None)
     monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
     with listen("127.0.0.1", 0) as listener, pytest.raises(MemoryPlanError):
         HttpServer(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.backend.local import opening
+from app.backend.local import engine_access
 from app.backend.local.model import LocalModel
 from app.backend.reply import Reply, ThoughtLimit
 from app.conversations.conversation import ASSISTANT, USER, Ending, PromptMessage
@@ -190,13 +190,16 @@ def test_which_opening_fits_a_reply() -> None:
 def test_settings_go_before_what_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     settings = built_in_settings()
-    assert opening.recall_thinking(settings, path) == "auto"
+    assert engine_access.recall_thinking(settings, path) == "auto"
     assert state.remember_thinking(model_key(path), "low") is None
-    assert opening.recall_thinking(settings, path) == "low"
-    assert opening.recall_thinking(settings, tmp_path / "other.gguf") == "auto"
-    assert opening.recall_thinking(override(settings, "thinking", "off", "--think"), path) == "off"
+    assert engine_access.recall_thinking(settings, path) == "low"
+    assert engine_access.recall_thinking(settings, tmp_path / "other.gguf") == "auto"
+    assert (
+        engine_access.recall_thinking(override(settings, "thinking", "off", "--think"), path)
+        == "off"
+    )
     assert state.remember_thinking(model_key(path), "auto") is None
-    assert opening.recall_thinking(settings, path) == "auto"
+    assert engine_access.recall_thinking(settings, path) == "auto"
 
 
 def test_a_mode_in_words(engine: Engine) -> None:

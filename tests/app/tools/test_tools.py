@@ -22,7 +22,7 @@ from app.session.events import (
     PromptCounted,
     PromptStopped,
     ToolsAnswered,
-    ToolsTold,
+    ToolsNotice,
 )
 from app.tools.mcp.served_tools import ServedTool
 from app.tools.mcp.server import ToolResult, ToolServerError
@@ -97,7 +97,7 @@ class Chat(Engine):
 
     def drain(self) -> list[Event]:
         came = super().drain()
-        told = [event for event in came if isinstance(event, ToolsTold)]
+        told = [event for event in came if isinstance(event, ToolsNotice)]
         self.told += [event.line for event in told]
         self.faults += sum(event.is_fault for event in told)
         return came

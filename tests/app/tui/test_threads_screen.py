@@ -10,7 +10,6 @@ from unittest.mock import patch
 
 import pytest
 
-from app.backend.local import opening
 from app.backend.options import ChatOptions
 from app.machine.tuning.saved_tuning import SavedTuning
 from app.program.settings import built_in_settings
@@ -94,7 +93,7 @@ async def tuning(
         "remember_tuned": memory.remember,
         "kernels_version": lambda: "k1",
     }
-    with patch.multiple(opening, **remembering):
+    with patch.multiple(engine_access, **remembering):
         async with app.run_test(size=size) as pilot:
             driver = Driver(app, pilot, script)
             await driver.ready()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.machine.sensors.low_power import prepare_environment
 from app.program.settings import Settings, load_settings, override
 from tests.programs.interface_bench.reply_text import pieces

@@ -20,7 +20,7 @@ def run(events_fd: int, model: str) -> int:
 
     tell("Python")
     import_module("app.cli.dispatch")
-    from app.backend.local.opening import glance_at_model
+    from app.backend.local.engine_access import glance_at_model
     from app.machine.sensors.low_power import prepare_environment
     from app.models.library.choose_model import choose_model
     from app.program import garbage

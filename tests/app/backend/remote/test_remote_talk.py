@@ -24,8 +24,8 @@ from app.session.events import (
     Event,
     GenerationFailed,
     GenerationFinished,
-    ModelKept,
     ModelLoaded,
+    ModelSwitchFailed,
     PromptStopped,
     TextGenerated,
 )
@@ -341,7 +341,7 @@ def test_a_model_here_stays_where_a_server_does_not_answer(tmp_path: Path) -> No
     with answering(stream("a")) as api, talking(api.url, script=local) as talk:
         list(talk.switch_model(Path("m.gguf")))
         (kept,) = list(talk.switch_model(RemoteModel(api.url, "none such")))
-        assert isinstance(kept, ModelKept)
+        assert isinstance(kept, ModelSwitchFailed)
         assert kept.reason.endswith("has no model none such (it has: big, small)")
         assert text_of(list(talk.ask("hi"))) == "still here"
         list(talk.switch_model(RemoteModel(api.url, "big")))
@@ -354,7 +354,7 @@ def test_a_server_stays_where_another_one_does_not_answer() -> None:
         url = api.url
     with answering(stream("a")) as api, talking(api.url) as talk:
         (kept,) = list(talk.switch_model(RemoteModel(url)))
-        assert isinstance(kept, ModelKept)
+        assert isinstance(kept, ModelSwitchFailed)
         assert "cannot be reached" in kept.reason
         assert text_of(list(talk.ask("hi"))) == "a"
 

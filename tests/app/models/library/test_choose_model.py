@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.models.library import choose_model as start
 from app.models.library.choose_model import choose_model, remember_opened
 from app.program import exit_codes

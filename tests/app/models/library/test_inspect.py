@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.backend.local import opening as engine_access
+from app.backend.local import engine_access
 from app.models.library.inspect import describe, inspect
 from app.program import exit_codes
 from app.program.settings import built_in_settings
