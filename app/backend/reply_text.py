@@ -16,7 +16,7 @@ from app.session.events import (
     TextGenerated,
     ThinkingFinished,
     ThoughtGenerated,
-    ToolsTold,
+    ToolsNotice,
 )
 from app.text.clean_text import clean_line
 from engine.prompt.thought_markers import opened_by
@@ -94,7 +94,7 @@ class ReplyEmitter:
         doubt = self._parser.call_doubt
         if doubt and self._meter.ending is Ending.COMPLETE:
             self._emit(
-                ToolsTold(f"looks like a tool call but is not one: {clean_line(doubt, 160)}")
+                ToolsNotice(f"looks like a tool call but is not one: {clean_line(doubt, 160)}")
             )
         if self._raw_parser is not None:
             self._emit_raw(self._raw_parser.finish())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from app.backend.engine_link import EngineLink
-from app.backend.local import opening as access
+from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.backend.protocol import DocumentToRead, Opening
 from app.backend.remote.exchange import Exchange
@@ -89,7 +89,7 @@ class RemoteBackend:
         self._used_tokens = 0
         self.settle()
         if request.n_turns:
-            self._link.emit(events.ConversationTakenUp(0))
+            self._link.emit(events.ConversationResumed(0))
 
     def read(self, request: Request) -> None:
         """Do nothing: servers read nothing in advance."""
@@ -179,7 +179,7 @@ class RemoteBackend:
         self._used_tokens = 0
         self.settle()
         self._link.inbox.thinking = str(
-            ThinkingMode.parse(access.recall_thinking(self._options.settings, place))
+            ThinkingMode.parse(engine_access.recall_thinking(self._options.settings, place))
         )
         if self._options.generation is not None:
             self._options.generation.recall(place)
@@ -202,7 +202,7 @@ class RemoteBackend:
             if opening.rereads:
                 self._link.emit(events.ConversationReread(0, 0, 0.0))
             else:
-                self._link.emit(events.ConversationTakenUp(0))
+                self._link.emit(events.ConversationResumed(0))
 
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
         """Report that no adapters are used.
@@ -237,8 +237,8 @@ class RemoteBackend:
             )
 
         prefix: RemotePrefix | None = None
-        if request.begun is not None:
-            prefix = _remote_prefix(request.begun)
+        if request.continuation is not None:
+            prefix = _remote_prefix(request.continuation)
         tools: Sequence[Mapping[str, Any]] = ()
         body: dict[str, Any]
         if request.plain is not None:
@@ -272,7 +272,7 @@ class RemoteBackend:
         self, request: Request, model: RemoteModel, prefix: RemotePrefix | None
     ) -> dict[str, Any]:
         """Return the fields of a conversation up to the position where the reply continues."""
-        messages = messages_of(request.said, model)
+        messages = messages_of(request.messages, model)
         if prefix is None:
             return {"messages": messages, **self._thinking_fields()}
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
 from app.conversations.conversation import ChatMessage
-from app.session.events import AnswersBegun, AnswerTold
+from app.session.events import AnswerEvent, AnswersBegun
 from app.tui.chat.core import ANSWERS_OFFER, CONTINUE_OFFER, ChatCore
 from app.tui.screens import make_screen
 from app.tui.textual_hacks import dismiss_once
@@ -57,10 +57,10 @@ class AnswerChoice:
         self._screen = cast("AnswersScreen", screen)
         await self._core.screen.app.push_screen(self._screen, self._choose)
 
-    def grow(self, event: AnswerTold) -> None:
+    def grow(self, event: AnswerEvent) -> None:
         """Show more of one answer."""
         if self._screen is not None:
-            self._screen.add_event(event.at, event.event)
+            self._screen.add_event(event.index, event.event)
 
     def finish(self) -> None:
         """Let the user choose: all answers are written."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from app.backend.local import engine_access
 from app.program.settings import Settings, built_in_settings
 from app.server.command import listen
 from app.server.http_server import HttpServer

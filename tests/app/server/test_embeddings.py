@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.backend.local import engine_access
 from app.server import served_engine
 from app.server.dialects.embeddings import read_ollama_embed_request
 from app.server.fields import Fields

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.backend.local import engine_access
 from app.program.settings import built_in_settings
 from app.server.command import listen
 from app.server.http_server import HttpServer

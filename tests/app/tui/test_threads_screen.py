@@ -10,6 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
+from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.machine.tuning.saved_tuning import SavedTuning
 from app.program.settings import built_in_settings
