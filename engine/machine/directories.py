@@ -15,7 +15,8 @@ _NOT_OFFERED = (errno.EINVAL, errno.ENOTSUP)
 def sync_directory(path: Path) -> None:
     """Flush the names in a directory to the device, if the system supports that.
 
-    Raises OSError: the flush failed.
+    Raises:
+        OSError: The flush failed.
     """
     if not hasattr(os, "O_DIRECTORY"):
         return
@@ -47,7 +48,7 @@ def make_private(path: Path) -> None:
 
 
 def is_safe_for_code(path: Path) -> bool:
-    """True if only this user and root can add files to a directory or replace it.
+    """Return whether only this user and root can add files to a directory or replace it.
 
     Files of such a directory may be loaded as code. Modes are never changed: code that somebody
     else left there would not become safe by closing the directory afterwards.
@@ -55,11 +56,11 @@ def is_safe_for_code(path: Path) -> bool:
     if not hasattr(os, "geteuid"):
         return path.is_dir()
     try:
-        found = path.lstat()
+        status = path.lstat()
         if (
-            not stat.S_ISDIR(found.st_mode)
-            or found.st_uid != os.geteuid()
-            or _others_may_write(found)
+            not stat.S_ISDIR(status.st_mode)
+            or status.st_uid != os.geteuid()
+            or _others_may_write(status)
         ):
             return False
         return all(map(_keeps_names, path.resolve(strict=True).parents))
@@ -68,23 +69,27 @@ def is_safe_for_code(path: Path) -> bool:
 
 
 def _keeps_names(directory: Path) -> bool:
-    """True if others cannot rename our entries in it: they may not write, or the sticky bit stops
-    them."""
-    found = directory.stat()
+    """Return whether others cannot rename our entries in a directory.
+
+    They may not write to it, or the sticky bit stops them.
+    """
+    status = directory.stat()
     # The owner of the root directory is the system, whatever number a container gives it.
-    is_trusted = found.st_uid in (0, os.geteuid(), Path("/").stat().st_uid)
-    return is_trusted and (bool(found.st_mode & stat.S_ISVTX) or not _others_may_write(found))
+    is_trusted = status.st_uid in (0, os.geteuid(), Path("/").stat().st_uid)
+    return is_trusted and (bool(status.st_mode & stat.S_ISVTX) or not _others_may_write(status))
 
 
-def _others_may_write(found: os.stat_result) -> bool:
-    if found.st_mode & stat.S_IWOTH:
+def _others_may_write(status: os.stat_result) -> bool:
+    if status.st_mode & stat.S_IWOTH:
         return True
-    return bool(found.st_mode & stat.S_IWGRP) and not _is_own_group(found.st_gid)
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_own_group(status.st_gid)
 
 
 def _is_own_group(group_id: int) -> bool:
-    """True if this user is the group's only member: many systems give each user such a group and a
-    umask of 002."""
+    """Return whether this user is the group's only member.
+
+    Many systems give each user such a group and a umask of 002.
+    """
     import grp
     import pwd
 

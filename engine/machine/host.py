@@ -25,7 +25,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 
 def allowed_cpus() -> list[int]:
-    """Logical CPUs of this process's affinity set."""
+    """Return the logical CPUs of this process's affinity set."""
     if hasattr(os, "sched_getaffinity"):
         with suppress(OSError):  # a sandbox may refuse to tell
             return sorted(os.sched_getaffinity(0))
@@ -35,26 +35,26 @@ def allowed_cpus() -> list[int]:
 def cores() -> Cores:
     """Return the allowed CPUs, grouped by physical core, and the control group's quota."""
     allowed = allowed_cpus()
-    found = read_cores(allowed)
+    result = read_cores(allowed)
     if not _CPUS.exists():  # not Linux: only the count is known
         physical = min(len(allowed), psutil.cpu_count(logical=False) or len(allowed))
-        found = replace(found, n_physical=physical)
-    return replace(found, name=found.name or platform.processor() or platform.machine())
+        result = replace(result, n_physical=physical)
+    return replace(result, name=result.name or platform.processor() or platform.machine())
 
 
 def available_memory_bytes(root: Path = ROOT) -> int:
-    """Bytes available without swapping: the system's figure, capped by the control groups."""
+    """Return the bytes available without swapping: the system's figure, capped by the control
+    groups."""
     return min(
         [
             _system_memory_bytes("available", "SC_AVPHYS_PAGES"),
-            *(max(0, limit - kept) for limit, kept in _memory_groups(root)),
+            *(max(0, limit - used) for limit, used in _memory_groups(root)),
         ]
     )
 
 
 def _system_memory_bytes(figure: str, pages: str) -> int:
-    """Return a figure of psutil's, or what the C library says in pages where there is no
-    ``/proc``."""
+    """Return a figure of psutil, or that of the C library in pages if there is no ``/proc``."""
     try:
         return int(getattr(psutil.virtual_memory(), figure))
     except (OSError, psutil.Error):
@@ -62,16 +62,20 @@ def _system_memory_bytes(figure: str, pages: str) -> int:
 
 
 def _memory_groups(root: Path) -> Iterator[tuple[int, int]]:
-    """Yield (limit, bytes in use) of each limited control group; file pages are not counted, they
-    can be dropped."""
-    for limit, used, controller in (
+    """Yield (limit, bytes in use) of each limited control group.
+
+    File pages are not counted, since they can be dropped.
+    """
+    for limit_name, used_name, controller in (
         ("memory.max", "memory.current", ""),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory"),
     ):
-        texts = (cgroup_files(name, root, controller) for name in (limit, used, "memory.stat"))
-        for most, now, stat in zip_longest(*texts, fillvalue=""):
-            if most.isdigit() and now.isdigit():
-                yield int(most), max(0, int(now) - _file_pages_bytes(stat))
+        texts = (
+            cgroup_files(name, root, controller) for name in (limit_name, used_name, "memory.stat")
+        )
+        for limit_text, used_text, stat in zip_longest(*texts, fillvalue=""):
+            if limit_text.isdigit() and used_text.isdigit():
+                yield int(limit_text), max(0, int(used_text) - _file_pages_bytes(stat))
 
 
 def _file_pages_bytes(stat: str) -> int:
@@ -85,7 +89,7 @@ def _file_pages_bytes(stat: str) -> int:
 
 
 def total_memory_bytes(root: Path = ROOT) -> int:
-    """Bytes of memory of the machine, or of the control group if that has less."""
+    """Return the bytes of memory of the machine, or of the control group if that has less."""
     return min(
         [
             _system_memory_bytes("total", "SC_PHYS_PAGES"),

@@ -1,5 +1,5 @@
-"""Anonymous memory that kernels address: aligned, large regions advised for huge pages, freed with
-the object."""
+"""Anonymous memory that kernels address: aligned, with huge pages for large regions, freed with the
+object."""
 
 import mmap
 import re
@@ -15,17 +15,21 @@ from engine.machine import address_space
 _HUGE_PAGE_BYTES = 2 << 20
 _HUGE_PAGE_SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-"""Python's default is a shared map, which the kernel keeps as a file in memory: it gets huge pages
-only where an administrator has allowed them for such files."""
+"""Flags of a private map.
+
+Python's default is a shared map, which the kernel treats as a file in memory: it gets huge pages
+only if an administrator has allowed them for such files.
+"""
 
 
 class Memory:
-    """A zeroed, anonymous memory region.
+    """Zeroed, anonymous memory region.
 
     Args:
-        n_bytes: size, at least 1; pages are only backed once they are written.
-        fills_slowly: use small pages only. In a region that is written little by little all over,
-            such as a KV cache, the first write to each huge page would back and zero all of it.
+        n_bytes: Size, at least 1; the system allocates pages once they are written.
+        fills_slowly: Use small pages only. In a region that is written little by little all
+            over, such as a KV cache, the first write to each huge page would allocate and zero
+            all of it.
 
     Raises:
         MemoryPlanError: the system refuses the region.
@@ -52,7 +56,7 @@ class Memory:
         self.address = int(self.bytes.ctypes.data)
 
     def huge_backed_bytes(self) -> int:
-        """Bytes of the region that the kernel backs with huge pages; 0 if it does not tell."""
+        """Return the bytes of the region in huge pages; 0 if the system does not report them."""
         try:
             mappings = Path("/proc/self/smaps").read_text().splitlines()
         except OSError:
@@ -60,9 +64,9 @@ class Memory:
         inside = False
         total = 0
         for line in mappings:
-            if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
-                start = int(found[1], 16)
-                end = int(found[2], 16)
+            if match := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+                start = int(match[1], 16)
+                end = int(match[2], 16)
                 inside = start < self.address + self.n_bytes and self.address < end
             elif inside and line.startswith("AnonHugePages:"):
                 total += 1024 * int(line.split()[1])
@@ -76,7 +80,7 @@ class Memory:
 
 
 def gives_huge_pages(switch: Path = _HUGE_PAGE_SWITCH) -> bool:
-    """True unless the system is known to refuse transparent huge pages."""
+    """Return whether the system may grant transparent huge pages."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return False
     try:

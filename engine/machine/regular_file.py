@@ -1,6 +1,6 @@
-"""Opens small files safely.
+"""Safe opening of small files.
 
-A folder, pipe, device or socket in place of one is refused, and nothing waits.
+A folder, pipe, device or socket is refused, and nothing waits.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ NOT_A_FILE = "is not a file"
 
 
 def safe_flags(flags: int) -> int:
-    """Return flags of ``os.open`` with those that follow no link, wait for no pipe and leave bytes
-    as they are."""
+    """Return flags of ``os.open`` that also follow no link, wait for no pipe and leave bytes
+    unchanged."""
     names = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_NOCTTY", "O_BINARY")
     return flags | sum(getattr(os, name, 0) for name in names)
 
@@ -44,15 +44,15 @@ def open_regular(path: Path, follows_links: bool = False) -> BinaryIO:
         raise
 
 
-def read_regular(path: Path, most_bytes: int, follows_links: bool = False) -> bytes | None:
+def read_regular(path: Path, max_bytes: int, follows_links: bool = False) -> bytes | None:
     """Return the content of a regular file, None if it is larger.
 
     Raises:
         OSError: it cannot be opened or read.
     """
     with open_regular(path, follows_links) as file:
-        content = file.read(most_bytes + 1)
-    if len(content) <= most_bytes:
+        content = file.read(max_bytes + 1)
+    if len(content) <= max_bytes:
         return content
     return None
 

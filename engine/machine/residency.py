@@ -1,6 +1,6 @@
-"""How much of a mapped file is in memory, and loading the rest by reading it in order.
+"""Share of a mapped file in memory, and loading the rest by reading it in order.
 
-Without it, decode reads weights from disk by page faults, from several threads at once: on a
+Without it, decode reads weights from disk by page faults from several threads at once: on a
 spinning disk those are seeks. One sequential pass before the first token takes as long as reading
 the file once.
 """
@@ -23,19 +23,20 @@ STEP_BYTES = 8 << 20
 GLANCE_PAGES = 2048
 """Number of pages, spread over a file, that show whether the file is in memory."""
 _MADV_POPULATE_READ = 22
-"""Linux 5.14; Python 3.10 to 3.13 have no name for it, and their ``madvise`` keeps the GIL."""
+"""Advice of Linux 5.14. Python 3.10 to 3.13 have no name for it, and their ``madvise`` holds the
+GIL."""
 PART_PAGES = 128
 RESIDENT_ENOUGH = 0.98
 """Share of a file in memory above which it is not read again: a few page faults cost less than a
 pass over it."""
 
 
-def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 0) -> int | None:
+def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], max_pages: int = 0) -> int | None:
     """Return the bytes of a map that are in memory now; None if the system does not tell.
 
     Args:
         view: (n,) uint8 over the whole map, so that it begins on a page.
-        most_pages: limit on the pages examined, in evenly spread parts; the result is extrapolated.
+        max_pages: limit on the pages examined, in evenly spread parts; the result is extrapolated.
             0 examines every page, about 80 ns each for a file that is cached but not mapped yet.
     """
     try:
@@ -44,7 +45,7 @@ def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 
         return None
     n_pages = (len(view) + mmap.PAGESIZE - 1) // mmap.PAGESIZE
     seen = resident = 0
-    for first, count in _parts(n_pages, most_pages):
+    for first, count in _parts(n_pages, max_pages):
         pages = np.zeros(count, np.uint8)
         start = first * mmap.PAGESIZE
         address = ctypes.c_void_p(view.ctypes.data + start)
@@ -58,20 +59,20 @@ def resident_bytes(view: np.ndarray[Any, np.dtype[np.uint8]], most_pages: int = 
     return 0
 
 
-def _parts(n_pages: int, most_pages: int) -> list[tuple[int, int]]:
+def _parts(n_pages: int, max_pages: int) -> list[tuple[int, int]]:
     """Return (first page, number of pages) of each part to examine."""
-    if not most_pages or n_pages <= most_pages:
+    if not max_pages or n_pages <= max_pages:
         if n_pages:
             return [(0, n_pages)]
         return []
-    n_parts = max(1, most_pages // PART_PAGES)
+    n_parts = max(1, max_pages // PART_PAGES)
     return [(i * (n_pages - PART_PAGES) // max(1, n_parts - 1), PART_PAGES) for i in range(n_parts)]
 
 
 def pages_without(n_bytes: int, ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return (first byte, end) of what a file holds outside some ranges, which do not overlap.
+    """Return (first byte, end) of each part of a file outside some ranges, which do not overlap.
 
-    A page that is partly outside counts whole, so that every span begins on a page.
+    A page that is partly outside belongs to the part, so every part begins on a page.
     """
     spans = []
     start = 0
@@ -87,8 +88,7 @@ def pages_without(n_bytes: int, ranges: Iterable[tuple[int, int]]) -> list[tuple
 def read_in_order(
     places: Sequence[tuple[Path, int, int]], progress: Callable[[int, int], None]
 ) -> None:
-    """Read parts of files once, in order, so that the system caches them; a read error ends it
-    silently.
+    """Read parts of files once, in order, so the system caches them; a read error ends it silently.
 
     Args:
         places: file, first byte and end of each part.
@@ -111,10 +111,12 @@ def read_in_order(
 
 
 class MappingAhead:
-    """Enters the cached pages of a map into the page table, in a thread of its own.
+    """Thread that enters the cached pages of a map into the page table.
 
     Otherwise the first pass over a model does that by page faults, one per 64 kB, and takes twice
-    as long as the second. No effect outside Linux, nor for a file that is not cached.
+    as long as the second. It has no effect outside Linux, nor for a file that is not cached.
+
+
 
     Args:
         views: (n,) uint8 over whole maps. They stay in use until ``stop`` has returned.
@@ -128,12 +130,12 @@ class MappingAhead:
             thread = threading.Thread(target=self._run, name="map-ahead", daemon=True)
             with suppress(
                 RuntimeError
-            ):  # the limit on processes is reached, as in some containers: this is optional
+            ):  # optional: the limit on processes is reached, as in some containers
                 thread.start()
                 self._thread = thread
 
     def stop(self) -> None:
-        """End the thread and release the maps; waits for one step of ``STEP_BYTES`` at most."""
+        """End the thread and release the maps; waits for at most one step of ``STEP_BYTES``."""
         self._is_stopped.set()
         self.wait()
         self._views.clear()

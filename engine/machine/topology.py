@@ -1,7 +1,6 @@
-"""The CPUs this process may use: grouped by core, fast and slow ones, and the quota of its control
-group.
+"""CPUs that this process may use, grouped by core and by speed, and the quota of its control group.
 
-Reads Linux's /sys and /proc below a given root, so that tests can use the recorded tree of another
+Reads Linux's /sys and /proc below a given root, so tests can use the recorded tree of another
 machine. On other systems every CPU counts as a core of its own.
 """
 
@@ -13,8 +12,10 @@ from pathlib import Path
 
 ROOT = Path("/")
 SLOW_SHARE = 0.8
-"""A core below this share of the fastest core's frequency is an efficiency core; boost differences
-are smaller."""
+"""Share of the fastest core's frequency below which a core is an efficiency core.
+
+Differences of boost frequencies are smaller.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,15 +51,17 @@ class Cores:
 
     @property
     def default_threads(self) -> int:
-        """One thread per fast core, at most the quota; siblings share one memory port and are left
-        out."""
+        """Threads to use: one per fast core, at most the quota.
+
+        Siblings share one memory port and are left out.
+        """
         return max(1, min(self.n_fast, self.quota or self.n_fast))
 
     @property
     def most_threads(self) -> int:
         """Limit on threads: the number of allowed logical CPUs.
 
-        More would stall at spinning barriers.
+        More threads would stall at spinning barriers.
         """
         return max(1, len(self.logical))
 
@@ -73,8 +76,7 @@ class Cores:
 
     @property
     def identity(self) -> str:
-        """One line that is equal for two machines only if thread counts tuned on one suit the
-        other."""
+        """Line that is equal for two machines only if thread counts tuned on one suit the other."""
         return (
             f"{self.name or 'unknown CPU'}, {self.n_fast}+{self.n_efficiency} cores, "
             f"{self.n_siblings} siblings, "
@@ -83,7 +85,7 @@ class Cores:
 
 
 def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
-    """Group the allowed CPUs by core, tell fast from slow ones, and read the quota.
+    """Group the allowed CPUs by core and by speed, and read the quota.
 
     Args:
         allowed: numbers of logical CPUs, ascending.
@@ -116,15 +118,17 @@ def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
 
 
 def cpu_quota(root: Path = ROOT) -> int | None:
-    """Whole CPUs granted by this process's control groups (version 2 or 1), all levels; None
-    without a limit."""
+    """Return the CPUs granted by this process's control groups; None without a limit.
+
+    Groups of version 2 and 1 count, at all levels.
+    """
     limits = [*map(_quota, cgroup_files("cpu.max", root))]
     periods = cgroup_files("cpu.cfs_period_us", root, "cpu")
     quotas = cgroup_files("cpu.cfs_quota_us", root, "cpu")
     limits += [_quota(f"{quota} {period}") for quota, period in zip(quotas, periods, strict=False)]
-    found = [limit for limit in limits if limit is not None]
-    if found:
-        return min(found)
+    known_limits = [limit for limit in limits if limit is not None]
+    if known_limits:
+        return min(known_limits)
     return None
 
 
@@ -134,12 +138,12 @@ def cgroup_files(name: str, root: Path = ROOT, controller: str = "") -> list[str
     Args:
         controller: its name in version 1; "" for the single tree of version 2.
     """
-    place = _cgroup_place(root, controller)
-    if place is None:
+    group = _cgroup_path(root, controller)
+    if group is None:
         return []
     top = root / "sys/fs/cgroup" / controller
     return [
-        text for folder in _up_to(top / place.lstrip("/"), top) if (text := _read(folder / name))
+        text for folder in _up_to(top / group.lstrip("/"), top) if (text := _read(folder / name))
     ]
 
 
@@ -166,7 +170,7 @@ def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
     """Return the cores that are slower by design; empty if all cores are equal."""
     atoms = set(
         _listed(_read(root / "sys/devices/cpu_atom/cpus"))
-    )  # how Linux tells hybrid Intel cores apart
+    )  # Linux lists hybrid Intel cores there
     slow = {cpu for cpu in physical if cpu in atoms} or _slow_by_figure(physical, root)
     if len(slow) < len(physical):
         return slow
@@ -185,37 +189,37 @@ def _slow_by_figure(physical: Sequence[int], root: Path) -> set[int]:
 
 
 def _quota(text: str) -> int | None:
-    parts = text.split()
-    if len(parts) != 2 or not parts[0].isdigit() or not parts[1].isdigit():
+    words = text.split()
+    if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
         return None
-    return max(1, int(parts[0]) // max(1, int(parts[1])))
+    return max(1, int(words[0]) // max(1, int(words[1])))
 
 
-def _cgroup_place(root: Path, controller: str) -> str | None:
+def _cgroup_path(root: Path, controller: str) -> str | None:
     """Return the path of this process's group; "/" if version 2 does not tell."""
-    wanted: Callable[[str], bool] = (
+    is_group: Callable[[str], bool] = (
         (lambda names: controller in names.split(",")) if controller else (lambda n: not n)
     )
     for row in _read(root / "proc/self/cgroup").splitlines():
-        parts = row.split(":", 2)
-        if len(parts) == 3 and wanted(parts[1]):
-            return parts[2]
+        fields = row.split(":", 2)
+        if len(fields) == 3 and is_group(fields[1]):
+            return fields[2]
     if controller:
         return None
     return "/"
 
 
-def _up_to(place: Path, top: Path) -> Iterable[Path]:
-    yield place
-    while place not in (top, place.parent):
-        place = place.parent
-        yield place
+def _up_to(folder: Path, top: Path) -> Iterable[Path]:
+    yield folder
+    while folder not in (top, folder.parent):
+        folder = folder.parent
+        yield folder
 
 
 def _listed(text: str) -> Iterator[int]:
-    """Numbers of a kernel list such as "0-3,8"."""
-    for part in text.split(","):
-        first, _, last = part.strip().partition("-")
+    """Yield the numbers of a kernel list such as "0-3,8"."""
+    for range_text in text.split(","):
+        first, _, last = range_text.strip().partition("-")
         if first.isdigit() and (not last or last.isdigit()):
             yield from range(int(first), min(int(last or first), int(first) + 4096) + 1)
 

@@ -1,2 +1,1 @@
-"""Weights made smaller: float32 rows to blocks, which types a mixture gives, and files
-rewritten."""
+"""Smaller weights: float32 rows to blocks, the types of mixtures, and rewritten files."""

@@ -1,4 +1,4 @@
-"""Whether a file of importance is of the model that is made smaller, and how much it covers."""
+"""Fit of an importance file to a model, and how much of the model it covers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class FittedImportance:
     """Importance of the matrices of one model.
 
     Attributes:
-        columns: by tensor, the mean square of each column's activations: (n_cols,) float32, or
-            (n_experts * n_cols,) of experts.
-        n_foreign: number of matrices in the file that the model lacks.
+        columns: Mean square of the activations of each column, by tensor: (n_cols,) float32, or
+            (n_experts * n_cols,) for experts.
+        n_foreign: Number of matrices in the file that the model lacks.
     """
 
     columns: Mapping[str, Floats]
@@ -32,11 +32,12 @@ class FittedImportance:
         return len(self.columns) + self.n_foreign
 
     def used(self, gguf: GGUFFile, types: Mapping[str, str]) -> list[str]:
-        """Return the names of the tensors whose new types are chosen by it."""
+        """Return the names of the tensors whose quantisation it changes."""
         return [name for name in _weighted(gguf, types) if name in self.columns]
 
     def missing(self, gguf: GGUFFile, types: Mapping[str, str]) -> list[str]:
-        """Return the names of the layers' tensors that it could serve, but does not cover."""
+        """Return the names of the layers' tensors that could use importance, but are not
+        covered."""
         names = _weighted(gguf, types)
         return [name for name in names if name.startswith("blk.") and name not in self.columns]
 
@@ -46,14 +47,14 @@ def fit_importance(
     importance: Mapping[str, Floats],
     file_name: str,
 ) -> FittedImportance:
-    """Return the part of a file of importance that is of this model.
+    """Return the part of an importance file that belongs to this model.
 
     Args:
-        importance: as ``read_imatrix`` returns it, not empty.
-        file_name: begins each message.
+        importance: Result of ``read_imatrix``, not empty.
+        file_name: Name that each message begins with.
 
     Raises:
-        GGUFError: a matrix has another size, or most matrices are not the model's.
+        GGUFError: A matrix has another size, or most matrices are not the model's.
     """
     name = shown(file_name)
     columns = {matrix: values for matrix, values in importance.items() if matrix in gguf.tensors}
@@ -70,13 +71,13 @@ def fit_importance(
 
 
 def _fits(tensor: TensorInfo, values: Floats) -> bool:
-    """Whether there is a number for each column, or for each column of each expert."""
+    """Return whether there is a number for each column, or for each column of each expert."""
     n_experts = math.prod(tensor.shape[:-2])
     return values.size in (tensor.shape[-1], n_experts * tensor.shape[-1])
 
 
 def _weighted(gguf: GGUFFile, types: Mapping[str, str]) -> list[str]:
-    """Return the names of the tensors that get another type, of those that weigh columns."""
+    """Return the names of the tensors that get another type, if that type uses importance."""
     return [
         name
         for name, type_name in types.items()

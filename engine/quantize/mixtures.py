@@ -1,5 +1,5 @@
-"""Which type each tensor of a model gets: llama.cpp's mixtures, by the roles of tensors, their
-layers and their shapes.
+"""Type of each tensor in llama.cpp's mixtures, by the roles of tensors, their layers and their
+shapes.
 
 Source: llama-quant.cpp, llama_tensor_get_type_impl, tensor_allows_quantization and
 tensor_type_fallback.
@@ -26,12 +26,13 @@ MIXTURES = {
         "IQ4_NL", "IQ4_XS", "Q3_K_L", "Q3_K_M", "Q3_K_S", "Q2_K",
     )
 }  # fmt: skip
-"""The mixtures, each with its number in ``general.file_type``."""
+"""Number in ``general.file_type`` of each mixture."""
 
 _LIKE_FALCON = frozenset(["falcon"])
 """Architectures for which other layers get more bits."""
 _SEVENTY_BILLION = {"llama": 80}
-"""Layers of the model whose matrix of values is an eighth of that of queries, by architecture."""
+"""Number of layers of the 70B model, by architecture; its value matrix is an eighth of the query
+matrix."""
 
 Role = Literal["output", "table", "value", "key", "attention out", "down", "other"]
 _ROLES: tuple[tuple[str, Role], ...] = (
@@ -41,12 +42,15 @@ _ROLES: tuple[tuple[str, Role], ...] = (
 )  # fmt: skip
 _TABLES = ("token_embd.weight", "per_layer_token_embd.weight")
 _NEVER = re.compile(
-    r"_norm\.weight|ffn_gate_inp\.weight|ffn_gate_tid2eid\.weight|altup|laurel|per_layer_model_proj|ssm_conv1d"
-    r"|shortconv\.conv\.weight|indexer\.[kq]_proj\.weight|time_mix_(first|w[012]|v[012]|a[012]|g[12])\.weight"
-    r"|time_mix_(decay_w[12]|lerp_fused)\.weight|attn_rel_b\.weight|\.position_embd|sam\.(pos_embd|neck\.|net_)|\.rel_pos"
-    r"|\.patch_embd|\.patch_merger|a\.rvq\.codebook|mm\.a\.code_embd|^(position_embd|token_types)\.weight$"
+    r"_norm\.weight|ffn_gate_inp\.weight|ffn_gate_tid2eid\.weight|altup|laurel"
+    r"|per_layer_model_proj|ssm_conv1d|shortconv\.conv\.weight|indexer\.[kq]_proj\.weight"
+    r"|time_mix_(first|w[012]|v[012]|a[012]|g[12])\.weight|time_mix_(decay_w[12]"
+    r"|lerp_fused)\.weight|attn_rel_b\.weight|\.position_embd|sam\.(pos_embd|neck\.|net_)"
+    r"|\.rel_pos|\.patch_embd|\.patch_merger|a\.rvq\.codebook|mm\.a\.code_embd|^(position_embd"
+    r"|token_types)\.weight$"
 )
-"""Small tensors that much depends on, and those that are no factor of a product."""
+"""Pattern of tensors that keep their type: small but sensitive tensors, and tensors that are no
+factors of products."""
 _SMALLER_BLOCKS = {
     "Q2_K": "Q4_0",
     "Q3_K": "Q4_0",
@@ -58,7 +62,7 @@ _SMALLER_BLOCKS = {
 
 
 class TypedShape(NamedTuple):
-    """A tensor of the source: its shape in NumPy's order, and its type."""
+    """Tensor of the source: its shape in NumPy's order, and its type."""
 
     shape: tuple[int, ...]
     type_name: str
@@ -66,7 +70,7 @@ class TypedShape(NamedTuple):
 
 @dataclass(frozen=True)
 class Facts:
-    """What the mixtures ask of a model."""
+    """Facts about a model that mixtures depend on."""
 
     architecture: str
     n_layers: int
@@ -78,12 +82,12 @@ class Facts:
 
     @property
     def shares_heads(self) -> bool:
-        """Whether four or more heads have one of keys and values."""
+        """Whether four or more query heads share one head of keys and values."""
         return self.n_heads_kv > 0 and self.n_heads // self.n_heads_kv >= 4
 
     @property
     def has_seventy_billion(self) -> bool:
-        """Whether it is Llama's model of that size."""
+        """Whether it is Llama's 70B model."""
         return (
             _SEVENTY_BILLION.get(self.architecture) == self.n_layers
             and self.n_heads != self.n_heads_kv
@@ -105,14 +109,14 @@ def mixture(
     """Choose each tensor's type.
 
     Args:
-        metadata: of the model.
-        tensors: by name.
-        mix: one of ``MIXTURES``.
-        has_importance: an importance matrix will be used.
-        keep: types by tensor names, which may have ``*``; the first that fits is taken.
+        metadata: Metadata of the model.
+        tensors: Shape and type of each tensor, by name.
+        mix: Key of ``MIXTURES``.
+        has_importance: Whether an importance matrix is used.
+        keep: Types by tensor names, which may contain ``*``; the first match counts.
 
     Returns:
-        name -> type, in layers' order.
+        name -> type, in the order of layers.
     """
     plain = MIXES[MIXTURES[mix]][0]
     facts = _facts(metadata, tensors, has_importance)
@@ -121,20 +125,25 @@ def mixture(
     counts = dict.fromkeys(("value", "down"), 0)
     chosen = {}
     for name, role in roles.items():
-        shape, type_name = tensors[name]
+        shape, new_type = tensors[name]
         if may_shrink(name, shape):
-            wanted = next(
-                (kind for pattern, kind in (keep or {}).items() if fnmatchcase(name, pattern)), ""
+            chosen_type = next(
+                (
+                    type_name
+                    for pattern, type_name in (keep or {}).items()
+                    if fnmatchcase(name, pattern)
+                ),
+                "",
             )
-            if not wanted:
-                wanted = _of_role(role, name, shape[-1], mix, plain, facts, counts, n_values)
-            type_name = _fitting(wanted, shape[-1])
-        chosen[name] = type_name
+            if not chosen_type:
+                chosen_type = _of_role(role, name, shape[-1], mix, plain, facts, counts, n_values)
+            new_type = _fitting(chosen_type, shape[-1])
+        chosen[name] = new_type
     return chosen
 
 
 def may_shrink(name: str, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor is one of those that get another type: matrices of weights, experts' too."""
+    """Return whether a tensor may get another type: matrices of weights, including experts."""
     n_dims = len(shape) - next((k for k, n in enumerate(shape) if n > 1), len(shape) - 1)
     return n_dims > 1 and name.endswith("weight") and not _NEVER.search(name)
 
@@ -172,15 +181,15 @@ def _facts(
 
 
 def _place(name: str) -> tuple[int, str]:
-    """Sort by layer, what is in none first."""
+    """Return the sort key of a tensor: by layer, tensors outside layers first."""
     layer = _layer(name)
     return -1 if layer is None else layer, name
 
 
 def _layer(name: str) -> int | None:
-    found = re.match(r"blk\.(\d{1,9})\.", name)
-    if found:
-        return int(found[1])
+    match = re.match(r"blk\.(\d{1,9})\.", name)
+    if match:
+        return int(match[1])
     return None
 
 
@@ -189,11 +198,11 @@ def _role(name: str) -> Role:
         return "output"
     if name in _TABLES:
         return "table"
-    return next((role for part, role in _ROLES if part in name), "other")
+    return next((role for pattern, role in _ROLES if pattern in name), "other")
 
 
 def _fitting(type_name: str, n_cols: int) -> str:
-    """Return a type whose blocks make whole rows."""
+    """Return a type whose blocks fill complete rows."""
     if n_cols % TYPES_BY_NAME[type_name].block_size:
         type_name = _SMALLER_BLOCKS.get(type_name, type_name)
     if n_cols % TYPES_BY_NAME[type_name].block_size:
@@ -202,8 +211,8 @@ def _fitting(type_name: str, n_cols: int) -> str:
 
 
 def _gets_more(layer: int, n_layers: int) -> bool:
-    """Whether a layer is one of those that are worth more bits: the first, the last, and every
-    third between."""
+    """Return whether a layer is worth more bits: the first ones, the last ones, and every third in
+    between."""
     eighth = n_layers // 8
     return layer < eighth or layer >= 7 * n_layers // 8 or (layer - eighth) % 3 == 2
 
@@ -218,8 +227,10 @@ def _of_role(
     counts: dict[str, int],
     n_values: int,
 ) -> str:
-    """Return the type of a tensor, before its shape is looked at; ``counts`` has those of a role
-    that came before."""
+    """Return the type of a tensor, regardless of its shape.
+
+    ``counts`` has the number of earlier tensors of each role.
+    """
     if plain in ("F32", "F16", "BF16"):
         return plain
     if role == "output" or (role == "table" and facts.is_tied):

@@ -1,4 +1,4 @@
-"""Rows of float32 numbers to blocks of a type, by all threads."""
+"""Quantisation of float32 rows to blocks of a type, by all threads."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ KERNELS = {
     "Q4_K": "superblocks:q4_k",
     "Q5_K": "superblocks:q5_k", "Q6_K": "superblocks:q6_k", "IQ4_XS": "superblocks:iq4_xs",
 }  # fmt: skip
-"""Where each type's kernel is."""
+"""Place of each type's kernel."""
 CASTS = ("F32", "F16", "BF16")
 WRITABLE = (*CASTS, *KERNELS)
-"""Types that rows can be made of."""
+"""Types that rows can be converted to."""
 UNWEIGHTED = (*CASTS, "Q8_0")
-"""Types that come out the same whatever the importance of columns."""
+"""Types whose result does not depend on the importance of columns."""
 MOST = 65504.0
-"""The largest value that a half, and so a scale, can hold."""
+"""Largest value that an f16, and so a scale, can hold."""
 _FEWEST_BLOCKS = 8
 _CHUNK = 1 << 16
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
@@ -39,19 +39,19 @@ _CALL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 def quantise_rows(
     values: Floats, type_name: str, importance: Floats | None = None, n_threads: int = 1
 ) -> Bytes:
-    """Make blocks of rows; the result does not depend on the number of threads.
+    """Convert rows to blocks; the result does not depend on the number of threads.
 
     Args:
         values: (n_rows, n_cols) float32, contiguous; n_cols is a multiple of the type's block.
-        type_name: one of ``WRITABLE``.
-        importance: (n_cols,) float32, what an error costs in each column: the mean square of the
-            activations there.
+        type_name: Member of ``WRITABLE``.
+        importance: (n_cols,) float32, the cost of an error in each column: the mean square of
+            its activations.
 
     Returns:
         (n_rows, row_bytes) uint8.
 
     Raises:
-        BrokenModelError: a value is NaN, infinite, or more than the type can hold.
+        BrokenModelError: A value is NaN, infinite, or above the range of the type.
     """
     layout = TYPES_BY_NAME[type_name]
     n_rows, n_cols = values.shape
@@ -64,14 +64,14 @@ def quantise_rows(
     firsts = range(0, n_rows, n_at_once)
 
     def do(first: int) -> None:
-        part = values[first : first + n_at_once]
+        some_rows = values[first : first + n_at_once]
         if type_name in ("F32", "BF16"):
             most = np.finfo(np.float32).max
         else:
             most = MOST
-        if not np.abs(part).max() <= most:
+        if not np.abs(some_rows).max() <= most:
             raise BrokenModelError(f"holds NaN, infinity or a value above {most:.5g}")
-        work(part, out[first : first + n_at_once])
+        work(some_rows, out[first : first + n_at_once])
 
     if n_threads == 1:
         for first in firsts:
@@ -94,7 +94,7 @@ def _cast(type_name: str) -> Callable[[Floats, Bytes], None]:
 
 
 def _scaled(importance: Floats | None) -> Floats | None:
-    """Make importance about one, and nowhere zero: a block that nothing used is not lost."""
+    """Scale importance to about one, and nowhere zero: a block that nothing used is not lost."""
     if importance is None:
         mean = 0.0
     else:
@@ -117,16 +117,16 @@ def _kernel(
         if n_blocks < _FEWEST_BLOCKS:
             padded = np.zeros(_FEWEST_BLOCKS * layout.block_size, np.float32)
             padded[: values.size] = values.ravel()
-            whole = np.empty(_FEWEST_BLOCKS * layout.type_size, np.uint8)
-            work(padded, whole)
-            out.ravel()[:] = whole[: out.size]
+            padded_out = np.empty(_FEWEST_BLOCKS * layout.type_size, np.uint8)
+            work(padded, padded_out)
+            out.ravel()[:] = padded_out[: out.size]
             return
-        room = np.empty(lanes.ROOM_BYTES, np.uint8)
+        scratch = np.empty(lanes.SCRATCH_BYTES, np.uint8)
         record = np.array(
             [
                 values.ctypes.data, 0 if importance is None else importance.ctypes.data,
                 out.ctypes.data,
-                n_blocks, n_cols // layout.block_size, room.ctypes.data,
+                n_blocks, n_cols // layout.block_size, scratch.ctypes.data,
             ],
             np.int64,
         )  # fmt: skip

@@ -1,10 +1,10 @@
-"""Scales found by trying: a block is rounded with several, and for each the best scale for these
+"""Search of scales: a block is rounded with several scales, and the best scale for each set of
 codes is computed.
 
-All works on groups of eight blocks (``lanes``): values, weights w and codes q in memory, results in
-lanes. The best scale d of given codes minimises sum(w (d q - x)^2): it is sum(w x q) / sum(w q^2),
-and takes d sum(w x q) off sum(w x^2); with a minimum there are two unknowns. So sums tell which is
-best: no second pass measures the error.
+All functions work on groups of eight blocks (``lanes``): values x, weights w and codes q in memory,
+results in lanes. The best scale d of given codes minimises sum(w (d q - x)^2). It is sum(w x q) /
+sum(w q^2), and reduces sum(w x^2) by d sum(w x q). With a minimum there are two unknowns. So sums
+show which scale is best, and no second pass measures the error.
 
 Source of the idea and of the ranges: ggml-quants.c, make_qx_quants and make_qkx2_quants.
 """
@@ -16,7 +16,7 @@ from engine.quantize.lanes import TINY, inverse, nearest, where_above
 
 @inner
 def largest(x, n):
-    """The value of the largest magnitude of each block, with its sign."""
+    """Return the value of largest magnitude of each block, with its sign."""
     top = magnitude = vec.splat_f32x8(0.0)
     for i in range(n):
         v = vec.load_f32x8(x + 32 * i)
@@ -27,7 +27,8 @@ def largest(x, n):
 
 @inner
 def products(rounded, x, w, n, factor):
-    """Sums of w x q and of w q^2 of each block, with q the values times a factor, rounded."""
+    """Return the sums of w x q and of w q^2 of each block; q are the values times a factor,
+    rounded."""
     xq = qq = vec.splat_f32x8(0.0)
     for i in range(n):
         v = vec.load_f32x8(x + 32 * i)
@@ -43,8 +44,9 @@ def scale_only(rounded, reach, x, w, n, n_steps, step):
     """Find the scales of blocks without minima, of either sign.
 
     Args:
-        rounded: gives the nearest code.
-        reach: the code of the largest magnitude; tried from ``n_steps`` steps less to as many more.
+        rounded: Function that returns the nearest code.
+        reach: Code of the largest magnitude; from ``n_steps`` steps less to as many more are
+            tried.
     """
     inverse_top = inverse(largest(x, n))
     best = scale = vec.splat_f32x8(0.0)
@@ -53,16 +55,16 @@ def scale_only(rounded, reach, x, w, n, n_steps, step):
             xq, qq = products(
                 rounded, x, w, n, vec.fmul(inverse_top, vec.splat_f32x8(sign * (reach + step * k)))
             )
-            found = vec.fmul(xq, inverse(qq))
-            gain = vec.fmul(found, xq)
-            scale = where_above(gain, best, found, scale)
+            candidate = vec.fmul(xq, inverse(qq))
+            gain = vec.fmul(candidate, xq)
+            scale = where_above(gain, best, candidate, scale)
             best = vec.fmax(gain, best)
     return scale
 
 
 @inner
 def ends(x, n):
-    """Smallest and largest value of each block."""
+    """Return the smallest and the largest value of each block."""
     low = high = vec.load_f32x8(x)
     for i in range(1, n):
         v = vec.load_f32x8(x + 32 * i)
@@ -73,7 +75,7 @@ def ends(x, n):
 
 @inner
 def sums(x, w, n):
-    """Sums of w and of w x of each block."""
+    """Return the sums of w and of w x of each block."""
     total = of_x = vec.splat_f32x8(0.0)
     for i in range(n):
         weight = vec.load_f32x8(w + 32 * i)
@@ -84,14 +86,14 @@ def sums(x, w, n):
 
 @inner
 def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
-    """Find scales and minima, a value being ``scale * q + minimum`` with q from 0 to ``most``.
+    """Find scales and minima: a value is ``scale * q + minimum`` with q from 0 to ``most``.
 
     Args:
-        is_free: minima may be above zero.
-        first: added to ``most`` for the first range tried, and ``step`` more for each of the next.
+        is_free: Whether minima may be above zero.
+        first: Added to ``most`` for the first range to try; each next range adds ``step`` more.
 
     Returns:
-        scales, minima, and of the codes that they belong to the sums of w x q, w q and w q^2.
+        (scales, minima, sums of w x q, of w q and of w q^2 for their codes).
     """
     zero = vec.splat_f32x8(0.0)
     limit = vec.splat_f32x8(most)
@@ -117,13 +119,15 @@ def scale_and_minimum(x, w, n, most, is_free, first, step, n_steps):
             q_sum = vec.fadd(q_sum, wq)
             qq = vec.fma(wq, q, qq)
             xq = vec.fma(wq, v, xq)
-        both = vec.fmul(w_sum, qq)
-        left = vec.fsub(
-            both, vec.fmul(q_sum, q_sum)
-        )  # 0 where all codes are equal, but for rounding
-        over = where_above(left, vec.fmul(both, vec.splat_f32x8(1e-6)), inverse(left), zero)
-        s = vec.fmul(vec.fsub(vec.fmul(w_sum, xq), vec.fmul(x_sum, q_sum)), over)
-        m = vec.fmul(vec.fsub(vec.fmul(qq, x_sum), vec.fmul(q_sum, xq)), over)
+        product = vec.fmul(w_sum, qq)
+        determinant = vec.fsub(
+            product, vec.fmul(q_sum, q_sum)
+        )  # 0 if all codes are equal, except for rounding
+        inverse_determinant = where_above(
+            determinant, vec.fmul(product, vec.splat_f32x8(1e-6)), inverse(determinant), zero
+        )
+        s = vec.fmul(vec.fsub(vec.fmul(w_sum, xq), vec.fmul(x_sum, q_sum)), inverse_determinant)
+        m = vec.fmul(vec.fsub(vec.fmul(qq, x_sum), vec.fmul(q_sum, xq)), inverse_determinant)
         if not is_free:
             s = where_above(zero, m, s, vec.fmul(xq, inverse(qq)))
             m = vec.fmin(m, zero)

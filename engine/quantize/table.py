@@ -1,5 +1,4 @@
-"""The sixteen values that weights of IQ4_NL and IQ4_XS are made of, and which of them is
-nearest."""
+"""Table of the sixteen values of IQ4_NL and IQ4_XS, and the search of the nearest one."""
 
 from itertools import pairwise
 
@@ -14,9 +13,11 @@ ONES = (1.0,) * 15
 
 
 @inner
-def passed(v, steps):
-    """Sum of the steps at the borders below each value; four sums, so that none waits long for the
-    one before."""
+def sum_of_passed(v, steps):
+    """Return the sum of the steps at the borders below each value.
+
+    It is four sums, so none waits long for the previous one.
+    """
     zero = vec.splat_f32x8(0.0)
     a = b = c = d = zero
     for k in range(0, 12, 4):
@@ -40,11 +41,11 @@ def passed(v, steps):
 
 @inner
 def entry_of(v):
-    """The entry that is nearest to each value."""
-    return vec.fadd(vec.splat_f32x8(VALUES[0]), passed(v, STEPS))
+    """Return the nearest entry of each value."""
+    return vec.fadd(vec.splat_f32x8(VALUES[0]), sum_of_passed(v, STEPS))
 
 
 @inner
-def number_of(v):
-    """The number of that entry."""
-    return passed(v, ONES)
+def index_of(v):
+    """Return the index of the nearest entry of each value."""
+    return sum_of_passed(v, ONES)

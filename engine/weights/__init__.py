@@ -1,1 +1,1 @@
-"""Tensors by name and address, checked, and where they are in memory."""
+"""Tensors by name and address, and their places in memory."""

@@ -1,5 +1,4 @@
-"""The places of a model's weights: always in the file's map, optionally copied to huge pages as
-well."""
+"""Places of a model's weights: always in the file's map, optionally also copied to huge pages."""
 
 from __future__ import annotations
 
@@ -18,13 +17,12 @@ MMAP = "mmap"
 HUGE = "huge"
 WEIGHT_MODES = (MMAP, HUGE)
 RESERVE_BYTES = 300 << 20
-"""Bytes kept free for the interpreter, the buffers and the rest of the machine."""
+"""Bytes to leave free for the interpreter, the buffers and the rest of the machine."""
 
 
 @dataclass(frozen=True)
 class BothCopies:
-    """Memory needed to hold the weights in the map and in huge pages at once, without evicting
-    either.
+    """Memory that weights need in the map and in huge pages at once, without evicting either.
 
     Attributes:
         copy_bytes: size of the copy.
@@ -44,7 +42,7 @@ class BothCopies:
 
 
 class WeightModes:
-    """The weights in each mode, copied when first needed.
+    """Weights in each mode, copied when first needed.
 
     Args:
         mapped: the weights in the file's map.
@@ -70,7 +68,8 @@ class WeightModes:
         return self._copied
 
     def adapt(self, low_ranks: Mapping[str, LowRank]) -> None:
-        """Let adapters change the weights in both modes, for plans that are written from now on."""
+        """Make adapters change the weights in both modes, for plans that are written from now
+        on."""
         for weights in filter(None, (self._mapped, self._copied)):
             weights.low_ranks = low_ranks
 
@@ -91,10 +90,10 @@ class WeightModes:
 
     def _check_room(self) -> None:
         available = host.available_memory_bytes()
-        wanted = self._mapped.memory_bytes + RESERVE_BYTES
-        if wanted > available:
+        needed = self._mapped.memory_bytes + RESERVE_BYTES
+        if needed > available:
             raise MemoryPlanError(
-                f"{self._shown_name}: weights in huge pages need {shown_bytes(wanted)} of "
+                f"{self._shown_name}: weights in huge pages need {shown_bytes(needed)} of "
                 f"their own, "
                 f"{shown_bytes(available)} are available (use weights = mmap)"
             )

@@ -1,4 +1,4 @@
-"""Searches a model's weights for NaN and infinity, without computing a token.
+"""Search of a model's weights for NaN and infinity, without computing a token.
 
 In quantised types only scales and minima can be NaN or infinite. The file is read once, in order,
 and a few bytes of each block are examined. Imports no kernel and no numba.
@@ -22,8 +22,8 @@ _PLAIN: dict[str, tuple[str, int]] = {
     "F16": ("<u2", 0x7C00),
     "BF16": ("<u2", 0x7F80),
 }
-"""Plain types: the dtype of their bits, and the exponent bits that are all set only in NaN and
-infinity."""
+"""Types without blocks: the dtype of their bits, and the exponent bits that are all set only in NaN
+and infinity."""
 _F16_EXPONENT = 0x7C00
 _STEP_BYTES = 8 << 20
 
@@ -34,13 +34,13 @@ ScanProgress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True)
 class DamagedTensor:
-    """A tensor that holds NaN or infinity.
+    """Tensor that holds NaN or infinity.
 
     Attributes:
-        name: of the tensor.
-        quant: its type.
-        n_bad: number of scales or elements that are NaN or infinite.
-        first_row: index of the first row with one.
+        name: Name of the tensor.
+        quant: Type of the tensor.
+        n_bad: Number of scales or elements that are NaN or infinite.
+        first_row: Index of the first row with such a value.
     """
 
     name: str
@@ -59,18 +59,18 @@ def damaged_tensors(
             megabytes; may raise to end the scan.
     """
     done_bytes = 0
-    for tensor in sorted(weights.tensors.values(), key=lambda one: one.address):
+    for tensor in sorted(weights.tensors.values(), key=lambda tensor: tensor.address):
         rows = weights.rows(tensor.name)  # (n_rows, row_bytes) uint8
         step = max(1, _STEP_BYTES // tensor.row_bytes)
         n_bad = 0
         first_row = -1
         for start in range(0, tensor.n_rows, step):
-            part = rows[start : start + step]
-            bad = _bad_by_row(part, tensor)
+            some_rows = rows[start : start + step]
+            bad = _bad_by_row(some_rows, tensor)
             if first_row < 0 and bad.any():
                 first_row = start + int(np.flatnonzero(bad)[0])
             n_bad += int(bad.sum())
-            done_bytes += part.nbytes
+            done_bytes += some_rows.nbytes
             if progress is not None:
                 progress(done_bytes, weights.total_bytes, tensor.name)
         if n_bad:
@@ -78,21 +78,21 @@ def damaged_tensors(
 
 
 def _bad_exponents(blocks: _Blocks) -> _Found:
-    """Where the power of two that scales a block of MXFP4 is the one that means NaN."""
+    """Return where the power of two that scales a block of MXFP4 is NaN."""
     return np.equal(blocks[:, :, 0], 0xFF)
 
 
 def _bad_nibbles(blocks: _Blocks) -> _Found:
-    """Where the half in the upper nibbles of the last four words of a block of IQ1_M is NaN or
-    infinite."""
+    """Return where the f16 in the upper nibbles of a block's last four words is NaN or infinite
+    (IQ1_M)."""
     high = (blocks[:, :, 53] >> 4) | (blocks[:, :, 55] & 0xF0)
     exponent = _F16_EXPONENT >> 8
-    found: _Found = np.equal(np.bitwise_and(high, exponent), exponent)
-    return found
+    is_bad: _Found = np.equal(np.bitwise_and(high, exponent), exponent)
+    return is_bad
 
 
 def _nothing_bad(blocks: _Blocks) -> _Found:
-    """No scale of NVFP4 is NaN or infinity."""
+    """Return False for each block: scales of NVFP4 are never NaN or infinity."""
     return np.zeros(blocks.shape[:2], np.bool_)
 
 
@@ -101,8 +101,8 @@ _WITHOUT_HALVES: dict[str, Callable[[_Blocks], _Found]] = {
     "IQ1_M": _bad_nibbles,
     "NVFP4": _nothing_bad,
 }
-"""Quantised types whose scales are no halves: which blocks (n_rows, n_blocks, type_size) have a bad
-one."""
+"""Functions that find bad blocks (n_rows, n_blocks, type_size), for types whose scales are not
+f16."""
 
 
 def _bad_by_row(
@@ -118,7 +118,7 @@ def _bad_by_row(
     if tensor.quant in _WITHOUT_HALVES:
         return np.asarray(np.count_nonzero(_WITHOUT_HALVES[tensor.quant](blocks), axis=1), np.int64)
     counts = np.zeros(len(rows), np.int64)
-    for at in layout.halves:
-        bits = np.ascontiguousarray(blocks[:, :, at : at + 2]).view("<u2")[:, :, 0]
+    for offset in layout.halves:
+        bits = np.ascontiguousarray(blocks[:, :, offset : offset + 2]).view("<u2")[:, :, 0]
         counts += np.count_nonzero((bits & _F16_EXPONENT) == _F16_EXPONENT, axis=1)
     return counts

@@ -1,8 +1,8 @@
-"""Named views into the mapped file: every tensor the architecture asks for, checked, as an address
-and a shape.
+"""Named views into the mapped file: every tensor of the architecture, checked, as an address and a
+shape.
 
-Weights are in the file's map; a copy in huge pages is made only when asked for. Knows which
-tensors, shapes and types a model may have; knows no arithmetic.
+Weights are in the file's map; a copy in huge pages is made only on request. This module knows the
+tensors, shapes and types that a model may have, and no arithmetic.
 """
 
 from __future__ import annotations
@@ -34,29 +34,25 @@ _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
 _GLANCE_PAGES = 16 << 10
 FACTORS = ".lora_a", ".lora_b"
-"""What the names of an adapter's two matrices for a tensor end with, after the tensor's own."""
+"""Suffixes of an adapter's two matrices for a tensor, after the tensor's own name."""
 STREAMED_AT_ONCE = 3
-"""Streamed matrices in memory at a time: the one in use, the next, and the one before, about to be
-dropped."""
+"""Streamed matrices in memory at a time: the one in use, the next, and the previous one."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One tensor an architecture asks for.
+    """Tensor that an architecture expects.
 
     Attributes:
         shape: (n_rows, n_cols) of a matrix, (n,) of a vector; the reverse of GGUF's dimensions.
-        required: a file without it is refused.
-        is_table: rows are looked up in it, one for a token.
-        read_share: of the whole, what a token reads: less than 1 where only some of the experts are
-            asked.
-        replaces: a table that is multiplied with in this one's place where the file does without
-            it.
-        instead_of: another tensor that a file may have in this one's place; one of the two is
-            required.
-        is_vectors: rows of a matrix that is no factor of a product: norms of heads.
-        stays_in_file: so little of it is read for a token that it is not brought into memory.
-        n_parts: equal parts of a row that are read by themselves: each must be whole blocks.
+        required: Whether a file without it is refused.
+        is_table: Whether a token looks up one of its rows.
+        read_share: Share that a token reads: less than 1 if only some experts are used.
+        replaces: Table that the model multiplies by if the file lacks this tensor.
+        instead_of: Another tensor that a file may have instead; one of the two is required.
+        is_vectors: Whether it is not a factor of a product, although a matrix: norms of heads.
+        stays_in_file: Whether it stays out of memory, since a token reads very little of it.
+        n_parts: Equal parts of a row that are read separately; each must be full blocks.
     """
 
     shape: tuple[int, ...]
@@ -71,11 +67,11 @@ class TensorSpec:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its type must be F32, and its values be sound."""
+        """Whether it must be F32, with finite values."""
         return len(self.shape) == 1 or self.is_vectors
 
     def bytes_read(self, size_bytes: int) -> int:
-        """Bytes that a decode step reads of a tensor of this size."""
+        """Return the bytes that a decode step reads of a tensor of this size."""
         if self.is_table:
             return size_bytes // self.shape[0]
         return round(size_bytes * self.read_share)
@@ -83,17 +79,17 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Tensor:
-    """One tensor inside the map.
+    """Tensor inside the map.
 
     Attributes:
-        name: its GGUF name, suffix included: ``blk.0.attn_q.weight``.
-        quant: a key of ``engine.quants.QUANTS``.
-        n_rows: 1 for a vector.
-        n_cols: elements of a row, a multiple of the type's block.
-        row_bytes: from one row to the next; rows follow each other without gaps.
-        address: where row 0 begins, valid as long as the ``Weights`` it came from. Aligned as the
-            file aligns it (8 bytes or more), not to cache lines.
-        first_row: of a part, its place in the whole tensor.
+        name: GGUF name, suffix included: ``blk.0.attn_q.weight``.
+        quant: Key of ``engine.quants.QUANTS``.
+        n_rows: Number of rows; 1 for a vector.
+        n_cols: Elements of a row, a multiple of the type's block.
+        row_bytes: Bytes from one row to the next; rows follow each other without gaps.
+        address: Address of row 0, valid as long as the ``Weights`` it came from. It is aligned as
+            in the file (8 bytes or more), not to cache lines.
+        first_row: Index of the first row in the full tensor, for a part.
     """
 
     name: str
@@ -106,7 +102,7 @@ class Tensor:
     first_row: int = 0
 
     def part(self, first: int, n: int) -> Tensor:
-        """Some rows of a matrix, or elements of an F32 vector, where they are."""
+        """Return some rows of a matrix, or elements of an F32 vector, in place."""
         if self.n_rows == 1:
             return replace(
                 self, n_cols=n, row_bytes=4 * n, size_bytes=4 * n, address=self.address + 4 * first
@@ -120,14 +116,14 @@ class Tensor:
 
 @dataclass(frozen=True)
 class LowRank:
-    """What adapters add to one matrix: up @ down, of each expert by itself.
+    """Product of two matrices that adapters add to a matrix: up @ down, for each expert.
 
     Attributes:
-        rank: columns of ``up``, rows of ``down`` of one expert.
+        rank: Columns of ``up``, and rows of ``down`` of one expert.
         down: (n_experts * rank, n_cols of the matrix).
-        up: (n_rows of the matrix, rank), with the scale in it.
-        back: ``down`` turned over, (n_cols, rank), for a table whose rows are looked up.
-        memory: what they, and perhaps those of other matrices, are in.
+        up: (n_rows of the matrix, rank), scale included.
+        back: Transposed ``down``, (n_cols, rank), for a table whose rows are looked up.
+        memory: Memory of the matrices, and perhaps of those of other matrices.
     """
 
     rank: int
@@ -138,18 +134,17 @@ class LowRank:
 
 
 class Weights:
-    """All tensors of a model, by GGUF name. Holds the map, so that no address outlives it while
-    this object lives.
+    """Tensors of a model, by GGUF name. Holds the map, so all addresses stay valid while it lives.
 
     Attributes:
         tensors: name -> tensor, in the architecture's order.
-        total_bytes: of all of them.
-        memory_bytes: of those that are brought into memory.
-        places: file, first byte and end of what is brought into memory, in whole pages.
-        exceeds_memory: they are read from disk again and again, as they are needed.
-        streamed: names of the dense layers' matrices that every token reads from disk, so that the
-            others stay.
-        low_ranks: what adapters add to a tensor, by its name.
+        total_bytes: Bytes of all tensors.
+        memory_bytes: Bytes of the tensors that are brought into memory.
+        places: File, first byte and end of each part that is brought into memory, in full pages.
+        exceeds_memory: Whether tensors are read from disk again and again, as they are needed.
+        streamed: Names of the dense layers' matrices that every token reads from disk, so the
+            others can stay in memory.
+        low_ranks: Matrices that adapters add to a tensor, by its name.
     """
 
     exceeds_memory = False
@@ -158,7 +153,7 @@ class Weights:
     def __init__(
         self, gguf: GGUFFile, tensors: Mapping[str, TensorInfo], staying: Collection[str] = ()
     ) -> None:
-        """Look at tensors of a file; ``staying``: names of those that stay in the file."""
+        """View tensors of a file; ``staying`` are the names of those that stay in the file."""
         self._memory: Memory | None = None
         self.low_ranks: Mapping[str, LowRank] = {}
         self._staying = frozenset(staying)
@@ -180,7 +175,7 @@ class Weights:
     def check(
         cls, gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]
     ) -> Weights:
-        """Compare the file's tensors with what the architecture expects.
+        """Compare the file's tensors with those the architecture expects.
 
         Raises:
             GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not
@@ -191,15 +186,15 @@ class Weights:
         """
         present = checked_tensors(gguf, config, expected)
         weights = cls(gguf, present, [name for name in present if expected[name].stays_in_file])
-        weights._note_use(expected)
+        weights._record_use(expected)
         plain = [name for name in weights.tensors if expected[name].is_plain]
         weights._check_vectors(
             gguf, plain, [name for rope in config.ropes for name in rope.factor_names]
         )
         return weights
 
-    def _note_use(self, expected: Mapping[str, TensorSpec]) -> None:
-        """Note which matrices every token reads whole, in order, and how much it reads in part."""
+    def _record_use(self, expected: Mapping[str, TensorSpec]) -> None:
+        """Store which matrices every token reads in full, in order, and the bytes of the others."""
         in_layers = [(name, expected[name]) for name in self.tensors if name.startswith("blk.")]
         self._dense = [
             name for name, spec in in_layers if spec.read_share == 1 and not spec.is_plain
@@ -208,25 +203,32 @@ class Weights:
         self._expert_bytes = sum(self.tensors[name].size_bytes for name in partly)
 
     def _without(self, names: Collection[str]) -> tuple[list[Place], list[View]]:
-        """The files but for some tensors, in whole pages: file, first byte and end of each part,
-        and its view."""
+        """Return the files without some tensors, in full pages.
+
+        Returns:
+            (file, first byte and end of each part; view of each part).
+        """
         places = []
         views = []
-        for part, (path, view) in enumerate(zip(self._paths, self._views, strict=True)):
-            left = [self._infos[name] for name in names if self._infos[name].part == part]
-            ranges = [(one.offset_bytes, one.offset_bytes + one.size_bytes) for one in left]
+        for file_index, (path, view) in enumerate(zip(self._paths, self._views, strict=True)):
+            left_out = [self._infos[name] for name in names if self._infos[name].part == file_index]
+            ranges = [(info.offset_bytes, info.offset_bytes + info.size_bytes) for info in left_out]
             for first, end in residency.pages_without(len(view), ranges):
                 places.append((path, first, end))
                 views.append(view[first:end])
         return places, views
 
     def fit_into(self, available_bytes: int | None, other_bytes: int = 0) -> None:
-        """Choose what is read from disk for every token where the weights exceed available memory;
-        None: they fit.
+        """Choose the matrices to read from disk for every token if the weights exceed available
+        memory.
 
-        Dense layers are read in order, so that the system's memory of what was used last would hold
-        nothing of use. What else has to fit decides how much is read, not whether: a cache that is
-        not filled yet costs no memory.
+        Args:
+            available_bytes: Available memory; None if the weights fit.
+            other_bytes: Memory that must also fit.
+
+        Dense layers are read in order, so the system's cache of the pages used last would hold
+        nothing of use. ``other_bytes`` decides how much is read, not whether: a cache that is not
+        filled yet costs no memory.
         """
         size_bytes = sum(end - first for _, first, end in self.places)
         self.exceeds_memory = available_bytes is not None and size_bytes >= available_bytes
@@ -241,35 +243,40 @@ class Weights:
             self.streamed = frozenset()
 
     def _spread(self, excess_bytes: int) -> frozenset[str]:
-        """Names of dense matrices of that size at least, evenly spread: one is read while others
-        are computed."""
+        """Return names of dense matrices of at least that size, evenly spread.
+
+        One is read while others are computed.
+        """
         sizes = {name: self.tensors[name].size_bytes for name in reversed(self._dense)}
-        wanted = excess_bytes + STREAMED_AT_ONCE * max(sizes.values(), default=0)
-        found = []
+        needed_bytes = excess_bytes + STREAMED_AT_ONCE * max(sizes.values(), default=0)
+        names = []
         streamed_bytes = 0
         passed_bytes = 0
         for name, n_bytes in sizes.items():
             passed_bytes += n_bytes
-            if streamed_bytes * sum(sizes.values()) < passed_bytes * wanted:
-                found.append(name)
+            if streamed_bytes * sum(sizes.values()) < passed_bytes * needed_bytes:
+                names.append(name)
                 streamed_bytes += n_bytes
-        return frozenset(found)
+        return frozenset(names)
 
     def places_to_read(self) -> list[Place]:
-        """File, first byte and end of what is to stay in memory, unless nearly all of it is
-        there."""
+        """Return file, first byte and end of each part that is to stay in memory.
+
+        The list is empty if nearly all of it is there.
+        """
         if not self.exceeds_memory:
             return self.places
         if self.streamed:
             places, views = self._without(self._staying | self.streamed)
         else:
-            places, views = ([], [])
+            places = []
+            views = []
         if (_share_in_memory(views) or 0) >= residency.RESIDENT_ENOUGH:
             return []
         return places
 
     def with_copies(self, copies: Mapping[str, Memory]) -> Weights:
-        """Return the same weights, of which some tensors have other bytes, in their own type."""
+        """Return the same weights with the bytes of some tensors replaced, in their own type."""
         changed = object.__new__(Weights)
         changed.__dict__ |= self.__dict__ | {"_copies": copies}
         changed.tensors = self.tensors | {
@@ -279,14 +286,15 @@ class Weights:
         return changed
 
     def copied_to_huge_pages(self, progress: Callable[[int, int], None]) -> Weights:
-        """Copy what is brought into memory, in file order, to anonymous memory that is advised for
-        huge pages.
+        """Copy the tensors that are brought into memory, in file order, to huge pages.
+
+        The memory is anonymous and advised for huge pages.
 
         Args:
             progress: called with (bytes done, bytes in all) after every few megabytes.
 
         Raises:
-            MemoryPlanError: the system gives no such memory.
+            MemoryPlanError: The system does not grant the memory.
         """
         copy = object.__new__(Weights)
         copy._file_type = self._file_type
@@ -310,10 +318,10 @@ class Weights:
         done = 0
         for tensor in in_file_order:
             view, start = self._place(tensor)
-            for part in range(0, tensor.size_bytes, _COPY_STEP_BYTES):
-                n = min(_COPY_STEP_BYTES, tensor.size_bytes - part)
-                at = starts[tensor.name] + part
-                copy._views[0][at : at + n] = view[start + part : start + part + n]
+            for offset in range(0, tensor.size_bytes, _COPY_STEP_BYTES):
+                n = min(_COPY_STEP_BYTES, tensor.size_bytes - offset)
+                target = starts[tensor.name] + offset
+                copy._views[0][target : target + n] = view[start + offset : start + offset + n]
                 done += n
                 progress(done, self.memory_bytes)
         places = {name: copy._memory.address + start for name, start in starts.items()}
@@ -324,20 +332,21 @@ class Weights:
         return copy
 
     def map_ahead(self) -> residency.MappingAhead:
-        """Begin to prepare the file's map for the first walk; to be stopped before the file is
-        closed."""
+        """Start to prepare the file's map for the first run; stop it before the file is closed."""
         return residency.MappingAhead(self._brought_in)
 
     @property
     def huge_bytes(self) -> int:
-        """Bytes that are in huge pages: 0 for weights in the file's map."""
+        """Bytes in huge pages: 0 for weights in the file's map."""
         if self._memory:
             return self._memory.huge_backed_bytes()
         return 0
 
     def resident_share(self) -> float:
-        """Share of what should be in memory that is there; 1 for copied weights and where the
-        system is silent."""
+        """Return the share of the weights for memory that is there now.
+
+        It is 1 for copied weights, and if the system does not report it.
+        """
         if self._memory:
             share = None
         else:
@@ -347,10 +356,9 @@ class Weights:
         return share
 
     def resident_bytes(self) -> int | None:
-        """Estimate how much of the weights, in the map or copied, is in memory now, looking at a
-        part of the pages.
+        """Estimate the bytes of the weights, in the map or copied, that are in memory now.
 
-        None where the system does not say.
+        Only some of the pages are examined. None if the system does not report them.
         """
         share = _share_in_memory(self._brought_in, _GLANCE_PAGES)
         if share is None:
@@ -358,21 +366,21 @@ class Weights:
         return round(self.memory_bytes * share)
 
     def get(self, name: str) -> Tensor | None:
-        """Return a tensor by its GGUF name, or None where the file does without."""
+        """Return a tensor by its GGUF name, or None if the file lacks it."""
         return self.tensors.get(name)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
 
     def rows(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Look at a tensor's bytes: (n_rows, row_bytes) uint8, C-contiguous, read-only, inside the
+        """Return a tensor's bytes: (n_rows, row_bytes) uint8, C-contiguous, read-only, inside the
         map."""
         tensor = self.tensors[name]
         view, start = self._place(tensor)
         return view[start : start + tensor.size_bytes].reshape(tensor.n_rows, tensor.row_bytes)
 
     def _place(self, tensor: Tensor) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], int]:
-        """Return the view that a tensor is in, and where in it."""
+        """Return the view that a tensor is in, and its offset there."""
         for view in self._views:
             start = tensor.address - view.ctypes.data
             if 0 <= start < len(view):
@@ -380,7 +388,7 @@ class Weights:
         raise AssertionError(f"{tensor.name} is in no view")
 
     def quantization_label(self) -> str:
-        """Name the mix: what the file says (``Q4_K_M``) if its tensors agree, else its matrices'
+        """Return the name of the mix: the file's (``Q4_K_M``) if its tensors agree, else the
         commonest type."""
         matrices = [
             tensor
@@ -391,7 +399,8 @@ class Weights:
         if isinstance(self._file_type, int):
             quant, claimed = MIXES.get(self._file_type, ("", ""))
         else:
-            quant, claimed = ("", "")
+            quant = ""
+            claimed = ""
         if quant in counts:
             return claimed
         return counts.most_common(1)[0][0]
@@ -400,7 +409,7 @@ class Weights:
         """Refuse damaged vectors at once; damaged matrices show in the first logits.
 
         Args:
-            factors: those of tensors that frequencies are divided by.
+            factors: Names of tensors that frequencies are divided by.
         """
         for name in names:
             if not np.isfinite(self.float32(name)).all():
@@ -416,15 +425,14 @@ class Weights:
                 )
 
     def float32(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """Look at a tensor of type F32: (n_rows, n_cols)."""
+        """Return a tensor of type F32: (n_rows, n_cols)."""
         return self.rows(name).view(np.float32)
 
 
 def checked_tensors(
     gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]
 ) -> dict[str, TensorInfo]:
-    """Compare what the header says of the file's tensors with what the architecture expects, and
-    return them.
+    """Compare the tensors of a file's header with those the architecture expects, and return them.
 
     Raises:
         GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
@@ -439,27 +447,27 @@ def checked_tensors(
 def multiplied(
     present: Collection[str], expected: Mapping[str, TensorSpec]
 ) -> dict[str, TensorSpec]:
-    """Specifications of the tensors that a file holds; a table that is multiplied with counts as a
+    """Return the specifications of a file's tensors; a table that is multiplied by counts as a
     matrix."""
-    found = {name: expected[name] for name in present}
+    specs = {name: expected[name] for name in present}
     for name, spec in expected.items():
-        if spec.replaces in found and name not in found:
-            found[spec.replaces] = replace(found[spec.replaces], is_table=False)
-    return found
+        if spec.replaces in specs and name not in specs:
+            specs[spec.replaces] = replace(specs[spec.replaces], is_table=False)
+    return specs
 
 
 def _share_in_memory(views: Sequence[View], most_pages: int = 0) -> float | None:
     total_bytes = sum(map(len, views))
-    found_bytes = 0
+    total_resident = 0
     for view in views:
-        found = residency.resident_bytes(
+        resident_bytes = residency.resident_bytes(
             view, most_pages and max(1, most_pages * len(view) // total_bytes)
         )
-        if found is None:
+        if resident_bytes is None:
             return None
-        found_bytes += found
+        total_resident += resident_bytes
     if total_bytes:
-        return found_bytes / total_bytes
+        return total_resident / total_bytes
     return 1.0
 
 
@@ -483,18 +491,18 @@ def _fail(gguf: GGUFFile, problem: str, error: type[EngineError] = GGUFError) ->
 
 
 def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
-    """Pick the expected tensors; refuse a file that lacks a required one."""
+    """Return the expected tensors of a file; refuse a file that lacks a required one."""
     present = {}
     for name, spec in expected.items():
         info = gguf.tensors.get(name)
-        other = spec.instead_of in gguf.tensors
+        has_alternative = spec.instead_of in gguf.tensors
         if info is not None:
-            if other:
+            if has_alternative:
                 raise _fail(
                     gguf, f"tensor {name} is there twice: {spec.instead_of} names the same weights"
                 )
             present[name] = info
-        elif spec.required and not other:
+        elif spec.required and not has_alternative:
             raise _fail(gguf, f"tensor {name} is missing (truncated, or not converted completely)")
     return present
 
@@ -502,8 +510,10 @@ def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, Te
 def _refuse_unexpected(
     gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig
 ) -> None:
-    """Refuse tensors no one would read: half a model runs as silently wrong as one without its
-    biases."""
+    """Refuse tensors that nothing would read.
+
+    Half a model would run as silently wrong as one without its biases.
+    """
     for name in gguf.tensors:
         if name in expected:
             continue
@@ -520,9 +530,12 @@ def _refuse_unexpected(
 
 def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> None:
     if _without_leading_ones(info.shape) != _without_leading_ones(expected.shape):
-        found = _shape(info.shape)
-        wanted = _shape(expected.shape)
-        raise _fail(gguf, f"tensor {info.name} has shape {found}, the hyperparameters say {wanted}")
+        shape_text = _shape(info.shape)
+        expected_text = _shape(expected.shape)
+        raise _fail(
+            gguf,
+            f"tensor {info.name} has shape {shape_text}, the hyperparameters say {expected_text}",
+        )
     if info.type_name not in QUANTS:
         raise _fail(
             gguf,
@@ -533,14 +546,12 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
             UnsupportedQuantError,
         )
     block = GGML_TYPES[info.ggml_type].block_size
-    part = info.shape[-1] // expected.n_parts
-    if part % block:
+    part_size = info.shape[-1] // expected.n_parts
+    if part_size % block:
         raise _fail(
             gguf,
-            (
-                f"tensor {info.name} is {info.type_name}: {part} weights of a layer are no blocks "
-                f"of {block}"
-            ),
+            f"tensor {info.name} is {info.type_name}: {part_size} weights of a layer "
+            f"are no blocks of {block}",
         )
     if expected.is_plain and info.type_name != "F32":
         raise _fail(
@@ -553,7 +564,7 @@ def _check_tensor(gguf: GGUFFile, info: TensorInfo, expected: TensorSpec) -> Non
 
 
 def _without_leading_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Drop what GGUF writers pad shapes with: (1, 64) and (64,) are the same vector."""
+    """Drop the padding that GGUF writers add to shapes: (1, 64) and (64,) are the same vector."""
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
     return shape

@@ -76,7 +76,7 @@ def imported(file: Path) -> set[Path]:
 
 
 def test_a_hash_covers_every_source_that_a_kernel_imports() -> None:
-    modules = {place.partition(":")[0] for place in build_ahead.places()}
+    modules = {place.partition(":")[0] for place in build_ahead.kernel_places()}
     assert len(modules) > 50
     for module in modules:
         covered = ahead.sources_of(module)
@@ -199,7 +199,7 @@ def test_a_pack_of_the_repository_is_sound_and_small(path: Path) -> None:
     kernels = ahead.read_pack(path)
     assert path.stem in ahead.TARGETS
     assert kernels
-    assert kernels.keys() <= {*build_ahead.places()}
+    assert kernels.keys() <= {*build_ahead.kernel_places()}
     for place, one in kernels.items():
         assert {*one.needs} == {*build_ahead.undefined_symbols(one.code)} <= build_ahead.HELPERS, (
             place
