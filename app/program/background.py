@@ -1,6 +1,6 @@
-"""Work that no one waits for, in a daemon thread: what does not answer must not hold up quitting.
+"""Background work in daemon threads.
 
-Not asyncio's executor, which is joined at exit.
+A thread that hangs does not delay quitting; asyncio's executor would be joined at exit.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ T = TypeVar("T")
 
 
 def in_background(work: Callable[[], T], name: str) -> Future[T]:
-    """Begin the work in a thread, named after "jalopy-"; its result or its exception is the
-    future's."""
+    """Run ``work`` in a thread named "jalopy-NAME" and return the future of its result."""
     answer: Future[T] = Future()
-    answer.set_running_or_notify_cancel()  # one who waits for it no longer does not cancel it
+    answer.set_running_or_notify_cancel()  # a cancelled waiter does not cancel the work
     threading.Thread(target=fulfil, args=[answer, work], name=f"jalopy-{name}", daemon=True).start()
     return answer
 
 
 def fulfil(answer: Future[T], work: Callable[[], T]) -> None:
-    """Do the work in this thread; its result or its exception becomes the future's."""
+    """Run ``work`` in this thread and set the future to its result or exception."""
     try:
         result = work()
     except BaseException as error:

@@ -1,5 +1,4 @@
-"""The model that comes with the program: where it is kept, and what it is called on the command
-line."""
+"""The starter model that comes with the program: its file, and its name on the command line."""
 
 from pathlib import Path
 
@@ -10,7 +9,7 @@ WHAT_IT_IS = "This is the starter model: very small, it comes with Jalopy, and i
 
 
 def starter_file() -> Path | None:
-    """Return the bundled model's file, or None where an installation lacks it."""
+    """Return the file of the starter model; None if this installation has none."""
     path = paths.bundled("starter") / "starter.gguf"
     if path.is_file():
         return path
@@ -18,7 +17,7 @@ def starter_file() -> Path | None:
 
 
 def is_starter(path: Path | str) -> bool:
-    """Whether a path leads to the bundled model."""
+    """Whether a path leads to the starter model."""
     bundled = starter_file()
     try:
         return bundled is not None and bundled.samefile(path)
@@ -26,11 +25,13 @@ def is_starter(path: Path | str) -> bool:
         return False
 
 
-def model_path(given: str) -> Path:
-    """Return the file that a user means: ``starter`` is the bundled model where no file has that
-    name."""
-    path = paths.expanded(given)
-    if given == NAME and not path.is_file():
+def model_path(text: str) -> Path:
+    """Return the path for a user's text:
+
+    "starter" is the starter model unless a file has that name.
+    """
+    path = paths.expanded(text)
+    if text == NAME and not path.is_file():
         bundled = starter_file()
     else:
         bundled = None

@@ -1,4 +1,4 @@
-"""Exit codes of the process; every path out of the program uses one of these."""
+"""Exit codes of the program; every exit uses one of them."""
 
 import signal
 
@@ -15,4 +15,4 @@ INTERRUPTED = 130
 TERMINATED = 143
 
 BY_SIGNAL = {signal.SIGTERM: TERMINATED, signal.SIGHUP: HANGUP, signal.SIGINT: INTERRUPTED}
-"""Of signals that end the program in its own time."""
+"""Exit codes for signals that end the program in an orderly way."""

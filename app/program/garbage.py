@@ -1,5 +1,4 @@
-"""When Python looks for garbage: not while a start makes thousands of things that stay; and freed
-memory given back."""
+"""Garbage collection: none while the program starts, and freed memory returned to the system."""
 
 from __future__ import annotations
 
@@ -12,48 +11,44 @@ _ARENA_MAX = -8
 LARGE_BLOCK_BYTES = 1 << 20
 MOST_ARENAS = 2
 YOUNG_OBJECTS = 10_000
-"""New objects after which Python's collector runs. With its default of 700 it ran 80 times in seven
-seconds of a reply and took 22 to 28 ms of processor time; with this value it runs 5 times and takes
-15 to 21 ms."""
+"""New objects after which Python's collector runs. With the default of 700 it ran 80 times in seven
+seconds of a reply and took 22 to 28 ms of processor time; now it runs 5 times and takes 15 to 21
+ms.
+"""
 
 
 def postpone() -> None:
-    """Do not look until ``settle``: to go through what a start makes, again and again, takes 60
-    ms."""
+    """Turn the collector off until ``settle``. During a start it would take 60 ms."""
     gc.disable()
 
 
 def settle() -> None:
-    """Look from now on; what exists by now stays, and need not be gone through again."""
+    """Turn the collector on, and exempt all objects that exist now."""
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
     gc.enable()
 
 
 def look_through_new() -> None:
-    """Go through what a model's opening has made, now: else that happens in the first reply, for 15
-    ms.
+    """Collect the objects of a model's opening now, instead of in the first reply (15 ms).
 
-    Not frozen, or a model that is closed later could stay with what points to itself.
+    They are not exempted, so that a closed model can be freed.
     """
     gc.collect(1)
 
 
 def take_apart() -> None:
-    """Free what a closed model has left, also of what was there when ``settle`` was called."""
+    """Free what a closed model has left, including exempted objects."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
 
 
 def keep_memory_together() -> None:
-    """Have large blocks given back as soon as they are free.
+    """Make glibc return large free blocks at once and share heaps between threads.
 
-    Threads then share what they allocate from.
-
-    By itself, glibc keeps blocks of up to 32 MiB once one of them was freed, and has eight heaps
-    for each processor, whose gaps add up where threads come and go for weeks. Call it before there
-    are threads. Without glibc, nothing happens.
+    Otherwise glibc keeps blocks of up to 32 MiB, and has eight heaps for each processor whose gaps
+    add up over weeks. This must be called before threads start. Without glibc it does nothing.
     """
     import ctypes
 
@@ -64,8 +59,8 @@ def keep_memory_together() -> None:
 
 
 def give_back_memory() -> None:
-    """Return what is free to the system, where its C library can."""
-    import ctypes  # not with the module: the first frame would wait for it
+    """Return free memory to the system, if the C library can."""
+    import ctypes  # a module import would delay the first frame
 
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

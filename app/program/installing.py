@@ -1,4 +1,4 @@
-"""The command that brings a further package into this installation, however it was made."""
+"""The command that installs a further package into this installation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 
 def install_command(package: str) -> str:
-    """Return what a user types to add a package to the Python that runs this program."""
+    """Return the command that adds a package to the Python of this program."""
     if os.path.isfile(os.path.join(sys.prefix, "pipx_metadata.json")):
         return f"pipx inject {shlex.quote(os.path.basename(sys.prefix))} {package}"
     python = shlex.quote(sys.executable)

@@ -1,5 +1,6 @@
-"""Sampling that a model's file recommends, or else its makers do (``config/makers_sampling.toml``),
-value by value."""
+"""Sampling parameters recommended by a model's file, or else by its makers
+(``config/makers_sampling.toml``).
+"""
 
 from __future__ import annotations
 
@@ -14,14 +15,14 @@ from app.text.record import record
 from engine.prompt.thinking_mode import ThinkingMode
 
 Advice = Mapping[str, tuple[float, Source]]
-"""Fields of ``engine.Sampling``: the value of each, and whose it is."""
+"""Recommended value and its source, by the name of a field of ``engine.Sampling``."""
 _MOST_NAME_CHARS = 100
-"""Of a file; a longer name is no family's."""
+"""Limit on a name in a model file; longer ones match no family."""
 
 
 @record
 class Family:
-    """Models that are sampled alike; as in the file."""
+    """Models with the same recommendations, as in the file."""
 
     name: str
     architectures: tuple[str, ...]
@@ -31,7 +32,7 @@ class Family:
     thinks: bool = False
 
     def values(self, mode: ThinkingMode) -> Mapping[str, float]:
-        """Return what holds for a reply in a mode of thinking."""
+        """Return the recommendations for a thinking mode."""
         if mode.is_on is None:
             has_thought = self.thinks
         else:
@@ -42,8 +43,11 @@ class Family:
 
 
 def advice_of(metadata: Mapping[str, Any], mode: ThinkingMode) -> Advice:
-    """Return what is recommended for a GGUF file of this metadata, which may hold anything."""
-    from engine.sampling.advice import sampling_advice  # imports numpy
+    """Return the recommendations for a GGUF file with this metadata.
+
+    The metadata is not trusted.
+    """
+    from engine.sampling.advice import sampling_advice  # imports NumPy
 
     family = family_of(metadata)
     if family:
@@ -56,7 +60,7 @@ def advice_of(metadata: Mapping[str, Any], mode: ThinkingMode) -> Advice:
 
 
 def family_of(metadata: Mapping[str, Any]) -> Family | None:
-    """Return the known family of a model; None where there is none."""
+    """Return the known family of a model; None if there is none."""
     architecture = metadata.get("general.architecture")
     names = [_plain(metadata.get(f"general.{key}")) for key in ("basename", "name")]
     for family in known_families():
@@ -68,7 +72,7 @@ def family_of(metadata: Mapping[str, Any]) -> Family | None:
 
 @cache
 def known_families() -> tuple[Family, ...]:
-    """Return the families; the first that fits a model is its."""
+    """Return all families; the first match wins."""
     return tuple(Family(**row) for row in bundled_table("makers_sampling.toml")["family"])
 
 

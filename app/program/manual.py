@@ -1,11 +1,11 @@
-"""The manual: one short text for each topic, for ``jalopy help TOPIC`` and ``/help TOPIC``."""
+"""The manual: one page of text for each topic, for ``jalopy help TOPIC`` and ``/help TOPIC``."""
 
 from __future__ import annotations
 
 import difflib
 from pathlib import Path
 
-from app.program import exit_codes
+from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.small_file import read_text
 from app.text.clean_text import clean_line
@@ -19,12 +19,12 @@ def topics() -> list[str]:
 
 
 def page(topic: str) -> str:
-    """Return what the manual says on a topic. Raises Refusal: there is no such topic."""
+    """Return the page of a topic. Raises Refusal: there is no such topic."""
     names = topics()
     if topic.lower() not in names:
-        near = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
-        if near:
-            nearest = f" (nearest: {near[0]})"
+        matches = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
+        if matches:
+            nearest = f" (nearest: {matches[0]})"
         else:
             nearest = ""
         raise Refusal(
@@ -32,16 +32,17 @@ def page(topic: str) -> str:
             f"it has: {', '.join(names)}"
         )
     text = read_text(_FOLDER / f"{topic.lower()}.txt", "manual page").rstrip()
-    # not with the module: the first frame would wait for it
+    # a module import would delay the first frame
     from app.program.installing import (
         install_command,
     )
 
-    return text.replace("{install keyring}", install_command("keyring"))
+    text = text.replace("{install keyring}", install_command("keyring"))
+    return text.replace("{files}", paths.file_table())
 
 
 def help(topic: str | None = None) -> int:
-    """Print a page, or list them."""
+    """Print a page, or the list of topics."""
     if topic is not None:
         print(page(topic), flush=True)
     else:

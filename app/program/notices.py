@@ -1,6 +1,5 @@
-"""Lines about files that were mended or left unused.
-
-They are kept until a screen or the end of a command shows them.
+"""Lines about files that were repaired or ignored, saved until a screen or the end of a command
+shows them.
 """
 
 from __future__ import annotations
@@ -12,23 +11,24 @@ from app.text.clean_text import clean_line
 MOST_LINES = 50
 _MOST_CHARS = 280
 
-_waiting: dict[str, str] = {}
-"""Lines that nobody has seen, by the path that each is about."""
+_lines: dict[str, str] = {}
+"""Lines to show, by the path they are about."""
 _ignored: set[str] = set()
-"""Files whose line about being unusable was already written.
-
-A file that is read often gets one line.
-"""
+"""Files reported as unusable. A file that is read often is reported once."""
 
 
 def add(path: Path, line: str) -> None:
-    """Keep a line about a file or directory, in place of an earlier one about the same path."""
-    if len(_waiting) < MOST_LINES:
-        _waiting[str(path)] = line
+    """Add a line about a path; it replaces an earlier one about the same path."""
+    if len(_lines) < MOST_LINES:
+        _lines[str(path)] = line
 
 
 def add_ignored(path: Path, error: Exception, consequence: str) -> None:
-    """Say once that a file cannot be used; ``consequence``: what the program does without it."""
+    """Report once that a file cannot be used.
+
+    Args:
+        consequence: what happens without the file.
+    """
     is_missing = isinstance(error, FileNotFoundError) and not path.is_symlink()
     if is_missing or str(path) in _ignored:
         return
@@ -41,17 +41,17 @@ def add_ignored(path: Path, error: Exception, consequence: str) -> None:
 
 
 def forget_ignored() -> None:
-    """Let files that cannot be used be named again."""
+    """Allow reported files to be reported again."""
     _ignored.clear()
 
 
 def take(path: Path | None) -> str:
     """Return the line about a path and forget it; "" if there is none."""
-    return _waiting.pop(str(path), "")
+    return _lines.pop(str(path), "")
 
 
 def take_all() -> list[str]:
     """Return all lines and forget them."""
-    lines = list(_waiting.values())
-    _waiting.clear()
+    lines = list(_lines.values())
+    _lines.clear()
     return lines

@@ -1,8 +1,7 @@
-"""Every directory and file of the program, by the platform's rules (XDG on Linux), and how its own
-modules are run.
+"""Every file and directory of the program, by the platform's rules (XDG on Linux).
 
-No function here raises because a home directory is missing or not writable: the answer is then
-None, and the caller goes on without keeping anything.
+``STORED_FILES`` lists them all; ``jalopy help files`` shows it. No function raises because a home
+directory is missing or not writable: it returns None then, and nothing is saved.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from engine.machine.directories import make_private
 
@@ -20,75 +20,128 @@ LOG_NAME = "jalopy.log"
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def expanded(given: str) -> Path:
-    """Return a path with its ``~`` replaced, or as it is where no one knows that home."""
+class StoredFile(NamedTuple):
+    """A file or directory that the program reads or writes."""
+
+    base: str
+    """Base directory: "config", "state", "data" or "cache"."""
+    name: str
+    """Path below the base directory; a directory ends with "/"."""
+    purpose: str
+    """Content, in a few words for the manual."""
+
+
+def expanded(path_text: str) -> Path:
+    """Return a path with its ``~`` replaced, or unchanged if that home is not known."""
     try:
-        return Path(given).expanduser()
+        return Path(path_text).expanduser()
     except RuntimeError:
-        return Path(given)
+        return Path(path_text)
 
 
-def _place(kind: str, name: str = "") -> Callable[[], Path | None]:
-    """Return a function that says where a file or directory of the platform's is, whether it exists
-    or not."""
+def _function_for(base: str, name: str = "") -> Callable[[], Path | None]:
+    """Return a function that returns a path of the platform, whether it exists or not."""
 
-    def place() -> Path | None:
-        directory = _platform_directory(kind)
+    def path() -> Path | None:
+        directory = base_directory(base)
         if directory:
             return directory / name
         return None
 
-    return place
+    return path
 
 
-config_file = _place("config", "settings.toml")
-keymap_file = _place("config", "keymap.toml")
-personas_dir = _place("config", "personas")
-themes_dir = _place("config", "themes")
-state_dir = _place("state")
-"""What the program learns and logs."""
-state_file = _place("state", "state.json")
-"""What the program learned."""
-speeds_file = _place("state", "speeds.json")
-history_file = _place("state", "prompt-history.jsonl")
-"""What was sent from the prompt."""
-unsent_file = _place("state", "unsent.jsonl")
-"""What was not sent yet when the program ended unexpectedly."""
-conversations_dir = _place("state", "conversations")
-headers_file = _place("cache", "models.json")
-states_dir = _place("cache", "states")
-"""The KV cache's saved states, one directory below it for each model and type of cache."""
-vectors_file = _place("cache", "passage-vectors.db")
-guesses_dir = _place("cache", "guesses")
-"""Tokens of conversations, one directory below it for each vocabulary."""
-data_dir = _place("data")
-"""What the user gets with the program, such as models."""
+config_file = _function_for("config", "settings.toml")
+keymap_file = _function_for("config", "keymap.toml")
+personas_dir = _function_for("config", "personas")
+themes_dir = _function_for("config", "themes")
+state_dir = _function_for("state")
+state_file = _function_for("state", "state.json")
+speeds_file = _function_for("state", "speeds.json")
+history_file = _function_for("state", "prompt-history.jsonl")
+unsent_file = _function_for("state", "unsent.jsonl")
+conversations_dir = _function_for("state", "conversations")
+headers_file = _function_for("cache", "models.json")
+states_dir = _function_for("cache", "states")
+vectors_file = _function_for("cache", "passage-vectors.db")
+guesses_dir = _function_for("cache", "guesses")
+data_dir = _function_for("data")
+
+STORED_FILES = (
+    StoredFile("config", "settings.toml", "your settings"),
+    StoredFile("config", "keymap.toml", "your keys"),
+    StoredFile("config", "personas/", "your personas and presets, one file each"),
+    StoredFile("config", "themes/", "your themes, one file each"),
+    StoredFile(
+        "state", "conversations/conversations.db", "conversations, documents, unsent drafts"
+    ),
+    StoredFile("state", "conversations/backup-1.db", "yesterday's copy of the database"),
+    StoredFile("state", "conversations/backup-2.db", "the copy before"),
+    StoredFile("state", "conversations/damaged-N.db", "a damaged database, after its repair"),
+    StoredFile("state", "conversations/mended.txt", "result of a repair, until a chat shows it"),
+    StoredFile("state", "conversations/damaged", "marks a database to repair"),
+    StoredFile("state", "conversations/in-use.lock", "locks of open conversations"),
+    StoredFile("state", "conversations/only-process", "the one process, if files cannot be locked"),
+    StoredFile("state", "conversations/off-shelf.json", "of older versions: removed documents"),
+    StoredFile(
+        "state", "conversations/long-documents.json", "of older versions: paths of documents"
+    ),
+    StoredFile("state", "unsent.jsonl", "of older versions: unsent drafts"),
+    StoredFile("state", "prompt-history.jsonl", "messages for the Up key"),
+    StoredFile("state", "state.json", "last model, theme, thinking modes, tuned threads"),
+    StoredFile("state", "speeds.json", "speeds of replies on this machine"),
+    StoredFile("state", "copied.txt", "text of /copy file"),
+    StoredFile("state", LOG_NAME, "internal errors, without text of conversations"),
+    StoredFile("data", "models/", "downloaded models"),
+    StoredFile("cache", "states/", "saved KV caches (jalopy states)"),
+    StoredFile("cache", "guesses/", "tokens of conversations, for guess_ahead"),
+    StoredFile("cache", "passage-vectors.db", "vectors of long documents, for search_by_meaning"),
+    StoredFile("cache", "models.json", "headers of models, for lists"),
+    StoredFile("cache", "kernels-VERSION/", "compiled kernels for this processor"),
+)
+"""All files and directories, in the order of the manual."""
+
+_BASE_TITLES = {
+    "config": "Your files",
+    "state": "What Jalopy saves",
+    "data": "Models",
+    "cache": "Cache: may be deleted at any time",
+}
+
+
+def file_table() -> str:
+    """Return the list of all files as text for the manual."""
+    width = max(len(file.name) for file in STORED_FILES)
+    blocks = []
+    for base, title in _BASE_TITLES.items():
+        directory = base_directory(base) or "no directory on this machine"
+        files = [file for file in STORED_FILES if file.base == base]
+        lines = [f"  {file.name:<{width}}  {file.purpose}" for file in files]
+        blocks.append("\n".join([f"{title} ({directory})", *lines]))
+    return "\n\n".join(blocks)
 
 
 def bundled(package: str) -> Path:
-    """Return the directory of a data package (``config``, ``themes``); the same in a checkout and
-    in a wheel."""
+    """Return the directory of a data package (``config``, ``themes``), in a checkout or a wheel."""
     return _ROOT / package
 
 
 def private_directory(path: Path | None) -> Path | None:
-    """Create a directory that no one else can enter, or check an existing one; None where it cannot
-    be had.
+    """Create a private directory or check an existing one; return None if it cannot be used.
 
-    One that is the user's is closed to others; where a link leads to it, it is somebody's other
-    directory, and its mode stays as it is. Directories above it that are missing are created
-    closed; existing ones are left alone.
+    An existing directory of the user is closed to others, unless it is a link to a directory with
+    another purpose. Missing parents are created private; existing ones are left alone.
     """
     if path is None:
         return None
     try:
         make_private(path)
-        found = path.stat()
-        if not stat.S_ISDIR(found.st_mode) or (
-            hasattr(os, "geteuid") and found.st_uid != os.geteuid()
+        status = path.stat()
+        if not stat.S_ISDIR(status.st_mode) or (
+            hasattr(os, "geteuid") and status.st_uid != os.geteuid()
         ):
             return None
-        if stat.S_IMODE(found.st_mode) & 0o077 and not path.is_symlink():
+        if stat.S_IMODE(status.st_mode) & 0o077 and not path.is_symlink():
             path.chmod(0o700)
         if not os.access(path, os.W_OK | os.X_OK):
             return None
@@ -97,23 +150,24 @@ def private_directory(path: Path | None) -> Path | None:
     return path
 
 
-def _platform_directory(kind: str) -> Path | None:
-    # Late import: `jalopy --help` should not pay for it.
+def base_directory(base: str) -> Path | None:
+    """Return the program's directory for "config", "state", "data" or "cache"; None if there is
+    none."""
+    # a late import: `jalopy --help` does without it
     import platformdirs
 
     try:
         directories = platformdirs.PlatformDirs(APP_NAME, appauthor=False)
-        path = Path(getattr(directories, f"user_{kind}_dir"))
+        path = Path(getattr(directories, f"user_{base}_dir"))
     except (OSError, RuntimeError, KeyError):
         return None
-    # Without a home directory the answer still begins with "~": a folder of that name must not
-    # appear.
+    # Without a home directory the path begins with "~"; a folder of that name must not appear.
     if path.is_absolute():
         return path
     return None
 
 
-# Under PYTHONSAFEPATH the first place is not the current directory.
+# Under PYTHONSAFEPATH the first entry of sys.path is not the current directory.
 _RUN = (
     "import sys; sys.path[: not getattr(sys.flags, 'safe_path', False)] = [{root!r}];"
     " import runpy; runpy.run_module({name!r}, None, '__main__', True)"
@@ -121,9 +175,8 @@ _RUN = (
 
 
 def own_module(name: str) -> list[str]:
-    """Return the command that runs a module of ours.
+    """Return the command that runs a module of this program.
 
-    With ``-m`` the current directory would come first, and another project's ``app`` there would be
-    run.
+    ``-m`` would search the current directory first, and run the ``app`` of another project there.
     """
     return [sys.executable, "-c", _RUN.format(root=str(_ROOT), name=name)]

@@ -1,9 +1,7 @@
-"""System prompts from files: one ``.md`` or ``.txt`` file for each persona, in a directory of the
-user's.
+"""Personas: system prompts from ``.md`` and ``.txt`` files in the user's directory.
 
-A persona is asked for by its name and only found among the files that are there, so no name leads
-anywhere else. Between two lines ``---`` at its beginning a file may set parameters of generation,
-``temperature: 0.3``: a preset.
+A name is only looked up among existing files, so it cannot lead elsewhere. A file may begin with
+generation parameters between two lines ``---``, such as ``temperature: 0.3``: that is a preset.
 """
 
 from __future__ import annotations
@@ -26,44 +24,43 @@ from app.text.record import record
 
 SUFFIXES = (".md", ".txt")
 MAX_BYTES = 64 << 10
-"""A larger one would fill the context of most models."""
+"""Limit on a file; a larger one would fill the context of most models."""
 _MAX_FILES = 200
 _HEAD = re.compile(
     r"---\n((?:[a-z_]+ *: *-?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e-?[0-9]{1,2})? *\n)+)---(?:\n|$)"
 )
-"""Lines of another form are words of the system prompt."""
+"""Parameters at the beginning of a file. Other lines belong to the system prompt."""
 
 
 def persona_names() -> list[str]:
-    """Return the names of all personas, sorted; none where there is no directory."""
+    """Return the sorted names of all personas; empty if there is no directory."""
     return sorted(_files())
 
 
 @record
 class Persona:
-    """A system prompt, and the parameters of generation that belong to it, by name; perhaps only
-    one of both."""
+    """A system prompt, generation parameters by name, or both."""
 
     system: str
     parameters: Mapping[str, float] = field(default_factory=dict)
 
 
 def load_persona(name: str) -> Persona:
-    """Return a persona, its parameters' values unchecked.
+    """Return a persona; the values of its parameters are not checked.
 
-    Raises Refusal: an unknown name, a file of no use.
+    Raises Refusal: the name is unknown or the file cannot be used.
     """
     files = _files()
     if name not in files:
-        near = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
+        matches = difflib.get_close_matches(name, files, n=1, cutoff=0.5)
         if files:
-            listed = clean_line(f"known: {', '.join(files)}", 200)
+            known_text = clean_line(f"known: {', '.join(files)}", 200)
         else:
-            listed = how_to_add()
-        if near:
-            hint = f"nearest: {near[0]}"
+            known_text = how_to_add()
+        if matches:
+            hint = f"nearest: {matches[0]}"
         else:
-            hint = listed
+            hint = known_text
         raise Refusal(
             f"there is no persona or preset {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE
         )
@@ -73,10 +70,10 @@ def load_persona(name: str) -> Persona:
         return Persona(text)
     lines = (line.partition(":") for line in head[1].splitlines())
     parameters: dict[str, Any] = {key.strip(): as_number(value) for key, _, value in lines}
-    known = list(SAMPLERS)
+    names = list(SAMPLERS)
     for key in parameters:
-        if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+        if key not in names:
+            nearest = difflib.get_close_matches(key, names, n=1, cutoff=0.0)[0]
             raise Refusal(
                 f"persona {name}: there is no parameter {clean_line(key, 40)} (nearest: {nearest})"
             )
@@ -84,9 +81,9 @@ def load_persona(name: str) -> Persona:
 
 
 def save_persona(name: str, persona: Persona) -> str:
-    """Keep a persona as a file; returns a line.
+    """Save a persona as a file and return a line for the user.
 
-    Raises Refusal: no name for a file, taken, or unwritten.
+    Raises Refusal: the name cannot be used or exists, or the file cannot be written.
     """
     directory = paths.personas_dir()
     if directory is None:
@@ -94,14 +91,14 @@ def save_persona(name: str, persona: Persona) -> str:
     if not re.fullmatch(r"\w[\w .-]{0,59}", name):
         raise Refusal(
             f"{clean_line(name, 60)!r} cannot be a preset's name "
-            "(letters, figures, spaces, . - and _)"
+            "(use letters, digits, spaces, . - and _)"
         )
     if not (persona.system or persona.parameters):
         raise Refusal(
-            "there is nothing to keep: /set chooses parameters, /system TEXT a system prompt"
+            "there is nothing to save: /set changes parameters, /system TEXT the system prompt"
         )
     if name in _files():
-        raise Refusal(f"there is a persona {name} already, which stays (choose another name)")
+        raise Refusal(f"persona {name} exists already (choose another name)")
     head = "".join(f"{key}: {value!r}\n" for key, value in persona.parameters.items())
     path = directory / f"{name}.md"
     try:
@@ -109,24 +106,22 @@ def save_persona(name: str, persona: Persona) -> str:
         with open(path, "x", encoding="utf-8") as file:
             file.write((f"---\n{head}---\n" if head else "") + f"{persona.system}\n")
     except OSError as error:
-        raise Refusal(
-            f"{clean_line(str(path), 200)}: {error.strerror} (nothing is kept)"
-        ) from error
-    return f"kept as {path}: /preset {name} begins with it"
+        raise Refusal(f"{clean_line(str(path), 200)}: {error.strerror} (not saved)") from error
+    return f"Saved. /preset {name} starts a chat with it"
 
 
 def how_to_add() -> str:
-    """Return what to do to have a persona."""
-    place = paths.personas_dir()
-    if place:
-        return f"put NAME.md or NAME.txt into {place}"
-    return "there is no home directory to keep them in"
+    """Return how to add a persona."""
+    directory = paths.personas_dir()
+    if directory:
+        return f"put NAME.md or NAME.txt into {directory}"
+    return "there is no home directory for personas"
 
 
 def read_system_file(path: Path) -> str:
-    """Return the cleaned text of a file with a system prompt.
+    """Return the cleaned text of a system prompt file.
 
-    Raises Refusal: unread, empty, too large, or no text.
+    Raises Refusal: it cannot be read, or is empty, too large or not text.
     """
     text = clean_text(read_text(path, "system prompt", MAX_BYTES)).strip()
     if not text:
@@ -138,19 +133,18 @@ def read_system_file(path: Path) -> str:
 
 
 def _files() -> dict[str, Path]:
-    """Return the personas' files by name; names that would have to be cleaned to be shown are left
-    out."""
+    """Return the files of personas by name. Names that need cleaning are left out."""
     directory = paths.personas_dir()
     if directory is None:
         return {}
     try:
         with os.scandir(directory) as entries:
-            found = [Path(entry.path) for _, entry in zip(range(_MAX_FILES), entries, strict=False)]
+            files = [Path(entry.path) for _, entry in zip(range(_MAX_FILES), entries, strict=False)]
     except OSError as error:
-        notices.add_ignored(directory, error, "no persona is read")
+        notices.add_ignored(directory, error, "personas are not read")
         return {}
     return {
         path.stem: path
-        for path in sorted(found)
+        for path in sorted(files)
         if path.suffix.lower() in SUFFIXES and path.stem and clean_line(path.stem, 60) == path.stem
     }

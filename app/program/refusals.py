@@ -1,8 +1,8 @@
-"""Errors as one clean line on stderr, and the log file with the traceback of a bug.
+"""Error lines on stderr, and the log file with tracebacks of bugs.
 
-Knows no engine and no screen: ``EngineError`` is recognised by its ``exit_code``. The log holds
-frames and the type of an exception. Local variables and the message of a bug in the chat stay out
-of it: either may hold text of the conversation.
+This module knows neither engine nor screen: an ``EngineError`` is recognised by its ``exit_code``.
+The log has frames and exception types. Local variables and messages of bugs in the chat are left
+out, because they may contain text of the conversation.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from engine.machine.regular_file import safe_flags
 
 MAX_LINE_CHARS = 300
 _NO_THREAD = ("can't start new thread", "cannot join thread before it is started")
-"""The second is what Textual makes of the first."""
+"""Messages without a thread; Textual turns the first into the second."""
 _NO_ROOM = (
     "failed to map segment",
     "cannot allocate memory",
     "cannot create shared object descriptor",
 )
 _UNREADABLE = ("Input/output error", "cannot read file data", "cannot open shared object file")
-"""Of the system's loader."""
+"""Messages of the system's loader."""
 _MOST_CAUSES = 20
 
 
 class Refusal(Exception):
-    """Something the user asked for that cannot be done; the message is the line they read."""
+    """A request that cannot be carried out; the message is the line for the user."""
 
     def __init__(self, message: str, exit_code: int = exit_codes.USAGE) -> None:
         super().__init__(message)
@@ -42,8 +42,7 @@ class Refusal(Exception):
 
 
 def say(line: str) -> None:
-    """Write one line to stderr, cleaned and bounded; a closed or dead stderr is no reason to
-    fail."""
+    """Write one clean, bounded line to stderr, if stderr works."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             sys.stderr.write(clean_line(line, limit=MAX_LINE_CHARS) + "\n")
@@ -51,7 +50,7 @@ def say(line: str) -> None:
 
 
 def exit_code_of(error: BaseException) -> int | None:
-    """Return the exit code of an error that is meant to be shown, or None for a bug."""
+    """Return the exit code of an error meant for the user; None for a bug."""
     code = getattr(error, "exit_code", None)
     if isinstance(code, int):
         return code
@@ -59,22 +58,22 @@ def exit_code_of(error: BaseException) -> int | None:
 
 
 def refuse(error: BaseException) -> int:
-    """Say in one line what went wrong, log what was not foreseen, and return the exit code."""
+    """Report an error in one line, log it if it is a bug, and return the exit code."""
     code = exit_code_of(error)
     if code is None:
         log = log_crash(error)
         if log:
-            where = f"details in {log}"
+            log_text = f"details in {log}"
         else:
-            where = "no log could be written"
-        say(f"jalopy: internal error: {type(error).__name__}: {error} ({where})")
+            log_text = "no log could be written"
+        say(f"jalopy: internal error: {type(error).__name__}: {error} ({log_text})")
         return exit_codes.INTERNAL
     say(line_of(error))
     return code
 
 
 def line_of(error: BaseException) -> str:
-    """Return the line of an error that is meant to be shown."""
+    """Return the line of an error meant for the user."""
     if hasattr(error, "exit_code"):
         line = str(error)
     else:
@@ -85,15 +84,14 @@ def line_of(error: BaseException) -> str:
 
 
 def shown_line(error: BaseException) -> str:
-    """Return the line of any error as a screen shows it: a refusal's own words, or a bug by its
-    type, logged."""
+    """Return the line of any error for a screen. A bug is logged and named by its type."""
     if exit_code_of(error) is None:
         return bug_line(error)
     return line_of(error).removeprefix("jalopy: ")
 
 
 def _of_system(error: BaseException) -> tuple[int | None, str]:
-    """Return exit code and words of what the system refuses; None for another error."""
+    """Return exit code and text of an error of the system; None for another error."""
     if isinstance(error, MemoryError) or _needs_thread(error) or _needs_memory(error):
         return exit_codes.NO_MEMORY, _refused_words(error)
     if isinstance(error, OSError):
@@ -102,32 +100,32 @@ def _of_system(error: BaseException) -> tuple[int | None, str]:
         else:
             file = ""
         return exit_codes.IO_ERROR, f"{file}{error.strerror or error}"
-    if part := _unreadable_part(error):
-        return exit_codes.IO_ERROR, f"a part of the program cannot be loaded: {part}"
+    if reason := _unreadable_part(error):
+        return exit_codes.IO_ERROR, f"a library cannot be loaded: {reason}"
     return None, str(error)
 
 
 def _needs_thread(error: BaseException) -> bool:
     return any(
-        isinstance(one, RuntimeError) and str(one) in _NO_THREAD for one in _with_causes(error)
+        isinstance(cause, RuntimeError) and str(cause) in _NO_THREAD
+        for cause in _with_causes(error)
     )
 
 
 def _needs_memory(error: BaseException) -> bool:
-    """Whether memory is what an error is about: what comes of a library that has no room says
-    anything."""
+    """Whether an error is about missing memory; libraries report that in many ways."""
     if getattr(error, "errno", None) == errno.ENOMEM:
         return True
     if not isinstance(error, (ImportError, OSError)):
         return False
-    return any(words in str(one).lower() for one in _with_causes(error) for words in _NO_ROOM)
+    return any(words in str(cause).lower() for cause in _with_causes(error) for words in _NO_ROOM)
 
 
 def _unreadable_part(error: BaseException) -> str:
     """Return why the system cannot read a library; "" for another error."""
     if not isinstance(error, ImportError):
         return ""
-    lines = [line for one in _with_causes(error) for line in str(one).splitlines()]
+    lines = [line for cause in _with_causes(error) for line in str(cause).splitlines()]
     return next(
         (line.strip() for line in reversed(lines) if any(words in line for words in _UNREADABLE)),
         "",
@@ -140,7 +138,7 @@ def _refused_words(error: BaseException) -> str:
         return address_space.blame(limit)
     if _needs_thread(error):
         return (
-            "the system refuses another thread (raise the limit on processes: ulimit -u, or the "
+            "the system allows no more threads (raise the limit on processes: ulimit -u, or the "
             "container's)"
         )
     return "not enough memory (choose a smaller --ctx or a smaller model)"
@@ -155,8 +153,7 @@ def _with_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def log_crash(error: BaseException) -> str | None:
-    """Append the traceback to the log file, mode 0600; return its path, or None where nothing could
-    be written."""
+    """Append a traceback to the log file (mode 0600) and return its path; None if that failed."""
     directory = paths.private_directory(paths.state_dir())
     if directory is None:
         return None
@@ -178,12 +175,11 @@ def log_crash(error: BaseException) -> str | None:
 
 
 class MessageLeftOut(Exception):
-    """An exception whose message is not written down."""
+    """An exception without its message."""
 
 
 def bug_line(error: BaseException, where: str = "") -> str:
-    """Log a bug and return the line that names it: "internal error: KeyError (details in
-    .../jalopy.log)"."""
+    """Log a bug and return its line: "internal error: KeyError (details in .../jalopy.log)"."""
     log = log_without_text(error)
     return (
         f"internal error{where}: {type(error).__name__} "
@@ -192,7 +188,8 @@ def bug_line(error: BaseException, where: str = "") -> str:
 
 
 def log_without_text(error: BaseException) -> str | None:
-    """Write the error's type and frames to the log; return the log's path, or None where it cannot
-    be written."""
-    kind = f"{type(error).__module__}.{type(error).__qualname__}"
-    return log_crash(MessageLeftOut(kind).with_traceback(error.__traceback__))
+    """Log type and frames of an error, without its message, and return the log's path; None if that
+    failed.
+    """
+    type_name = f"{type(error).__module__}.{type(error).__qualname__}"
+    return log_crash(MessageLeftOut(type_name).with_traceback(error.__traceback__))

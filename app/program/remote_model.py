@@ -1,5 +1,4 @@
-"""A model that another program computes, here or on another machine: the address of its server, and
-its name there."""
+"""Models computed by another program, here or on another machine."""
 
 from __future__ import annotations
 
@@ -11,73 +10,73 @@ from app.text.record import record
 
 _SAFE = re.compile(r"[!-~]{1,500}")
 _ENDPOINTS = ("/chat/completions", "/completions", "/models")
-"""Ends of addresses as documents of servers show them."""
+"""Ends of addresses as servers document them."""
 THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
-def is_private(parts: SplitResult) -> bool:
-    """Whether no one on the way to an address can read what is sent."""
-    return parts.scheme == "https" or parts.hostname in THIS_MACHINE
+def is_private(address: SplitResult) -> bool:
+    """Whether nobody on the way to an address can read what is sent."""
+    return address.scheme == "https" or address.hostname in THIS_MACHINE
 
 
 @record
 class RemoteModel:
-    """Takes the place of a model's path."""
+    """A model of a server, used in place of a model's path."""
 
     server: str
-    """Address of its API, as ``server_address`` returns it."""
+    """Address of the API, as ``server_address`` returns it."""
     name: str = ""
-    """"" is the first that the server names."""
+    """Name of the model; "" for the server's first model."""
 
     @property
     def host(self) -> str:
-        """Host and port."""
+        """Host and port of the server."""
         return urlsplit(self.server).netloc
 
     @property
     def stem(self) -> str:
-        """Its name before it is open."""
+        """Name to show before the model is open."""
         return self.name or self.host
 
     @property
     def is_private(self) -> bool:
-        """Whether no one on the way can read what is sent."""
+        """Whether nobody on the way can read what is sent."""
         return is_private(urlsplit(self.server))
 
     def __str__(self) -> str:
-        """Write it where a path would be."""
+        """Return the text that stands for the model in place of a path."""
         return f"{self.server}#{self.name}"
 
 
 ModelPlace = Path | RemoteModel
-"""Where a model is."""
+"""Path of a model file, or a model of a server."""
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address of http or https, without a password."""
+    """Whether a text is an http or https address without a password."""
     try:
-        parts = urlsplit(text)
-        parts.port  # noqa: B018 - raises where the port is none
+        address = urlsplit(text)
+        address.port  # noqa: B018 - raises ValueError for an unsound port
     except ValueError:
         return False
-    is_plain = parts.username is None and not parts.fragment and bool(parts.hostname)
-    return parts.scheme in ("http", "https") and is_plain and _SAFE.fullmatch(text) is not None
+    is_plain = address.username is None and not address.fragment and bool(address.hostname)
+    return address.scheme in ("http", "https") and is_plain and _SAFE.fullmatch(text) is not None
 
 
 def server_address(text: str) -> str:
-    """Return an API's address, by default at ``/v1``.
+    """Return the address of an API, by default at ``/v1``.
 
-    Raises ValueError: not of HTTP, or with password or query.
+    Raises ValueError: it is not http or https, or has a password or query.
     """
     if not is_address(text) or "?" in text:
         raise ValueError(text)
-    parts = urlsplit(text)
-    path = parts.path.rstrip("/")
+    address = urlsplit(text)
+    path = address.path.rstrip("/")
     for end in _ENDPOINTS:
         path = path.removesuffix(end)
-    return f"{parts.scheme}://{parts.netloc}{path or '/v1'}"
+    return f"{address.scheme}://{address.netloc}{path or '/v1'}"
 
 
-def is_remote(place: object) -> bool:
-    """Whether a model's place, or what is written of it, is a server's."""
-    return str(place).startswith(("http://", "https://"))
+def is_remote(model: object) -> bool:
+    """Whether a model, or its text, is of a server."""
+    return str(model).startswith(("http://", "https://"))

@@ -1,4 +1,4 @@
-"""Limits on the size of a terminal, whatever its environment or the terminal itself reports."""
+"""Limits on the size of a terminal, in the environment and as reported by the terminal."""
 
 from __future__ import annotations
 
@@ -9,23 +9,20 @@ from app.program import notices
 
 MOST_COLUMNS = 1999
 MOST_LINES = 999
-"""More than a wall of screens shows in the smallest letters."""
+"""Limits beyond any real screen."""
 
 
 def ignore_impossible_sizes(environment: MutableMapping[str, str]) -> None:
-    """Take a width or height out of the environment that no terminal has.
-
-    The terminal is asked instead.
-    """
+    """Remove impossible widths and heights from the environment, so that the terminal is asked."""
     for name, most in (("COLUMNS", MOST_COLUMNS), ("LINES", MOST_LINES)):
         value = environment.get(name)
         if value is None or _is_count(value, most):
             continue
         del environment[name]
-        if value.strip("0"):  # empty and zero mean by custom that the size is not known
+        if value.strip("0"):  # empty and zero conventionally mean unknown
             notices.add(
                 Path(name),
-                f"{name} of the environment is ignored: {value[:20]!a} (1 to {most:,} is possible)",
+                f"environment variable {name} is ignored: {value[:20]!a} (allowed: 1 to {most:,})",
             )
 
 
@@ -39,5 +36,5 @@ def _is_count(value: str, most: int) -> bool:
 
 
 def bounded_size(columns: int, lines: int) -> tuple[int, int]:
-    """Return a terminal's size within the limits."""
+    """Return a terminal size within the limits."""
     return max(1, min(columns, MOST_COLUMNS)), max(1, min(lines, MOST_LINES))

@@ -561,7 +561,9 @@ _ELEMENTS: dict[str, Callable[[str], object]] = {
 _ALLOWED = {
     "thinking": THINKING_WORDS,
     "server": "an address of http or https without a password, as https://host:8000/v1",
-    "origins": "pages by scheme and host, as https://notes.example or http://localhost:3000; no path, no *",
+    "origins": (
+        "pages by scheme and host, as https://notes.example or http://localhost:3000; no path, no *"
+    ),
     "paths": "whole paths, from / or ~ on",
     "tool servers": "tables in your file: [tools.servers.NAME] with command, or with url",
 }

@@ -1,7 +1,6 @@
-"""Changes single settings in the user's file: comments, order and everything else in it stay as
-they are.
+"""Changes to single settings in the user's file.
 
-A file that cannot be read as settings is never replaced.
+Comments, order and everything else stay. A file with errors is never replaced.
 """
 
 from __future__ import annotations
@@ -23,36 +22,37 @@ from app.program.settings import (
 )
 from app.program.small_file import is_present, read_text, replace_file
 
-_NO_PLACE = "no directory for your settings file can be written"
+_NO_PLACE = "the directory of your settings file is not writable"
 
 
 def changed(settings: Settings, key: str, value: object) -> Settings:
-    """Check a value as the file's are, write it, and return the settings that the file gives now.
+    """Write a checked value to the settings file and return the new settings.
 
-    None takes the key out of the file: the default holds again; ``settings``: in effect, they say
-    what may be written. Raises Refusal: the value is not allowed, or the file cannot be used or
-    written; it is as it was.
+    Args:
+        settings: the settings in effect.
+        value: new value; None removes the key, so that the default applies.
+
+    Raises Refusal: the value is not allowed, or the file cannot be used; the file is unchanged.
     """
-    if key == "tools.servers":  # tables, which nothing typed here can express
+    if key == "tools.servers":  # tables cannot be typed in the chat
         raise SettingsError(
-            f"{key} is for an editor to change, in your settings file (jalopy help tools)"
+            f"{key} can only be changed with an editor, in your settings file (jalopy help tools)"
         )
     if value is not None:
         override(settings, key, value, key)
     path = paths.config_file()
     if path is None:
         raise Refusal(_NO_PLACE)
-    load_settings()  # a file with something wrong in it is for its owner to mend
+    load_settings()  # a file with errors is for its owner to correct
     text = _rewritten(path, key, value)
     checked = settings_of(text, str(path))
-    wanted = value_of(
+    new_value = value_of(
         built_in_settings() if value is None else override(checked, key, value, key), key
     )
-    if value_of(checked, key) != wanted:
-        raise SettingsError(f"{path}: {key} cannot be changed here (an editor can)")
+    if value_of(checked, key) != new_value:
+        raise SettingsError(f"{path}: {key} cannot be changed here (use an editor)")
     try:
-        # Where a link leads to it, its place is somewhere else: among somebody's other files of
-        # that kind.
+        # A linked file may belong to another program's directory.
         target = Path(os.path.realpath(path))
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(target, text.encode("utf-8"))
@@ -63,14 +63,14 @@ def changed(settings: Settings, key: str, value: object) -> Settings:
 
 def _rewritten(path: Path, key: str, value: object) -> str:
     """Return the file's text with one value changed."""
-    import tomlkit  # when something is written: no start waits for it
+    import tomlkit  # only needed for writing, so no start waits for it
     from tomlkit.exceptions import TOMLKitError
 
     table_name, _, name = key.rpartition(".")
     try:
         document = tomlkit.parse(read_text(path, "settings file") if is_present(path) else "")
         holder: Any = document
-        # [server], another name for [serve]
+        # [server] is another name for [serve]
         if not table_name and isinstance(document.get(name), dict):
             raise ValueError(f"{name} is a table in it")
         if table_name:
@@ -86,4 +86,4 @@ def _rewritten(path: Path, key: str, value: object) -> str:
                 holder[name] = value
         return tomlkit.dumps(document)
     except (TOMLKitError, ValueError) as error:
-        raise SettingsError(f"{path}: cannot be changed here: {error} (an editor can)") from None
+        raise SettingsError(f"{path}: cannot be changed here: {error} (use an editor)") from None

@@ -1,5 +1,4 @@
-"""Small files: read within bounds, replaced as a whole; JSON with a version, and TOML that a person
-wrote."""
+"""Small files: bounded reading, atomic replacement, versioned JSON, and TOML written by people."""
 
 from __future__ import annotations
 
@@ -23,16 +22,15 @@ from engine.nesting import is_nested_deeper
 
 
 def read_bounded(path: Path, most_bytes: int) -> bytes | None:
-    """Return the content; None where it is larger.
+    """Return the content of a file; None if it is larger than the limit.
 
-    Follows no link, waits for no pipe. Raises OSError: unreadable.
+    Links are not followed and pipes not waited for. Raises OSError.
     """
     return read_regular(path, most_bytes)
 
 
 def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
-    """Return the JSON object of a file that can be done without; {} if it is missing or
-    unusable."""
+    """Return the JSON object of an optional file; empty if the file is missing or unusable."""
     try:
         content = json.loads(read_bounded(path, most_bytes) or b"null")
     except (OSError, ValueError, RecursionError):
@@ -43,9 +41,9 @@ def read_json_object(path: Path, most_bytes: int) -> dict[str, Any]:
 
 
 def append_file(path: Path, content: bytes) -> int:
-    """Add to a file, its owner's alone if this creates it; return its size.
+    """Append to a file and return its size. A new file is readable only by its owner.
 
-    Raises OSError: not all is written.
+    Raises OSError: not everything is written.
     """
     with os.fdopen(
         os.open(path, safe_flags(os.O_WRONLY | os.O_APPEND | os.O_CREAT), 0o600), "ab"
@@ -55,11 +53,14 @@ def append_file(path: Path, content: bytes) -> int:
 
 
 def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
-    """Write next to the file, then rename over it; ``durable``: for a power cut.
+    """Replace a file by writing a new one next to it and renaming it.
 
-    Raises OSError: it is as it was.
+    Args:
+        durable: whether the new content must survive a power cut.
+
+    Raises OSError: the file is unchanged.
     """
-    # created with mode 0600
+    # mkstemp uses mode 0600
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -76,22 +77,22 @@ def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
 
 
 class DamagedFileError(ValueError):
-    """A JSON file that cannot be used; the message says why."""
+    """A JSON file cannot be used; the message says why."""
 
 
 class OlderFileError(DamagedFileError):
-    """A file that an older version of the program wrote."""
+    """The file was written by an older version of the program."""
 
 
 class NewerFileError(ValueError):
-    """It was written by a newer version of the program."""
+    """The file was written by a newer version of the program."""
 
 
 class JsonFile:
-    """A small JSON object with a version, replaced as a whole and never written over one of a newer
-    version.
+    """A small JSON object with a version.
 
-    Its directory is made for its owner alone, with the first thing to write.
+    It is replaced as a whole, and never if a newer version wrote it. Its directory is created
+    private when something is saved.
     """
 
     def __init__(self, path: Path | None, version: int, most_bytes: int) -> None:
@@ -100,9 +101,9 @@ class JsonFile:
         self._most_bytes = most_bytes
 
     def load(self) -> dict[str, Any]:
-        """Return the object, {} where none is kept.
+        """Return the object; empty if there is no path.
 
-        Raises OSError, or ValueError with a reason: it cannot be used.
+        Raises OSError, or ValueError with a reason: the file cannot be used.
         """
         if self._path is None:
             return {}
@@ -112,7 +113,7 @@ class JsonFile:
         try:
             content = json.loads(raw)
         except (ValueError, RecursionError):
-            raise DamagedFileError("not sound JSON") from None
+            raise DamagedFileError("not valid JSON") from None
         if isinstance(content, dict):
             version = content.get("version")
         else:
@@ -120,13 +121,13 @@ class JsonFile:
         if type(version) is int and version < self._version:
             raise OlderFileError("written by an older version of the program")
         if type(version) is not int:
-            raise DamagedFileError("without a version that is known")
+            raise DamagedFileError("without a known version")
         if version > self._version:
             raise NewerFileError("written by a newer version of the program")
         return dict(content)
 
     def save(self, is_durable: bool = True, **content: Any) -> None:
-        """Replace the object. Raises OSError, or NewerFileError: the file is as it was."""
+        """Replace the object. Raises OSError or NewerFileError: the file is unchanged."""
         if self._path is None:
             return
         if paths.private_directory(self._path.parent) is None:
@@ -137,18 +138,18 @@ class JsonFile:
         replace_file(self._path, text.encode("ascii"), is_durable)
 
     def read(self) -> dict[str, Any]:
-        """Return an object that can be done without; {} if it is missing or unusable."""
+        """Return an optional object; empty if it is missing or unusable."""
         try:
             return self.load()
         except OlderFileError:
             return {}
         except (OSError, ValueError) as error:
             if self._path is not None:
-                notices.add_ignored(self._path, error, "left unused")
+                notices.add_ignored(self._path, error, "it is ignored")
             return {}
 
     def write(self, **content: Any) -> None:
-        """Replace an object that can be done without, where that is possible."""
+        """Replace an optional object if possible."""
         with suppress(OSError, ValueError):
             self.save(is_durable=False, **content)
 
@@ -156,101 +157,110 @@ class JsonFile:
 _LARGEST = 1 << 63
 
 
-def checked(kind: Any, value: Any, *late: type) -> Any:
-    """Return what JSON holds in its kind: a text, a count, a number, yes or no, or what holds such,
-    as a record does.
+def checked(value_type: Any, value: Any, *late: type) -> Any:
+    """Return a JSON value as its type: text, count, number, boolean, or records and lists of these.
 
-    A record may lack what has a default, and hold more: an earlier version, or a later one, wrote
-    it.
+    Records may lack fields with defaults and may have unknown fields, from other versions.
 
-    Raises ValueError: it is none. ``late``: classes that a record names and does not import.
+    Args:
+        late: classes that a record names without importing them.
+
+    Raises ValueError: the value has another type.
     """
-    parts = get_args(kind)
-    is_record = is_dataclass(kind)
-    if type(None) in parts:
+    type_arguments = get_args(value_type)
+    is_record = is_dataclass(value_type)
+    if type(None) in type_arguments:
         if value is None:
             return None
-        return checked(parts[0], value, *late)
+        return checked(type_arguments[0], value, *late)
     if is_record and isinstance(value, dict):
-        fields = _kinds_of(kind, late)
+        fields = _types_of(value_type, late)
         try:
-            return kind(
+            return value_type(
                 **{
-                    name: checked(one, value[name], *late)
-                    for name, one in fields.items()
+                    name: checked(item, value[name], *late)
+                    for name, item in fields.items()
                     if name in value
                 }
             )
         except TypeError as reason:
             raise ValueError(str(reason)) from None
-    if get_origin(kind) is Mapping and isinstance(value, dict):
-        return {name: checked(parts[1], one, *late) for name, one in value.items()}
-    if get_origin(kind) is tuple and isinstance(value, list):
-        kinds = [parts[0]] * len(value) if parts[-1] is ... else parts
-        return tuple(checked(*pair, *late) for pair in zip(kinds, value, strict=True))
-    is_count = kind is int and type(value) is int and 0 <= value < _LARGEST
-    is_number = kind is float and type(value) in (int, float) and abs(value) < _LARGEST
-    if is_count or is_number or (kind in (str, bool) and isinstance(value, kind)):
+    if get_origin(value_type) is Mapping and isinstance(value, dict):
+        return {name: checked(type_arguments[1], item, *late) for name, item in value.items()}
+    if get_origin(value_type) is tuple and isinstance(value, list):
+        item_types = (
+            [type_arguments[0]] * len(value) if type_arguments[-1] is ... else type_arguments
+        )
+        return tuple(checked(*pair, *late) for pair in zip(item_types, value, strict=True))
+    is_count = value_type is int and type(value) is int and 0 <= value < _LARGEST
+    is_number = value_type is float and type(value) in (int, float) and abs(value) < _LARGEST
+    if is_count or is_number or (value_type in (str, bool) and isinstance(value, value_type)):
         return value
-    raise ValueError(f"not of {kind}")
+    raise ValueError(f"not of {value_type}")
 
 
 @cache
-def _kinds_of(kind: Any, late: tuple[type, ...]) -> dict[str, Any]:
-    """Return the kinds of a record's fields by their names."""
-    return get_type_hints(kind, localns={one.__name__: one for one in late})
+def _types_of(record_type: Any, late: tuple[type, ...]) -> dict[str, Any]:
+    """Return the types of a record's fields by name."""
+    return get_type_hints(
+        record_type, localns={late_class.__name__: late_class for late_class in late}
+    )
 
 
 _MAX_FILE_BYTES = 1 << 20
 MOST_LEVELS = 32
-"""Limit on tables and lists inside each other in a file that a person wrote."""
+"""Limit on nested tables and lists in files written by people."""
 
 
 def read_text(
-    path: Path, kind: str, most_bytes: int = _MAX_FILE_BYTES, error: type[Refusal] = Refusal
+    path: Path, description: str, most_bytes: int = _MAX_FILE_BYTES, error: type[Refusal] = Refusal
 ) -> str:
-    """Return the text of a file of this kind that a person wrote.
+    """Return the text of a file written by a person, without a byte order mark. Links are followed.
 
-    Links are followed, and a byte order mark is left out.
+    Args:
+        description: what the file is, for error lines.
 
-    Raises Refusal: it is no regular file, unreadable, too large or not UTF-8.
+    Raises Refusal: it is not a regular file, unreadable, too large or not UTF-8.
     """
-    shown = clean_line(str(path), 400)
+    name = clean_line(str(path), 400)
     try:
         raw = read_regular(path, most_bytes, follows_links=True)
     except OSError as reason:
         raise error(
-            f"{shown}: {_why_unreadable(path, reason)} (the {kind})", exit_codes.UNREADABLE
+            f"{name}: {_why_unreadable(path, reason)} (the {description})", exit_codes.UNREADABLE
         ) from reason
     except ValueError as reason:
-        raise error(f"{shown!a}: is not a path (the {kind})", exit_codes.UNREADABLE) from reason
+        raise error(
+            f"{name!a}: is not a path (the {description})", exit_codes.UNREADABLE
+        ) from reason
     if raw is None:
         raise error(
-            f"{shown}: is larger than {most_bytes >> 10} KiB, which no {kind} is",
+            f"{name}: is too large for a {description} (limit: {most_bytes >> 10} KiB)",
             exit_codes.BAD_DATA,
         )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as reason:
         raise error(
-            f"{shown}: byte {reason.start} is not UTF-8 (save it so)", exit_codes.BAD_DATA
+            f"{name}: byte {reason.start} is not UTF-8 (save the file as UTF-8)",
+            exit_codes.BAD_DATA,
         ) from reason
 
 
 def _why_unreadable(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and os.path.islink(path):
-        return "is a link that leads nowhere; remove it or mend it"
+        return "is a broken link (remove or correct it)"
     if error.errno == errno.ELOOP:
-        return "is a link that leads back to itself; remove it or mend it"
+        return "is a link to itself (remove or correct it)"
     if error.errno in (errno.EINVAL, errno.EISDIR):
-        return f"{error.strerror}; remove it or name another one"
+        return f"{error.strerror} (remove it or name another file)"
     if isinstance(error, NotADirectoryError):
-        return f"{_file_above(path)} is a file where a folder must be; move it away"
+        return f"{_file_above(path)} is a file, but should be a folder (move it away)"
     return error.strerror or "cannot be read"
 
 
 def _file_above(path: Path) -> str:
-    """Return which of the folders above a path is a file."""
+    """Return the parent of a path that is a file instead of a folder."""
     return next(
         (clean_line(str(parent), 200) for parent in path.parents if parent.is_file()),
         "a part of the path",
@@ -258,10 +268,7 @@ def _file_above(path: Path) -> str:
 
 
 def is_present(path: Path | None) -> bool:
-    """Whether a path's name is taken.
-
-    A link that leads nowhere counts, and so does a name behind a closed folder.
-    """
+    """Whether a path exists. A broken link counts, and so does a name in a closed folder."""
     if path is None:
         return False
     try:
@@ -273,39 +280,39 @@ def is_present(path: Path | None) -> bool:
     return True
 
 
-def read_toml(path: Path, kind: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the tables of a file of this kind.
+def read_toml(path: Path, description: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
+    """Return the tables of a TOML file.
 
-    Raises Refusal: as ``read_text``, or it is not sound TOML.
+    Raises Refusal: as ``read_text``, or the TOML is not valid.
     """
-    return parse_toml(read_text(path, kind, error=error), str(path), error)
+    return parse_toml(read_text(path, description, error=error), str(path), error)
 
 
 @cache
 def bundled_table(name: str) -> dict[str, Any]:
-    """Return the tables of a file of our own in ``config``."""
+    """Return the tables of a file in this program's ``config``."""
     return parse_toml((paths.bundled("config") / name).read_text(encoding="utf-8"), name)
 
 
 def parse_toml(text: str, path: str, error: type[Refusal] = Refusal) -> dict[str, Any]:
-    """Return the tables of a file's text.
+    """Return the tables of a TOML text.
 
     Raises:
-        Refusal: it is not sound TOML, or nested too deep.
+        Refusal: the TOML is not valid, or nested too deeply.
     """
     import tomli
 
-    shown = clean_line(path, 400)
+    name = clean_line(path, 400)
     try:
         tables = tomli.loads(text)
     except RecursionError as reason:
-        raise error(f"{shown}: {_TOO_DEEP}", exit_codes.BAD_DATA) from reason
+        raise error(f"{name}: {_TOO_DEEP}", exit_codes.BAD_DATA) from reason
     except (tomli.TOMLDecodeError, ValueError) as reason:
-        why = clean_line(str(reason), 200)
-        raise error(f"{shown}: is not sound TOML: {why}", exit_codes.BAD_DATA) from reason
+        reason_text = clean_line(str(reason), 200)
+        raise error(f"{name}: is not valid TOML: {reason_text}", exit_codes.BAD_DATA) from reason
     if is_nested_deeper(tables, MOST_LEVELS):
-        raise error(f"{shown}: {_TOO_DEEP}", exit_codes.BAD_DATA)
+        raise error(f"{name}: {_TOO_DEEP}", exit_codes.BAD_DATA)
     return tables
 
 
-_TOO_DEEP = f"holds tables or lists more than {MOST_LEVELS} deep (write it anew)"
+_TOO_DEEP = f"has tables or lists nested more than {MOST_LEVELS} deep (write it again)"

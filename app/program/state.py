@@ -1,8 +1,7 @@
-"""State that the program learns by itself: the last model, the best threads and memory modes. No
-settings.
+"""State that the program learns by itself: last model, theme, tuned threads and memory modes.
 
-Losing it costs convenience, so nothing here raises: a damaged file is left with a notice, a failed
-write is a line.
+It is only convenience, so nothing here raises: a damaged file is reported and ignored, and a failed
+write gives a line.
 """
 
 import dataclasses
@@ -25,9 +24,9 @@ T = TypeVar("T")
 VERSION = 1
 _MAX_FILE_BYTES = 1 << 20
 _MAX_TUNED = 200
-"""At most this many pairs of machine and model are remembered; the oldest go first."""
+"""Limit on tuned pairs of machine and model; the oldest are dropped."""
 MOST_OPENED = 30
-"""At most this many opened models are remembered; those opened longest ago go first."""
+"""Limit on opened models; those opened longest ago are dropped."""
 WEIGHTS = ("", "mmap", "huge")
 
 
@@ -37,22 +36,20 @@ class TunedChoice:
 
     decode: int
     prefill: int
-    """How many threads write, and how many read the prompt."""
+    """Number of threads that write, and that read the prompt."""
     pinned: bool = False
-    """Whether they are bound to CPUs."""
+    """Whether threads are bound to CPUs."""
     weights: str = ""
     kv_type: str = ""
-    """How weights, and keys and values, are kept in memory, by the settings; "" where that was not
-    found out."""
+    """Memory mode of weights and type of the KV cache, as in the settings; "" if not tuned."""
 
 
 @record
 class TuningConditions:
-    """The circumstances under which a choice proved best, which tell whether it may have become
-    outdated."""
+    """Conditions of a tuning run, to see whether its result is outdated."""
 
     kernels: str = ""
-    """Names the compiled code; "" for unknown."""
+    """Version of the compiled kernels; "" if unknown."""
     on_battery: bool = False
 
 
@@ -61,27 +58,27 @@ class ProgramState:
     """Everything learned so far."""
 
     last_model: str | None = None
-    """Absolute path of the model that was opened last."""
+    """Absolute path of the last opened model."""
     tuned_threads: Mapping[str, TunedChoice] = field(default_factory=dict)
-    """By machine and model, as the tuner names them."""
+    """Tuned choices by machine and model."""
     theme: str | None = None
-    """The theme that was chosen last on the screen."""
+    """Theme chosen last on the screen."""
     tuned_when: Mapping[str, TuningConditions] = field(default_factory=dict)
-    """Under the same names; choices made by hand were not measured."""
+    """Tuning conditions under the same keys. Choices made by hand have none."""
     thinking: Mapping[str, str] = field(default_factory=dict)
-    """How much each model shall think, by the path of its file; models that think as they do by
-    themselves are left out."""
+    """Thinking mode of each model by the path of its file. Models in their default mode are left
+    out.
+    """
 
     generation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Generation parameters that were chosen for a model and kept, by the path of its file."""
+    """Saved generation parameters of each model by the path of its file."""
 
     opened_models: tuple[str, ...] = ()
-    """Absolute paths of models that were opened, the last one last."""
+    """Absolute paths of opened models, the last one last."""
 
 
 def load_state() -> tuple[ProgramState, str | None]:
-    """Return what was learned, and a line of notice where a file was there but could not be
-    used."""
+    """Return the state, and a line if its file cannot be used."""
     try:
         content = _file().load()
         return _parse(content) if content else ProgramState(), None
@@ -91,16 +88,15 @@ def load_state() -> tuple[ProgramState, str | None]:
         reason = error.strerror if isinstance(error, OSError) else error
         return (
             ProgramState(),
-            f"{paths.state_file()}: {reason}; going on without what was learned earlier",
+            f"{paths.state_file()}: {reason}: starting without remembered choices",
         )
 
 
 def save_state(state: ProgramState) -> str | None:
-    """Replace the file on disk, mode 0600 in a directory of mode 0700; return a line where nothing
-    was saved."""
+    """Replace the file (mode 0600, directory 0700); return a line if that failed."""
     path = paths.state_file()
     if path is None:
-        return "no directory for the program's state is writable: nothing is remembered"
+        return "the state directory is not writable: nothing is remembered"
     try:
         _file().save(**dataclasses.asdict(state))
     except NewerFileError as error:
@@ -111,42 +107,44 @@ def save_state(state: ProgramState) -> str | None:
 
 
 def remember_model(model_path: Path | str) -> str | None:
-    """Note that a model was opened, which makes it the last one; returns a line where that
-    failed."""
+    """Remember an opened model as the last one; return a line if that failed."""
     path = os.path.abspath(model_path)
-    others = [one for one in load_state()[0].opened_models if one != path]
-    return _note(last_model=path, opened_models=(*others, path)[-MOST_OPENED:])
+    earlier_paths = [
+        earlier_path for earlier_path in load_state()[0].opened_models if earlier_path != path
+    ]
+    return _update(last_model=path, opened_models=(*earlier_paths, path)[-MOST_OPENED:])
 
 
 def remember_opened_model(model_path: Path | str) -> str | None:
-    """Note that a model was opened by a command that begins no chat; returns a line where that
-    failed."""
+    """Remember a model opened by a command other than chat; return a line if that failed."""
     path = os.path.abspath(model_path)
     opened = load_state()[0].opened_models
     if path in opened:
         return None
-    return _note(opened_models=(*opened, path)[-MOST_OPENED:])
+    return _update(opened_models=(*opened, path)[-MOST_OPENED:])
 
 
 def remember_theme(name: str) -> str | None:
-    """Note which theme was chosen; returns a line where that failed."""
-    return _note(theme=name)
+    """Remember a theme; return a line if that failed."""
+    return _update(theme=name)
 
 
 def remember_thinking(model_key: str, mode: str) -> str | None:
-    """Note how much a model shall think, or forget it where it is left to the model; returns a line
-    on failure."""
+    """Remember a model's thinking mode, or forget the default mode; return a line if that
+    failed.
+    """
     if ThinkingMode.parse(mode) != ThinkingMode():
-        kept = mode
+        saved_mode = mode
     else:
-        kept = None
-    return _note(thinking=_with(load_state()[0].thinking, model_key, kept))
+        saved_mode = None
+    return _update(thinking=_with(load_state()[0].thinking, model_key, saved_mode))
 
 
 def remember_generation(model_key: str, chosen: Mapping[str, float]) -> str | None:
-    """Note generation parameters for a model, or forget them where none are chosen; returns a line
-    on failure."""
-    return _note(generation=_with(load_state()[0].generation, model_key, dict(chosen) or None))
+    """Remember a model's generation parameters, or forget them if there are none; return a line if
+    that failed.
+    """
+    return _update(generation=_with(load_state()[0].generation, model_key, dict(chosen) or None))
 
 
 def remember_tuned(
@@ -155,25 +153,30 @@ def remember_tuned(
     measured: TuningConditions | None = None,
     without: str = "",
 ) -> str | None:
-    """Note what was chosen for one machine and model, or forget it, as ``without``; return a line
-    where that failed."""
+    """Remember or forget a tuned choice, and forget the choice ``without``; return a line if that
+    failed.
+    """
     state, _ = load_state()
-    kept = _with(_with(state.tuned_threads, without), key, choice)
-    when = _with(_with(state.tuned_when, without), key, measured if choice is not None else None)
-    return _note(
-        tuned_threads=kept, tuned_when={name: value for name, value in when.items() if name in kept}
+    choices = _with(_with(state.tuned_threads, without), key, choice)
+    conditions = _with(
+        _with(state.tuned_when, without), key, measured if choice is not None else None
+    )
+    return _update(
+        tuned_threads=choices,
+        tuned_when={name: value for name, value in conditions.items() if name in choices},
     )
 
 
-def _note(**learned: Any) -> str | None:
+def _update(**learned: Any) -> str | None:
     return save_state(dataclasses.replace(load_state()[0], **learned))
 
 
-def _with(kept: Mapping[str, T], key: str, value: T | None = None) -> dict[str, T]:
-    """Return what is kept, with this value in place of the key's, or without it; the oldest go
-    where it is too much."""
-    others = [(name, one) for name, one in kept.items() if name != key]
-    return dict(others if value is None else [*others, (key, value)][-_MAX_TUNED:])
+def _with(values: Mapping[str, T], key: str, value: T | None = None) -> dict[str, T]:
+    """Return the values with one set, or removed if it is None; the oldest beyond the limit are
+    dropped.
+    """
+    rest_ = [(name, saved_value) for name, saved_value in values.items() if name != key]
+    return dict(rest_ if value is None else [*rest_, (key, value)][-_MAX_TUNED:])
 
 
 def _file() -> JsonFile:
@@ -198,15 +201,14 @@ def _parse(content: dict[str, Any]) -> ProgramState:
 
 
 def _settings_of(value: object) -> dict[str, dict[str, Any]]:
-    """Keep the sampling settings that are known and within their limits; a later version may have
-    written others."""
-    kept: dict[str, dict[str, Any]] = {}
+    """Return the known sampling settings within their limits; later versions may have others."""
+    sound_values: dict[str, dict[str, Any]] = {}
     for key, chosen in value.items() if isinstance(value, dict) else ():
         for name, number in chosen.items() if isinstance(chosen, dict) else ():
             with suppress(SettingsError, KeyError, StopIteration):
                 override(built_in_settings(), f"sampling.{name}", number, name)
-                kept.setdefault(key, {})[name] = number
-    return kept
+                sound_values.setdefault(key, {})[name] = number
+    return sound_values
 
 
 def _is_path(text: str) -> bool:
@@ -214,5 +216,5 @@ def _is_path(text: str) -> bool:
 
 
 def _is_choice(choice: TunedChoice) -> bool:
-    are_counts = all(1 <= one <= MOST_THREADS for one in (choice.decode, choice.prefill))
+    are_counts = all(1 <= count <= MOST_THREADS for count in (choice.decode, choice.prefill))
     return are_counts and choice.weights in WEIGHTS and choice.kv_type in ("", *KV_TYPES)

@@ -1,12 +1,11 @@
-"""Versions of the installed program, and of packages that it runs on."""
+"""Versions of the program and of its packages."""
 
 from functools import cache
 
 
 @cache
 def installed_version(package: str = "jalopy") -> str:
-    """Return a package's version, or "unknown" where it is not installed, as the program in a
-    folder."""
+    """Return the version of a package; "unknown" if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:

@@ -1,10 +1,8 @@
-"""A small, suspicious HTTP client over the standard library: one request at a time, redirects by
-our own rules.
+"""A small, defensive HTTP client over the standard library, one request at a time.
 
-``urllib.request`` brings what matters here (TLS checked by the system's certificates, proxies from
-the environment) and nothing to import but itself. The token goes to the host it was meant for and
-nowhere else, never over plain HTTP except to this machine, and no redirect leads from HTTPS to
-HTTP.
+``urllib.request`` provides TLS with the system's certificates and proxies from the environment. The
+token goes only to its own host, and over plain HTTP only to this machine. No redirect leads from
+HTTPS to HTTP.
 """
 
 from __future__ import annotations
@@ -33,26 +31,26 @@ from app.program.web_refusals import (
     StatusError,
     host_of,
     pause_before_retry,
+    reason_of,
     refused,
-    said,
     unreachable,
 )
 
 MOST_LINE_BYTES = 1 << 18
-"""Of a head with those of "100 Continue" before it, and of what may stand next to a piece of the
-body: chunk sizes and trailers. A hundred headers of the longest kind the library takes would be
-more."""
+"""Limit on the headers with those of "100 Continue", and on chunk sizes and trailers next to a
+piece of the body. It is less than a hundred headers of the longest kind that the library reads.
+"""
 
 
 class EndlessLinesError(http.client.HTTPException):
-    """The lines of an answer do not end."""
+    """The headers or trailers of a response do not end."""
 
 
 class _BoundedReader(io.RawIOBase):
-    """Reads a socket until a moment, and so many bytes until it is allowed more.
+    """Reads a socket until a deadline, up to a number of bytes.
 
-    The library's timeout is one of each read, and it reads heads of "100 Continue", or trailers,
-    forever.
+    The library's timeout applies to single reads, and it reads "100 Continue" headers and trailers
+    without limit.
     """
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, until_s: float) -> None:
@@ -62,7 +60,7 @@ class _BoundedReader(io.RawIOBase):
         self._left_bytes = MOST_LINE_BYTES
 
     def allow(self, n_bytes: int) -> None:
-        """Let so many bytes of the body come at any time."""
+        """Allow this many bytes of the body, without a deadline."""
         self._until_s = math.inf
         self._left_bytes = n_bytes + MOST_LINE_BYTES
 
@@ -73,11 +71,11 @@ class _BoundedReader(io.RawIOBase):
         if self._left_bytes <= 0:
             raise EndlessLinesError("its answer does not end")
         if self._until_s == math.inf:
-            n = self._raw.readinto(buffer)
+            n_read = self._raw.readinto(buffer)
         else:
-            n = self._read_in_time(buffer)
-        self._left_bytes -= n or 0
-        return n
+            n_read = self._read_in_time(buffer)
+        self._left_bytes -= n_read or 0
+        return n_read
 
     def _read_in_time(self, buffer: Any) -> int | None:
         left_s = self._until_s - time.monotonic()
@@ -96,10 +94,12 @@ class _BoundedReader(io.RawIOBase):
 
 
 class _BoundedAnswer(http.client.HTTPResponse):
-    """An answer whose headers are whole in time, and whose lines end."""
+    """A response with a deadline for its headers and a limit on its lines."""
 
-    def __init__(self, until_s: float, sock: socket.socket, *rest: Any, **named: Any) -> None:
-        super().__init__(sock, *rest, **named)
+    def __init__(
+        self, until_s: float, sock: socket.socket, *arguments: Any, **options: Any
+    ) -> None:
+        super().__init__(sock, *arguments, **options)
         self._bounds = _BoundedReader(self.fp.detach(), sock, until_s)
         self.fp: Any = io.BufferedReader(self._bounds)
 
@@ -111,13 +111,12 @@ class _BoundedAnswer(http.client.HTTPResponse):
 TIMEOUT_S = 30.0
 """Seconds without a byte after which a connection counts as dead."""
 HEADERS_S = 60.0
-"""The headers of an answer are whole by then: one byte of them after the other is not waited
-for."""
+"""Deadline for the headers of a response, however slowly they arrive."""
 FLOOR_WINDOW_S = 120.0
 FLOOR_BYTES = 128 << 10
-"""Fewer bytes of a body in this time, about 1 kB/s, are no download: at that pace a gigabyte takes
-eleven days. The connection is given up and another one goes on from there, as after one that broke
-off."""
+"""Minimum bytes of a body in this time (about 1 kB/s; a gigabyte would take eleven days). A slower
+connection is closed and the download resumed with another one.
+"""
 MOST_REDIRECTS = 5
 REDIRECTS = (301, 302, 303, 307, 308)
 _MOST_BODY_BYTES = 16 << 20
@@ -129,39 +128,40 @@ T = TypeVar("T")
 
 
 class Response:
-    """An answer whose body is read in pieces."""
+    """A response whose body is read in pieces."""
 
-    def __init__(self, answered: http.client.HTTPResponse, url: str) -> None:
-        self._answered = answered
+    def __init__(self, raw_response: http.client.HTTPResponse, url: str) -> None:
+        self._raw_response = raw_response
         self.url = url
-        self.status = answered.status
-        self.headers = answered.headers
+        self.status = raw_response.status
+        self.headers = raw_response.headers
         self.linked: Message | None = None
-        """Headers of the last redirect that led here; None for none."""
+        """Headers of the last redirect; None if there was none."""
         self.may_be_slow = False
-        """Whether a body may come as slowly as it is written."""
+        """Whether the body may arrive at any speed."""
         self._since_s = time.monotonic()
         self._n_bytes = 0
 
     def read(self, n_bytes: int) -> bytes:
-        """Return the next bytes, b"" at the end.
+        """Return the next bytes; b"" at the end.
 
-        Raises ConnectionCut: hardly any come; DownloadError: no end comes.
+        Raises ConnectionCut: the connection broke or is too slow; DownloadError: the response does
+        not end.
         """
         try:
-            piece = self._answered.read1(n_bytes)
+            piece = self._raw_response.read1(n_bytes)
         except EndlessLinesError as error:
             raise DownloadError(f"{host_of(self.url)}: {error}") from None
         except (TimeoutError, OSError, http.client.HTTPException, ValueError) as error:
             raise ConnectionCut(
-                f"{host_of(self.url)}: the connection broke off ({said(error)})"
+                f"{host_of(self.url)}: the connection broke off ({reason_of(error)})"
             ) from None
         self._n_bytes += len(piece)
         now_s = time.monotonic()
         if piece and now_s - self._since_s >= FLOOR_WINDOW_S and not self.may_be_slow:
             if self._n_bytes < FLOOR_BYTES:
                 raise ConnectionCut(
-                    f"{host_of(self.url)}: sends hardly anything (less than 1 kB/s for two minutes)"
+                    f"{host_of(self.url)}: is too slow (less than 1 kB/s for two minutes)"
                 )
             self._since_s = now_s
             self._n_bytes = 0
@@ -169,23 +169,27 @@ class Response:
 
     @property
     def length(self) -> int | None:
-        """How many bytes the body has, as far as the server says so."""
+        """Length of the body as stated by the server; None if it is not stated."""
         stated = (self.headers.get("Content-Length") or "").strip()
         if _LENGTH.fullmatch(stated):
             return int(stated)
         return None
 
     def close(self) -> None:
-        """Give the connection up."""
-        self._answered.close()
+        """Close the connection."""
+        self._raw_response.close()
 
 
 class Web:
-    """Sends requests; the token goes to ``token_host``, a host and port as in an address, only.
+    """Sends requests.
 
-    A connection without a byte for ``timeout_s``, or for ``silence_s`` where it is given, counts as
-    dead; headers take ``headers_s`` at most, however they arrive; ``pause`` waits the given number
-    of seconds before another attempt.
+    Args:
+        token: access token, sent to ``token_host`` only.
+        token_host: host and port as in an address.
+        timeout_s: seconds without a byte after which a connection counts as dead.
+        headers_s: limit on the time for headers.
+        pause: waits the given number of seconds before another attempt.
+        silence_s: seconds without a byte for responses, if different from ``timeout_s``.
     """
 
     def __init__(
@@ -205,60 +209,59 @@ class Web:
         self._headers_s = headers_s
         self._silence_s = silence_s
         self._open: socket.socket | None = None
-        """The connection: one request is sent at a time."""
+        """Open connection; one request is sent at a time."""
         self._has_given_up = False
 
     def get(self, url: str, headers: Mapping[str, str] | None = None) -> Response:
-        """Ask for an address, following redirects.
+        """Request an address and follow redirects.
 
-        Raises StatusError: it says no; or as ``ask`` does.
+        Raises StatusError: the server refuses; or as ``ask``.
         """
-        seen: list[str] = []
-        linked: Message | None = None
+        visited: list[str] = []
+        redirect_headers: Message | None = None
         for _ in range(MOST_REDIRECTS + 1):
             split_address(url)
             response = self.ask(url, headers or {})
             if response.status not in REDIRECTS:
-                response.linked = linked
+                response.linked = redirect_headers
                 return self._accepted(response)
             response.close()
-            seen.append(url)
-            linked = response.headers
+            visited.append(url)
+            redirect_headers = response.headers
             url = _next_url(url, response.headers.get("Location"))
-            if url in seen:
+            if url in visited:
                 raise DownloadError(f"{host_of(url)}: redirects in a circle")
         raise DownloadError(f"{host_of(url)}: redirects more than {MOST_REDIRECTS} times")
 
     def post(self, url: str, body: bytes | None, headers: Mapping[str, str]) -> Response:
-        """Send a body, None for a GET, as ``ask`` does; the answer has any status, and its body any
-        pace."""
+        """Send a body (None for a GET) and return the response, whatever its status and speed."""
         response = self.ask(url, headers, body)
         response.may_be_slow = True
         return response
 
     def hurry(self, timeout_s: float) -> None:
-        """Wait no longer than this for the next byte of the answer."""
+        """Limit the wait for the next byte of the response."""
         if self._open is not None:
             with suppress(OSError, ValueError):
                 self._open.settimeout(timeout_s)
 
     def give_up(self) -> None:
-        """Cut what is open and refuse what would be asked next; any thread may call it."""
+        """Cut the open connection and refuse further requests. Any thread may call this."""
         self._has_given_up = True
         if self._open is not None:
             with suppress(OSError, ValueError):  # it has ended by itself
-                # below TLS, which another thread is in
+                # below TLS, which another thread uses
                 socket.socket.shutdown(self._open, socket.SHUT_RDWR)
 
     def get_body(self, url: str) -> bytes:
-        """Return a whole small answer, trying again where that may help.
+        """Return the body of a small response, with retries.
 
-        Raises DownloadError: none, or too large.
+        Raises DownloadError: there is none, or it is too large.
         """
         return self.with_retries(lambda: self._body_once(url))
 
     def size_at(self, url: str, most_bytes: int) -> int:
-        """Return how large a file is.
+        """Return the size of a file.
 
         Raises DownloadError: it is a web page, of unknown size, or too large.
         """
@@ -269,7 +272,7 @@ class Web:
             if size_bytes:
                 problem = "is too large"
             else:
-                problem = "does not say how large it is"
+                problem = "has no stated size"
             raise DownloadError(
                 f"{url}: {'is a web page, not a model' if is_page else problem}",
                 exit_codes.BAD_DATA,
@@ -277,8 +280,9 @@ class Web:
         return size_bytes
 
     def with_retries(self, work: Callable[[], T]) -> T:
-        """Do the work; after an overloaded server or a broken connection, wait and do it again, a
-        few times."""
+        """Run ``work``, and repeat it a few times after a broken connection or an overloaded
+        server.
+        """
         waited_s = 0.0
         for attempt in range(MOST_RETRIES + 1):
             try:
@@ -315,24 +319,26 @@ class Web:
         body: bytes | None = None,
         method: str | None = None,
     ) -> Response:
-        """Send one request; return any answer. Raises ConnectionCut: none in time; DownloadError:
-        none to trust.
+        """Send one request and return the response, whatever its status.
 
-        ``method``: by default POST where there is a body, else GET.
+        Args:
+            method: HTTP method; by default POST with a body, else GET.
+
+        Raises ConnectionCut: there is no response in time; DownloadError: it cannot be trusted.
         """
         request = urllib.request.Request(url, body, dict(headers), method=method)
         request.add_header("User-Agent", f"jalopy/{installed_version()}")
         request.add_header("Accept-Encoding", "identity")
         if self._token and _may_have_token(urlsplit(url), self._token_host):
             request.add_unredirected_header("Authorization", f"Bearer {self._token}")
-        # What is meant for this machine, a token perhaps, is no proxy's business.
+        # Requests to this machine, perhaps with a token, do not go through a proxy.
         if urlsplit(url).hostname in THIS_MACHINE:
             proxies = [urllib.request.ProxyHandler({})]
         else:
             proxies = []
         opener = urllib.request.build_opener(_AnyStatus, _Connecting(self._answer), *proxies)
         if self._has_given_up:
-            raise ConnectionCut(f"{host_of(url)}: nothing is wanted any more")
+            raise ConnectionCut(f"{host_of(url)}: cancelled")
         try:
             return Response(opener.open(request, timeout=self._timeout_s), url)
         except urllib.error.URLError as error:
@@ -341,18 +347,18 @@ class Web:
             raise DownloadError(f"{host_of(url)}: {error}") from None
         except UnicodeError:
             raise DownloadError(
-                f"{host_of(url)}: is not asked: a header has characters that HTTP has not"
+                f"{host_of(url)}: not sent: a header has characters that HTTP does not allow"
             ) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise unreachable(url, error) from None
 
-    def _answer(self, sock: socket.socket, *arguments: Any, **named: Any) -> _BoundedAnswer:
+    def _answer(self, sock: socket.socket, *arguments: Any, **options: Any) -> _BoundedAnswer:
         self._open = sock
         if self._has_given_up:
             self.give_up()
         if self._silence_s is not None:
             sock.settimeout(self._silence_s)
-        return _BoundedAnswer(time.monotonic() + self._headers_s, sock, *arguments, **named)
+        return _BoundedAnswer(time.monotonic() + self._headers_s, sock, *arguments, **options)
 
     def _accepted(self, response: Response) -> Response:
         if response.status in (200, 206):
@@ -360,7 +366,7 @@ class Web:
             if encoding not in ("", "identity"):
                 response.close()
                 raise DownloadError(
-                    f"{host_of(response.url)}: sends compressed what was asked for as it is"
+                    f"{host_of(response.url)}: sends a compressed file although none was requested"
                 )
             return response
         response.close()
@@ -369,15 +375,15 @@ class Web:
 
 
 class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
-    """Makes connections whose answers are read in a way of their own."""
+    """Makes connections with another response class."""
 
     def __init__(self, response_class: Callable[..., http.client.HTTPResponse]) -> None:
         super().__init__()
         self._response_class = response_class
 
     def do_open(self, http_class: Any, req: Any, **options: Any) -> Any:
-        def connect(*arguments: Any, **named: Any) -> Any:
-            connection = http_class(*arguments, **named)
+        def connect(*arguments: Any, **options: Any) -> Any:
+            connection = http_class(*arguments, **options)
             connection.response_class = self._response_class
             return connection
 
@@ -385,8 +391,7 @@ class _Connecting(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
 
 class _AnyStatus(urllib.request.HTTPErrorProcessor):
-    """Hands over every answer, redirects too, unread: the library would parse what a server
-    sends."""
+    """Passes on every response unchanged, redirects too; the library would parse their content."""
 
     def http_response(self, request: Any, response: Any) -> Any:
         return response
@@ -395,26 +400,28 @@ class _AnyStatus(urllib.request.HTTPErrorProcessor):
 
 
 def split_address(url: str) -> SplitResult:
-    """Take an address apart.
+    """Split an address.
 
-    Raises DownloadError: it is none of HTTP or HTTPS, or carries a password.
+    Raises DownloadError: it is not http or https, or has a password.
     """
     try:
-        parts = urlsplit(url)
+        address = urlsplit(url)
         is_sound = (
-            bool(parts.hostname) and parts.username is None and _SAFE_URL.fullmatch(url) is not None
+            bool(address.hostname)
+            and address.username is None
+            and _SAFE_URL.fullmatch(url) is not None
         )
-        parts.port  # noqa: B018 - raises where the port is none
+        address.port  # noqa: B018 - raises ValueError for an unsound port
     except ValueError:
         raise DownloadError(f"{url}: not a valid address", exit_codes.USAGE) from None
-    if parts.scheme not in ("http", "https") or not is_sound:
+    if address.scheme not in ("http", "https") or not is_sound:
         raise DownloadError(f"{url}: not an http or https address", exit_codes.USAGE)
-    return parts
+    return address
 
 
 def _next_url(url: str, location: str | None) -> str:
     if not location:
-        raise DownloadError(f"{host_of(url)}: redirects to nowhere")
+        raise DownloadError(f"{host_of(url)}: redirects without an address")
     try:
         target = urljoin(url, location)
         scheme = urlsplit(target).scheme
@@ -426,16 +433,16 @@ def _next_url(url: str, location: str | None) -> str:
         )
     try:
         split_address(target)
-    except DownloadError as error:  # the server's mistake, and not the user's
+    except DownloadError as error:  # this is the server's mistake, not the user's
         raise DownloadError(f"{host_of(url)}: redirects to {error}") from None
     return target
 
 
 def next_on_same_host(url: str, location: str | None) -> str:
-    """Return the address that a redirect leads to.
+    """Return the address of a redirect.
 
     Raises:
-        DownloadError: it is no address, or one on another host or port.
+        DownloadError: it is not an address, or on another host or port.
     """
     target = _next_url(url, location)
     if _host_and_port(urlsplit(target)) != _host_and_port(urlsplit(url)):
@@ -443,24 +450,24 @@ def next_on_same_host(url: str, location: str | None) -> str:
     return target
 
 
-def _host_and_port(parts: SplitResult) -> tuple[str, int | None]:
-    """Return host and port, of http for an address of https that names none.
+def _host_and_port(address: SplitResult) -> tuple[str, int | None]:
+    """Return host and port.
 
-    This is the same server, encrypted.
+    An https address without a port gets that of http: it is the same server, encrypted.
     """
-    return (parts.hostname or "").lower(), parts.port or http.client.HTTP_PORT
+    return (address.hostname or "").lower(), address.port or http.client.HTTP_PORT
 
 
-def _may_have_token(parts: SplitResult, token_host: str) -> bool:
-    return parts.netloc == token_host and is_private(parts)
+def _may_have_token(address: SplitResult, token_host: str) -> bool:
+    return address.netloc == token_host and is_private(address)
 
 
 def table_in(values: Any, name: str) -> dict[str, Any]:
-    """Return the object that an answer has under a name; {} where that is none."""
+    """Return the object under a name in a response; empty if there is none."""
     if isinstance(values, dict):
-        found = values.get(name)
+        table = values.get(name)
     else:
-        found = None
-    if isinstance(found, dict):
-        return found
+        table = None
+    if isinstance(table, dict):
+        return table
     return {}

@@ -37,10 +37,10 @@ import unicodedata
 MAX_MARKS = 8
 REPLACEMENT = "�"
 INVISIBLE = "\u00ad\u180e\u200b-\u200f\u2060-\u2064\u2066-\u2069\ufeff\ufff9-\ufffb"
-"""Characters without a shape of their own, as a class of regular expressions."""
+"""Characters without a shape, as part of a regular expression."""
 
 _HARMLESS = re.compile("[\n\t -~]*")
-"""Texts that stay as they are; most of those that screens are made of."""
+"""Texts that need no cleaning, as most texts on screens."""
 _REPLACED = re.compile("[\x80-\x9f\ud800-\udfff]")
 _KEPT_MARKS = frozenset("\u061c\u200b\u200c\u200d\u200e\u200f")
 _PICTURES = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"} | {
@@ -62,7 +62,7 @@ _SPACE_LIKE_CHARACTERS |= dict.fromkeys((*range(0x2066, 0x206A), *range(0xFFF9, 
 
 
 class _MarkLimit:
-    """Drops marks beyond ``MAX_MARKS`` in a row, from a stream of text."""
+    """Drops marks beyond ``MAX_MARKS`` in a row from a stream of text."""
 
     def __init__(self) -> None:
         self._marks_in_row = 0
@@ -74,15 +74,15 @@ class _MarkLimit:
         if text.isascii() or not any(map(_is_mark, set(text))):
             self._marks_in_row = 0
             return text
-        kept = []
+        characters = []
         for character in text:
             if _is_mark(character):
                 self._marks_in_row = self._marks_in_row + 1
             else:
                 self._marks_in_row = 0
             if self._marks_in_row <= MAX_MARKS:
-                kept.append(character)
-        return "".join(kept)
+                characters.append(character)
+        return "".join(characters)
 
 
 class TextCleaner:
@@ -93,11 +93,11 @@ class TextCleaner:
 
     def __init__(self) -> None:
         self.is_holding = False
-        """Whether a CR waits for what follows."""
+        """Whether a CR waits for the next piece."""
         self._marks = _MarkLimit()
 
     def push(self, text: str) -> str:
-        """Take the next piece and return it cleaned; a CR at the end waits for what follows."""
+        """Return the next piece cleaned. A CR at the end waits for the following piece."""
         if not text:
             return ""
         if self.is_holding:
@@ -110,18 +110,18 @@ class TextCleaner:
         return self._marks.push(text.translate(_PICTURES))
 
     def flush(self) -> str:
-        """Return what was held back; call it once at the end of the text."""
+        """Return the text still waiting. Call this once, at the end of the text."""
         if self.is_holding:
-            rest = "␍"
+            waiting_text = "␍"
         else:
-            rest = ""
+            waiting_text = ""
         self.is_holding = False
         self._marks = _MarkLimit()
-        return rest
+        return waiting_text
 
 
 class ScreenCleaner:
-    """Makes a stream of text fit for a terminal.
+    """Cleans a stream of text for a terminal.
 
     The pieces joined equal ``screen_text`` of the whole.
     """
@@ -129,35 +129,33 @@ class ScreenCleaner:
     def __init__(self) -> None:
         self._cleaner = TextCleaner()
         self._marks = _MarkLimit()
-        self._before = ""
-        """The last characters of the text so far, by which the next ones are judged."""
+        self._last_characters = ""
+        """Last characters of the text so far, which decide about the next ones."""
 
     def push(self, text: str) -> str:
-        """Take the next piece and return it as it can be shown.
-
-        A CR at the end waits for what follows.
-        """
-        return self._shown(self._cleaner.push(text))
+        """Return the next piece for a terminal. A CR at the end waits for the following piece."""
+        return self._for_screen(self._cleaner.push(text))
 
     def flush(self) -> str:
-        """Return what was held back; call it once at the end of the text."""
-        return self._shown(self._cleaner.flush())
+        """Return the text still waiting. Call this once, at the end of the text."""
+        return self._for_screen(self._cleaner.flush())
 
-    def _shown(self, text: str) -> str:
+    def _for_screen(self, text: str) -> str:
         if not text:
             return ""
-        before = self._before
-        self._before = (before + text[-_MOST_FLAG_CHARACTERS:])[-_MOST_FLAG_CHARACTERS:]
+        last_characters = self._last_characters
+        self._last_characters = (last_characters + text[-_MOST_FLAG_CHARACTERS:])[
+            -_MOST_FLAG_CHARACTERS:
+        ]
         if _ALL_UNSHOWN.search(text):
-            text = _signed(before + text, len(before))[len(before) :]
+            text = _signed(last_characters + text, len(last_characters))[len(last_characters) :]
             text = _UNSHOWN.sub("", text)
         return self._marks.push(text)
 
 
 def clean_text(text: str) -> str:
-    """Return text for the model and the disk.
-
-    It has no controls, and every character that writing needs.
+    """Return text for the model and the disk: without controls, with every character that writing
+    needs.
     """
     if _HARMLESS.fullmatch(text):
         return text
@@ -166,7 +164,7 @@ def clean_text(text: str) -> str:
 
 
 def screen_text(text: str) -> str:
-    """Return text for a terminal: without anything that could act on it or deceive a reader."""
+    """Return text for a terminal, without anything that could control it or deceive a reader."""
     if _HARMLESS.fullmatch(text):
         return text
     cleaner = ScreenCleaner()
@@ -174,12 +172,10 @@ def screen_text(text: str) -> str:
 
 
 def editable_text(text: str) -> str:
-    """Return clean text as an editor shows it.
+    """Return clean text for an editor.
 
-    It is as ``screen_text``, with a character for each character.
-
-    What is dropped elsewhere becomes a zero-width space here; a soft hyphen, which takes a cell, a
-    hyphen.
+    It is like ``screen_text``, but keeps the number of characters: dropped ones become zero-width
+    spaces, and a soft hyphen, which takes a cell, becomes a hyphen.
     """
     if text.isascii() or not _ALL_UNSHOWN.search(text):
         return text
@@ -187,11 +183,9 @@ def editable_text(text: str) -> str:
 
 
 def clean_line(text: str, limit: int = 120) -> str:
-    r"""Return foreign text for one line of the screen.
+    r"""Return foreign text as one line for the screen.
 
-    Newlines and tabs are shown as ``\n`` and ``\t``.
-
-    It ends with … at the limit.
+    Newlines and tabs become `` `` and ``\t``. A line that is cut at the limit ends with ….
     """
     considered = text[: 2 * limit]  # a huge name costs no more than a long one
     line = screen_text(considered).strip("\n").replace("\n", "\\n").replace("\t", "\\t")
@@ -202,10 +196,7 @@ def clean_line(text: str, limit: int = 120) -> str:
 
 
 def _signed(text: str, start: int) -> str:
-    """Return the text with signs for doubtful characters in the wrong place.
-
-    Only characters from ``start`` on are replaced.
-    """
+    """Return the text with signs for misplaced characters from ``start`` on."""
 
     def sign(match: re.Match[str]) -> str:
         position = match.start()
@@ -217,10 +208,7 @@ def _signed(text: str, start: int) -> str:
 
 
 def _is_in_place(text: str, position: int) -> bool:
-    """Whether a doubtful character belongs where it is.
-
-    It belongs to a flag, or chooses the form of the character before it.
-    """
+    """Whether a doubtful character belongs where it is: in a flag, or as a variation selector."""
     character = text[position]
     if position:
         previous = text[position - 1 : position]

@@ -1,16 +1,15 @@
-"""How numbers are written on every screen: short, of steady width, never more exact than they
-are."""
+"""Numbers as text: short, of steady width, and no more exact than they are."""
 
 from __future__ import annotations
 
 WORTH_SAVING_S = 5.0
 USUAL_LINE_BPS = 25e6 / 8
-"""Bytes a second of a usual line to a home."""
+"""Bytes per second of a typical home connection."""
 _UNITS = ("B", "K", "M", "G", "T")
 
 
 def rate(tokens_per_s: float) -> str:
-    """Write a rate: two decimals below 1, one below 100, none above."""
+    """Return a rate: two decimals below 1, one below 100, else none."""
     if tokens_per_s < 1:
         return f"{tokens_per_s:.2f}"
     if tokens_per_s < 99.95:
@@ -19,7 +18,7 @@ def rate(tokens_per_s: float) -> str:
 
 
 def seconds(duration_s: float) -> str:
-    """Write a measured duration: "0.84 s", "4.1 s", "1 min 26 s"."""
+    """Return a measured duration: "0.84 s", "4.1 s", "1 min 26 s"."""
     if duration_s < 1:
         return f"{duration_s:.2f} s"
     if duration_s < 59.95:
@@ -28,7 +27,7 @@ def seconds(duration_s: float) -> str:
 
 
 def whole_seconds(duration_s: float) -> str:
-    """Write an estimate, which deserves no decimals: "4 s", "1 min 26 s", "2 h 5 min"."""
+    """Return an estimated duration without decimals: "4 s", "1 min 26 s", "2 h 5 min"."""
     total_s = max(1, round(duration_s))
     if total_s < 60:
         return f"{total_s} s"
@@ -38,7 +37,7 @@ def whole_seconds(duration_s: float) -> str:
 
 
 def size(n_bytes: float) -> str:
-    """Write a size in powers of 1024: "118M", "4.2G"."""
+    """Return a size in powers of 1024: "118M", "4.2G"."""
     value = float(n_bytes)
     unit = 0
     while value >= 1023.5 and unit < len(_UNITS) - 1:
@@ -59,22 +58,22 @@ def byte_size(n_bytes: float) -> str:
 
 
 def time_on_a_line(n_bytes: int) -> str:
-    """Write how long a download takes on a usual line, for a first idea."""
+    """Return a rough download time on a typical connection."""
     return f"about {max(1, round(n_bytes / USUAL_LINE_BPS / 60))} min at 25 Mbit/s"
 
 
 def count(n: int) -> str:
-    """Write a count with thousands apart: "2,310"."""
+    """Return a count with thousands separators: "2,310"."""
     return f"{n:,}"
 
 
-def counted(n: int, what: str) -> str:
-    """Write a count of things: "1 core", "2 cores"."""
-    return f"{count(n)} {what}{'' if n == 1 else 's'}"
+def counted(n: int, noun: str) -> str:
+    """Return a count with a noun: "1 core", "2 cores"."""
+    return f"{count(n)} {noun}{'' if n == 1 else 's'}"
 
 
 def parameters(n: int) -> str:
-    """Write a model's size: "3.2B", "135M", "260K"."""
+    """Return a number of parameters: "3.2B", "135M", "260K"."""
     for unit, factor in (("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if n >= 0.9995 * factor:
             value = n / factor
@@ -85,14 +84,14 @@ def parameters(n: int) -> str:
 
 
 def short_tokens(n: int) -> str:
-    """Write a context in the units models are named by, rounded down: "128k" for 131,072."""
+    """Return a context size as models name it, rounded down: "128k" for 131,072."""
     if n >= 1024:
         return f"{n // 1024}k"
     return str(n)
 
 
 def bar(done: int, total: int, width: int) -> str:
-    """Draw progress in ``width`` cells of two glyphs that every terminal font has."""
+    """Return a progress bar of ``width`` cells, from glyphs that every terminal font has."""
     if total > 0:
         filled = width * min(done, total) // total
     else:
@@ -101,8 +100,7 @@ def bar(done: int, total: int, width: int) -> str:
 
 
 def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
-    """Write what a saved state brought back, and how long reading the same would have taken where
-    that was long."""
+    """Describe what a saved state restored, and the reading time it saved if that was long."""
     if saves_much(duration_s, read_s):
         instead = f" instead of about {whole_seconds(read_s or 0)}"
     else:
@@ -111,34 +109,37 @@ def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
 
 
 def saves_much(duration_s: float, read_s: float | None) -> bool:
-    """Whether bringing a state back has saved a time that is worth a word."""
+    """Whether a restored state saved enough time to mention."""
     return (read_s or 0.0) - duration_s >= WORTH_SAVING_S
 
 
 def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float | None) -> str:
-    """Write what went of a full context, and what is read again for it."""
+    """Describe what left a full context, and what must be read again."""
     if n_turns == 1:
         turns = "the oldest turn"
     else:
         turns = f"the oldest {n_turns} turns"
-    again = f"{count(read_tokens)} tokens are read"
+    read_again = f"{count(read_tokens)} tokens are read"
     if read_s:
-        how_long = f", about {whole_seconds(read_s)}"
+        duration = f", about {whole_seconds(read_s)}"
     else:
-        how_long = ""
-    went = f"{turns}, {count(n_tokens)} tokens, dropped from it, not from the conversation"
-    return f"The context was full: {went}. {again}{how_long}"
+        duration = ""
+    dropped = f"{turns}, {count(n_tokens)} tokens, dropped from it, not from the conversation"
+    return f"The context was full: {dropped}. {read_again}{duration}"
 
 
 def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
-    """Write how full the context is, and what happens when it is full; ``may_grow``: the model
-    knows a larger one."""
+    """Describe how full the context is, and what happens then.
+
+    Args:
+        may_grow: whether the model supports a larger context.
+    """
     if may_grow:
-        more = ", a larger context_size holds more"
+        hint = ", a larger context_size holds more"
     else:
-        more = ""
+        hint = ""
     return (
         f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. "
         f"Then the oldest turns are "
-        f"dropped from it, never the system prompt; /new starts again{more}."
+        f"dropped from it, never the system prompt; /new starts again{hint}."
     )

@@ -1,8 +1,6 @@
-"""Characters for bars and graphs, plain ones where a terminal lacks them, and whether it is a plain
-console.
+"""Characters for bars and graphs, with plain ones for terminals that lack them.
 
-A console has few glyphs, 16 colours and no clipboard. It is recognised by ``TERM``, or named by
-``--tty``.
+A console has few glyphs, 16 colours and no clipboard. It is recognised by ``TERM`` or ``--tty``.
 """
 
 from __future__ import annotations
@@ -17,56 +15,56 @@ _SWITCH = "JALOPY_CONSOLE"
 
 
 def is_console(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether to draw for a console: Linux's own, or what the user says is one."""
+    """Whether the terminal is a plain console, by its type or the user's choice."""
     return environ.get("TERM") == "linux" or bool(environ.get(_SWITCH))
 
 
 def choose_console() -> None:
-    """Draw for a console whatever the terminal says it is."""
+    """Treat the terminal as a plain console, whatever it reports."""
     os.environ[_SWITCH] = "1"
 
 
 @record
 class Glyphs:
-    """One alphabet for drawing."""
+    """Characters for drawing."""
 
     levels: str
-    """From empty to full, for the heights of a graph."""
+    """Levels of a graph, from empty to full."""
     full: str
     empty: str
     gauge_full: str
     gauge_half: str
-    """Half a cell of a gauge; "" where there is none."""
+    """Half a cell of a gauge; "" if there is none."""
     gauge_empty: str
     upright: str
-    """The part of a scroll bar that is in sight."""
+    """Visible part of a scroll bar."""
     frame: str
-    """Upper left, upper right, lower left and lower right corner, level and upright line."""
+    """Corners (upper left, upper right, lower left, lower right), horizontal and vertical line."""
     halves: str
-    """Both halves of a cell, the upper one, the lower one; "" where there are none."""
+    """Both halves, upper half and lower half of a cell; "" if there are none."""
     has_braille: bool
     line: str
     mark: str
-    """Points up at something."""
+    """Pointer to something below it."""
     limit: str
     median: str
     parts: str
-    """Heights that tell the parts of a bar from each other, without colour."""
+    """Levels that tell the sections of a bar apart without colour."""
     between: str
-    """Between two figures in a line."""
+    """Separator of two figures in a line."""
     spread: str
-    """The end of a bar that is not certain."""
+    """Uncertain end of a bar."""
     here: str
-    """Points at what is in use."""
+    """Pointer to the value in use."""
     good: str
-    """Comes before what is well."""
+    """Sign of a good result."""
     caution: str
     trouble: str
     arrow: str
-    """Comes before what to do."""
+    """Sign before advice."""
     plus_minus: str
     cut: str
-    """Shows that something has no room."""
+    """Sign of cut text."""
 
 
 BLOCKS = Glyphs(
@@ -87,8 +85,7 @@ ASCII = Glyphs(
 
 
 def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None = None) -> Glyphs:
-    """Return what this terminal can show: a console, or the encoding of its output, may lack block
-    characters."""
+    """Return the glyphs that this terminal can show, by its type and encoding."""
     if is_console(environ):
         return ASCII
     if encoding is None:
@@ -101,7 +98,7 @@ def choose_glyphs(environ: Mapping[str, str] = os.environ, encoding: str | None 
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to ``width`` columns, with a sign where something is missing."""
+    """Shorten a text to ``width`` columns, with a sign if it is cut."""
     if len(text) <= width:
         return text
     return text[: max(0, width - 1)] + choose_glyphs().cut

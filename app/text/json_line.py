@@ -1,5 +1,4 @@
-"""Reports as JSON that is safe to print: pure ASCII without a control character, whatever text they
-hold."""
+"""Reports as JSON that is safe to print: ASCII without control characters."""
 
 import json
 import math
@@ -13,14 +12,13 @@ _FIRST_ELEMENTS = 4
 
 
 def json_line(report: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return the report as JSON; one line unless indented."""
-    # The one control character that JSON may hold as it is.
+    """Return a report as JSON, in one line unless indented."""
+    # JSON may contain this control character unescaped.
     return json.dumps(report, indent=indent).replace("\x7f", "\\u007f")
 
 
 def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = None) -> Any:
-    """Return what JSON can hold and a terminal can show, with foreign text cleaned; long arrays by
-    their beginning."""
+    """Return values for JSON, with foreign text cleaned and long arrays cut to their beginning."""
     if value is None or isinstance(value, (bool, int)):
         return value
     if isinstance(value, float):
@@ -35,8 +33,8 @@ def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = No
         value = asdict(value)
     if isinstance(value, Mapping):
         return {
-            clean_line(str(key)): plain_values(one, most_chars, most_items)
-            for key, one in value.items()
+            clean_line(str(key)): plain_values(item, most_chars, most_items)
+            for key, item in value.items()
         }
     if isinstance(value, (frozenset, set)):
         value = sorted(value)
@@ -44,12 +42,12 @@ def plain_values(value: Any, most_chars: int = 4096, most_items: int | None = No
         return clean_line(str(value), most_chars)
     is_whole = most_items is None or len(value) <= most_items
     if is_whole:
-        shown = value
+        items = value
     else:
-        shown = value[:_FIRST_ELEMENTS]
+        items = value[:_FIRST_ELEMENTS]
     plain = [
-        plain_values(one, most_chars, most_items)
-        for one in getattr(shown, "tolist", lambda: shown)()
+        plain_values(item, most_chars, most_items)
+        for item in getattr(items, "tolist", lambda: items)()
     ]
     if is_whole:
         return plain

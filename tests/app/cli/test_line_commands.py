@@ -191,7 +191,7 @@ def test_a_preset_brings_its_parameters_and_is_kept(talk: HeadlessChat, script: 
     assert "/preset brief begins with it" in err
     assert "new conversation with persona brief: temperature 0.5" in err
     assert "temperature 0.5. /set temperature" in err
-    assert "kept as" in talk("/preset save other", system_prompt="Be kind.")
+    assert "Saved" in talk("/preset save other", system_prompt="Be kind.")
 
 
 def test_a_file_goes_with_the_next_message(talk: HeadlessChat, tmp_path: Path) -> None:

@@ -138,7 +138,7 @@ threading._start_new_thread = start
 def test_refused_threads_are_one_line(command: tuple[str, ...], most: int) -> None:
     done = jalopy(*command, program=REFUSE_THREADS.format(most=most))
     assert (done.returncode, done.stdout) == (exit_codes.NO_MEMORY, ""), done.stderr
-    assert "the system refuses another thread" in done.stderr
+    assert "the system allows no more threads" in done.stderr
     assert done.stderr.count("\n") == 1
 
 

@@ -37,7 +37,7 @@ async def test_a_failed_copy_asks_the_terminal_and_claims_nothing(monkeypatch: p
     monkeypatch.setattr(pyperclip, "copy", fail)
     words = await clipboard.copy("text", sent.append, {"DISPLAY": ":0", "TERM": "xterm"})
     assert sent == ["text"]
-    assert words.startswith("sent to the terminal's clipboard; if pasting gives nothing")
+    assert words.startswith("sent to the terminal's clipboard (if pasting does not work")
 
 
 async def test_a_program_that_fails_without_a_word_has_copied_nothing(

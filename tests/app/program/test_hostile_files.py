@@ -89,9 +89,9 @@ def test_a_file_in_place_of_the_settings_folder_is_named() -> None:
     assert place is not None
     place.parent.parent.mkdir(parents=True, exist_ok=True)
     place.parent.write_text("", encoding="utf-8")
-    with pytest.raises(SettingsError, match="is a file where a folder must be"):
+    with pytest.raises(SettingsError, match="is a file, but should be a folder"):
         load_settings()
-    with pytest.raises(KeymapError, match="is a file where a folder must be"):
+    with pytest.raises(KeymapError, match="is a file, but should be a folder"):
         load_keymap()
 
 
@@ -103,7 +103,7 @@ def test_what_the_program_keeps_is_left_unused_and_named_once(tmp_path: Path, ma
         assert JsonFile(path, 1, 1000).read() == {}
     (line,) = notices.take_all()
     assert line.startswith(f"{path}: ")
-    assert line.endswith("left unused")
+    assert line.endswith("it is ignored")
 
 
 @each_kind
@@ -154,7 +154,7 @@ def test_a_file_in_place_of_the_personas_is_named() -> None:
     place.write_text("", encoding="utf-8")
     assert personas.persona_names() == []
     (line,) = notices.take_all()
-    assert "no persona is read" in line
+    assert "personas are not read" in line
 
 
 def test_links_to_files_are_followed_for_what_a_person_wrote(tmp_path: Path) -> None:

@@ -3,7 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from app.program import paths
+from app.conversations import database, locks, older_files, upkeep
+from app.conversations.drafts import save_drafts
+from app.conversations.store import Store
+from app.program import clipboard, manual, paths, state
+from tests.app.conversations.talk import saved_talk
 
 
 def test_the_platforms_variables_are_honoured(
@@ -69,3 +73,43 @@ def test_a_foreign_directory_is_not_used(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_the_bundled_settings_are_found() -> None:
     assert (paths.bundled("config") / "default.toml").is_file()
+
+
+def test_the_manual_lists_every_file() -> None:
+    listed = {(file.base, file.name.rstrip("/")) for file in paths.STORED_FILES}
+    names = {Path(name).name for _, name in listed}
+    database_names = (database.NAME, *database.BACKUPS, database.MARK_NAME, database.ONLY_NAME)
+    old_names = (older_files.REMOVED_NAME, older_files.LONG_NAME)
+    assert names >= {*database_names, *old_names, locks.LOCK_NAME, upkeep.REPAIR_NOTICE_NAME}
+    assert names >= {paths.LOG_NAME, clipboard.FILE_NAME}
+    for name, function in vars(paths).items():
+        if name.endswith(("_file", "_dir")) and name not in ("state_dir", "data_dir"):
+            path = function()
+            assert path is not None
+            assert any(
+                path == (paths.base_directory(base) or Path()) / listed_name
+                or listed_name.startswith(f"{path.name}/")
+                for base, listed_name in listed
+            ), name
+
+
+def test_the_page_on_files_shows_the_paths_of_this_machine() -> None:
+    text = manual.page("files")
+    assert "{files}" not in text
+    assert str(paths.state_dir()) in text
+    assert all(file.name in text and file.purpose in text for file in paths.STORED_FILES)
+    table = [line for line in paths.file_table().splitlines() if line.startswith("  ")]
+    assert len(table) == len(paths.STORED_FILES)
+    assert all(len(line) <= 100 for line in table)
+
+
+def test_a_chat_writes_only_listed_files() -> None:
+    saved_talk(Store().root or Path(), 1)
+    save_drafts(Store().root, ["draft"])
+    Store().check_and_copy(0.0)
+    state.remember_theme("jalopy-light")
+    root = paths.state_dir()
+    assert root is not None
+    listed = {file.name for file in paths.STORED_FILES if file.base == "state"}
+    written = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    assert {name.removesuffix("-wal").removesuffix("-shm") for name in written} <= listed

@@ -47,7 +47,7 @@ def test_a_persona_head_has_parameters_or_is_plain_text(directory: Path):
 
 def test_a_preset_is_kept_once_and_read_again(directory: Path):
     preset = Persona("Be\nexact.", {"temperature": 0.1, "seed": 2**62})
-    assert "kept as" in personas.save_persona("exact one", preset)
+    assert "Saved" in personas.save_persona("exact one", preset)
     assert load_persona("exact one") == preset
     for name, reason in (
         ("exact one", "already"),
@@ -57,7 +57,7 @@ def test_a_preset_is_kept_once_and_read_again(directory: Path):
     ):
         with pytest.raises(Refusal, match=reason):
             personas.save_persona(name, preset)
-    with pytest.raises(Refusal, match="nothing to keep"):
+    with pytest.raises(Refusal, match="nothing to save"):
         personas.save_persona("none", Persona(""))
 
 
@@ -154,5 +154,5 @@ async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path)
         assert generation.chosen == {"temperature": 0.25}
         await driver.say("/set top_k 9")
         await driver.say("/preset save mine")
-        await driver.note("/preset mine begins with it")
+        await driver.note("/preset mine starts a chat with it")
         assert load_persona("mine") == Persona("Be exact.", {"temperature": 0.25, "top_k": 9})

@@ -29,7 +29,7 @@ def test_a_possible_size_stays_and_a_huge_one_is_named():
     ignore_impossible_sizes(environment)
     assert environment == {"COLUMNS": str(MOST_COLUMNS)}
     assert notices.take_all() == [
-        "LINES of the environment is ignored: '99999999' (1 to 999 is possible)"
+        "environment variable LINES is ignored: '99999999' (allowed: 1 to 999)"
     ]
 
 

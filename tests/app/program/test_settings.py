@@ -255,9 +255,9 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ),
         ("thinking = -1", "thinking is -1; allowed: auto, on, off"),
         ("thinking = true", "thinking is true; allowed: auto, on, off"),
-        ("threads = ", "is not sound TOML"),
-        ("a = " + "[" * 5000, "lists more than 32 deep"),
-        ("a = " + "[" * 40 + "]" * 40, "lists more than 32 deep"),
+        ("threads = ", "is not valid TOML"),
+        ("a = " + "[" * 5000, "lists nested more than 32 deep"),
+        ("a = " + "[" * 40 + "]" * 40, "lists nested more than 32 deep"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_file_and_allowed_values(
@@ -279,7 +279,7 @@ def test_a_settings_file_that_is_not_utf8_or_is_huge_is_refused(tmp_path: Path) 
     with pytest.raises(SettingsError, match="is not a file"):
         load_settings(tmp_path)
     file.write_bytes(b"#" * (1 << 20) + b"\n")
-    with pytest.raises(SettingsError, match="larger than 1024 KiB"):
+    with pytest.raises(SettingsError, match="limit: 1024 KiB"):
         load_settings(file)
 
 

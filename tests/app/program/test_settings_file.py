@@ -112,7 +112,7 @@ def test_every_default_is_what_its_written_form_means() -> None:
 def test_servers_of_tools_stay_as_an_editor_wrote_them(file: Path) -> None:
     file.write_text('[tools.servers.files]\ncommand = ["files"]\n')
     for value in (None, "x"):
-        with pytest.raises(Refusal, match=r"tools\.servers is for an editor to change"):
+        with pytest.raises(Refusal, match=r"tools\.servers can only be changed with an editor"):
             change("tools.servers", value)
     change("tools.use", "on")
     assert load_settings().tools.use == "on"

@@ -86,7 +86,7 @@ def test_what_is_asked_for_says_why_it_cannot_be_had(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         JsonFile(path, 1, 1000).load()
     path.write_text("{", encoding="utf-8")
-    with pytest.raises(DamagedFileError, match="not sound JSON"):
+    with pytest.raises(DamagedFileError, match="not valid JSON"):
         JsonFile(path, 1, 1000).load()
     path.write_text('{"version": 2}', encoding="utf-8")
     with pytest.raises(NewerFileError):

@@ -107,7 +107,7 @@ async def test_messages_and_their_code_blocks_are_copied(terminal_clipboard: Non
         await driver.ask("how")
         await driver.pilot.press("ctrl+up", "y")
         await driver.note(
-            "sent to the terminal's clipboard; if pasting gives nothing, `/copy file` writes a file"
+            "sent to the terminal's clipboard (if pasting does not work, `/copy file` writes a file"
         )
         assert driver.app.clipboard == driver.transcript.replies()[0].text
         await driver.pilot.press("u")

@@ -77,7 +77,7 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
         ('[chat]\nnew = "enter"', "chat.new and prompt.send both have enter"),
         ('[chat]\nnew = "f9"\n[app]\nquit = "f9"', "both have f9"),
         ('[chat]\nnew = "\\u001b[31m"', "is not a key"),
-        ("[chat", "is not sound TOML"),
+        ("[chat", "is not valid TOML"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_file_and_what_was_meant(

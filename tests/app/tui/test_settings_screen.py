@@ -35,7 +35,7 @@ async def refused(driver: Driver) -> None:
     """Wait for the line about the damaged file, wherever it breaks: that depends on the path's
     length."""
     await driver.until(
-        lambda: "is not sound TOML" in " ".join(driver.screen_text().split()), "the refusal"
+        lambda: "is not valid TOML" in " ".join(driver.screen_text().split()), "the refusal"
     )
 
 

@@ -54,7 +54,7 @@ def test_there_is_a_light_theme_and_one_for_sixteen_colours():
         (("dark = true", ""), "dark is missing"),
         (('"#d9d4c7"', '"#2a2928"'), "foreground on background has a contrast of 1"),
         (("dark = true", "dark = true\nvariables = 3"), "variables must be a table"),
-        (("dark = true", "dark ="), "is not sound TOML"),
+        (("dark = true", "dark ="), "is not valid TOML"),
         (('"#e8a04c"', '"#e8a04c 50%"'), "primary is not a colour: #e8a04c 50%"),
         (
             ("dark = true", 'dark = true\nvariables = {border = "red; } Screen {"}'),

@@ -205,7 +205,7 @@ ERRORS = {
         "withheld the rest of the answer (content",
     ),
     "ends": (stream("Blue", end=b""), "the connection ended before the answer did"),
-    "hangs": (stream("Blue", end=HANG), "the connection broke off (nothing came for too long)"),
+    "hangs": (stream("Blue", end=HANG), "the connection broke off (timed out)"),
     "junk": (stream("Blue", end=b"data: }\n\n"), "usually ends in /v1"),
     "cut chunk": (ENDLESS_CHUNK % (len(BLUE), BLUE) + b"99\r\nab", "the connection broke off"),
     "no chunk": (ENDLESS_CHUNK % (len(BLUE), BLUE) + b"xyz\r\n", "the connection broke off"),
@@ -286,14 +286,14 @@ REFUSALS = {
     "one endless line": (http(b"data: " + b"x" * 3_000_000), "sends a line that does not end"),
     "endless head": (
         b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 200_000,
-        "the head of its answer is too long",
+        "its headers are too long",
     ),
     "no HTTP": (b"SSH-2.0-OpenSSH\r\n", "does not speak HTTP"),
-    "nothing": (HANG, "cannot be reached (nothing came for too long)"),
+    "nothing": (HANG, "cannot be reached (timed out)"),
     "compressed": (http(b"\x1f\x8b\x08\x00" * 50), "the connection ended before the answer did"),
     "silent stream": (
         http(b": ping\n\n" + HANG),
-        "the connection broke off (nothing came for too long)",
+        "the connection broke off (timed out)",
     ),
     "brotli": (packed(b"x", "br"), "compresses its answer in an unknown way (br)"),
     "not packed": (

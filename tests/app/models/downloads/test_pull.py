@@ -454,7 +454,7 @@ REDIRECTS = {
     "file:///etc/passwd": "redirects to file",
     "ftp://127.0.0.1/x": "redirects to ftp",
     "javascript:alert(1)": "redirects to javascript",
-    "": "redirects to nowhere",
+    "": "redirects without an address",
     "http://[::1/x": "redirects to an invalid address",
     "http://user:password@127.0.0.1/": "not an http or https address",
     "http://127.0.0.1/a b": "not an http or https address",

@@ -88,13 +88,13 @@ def test_a_repository_that_was_renamed_is_found_with_the_token(
     [
         ("missing", "", "not found (or private: set HF_TOKEN)"),
         ("missing-with-token", "hf_x", "repository not found: check the name"),
-        ("bad-token", "hf_x", "the token has no access"),
-        ("no-revision", "", "no such revision"),
+        ("bad-token", "hf_x", "or the token has no access"),
+        ("no-revision", "", "does not have this revision"),
         ("gated", "", "gated: accept its terms on its page first, then set HF_TOKEN"),
         (
             "gated-with-token",
             "hf_x",
-            "gated: accept its terms on its page first; this token has no right to it",
+            "gated: accept its terms on its page first; this token has no access",
         ),
         ("disabled", "", "access to it is disabled"),
     ],

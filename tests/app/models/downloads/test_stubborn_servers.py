@@ -180,7 +180,7 @@ def dribbling(beginning: bytes, again: bytes) -> Iterator[str]:
 def test_headers_that_come_byte_by_byte_are_given_up(beginning: bytes, again: bytes) -> None:
     with (
         dribbling(beginning, again) as url,
-        pytest.raises(ConnectionCut, match="nothing came for too long"),
+        pytest.raises(ConnectionCut, match="timed out"),
     ):
         Web(headers_s=0.2).get(url)
 
@@ -282,8 +282,6 @@ def test_a_body_that_hardly_comes_is_given_up_after_some_minutes(
     if is_kept:
         read += [response.read(1 << 16) for _ in range(100)]
     else:
-        with pytest.raises(
-            ConnectionCut, match=r"^127.0.0.1: sends hardly anything \(less than 1 kB/s"
-        ):
+        with pytest.raises(ConnectionCut, match=r"^127.0.0.1: is too slow \(less than 1 kB/s"):
             response.read(1 << 16)
     assert all(len(piece) == piece_bytes for piece in read)

@@ -194,12 +194,12 @@ REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
     ),
     "a clock set back": (
         lambda known, folder: known.not_yet_valid("127.0.0.1"),
-        "is not valid yet by this computer's clock, which says 2014-01-03: set the clock",
+        "is not valid yet by this computer's clock (2014-01-03): set the clock",
     ),
     "expired": (
         lambda known, folder: known.expired("127.0.0.1"),
         (
-            "has expired by this computer's clock, which says 2014-01-03: set the clock if that "
+            "has expired by this computer's clock (2014-01-03): set the clock if that "
             "is wrong, else update this"
         ),
     ),
@@ -249,7 +249,7 @@ def test_a_system_without_any_authority_is_told_so(
         assert "SSL_CERT_FILE names " in line
         assert f"{file}, which holds none" in line
     else:
-        assert "no certificates to check any server by: install its package ca-certificates" in line
+        assert "no certificates: install the package ca-certificates" in line
 
 
 def test_authorities_in_a_directory_count(
@@ -283,10 +283,10 @@ ANOTHER_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
     [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n",
-            "does not speak TLS, as an https address promises: check the address",
+            "does not speak TLS although the address begins with https: check it",
         ),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "no version of TLS in common with this system (OpenSSL"),
-        (ANOTHER_ALERT, "no secure connection can be made (TLSV1_ALERT_INTERNAL_ERROR"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "no TLS version in common with this system (OpenSSL"),
+        (ANOTHER_ALERT, "no secure connection is possible (TLSV1_ALERT_INTERNAL_ERROR"),
     ],
 )
 def test_a_server_without_usable_tls_is_asked_once(
@@ -326,7 +326,7 @@ def test_a_handshake_that_never_ends_is_given_up(
     with answering(says_nothing, monkeypatch):
         error = refusal(target, web=client(timeout_s=0.1))
         was_met.set()
-    assert "cannot be reached (nothing came for too long)" in str(error)
+    assert "cannot be reached (timed out)" in str(error)
 
 
 def test_http_to_a_server_that_speaks_tls_is_a_line(
@@ -342,5 +342,5 @@ def test_what_speaks_no_http_at_all_is_a_line(
 ) -> None:
     with answering(saying(ANOTHER_ALERT), monkeypatch) as connections:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint().replace("https:", "http:"))
-        assert "does not speak HTTP: should the address begin with https?" in str(refusal(target))
+        assert "does not speak HTTP (should the address begin with https?)" in str(refusal(target))
     assert len(connections) == 1
