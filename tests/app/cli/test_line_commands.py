@@ -188,7 +188,7 @@ def test_a_preset_brings_its_parameters_and_is_kept(talk: HeadlessChat, script: 
         "/preset brief",
         "/set",
     )
-    assert "/preset brief begins with it" in err
+    assert "/preset brief starts a chat with it" in err
     assert "new conversation with persona brief: temperature 0.5" in err
     assert "temperature 0.5. /set temperature" in err
     assert "Saved" in talk("/preset save other", system_prompt="Be kind.")

@@ -144,7 +144,7 @@ def test_what_tuning_measured_is_left_unused(
 ) -> None:
     make(tmp_path / "lookahead.json")
     monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
-    assert lookahead._kept() == {}
+    assert lookahead._read_file() == {}
 
 
 def test_a_file_in_place_of_the_personas_is_named() -> None:

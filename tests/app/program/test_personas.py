@@ -117,7 +117,7 @@ def test_the_command_line_takes_one_source_of_the_system_prompt(directory: Path,
     assert system_prompt("--persona", "teacher") == "You teach."
     assert system_prompt("--system-file", str(directory / "teacher.txt")) == "You teach."
     assert system_prompt("run", "m.gguf", "-p", "x", "--persona", "teacher") == "You teach."
-    with pytest.raises(Refusal, match="--system and --persona both give a system prompt"):
+    with pytest.raises(Refusal, match="--system and --persona both set a system prompt"):
         system_prompt("--system", "x", "--persona", "teacher")
     with pytest.raises(Refusal, match="there is no persona or preset 'tutor'"):
         system_prompt("--persona", "tutor")

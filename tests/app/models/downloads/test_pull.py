@@ -65,7 +65,7 @@ def test_a_model_is_downloaded_checked_and_nothing_else_is_left(
     assert "the only one there" in out
     assert " free)" in out
     assert "Fits (needs" in out
-    assert "Here and checked" in out
+    assert "Downloaded and checked" in out
     # of the version described
     assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
     assert server.requests[-1].headers["accept-encoding"] == "identity"
@@ -82,7 +82,7 @@ def test_a_dry_run_says_everything_and_downloads_nothing(
 
 def test_a_directory_in_a_home_that_there_is_not_is_refused(server: LocalHub, target: Path) -> None:
     with pytest.raises(
-        Refusal, match="--to ~no one-of-this-name/models: there is no such home directory"
+        Refusal, match="--to ~no one-of-this-name/models: there is no such home folder"
     ):
         get(target, directory="~no one-of-this-name/models")
     assert server.requests == []
@@ -163,7 +163,7 @@ def test_the_same_content_in_another_store_is_named_instead(
         pull, "places", lambda directories: [Place("Ollama", tmp_path / "ollama", is_ollama=True)]
     )
     assert get(target) == exit_codes.OK
-    assert f"It is here already: {blob}" in capsys.readouterr().out
+    assert f"Already downloaded: {blob}" in capsys.readouterr().out
     assert server.asked("content") == []
 
 
@@ -395,7 +395,7 @@ def test_a_type_that_was_removed_is_said_and_what_came_stays(
     assert get(target) == exit_codes.BAD_DATA
     assert left_over(target) == [NAME]
     assert (
-        "It cannot be opened: tensor blk.0.attn_q.weight has ggml type 31"
+        "Jalopy cannot open it: tensor blk.0.attn_q.weight has ggml type 31"
         in capsys.readouterr().out
     )
 
@@ -638,7 +638,7 @@ def test_stopping_keeps_the_part_and_the_next_time_goes_on(
     server.faults += [cut(80_000)]
     web = Web(pause=interrupt)
     assert get(target, web=web) == exit_codes.INTERRUPTED
-    assert "goes on from there" in capsys.readouterr().out
+    assert "to continue the download" in capsys.readouterr().out
     assert (target / f"{NAME}.part").stat().st_size == 80_000
     assert get(target) == exit_codes.OK
     assert "78K of it downloaded already" in capsys.readouterr().out

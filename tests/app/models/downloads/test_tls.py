@@ -183,14 +183,11 @@ def refused_certificate(
 REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
     "only itself signed it": (
         lambda known, folder: Authority().self_signed(folder),
-        (
-            "is signed by no one but itself (a login page or a filter in between?): if you trust "
-            "it, name its file"
-        ),
+        ("is self-signed (a login page or a filter in between?): if you trust it, name its file"),
     ),
     "no known authority": (
         lambda known, folder: Authority().server("127.0.0.1"),
-        "is signed by an authority that this system does not know: update its ca-certificates",
+        "is from an authority unknown to this system: update its ca-certificates",
     ),
     "a clock set back": (
         lambda known, folder: known.not_yet_valid("127.0.0.1"),
@@ -198,10 +195,7 @@ REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
     ),
     "expired": (
         lambda known, folder: known.expired("127.0.0.1"),
-        (
-            "has expired by this computer's clock (2014-01-03): set the clock if that "
-            "is wrong, else update this"
-        ),
+        ("has expired by this computer's clock (2014-01-03): correct the clock, or update this"),
     ),
     "another host": (
         lambda known, folder: known.server("hub.example"),
@@ -247,7 +241,7 @@ def test_a_system_without_any_authority_is_told_so(
     line = refused_certificate(authority.server("127.0.0.1"), target, monkeypatch)
     if file:
         assert "SSL_CERT_FILE names " in line
-        assert f"{file}, which holds none" in line
+        assert f"{file}, which has no certificates" in line
     else:
         assert "no certificates: install the package ca-certificates" in line
 

