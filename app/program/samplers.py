@@ -140,7 +140,7 @@ class SamplingSettings:
     max_tokens: int = _sampler(
         0,
         MAX_COUNT,
-        "Longest answer in tokens; 0 = until the model ends it or the context is full.",
+        "Limit on an answer in tokens; 0 = until the model ends it or the context is full.",
         "-n, --max-tokens N",
         "limit on the answer, in tokens",
     )
