@@ -1,7 +1,7 @@
-"""Text to token ids and back, from nothing but a GGUF file's metadata.
+"""Text to token ids and back, from the metadata of a GGUF file.
 
-The facade over one vocabulary: special tokens are cut out first (``special``), ordinary text goes
-to the vocabulary's model (``MODELS``). Knows nothing of chat templates, tensors or generation.
+Special tokens are cut out first (``special``); the vocabulary's model (``MODELS``) encodes ordinary
+text.
 """
 
 import re
@@ -37,14 +37,14 @@ MODELS: dict[str, Callable[[Vocabulary], _Model]] = {
     "t5": Unigram,
     "bert": WordPiece,
 }
-"""``tokenizer.ggml.model`` to the class that encodes ordinary text."""
+"""Class that encodes ordinary text, by ``tokenizer.ggml.model``."""
 
-_GUESSED = (
+_GUESSED_NOTICE = (
     "{}: does not say how its model cuts words (tokenizer.ggml.pre), so answers may be worse "
     "than they could be "
     "(get a newer file of this model)"
 )
-_WITHOUT_TEXT = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)
+_HIDDEN_TYPES = (TokenType.CONTROL, TokenType.UNKNOWN, TokenType.UNUSED)
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -56,9 +56,9 @@ class Tokenizer:
         bos_id: id of the begin-of-text token, or None.
         eos_id: id of the end-of-text token, or None.
         end_ids: ids of all tokens that end a turn or a text.
-        add_bos: whether the model wants ``bos_id`` in front of a text.
-        add_eos: whether the model wants ``eos_id`` after a text.
-        notices: lines for the user on what the file does not say, or says wrongly.
+        add_bos: whether the model expects ``bos_id`` before a text.
+        add_eos: whether the model expects ``eos_id`` after a text.
+        notices: warnings about missing or wrong fields of the file, one line each.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -73,10 +73,9 @@ class Tokenizer:
         self.end_ids = vocabulary.end_ids
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
+        self.notices: list[str] = []
         if vocabulary.is_pre_guessed:
-            self.notices = [_GUESSED.format(vocabulary.file_name)]
-        else:
-            self.notices = []
+            self.notices.append(_GUESSED_NOTICE.format(vocabulary.file_name))
         if vocabulary.ignored:
             self.notices.append(
                 f"{vocabulary.file_name}: {'; '.join(vocabulary.ignored)} (counts as missing)"
@@ -101,12 +100,12 @@ class Tokenizer:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], file_name: str) -> "Tokenizer":
-        """Build from a file's metadata values.
+        """Make a tokenizer from a file's metadata.
 
         Args:
             metadata: scalars as Python values, arrays of numbers as numpy arrays, arrays of strings
                 as ``StringArray`` or list[bytes].
-            file_name: named in errors.
+            file_name: name of the file for messages.
 
         Raises:
             TokenizerError: the vocabulary is damaged or not supported; the message names file and
@@ -115,7 +114,7 @@ class Tokenizer:
         return cls(read_vocabulary(metadata, file_name))
 
     def check(self) -> None:
-        """Run the check that is too slow for every start.
+        """Check that merges result in tokens, which is too slow for every start.
 
         Raises:
             TokenizerError: the result of a merge is not a token.
@@ -124,30 +123,29 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of the tokens, 32 hexadecimal digits: ids of equal vocabularies mean the same."""
+        """Hash of the tokens, 32 hexadecimal digits. Equal vocabularies have the same ids."""
         return blake2b("\0".join(self._vocabulary.texts).encode(), digest_size=16).hexdigest()
 
     @cached_property
     def most_token_bytes(self) -> int:
-        """Bytes of the longest token: a text of n bytes has at least n divided by this many
+        """Bytes of the longest token. A text of n bytes has at least n / ``most_token_bytes``
         tokens."""
         texts = self._vocabulary.texts
-        is_apart = isinstance(self._model, ByteLevelBpe)
-        # each letter is a byte
-        plain = map(len, texts) if is_apart else (len(text.encode()) for text in texts)
-        return max(
-            *plain,
-            *(len(texts[one].encode()) for one in self._vocabulary.ids_of(TokenType.USER_DEFINED)),
-            4,
-        )
+        has_byte_alphabet = isinstance(self._model, ByteLevelBpe)
+        if has_byte_alphabet:  # each character is a byte
+            sizes = [len(text) for text in texts]
+        else:
+            sizes = [len(text.encode()) for text in texts]
+        user_defined = self._vocabulary.ids_of(TokenType.USER_DEFINED)
+        return max(*sizes, *(len(texts[token_id].encode()) for token_id in user_defined), 4)
 
     @property
     def control_texts(self) -> Mapping[str, int]:
-        """Spelling to id of every control token, longest first."""
+        """Ids of all control tokens by their text, longest first."""
         return self._special.control
 
     def token_text(self, token_id: int | None) -> str:
-        """A token as the vocabulary spells it, the form that templates print; empty for None."""
+        """Return the text of a token in the vocabulary, as templates print it; empty for None."""
         if token_id is None:
             return ""
         return self._vocabulary.texts[token_id]
@@ -157,20 +155,14 @@ class Tokenizer:
 
         Args:
             text: any text; lone surrogates count as U+FFFD.
-            bos: put the begin-of-text token in front, if the vocabulary has one. None does what the
-                vocabulary asks for, and then also appends the end-of-text token if it asks for
-                that.
-            special: recognise control tokens spelled in the text. False for text from a user: it
-                stays text.
+            bos: prepend the begin-of-text token, if the vocabulary has one. None follows
+                ``add_bos`` and ``add_eos``.
+            special: recognise control tokens spelled in the text. Use False for a user's text.
         """
-        if bos is None:
-            wants_bos = self.add_bos
-        else:
-            wants_bos = bos
-        if wants_bos and self.bos_id is not None:
-            ids = [self.bos_id]
-        else:
-            ids = []
+        ids = []
+        prepends_bos = self.add_bos if bos is None else bos
+        if prepends_bos and self.bos_id is not None:
+            ids.append(self.bos_id)
         ids += self._encode(text, special, after_special=True)
         if bos is None and self.add_eos and self.eos_id is not None:
             ids.append(self.eos_id)
@@ -181,13 +173,13 @@ class Tokenizer:
         return self._special.split(text, special)
 
     def encode_text(self, text: str, after_special: bool) -> list[int]:
-        """Return the ids of text inside a prompt; control tokens spelled in it stay text.
+        """Return the ids of text inside a prompt. Control tokens spelled in it stay text.
 
         Args:
             text: untrusted text.
-            after_special: whether a special token or nothing is before it. SentencePiece
-                vocabularies with ``add_space_prefix`` then put a space before it, at every such
-                place, as llama.cpp does.
+            after_special: whether the text follows a special token or begins the prompt.
+                SentencePiece vocabularies with ``add_space_prefix`` then prepend a space, as
+                llama.cpp does.
         """
         return self._encode(text, False, after_special)
 
@@ -206,7 +198,7 @@ class Tokenizer:
         return raw.decode("utf-8", "replace")
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The bytes of a token; empty for control, unknown and unused tokens.
+        """Return the bytes of a token; empty for control, unknown and unused tokens.
 
         Raises:
             TokenizerError: the id is outside the vocabulary.
@@ -219,15 +211,17 @@ class Tokenizer:
                     f"{name}: token {token_id} is outside the vocabulary of {self.vocab_size} "
                     f"tokens"
                 )
-            hidden = self._vocabulary.types[token_id] in _WITHOUT_TEXT
-            known = b"" if hidden else self._vocabulary.without_text.get(token_id)
-            raw = self._bytes[token_id] = (
-                self._model.token_bytes(token_id) if known is None else known
-            )
+            raw = self._vocabulary.without_text.get(token_id)
+            if self._vocabulary.types[token_id] in _HIDDEN_TYPES:
+                raw = b""
+            elif raw is None:
+                raw = self._model.token_bytes(token_id)
+            self._bytes[token_id] = raw
         return raw
 
     def spelled_bytes(self, token_id: int) -> bytes:
-        """The bytes of a token, or its name where it has none; empty outside the vocabulary."""
+        """Return the bytes of a token, or its name if it has none; empty for an id outside the
+        vocabulary."""
         if not 0 <= token_id < self.vocab_size:
             return b""
         return self.token_bytes(token_id) or self.token_text(token_id).encode()
@@ -236,12 +230,16 @@ class Tokenizer:
         """Return a decoder for generated tokens, one at a time.
 
         Args:
-            spelled: ids of control tokens to spell out as text; all others have none.
+            spelled: ids of control tokens to spell out as text; all others have no text.
         """
         texts = self._vocabulary.texts
-        return TextStream(
-            lambda token: texts[token].encode() if token in spelled else self.token_bytes(token)
-        )
+
+        def token_bytes(token: int) -> bytes:
+            if token in spelled:
+                return texts[token].encode()
+            return self.token_bytes(token)
+
+        return TextStream(token_bytes)
 
     def _encode(self, text: str, special: bool, after_special: bool) -> list[int]:
         ids: list[int] = []

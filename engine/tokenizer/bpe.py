@@ -1,5 +1,5 @@
-"""Byte-level BPE (``tokenizer.ggml.model`` = ``gpt2``): every byte is a printable character, words
-merge by rank.
+"""Byte-level BPE (``tokenizer.ggml.model`` = ``gpt2``): every byte becomes a printable character,
+and symbols merge by rank.
 
 Source: openai/gpt-2, src/encoder.py, ``bytes_to_unicode``, for the alphabet.
 """
@@ -13,11 +13,11 @@ from engine.tokenizer.words import WordCache
 
 
 def _byte_alphabet() -> dict[int, str]:
-    """Byte to character: printable Latin-1 is itself, the rest is U+0100 and up, in order."""
+    """Return the character of each byte: printable Latin-1 stays, others are U+0100 and up."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
+    remaining = [byte for byte in range(256) if byte not in set(printable)]
     return {byte: chr(byte) for byte in printable} | {
-        byte: chr(0x100 + i) for i, byte in enumerate(others)
+        byte: chr(0x100 + i) for i, byte in enumerate(remaining)
     }
 
 
@@ -26,7 +26,7 @@ CHAR_TO_BYTE = {ord(char): byte for byte, char in BYTE_TO_CHAR.items()}
 
 
 class ByteLevelBpe:
-    """Turns ordinary text into ids and ids into bytes, for one ``gpt2`` vocabulary."""
+    """Encoder and decoder of ordinary text for one ``gpt2`` vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -36,10 +36,10 @@ class ByteLevelBpe:
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text without special tokens.
+        """Return the ids of text without special tokens.
 
-        Bytes without a token are left out, as llama.cpp does: the unknown token of such
-        vocabularies is often one that ends a text, and no text becomes that.
+        Bytes without a token are left out, as in llama.cpp: the unknown token of such vocabularies
+        often ends a text.
         """
         if self._ranks is None:
             self._prepare()
@@ -49,7 +49,7 @@ class ByteLevelBpe:
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The raw bytes of an ordinary token."""
+        """Return the raw bytes of an ordinary token."""
         text = self._vocabulary.texts[token_id]
         if self._vocabulary.types[token_id] == TokenType.USER_DEFINED:
             return text.encode()
@@ -63,40 +63,37 @@ class ByteLevelBpe:
         return bytes(raw)
 
     def _prepare(self) -> None:
-        """Build the tables on first use, so that opening a file without encoding does not pay for
-        them."""
+        """Build the tables on first use, since many files are opened without encoding."""
         self._ids, self._ranks = tables_of(self._vocabulary)
 
     def _encode_word(self, word: str) -> list[int]:
-        # Latin-1 gives each byte a character, which translate() maps to its letter of the alphabet.
+        # Latin-1 gives each byte a character, which translate() maps to the byte alphabet.
         spelled = word.encode().decode("latin-1").translate(BYTE_TO_CHAR)
-        whole = self._ids.get(spelled)
-        if whole is not None and (self._ignore_merges or len(spelled) == 1):
-            return [whole]
+        word_id = self._ids.get(spelled)
+        if word_id is not None and (self._ignore_merges or len(spelled) == 1):
+            return [word_id]
         ids = self._ids
         symbols = merge_symbols(list(spelled), self._ranks or {}, " ")
-        if any(
-            symbol not in ids for symbol in symbols
-        ):  # a merge without a token, or a byte without one
-            symbols = [
-                part
-                for symbol in symbols
-                for part in ([symbol] if symbol in ids else symbol)
-                if part in ids
-            ]
-        return [ids[symbol] for symbol in symbols]
+        word_ids: list[int] = []
+        for symbol in symbols:
+            token_id = ids.get(symbol)
+            if token_id is not None:
+                word_ids.append(token_id)
+            else:  # the result of a merge, or a byte, without a token
+                word_ids += [ids[char] for char in symbol if char in ids]
+        return word_ids
 
 
 def tables_of(vocabulary: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:
     """Return the ids of ordinary tokens by text, and the ranks of the merges between them.
 
-    Text must never become a control token by accident, whatever merges the file lists.
+    Merges into control tokens are left out: text must never become one by accident.
     """
     hidden = {vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN)}
     ids = dict(vocabulary.ids)
     n_merges = len(vocabulary.merges)
     ranks = dict(zip(vocabulary.merges, range(n_merges), strict=True))
-    if len(ranks) < n_merges:  # backwards, so that of a pair listed twice the stronger rank stays
+    if len(ranks) < n_merges:  # of a pair that is listed twice, the first rank counts
         ranks = dict(zip(reversed(vocabulary.merges), range(n_merges - 1, -1, -1), strict=True))
     for text in hidden:
         ids.pop(text, None)
@@ -106,11 +103,11 @@ def tables_of(vocabulary: Vocabulary) -> tuple[dict[str, int], dict[str, int]]:
 
 
 def merges_into(texts: set[str], merges: Mapping[str, int]) -> list[str]:
-    """Find the merges that result in one of the texts, by all splits of these texts or by all
-    merges.
+    """Return the merges that result in one of the texts.
 
-    The splits of a text of 65,536 characters would take four gigabytes.
+    All splits of the texts are listed if there are few; the splits of a text of 65,536 characters
+    would take four gigabytes.
     """
     if sum(len(text) ** 2 for text in texts) < 16 * len(merges):
-        return [f"{text[:at]} {text[at:]}" for text in texts for at in range(1, len(text))]
+        return [f"{text[:index]} {text[index:]}" for text in texts for index in range(1, len(text))]
     return [pair for pair in merges if pair.replace(" ", "", 1) in texts]

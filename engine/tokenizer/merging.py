@@ -15,37 +15,37 @@ def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> 
 
     Args:
         symbols: (n,) the smallest pieces, in order.
-        ranks: ``left + joiner + right`` to rank; the lowest rank is joined first, ties from the
-            left.
+        ranks: rank of each pair ``left + joiner + right``. The lowest rank is joined first, equal
+            ranks from the left.
         joiner: separator of the two halves in a key of ``ranks``.
 
     Returns:
-        The joined symbols; concatenated they are the input.
+        The joined symbols; concatenated they equal the input.
     """
     n = len(symbols)
     texts = list(symbols)
     following = list(range(1, n + 1))
     preceding = list(range(-1, n - 1))
-    # The key of the queued merge of each symbol with its follower. An entry that differs from it is
-    # out of date.
+    # Key of the queued merge of each symbol with the next one. Other entries in the queue are
+    # outdated.
     live = [-1] * n
     queue: list[int] = []
-    for left in range(n - 1):
-        if left % PERIOD_STEPS == PERIOD_STEPS - 1:
+    for index in range(n - 1):
+        if index % PERIOD_STEPS == PERIOD_STEPS - 1:
             pause()
-        rank = ranks.get(texts[left] + joiner + texts[left + 1])
+        rank = ranks.get(texts[index] + joiner + texts[index + 1])
         if rank is not None:
-            live[left] = rank * n + left
-            queue.append(live[left])
+            live[index] = rank * n + index
+            queue.append(live[index])
     heapify(queue)
 
-    def enqueue(left: int, right: int) -> None:
-        rank = ranks.get(texts[left] + joiner + texts[right])
+    def enqueue(index: int, right_index: int) -> None:
+        rank = ranks.get(texts[index] + joiner + texts[right_index])
         if rank is None:
-            live[left] = -1
+            live[index] = -1
         else:
-            live[left] = rank * n + left
-            heappush(queue, live[left])
+            live[index] = rank * n + index
+            heappush(queue, live[index])
 
     n_merges = 0
     while queue:
@@ -53,17 +53,19 @@ def merge_symbols(symbols: list[str], ranks: Mapping[str, int], joiner: str) -> 
         n_merges += 1
         if n_merges % PERIOD_STEPS == 0:
             pause()
-        left = key % n
-        if live[left] != key:
+        index = key % n
+        if live[index] != key:
             continue
-        right = following[left]
-        texts[left] += texts[right]
-        texts[right] = ""
-        live[right] = live[left] = -1
-        after = following[left] = following[right]
-        if after < n:
-            preceding[after] = left
-            enqueue(left, after)
-        if preceding[left] >= 0:
-            enqueue(preceding[left], left)
+        right_index = following[index]
+        texts[index] += texts[right_index]
+        texts[right_index] = ""
+        live[right_index] = -1
+        live[index] = -1
+        next_index = following[right_index]
+        following[index] = next_index
+        if next_index < n:
+            preceding[next_index] = index
+            enqueue(index, next_index)
+        if preceding[index] >= 0:
+            enqueue(preceding[index], index)
     return [text for text in texts if text]

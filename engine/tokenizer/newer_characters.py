@@ -1,10 +1,10 @@
-"""Characters that are newer than the tables by which words are cut.
+"""Characters that are newer than the tables that cut text into words.
 
-llama.cpp knows the classes of Unicode 15.1 (src/unicode-data.cpp), the ``regex`` package those of
-today. What came since is cut as what it was then, an unassigned character, or it would fall into
-other tokens. ``_RANGES`` are the code points to which ``regex`` 2026.11.19 gives a class (not Cn)
-and llama-cpp-python 0.3.36 none (its library's ``unicode_cpt_flags_from_cpt`` says "undefined");
-for all others the two agree on L, M, N, P, S, Z and blanks.
+llama.cpp has the classes of Unicode 15.1 (src/unicode-data.cpp), the ``regex`` package those of
+today. Newer characters must count as unassigned, or they would fall into other tokens. ``_RANGES``
+are the code points to which ``regex`` 2026.11.19 gives a class (not Cn) and llama-cpp-python 0.3.36
+does not (its library's ``unicode_cpt_flags_from_cpt`` returns "undefined"). For all others the two
+agree on L, M, N, P, S, Z and blanks.
 """
 
 from __future__ import annotations
@@ -37,29 +37,28 @@ _RANGES = (
     "2b81e 2cea2-2cead 323b0-33479 3d000-3fc3f"
 )
 STAND_IN = "\ufdd0"
-"""A noncharacter: no version of Unicode will ever give it another class than unassigned."""
+"""Noncharacter, which is unassigned in every version of Unicode."""
 
 
 def _set_of(ranges: list[str]) -> str:
-    ends = [(part.partition("-")[0], part.rpartition("-")[2]) for part in ranges]
+    ends = [(code_range.partition("-")[0], code_range.rpartition("-")[2]) for code_range in ranges]
     return "".join(f"{chr(int(first, 16))}-{chr(int(last, 16))}" for first, last in ends)
 
 
-_PARTS = _RANGES.split()
-_NEWER = re.compile(f"[{_set_of(_PARTS)}]")
+_RANGE_LIST = _RANGES.split()
+_NEWER = re.compile(f"[{_set_of(_RANGE_LIST)}]")
+_SHORT_RANGES = [code_range for code_range in _RANGE_LIST if len(code_range.partition("-")[0]) < 5]
 _MAYBE = re.compile(
-    f"[{_set_of([part for part in _PARTS if len(part.partition('-')[0]) < 5])}"
-    "\U00010500-\U0001f1ae\U0001f6d8-\U0001f8ff\U0001fa54-\U0010ffff]"
+    f"[{_set_of(_SHORT_RANGES)}\U00010500-\U0001f1ae\U0001f6d8-\U0001f8ff\U0001fa54-\U0010ffff]"
 )
-"""Tells ordinary text, with the usual emoji, quickly: the exact expression takes fifty times as
-long."""
+"""Quick test that excludes most text; the exact expression takes fifty times as long."""
 
 
-def holds_newer(text: str) -> bool:
+def has_newer(text: str) -> bool:
     """Whether any character of a text is newer than the tables."""
     return not text.isascii() and bool(_MAYBE.search(text) and _NEWER.search("".join(set(text))))
 
 
-def as_older(text: str) -> str:
-    """Return a text of the same length, with each newer character as an unassigned one."""
+def with_older(text: str) -> str:
+    """Return a text in which each newer character is replaced by ``STAND_IN``."""
     return _NEWER.sub(STAND_IN, text)

@@ -1,5 +1,4 @@
-"""Places in a long encoding where somebody may look whether it is still wanted, or do something
-else for a moment."""
+"""Pauses in a long encoding, in which a caller can check for a cancel or do other work."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ _pause: ContextVar[Callable[[], object] | None] = ContextVar("pause", default=No
 
 @contextmanager
 def pausing(pause: Callable[[], object]) -> Iterator[None]:
-    """Have a function called now and then while this thread encodes text; what it raises ends the
+    """Call a function every few milliseconds while this thread encodes text. Its exceptions end the
     encoding."""
     token = _pause.set(pause)
     try:
@@ -23,7 +22,7 @@ def pausing(pause: Callable[[], object]) -> Iterator[None]:
 
 
 def pause() -> None:
-    """Call the function that this thread was given, if there is one."""
-    wanted = _pause.get()
-    if wanted is not None:
-        wanted()
+    """Call this thread's function of ``pausing``, if there is one."""
+    function = _pause.get()
+    if function is not None:
+        function()

@@ -1,4 +1,4 @@
-"""Finds special tokens that are spelled out in text, longest first, as llama.cpp does.
+"""Search for special tokens that are spelled out in text, longest first, as in llama.cpp.
 
 Source: ggml-org/llama.cpp, src/llama-vocab.cpp, ``tokenizer_st_partition``.
 """
@@ -11,13 +11,13 @@ _C_SPACES = " \t\n\v\f\r"
 
 
 class Fragment(NamedTuple):
-    """A stretch of text: one special token, or ordinary text.
+    """Part of a text: one special token, or ordinary text.
 
     Attributes:
-        start: first character, in the split text.
-        end: one past the last character.
-        text: the characters.
-        token_id: the special token, None for ordinary text.
+        start: index of the first character in the split text.
+        end: index after the last character.
+        text: characters of the fragment.
+        token_id: id of the special token; None for ordinary text.
     """
 
     start: int
@@ -27,10 +27,9 @@ class Fragment(NamedTuple):
 
 
 class SpecialTokens:
-    """The tokens of one vocabulary that are recognised as a whole.
+    """Special tokens of one vocabulary.
 
-    User-defined tokens are always recognised. Control and unknown tokens only where the caller
-    vouches for the text.
+    User-defined tokens are always recognised, control and unknown tokens only in trusted text.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -45,10 +44,10 @@ class SpecialTokens:
 
         Args:
             text: any text.
-            control: recognise control tokens too; False for untrusted text.
+            control: recognise control tokens, too; False for untrusted text.
 
         Returns:
-            Fragments in order. White space that a token swallows is in none of them.
+            Fragments in order. White space that a token swallows is left out.
         """
         if not text:
             return []
@@ -56,34 +55,34 @@ class SpecialTokens:
         if not tokens:
             return [Fragment(0, len(text), text, None)]
         fragments = []
-        at = 0
+        position = 0
         for start, end, token_id in self._find(text, tokens):
-            if start > at:
-                fragments.append(Fragment(at, start, text[at:start], None))
+            if start > position:
+                fragments.append(Fragment(position, start, text[position:start], None))
             fragments.append(Fragment(start, end, text[start:end], token_id))
-            at = self._end_with_spaces(text, end, token_id)
-        if at < len(text):
-            fragments.append(Fragment(at, len(text), text[at:], None))
+            position = self._end_with_spaces(text, end, token_id)
+        if position < len(text):
+            fragments.append(Fragment(position, len(text), text[position:], None))
         return fragments
 
     def _find(self, text: str, tokens: dict[str, int]) -> list[tuple[int, int, int]]:
-        """Places of tokens that do not overlap; a longer token wins over a shorter one, then the
+        """Return (start, end, id) of tokens that do not overlap. Longer tokens come first, then the
         leftmost."""
-        taken = bytearray(len(text))
-        found = []
+        is_used = bytearray(len(text))
+        matches = []
         for token, token_id in tokens.items():
             start = text.find(token)
             while start >= 0:
                 end = start + len(token)
-                last_taken = taken.rfind(1, start, end)
-                if last_taken < 0:
-                    found.append((start, end, token_id))
+                last_used = is_used.rfind(1, start, end)
+                if last_used < 0:
+                    matches.append((start, end, token_id))
                     end = self._end_with_spaces(text, end, token_id)
-                    taken[start:end] = b"\1" * (end - start)
+                    is_used[start:end] = b"\1" * (end - start)
                     start = text.find(token, end)
                 else:
-                    start = text.find(token, last_taken + 1)
-        return sorted(found)
+                    start = text.find(token, last_used + 1)
+        return sorted(matches)
 
     def _end_with_spaces(self, text: str, end: int, token_id: int) -> int:
         if token_id in self._rstrip_ids:
@@ -101,10 +100,10 @@ def _spelled(vocabulary: Vocabulary, *types: TokenType) -> dict[str, int]:
 
 
 def spelled_in(text: str, tokens: dict[str, int]) -> dict[str, int]:
-    """Return the tokens that occur in text, in their order.
+    """Return the tokens that occur in a text, in their order.
 
-    The set of characters spares most of the searches, so that a vocabulary with thousands of
-    special tokens stays cheap on a megabyte of text.
+    The set of characters avoids most searches, since vocabularies may have thousands of special
+    tokens.
     """
     chars = set(text)
     return {

@@ -1,5 +1,5 @@
 """SentencePiece-style BPE (``tokenizer.ggml.model`` = ``llama``): characters merge by score, or
-fall apart to bytes.
+become bytes.
 
 The order of merges is llama.cpp's (ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_spm``):
 best score first, then leftmost.
@@ -20,7 +20,7 @@ SPACE_INSIDE = re.compile(f"[^{SPACE}]{SPACE}")
 
 
 class SentencePieceBpe:
-    """Turns ordinary text into ids and ids into bytes, for one ``llama`` vocabulary."""
+    """Encoder and decoder of ordinary text for one ``llama`` vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -28,35 +28,37 @@ class SentencePieceBpe:
         self._ids: dict[str, int] = {}
         self._byte_ids: dict[int, int] = {}
         unknown_id = vocabulary.unknown_id
-        is_harmless = unknown_id is not None and vocabulary.types[unknown_id] == TokenType.UNKNOWN
-        if is_harmless and unknown_id not in vocabulary.end_ids:
+        self._unknown_id: int | None = None
+        if (
+            unknown_id is not None
+            and unknown_id not in vocabulary.end_ids
+            and vocabulary.types[unknown_id] == TokenType.UNKNOWN
+        ):
             self._unknown_id = unknown_id
-        else:
-            self._unknown_id = None
-        self._words_are_apart = False
+        self._can_cache_words = False
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text without special tokens.
+        """Return the ids of text without special tokens.
 
-        A character without a token becomes its UTF-8 bytes' tokens, or one unknown token where the
-        vocabulary has no byte tokens; but text never becomes a token that ends a text.
+        A character without a token becomes the tokens of its UTF-8 bytes, or one unknown token if
+        the vocabulary has no byte tokens. Text never becomes a token that ends a text.
         """
         if self._ranks is None:
             self._prepare()
         text = text.replace(" ", SPACE)
         ids: list[int] = []
-        for word in WORDS.findall(text) if self._words_are_apart else [text]:
+        words = WORDS.findall(text) if self._can_cache_words else [text]
+        for word in words:
             ids += self._words.ids_of(word)
         return ids
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The raw bytes of an ordinary token."""
+        """Return the raw bytes of an ordinary token."""
         return spaced_bytes(self._vocabulary, token_id)
 
     def _prepare(self) -> None:
-        """Build the tables on first use, so that opening a file without encoding does not pay for
-        them."""
+        """Build the tables on first use, since many files are opened without encoding."""
         vocabulary = self._vocabulary
         assert vocabulary.scores is not None
         # Merges must not produce reserved tokens: text must never become a control token by
@@ -69,9 +71,8 @@ class SentencePieceBpe:
         _, rank_of = np.unique(-vocabulary.scores, return_inverse=True)
         ranks = rank_of.tolist()
         self._ranks = {text: ranks[token_id] for text, token_id in self._ids.items()}
-        # Where no token has a space after something else, no merge crosses a word's start and words
-        # can be cached.
-        self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._ids)
+        # If no token has a space after another character, no merge crosses the start of a word.
+        self._can_cache_words = not any(SPACE_INSIDE.search(text) for text in self._ids)
 
     def _encode_word(self, word: str) -> list[int]:
         ids: list[int] = []
@@ -87,12 +88,12 @@ class SentencePieceBpe:
 
 
 def spaced_bytes(vocabulary: Vocabulary, token_id: int) -> bytes:
-    """The raw bytes of an ordinary token where spaces are written as ``SPACE`` and bytes as
-    ``<0xXX>``."""
-    kind = vocabulary.types[token_id]
+    """Return the raw bytes of an ordinary token whose text has ``SPACE`` for spaces and ``<0xXX>``
+    for bytes."""
+    token_type = vocabulary.types[token_id]
     text = vocabulary.texts[token_id]
-    if kind == TokenType.BYTE:
+    if token_type == TokenType.BYTE:
         return bytes([vocabulary.byte_values[token_id]])
-    if kind == TokenType.USER_DEFINED:
+    if token_type == TokenType.USER_DEFINED:
         return text.encode()
     return text.replace(SPACE, " ").encode()

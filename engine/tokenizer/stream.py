@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 
 class TextStream:
-    """Decodes token by token; the pieces joined are the decoding of all bytes at once.
+    """Decodes token by token. The joined pieces equal the decoding of all bytes at once.
 
-    Invalid UTF-8 becomes U+FFFD as soon as that is certain. Leading spaces are kept: a stream
+    Invalid UTF-8 becomes U+FFFD as soon as that is certain. Leading spaces stay, since a stream
     continues earlier text.
     """
 
@@ -16,7 +16,7 @@ class TextStream:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_id: int) -> str:
-        """Return the text that the token completes; may be empty.
+        """Return the text that a token completes; it may be empty.
 
         Raises:
             TokenizerError: the id is outside the vocabulary.
@@ -29,7 +29,8 @@ class TextStream:
         return bool(self._decoder.getstate()[0])
 
     def flush(self) -> str:
-        """Return U+FFFD for an incomplete character at the end, or "", and reset the decoder."""
-        rest = self._decoder.decode(b"", final=True)
+        """Reset the decoder; returns U+FFFD for an incomplete character at the end, else an empty
+        text."""
+        text = self._decoder.decode(b"", final=True)
         self._decoder.reset()
-        return rest
+        return text

@@ -1,8 +1,8 @@
-"""Unigram (``tokenizer.ggml.model`` = ``t5``, SentencePiece's other model): of all ways to cut a
-text, the likeliest.
+"""Unigram (``tokenizer.ggml.model`` = ``t5``, SentencePiece's other model): the most likely way to
+cut a text.
 
-Kudo 2018, arXiv:1804.10959; what is done to text before, and how ties end, is as in
-ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_ugm``.
+Source: Kudo 2018, arXiv:1804.10959. Normalisation and ties follow ggml-org/llama.cpp,
+src/llama-vocab.cpp, ``llm_tokenizer_ugm``.
 """
 
 from __future__ import annotations
@@ -11,36 +11,34 @@ from array import array
 
 from engine.errors import TokenizerError
 from engine.tokenizer.spm import SPACE, SPACE_INSIDE, WORDS, spaced_bytes
-from engine.tokenizer.vocabulary import PREFIX, WRONGLY_MADE, TokenType, Vocabulary
+from engine.tokenizer.vocabulary import BAD_FILE_ADVICE, PREFIX, TokenType, Vocabulary
 from engine.tokenizer.words import WordCache
 
 UNKNOWN_PENALTY = 10.0
-"""How much worse an unknown character is than the worst token."""
+"""Difference between the score of an unknown character and that of the worst token."""
 MAX_PIECE_CHARS = 128
-"""Longer tokens are not looked for: time is bounded by a text's length times this."""
+"""Limit on the characters of a token. Longer ones are never used, which limits the time."""
 MAX_RULE_BYTES = 64
 """Limit on the text that one rule of the file's table rewrites."""
 
 
 class Unigram:
-    """Turns ordinary text into ids and ids into bytes, for one ``t5`` vocabulary."""
+    """Encoder and decoder of ordinary text for one ``t5`` vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._scores: dict[str, float] | None = None
         self._longest = 1
         self._unknown_score = 0.0
-        self._words_are_apart = False
-        self._rules = (
-            Rules(vocabulary.normalizing.rules, vocabulary.file_name)
-            if vocabulary.normalizing.rules
-            else None
-        )
+        self._can_cache_words = False
+        self._rules: Rules | None = None
+        if vocabulary.normalizing.rules:
+            self._rules = Rules(vocabulary.normalizing.rules, vocabulary.file_name)
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text without special tokens; unknown characters side by side become one unknown
-        token.
+        """Return the ids of text without special tokens. A run of unknown characters becomes one
+        unknown token.
 
         Raises:
             TokenizerError: the file's table of rewritten characters is damaged.
@@ -54,40 +52,45 @@ class Unigram:
         else:
             text = text.replace(" ", SPACE)
         ids: list[int] = []
-        for word in WORDS.findall(text) if self._words_are_apart else [text] if text else []:
+        if self._can_cache_words:
+            words = WORDS.findall(text)
+        else:
+            words = [text] if text else []
+        for word in words:
             ids += self._words.ids_of(word)
         unknown = self._vocabulary.unknown_id
         return [
-            one for i, one in enumerate(ids) if one != unknown or not i or ids[i - 1] != unknown
+            token_id
+            for i, token_id in enumerate(ids)
+            if token_id != unknown or not i or ids[i - 1] != unknown
         ]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The raw bytes of an ordinary token."""
+        """Return the raw bytes of an ordinary token."""
         return spaced_bytes(self._vocabulary, token_id)
 
     def _prepare(self) -> None:
-        """Build the tables on first use, so that opening a file without encoding does not pay for
-        them."""
+        """Build the tables on first use, since many files are opened without encoding."""
         vocabulary = self._vocabulary
         assert vocabulary.scores is not None
         scores = vocabulary.scores.tolist()
         normal = vocabulary.ids_of(TokenType.NORMAL)
-        found = {
+        scores_by_text = {
             vocabulary.texts[i]: scores[i] for i in [*normal, *vocabulary.ids_of(TokenType.UNUSED)]
         }
-        found |= dict.fromkeys(
+        scores_by_text |= dict.fromkeys(
             (vocabulary.texts[i] for i in vocabulary.ids_of(TokenType.USER_DEFINED)), 0.0
         )
         self._scores = {
-            text: score for text, score in found.items() if len(text) <= MAX_PIECE_CHARS
+            text: score for text, score in scores_by_text.items() if len(text) <= MAX_PIECE_CHARS
         }
         self._longest = max(map(len, self._scores), default=1)
         self._unknown_score = min((scores[i] for i in normal), default=0.0) - UNKNOWN_PENALTY
-        self._words_are_apart = not any(SPACE_INSIDE.search(text) for text in self._scores)
+        self._can_cache_words = not any(SPACE_INSIDE.search(text) for text in self._scores)
 
     def _encode_word(self, word: str) -> list[int]:
-        """The best way to each place in turn (Viterbi); of equally good ways, that with the earlier
-        last cut."""
+        """Find the best cut of a word (Viterbi). Of equally good cuts, the one whose last token is
+        longer wins."""
         scores = self._scores or {}
         n = len(word)
         best = [0.0, *[float("-inf")] * n]
@@ -119,10 +122,10 @@ class Unigram:
 
 
 class Rules:
-    """A table of what texts are rewritten to before they are cut, as SentencePiece compiles it.
+    """Table of texts that are rewritten before a text is cut, as SentencePiece compiles it.
 
-    A trie in one array (Kanda et al. 2018): each entry holds where its children are, the byte that
-    leads to it, and whether a text ends with it; the texts that are put in follow the array, each
+    It is a trie in one array (Kanda et al. 2018). Each entry has the position of its children, the
+    byte that leads to it, and a flag for the end of a text. The replacements follow the array, each
     ended by a zero byte.
 
     Raises:
@@ -141,43 +144,37 @@ class Rules:
     @staticmethod
     def _damaged(file_name: str) -> TokenizerError:
         return TokenizerError(
-            f"{file_name}: {PREFIX}precompiled_charsmap is damaged ({WRONGLY_MADE})"
+            f"{file_name}: {PREFIX}precompiled_charsmap is damaged ({BAD_FILE_ADVICE})"
         )
 
     def apply(self, text: str) -> str:
-        """Rewrite the longest text that the table knows at each place; the rest stays as it is."""
+        """Rewrite the longest text in the table at each position; other text stays the same."""
         raw = text.encode()
         out = bytearray()
-        at = 0
-        while at < len(raw):
-            n, place = self._longest(raw, at)
+        position = 0
+        while position < len(raw):
+            n, offset = self._longest(raw, position)
             if n:
-                end = self._texts.find(b"\0", place)
-                if end < 0 or place >= len(self._texts):
+                end = self._texts.find(b"\0", offset)
+                if end < 0 or offset >= len(self._texts):
                     raise self._damaged(self._file_name)
-                out += self._texts[place:end]
-                at += n
+                out += self._texts[offset:end]
+                position += n
             else:
-                if raw[at] < 0x80:
-                    n = 1
-                elif raw[at] < 0xE0:
-                    n = 2
-                elif raw[at] < 0xF0:
-                    n = 3
-                else:
-                    n = 4
-                out += raw[at : at + n]
-                at += n
+                n = _utf8_length(raw[position])
+                out += raw[position : position + n]
+                position += n
         return out.decode("utf-8", "replace")
 
-    def _longest(self, raw: bytes, at: int) -> tuple[int, int]:
-        """(bytes that a rule rewrites, where its text is), (0, 0) for none."""
+    def _longest(self, raw: bytes, position: int) -> tuple[int, int]:
+        """Return the number of bytes that a rule rewrites and the offset of its replacement; (0, 0)
+        if there is no rule."""
         entries = self._entries
-        found = (0, 0)
+        match = (0, 0)
         if not entries:
-            return found
+            return match
         node = self._children(entries[0])
-        for n, byte in enumerate(raw[at : at + MAX_RULE_BYTES], 1):
+        for n, byte in enumerate(raw[position : position + MAX_RULE_BYTES], 1):
             node ^= byte
             if node >= len(entries) or entries[node] & 0x800000FF != byte:
                 break
@@ -186,9 +183,20 @@ class Rules:
             if entry >> 8 & 1:
                 if node >= len(entries):
                     raise self._damaged(self._file_name)
-                found = n, entries[node] & 0x7FFFFFFF
-        return found
+                match = n, entries[node] & 0x7FFFFFFF
+        return match
 
     @staticmethod
     def _children(entry: int) -> int:
         return entry >> 10 << ((entry & 0x200) >> 6)
+
+
+def _utf8_length(first_byte: int) -> int:
+    """Return the bytes of a character in UTF-8."""
+    if first_byte < 0x80:
+        return 1
+    if first_byte < 0xE0:
+        return 2
+    if first_byte < 0xF0:
+        return 3
+    return 4

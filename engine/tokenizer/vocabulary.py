@@ -1,7 +1,7 @@
-"""The vocabulary of a GGUF file, checked once: the tokens, their types and the special ids.
+"""The vocabulary of a GGUF file: tokens, their types and the special ids.
 
-Reads the ``tokenizer.ggml.*`` keys; does not encode text. All values come from an untrusted file;
-those that pass :func:`read_vocabulary` may be indexed without further checks.
+This module reads and checks the ``tokenizer.ggml.*`` keys of an untrusted file. Values that pass
+:func:`read_vocabulary` may be indexed without further checks.
 """
 
 import re
@@ -17,10 +17,10 @@ from engine.gguf.strings import StringArray, joined
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
 PREFIX = "tokenizer.ggml."
-WRONGLY_MADE = "the file was made wrongly: look for another one of this model"
+BAD_FILE_ADVICE = "the file was made wrongly: look for another one of this model"
 
 MAX_TOKEN_CHARS = 1 << 16
-"""Limit on a token's length in characters; tokens in use have a few hundred bytes at most."""
+"""Limit on the characters of a token; real tokens have a few hundred bytes at most."""
 
 
 class TokenType(IntEnum):
@@ -49,8 +49,7 @@ END_TEXTS = frozenset(
     | {"<turn|>", "<|tool_response>", "<|flush|>", "<|calls|>", "[e~["}
     | {"<|fim_pad|>", "<|repo_name|>", "<|file_sep|>"}
 )
-"""Tokens that end a reply whatever their declared type (llama.cpp, llama-vocab.cpp,
-``special_eog_ids``)."""
+"""Tokens that end a reply whatever their type (llama.cpp, llama-vocab.cpp, ``special_eog_ids``)."""
 
 AMBIGUOUS_END_TEXTS = frozenset(
     {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"}
@@ -65,7 +64,7 @@ AMBIGUOUS_END_TEXTS = frozenset(
         "<reponame>",
     }
 )
-"""Tokens that end a reply only if the file marks them as special: in Qwen's vocabulary ``</s>`` is
+"""Tokens that end a reply only if the file marks them as special. In Qwen's vocabulary ``</s>`` is
 a word."""
 
 _NO_ENDS = (
@@ -74,35 +73,36 @@ _NO_ENDS = (
     ({"<|flush|>", "<|calls|>"}, "<|end|>"),
     ({"<|tool_response>"}, "</s>"),
 )
-"""Tokens that end no reply where others are next to them: gpt-oss ends each channel of a reply with
-``<|end|>``."""
+"""Tokens that end no reply if the vocabulary has some other tokens: gpt-oss ends each channel
+of a reply with ``<|end|>``."""
 
 _USUAL_PRE = {"qwen2": "qwen2", "qwen3": "qwen2"}
-"""Pre-tokenizer by architecture, for files from before ``tokenizer.ggml.pre`` (llama.cpp, April
-2024)."""
+"""Pre-tokenizer by architecture, for files that are older than ``tokenizer.ggml.pre`` (llama.cpp,
+April 2024)."""
 _OTHER_MODELS = {"rwkv": "RWKV", "plamo2": "PLaMo-2"}
 _DEFAULT_IDS = {
     "llama": {"bos": 1, "eos": 2, "unknown": 0},
     "t5": {"eos": 1, "unknown": 2},
     "bert": {"bos": 101, "seperator": 102, "unknown": 100},
 }
-"""Ids that files may leave out; ``seperator`` is spelled as GGUF spells it."""
+"""Ids that files may leave out; ``seperator`` is GGUF's spelling."""
 _SCORED = ("llama", "t5")
+"""Models whose tokens have scores."""
 _UNMERGED = ("llama", "t5", "bert")
-"""Models whose tokens have scores, and those that have no list of merges."""
+"""Models without a list of merges."""
 _PAIR = re.compile(rb"[^ ]+ [^ ]+")
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 @dataclass(frozen=True)
 class Normalizing:
-    """What is done to text before it is cut, by Unigram and WordPiece.
+    """Normalisation of text before Unigram and WordPiece cut it.
 
     Attributes:
-        rules: SentencePiece's table of rewritten characters; empty for none.
-        merges_spaces: runs of spaces count as one, and a text begins with one.
-        lowers: capital letters become small ones.
-        strips_accents: marks go.
+        rules: SentencePiece's table of rewritten characters; empty if there is none.
+        merges_spaces: whether a run of spaces counts as one, and a text begins with a space.
+        lowers: whether capital letters become small.
+        strips_accents: whether accents and other marks are removed.
     """
 
     rules: bytes = b""
@@ -116,22 +116,22 @@ class Vocabulary:
     """A checked vocabulary.
 
     Attributes:
-        file_name: for messages.
+        file_name: name of the file for messages.
         model: ``llama`` (SentencePiece-style), ``gpt2`` (BPE), ``gemma4`` (BPE on characters),
             ``t5`` (Unigram) or ``bert`` (WordPiece).
         pre: name in ``PRE_TOKENIZERS``; SentencePiece does not use it.
-        texts: (vocab_size,) the token texts as the file spells them, U+FFFD for what is not UTF-8.
-        ids: text to id; of several tokens with one text the last, as in llama.cpp.
+        texts: (vocab_size,) texts of the tokens in the file, with U+FFFD for invalid UTF-8.
+        ids: ids by text; of several tokens with one text the last, as in llama.cpp.
         types: (vocab_size,) one :class:`TokenType` per token.
-        scores: (vocab_size,) float32, or None for BPE by merges.
-        merges: ``left right`` pairs, the earlier the stronger; empty for ``llama``.
-        byte_values: id to byte, for tokens that are one raw byte.
-        without_text: id to bytes, for tokens that no text is cut into: they are empty or not UTF-8.
-        end_ids: tokens that end a turn or a text.
-        rstrip_ids: special tokens that swallow the white space after them.
-        normalizing: of ``t5`` and ``bert``.
-        is_pre_guessed: True if neither the file nor its architecture names the pre-tokenizer.
-        ignored: what of the file does not count, in a few words each.
+        scores: (vocab_size,) float32; None for BPE by merges.
+        merges: ``left right`` pairs, the strongest first; empty for ``llama``.
+        byte_values: bytes by id, for tokens that are one raw byte.
+        without_text: bytes by id, for tokens that are empty or not UTF-8; no text is cut into them.
+        end_ids: ids of tokens that end a turn or a text.
+        rstrip_ids: ids of special tokens that swallow the white space after them.
+        normalizing: normalisation of ``t5`` and ``bert``.
+        is_pre_guessed: whether neither the file nor its architecture names the pre-tokenizer.
+        ignored: fields of the file that are ignored, a few words each.
     """
 
     file_name: str
@@ -157,7 +157,7 @@ class Vocabulary:
     ignored: Sequence[str] = ()
 
     def ids_of(self, *types: TokenType) -> list[int]:
-        """Ids of all tokens of the given types, ascending."""
+        """Return the ids of all tokens of the given types, in ascending order."""
         return _ids_of(self.types, types)
 
 
@@ -165,8 +165,8 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
     """Read and check the vocabulary in a file's metadata.
 
     Raises:
-        TokenizerError: a field is missing, of the wrong type, out of range, or contradicts another
-            one.
+        TokenizerError: a field is missing, has the wrong type, is out of range, or contradicts
+            another field.
     """
     fields = _Fields(metadata, file_name)
     model, pre = kind_of_vocabulary(metadata, file_name)
@@ -176,17 +176,16 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         fields.token_id(f"{name}_token_id", len(texts), default_ids.get(name))
         for name in ("bos", "eos", "unknown", "eot", "eom", "seperator")
     )
-    if model == "bert":  # a text is between its two marks
+    if model == "bert":  # a text is enclosed by two tokens
         eos_id = separator_id
     types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
     declared_ends = {token_id for token_id in (eos_id, eot_id, eom_id) if token_id is not None}
     end_ids = _find_end_tokens(ids, types) | declared_ends
-    add_bos = fields.flag(
-        "add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos
-    ) or model in (
-        "gemma4",
-        "bert",
-    )
+    add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos)
+    add_bos = add_bos or model in ("gemma4", "bert")
+    add_eos = model == "bert" or fields.flag("add_eos_token", model == "t5")
+    scores = _read_scores(fields, len(texts)) if model in _SCORED else None
+    merges = [] if model in _UNMERGED else _read_merges(fields)
     return Vocabulary(
         file_name=file_name,
         model=model,
@@ -194,15 +193,14 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         texts=texts,
         ids=ids,
         types=bytes(types),
-        scores=_read_scores(fields, len(texts)) if model in _SCORED else None,
-        merges=_read_merges(fields) if model not in _UNMERGED else [],
+        scores=scores,
+        merges=merges,
         byte_values=_read_byte_tokens(texts, types),
         bos_id=bos_id,
         eos_id=eos_id,
         unknown_id=unknown_id,
         add_bos=add_bos and bos_id is not None,
-        add_eos=(model == "bert" or fields.flag("add_eos_token", model == "t5"))
-        and eos_id is not None,
+        add_eos=add_eos and eos_id is not None,
         add_space_prefix=model in _SCORED and fields.flag("add_space_prefix", model == "llama"),
         end_ids=frozenset(end_ids),
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
@@ -214,7 +212,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
 
 
 def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str, str]:
-    """Return the tokenizer model and pre-tokenizer; needs only the header's scalars.
+    """Return the tokenizer model and pre-tokenizer, from the header's scalars alone.
 
     Returns:
         ``llama``, ``gpt2``, ``gemma4``, ``t5`` or ``bert``, and a key of ``PRE_TOKENIZERS``;
@@ -236,9 +234,10 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
             "model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4, t5, bert, whitespace"
         )
     if model != "gpt2":
-        return model, "gemma4" if model == "gemma4" else "default"
-    usual = _USUAL_PRE.get(str(metadata.get("general.architecture")), "default")
-    return model, resolve_pre_tokenizer(fields.text("pre", usual), file_name)
+        pre = "gemma4" if model == "gemma4" else "default"
+        return model, pre
+    usual_pre = _USUAL_PRE.get(str(metadata.get("general.architecture")), "default")
+    return model, resolve_pre_tokenizer(fields.text("pre", usual_pre), file_name)
 
 
 class _Fields:
@@ -249,8 +248,8 @@ class _Fields:
         self._file_name = file_name
         self.ignored: list[str] = []
 
-    def error(self, name: str, found: str, advice: str = WRONGLY_MADE) -> TokenizerError:
-        return TokenizerError(f"{self._file_name}: {PREFIX}{name} {found} ({advice})")
+    def error(self, name: str, problem: str, advice: str = BAD_FILE_ADVICE) -> TokenizerError:
+        return TokenizerError(f"{self._file_name}: {PREFIX}{name} {problem} ({advice})")
 
     def get(self, name: str) -> Any:
         return self._metadata.get(PREFIX + name)
@@ -261,10 +260,10 @@ class _Fields:
             return default
         if not isinstance(value, str):
             if value is None:
-                found = "is missing"
+                problem = "is missing"
             else:
-                found = f"is a {type(value).__name__}, not a string"
-            raise self.error(name, found)
+                problem = f"is a {type(value).__name__}, not a string"
+            raise self.error(name, problem)
         return value[:100]
 
     def flag(self, name: str, default: bool) -> bool:
@@ -283,7 +282,7 @@ class _Fields:
             raise self.error(name, f"is a {type(value).__name__}, not a whole number")
         if value is not None and 0 <= value < vocab_size:
             return int(value)
-        if value is not None:  # 4294967295 is the -1 of a converter that found none
+        if value is not None:  # 4294967295 is the -1 of a converter that has no such token
             self.ignored.append(f"{PREFIX}{name} is {value}, but there are {vocab_size} tokens")
         if default is not None and default < vocab_size:
             return default
@@ -305,10 +304,10 @@ class _Fields:
             return None
         if not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in kinds:
             if isinstance(value, np.ndarray):
-                found = f"array of {value.dtype}"
+                type_name = f"array of {value.dtype}"
             else:
-                found = type(value).__name__
-            raise self.error(name, f"has the wrong type ({found})")
+                type_name = type(value).__name__
+            raise self.error(name, f"has the wrong type ({type_name})")
         if len(value) < length:
             raise self.error(name, f"has {len(value)} entries for {length} tokens")
         return value[:length]
@@ -329,37 +328,37 @@ def _read_normalizing(fields: _Fields, pre: str) -> Normalizing:
     )
 
 
-def _decoded(items: Sequence[bytes]) -> tuple[list[str], bool]:
-    """Decode all strings at once: one by one takes three times as long for a whole vocabulary.
+def _decoded(strings: Sequence[bytes]) -> tuple[list[str], bool]:
+    """Decode all strings at once, which is three times as fast as one by one.
 
     Returns:
-        The texts, with U+FFFD for what is not UTF-8, and whether there was such.
+        (texts, with U+FFFD for invalid UTF-8, whether all strings are UTF-8).
     """
-    together = joined(items)
+    all_bytes = joined(strings)
     try:
-        texts = together.decode().split("\0")
+        texts = all_bytes.decode().split("\0")
         is_utf8 = True
     except UnicodeDecodeError:
-        texts = together.decode("utf-8", "replace").split("\0")
+        texts = all_bytes.decode("utf-8", "replace").split("\0")
         is_utf8 = False
-    return texts if len(texts) == len(items) else [
-        item.decode("utf-8", "replace") for item in items
-    ], is_utf8
+    if len(texts) != len(strings):  # a string has a zero byte
+        texts = [string.decode("utf-8", "replace") for string in strings]
+    return texts, is_utf8
 
 
 def _read_tokens(fields: _Fields) -> tuple[list[str], dict[str, int], dict[int, bytes]]:
-    """Return the texts, their ids, and the bytes of tokens that no text is cut into."""
+    """Return the texts, the ids by text, and the bytes of tokens that no text is cut into."""
     raw = fields.byte_strings("tokens")
     if not len(raw):
         raise fields.error("tokens", "is empty")
     texts, is_utf8 = _decoded(raw)
     longest = max(texts, key=len)
     if len(longest) > MAX_TOKEN_CHARS:
-        found = (
+        problem = (
             f"entry {texts.index(longest)} has {len(longest)} characters, over {MAX_TOKEN_CHARS}"
         )
-        raise fields.error("tokens", found)
-    if "\0" in "".join(texts):  # llama.cpp reads them as strings that a NUL ends
+        raise fields.error("tokens", problem)
+    if "\0" in "".join(texts):  # in llama.cpp a NUL ends a text
         texts = [text.split("\0", 1)[0] for text in texts]
     ids = dict(zip(texts, range(len(texts)), strict=True))
     without_text = {}
@@ -380,7 +379,7 @@ def _read_types(
     control_ids: set[int | None],
     unknown_id: int | None,
 ) -> bytearray:
-    """Return the token types; if the file has none, those that its other fields imply."""
+    """Return the token types; if the file has none, they follow from its other fields."""
     values = fields.numbers("token_type", "iu", len(texts))
     if values is not None:
         is_known = (values >= TokenType.UNDEFINED) & (values <= TokenType.BYTE)
@@ -399,8 +398,8 @@ def _read_types(
 
 
 def _read_scores(fields: _Fields, length: int) -> np.ndarray:
-    """Return the scores; all zero where there are none, as in llama.cpp, and the lowest for what is
-    no number."""
+    """Return the scores. They are zero if the file has none, as in llama.cpp; NaN becomes
+    -infinity."""
     scores = fields.numbers("scores", "fiu", length)
     if scores is None:
         return np.zeros(length, np.float32)
@@ -408,10 +407,7 @@ def _read_scores(fields: _Fields, length: int) -> np.ndarray:
 
 
 def _read_merges(fields: _Fields) -> list[str]:
-    """Return the pairs; entries that are none are left out, since they merge nothing.
-
-    Encoding takes the characters by themselves where a result is no token.
-    """
+    """Return the pairs; entries that are not pairs are left out."""
     merges: Sequence[bytes] = fields.byte_strings("merges")
     if not _are_pairs(joined(merges), len(merges)):
         merges = [merge for merge in merges if _PAIR.fullmatch(merge)]
@@ -421,28 +417,27 @@ def _read_merges(fields: _Fields) -> list[str]:
 
 
 def check_merges(vocabulary: Vocabulary) -> None:
-    """Check that the result of every merge is a token; with 280,000 merges too slow for every
-    start.
+    """Check that the result of every merge is a token. With 280,000 merges this is too slow for
+    every start.
 
     Raises:
-        TokenizerError: one is not; the message names it.
+        TokenizerError: a result is not a token; the message names it.
     """
     results = (merge.replace(" ", "") for merge in vocabulary.merges)
     bad = next((result for result in results if result not in vocabulary.ids), None)
     if bad is not None:
-        found = f"merges make '{shown(bad)}', which is no token"
-        raise TokenizerError(f"{vocabulary.file_name}: {PREFIX}{found} ({WRONGLY_MADE})")
+        problem = f"merges make '{shown(bad)}', which is no token"
+        raise TokenizerError(f"{vocabulary.file_name}: {PREFIX}{problem} ({BAD_FILE_ADVICE})")
 
 
 def _are_pairs(text: bytes, n_merges: int) -> bool:
-    """Whether all merges are certainly two texts with one space between.
+    """Whether all merges are two texts with one space between them.
 
-    Runs over hundreds of thousands of merges at every start, so it compares the positions of
-    separators.
+    It compares the positions of separators, which is fast for hundreds of thousands of merges.
 
     Args:
-        text: the merges with zero bytes between.
-        n_merges: their number.
+        text: merges, separated by zero bytes.
+        n_merges: number of merges.
     """
     raw = np.frombuffer(text, np.uint8)
     ends = np.append(np.flatnonzero(raw == 0), len(raw))
@@ -454,46 +449,50 @@ def _are_pairs(text: bytes, n_merges: int) -> bool:
 
 
 def _read_byte_tokens(texts: list[str], types: bytearray) -> dict[int, int]:
-    """Return the bytes of the tokens that are single bytes; those spelled otherwise become ordinary
-    tokens."""
+    """Return the bytes of the byte tokens; tokens with another spelling become ordinary ones."""
     byte_values = {}
-    for at in _ids_of(bytes(types), (TokenType.BYTE,)):
-        match = _BYTE_TEXT.fullmatch(texts[at])
+    for token_id in _ids_of(bytes(types), (TokenType.BYTE,)):
+        match = _BYTE_TEXT.fullmatch(texts[token_id])
         if match is None:
-            types[at] = TokenType.NORMAL
+            types[token_id] = TokenType.NORMAL
         else:
-            byte_values[at] = int(match[1], 16)
+            byte_values[token_id] = int(match[1], 16)
     return byte_values
 
 
 def _find_end_tokens(ids: dict[str, int], types: bytearray) -> set[int]:
-    """Ids of the tokens known by their text to end a reply; makes them control tokens, as llama.cpp
-    does."""
-    found = {ids[text] for text in END_TEXTS if text in ids}
+    """Return the ids of tokens that end a reply because of their text, and make them control
+    tokens, as in llama.cpp."""
+    end_ids = {ids[text] for text in END_TEXTS if text in ids}
     special = (TokenType.CONTROL, TokenType.USER_DEFINED)
-    found |= {
+    end_ids |= {
         ids[text] for text in AMBIGUOUS_END_TEXTS if text in ids and types[ids[text]] in special
     }
-    for token_id in found:
+    for token_id in end_ids:
         types[token_id] = TokenType.CONTROL
-    return found - {ids[text] for others, text in _NO_ENDS if text in ids and others <= ids.keys()}
+    for neighbours, text in _NO_ENDS:
+        if text in ids and neighbours <= ids.keys():
+            end_ids.discard(ids[text])
+    return end_ids
 
 
 def _find_rstrip_tokens(
     metadata: Mapping[str, Any], texts: list[str], types: bytearray
 ) -> frozenset[int]:
-    """Return special tokens that swallow white space; GGUF has no field for it, llama.cpp uses the
-    model's name.
+    """Return special tokens that swallow white space. GGUF has no field for them; llama.cpp goes by
+    the model's name.
 
     Source: ggml-org/llama.cpp, src/llama-vocab.cpp, per-token attributes of Phi-3.
     """
     name = metadata.get("general.name")
-    if not isinstance(name, str) or not any(part in name.lower() for part in ("phi-3", "phi3")):
+    if not isinstance(name, str) or not any(family in name.lower() for family in ("phi-3", "phi3")):
         return frozenset()
-    keep = {"<unk>", "<s>", "<|endoftext|>"}
+    excluded = {"<unk>", "<s>", "<|endoftext|>"}
     special = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
-    return frozenset(i for i in _ids_of(bytes(types), special) if texts[i] not in keep)
+    return frozenset(i for i in _ids_of(bytes(types), special) if texts[i] not in excluded)
 
 
-def _ids_of(types: bytes, wanted: tuple[TokenType, ...]) -> list[int]:
-    return np.flatnonzero(np.isin(np.frombuffer(types, np.uint8), wanted)).tolist()  # type: ignore[no-any-return]
+def _ids_of(types: bytes, selected: tuple[TokenType, ...]) -> list[int]:
+    is_selected = np.isin(np.frombuffer(types, np.uint8), selected)
+    ids: list[int] = np.flatnonzero(is_selected).tolist()
+    return ids

@@ -1,10 +1,10 @@
-"""WordPiece (``tokenizer.ggml.model`` = ``bert``): each word is the longest tokens from its
-beginning on.
+"""WordPiece (``tokenizer.ggml.model`` = ``bert``): a word becomes the longest tokens from its start
+on.
 
-What is done to text before is as in ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_wpm``:
-words end at white space, each sign and Chinese character is a word, and a word that tokens do not
-cover is unknown as a whole. Of Korean syllables it keeps the first letter alone where marks go;
-here all stay, as in the vocabularies' own definition.
+Normalisation follows ggml-org/llama.cpp, src/llama-vocab.cpp, ``llm_tokenizer_wpm``: words end at
+white space, each sign and each Chinese character is a word, and a word that tokens do not cover is
+unknown as a whole. When marks are removed, llama.cpp keeps only the first letter of Korean
+syllables; here all stay, as in the definition of the vocabularies.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from engine.tokenizer.vocabulary import TokenType, Vocabulary
 from engine.tokenizer.words import WordCache, is_space, lowered
 
 MAX_PIECE_CHARS = 128
-"""Longer tokens are not looked for: time is bounded by a text's length times this."""
+"""Limit on the characters of a token. Longer ones are never used, which limits the time."""
 _CHINESE = (
     (0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
     (0x2B920, 0x2CEAF),
@@ -25,7 +25,7 @@ _CHINESE = (
 
 
 class WordPiece:
-    """Turns ordinary text into ids and ids into bytes, for one ``bert`` vocabulary."""
+    """Encoder and decoder of ordinary text for one ``bert`` vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
@@ -34,59 +34,62 @@ class WordPiece:
         self._words = WordCache(self._encode_word)
 
     def encode(self, text: str) -> list[int]:
-        """Ids of text without special tokens."""
+        """Return the ids of text without special tokens."""
         if not self._longest:
             reserved = set(
                 self._vocabulary.ids_of(TokenType.CONTROL, TokenType.UNKNOWN, TokenType.BYTE)
             )
             ids = self._vocabulary.ids
             self._ids = {
-                one: i
-                for one, i in ids.items()
-                if i not in reserved and len(one) <= MAX_PIECE_CHARS
+                text: i
+                for text, i in ids.items()
+                if i not in reserved and len(text) <= MAX_PIECE_CHARS
             }
             self._longest = max(map(len, self._ids), default=1)
         ids_of_words = (self._words.ids_of(word) for word in self._split(text))
         return [token_id for ids in ids_of_words for token_id in ids]
 
     def token_bytes(self, token_id: int) -> bytes:
-        """The raw bytes of an ordinary token."""
+        """Return the raw bytes of an ordinary token."""
         return spaced_bytes(self._vocabulary, token_id)
 
     def _split(self, text: str) -> list[str]:
         normalizing = self._vocabulary.normalizing
         words = [""]
-        for char in unicodedata.normalize("NFD", text) if normalizing.strips_accents else text:
-            kind = unicodedata.category(char)
+        if normalizing.strips_accents:
+            text = unicodedata.normalize("NFD", text)
+        for char in text:
+            category = unicodedata.category(char)
             if is_space(char):
                 words.append("")
             elif (
                 char in "\0\ufffd"
-                or kind in ("Cc", "Cf", "Co", "Cs")
-                or (normalizing.strips_accents and kind[0] == "M")
+                or category in ("Cc", "Cf", "Co", "Cs")
+                or (normalizing.strips_accents and category[0] == "M")
             ):
                 continue
             else:
-                if normalizing.lowers:
-                    small = lowered(char)
+                letter = lowered(char) if normalizing.lowers else char
+                if (
+                    category[0] == "P"
+                    or (category[0] == "S" and char < "\x7f")
+                    or _is_chinese(ord(char))
+                ):
+                    words += [letter, ""]
                 else:
-                    small = char
-                if kind[0] == "P" or (kind[0] == "S" and char < "\x7f") or _is_chinese(ord(char)):
-                    words += [small, ""]
-                else:
-                    words[-1] += small
+                    words[-1] += letter
         return [word for word in words if word]
 
     def _encode_word(self, word: str) -> list[int]:
         marked = SPACE + word
-        at = 0
+        start = 0
         ids = []
-        while at < len(marked):
-            for end in range(min(len(marked), at + self._longest), at, -1):
-                token_id = self._ids.get(marked[at:end])
+        while start < len(marked):
+            for end in range(min(len(marked), start + self._longest), start, -1):
+                token_id = self._ids.get(marked[start:end])
                 if token_id is not None:
                     ids.append(token_id)
-                    at = end
+                    start = end
                     break
             else:
                 if self._vocabulary.unknown_id is None:

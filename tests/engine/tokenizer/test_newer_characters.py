@@ -7,7 +7,7 @@ import sys
 import pytest
 import regex
 
-from engine.tokenizer.newer_characters import STAND_IN, as_older, holds_newer
+from engine.tokenizer.newer_characters import STAND_IN, has_newer, with_older
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 
 N_ASSIGNED = 289_394
@@ -19,10 +19,10 @@ def test_the_table_leaves_the_classes_of_unicode_15_1() -> None:
     """A later ``regex`` that knows more fails here: the table must be made again, as its docstring
     says."""
     every = "".join(map(chr, range(sys.maxunicode + 1)))
-    assert len(regex.findall(r"\P{Cn}", as_older(every))) == N_ASSIGNED
-    newer = [char for char, older in zip(every, as_older(every), strict=True) if char != older]
+    assert len(regex.findall(r"\P{Cn}", with_older(every))) == N_ASSIGNED
+    newer = [char for char, older in zip(every, with_older(every), strict=True) if char != older]
     assert newer
-    assert all(map(holds_newer, newer))
+    assert all(map(has_newer, newer))
 
 
 @pytest.mark.parametrize(
@@ -30,17 +30,17 @@ def test_the_table_leaves_the_classes_of_unicode_15_1() -> None:
     ["plain", "naïve café 日本語 हिन्दी", "👍🏽 👨\u200d👩", "\U00031350\u0870", "\ufdd0\u0378"],
 )
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
-    assert not holds_newer(text)
-    assert as_older(text) == text
+    assert not has_newer(text)
+    assert with_older(text) == text
 
 
 @pytest.mark.parametrize(
     "text", ["\u088f", "a\U0001cc00", "\U00016ea0\U00016ebb", "\U0003347a\U00033479"]
 )
 def test_newer_characters_are_found_and_keep_their_place(text: str) -> None:
-    assert holds_newer(text)
-    assert len(as_older(text)) == len(text)
-    assert STAND_IN in as_older(text)
+    assert has_newer(text)
+    assert len(with_older(text)) == len(text)
+    assert STAND_IN in with_older(text)
 
 
 @pytest.mark.parametrize(
