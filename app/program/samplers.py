@@ -155,7 +155,7 @@ class SamplingSettings:
 
 @record
 class SamplerRow:
-    """One row of the table."""
+    """Row of the table."""
 
     name: str
     value_type: type

@@ -1,6 +1,6 @@
-"""Typed settings: built-in ``config/default.toml`` < the user's file < the command line.
+"""Typed settings: ``config/default.toml``, then the user's file, then the command line.
 
-Each value is checked where it enters, so that the rest of the program may trust it.
+Values are checked when they are read, so the rest of the program can trust them.
 """
 
 import difflib
@@ -22,7 +22,7 @@ from engine import KV_TYPES
 from engine.prompt.thinking_mode import MOST_BUDGET_TOKENS, ThinkingMode
 
 MOST_THREADS = 128
-"""``engine.plan.crew.MOST_THREADS``, which is dear to import; a test compares them."""
+"""Equal to ``engine.plan.crew.MOST_THREADS``, whose import is slow; a test compares them."""
 _MOST_SHOWN = 10**40
 _TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
@@ -32,32 +32,33 @@ _ENVIRONMENT_NAME = re.compile(r"[^=\0]+")
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,99})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]{0,30}://[a-z0-9_.\[\]:-]{1,200}", re.IGNORECASE)
 AUTO = "auto"
-"""Leaves a choice to the program."""
-THINKING_WORDS = "auto, on, off, low, medium, high, or the most tokens of a thought"
+"""Value that leaves a choice to the program."""
+THINKING_WORDS = "auto, on, off, low, medium, high, or a limit in tokens"
 OFFER = "offer"
 NEW = "new"
-"""What a start does with the last conversation."""
+"""Values of ``resume``, besides "last"."""
 DEFAULT_WEIGHTS = "mmap"
 DEFAULT_KV_TYPE = "f16"
-"""Format of the KV cache before anything was measured."""
+"""Type of the KV cache if nothing was measured."""
 
 
 class Source(str, Enum):
-    """Where the value of a setting comes from."""
+    """Origin of a setting's value."""
 
     DEFAULT = "default"
     FILE = "your file"
     COMMAND_LINE = "command line"
     MODEL = "model's file"
-    """It recommends the value."""
+    """Recommendation in the model's file."""
     MAKER = "model's maker"
-    """Their table in ``config`` does."""
+    """Recommendation in the table of makers in ``config``."""
     CHOSEN = "/set"
 
 
 class SettingsError(Refusal):
-    """A setting is unknown or has a value that is not allowed; the message names file, key and what
-    is."""
+    """A setting is unknown or its value not allowed; the message names file, key and allowed
+    values.
+    """
 
 
 def _setting(
@@ -67,8 +68,11 @@ def _setting(
     least: float | None = None,
     most: float | None = None,
 ) -> Any:
-    """A setting and its rules; kinds of their own: paths, thinking, server, origins, tool
-    servers."""
+    """Return a field with its rules.
+
+    Args:
+        kind: special kind of value: paths, thinking, server, origins or tool servers.
+    """
     return field(metadata={"kind": kind, "choices": choices, "least": least, "most": most})
 
 
@@ -77,150 +81,148 @@ MOST_TIMEOUT_S = 24 * 3600
 
 @record
 class ToolServerSetting:
-    """A server that has tools for the model, by the Model Context Protocol: a program of the
-    user's, or an address."""
+    """A server with tools for the model (Model Context Protocol): a program or an address."""
 
     name: str
     command: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     url: str = ""
-    """In place of a command."""
+    """Address of the server, in place of a command."""
     headers: tuple[tuple[str, str], ...] = ()
-    """That go with each request to the address."""
+    """Headers of each request to the address."""
     key_variable: str = ""
-    """Of the environment: holds the key for the address."""
+    """Environment variable with the key for the address."""
     always: tuple[str, ...] = ()
     """Names of tools that run without a question."""
     timeout_s: float = 60.0
-    """Seconds that it may be silent before its start, or a call, is given up."""
+    """Seconds without an answer after which a start or a call fails."""
 
 
 @record
 class ToolSettings:
-    """Tools that a model may ask for in the chat."""
+    """Tools that a model may call in the chat."""
 
     use: str = _setting(choices=("on", "off"))
-    """Tell models of the tools from the first message on."""
+    """Whether models learn about the tools with the first message."""
     result_tokens: int = _setting(least=16, most=MAX_COUNT)
-    """Longest part of the results that a model gets of one round of calls."""
+    """Limit on the results of one round of calls, in tokens."""
     servers: tuple[ToolServerSetting, ...] = _setting("tool servers")
-    """Servers that have the tools."""
+    """Servers with tools."""
 
 
 @record
 class ServeSettings:
-    """What ``jalopy serve`` allows."""
+    """Limits of ``jalopy serve``."""
 
     origins: tuple[str, ...] = _setting("origins")
-    """Pages in browsers that may use it, each by its origin; none = no page may."""
+    """Origins of web pages that may use the server; empty for none."""
 
 
 @record
 class Settings:
-    """Every setting, named as in the settings file."""
+    """All settings, named as in the settings file."""
 
     model: str = _setting()
-    """The model that opens when the command line names none; "" = the last one used."""
+    """Model to open if the command line names none; "" = the last one used."""
     server: str = _setting("server")
-    """Address of an API that computes models in place of this program; "" = none."""
+    """Address of an API that computes replies; "" = none."""
     model_directories: tuple[str, ...] = _setting("paths")
-    """Directories that are searched for models, as are those of other programs; downloads go into
-    the first."""
+    """Directories to search for models, besides those of other programs. Downloads go into the
+    first.
+    """
     context_size: int = _setting(least=0, most=MAX_COUNT)
-    """Tokens the conversation may hold; 0 = as many as the model and the free memory allow."""
+    """Tokens of the context; 0 = as many as the model and the free memory allow."""
     rope_scaling: str = _setting(choices=("file", "yarn"))
-    """Positions beyond the trained context: as the model's file has them, or stretched by YaRN."""
+    """Positions beyond the trained context: from the model's file, or scaled by YaRN."""
     kv_type: str = _setting(choices=(AUTO, *KV_TYPES))
-    """Number format of the KV cache, or of keys/values; "auto" = f16, a smaller one only where
-    memory is short."""
+    """Type of the KV cache, or of keys/values; "auto" = f16, or a smaller one if memory is
+    short.
+    """
     checkpoints_mb: int = _setting(least=0, most=MAX_COUNT)
-    """Megabytes for places to go back to in a conversation, with models that have recurrent layers;
-    0 = none."""
+    """Megabytes of checkpoints for models with recurrent layers; 0 = none."""
     system_prompt: str = _setting()
-    """System prompt of every new conversation; "" = none."""
+    """System prompt of new conversations; "" = none."""
     thinking: str = _setting("thinking")
-    """How much a model thinks before it answers: on, off, low, medium, high, or a number of tokens;
-    "auto" = as chosen for the model with /think, else as the model does by itself."""
+    """Thinking before an answer: on, off, low, medium, high, or a limit in tokens; "auto" = the
+    choice with /think for this model, or the model's default.
+    """
     loop_guard: str = _setting(choices=("on", "off"))
-    """End an answer that repeats itself without end, and keep one copy of what it repeats."""
+    """Whether an answer that keeps repeating itself is stopped."""
     notify: str = _setting(choices=("on", "off"))
-    """Tell by bell and desktop notification that a long answer is done, where the terminal has not
-    the focus."""
+    """Whether to notify when a long answer is done and the terminal is not focused."""
     threads: int = _setting(least=0, most=MOST_THREADS)
-    """Threads that write the answer; 0 = chosen for this machine."""
+    """Threads for writing; 0 = chosen for this machine."""
     prefill_threads: int = _setting(least=0, most=MOST_THREADS)
-    """Threads that read the prompt; 0 = chosen for this machine."""
+    """Threads for reading the prompt; 0 = chosen for this machine."""
     pin_threads: str = _setting(choices=("auto", "on", "off"))
-    """Bind threads to CPUs; "auto" = where tuning has found it faster."""
+    """Whether threads are bound to CPUs; "auto" = if tuning found it faster."""
     weights: str = _setting(choices=("auto", "mmap", "huge"))
-    """How weights come into memory; "auto" = as tuning has found it faster, else in the file's
-    map."""
+    """Memory of weights; "auto" = as tuning found faster, else the mapped file."""
     guess_ahead: str = _setting(choices=("on", "conversation", "off"))
-    """Compute what an answer repeats several tokens at a time, from this conversation and earlier
-    ones ("on"), or from this one alone; the answer is the same."""
+    """Guessing of repeated text: from this and earlier conversations ("on"), from this one, or
+    off.
+    """
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
-    """Read what is in the prompt while the user pauses in typing; "auto" = not on battery."""
+    """Whether to read the message while the user pauses; "auto" = not on battery."""
     search_by_meaning: str = _setting(choices=("on", "off"))
-    """Find passages of documents whose words differ from the question's, where an embedding model
-    is there."""
+    """Whether to find passages by meaning, if there is an embedding model."""
     theme: str = _setting()
-    """Colours of the interface: the name of a theme; "" = the one chosen last."""
+    """Name of the colour theme; "" = the one chosen last."""
     low_power: str = _setting(choices=("auto", "on", "off"))
-    """Fewer redraws and no animation; "auto" = on battery and on machines with one or two cores."""
+    """Whether to redraw less often; "auto" = on battery and with one or two cores."""
     prompt_history: str = _setting(choices=("on", "off"))
-    """Keep what was sent from the prompt across starts."""
+    """Whether sent messages are saved for the Up key."""
     save_conversations: str = _setting(choices=("on", "off"))
-    """Keep conversations on disk."""
+    """Whether conversations are saved."""
     resume: str = _setting(choices=(OFFER, "last", NEW))
-    """Conversation at the start: a new one, with the model's last one on Enter ("offer"); the last
-    one; a new one."""
+    """Conversation at the start: a new one with the last one on Enter, the last one, or a new
+    one.
+    """
     write_titles: str = _setting(choices=("auto", "on", "off"))
-    """Have the model write a short title for each conversation while nothing is asked; "auto" = not
-    on battery."""
+    """Whether the model writes titles while the program is idle; "auto" = not on battery."""
     keep_kv_states: str = _setting(choices=("on", "off"))
-    """Keep the state of conversations' KV cache on disk, so that resuming one reads nothing
-    again."""
+    """Whether KV caches of conversations are saved, so that nothing is read again."""
     kv_states_quota_gb: float = _setting(least=0.01, most=10_000)
-    """Limit on all these states together; the oldest go first."""
+    """Limit on all saved states together, in GiB; the oldest are deleted."""
     sampling: SamplingSettings = field(kw_only=True)
-    """How the next token is chosen, and how many."""
+    """Choice of the next token, and limits."""
     tools: ToolSettings = field(kw_only=True)
-    """Tools that a model may ask for in the chat."""
+    """Tools that a model may call in the chat."""
     serve: ServeSettings = field(kw_only=True)
-    """What ``jalopy serve`` allows."""
+    """Limits of ``jalopy serve``."""
     adapters: tuple[str, ...] = field(default=(), kw_only=True)
-    """What ``--lora`` names (``app.session.adapters``); no setting, since an adapter is for one
-    model."""
+    """Adapters named by ``--lora`` (``app.session.adapters``). They are no setting, since an
+    adapter fits one model.
+    """
     sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
-    """Where values come from, by dotted key, that are not the defaults."""
+    """Origins of values other than defaults, by dotted key."""
 
     @property
     def chosen_sampling(self) -> dict[str, Any]:
-        """Values of ``sampling`` that the user has set; what is recommended for a model goes before
-        the others."""
+        """Sampling values that the user has set; they override the recommendations for a model."""
         return {
-            one.name: getattr(self.sampling, one.name)
-            for one in fields(self.sampling)
-            if f"sampling.{one.name}" in self.sources
+            field_.name: getattr(self.sampling, field_.name)
+            for field_ in fields(self.sampling)
+            if f"sampling.{field_.name}" in self.sources
         }
 
     @property
     def kv_states_quota_bytes(self) -> int:
-        """Limit on all saved states together; 0 where none are kept."""
+        """Limit on all saved states together, in bytes; 0 if none are saved."""
         if self.keep_kv_states == "on":
             return int(self.kv_states_quota_gb * (1 << 30))
         return 0
 
     @property
     def weights_or_default(self) -> str:
-        """How weights come into memory where nothing is remembered for the model."""
+        """Memory mode of weights if nothing is remembered for the model."""
         if self.weights == AUTO:
             return DEFAULT_WEIGHTS
         return self.weights
 
     @property
     def kv_type_or_default(self) -> str:
-        """The format of the KV cache where nothing is remembered for the model."""
+        """Type of the KV cache if nothing is remembered for the model."""
         if self.kv_type == AUTO:
             return DEFAULT_KV_TYPE
         return self.kv_type
@@ -228,7 +230,7 @@ class Settings:
 
 @cache
 def built_in_settings() -> Settings:
-    """Return the defaults of ``config/default.toml``, the only place where they are."""
+    """Return the defaults of ``config/default.toml``, the only place that has them."""
     path = paths.bundled("config") / "default.toml"
     checked = dict(_checked_values(read_toml(path, "settings file", SettingsError), str(path)))
     for key in _rules():
@@ -243,9 +245,9 @@ def built_in_settings() -> Settings:
 
 
 def load_settings(user_file: Path | None = None) -> Settings:
-    """Return the defaults with a file, by default the user's, laid over them.
+    """Return the defaults overridden by a file, by default the user's.
 
-    Raises SettingsError: it is unsound.
+    Raises SettingsError: the file is not valid.
     """
     settings = built_in_settings()
     path = user_file or paths.config_file()
@@ -255,27 +257,27 @@ def load_settings(user_file: Path | None = None) -> Settings:
 
 
 def settings_of(text: str, source: str) -> Settings:
-    """Return the defaults with a settings file's text laid over them.
+    """Return the defaults overridden by the text of a settings file.
 
-    Raises SettingsError: as of a file.
+    Raises SettingsError: as for a file.
     """
     return merge(built_in_settings(), parse_toml(text, source, SettingsError), source)
 
 
 def merge(settings: Settings, values: Mapping[str, Any], source: str) -> Settings:
-    """Lay the values of a TOML table over settings.
-
-    ``values``: as in the settings file; ``sampling`` is a table.
-    """
+    """Override settings with the values of a TOML table, as in the settings file."""
     for key, value in _checked_values(values, source):
         settings = _with_value(settings, key, value, {**settings.sources, key: Source.FILE})
     return settings
 
 
 def override(settings: Settings, key: str, value: object, source: str) -> Settings:
-    """Set one value by its dotted key; ``source``: what the user typed.
+    """Set one value by its dotted key.
 
-    Raises SettingsError: it is not allowed.
+    Args:
+        source: name of the option or key for error lines.
+
+    Raises SettingsError: the value is not allowed.
     """
     try:
         checked = _checked(key, value, source)
@@ -290,12 +292,12 @@ def value_of(settings: Settings, key: str) -> Any:
     return getattr(getattr(settings, table) if table else settings, name)
 
 
-def taken_from(settings: Settings, key: str, other: Settings) -> Settings:
-    """Return the settings with one value of others, and its source."""
+def taken_from(settings: Settings, key: str, other_settings: Settings) -> Settings:
+    """Return the settings with one value, and its source, from other settings."""
     sources = {name: source for name, source in settings.sources.items() if name != key}
-    if key in other.sources:
-        sources[key] = other.sources[key]
-    return _with_value(settings, key, value_of(other, key), sources)
+    if key in other_settings.sources:
+        sources[key] = other_settings.sources[key]
+    return _with_value(settings, key, value_of(other_settings, key), sources)
 
 
 def _with_value(
@@ -309,47 +311,48 @@ def _with_value(
 
 
 def written(value: object) -> str:
-    """Write a value as a user types it: text without quotation marks, a list by its elements."""
+    """Return a value as a user types it: text without quotation marks, list items with commas."""
     if isinstance(value, tuple):
-        return ", ".join(one.name if isinstance(one, ToolServerSetting) else one for one in value)
+        return ", ".join(
+            item.name if isinstance(item, ToolServerSetting) else item for item in value
+        )
     return str(value)
 
 
 def typed_value(settings: Settings, key: str, text: str) -> object:
-    """Return the value that a user's text means; whether it is allowed, ``override`` says."""
-    wanted = type(value_of(settings, key))
+    """Return the value of a user's text; ``override`` checks it."""
+    value_type = type(value_of(settings, key))
     text = text.strip()
-    if wanted is tuple:
-        return [part.strip() for part in text.split(",") if part.strip()]
-    if wanted is str:
+    if value_type is tuple:
+        return [word.strip() for word in text.split(",") if word.strip()]
+    if value_type is str:
         return text
     return as_number(text)
 
 
 def as_number(text: str) -> object:
-    """Return what a user typed as a number, else as it is, for the line that refuses it."""
-    for kind in (int, float):
+    """Return a typed number; other text is returned unchanged, for the error line."""
+    for number_type in (int, float):
         try:
-            return kind(text)
+            return number_type(text)
         except ValueError:
             continue
     return text
 
 
 def choices_of(key: str) -> tuple[str, ...]:
-    """Return the words among which a setting chooses; none where it is a number, a text or a
-    list."""
+    """Return the allowed words of a setting; empty for numbers, texts and lists."""
     choices: tuple[str, ...] = _rules()[key][1]["choices"]
     return choices
 
 
 def allowed_of(key: str) -> str:
-    """Say which values a setting takes."""
+    """Describe the allowed values of a setting."""
     return _allowed(*_rules()[key])
 
 
 def setting_keys() -> list[str]:
-    """Return every dotted key in order, as ``sampling.top_k``."""
+    """Return all dotted keys in order, such as ``sampling.top_k``."""
     return list(_rules())
 
 
@@ -362,38 +365,38 @@ _TABLES: dict[str, Any] = {
 
 @cache
 def _rules() -> dict[str, tuple[Any, Mapping[str, Any]]]:
-    """Return the type of each setting, and what ``_setting`` says of it, by its dotted key."""
+    """Return the type and the rules of each setting, by dotted key."""
     return {
-        prefix + one.name: (get_type_hints(table)[one.name], one.metadata)
+        prefix + field_.name: (get_type_hints(table)[field_.name], field_.metadata)
         for prefix, table in (
             ("", Settings),
             *((f"{name}.", table) for name, table in _TABLES.items()),
         )
-        for one in fields(table)
-        if one.metadata
+        for field_ in fields(table)
+        if field_.metadata
     }
 
 
 def _checked_values(values: Mapping[str, Any], source: str) -> Iterator[tuple[str, Any]]:
-    """Yield the values of a TOML table by their dotted keys."""
+    """Yield the values of a TOML table by dotted key."""
     for name, value in values.items():
-        if name == "server" and isinstance(value, Mapping):  # the table's name in other words
+        if name == "server" and isinstance(value, Mapping):  # [server] is another name for [serve]
             name = "serve"
         if name in _TABLES and not isinstance(value, Mapping):
             raise SettingsError(
-                f"{source}: {name} is {_kind(value)}; it must be a table: [{name}]",
+                f"{source}: {name} is {_describe(value)}; it must be a table: [{name}]",
                 exit_codes.BAD_DATA,
             )
         if name in _TABLES:
-            inner = {f"{name}.{key}": one for key, one in value.items()}
+            inner = {f"{name}.{key}": inner_value for key, inner_value in value.items()}
         else:
             inner = {name: value}
-        for key, one in inner.items():
+        for key, inner_value in inner.items():
             if key not in _rules() or "." in name:
                 raise SettingsError(
                     f"{source}: {key} is not a setting{_nearest(key)}", exit_codes.BAD_DATA
                 )
-            yield key, _checked(key, one, f"{source}: {key}")
+            yield key, _checked(key, inner_value, f"{source}: {key}")
 
 
 def _nearest(dotted: str) -> str:
@@ -402,8 +405,8 @@ def _nearest(dotted: str) -> str:
     for key in keys:
         if key.rpartition(".")[2] == name:
             if "." in key:
-                return f" (it belongs into its table: {key})"
-            return f" (it belongs to the top: {key})"
+                return f" (it belongs in a table: {key})"
+            return f" (it belongs at the top: {key})"
     near = difflib.get_close_matches(dotted, keys, n=1, cutoff=0.5)
     short_names = {key.rpartition(".")[2]: key for key in keys}
     near = near or [
@@ -414,30 +417,33 @@ def _nearest(dotted: str) -> str:
     return f" (known: {', '.join(keys)})"
 
 
-def _checked(key: str, value: object, where: str) -> Any:
-    """Return the value in the setting's type, or say what is allowed."""
-    wanted, rules = _rules()[key]
-    kind = rules["kind"]
+def _checked(key: str, value: object, source_text: str) -> Any:
+    """Return the value with the setting's type.
+
+    Raises SettingsError: the value is not allowed.
+    """
+    value_type, rules = _rules()[key]
+    rule = rules["kind"]
     choices = rules["choices"]
     least = rules["least"]
     most = rules["most"]
-    if kind == "tool servers":
-        return _tool_servers(value, where)
-    # TOML writes 1 where 1.0 is meant; an integer of 400 digits has no float.
-    if wanted is float and type(value) is int and least <= value <= most:
+    if rule == "tool servers":
+        return _tool_servers(value, source_text)
+    # TOML may have 1 for 1.0; an integer of 400 digits cannot be a float.
+    if value_type is float and type(value) is int and least <= value <= most:
         value = float(value)
     if (
-        wanted == tuple[str, ...]
+        value_type == tuple[str, ...]
         and isinstance(value, list)
-        and all(isinstance(one, str) for one in value)
+        and all(isinstance(item, str) for item in value)
     ):
         value = tuple(value)
-    if kind == "thinking" and type(value) is int and 0 <= value <= MOST_BUDGET_TOKENS:
+    if rule == "thinking" and type(value) is int and 0 <= value <= MOST_BUDGET_TOKENS:
         value = str(value)
-    is_right = type(value) is (get_origin(wanted) or wanted)
-    if is_right and kind in _PARSERS and (value or kind != "server"):  # "" is none
+    is_right = type(value) is (get_origin(value_type) or value_type)
+    if is_right and rule in _PARSERS and (value or rule != "server"):  # "" means none
         try:
-            _PARSERS[kind](str(value))
+            _PARSERS[rule](str(value))
         except ValueError:
             is_right = False
     if is_right and choices:
@@ -445,56 +451,70 @@ def _checked(key: str, value: object, where: str) -> Any:
     if is_right and isinstance(value, (int, float)):
         is_right = least <= value <= most  # NaN is in no range
     if is_right and isinstance(value, (str, tuple)):
-        is_right = not any("\0" in one for one in value)
-    for one in value if is_right and isinstance(value, tuple) else ():
-        if not _ELEMENTS[kind](one):
+        is_right = not any("\0" in item for item in value)
+    for item in value if is_right and isinstance(value, tuple) else ():
+        if not _ELEMENTS[rule](item):
             raise SettingsError(
-                f"{where} has {_kind(one)}; allowed: {_ALLOWED[kind]}", exit_codes.BAD_DATA
+                f"{source_text} has {_describe(item)}; allowed: {_ALLOWED[rule]}",
+                exit_codes.BAD_DATA,
             )
     if is_right:
         return value
     raise SettingsError(
-        f"{where} is {_kind(value)}; allowed: {_allowed(wanted, rules)}", exit_codes.BAD_DATA
+        f"{source_text} is {_describe(value)}; allowed: {_allowed(value_type, rules)}",
+        exit_codes.BAD_DATA,
     )
 
 
-def _tool_servers(value: object, where: str) -> tuple[ToolServerSetting, ...]:
-    """Return the servers of tools that a table names."""
+def _tool_servers(value: object, source_text: str) -> tuple[ToolServerSetting, ...]:
+    """Return the tool servers of a table."""
     if not isinstance(value, Mapping):
         raise SettingsError(
-            f"{where} is {_kind(value)}; it must hold tables: [tools.servers.NAME]",
+            f"{source_text} is {_describe(value)}; it must hold tables: [tools.servers.NAME]",
             exit_codes.BAD_DATA,
         )
-    return tuple(_tool_server(name, given, f"{where}.{name[:40]}") for name, given in value.items())
+    return tuple(
+        _tool_server(name, server_values, f"{source_text}.{name[:40]}")
+        for name, server_values in value.items()
+    )
 
 
-def _tool_server(name: str, given: Any, where: str) -> ToolServerSetting:
+def _tool_server(name: str, server_values: Any, source_text: str) -> ToolServerSetting:
     if not _TOOL_SERVER_NAME.fullmatch(name):
-        raise _wrong_server(f"{where!a} is no name", "1 to 40 letters, digits, _ and -")
-    both = {"always", "timeout_s"}
-    kinds = ({"command", "environment", *both}, {"url", "headers", "key_variable", *both})
-    if isinstance(given, Mapping):
-        keys = set(given)
+        raise _wrong_server(
+            f"{source_text!a} is not a valid name", "1 to 40 letters, digits, _ and -"
+        )
+    shared_keys = {"always", "timeout_s"}
+    allowed_keys = (
+        {"command", "environment", *shared_keys},
+        {"url", "headers", "key_variable", *shared_keys},
+    )
+    if isinstance(server_values, Mapping):
+        keys = set(server_values)
     else:
         keys = set()
     for key in sorted(keys - set(_SERVER_RULES)):
         hint = _OF_OTHERS.get(key, f"known: {', '.join(_SERVER_RULES)}")
         raise SettingsError(
-            f"{where} has {key[:40]!a}, which is not known here ({hint})", exit_codes.BAD_DATA
+            f"{source_text} has an unknown key {key[:40]!a} ({hint})", exit_codes.BAD_DATA
         )
-    if not keys & {"command", "url"} or not any(keys <= kind for kind in kinds):
+    if not keys & {"command", "url"} or not any(
+        keys <= keys_of_kind for keys_of_kind in allowed_keys
+    ):
         raise _wrong_server(
-            f"{where} is not sound", "a table with command or url, and what goes with it"
+            f"{source_text} is not valid", "a table with command or url, and what goes with it"
         )
-    for key, value in given.items():
+    for key, value in server_values.items():
         is_sound, allowed = _SERVER_RULES[key]
         if not is_sound(value):
-            raise _wrong_server(f"{where}.{key} is not sound", allowed)
-    return ToolServerSetting(name, **{key: _unchanging(value) for key, value in given.items()})
+            raise _wrong_server(f"{source_text}.{key} is not valid", allowed)
+    return ToolServerSetting(
+        name, **{key: _unchanging(value) for key, value in server_values.items()}
+    )
 
 
 def _unchanging(value: Any) -> Any:
-    """Return a value of a server's table with tuples in place of lists and tables."""
+    """Return a value with tuples in place of lists and tables."""
     if isinstance(value, Mapping):
         return tuple(value.items())
     if isinstance(value, list):
@@ -503,50 +523,50 @@ def _unchanging(value: Any) -> Any:
 
 
 _OF_OTHERS = {
-    "args": 'its place is in command: ["program", "argument"]',
-    "env": "it is called environment here",
+    "args": 'put it into command: ["program", "argument"]',
+    "env": "use environment",
     "cwd": 'a command may change it: ["sh", "-c", "cd FOLDER && exec PROGRAM"]',
-    "http_headers": "it is called headers here",
-    "bearer_token_env_var": "it is called key_variable here",
+    "http_headers": "use headers",
+    "bearer_token_env_var": "use key_variable",
 }
-"""Names here for keys of other programs' settings."""
+"""Hints for keys of other programs' settings."""
 
 
-def _wrong_server(what: str, allowed: str) -> SettingsError:
-    return SettingsError(f"{what}; allowed: {allowed}", exit_codes.BAD_DATA)
+def _wrong_server(problem: str, allowed: str) -> SettingsError:
+    return SettingsError(f"{problem}; allowed: {allowed}", exit_codes.BAD_DATA)
 
 
 def _are_texts(
-    found: Any, names: re.Pattern[str] | None = None, texts: re.Pattern[str] = _TEXT
+    value: Any, names: re.Pattern[str] | None = None, texts: re.Pattern[str] = _TEXT
 ) -> bool:
-    """Whether that is a list of texts, or a table of them by such names."""
-    if names is not None and not (isinstance(found, Mapping) and all(map(names.fullmatch, found))):
+    """Whether a value is a list of texts, or a table of texts with names of a pattern."""
+    if names is not None and not (isinstance(value, Mapping) and all(map(names.fullmatch, value))):
         return False
     if names is not None:
-        values = found.values()
-    elif isinstance(found, list):
-        values = found
+        values = value.values()
+    elif isinstance(value, list):
+        values = value
     else:
         values = [None]
-    return all(isinstance(one, str) and texts.fullmatch(one) for one in values)
+    return all(isinstance(text, str) and texts.fullmatch(text) for text in values)
 
 
 _SERVER_RULES: dict[str, tuple[Callable[[Any], object], str]] = {
-    "command": (lambda found: _are_texts(found) and found and found[0],
-                'a list of texts, the program first: ["program", "argument"]'),
-    "environment": (lambda found: _are_texts(found, _ENVIRONMENT_NAME),
-                    'a table of texts by names of variables, without =: { NAME = "text" }'),
-    "url": (lambda found: isinstance(found, str) and is_address(found),
-            "an address of http or https without a password"),
-    "headers": (lambda found: _are_texts(found, _HEADER_NAME, _HEADER),
-                'names and values of HTTP: { X-Team = "mine" }'),
-    "key_variable": (lambda found: isinstance(found, str) and _VARIABLE.fullmatch(found),
-                     "the name of a variable of the environment"),
+    "command": (lambda value: _are_texts(value) and value and value[0],
+                'a list of texts, beginning with the program: ["program", "argument"]'),
+    "environment": (lambda value: _are_texts(value, _ENVIRONMENT_NAME),
+                    'a table of texts by variable name, without =: { NAME = "text" }'),
+    "url": (lambda value: isinstance(value, str) and is_address(value),
+            "an http or https address without a password"),
+    "headers": (lambda value: _are_texts(value, _HEADER_NAME, _HEADER),
+                'HTTP headers: { X-Team = "mine" }'),
+    "key_variable": (lambda value: isinstance(value, str) and _VARIABLE.fullmatch(value),
+                     "the name of an environment variable"),
     "always": (_are_texts, 'a list of tools: ["read_file"]'),
-    "timeout_s": (lambda found: type(found) in (int, float) and 1 <= found <= MOST_TIMEOUT_S,
+    "timeout_s": (lambda value: type(value) in (int, float) and 1 <= value <= MOST_TIMEOUT_S,
                   f"a number of seconds from 1 to {MOST_TIMEOUT_S}"),
 }  # fmt: skip
-"""What a table of a server may have, and what is said of it where that is not sound."""
+"""Check and description of each key in a server's table."""
 
 
 _PARSERS: dict[str, Callable[[str], object]] = {
@@ -555,35 +575,36 @@ _PARSERS: dict[str, Callable[[str], object]] = {
 }
 _ELEMENTS: dict[str, Callable[[str], object]] = {
     "origins": _ORIGIN.fullmatch,
-    # another would be elsewhere at each start
-    "paths": lambda one: one.startswith("~") or Path(one).is_absolute(),
+    # a relative path would depend on the current directory
+    "paths": lambda path: path.startswith("~") or Path(path).is_absolute(),
 }
 _ALLOWED = {
     "thinking": THINKING_WORDS,
-    "server": "an address of http or https without a password, as https://host:8000/v1",
+    "server": "an http or https address without a password, such as https://host:8000/v1",
     "origins": (
-        "pages by scheme and host, as https://notes.example or http://localhost:3000; no path, no *"
+        "pages by scheme and host, such as https://notes.example or "
+        "http://localhost:3000; no path, no *"
     ),
-    "paths": "whole paths, from / or ~ on",
-    "tool servers": "tables in your file: [tools.servers.NAME] with command, or with url",
+    "paths": "absolute paths, beginning with / or ~",
+    "tool servers": "tables in your file: [tools.servers.NAME] with command or url",
 }
 
 
-def _allowed(wanted: Any, rules: Mapping[str, Any]) -> str:
+def _allowed(value_type: Any, rules: Mapping[str, Any]) -> str:
     if rules["kind"] in _ALLOWED:
         return _ALLOWED[rules["kind"]]
     if rules["choices"]:
         return ", ".join(f'"{choice}"' for choice in rules["choices"])
-    if wanted is str:
+    if value_type is str:
         return "text"
-    if wanted is int:
+    if value_type is int:
         noun = "a whole number"
     else:
         noun = "a number"
     return f"{noun} from {rules['least']} to {rules['most']}"
 
 
-def _kind(value: object) -> str:
+def _describe(value: object) -> str:
     if isinstance(value, bool):
         if value:
             return "true"

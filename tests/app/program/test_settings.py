@@ -116,32 +116,32 @@ timeout_s = 300
     [
         ("tools = false", r"tools is false; it must be a table: \[tools\]"),
         ("[tools]\nservers = 3", r"tools\.servers is 3; it must hold tables"),
-        ("[tools.servers.'a\\e[31m']\ncommand = ['x']", "is no name; allowed: 1 to 40 letters"),
-        ("[tools.servers]\nx = 'y'", "servers.x is not sound; allowed: a table with command"),
+        ("[tools.servers.'a\\e[31m']\ncommand = ['x']", "is not a valid name; allowed: 1 to 40 letters"),
+        ("[tools.servers]\nx = 'y'", "servers.x is not valid; allowed: a table with command"),
         (
             "[tools.servers.x]\ncommand = 'y'",
-            r"servers\.x\.command is not sound; allowed: a list of texts",
+            r"servers\.x\.command is not valid; allowed: a list of texts",
         ),
-        ("[tools.servers.x]\ncommand = ['']", r"servers\.x\.command is not sound"),
-        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "has 'shell', which is not known here"),
+        ("[tools.servers.x]\ncommand = ['']", r"servers\.x\.command is not valid"),
+        ("[tools.servers.x]\ncommand = ['y']\nshell = 1", "has an unknown key 'shell'"),
         (
             "[tools.servers.x]\ncommand = ['y']\nenvironment = { A = 1 }",
-            r"environment is not sound; allowed: a table",
+            r"environment is not valid; allowed: a table",
         ),
         (
             "[tools.servers.x]\ncommand = ['y']\nenvironment = { 'A=B' = 'c' }",
-            "names of variables, without =",
+            "by variable name, without =",
         ),
         (
             "[tools.servers.x]\ncommand = ['y']\nalways = 'z'",
-            r"always is not sound; allowed: a list of tools",
+            r"always is not valid; allowed: a list of tools",
         ),
         ("[tools.servers.x]\ncommand = ['y']\nurl = 'https://z'", "a table with command or url"),
         (
             "[tools.servers.x]\nurl = 'file:///etc/passwd'",
-            r"url is not sound; allowed: an address of http or https",
+            r"url is not valid; allowed: an http or https address",
         ),
-        ("[tools.servers.x]\nurl = 'https://a:b@c'", r"url is not sound"),
+        ("[tools.servers.x]\nurl = 'https://a:b@c'", r"url is not valid"),
         (
             "[tools.servers.x]\nurl = 'https://c'\nheaders = { A = \"b\\r\\nC: d\" }",
             "names and values of HTTP",
@@ -149,10 +149,10 @@ timeout_s = 300
         ("[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'", "the name of a variable"),
         (
             "[tools.servers.x]\ncommand = ['y']\ntimeout_s = 0",
-            r"timeout_s is not sound; allowed: a number of seconds",
+            r"timeout_s is not valid; allowed: a number of seconds",
         ),
-        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = true", "timeout_s is not sound"),
-        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = nan", "timeout_s is not sound"),
+        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = true", "timeout_s is not valid"),
+        ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = nan", "timeout_s is not valid"),
     ],
 )
 def test_an_unsound_server_of_tools_is_refused_in_one_line(
@@ -212,12 +212,12 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ("treads = 3", "treads is not a setting (nearest: threads)"),
         (
             "temperature = 1.0",
-            "temperature is not a setting (it belongs into its table: sampling.temperature)",
+            "temperature is not a setting (it belongs in a table: sampling.temperature)",
         ),
         ("[sampling]\ntopk = 1", "sampling.topk is not a setting (nearest: sampling.top_k)"),
         (
             "[sampling]\nthreads = 1",
-            "sampling.threads is not a setting (it belongs to the top: threads)",
+            "sampling.threads is not a setting (it belongs at the top: threads)",
         ),
         ("sampling = 3", "sampling is 3; it must be a table: [sampling]"),
         ("threads = true", "threads is true; allowed: a whole number from 0 to 128"),
@@ -304,8 +304,8 @@ def test_the_most_threads_are_those_of_the_engine() -> None:
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ('args = ["-y"]', "its place is in command"),
-        ('env = { A = "b" }', "it is called environment here"),
+        ('args = ["-y"]', "put it into command"),
+        ('env = { A = "b" }', "use environment"),
         ('cwd = "/tmp"', "a command may change it"),
         ("startup = 3", "known: command, environment, url"),
     ],

@@ -54,7 +54,7 @@ def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (
             "--server https://me:secret@host",
-            "allowed: an address of http or https without a password",
+            "allowed: an http or https address without a password",
         ),
     ],
 )
