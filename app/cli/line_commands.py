@@ -333,11 +333,11 @@ class LineCommands:
         """Show generation parameters, or use another value from the next message on."""
         generation = self._headless.engine_thread.generation
         if generation is not None:
-            say(generation.obey(wanted))
+            say(generation.run_command(wanted))
 
     def lora(self, wanted: str = "") -> None:
         """Show the adapters that change the model, or use others."""
-        chosen = commands.wanted_adapters(self._headless.chat_session, wanted)
+        chosen = commands.requested_adapters(self._headless.chat_session, wanted)
         if isinstance(chosen, str):
             say(chosen)
             return
@@ -346,7 +346,7 @@ class LineCommands:
 
     def threads(self, wanted: str = "") -> None:
         """Show or set the threads."""
-        chosen = commands.wanted_threads(
+        chosen = commands.requested_threads(
             self._headless.engine_thread,
             self._headless.chat_session,
             wanted,

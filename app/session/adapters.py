@@ -1,5 +1,5 @@
-"""Adapters (LoRA) as a user names them: ``FILE`` or ``FILE:SCALE``, whole paths once they are
-read."""
+"""Adapters (LoRA) as a user names them: ``FILE`` or ``FILE:SCALE``, with absolute paths once they
+are read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
 
 OFF = "off"
-USAGE = "/lora FILE[:SCALE] ... changes the model by adapters, /lora off by none"
+USAGE = "/lora FILE[:SCALE] ... uses adapters, /lora off removes them"
 
 
 def split_scale(name: str) -> tuple[str, float]:
-    """Return a file's name and its scale; a file that is named so has no scale."""
+    """Return a file's name and its scale; 1 if there is none, or if a file has the whole name."""
     file, colon, scale = name.rpartition(":")
     if not (colon and file) or os.path.lexists(paths.expanded(name)):
         return name, 1.0
@@ -27,23 +27,26 @@ def split_scale(name: str) -> tuple[str, float]:
 
 
 def adapters_named(names: Iterable[str]) -> tuple[str, ...]:
-    """Return adapters that a user names, each by its whole path.
+    """Return adapters with absolute paths.
 
-    Raises Refusal: a scale is no number.
+    Raises Refusal: a scale is not a number.
     """
-    found = []
+    adapters = []
     for name in names:
         file, scale = split_scale(name)
         if not math.isfinite(scale):
             raise Refusal(f"the scale of {clean_line(file, 60)} is {scale}: must be a number")
         path = os.path.abspath(paths.expanded(file))
-        found.append(path if scale == 1.0 else f"{path}:{scale:g}")
-    return tuple(found)
+        if scale != 1.0:
+            path = f"{path}:{scale:g}"
+        adapters.append(path)
+    return tuple(adapters)
 
 
 def described(adapters: Sequence[str]) -> str:
-    """Name adapters: "adapter tone.gguf:0.5"; "" for none."""
+    """Return the names of adapters, as "adapter tone.gguf:0.5"; empty for none."""
+    if not adapters:
+        return ""
     names = [clean_line(os.path.basename(name), 40) for name in adapters]
-    if names:
-        return f"adapter{'s' if len(names) > 1 else ''} {', '.join(names)}"
-    return ""
+    plural = "s" if len(names) > 1 else ""
+    return f"adapter{plural} {', '.join(names)}"

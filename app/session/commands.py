@@ -1,7 +1,6 @@
-"""What the commands of a conversation mean, once for all who take them: the screen and the line
-mode print what comes.
+"""Commands of a conversation, shared by the screen and the line mode, which print their results.
 
-Each raises Refusal where its argument means nothing.
+Each raises Refusal if its argument is not valid.
 """
 
 from __future__ import annotations
@@ -35,10 +34,18 @@ _REPLY = "reply"
 
 
 def message_to_edit(conversation: Conversation, argument: str) -> int:
-    """Return the place of the message that ``/edit`` names: by number, the last reply, or the last
-    of the user."""
+    """Return the index of the message that ``/edit`` names.
+
+    Args:
+        argument: number of a question, ``reply`` for the last reply, or nothing for the last
+            question.
+    """
     messages = conversation.messages
-    questions = [at for at, one in enumerate(messages) if one.role is Role.USER and not one.results]
+    questions = [
+        index
+        for index, message in enumerate(messages)
+        if message.role is Role.USER and not message.results
+    ]
     if not questions:
         raise Refusal("there is no message to edit yet")
     if not argument:
@@ -54,7 +61,7 @@ def message_to_edit(conversation: Conversation, argument: str) -> int:
 
 
 def n_answers(argument: str) -> int:
-    """Return how many answers ``/regen`` asks for."""
+    """Return the number of answers that ``/regen`` requests."""
     if not argument:
         return 1
     if argument.isdecimal() and 1 <= int(argument) <= MOST_ANSWERS:
@@ -65,40 +72,42 @@ def n_answers(argument: str) -> int:
     )
 
 
-def check_editable(conversation: Conversation, at: int) -> None:
-    """Refuse a message that cannot be edited."""
-    if at < conversation.n_dropped:
+def check_editable(conversation: Conversation, index: int) -> None:
+    """Raise Refusal if a message cannot be edited."""
+    if index < conversation.n_dropped:
         raise Refusal(GONE)
-    if conversation.messages[at].results:
+    if conversation.messages[index].results:
         raise Refusal("results of tools cannot be edited: edit the message before them")
 
 
-def edit_title(conversation: Conversation, at: int) -> str:
-    """Name what is edited: "editing message 2"."""
-    messages = conversation.messages[: at + 1]
-    number = sum(one.role is Role.USER and not one.results for one in messages)
-    return f"editing {_REPLY if messages[-1].role is Role.ASSISTANT else 'message'} {number}"
+def edit_title(conversation: Conversation, index: int) -> str:
+    """Return a title such as "editing message 2"."""
+    messages = conversation.messages[: index + 1]
+    number = sum(message.role is Role.USER and not message.results for message in messages)
+    if messages[-1].role is Role.ASSISTANT:
+        return f"editing {_REPLY} {number}"
+    return f"editing message {number}"
 
 
 def new_system(text: str) -> str | None:
-    """Return the system prompt that ``/system`` asks for; None for none."""
+    """Return the system prompt that ``/system`` names; None to remove it."""
     if text == "-":
         return None
     return clean_text(text)
 
 
 def rename(chat_session: ChatSession, title: str) -> str:
-    """Give the conversation a title; returns what came of it."""
+    """Give the conversation a title and return the line to show."""
     title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)
     if chat_session.journal.rename(title):
         return f"title: {title}"
     return "the conversation gets a title when it has begun: nothing is saved yet"
 
 
-def export(chat_session: ChatSession, wanted: str) -> str:
-    """Save the conversation as a file; returns where."""
+def export(chat_session: ChatSession, argument: str) -> str:
+    """Save the conversation as a file and return the line to show."""
     return save_as(
-        wanted,
+        argument,
         chat_session.conversation,
         chat_session.model.title if chat_session.model is not None else "",
     )
@@ -106,21 +115,21 @@ def export(chat_session: ChatSession, wanted: str) -> str:
 
 @record
 class PersonaChoice:
-    """What came of ``/persona``."""
+    """Result of ``/persona``."""
 
     line: str
-    """What to say; where a persona was chosen, its parameters."""
+    """Line to show: the parameters of a chosen persona, else the result."""
     persona: Persona | None = None
-    """A conversation begins with it; None where nothing begins."""
+    """Persona of the conversation that begins; None if none begins."""
 
 
 def choose_among_personas(
-    chat_session: ChatSession, engine_thread: EngineThread, wanted: str
+    chat_session: ChatSession, engine_thread: EngineThread, argument: str
 ) -> PersonaChoice:
-    """List the personas, keep the present choice as one, or take one with its parameters."""
+    """List the personas, save the current choices as one, or use one with its parameters."""
     generation = engine_thread.generation
-    (word, _, name) = wanted.partition(" ")
-    if not wanted:
+    (word, _, name) = argument.partition(" ")
+    if not argument:
         return PersonaChoice(_listed_personas())
     if word.lower() == "save" and name.strip():
         if generation is not None:
@@ -130,7 +139,7 @@ def choose_among_personas(
         return PersonaChoice(
             save_persona(name.strip(), Persona(chat_session.conversation.system or "", differing))
         )
-    persona = load_persona(wanted)
+    persona = load_persona(argument)
     if generation is None or not persona.parameters:
         return PersonaChoice("", persona)
     generation.adopt(persona.parameters)
@@ -147,46 +156,51 @@ def _listed_personas() -> str:
     return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
 
 
-def choose_tools(engine_thread: EngineThread, wanted: str) -> str:
-    """List the servers of tools, or turn them on or off."""
+def choose_tools(engine_thread: EngineThread, argument: str) -> str:
+    """List the tool servers, or turn them on or off."""
     if engine_thread.tools is not None:
-        return engine_thread.tools.run_command(wanted)
+        return engine_thread.tools.run_command(argument)
     return HOW_TO
 
 
-def wanted_threads(
-    engine_thread: EngineThread, chat_session: ChatSession, wanted: str, finds_best: str
+def requested_threads(
+    engine_thread: EngineThread, chat_session: ChatSession, argument: str, advice: str
 ) -> ThreadsInUse | str:
-    """Return the threads that ``/threads`` asks for; without an argument what is in use, and what
-    ``finds_best``."""
+    """Return the threads that ``/threads`` requests, or a line on those in use.
+
+    Args:
+        advice: what finds the best threads, for the line.
+    """
     in_use = engine_thread.state.threads
     if chat_session.model is not None and chat_session.model.server:
         raise Refusal(f"{chat_session.model.server} computes, and not threads of this machine")
     if in_use is None:
         raise Refusal(NO_MODEL)
-    if not wanted:
-        return f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {finds_best}."
-    return replace(in_use, now=parse_threads(wanted, in_use))
+    if not argument:
+        return f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {advice}."
+    return replace(in_use, now=parse_threads(argument, in_use))
 
 
-def wanted_adapters(chat_session: ChatSession, wanted: str) -> tuple[str, ...] | str:
-    """Return the adapters that ``/lora`` asks for; without an argument a line on those in use."""
+def requested_adapters(chat_session: ChatSession, argument: str) -> tuple[str, ...] | str:
+    """Return the adapters that ``/lora`` requests, or a line on those in use."""
     if chat_session.model is None:
         raise Refusal(NO_MODEL)
-    if not wanted:
+    if not argument:
         return f"{described(chat_session.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
-    if wanted.lower() == OFF:
+    if argument.lower() == OFF:
         return ()
-    return adapters_named(split_wanted(wanted))
+    return adapters_named(split_wanted(argument))
 
 
-def choose_thinking(engine_thread: EngineThread, chat_session: ChatSession, wanted: str) -> str:
-    """Have the model think more or less from the next message on, and remember it for the model."""
+def choose_thinking(engine_thread: EngineThread, chat_session: ChatSession, argument: str) -> str:
+    """Change how much the model thinks, remember it for the model, and return the line to show."""
     try:
-        mode = ThinkingMode.parse(wanted)
+        mode = ThinkingMode.parse(argument)
         model = chat_session.model
     except ValueError:
-        raise Refusal(f"'{clean_line(wanted, 20)}' is no way to think ({THINK_USAGE})") from None
+        raise Refusal(
+            f"'{clean_line(argument, 20)}' is not a way to think ({THINK_USAGE})"
+        ) from None
     if model is None:
         raise Refusal(NO_MODEL)
     engine_thread.inbox.thinking = str(mode)

@@ -1,8 +1,6 @@
-"""Events of a conversation with an engine, as plain records: models opened, text written, turns
-ended.
+"""Events of the engine thread: models opened, text written, turns ended.
 
-Text in them is clean already (``clean_text``) unless a field says otherwise. No screen is known
-here.
+Text in events is clean (``clean_text``) unless a field says otherwise. Events know no screen.
 """
 
 from __future__ import annotations
@@ -21,7 +19,10 @@ from engine.prompt.tools.calls import CallResult, ToolCall
 
 
 class Event:
-    """What the engine's thread reports; ``EngineThread.drain`` returns them in order."""
+    """Report of the engine thread; ``EngineThread.drain`` returns reports in order."""
+
+
+# ---- models
 
 
 @record
@@ -36,114 +37,183 @@ class ModelLoaded(Event):
     weights_bytes: int
     notices: tuple[str, ...] = ()
     full_name: str = ""
-    """As the file has it, uncleaned; for programs."""
+    """Name as the file has it, not cleaned; for programs."""
     thinking: str = AUTO
     server: str = ""
-    """Host and port of who computes it; "" where that is this program, which knows its sizes."""
+    """Host and port of the server that runs the model; empty if it runs here."""
     tokens_ratio: float = 1.0
-    """Tokens that documents have for one that is estimated: more than 1 where the vocabulary is
-    small."""
+    """Actual tokens per estimated token of a document; above 1 for small vocabularies."""
     context_may_grow: bool = False
     """Whether the model was trained for a longer context than it has."""
 
     @property
     def title(self) -> str:
-        """Its name in files and lists."""
+        """Name and quantization of the model, as in files and lists."""
         return f"{self.name} {self.quantization}".strip()
 
 
 @record
-class ConversationReread(Event):
-    """A newly opened model has read the conversation that another one had, or as much as it
-    could."""
-
-    read_tokens: int
-    """Those that are in the cache now."""
-    total_tokens: int
-    read_s: float
-    trouble: str = ""
-    """Why not all of it was read; "" if it was, or if the user stopped it."""
-    restored_tokens: int = 0
-    """Those that a saved state brought back: this model had read them before."""
-
-
-@record
-class DocumentRead(Event):
-    """How much of a document's beginning of a conversation is saved for the open model; more may
-    come."""
-
-    key: str
-    """The document's."""
-    tokens: int
-    saved_tokens: int
-    n_bytes: int
-    """What all of it takes on the disk, about."""
-    files: tuple[Path, ...] = ()
-    """Those that hold what is saved of it, and nothing else."""
-    is_interrupted: bool = False
-    """Whether it gave way to something that was asked."""
-    trouble: str = ""
-    """Why the rest is not read; "" for no reason to stop."""
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether a question about it finds all of it read."""
-        return self.saved_tokens >= self.tokens
-
-
-@record
-class ConversationResumed(Event):
-    """The engine goes on with a saved conversation."""
-
-    total_tokens: int
-    ready_tokens: int = 0
-    """Those that need not be read."""
-    restored_tokens: int = 0
-    """Those of them that a saved state brought back, in ``restored_s`` seconds."""
-    restored_s: float = 0.0
-    read_s: float | None = None
-    """How long reading these would have taken at the usual rate; None where none is known."""
-    trouble: str = ""
-    """Why a saved state was not used; "" for none."""
-
-
-@record
 class ModelFailed(Event):
-    """No model could be opened, and none is loaded."""
+    """A model could not be opened, and no model is open."""
 
     reason: str
     error: BaseException | None = None
-    """The exception, for a program that ends with it."""
+    """Exception for a program that ends with it."""
 
 
 @record
 class ModelSwitchFailed(Event):
-    """Another model could not be opened: the one from before stays, with its conversation."""
+    """Another model could not be opened; the previous one stays, with its conversation."""
 
     reason: str
     is_open: bool
-    """Whether it was never closed; otherwise a ``ModelLoaded`` follows, or a ``ModelFailed``."""
+    """Whether the previous model is still open; otherwise ``ModelLoaded`` or ``ModelFailed``
+    follows."""
+
+
+@record
+class ThreadsChanged(Event):
+    """The engine uses other threads from its next step on."""
+
+    before: ThreadsInUse
+    in_use: ThreadsInUse
+    trouble: str = ""
+    """Reason why they are not remembered; empty if they are, or should not be."""
+
+
+@record
+class AdaptersChanged(Event):
+    """The model has other adapters."""
+
+    adapters: tuple[str, ...]
+    trouble: str = ""
+    """Reason why the model still has the earlier adapters; empty if it has the new ones."""
+
+
+@record
+class MemoryMeasured(Event):
+    """The speed of memory was measured, and the best value of quiet times saved."""
+
+    read_gbps: float
+    is_quiet: bool = True
+    """Whether other programs were idle; otherwise memory may be faster."""
+
+
+@record
+class TuningDoubted(Event):
+    """The saved threads may no longer be the best; nothing was changed."""
+
+    reason: str
+    """Reason such as "threads were tuned on mains, now on battery"."""
+
+
+@record
+class TuningEnded(Event):
+    """The search for the best settings has ended; ``EngineState.tuning`` has its report."""
+
+    trouble: str = ""
+    """Reason why the search broke off; empty if it did not."""
+
+
+# ---- conversations
+
+
+@record
+class ConversationReread(Event):
+    """A newly opened model has read the conversation, or a part of it."""
+
+    read_tokens: int
+    """Tokens of the conversation that are in the cache now."""
+    total_tokens: int
+    read_s: float
+    trouble: str = ""
+    """Reason why a part was not read; empty if all was read or the user stopped it."""
+    restored_tokens: int = 0
+    """Tokens that came from a saved state of this model."""
+
+
+@record
+class ConversationResumed(Event):
+    """The engine continues a saved conversation."""
+
+    total_tokens: int
+    ready_tokens: int = 0
+    """Tokens that are in the cache."""
+    restored_tokens: int = 0
+    """Tokens that came from a saved state."""
+    restored_s: float = 0.0
+    read_s: float | None = None
+    """Seconds that reading the restored tokens would have taken; None if unknown."""
+    trouble: str = ""
+    """Reason why a saved state was not used; empty if there is none."""
+
+
+@record
+class TurnsDropped(Event):
+    """The context was full, so the oldest turns were dropped from it."""
+
+    n_turns: int
+    n_tokens: int
+    """Approximate number of tokens of these turns."""
+    read_tokens: int
+    """Tokens of the remaining turns that are read again."""
+    read_s: float | None
+    """Seconds that this takes at the last measured speed; None if none was measured."""
+
+
+@record
+class TitleWritten(Event):
+    """The model has written a title for a conversation: clean, one short line."""
+
+    conversation_id: str
+    title: str
+
+
+@record
+class DocumentRead(Event):
+    """A part of a document is saved for the open model; more may follow."""
+
+    key: str
+    """Key of the document."""
+    tokens: int
+    saved_tokens: int
+    n_bytes: int
+    """Approximate size of the whole state on disk."""
+    files: tuple[Path, ...] = ()
+    """Files that contain nothing but the state of this document."""
+    is_interrupted: bool = False
+    """Whether a request interrupted the reading."""
+    trouble: str = ""
+    """Reason why the rest is not read; empty if there is none."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the document is saved."""
+        return self.saved_tokens >= self.tokens
+
+
+# ---- a reply
 
 
 @record
 class TextGenerated(Event):
-    """More of the running reply's answer."""
+    """Next piece of the running reply's answer."""
 
     text: str
 
 
 @record
 class ThoughtGenerated(Event):
-    """More of the thinking before the answer."""
+    """Next piece of the thinking before the answer."""
 
     text: str
 
 
 @record
 class PieceGenerated(Event):
-    """More of the running reply as the model wrote it: uncleaned, with its thinking and tags.
+    """Next piece of the reply as the model wrote it: not cleaned, with thinking and tags.
 
-    Only where asked for.
+    Emitted only if the options ask for it.
     """
 
     text: str
@@ -151,7 +221,7 @@ class PieceGenerated(Event):
 
 @record
 class ThinkingFinished(Event):
-    """The running reply's thinking is over, because the answer begins or because the reply ends."""
+    """The thinking of the running reply is over."""
 
     tokens: int
     duration_s: float
@@ -160,35 +230,21 @@ class ThinkingFinished(Event):
 
 @record
 class ReplyReopened(Event):
-    """A reply goes on that was stopped: its text follows from the beginning, then what is new."""
-
-
-@record
-class PromptWeighed(Event):
-    """Cost of sending a text in place of an earlier message and all after it."""
-
-    text: str
-    kept_tokens: int
-    """Cached tokens that stay."""
-    dropped_tokens: int
-    """Cached tokens that go."""
-    read_tokens: int
-    read_s: float | None = None
-    """How long that takes at the rate measured last; None where none was measured."""
+    """A stopped reply continues: its text follows from the beginning, then the new text."""
 
 
 @record
 class GenerationFinished(Event):
-    """The running reply is complete, or was stopped, or met a limit."""
+    """The running reply is complete, was stopped, or reached a limit."""
 
     ending: Ending
     figures: ReplyFigures
     ids: tuple[int, ...] = ()
     raw: str = ""
-    """Their text, not cleaned."""
+    """Text of ``ids``, not cleaned."""
     calls: tuple[ToolCall, ...] = ()
     calls_at: int = 0
-    """Where in ``raw`` they begin."""
+    """Index in ``raw`` where the tool calls begin."""
     server_fields: ServerFields | None = None
     """Fields that the server of the reply needs back; None if it needs none."""
 
@@ -199,25 +255,27 @@ class GenerationFailed(Event):
 
     reason: str
     partial_reply: GenerationFinished | None = None
-    """The reply as far as it came; None where it never began, and the turn does not count."""
+    """The reply so far; None if it had not begun, so that the turn does not count."""
     error: BaseException | None = None
-    """The exception, for a program that ends with it."""
+    """Exception for a program that ends with it."""
 
 
 @record
 class AnswersBegun(Event):
-    """Several replies to one message will be told, each by ``AnswerEvent``, until
-    ``AnswersFinished``."""
+    """Several replies to one message are being written.
+
+    Each is reported by ``AnswerEvent``, until ``AnswersFinished``.
+    """
 
     n: int
-    """1 where there is memory for no more: then the reply is told as any other."""
+    """Number of replies; 1 if memory has no room for more, and the reply has ordinary events."""
     trouble: str = ""
-    """Why they are fewer than were asked for."""
+    """Reason why there are fewer than requested; empty if there are not."""
 
 
 @record
 class AnswerEvent(Event):
-    """What would be told of one of several replies if it were the only one."""
+    """Event of one of several replies."""
 
     index: int
     """Index of the reply, from 0."""
@@ -226,131 +284,83 @@ class AnswerEvent(Event):
 
 @record
 class AnswersFinished(Event):
-    """All of them have ended; those that were begun have told so."""
+    """All of several replies have ended."""
+
+
+# ---- a prompt
 
 
 @record
 class PromptStopped(Event):
-    """The user stopped the turn before the first token; the question is unanswered."""
-
-
-@record
-class PromptCounted(Event):
-    """The engine has counted the tokens of the draft, and may have read a part of it ahead."""
-
-    text: str
-    tokens: int
-    """Tokens that sending it would add to the conversation."""
-    ready_tokens: int
-    """Those of them that are in the cache already."""
-    read_tokens: int = 0
-    read_s: float = 0.0
+    """The user stopped the turn before the first token; the question has no reply."""
 
 
 @record
 class PromptRefused(Event):
-    """The conversation with this message would not fit the context; nothing was computed."""
+    """The conversation with this message does not fit the context; nothing was computed."""
 
     needed_tokens: int
     n_ctx: int
 
 
 @record
+class PromptCounted(Event):
+    """The tokens of a draft are counted, and some of them may have been read ahead."""
+
+    text: str
+    tokens: int
+    """Tokens that the draft would add to the conversation."""
+    ready_tokens: int
+    """Tokens of the draft that are in the cache."""
+    read_tokens: int = 0
+    read_s: float = 0.0
+
+
+@record
+class PromptWeighed(Event):
+    """Cost of replacing an earlier message and everything after it."""
+
+    text: str
+    kept_tokens: int
+    """Cached tokens that stay."""
+    dropped_tokens: int
+    """Cached tokens that are dropped."""
+    read_tokens: int
+    read_s: float | None = None
+    """Seconds that reading takes at the last measured speed; None if none was measured."""
+
+
+@record
 class MessagesJoined(Event):
-    """Of ``HeadlessChat``: the message goes together with the one before, which the end of the program left
-    unanswered."""
+    """Event of ``HeadlessChat``: the message was sent together with the unanswered one before."""
 
 
 @record
 class PendingMessageLeftOut(Event):
-    """Of ``HeadlessChat``: both together do not fit the context: the message is asked alone, and the one
-    before is dropped."""
+    """Event of ``HeadlessChat``: both messages do not fit, so the unanswered one is left out."""
 
 
-@record
-class TurnsDropped(Event):
-    """The context was full: the oldest turns were dropped from it."""
-
-    n_turns: int
-    n_tokens: int
-    """Tokens that were theirs, about."""
-    read_tokens: int
-    """Of what is left, tokens that are read again now."""
-    read_s: float | None
-    """How long that takes at the rate measured last; None where none was measured."""
-
-
-@record
-class ThreadsChanged(Event):
-    """The engine uses other threads from its next step on."""
-
-    before: ThreadsInUse
-    in_use: ThreadsInUse
-    trouble: str = ""
-    """Why they are not remembered; "" if they are, or should not be."""
-
-
-@record
-class AdaptersChanged(Event):
-    """Other adapters change the model from now on."""
-
-    adapters: tuple[str, ...]
-    trouble: str = ""
-    """Why they do not, and those from before stay; "" if they do."""
-
-
-@record
-class TitleWritten(Event):
-    """The model has written a title for a conversation; clean, one short line."""
-
-    conversation_id: str
-    title: str
-
-
-@record
-class MemoryMeasured(Event):
-    """Memory was measured, and the best of quiet times remembered."""
-
-    read_gbps: float
-    is_quiet: bool = True
-    """Whether other programs left the machine alone meanwhile: else memory can do more."""
-
-
-@record
-class TuningDoubted(Event):
-    """The remembered threads may no longer be the best; nothing was changed."""
-
-    reason: str
-    """As "threads were tuned on mains, now on battery"."""
-
-
-@record
-class TuningEnded(Event):
-    """No thread counts are measured any more; ``EngineThread.tuning`` holds what was found."""
-
-    trouble: str = ""
-    """Why it broke off; "" if it did not."""
+# ---- tools
 
 
 @record
 class ToolsNotice(Event):
-    """A line about tools for the user: why there are none, what is no call, or what a server did
-    wrong."""
+    """Line about tools for the user: why there are none, or what a model or server did wrong."""
 
     line: str
     is_fault: bool = False
-    """Of a server."""
+    """Whether a server is at fault."""
 
 
 @record
 class ToolsAnswered(Event):
-    """All calls of the last reply have a result."""
+    """All tool calls of the last reply have a result."""
 
     results: tuple[CallResult, ...]
 
 
 def reason_of(error: BaseException) -> str:
-    """Say in one clean line what went wrong; a bug goes to the log and is only named."""
+    """Return the reason of an error as one clean line; a bug goes to the log and is only named."""
     if isinstance(error, (EngineError, Refusal)):
         return clean_line(str(error), 300)
     if isinstance(error, MemoryError):

@@ -1,11 +1,10 @@
-"""How replies are generated: the settings, with what ``/set`` chose laid over them; ``/think`` in
+"""Sampling parameters in effect: the settings with the values that ``/set`` chose; and ``/think`` in
 words."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from app.conversations.store import model_key
@@ -13,6 +12,7 @@ from app.program import state
 from app.program.makers import Advice
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace
+from app.program.samplers import SAMPLERS
 from app.program.settings import AUTO, Settings, SettingsError, Source, as_number, override
 from app.session import samplers
 from app.text.clean_text import clean_line
@@ -33,110 +33,115 @@ RESET = "reset"
 
 
 class GenerationChoice:
-    """Values chosen in the chat.
+    """Sampling parameters that the user chose in the chat.
 
-    The engine's thread reads them as one record, which is replaced as a whole.
+    The engine thread reads them as one record, which is replaced as a whole.
+
+    Attributes:
+        chosen: values that differ from the settings, by name.
+        advice: values recommended for the model, by name; replaced as a whole.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._usual = self._now = settings
+        self._settings = settings
+        self._in_effect = settings
+        """The settings with the chosen values."""
         self.chosen: Mapping[str, float] = {}
-        """Values that differ from the settings, by name."""
         self.advice: Advice = {}
-        """What is recommended for the model; replaced as a whole."""
-        self._path: ModelPlace | None = None
+        self._model_path: ModelPlace | None = None
 
     @property
     def names(self) -> list[str]:
-        """Every parameter there is."""
-        return [one.name for one in fields(self._usual.sampling)]
+        """Names of all parameters."""
+        return list(SAMPLERS)
 
     @property
     def max_tokens(self) -> int:
-        """Longest reply in tokens; 0 for no limit but the context."""
-        return self._now.sampling.max_tokens
-
-    def sampling(self, model: Model, mode: ThinkingMode) -> Sampling:
-        """Return how tokens are chosen now. Called in the engine's thread."""
-        return samplers.make_sampling(self._now, model, mode)
-
-    def source(self, name: str) -> tuple[float, Source]:
-        """Return the value in use, and where it comes from."""
-        if name in self.chosen:
-            return self.chosen[name], Source.CHOSEN
-        if name in self.advice and name not in self._usual.chosen_sampling:
-            return self.advice[name]
-        return getattr(self._usual.sampling, name), self._usual.sources.get(
-            f"sampling.{name}", Source.DEFAULT
-        )
-
-    def use(self, settings: Settings) -> None:
-        """Take other settings; what was chosen stays."""
-        chosen = self.chosen
-        self._usual = settings
-        self._lay(settings, {})
-        for name, value in chosen.items():
-            self._choose(name, value, name)
-
-    def recall(self, path: ModelPlace, advice: Advice | None = None) -> None:
-        """Take what is remembered for a model, and the ``advice`` on it.
-
-        Called in the engine's thread.
-        """
-        self._path = path
-        self.advice = advice or {}
-        self._lay(self._usual, {})
-        given = {
-            key for key, source in self._usual.sources.items() if source is Source.COMMAND_LINE
-        }
-        for name, value in state.load_state()[0].generation.get(model_key(path), {}).items():
-            if name in self.names and f"sampling.{name}" not in given:
-                self._choose(name, value, name)
-
-    def adopt(self, parameters: Mapping[str, float]) -> None:
-        """Use a preset's values, if any, and no others.
-
-        Raises Refusal: one is wrong; everything is as before.
-        """
-        before = self._now, self.chosen
-        if parameters:
-            self._lay(self._usual, {})
-        try:
-            for name, value in parameters.items():
-                self._set(name, [repr(value)])
-        except Refusal:
-            self._lay(*before)
-            raise
+        """Longest reply in tokens; 0 if only the context limits it."""
+        return self._in_effect.sampling.max_tokens
 
     @property
     def differing(self) -> Mapping[str, float]:
         """Values chosen here, in the settings or on the command line, by name."""
-        return self._now.chosen_sampling
+        return self._in_effect.chosen_sampling
 
-    def obey(self, wanted: str) -> str:
-        """Do what comes after ``/set``; returns the line to show.
+    def sampling(self, model: Model, mode: ThinkingMode) -> Sampling:
+        """Return the sampling in effect. Called in the engine thread."""
+        return samplers.make_sampling(self._in_effect, model, mode)
 
-        Raises Refusal: no such parameter or value.
+    def source(self, name: str) -> tuple[float, Source]:
+        """Return the value of a parameter and its source."""
+        if name in self.chosen:
+            return self.chosen[name], Source.CHOSEN
+        if name in self.advice and name not in self._settings.chosen_sampling:
+            return self.advice[name]
+        source = self._settings.sources.get(f"sampling.{name}", Source.DEFAULT)
+        return getattr(self._settings.sampling, name), source
+
+    def use(self, settings: Settings) -> None:
+        """Use other settings; the chosen values stay."""
+        chosen = self.chosen
+        self._settings = settings
+        self._reset()
+        for name, value in chosen.items():
+            self._choose(name, value, name)
+
+    def recall(self, model_path: ModelPlace, advice: Advice | None = None) -> None:
+        """Use the values remembered for a model, and the ``advice`` of its makers.
+
+        Called in the engine thread.
         """
-        words = wanted.replace("=", " ").split()
+        self._model_path = model_path
+        self.advice = advice or {}
+        self._reset()
+        sources = self._settings.sources
+        remembered = state.load_state()[0].generation.get(model_key(model_path), {})
+        for name, value in remembered.items():
+            is_overridden = sources.get(f"sampling.{name}") is Source.COMMAND_LINE
+            if name in SAMPLERS and not is_overridden:
+                self._choose(name, value, name)
+
+    def adopt(self, parameters: Mapping[str, float]) -> None:
+        """Use the values of a preset, if it has any, and no others.
+
+        Raises Refusal: a value is not allowed; nothing changes.
+        """
+        in_effect = self._in_effect
+        chosen = self.chosen
+        if parameters:
+            self._reset()
+        try:
+            for name, value in parameters.items():
+                self._set(name, [repr(value)])
+        except Refusal:
+            self._in_effect = in_effect
+            self.chosen = chosen
+            raise
+
+    def run_command(self, argument: str) -> str:
+        """Carry out ``/set`` and return the line to show.
+
+        Raises Refusal: there is no such parameter, or the value is not allowed.
+        """
+        words = argument.replace("=", " ").split()
         if not words:
             return f"{self.described() or 'as the settings and the model say'}. {USAGE}"
         if words == [RESET]:
-            self._lay(self._usual, {})
+            self._reset()
             return "generation as the settings and the model say, from the next message on"
         if words == [KEEP]:
-            return self._keep()
+            return self._remember()
         return self._set(words[0].lower().replace("-", "_"), words[1:])
 
     def described(self) -> str:
-        """Name what was chosen: "temperature 0.3 · top_k 20"; "" for nothing."""
+        """Return the chosen values, as "temperature 0.3 · top_k 20"; empty if there are none."""
         return " · ".join(f"{name} {value:g}" for name, value in self.chosen.items())
 
     def _set(self, name: str, words: list[str]) -> str:
-        if name not in self.names:
-            near = difflib.get_close_matches(name, self.names, n=1, cutoff=0.0)[0]
+        if name not in SAMPLERS:
+            nearest = difflib.get_close_matches(name, SAMPLERS, n=1, cutoff=0.0)[0]
             raise Refusal(
-                f"there is no parameter {clean_line(name, 40)!r} (nearest: {near}); {USAGE}"
+                f"there is no parameter {clean_line(name, 40)!r} (nearest: {nearest}); {USAGE}"
             )
         if len(words) != 1:
             value, source = self.source(name)
@@ -148,22 +153,23 @@ class GenerationChoice:
         return f"{name} {self.chosen[name]:g} from the next message on (/set keep remembers it)"
 
     def _choose(self, name: str, value: object, source: str) -> None:
-        changed = override(self._now, f"sampling.{name}", value, source)
-        self._lay(changed, {**self.chosen, name: getattr(changed.sampling, name)})
+        in_effect = override(self._in_effect, f"sampling.{name}", value, source)
+        self._in_effect = in_effect
+        self.chosen = {**self.chosen, name: getattr(in_effect.sampling, name)}
 
-    def _keep(self) -> str:
-        if self._path is None:
+    def _reset(self) -> None:
+        self._in_effect = self._settings
+        self.chosen = {}
+
+    def _remember(self) -> str:
+        if self._model_path is None:
             raise Refusal("no model is loaded whose choice could be kept")
-        trouble = state.remember_generation(model_key(self._path), self.chosen)
+        trouble = state.remember_generation(model_key(self._model_path), self.chosen)
         return trouble or f"{self.described() or 'nothing of its own'}: remembered for this model"
-
-    def _lay(self, settings: Settings, chosen: Mapping[str, float]) -> None:
-        self._now = settings
-        self.chosen = chosen
 
 
 def describe_thinking(mode: str) -> str:
-    """Say how much the model is asked to think."""
+    """Return a thinking mode in words."""
     if mode == AUTO:
         return "thinking is left to the model"
     if mode.isdigit():

@@ -1,4 +1,4 @@
-"""A whole request for a reply: what was said, and the beginning of a reply that goes on."""
+"""A complete request for a reply: the messages, and the reply that continues."""
 
 from __future__ import annotations
 
@@ -11,40 +11,39 @@ from app.text.record import record
 
 @record
 class Continuation:
-    """A reply that goes on."""
+    """A reply that continues."""
 
     reply: PromptMessage
     thinking: Thinking | None = None
-    """The thinking in it."""
+    """Thinking of the reply; None if it has none."""
     edited: str | None = None
-    """What the user made of its answer, or of its thinking where there is no answer yet; None: it
-    is as it was."""
+    """Edited answer, or edited thinking if there is no answer yet; None if it is unchanged."""
     is_loop: bool = False
-    """Whether it repeated itself: what follows is kept from repetition."""
+    """Whether the reply repeated itself; penalties then prevent repetition."""
 
 
 @record
 class Request:
-    """What a model is asked. Without a reply, what it may read ahead."""
+    """A request to a model. Without a continuation the model may read it ahead."""
 
     messages: tuple[PromptMessage, ...] = ()
-    """The conversation, oldest first: a system prompt may be the first, a message of the user or of
-    tools is the last.
-    """
+    """Messages, oldest first; the first may be a system prompt, the last is the user's or has
+    results of tools."""
     continuation: Continuation | None = None
-    """The reply that goes on; None for a new one."""
+    """Reply that continues; None for a new reply."""
     plain: str | None = None
-    """A text to continue in place of a conversation; no template is applied."""
+    """Text to continue in place of a conversation, without a template; None for a
+    conversation."""
     n_answers: int = 1
-    """Replies that are written together, for the user to choose one."""
+    """Number of replies to write together, from which the user chooses."""
     sent_s: float | None = None
-    """When the user sent it, on the clock of the bridge, if it had to wait."""
+    """Time at which the user sent the message, if it had to wait; None if it did not."""
     adapters: tuple[str, ...] = ()
-    """Adapters that change the model, as ``app.session.adapters`` names them."""
+    """Adapters of the model, named as in ``app.session.adapters``."""
 
     @property
-    def is_round(self) -> bool:
-        """Whether tools have spoken last."""
+    def has_results(self) -> bool:
+        """Whether the last message has results of tools."""
         return bool(self.messages) and self.messages[-1].role == TOOL
 
     @property
@@ -56,13 +55,12 @@ class Request:
         """Number of questions that have a reply."""
         return (len(self.messages) - self._n_system) // 2
 
-    def with_nothing_said(self) -> Request:
-        """Return a request with the same system prompt, in which nothing was said yet."""
+    def only_system(self) -> Request:
+        """Return a request with the same system prompt and no other message."""
         return Request(self.messages[: self._n_system], adapters=self.adapters)
 
     def without(self, n_turns: int) -> Request:
-        """Return this without the oldest turns; the system prompt stays."""
+        """Return this request without its oldest turns; the system prompt stays."""
         n_system = self._n_system
-        return replace(
-            self, messages=(*self.messages[:n_system], *self.messages[n_system + 2 * n_turns :])
-        )
+        remaining = self.messages[n_system + 2 * n_turns :]
+        return replace(self, messages=(*self.messages[:n_system], *remaining))

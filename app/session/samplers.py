@@ -1,4 +1,4 @@
-"""How tokens are chosen, from the settings."""
+"""Sampling of a model's tokens, from the settings and the recommendations of its makers."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 
 
 def make_sampling(settings: Settings, model: Model, mode: ThinkingMode) -> Sampling:
-    """Return how tokens are chosen: as the user's settings say, else the model's file, else its
-    makers, else ours."""
+    """Return the sampling for a model.
+
+    Each value comes from the user, else from the model's file, else from its makers, else from the
+    defaults.
+    """
     from engine import Sampling
 
-    chosen = settings.sampling
-    values = {
-        one.name: getattr(chosen, one.name) for one in fields(Sampling) if hasattr(chosen, one.name)
-    }
-    advice = advice_of(model.metadata, mode)
-    values |= {
-        name: value for name, (value, _) in advice.items() if name not in settings.chosen_sampling
-    }
-    if chosen.seed < 0:
+    sampling = settings.sampling
+    names = [row.name for row in fields(Sampling) if hasattr(sampling, row.name)]
+    values = {name: getattr(sampling, name) for name in names}
+    for name, (value, _) in advice_of(model.metadata, mode).items():
+        if name not in settings.chosen_sampling:
+            values[name] = value
+    values["seed"] = sampling.seed
+    if sampling.seed < 0:
         values["seed"] = None
-    else:
-        values["seed"] = chosen.seed
     return Sampling(**values)
 
 
 def greedy_sampling() -> Sampling:
-    """Return sampling that always takes the likeliest token."""
+    """Return sampling that always takes the most likely token."""
     from engine import Sampling
 
     return Sampling.greedy()

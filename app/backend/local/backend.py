@@ -150,7 +150,7 @@ class LocalBackend:
         if opening.keeps:
             request = opening.request
         else:
-            request = opening.request.with_nothing_said()
+            request = opening.request.only_system()
         self._is_opening_new = True
         try:
             opened = self._open(opening.place, request.adapters)
@@ -402,7 +402,7 @@ class LocalBackend:
     def _prepare(self, opened: LoadedModel, request: Request, is_alone: bool) -> LocalTurn | None:
         """Return what writes the reply; None where the events say why there is none."""
         local = opened.local
-        keeps_tools = request.is_round and bool(local.chat.tools)  # what its prompt tells of
+        keeps_tools = request.has_results and bool(local.chat.tools)  # what its prompt tells of
         if not keeps_tools and not self._tools.offer(local):
             return None
         has_form = self._options.form is not None and self._options.form.form is not None

@@ -230,7 +230,7 @@ class ModelPanel:
             self._core.say_no_model()
             return
         with self._core.refusals_said():
-            self._core.say(generation.obey(argument))
+            self._core.say(generation.run_command(argument))
         self.show_name()
 
     def action_schema(self, argument: str = "") -> None:
@@ -252,7 +252,7 @@ class ModelPanel:
         """Show the adapters of the model, or use others from the next message on."""
         core = self._core
         with core.refusals_said():
-            adapters = commands.wanted_adapters(core.chat_session, argument)
+            adapters = commands.requested_adapters(core.chat_session, argument)
             if isinstance(adapters, str):
                 core.say(adapters)
             elif not core.chat_session.use_adapters(adapters):
@@ -264,7 +264,7 @@ class ModelPanel:
         tune_key = core.keymap.key_or_command("app.tune")
         advice = f"{tune_key} finds the best and remembers it"
         with core.refusals_said():
-            threads = commands.wanted_threads(
+            threads = commands.requested_threads(
                 core.engine_thread, core.chat_session, argument, advice
             )
             if isinstance(threads, str):

@@ -246,7 +246,7 @@ def test_thinking_is_shown(talk: HeadlessChat, script: Script) -> None:
 
 def test_how_much_the_model_thinks_is_chosen_and_kept(talk: HeadlessChat) -> None:
     err = talk("/think loud", "/think OFF", "/think")
-    assert "'loud' is no way to think (/think on, off or auto" in err
+    assert "'loud' is not a way to think (/think on, off or auto" in err
     assert "thinking off from the next message on; remembered for this model" in err
     assert "there is no thinking in the last reply; thinking off (/think on" in err
     assert " · thinking off · /help" in talk()

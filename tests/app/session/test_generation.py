@@ -21,15 +21,15 @@ def choice() -> GenerationChoice:
 
 def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationChoice) -> None:
     assert (
-        choice.obey("temperature 0.3")
+        choice.run_command("temperature 0.3")
         == "temperature 0.3 from the next message on (/set keep remembers it)"
     )
-    choice.obey("max-tokens=200")
+    choice.run_command("max-tokens=200")
     assert (choice.described(), choice.max_tokens) == ("temperature 0.3 · max_tokens 200", 200)
-    assert choice.obey("").startswith(
+    assert choice.run_command("").startswith(
         "temperature 0.3 · max_tokens 200. /set temperature 0.3 changes one"
     )
-    choice.obey("reset")
+    choice.run_command("reset")
     assert (choice.described(), choice.max_tokens) == ("", built_in_settings().sampling.max_tokens)
 
 
@@ -49,27 +49,27 @@ def test_what_is_not_allowed_is_refused_and_changes_nothing(
     choice: GenerationChoice, wanted: str, line: str
 ) -> None:
     with pytest.raises(Refusal, match=line):
-        choice.obey(wanted)
+        choice.run_command(wanted)
     assert choice.described() == ""
 
 
 def test_a_kept_value_holds_at_the_next_start_for_its_model(choice: GenerationChoice) -> None:
-    choice.obey("temperature 0.3")
-    assert choice.obey("keep") == "temperature 0.3: remembered for this model"
+    choice.run_command("temperature 0.3")
+    assert choice.run_command("keep") == "temperature 0.3: remembered for this model"
     other = GenerationChoice(built_in_settings())
     other.recall(Path("/models/b.gguf"))
     assert other.described() == ""
     other.recall(Path("/models/a.gguf"))
     assert other.described() == "temperature 0.3"
-    other.obey("reset")
-    other.obey("keep")
+    other.run_command("reset")
+    other.run_command("keep")
     choice.recall(Path("/models/a.gguf"))
     assert choice.described() == ""
 
 
 def test_values_of_another_hand_in_the_state_file_are_left_out(choice: GenerationChoice) -> None:
-    choice.obey("temperature 0.3")
-    choice.obey("keep")
+    choice.run_command("temperature 0.3")
+    choice.run_command("keep")
     file = paths.state_file()
     assert file is not None
     file.write_text(
@@ -102,8 +102,8 @@ def test_a_value_names_its_source_and_an_option_beats_a_kept_one() -> None:
     assert choice.source("min_p") == (0.2, Source.MODEL)
     assert choice.source("top_p") == (0.8, Source.MAKER)
     assert choice.source("seed") == (-1, Source.DEFAULT)
-    choice.obey("temperature 0.3")
-    choice.obey("keep")
+    choice.run_command("temperature 0.3")
+    choice.run_command("keep")
     assert choice.source("temperature") == (0.3, Source.CHOSEN)
     choice.use(override(settings, "sampling.top_k", 5, "here"))
     assert (choice.described(), choice.source("top_k")[0]) == ("temperature 0.3", 5)

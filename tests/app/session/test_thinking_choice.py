@@ -207,6 +207,6 @@ def test_a_mode_in_words(engine: Engine) -> None:
     assert describe_thinking("500") == "thinking at most 500 tokens"
     engine.load()
     assert choose(engine, "HIGH").startswith("thinking high from the next message on")
-    with pytest.raises(Refusal, match="'loud' is no way to think") as refused:
+    with pytest.raises(Refusal, match="'loud' is not a way to think") as refused:
         choose(engine, "loud")
     assert str(refused.value).isprintable()

@@ -545,7 +545,7 @@ async def test_thinking_is_shown_live_folds_and_is_not_copied(terminal_clipboard
 async def test_how_much_the_model_thinks_is_chosen_and_shown():
     async with chatting() as driver:
         await driver.say("/think loud")
-        await driver.note("'loud' is no way to think")
+        await driver.note("'loud' is not a way to think")
         await driver.say("/think off")
         await driver.note("thinking off from the next message on")
         await driver.shows("model · Q4_K_M · thinking off")
