@@ -144,9 +144,9 @@ timeout_s = 300
         ("[tools.servers.x]\nurl = 'https://a:b@c'", r"url is not valid"),
         (
             "[tools.servers.x]\nurl = 'https://c'\nheaders = { A = \"b\\r\\nC: d\" }",
-            "names and values of HTTP",
+            "HTTP headers",
         ),
-        ("[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'", "the name of a variable"),
+        ("[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'", "the name of an environment variable"),
         (
             "[tools.servers.x]\ncommand = ['y']\ntimeout_s = 0",
             r"timeout_s is not valid; allowed: a number of seconds",
@@ -245,13 +245,13 @@ def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
         ('model = "a\\u0000b"', "allowed: text"),
         (
             'model_directories = ["~/a", "b"]',
-            'model_directories has "b"; allowed: whole paths, from / or ~',
+            'model_directories has "b"; allowed: absolute paths, beginning with',
         ),
-        ('model_directories = [""]', 'model_directories has ""; allowed: whole paths'),
+        ('model_directories = [""]', 'model_directories has ""; allowed: absolute paths'),
         ("system_prompt = 4", "system_prompt is 4; allowed: text"),
         (
             'thinking = "loud"',
-            'thinking is "loud"; allowed: auto, on, off, low, medium, high, or the most tokens',
+            'thinking is "loud"; allowed: auto, on, off, low, medium, high, or a limit in tokens',
         ),
         ("thinking = -1", "thinking is -1; allowed: auto, on, off"),
         ("thinking = true", "thinking is true; allowed: auto, on, off"),

@@ -50,7 +50,7 @@ def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ("--model big", "add --server URL"),
         (
             "--server host:8000",
-            '--server: the value is "host:8000"; allowed: an address of http or https',
+            '--server: the value is "host:8000"; allowed: an http or https address',
         ),
         (
             "--server https://me:secret@host",
