@@ -307,7 +307,7 @@ class LineCommands:
         """Have answers follow a JSON schema, or none."""
         form = self._headless.engine_thread.form
         assert form is not None  # shells give one
-        say(form.obey(wanted))
+        say(form.run_command(wanted))
 
     def tools(self, wanted: str = "") -> None:
         """List the servers of tools, or turn them on or off."""

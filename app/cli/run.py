@@ -26,7 +26,7 @@ from app.conversations.journal import ConversationStorage, open_storage
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
 from app.conversations.reply_lines import reply_footer
 from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
-from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, bounded_form, read_form_file
+from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, make_form, read_form_file
 from app.models.library.known_models import real_model_line
 from app.program import exit_codes, garbage
 from app.program.bundled_model import is_starter
@@ -191,7 +191,7 @@ def _answer_form(options: RunOptions) -> AnswerForm | None:
     form_type, name, value = forms[0]
     try:
         if form_type == REGEX:
-            form = bounded_form(form_type, value, f"--{name}")
+            form = make_form(form_type, value, f"--{name}")
         else:
             form = read_form_file(form_type, value)
         for keyword in check_form(form):

@@ -1,6 +1,6 @@
-"""The form that replies are to have: JSON by a schema, a regular expression, or a grammar.
+"""Form that a reply must have: a JSON schema, a regular expression, or a grammar.
 
-Imports nothing heavy.
+This module imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.text.record import record
 
-MOST_FORM_CHARS = 1 << 16
+MAX_FORM_CHARS = 1 << 16
 """Limit on a schema, an expression or a grammar."""
 SCHEMA = "schema"
 REGEX = "regex"
@@ -22,16 +22,16 @@ ANY_OBJECT = '{"type":"object"}'
 
 
 class FormError(Refusal):
-    """A form cannot be used: for people one line, which begins with its name."""
+    """A form cannot be used. The message starts with the name of the form."""
 
-    def __init__(self, name: str, why: str) -> None:
-        super().__init__(f"{name} {why}", exit_codes.USAGE)
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name} {reason}", exit_codes.USAGE)
         self.name = name
 
 
 @record
 class ToolSchema:
-    """Rule of a grammar for what a call of a tool says, by a JSON schema."""
+    """Rule of a grammar for the arguments of a tool, by a JSON schema."""
 
     rule: str
     """Name of the rule."""
@@ -40,47 +40,56 @@ class ToolSchema:
     text: str
     """Schema as JSON."""
     fallback: str
-    """Schema in place of one that cannot be followed."""
+    """Schema to use if the first one cannot be enforced."""
 
 
 @record
 class AnswerForm:
     """Form that a reply must have."""
 
-    kind: str
-    """``schema``, ``regex``, or ``grammar``: GBNF as of llama.cpp, or Lark as of llguidance."""
+    syntax: str
+    """``schema``, ``regex``, or ``grammar``: GBNF of llama.cpp, or Lark of llguidance."""
     text: str
+    """The schema, expression or grammar."""
     name: str
-    """Its name for people: a file, a field of a request."""
-    instead: str = ""
-    """Rules in Lark, of which ``calls`` says what may come instead of the form; "" for nothing."""
-    schemas: tuple[ToolSchema, ...] = ()
-    """Further rules for ``instead``, or for ``text`` where that is empty.
+    """Name for people, such as a file or a field of a request."""
+    call_rules: str = ""
+    """Lark rules in which ``calls`` is a tool call that may replace the form; "" for none."""
+    tool_schemas: tuple[ToolSchema, ...] = ()
+    """Rules for arguments, used by ``call_rules``, or by ``text`` without them.
 
-    As many of them as possible are followed.
+    As many of them as possible are enforced.
     """
 
     @property
     def with_fallbacks(self) -> AnswerForm:
-        """The same form, in which calls of tools may say anything."""
+        """The same form, with arguments of any type."""
         return replace(
-            self, schemas=tuple(replace(schema, text=schema.fallback) for schema in self.schemas)
+            self,
+            tool_schemas=tuple(
+                replace(schema, text=schema.fallback) for schema in self.tool_schemas
+            ),
         )
 
 
-def bounded_form(kind: str, text: str, name: str) -> AnswerForm:
-    """Return a form of bounded size. Raises FormError: it is empty or too long."""
+def make_form(syntax: str, text: str, name: str) -> AnswerForm:
+    """Return a form of limited size.
+
+    Raises:
+        FormError: The text is empty or too long.
+    """
     if not text.strip():
         raise FormError(name, "is empty")
-    if len(text) > MOST_FORM_CHARS:
-        raise FormError(name, f"is longer than {MOST_FORM_CHARS} characters")
-    return AnswerForm(kind, text, name)
+    if len(text) > MAX_FORM_CHARS:
+        raise FormError(name, f"is longer than {MAX_FORM_CHARS} characters")
+    return AnswerForm(syntax, text, name)
 
 
-def read_form_file(kind: str, given: str) -> AnswerForm:
-    """Return the form that a file holds.
+def read_form_file(syntax: str, path_text: str) -> AnswerForm:
+    """Return the form in a file.
 
-    Raises Refusal: there is no such file, or it holds no text.
+    Raises:
+        Refusal: The file does not exist or is not a text.
     """
-    path = Path(paths.expanded(given))
-    return bounded_form(kind, read_text_file(path), path.name)
+    path = Path(paths.expanded(path_text))
+    return make_form(syntax, read_text_file(path), path.name)

@@ -1,4 +1,4 @@
-"""The form that the chat's replies are to have now, and who chose it."""
+"""Form of the chat's replies, which the user chooses."""
 
 from __future__ import annotations
 
@@ -12,70 +12,79 @@ if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 OFF = "off"
-USAGE = "/schema FILE takes a JSON schema"
+USAGE = "/schema FILE uses a JSON schema"
 
 
 class FormChoice:
-    """The form of replies, as ``--schema`` or ``/schema`` chose it; the engine's thread asks for
-    constraints."""
+    """Form of replies, as ``--schema`` or ``/schema`` sets it. The engine thread asks for
+    constraints.
+
+    Attributes:
+        form: The form; None for free text.
+    """
 
     def __init__(self, form: AnswerForm | None = None) -> None:
         self.form = form
         self._forms: tuple[Tokenizer, Forms] | None = None
 
-    def obey(self, wanted: str) -> str:
-        """Do what comes after ``/schema``; returns the line to show.
+    def run_command(self, arguments: str) -> str:
+        """Run the command ``/schema`` and return a line for the user.
 
-        Raises Refusal: the file cannot be used.
+        Raises:
+            Refusal: The file cannot be used.
         """
-        if wanted.strip().lower() == OFF:
+        if not arguments:
+            return f"{self.described() or 'answers in any form'}. {USAGE}"
+        if arguments.strip().lower() == OFF:
             self.form = None
             return "answers in any form, from the next message on"
-        if not wanted:
-            return f"{self.described() or 'answers in any form'}. {USAGE}"
+
         from app.forms.constraint import check_form
 
-        form = read_form_file(SCHEMA, wanted.strip())
-        # at once: a message that is sent meanwhile is to have it
-        before = self.form
+        form = read_form_file(SCHEMA, arguments.strip())
+        # Set before the check, so that a message sent meanwhile uses it.
+        previous_form = self.form
         self.form = form
         try:
             notes = check_form(form)
         except BaseException:
-            self.form = before
+            self.form = previous_form
             raise
-        if notes:
-            ignored = f"; not followed: {', '.join(notes)}"
-        else:
-            ignored = ""
-        return (
-            f"{self.described()} from the next message on, "
-            f"without thinking (/schema off ends it){ignored}"
+        line = (
+            f"{self.described()} from the next message on, without thinking (/schema off ends it)"
         )
+        if notes:
+            line += f"; not enforced: {', '.join(notes)}"
+        return line
 
     def described(self) -> str:
-        """Name the form: "answers as city.json"; "" for any."""
-        if self.form is not None:
-            return f"answers as {self.form.name}"
-        return ""
+        """Describe the form, as in "answers as city.json"; "" for free text."""
+        if self.form is None:
+            return ""
+        return f"answers as {self.form.name}"
 
     def constraint(
-        self, tokenizer: Tokenizer, begun: Iterable[int] = (), waiting: Callable[[], object] = bool
+        self,
+        tokenizer: Tokenizer,
+        prefix_ids: Iterable[int] = (),
+        on_wait: Callable[[], object] = bool,
     ) -> FormConstraint | None:
-        """Return a constraint after the beginning of a reply, None for any form.
+        """Return a constraint for a reply; None for free text.
 
         Args:
-            waiting: called now and then while an answer is waited for; what it raises ends that.
+            tokenizer: Tokenizer of the model.
+            prefix_ids: Tokens of the beginning of a continued reply.
+            on_wait: Called now and then during waits; its exceptions end them.
 
         Raises:
-            FormError: the form cannot be used.
+            FormError: The form cannot be used.
         """
         from app.forms.constraint import Forms
 
         form = self.form
         if form is None:
-            self._forms = None  # and its process
+            self._forms = None  # This ends its process, too.
             return None
         if self._forms is None or self._forms[0] is not tokenizer:
-            self._forms = tokenizer, Forms(tokenizer)
-        return self._forms[1].constraint(form, begun, waiting)
+            self._forms = (tokenizer, Forms(tokenizer))
+        return self._forms[1].constraint(form, prefix_ids, on_wait)

@@ -1,4 +1,4 @@
-"""Which tokens go on with the form of a reply, as a process of its own says
+"""Constraint that keeps a reply in its form. A process of its own computes it
 (``app.forms.process``)."""
 
 from __future__ import annotations
@@ -10,35 +10,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from app.forms.answer_form import AnswerForm, FormError
-from app.forms.process import FormChannel, FormLimits, FormProcess, Waiting
+from app.forms.process import FormChannel, FormLimits, FormProcess, OnWait
 from app.forms.sandbox import (
     FORCED,
     IS_ACCEPTING,
     IS_OVER,
     MASK,
     TAKE,
-    ids_bytes,
-    ids_of,
+    pack_ids,
     pack_vocabulary,
+    unpack_ids,
 )
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
 
 
-def check_form(form: AnswerForm, waiting: Waiting = bool) -> list[str]:
-    """Refuse what no model can use, and return lines about what will not be followed.
+def check_form(form: AnswerForm, on_wait: OnWait = bool) -> list[str]:
+    """Check a form without a model, and return lines about what cannot be enforced.
 
     Args:
-        waiting: called now and then while the form is compiled; what it raises ends that.
+        form: The form.
+        on_wait: Called now and then while the form is compiled; its exceptions end that.
 
     Raises:
-        FormError: it cannot be used.
+        FormError: The form cannot be used.
     """
     process = FormProcess()
     try:
-        channel = process.open(form.name, lambda text: [], waiting)
-        channel.begin(form)
+        channel = process.open(form.name, lambda text: [], on_wait)
+        channel.start(form)
         channel.receive()
         channel.close()
         return channel.notes
@@ -47,46 +48,47 @@ def check_form(form: AnswerForm, waiting: Waiting = bool) -> list[str]:
 
 
 class Forms:
-    """Makes constraints for one vocabulary. Used by the engine's thread alone."""
+    """Makes constraints for one vocabulary, in the engine thread."""
 
     def __init__(self, tokenizer: Tokenizer, limits: FormLimits | None = None) -> None:
         self._tokenizer = tokenizer
         self._limits = limits
 
     def constraint(
-        self, form: AnswerForm, begun: Iterable[int] = (), waiting: Waiting = bool
+        self, form: AnswerForm, prefix_ids: Iterable[int] = (), on_wait: OnWait = bool
     ) -> FormConstraint:
-        """Return a constraint after the beginning of a reply.
+        """Return a constraint for a reply.
 
         Args:
-            waiting: called now and then while an answer is waited for, here and while the reply is
-                written.
+            form: The form.
+            prefix_ids: Tokens of the beginning of a continued reply.
+            on_wait: Called now and then during waits, here and while the reply is written.
 
         Raises:
-            FormError: as ``check_form`` does; never for what the parameters of a tool are to be.
-            Exception: whatever ``waiting`` raises.
+            FormError: The form cannot be used. Schemas of tools never are the reason.
+            Exception: Any exception of ``on_wait``.
         """
         try:
-            return self._constraint(form, begun, waiting)
+            return self._constraint(form, prefix_ids, on_wait)
         except FormError:
-            if not form.schemas:
+            if not form.tool_schemas:
                 raise
-        constraint = self._constraint(form.with_fallbacks, begun, waiting)
+        constraint = self._constraint(form.with_fallbacks, prefix_ids, on_wait)
         constraint.notes.append("parameters of all tools")
         return constraint
 
     def _constraint(
-        self, form: AnswerForm, begun: Iterable[int], waiting: Waiting
+        self, form: AnswerForm, prefix_ids: Iterable[int], on_wait: OnWait
     ) -> FormConstraint:
         tokenizer = self._tokenizer
         channel = self._process.open(
-            form.name, lambda text: tokenizer.encode_text(text, after_special=False), waiting
+            form.name, lambda text: tokenizer.encode_text(text, after_special=False), on_wait
         )
         try:
-            channel.begin(form, list(begun))
+            channel.start(form, list(prefix_ids))
             return FormConstraint(channel, tokenizer)
         except BaseException:
-            channel.close()  # at once: the child may compute for long
+            channel.close()  # At once, because the child may compute for long.
             raise
 
     def close(self) -> None:
@@ -96,92 +98,92 @@ class Forms:
     @cached_property
     def _process(self) -> FormProcess:
         tokenizer = self._tokenizer
-        special = set(tokenizer.control_texts.values()) | set(tokenizer.end_ids)
-        # 0xff begins no text: what has none cannot be taken for one.
+        special_ids = set(tokenizer.control_texts.values()) | set(tokenizer.end_ids)
+        # No text begins with 0xff, so these tokens never match.
         tokens = [
-            b"\xff" + tokenizer.token_text(one).encode()
-            if one in special
-            else tokenizer.token_bytes(one) or b"\xff"
-            for one in range(tokenizer.vocab_size)
+            b"\xff" + tokenizer.token_text(token_id).encode()
+            if token_id in special_ids
+            else tokenizer.token_bytes(token_id) or b"\xff"
+            for token_id in range(tokenizer.vocab_size)
         ]
-        if tokenizer.eos_id is not None:
-            eos = tokenizer.eos_id
-        else:
-            eos = min(tokenizer.end_ids, default=0)
-        return FormProcess(
-            pack_vocabulary(tokens, sorted(special), tokenizer.bos_id, eos), self._limits
-        )
+        eos_id = tokenizer.eos_id
+        if eos_id is None:
+            eos_id = min(tokenizer.end_ids, default=0)
+        vocabulary = pack_vocabulary(tokens, sorted(special_ids), tokenizer.bos_id, eos_id)
+        return FormProcess(vocabulary, self._limits)
 
 
 class FormConstraint:
-    """How far one reply has come in its form. Every method raises FormError where the form cannot
-    be used.
+    """State of one reply within its form. All methods raise FormError if the form cannot be used.
 
-    The child says after each token what comes next, while the model computes; it is read when
-    somebody asks for it.
+    After each token, the child sends what may come next while the model computes. It is read when
+    it is needed.
+
+    Attributes:
+        notes: Lines about parts of the form that are not enforced.
     """
 
     def __init__(self, channel: FormChannel, tokenizer: Tokenizer) -> None:
         self._channel = channel
         self._n_vocab = tokenizer.vocab_size
         self.notes = channel.notes
-        """Lines about what the form says and is not followed."""
-        self._ends = np.array(sorted(tokenizer.end_ids), np.int64)
+        self._end_ids = np.array(sorted(tokenizer.end_ids), np.int64)
         self._flags: int | None = None
         self._has_next = False
-        self._bits: bytes | None = None
+        self._mask_bits: bytes | None = None
         self._forced: list[int] = []
         self._n_accepted = 0
-        """Of the forced tokens, those that have come and are not sent yet."""
+        """Number of forced tokens that were accepted and are not sent to the child yet."""
         if not self.is_over:
-            self.allowed()  # what is wrong with a form shows before anything is computed
+            self.allowed()  # Errors of the form occur before anything is computed.
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing but an end may follow."""
+        """Whether only an end token may follow."""
         return bool(self._read_flags() & IS_OVER)
 
     def forced(self) -> list[int]:
-        """Return the tokens that must come next, as the model's tokenizer writes them; none where
-        there is a choice."""
+        """Return the tokens that must come next, as the tokenizer writes them; empty if there is a
+        choice."""
         self._read_next()
         return self._forced[self._n_accepted :]
 
     def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return for each token whether it may come next."""
+        """Return for each token of the vocabulary whether it may come next."""
         if self._n_accepted:
             self._send(self._forced[: self._n_accepted])
         flags = self._read_next()
         if flags & IS_OVER:
             allowed = np.zeros(self._n_vocab, np.bool_)
         else:
-            if self._bits is None:
+            if self._mask_bits is None:
                 self._channel.send(MASK)
-                _, self._bits = self._channel.receive()
-            bits = np.frombuffer(self._bits, np.uint8)
+                _, self._mask_bits = self._channel.receive()
+            bits = np.frombuffer(self._mask_bits, np.uint8)
             allowed = np.unpackbits(bits, count=self._n_vocab, bitorder="little").view(np.bool_)
-        allowed[self._ends] = bool(flags & IS_ACCEPTING)
+        allowed[self._end_ids] = bool(flags & IS_ACCEPTING)
         if not allowed.any():
-            raise self._channel.refused("cannot be used: no token of this model goes on with it")
+            raise self._channel.refuse("cannot be used: no token of this model continues it")
         return allowed
 
     def accept(self, token_id: int) -> None:
-        """The reply goes on with a token."""
+        """Continue the reply with a token."""
         self._read_next()
-        at = self._n_accepted
-        if at + 1 < len(self._forced) and self._forced[at] == token_id:
-            self._n_accepted += 1  # they are sent together
+        index = self._n_accepted
+        is_expected = index + 1 < len(self._forced) and self._forced[index] == token_id
+        if is_expected:
+            self._n_accepted += 1  # Forced tokens are sent together.
         else:
-            self._send([*self._forced[:at], token_id])
+            self._send([*self._forced[:index], token_id])
 
     def close(self) -> None:
-        """End the form and its child; nothing can be asked any more."""
+        """End the child; no further methods can be called."""
         self._channel.close()
 
     def _send(self, ids: list[int]) -> None:
-        self._channel.send(TAKE, ids_bytes(ids))
+        self._channel.send(TAKE, pack_ids(ids))
         self._flags = None
-        self._bits = None
+        self._mask_bits = None
         self._has_next = False
         self._forced = []
         self._n_accepted = 0
@@ -195,10 +197,10 @@ class FormConstraint:
     def _read_next(self) -> int:
         flags = self._read_flags()
         if not self._has_next and not flags & IS_OVER:
-            kind, payload = self._channel.receive()
-            if kind == FORCED:
-                self._forced = ids_of(payload)
+            message_type, payload = self._channel.receive()
+            if message_type == FORCED:
+                self._forced = unpack_ids(payload)
             else:
-                self._bits = payload
+                self._mask_bits = payload
         self._has_next = True
         return flags

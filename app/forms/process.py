@@ -1,8 +1,8 @@
-"""Starts the process that says which tokens go on with forms (``app.forms.sandbox``), and talks
-with its children.
+"""Process that computes constraints (``app.forms.sandbox``): starting it, and messages to its
+children.
 
-The process is kept while a model is open; each form has a child of its own, with limits. It ends
-with its channel: when the form is done, when somebody stops it, and when this process ends, however
+The process lives as long as the model is open. Each form has a child of its own with limits. A child
+ends with its channel: when the reply is done, when somebody stops it, and when Jalopy ends, however
 that happens.
 """
 
@@ -25,20 +25,21 @@ from app.forms.sandbox import (
     FORM,
     FRAME,
     IDS,
-    MOST_FRAME_BYTES,
+    MAX_FRAME_BYTES,
     NOTES,
     REFUSED,
     TEXT,
-    ids_bytes,
+    pack_ids,
 )
 from app.program.paths import own_module
 from engine.errors import EngineError, shown
 
 POLL_S = 0.05
-"""Seconds between two looks at whether the answer is still wanted."""
+"""Time between two calls of ``on_wait``."""
 _READ_BYTES = 1 << 16
 
-Waiting = Callable[[], object]
+OnWait = Callable[[], object]
+"""Function to call now and then during waits; its exceptions end them."""
 Encode = Callable[[str], list[int]]
 
 
@@ -47,11 +48,10 @@ class FormLimits:
     """Limits on one form.
 
     Attributes:
-        compile_cpu_s: processor time until it can be used, in seconds.
-        step_cpu_s: processor time after each token, in seconds.
-        memory_bytes: address space on top of what the vocabulary takes.
-        wall_s: time to wait for an answer, in seconds; generous, since the machine may be busy or
-            swapping.
+        compile_cpu_s: Processor time for compiling the form.
+        step_cpu_s: Processor time after each token.
+        memory_bytes: Address space in addition to that of the vocabulary.
+        wall_s: Time to wait for an answer; generous, since the machine may be busy or swapping.
     """
 
     compile_cpu_s: float = 5.0
@@ -61,10 +61,11 @@ class FormLimits:
 
 
 class FormProcess:
-    """The process, started when it is first needed and again where it has ended.
+    """The process. It starts when it is first needed, and again if it has ended.
 
     Args:
-        vocabulary: of the model, packed; empty for checks alone.
+        vocabulary: Packed vocabulary of the model; empty for checks only.
+        limits: Limits on each form.
     """
 
     def __init__(self, vocabulary: bytes = b"", limits: FormLimits | None = None) -> None:
@@ -74,73 +75,69 @@ class FormProcess:
         self._control: socket.socket | None = None
         self._stop: weakref.finalize[Any, Any] | None = None
 
-    def open(self, name: str, encode: Encode, waiting: Waiting) -> FormChannel:
+    def open(self, name: str, encode: Encode, on_wait: OnWait) -> FormChannel:
         """Return a channel to a child for one form.
 
         Args:
-            name: of the form, for messages.
-            encode: returns the tokens of a text in the midst of a reply.
-            waiting: called now and then while an answer is waited for; what it raises ends that.
+            name: Name of the form for messages.
+            encode: Returns the tokens of a text within a reply.
+            on_wait: Called now and then during waits.
 
         Raises:
-            EngineError: the system refused to start the process.
+            EngineError: The system cannot start the process.
         """
         for _ in range(2):
-            self._start(waiting)
+            self._start(on_wait)
             assert self._control is not None
-            ours, theirs = socket.socketpair()
-            with theirs:
+            channel, child_end = socket.socketpair()
+            with child_end:
                 try:
-                    socket.send_fds(self._control, [b"+"], [theirs.fileno()])
-                except OSError:  # it has ended since
-                    ours.close()
+                    socket.send_fds(self._control, [b"+"], [child_end.fileno()])
+                except OSError:  # The process has ended.
+                    channel.close()
                     self.close()
                     continue
-            return FormChannel(self, ours, name, encode, waiting)
-        raise EngineError("the process that keeps answers in their form ends at once")
+            return FormChannel(self, channel, name, encode, on_wait)
+        raise EngineError("the process for forms of answers ends immediately")
 
     def close(self) -> None:
         """End the process and all its children."""
         if self._stop is not None:
             self._stop()
-        self._child = self._control = self._stop = None
+        self._child = None
+        self._control = None
+        self._stop = None
 
-    def _start(self, waiting: Waiting) -> None:
+    def _start(self, on_wait: OnWait) -> None:
         if self._child is not None and self._child.poll() is None:
             return
         self.close()
-        ours, theirs = socket.socketpair()
+        control, child_end = socket.socketpair()
         try:
-            with theirs:
+            with child_end:
                 self._child = subprocess.Popen(
                     own_module("app.forms.sandbox"),
-                    stdin=theirs.fileno(),
+                    stdin=child_end.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    start_new_session=True,  # Ctrl+C in the terminal must not reach it
+                    start_new_session=True,  # Ctrl+C in the terminal must not reach it.
                 )
         except OSError as error:
-            ours.close()
-            raise EngineError(
-                f"cannot start the process that keeps answers in their form: {error}"
-            ) from error
-        self._control = ours
-        self._stop = weakref.finalize(self, _end, self._child, ours)
+            control.close()
+            raise EngineError(f"cannot start the process for forms of answers: {error}") from error
+        self._control = control
+        self._stop = weakref.finalize(self, _end, self._child, control)
+        frame = FRAME.pack(0, len(self._vocabulary)) + self._vocabulary
         try:
-            with suppress(OSError):  # it has ended already: that is seen where it is asked
-                send_all(
-                    ours,
-                    FRAME.pack(0, len(self._vocabulary)) + self._vocabulary,
-                    waiting,
-                    self.limits.wall_s,
-                )
+            with suppress(OSError):  # If it has ended, the next message to it fails.
+                send_all(control, frame, on_wait, self.limits.wall_s)
         except BaseException:
-            self.close()  # it waits for the rest
+            self.close()  # It waits for the rest of the vocabulary.
             raise
 
 
 def _end(child: subprocess.Popen[bytes], control: socket.socket) -> None:
-    control.close()  # on which it ends its children
+    control.close()  # The process then ends its children.
     with suppress(subprocess.TimeoutExpired):
         child.wait(0.2)
         return
@@ -149,7 +146,11 @@ def _end(child: subprocess.Popen[bytes], control: socket.socket) -> None:
 
 
 class FormChannel:
-    """Messages to and from the child of one form. Used by one thread."""
+    """Messages to and from the child of one form, in one thread.
+
+    Attributes:
+        notes: Lines about parts of the form that are not enforced.
+    """
 
     def __init__(
         self,
@@ -157,134 +158,128 @@ class FormChannel:
         channel: socket.socket,
         name: str,
         encode: Encode,
-        waiting: Waiting,
+        on_wait: OnWait,
     ) -> None:
-        self._process = process  # which ends where no one has it any more
+        self._process = process  # The process ends without references to it.
         self._limits = process.limits
         self._channel = channel
         self._name = name
         self._encode = encode
-        self._waiting = waiting
+        self._on_wait = on_wait
         channel.settimeout(POLL_S)
-        self._came = bytearray()
+        self._received = bytearray()
         self._has_compiled = False
         self.notes: list[str] = []
-        """Lines about what the form says and is not followed."""
 
-    def begin(self, form: AnswerForm, begun: Sequence[int] = ()) -> None:
-        """Have a form compiled, and the beginning of a reply taken."""
-        limits = asdict(self._limits)
+    def start(self, form: AnswerForm, prefix_ids: Sequence[int] = ()) -> None:
+        """Send the form, and the tokens of the beginning of a continued reply."""
         message = {
-            "kind": form.kind,
+            "syntax": form.syntax,
             "text": form.text,
             "name": form.name,
-            "instead": form.instead,
-            "schemas": [
-                (schema.rule, schema.tool, schema.text, schema.fallback) for schema in form.schemas
+            "call_rules": form.call_rules,
+            "tool_schemas": [
+                (schema.rule, schema.tool, schema.text, schema.fallback)
+                for schema in form.tool_schemas
             ],
-            "begun": list(begun),
-            **limits,
+            "prefix_ids": list(prefix_ids),
+            **asdict(self._limits),
         }
         self.send(FORM, json.dumps(message).encode())
 
-    def send(self, kind: int, payload: bytes = b"") -> None:
-        """Send a message, which the child reads at once."""
-        with suppress(OSError):  # how it ended is in what it sent
-            send_all(
-                self._channel,
-                FRAME.pack(kind, len(payload)) + payload,
-                self._waiting,
-                self._limits.wall_s,
-            )
+    def send(self, message_type: int, payload: bytes = b"") -> None:
+        """Send a message, which the child reads immediately."""
+        frame = FRAME.pack(message_type, len(payload)) + payload
+        with suppress(OSError):  # The last message of the child says why it has ended.
+            send_all(self._channel, frame, self._on_wait, self._limits.wall_s)
 
     def receive(self) -> tuple[int, bytes]:
-        """Return the next message.
+        """Return the type and the payload of the next message.
 
         Raises:
-            FormError: the form cannot be used, or its child has ended.
-            Exception: whatever ``waiting`` raises.
+            FormError: The form cannot be used, or its child has ended.
+            Exception: Any exception of ``on_wait``.
         """
         while True:
-            kind, payload = self._next()
-            if kind == TEXT:
+            message_type, payload = self._read_frame()
+            if message_type == TEXT:
                 text = payload.decode("utf-8", "replace")
-                self.send(IDS, ids_bytes(self._encode(text)))
-            elif kind == REFUSED:
-                raise self.refused(payload.decode("utf-8", "replace"))
-            elif kind == ENDED:
-                raise self.refused(self._why_it_ended(payload[0] if payload else 0))
-            elif kind == NOTES:
+                self.send(IDS, pack_ids(self._encode(text)))
+            elif message_type == REFUSED:
+                raise self.refuse(payload.decode("utf-8", "replace"))
+            elif message_type == ENDED:
+                raise self.refuse(self._end_reason(payload[0] if payload else 0))
+            elif message_type == NOTES:
                 self.notes += json.loads(payload)
             else:
                 self._has_compiled = True
-                return kind, payload
+                return message_type, payload
 
     def close(self) -> None:
-        """End the form, and with it the child."""
+        """End the child."""
         self._channel.close()
 
-    def refused(self, why: str) -> FormError:
-        """End the form, and return the error that says why."""
+    def refuse(self, reason: str) -> FormError:
+        """End the child, and return an error with the reason."""
         self.close()
-        return FormError(self._name, shown(why, 200))
+        return FormError(self._name, shown(reason, 200))
 
-    def _why_it_ended(self, number: int) -> str:
-        if number == getattr(signal, "SIGPROF", None):
+    def _end_reason(self, signal_number: int) -> str:
+        if signal_number == getattr(signal, "SIGPROF", None):
+            limit_s = self._limits.compile_cpu_s
             if self._has_compiled:
                 limit_s = self._limits.step_cpu_s
-            else:
-                limit_s = self._limits.compile_cpu_s
             return f"cannot be used: it takes more than {limit_s:g} s of processor time"
         return (
-            f"cannot be used: it is nested too deeply, or needs more than "
+            "cannot be used: it is nested too deeply, or needs more than "
             f"{self._limits.memory_bytes >> 20} MB"
         )
 
-    def _next(self) -> tuple[int, bytes]:
+    def _read_frame(self) -> tuple[int, bytes]:
         deadline_s = time.monotonic() + self._limits.wall_s
         while True:
-            if len(self._came) >= FRAME.size:
-                kind, length = FRAME.unpack_from(self._came)
+            if len(self._received) >= FRAME.size:
+                message_type, length = FRAME.unpack_from(self._received)
                 end = FRAME.size + length
-                if length > MOST_FRAME_BYTES:
-                    raise self.refused("cannot be used: its process answers nonsense")
-                if len(self._came) >= end:
-                    payload = bytes(self._came[FRAME.size : end])
-                    del self._came[:end]
-                    return kind, payload
+                if length > MAX_FRAME_BYTES:
+                    raise self.refuse("cannot be used: its process sends an invalid message")
+                if len(self._received) >= end:
+                    payload = bytes(self._received[FRAME.size : end])
+                    del self._received[:end]
+                    return message_type, payload
             self._read_more(deadline_s)
 
     def _read_more(self, deadline_s: float) -> None:
         try:
             piece = self._channel.recv(_READ_BYTES)
         except TimeoutError:
-            self._waiting()
+            self._on_wait()
             if time.monotonic() > deadline_s:
-                raise self.refused(
+                raise self.refuse(
                     f"cannot be used: it takes longer than {self._limits.wall_s:g} s"
                 ) from None
             return
         except OSError:
             piece = b""
         if not piece:
-            raise self.refused("cannot be used: the process that follows it has ended (try again)")
-        self._came += piece
+            raise self.refuse("cannot be used: its process has ended (try again)")
+        self._received += piece
 
 
-def send_all(channel: socket.socket, data: bytes, waiting: Waiting, patience_s: float) -> None:
-    """Send bytes to who may be busy.
+def send_all(channel: socket.socket, data: bytes, on_wait: OnWait, patience_s: float) -> None:
+    """Send bytes to a process that may be busy.
 
     Raises:
-        OSError: no one is there, or does not read.
-        Exception: whatever ``waiting`` raises.
+        OSError: The process has ended or does not read.
+        Exception: Any exception of ``on_wait``.
     """
     deadline_s = time.monotonic() + patience_s
-    left = memoryview(data)
+    unsent = memoryview(data)
     channel.settimeout(POLL_S)
-    while left:
+    while unsent:
         try:
-            left = left[channel.send(left) :]
+            unsent = unsent[channel.send(unsent) :]
         except TimeoutError:
-            waiting()
+            on_wait()
             if time.monotonic() > deadline_s:
                 raise

@@ -1,9 +1,9 @@
-"""Rewriting of a JSON schema from anywhere into one that a form can follow.
+"""Simplification of any JSON schema to one that a form can enforce.
 
-llguidance refuses keywords that it does not follow, reads numbers as floats of 64 bits, and ends
-the process on some of them. So a schema is rewritten first: what means nothing goes, what can be
-put in other words is, bounds of numbers move inwards to values that arrive as they are, and the
-names of the other keywords are returned.
+llguidance refuses keywords that it does not support, reads numbers as floats of 64 bits, and crashes
+on some of them. So a schema is rewritten first: keywords without effect are removed, others are
+expressed differently where possible, bounds of numbers move inwards to exact values, and the names
+of the remaining unsupported keywords are returned.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from urllib.parse import unquote
 
 from engine.prompt.json_schema import mapped
 
-MOST_WHOLE = 2**63 - 1024
-"""Largest whole number that is both a float and an integer of 64 bits."""
-MOST_BOUND = 10**15
-"""Largest bound of a number with a fraction: all digits of such a float are known."""
-_EXACT_WHOLE = 2**53
-_MOST_EXPONENT = 22
-"""Largest exponent of a number that every parser of JSON reads exactly.
-
-The number is a whole one up to 2**53, times a power of ten up to this one.
-"""
-_MOST_COUNT = 1 << 24
-"""Upper limits on lengths from here on limit nothing: no answer is as long."""
+MAX_EXACT_INTEGER = 2**63 - 1024
+"""Largest integer that is both a float and an integer of 64 bits."""
+MAX_BOUND = 10**15
+"""Largest bound of a number with a fraction. All digits of such a float are exact."""
+_EXACT_INTEGER = 2**53
+_MAX_EXPONENT = 22
+"""Largest exponent of numbers that every JSON parser reads exactly: an integer up to 2**53, times a
+power of ten up to this one."""
+_MAX_COUNT = 1 << 24
+"""Upper limits on lengths from this value on have no effect: no reply is as long."""
 
 _FORMATS = frozenset(
     ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"]
@@ -36,7 +34,7 @@ _FORMATS = frozenset(
 _DRAFT = re.compile(r"https?://json-schema\.org/(draft-0[467]|draft/20(19-09|20-12))/schema#?")
 _TYPES = frozenset(["array", "boolean", "integer", "null", "number", "object", "string"])
 _LITERAL_NAME = re.compile(r"\^([A-Za-z0-9_ -]+)\$")
-_NULL_IS_MEANT = frozenset(["const", "default", "example", "examples"])
+_MAY_BE_NULL = frozenset(["const", "default", "example", "examples"])
 _COMBINING = (
     "allOf",
     "anyOf",
@@ -50,38 +48,39 @@ _COMBINING = (
 )
 
 IsPattern = Callable[[str], bool]
-"""Whether a regular expression can be followed."""
+"""Whether a regular expression can be enforced."""
 
 
-class FollowedSchema(NamedTuple):
-    """A schema that a form can follow.
+class SimplifiedSchema(NamedTuple):
+    """A schema that a form can enforce.
 
     Attributes:
-        schema: all that can be followed.
-        dropped: keywords that say more and are left out, sorted; () where the schema is followed as
-            a whole.
+        schema: Everything that can be enforced.
+        dropped: Sorted names of keywords that were dropped; empty if nothing is missing.
     """
 
     schema: Any
     dropped: tuple[str, ...]
 
 
-def followed_schema(schema: Any, is_pattern: IsPattern) -> FollowedSchema:
-    """Return what can be followed of a schema; every value of the original is one of the result.
+def simplify_schema(schema: Any, is_pattern: IsPattern) -> SimplifiedSchema:
+    """Return as much of a schema as can be enforced.
+
+    Every value that the original allows is allowed by the result.
 
     Raises:
-        RecursionError: it is nested too deeply.
+        RecursionError: The schema is nested too deeply.
     """
-    rewriting = _Rewriting(schema, is_pattern)
-    rewritten = mapped(schema, rewriting.change)
-    return FollowedSchema(rewritten, tuple(sorted(rewriting.dropped)))
+    simplifier = _Simplifier(schema, is_pattern)
+    simplified = mapped(schema, simplifier.simplify)
+    return SimplifiedSchema(simplified, tuple(sorted(simplifier.dropped)))
 
 
-def loosened_schema(schema: Any) -> Any:
-    """Return a schema without the combinations of keywords that a form may fail to follow."""
+def loosen_schema(schema: Any) -> Any:
+    """Return a schema without the combinations of keywords that llguidance may refuse."""
 
-    def change(part: Mapping[str, Any]) -> dict[str, Any]:
-        loose = dict(part)
+    def loosen(level: Mapping[str, Any]) -> dict[str, Any]:
+        loose = dict(level)
         for keyword in ("minProperties", "maxProperties", "multipleOf"):
             loose.pop(keyword, None)
         if loose.pop("patternProperties", None):
@@ -91,31 +90,35 @@ def loosened_schema(schema: Any) -> Any:
             loose["anyOf"] = choices
         return loose
 
-    return mapped(schema, change)
+    return mapped(schema, loosen)
 
 
-class _Rewriting:
-    """Pass over a schema, from the outside to the inside."""
+class _Simplifier:
+    """Simplifies a schema level by level, from the outside to the inside.
+
+    Attributes:
+        dropped: Names of keywords that were dropped.
+    """
 
     def __init__(self, root: Any, is_pattern: IsPattern) -> None:
         self._root = root
         self._is_pattern = is_pattern
         self._ids: set[str] = set()
-        mapped(root, self._note_id)
+        mapped(root, self._collect_id)
         self._patterns: dict[str, bool] = {}
         self.dropped: set[str] = set()
 
-    def _note_id(self, part: Mapping[str, Any]) -> None:
+    def _collect_id(self, level: Mapping[str, Any]) -> None:
         for name in ("$id", "id"):
-            if isinstance(part.get(name), str):
-                self._ids.add(part[name].partition("#")[0])
+            if isinstance(level.get(name), str):
+                self._ids.add(level[name].partition("#")[0])
 
-    def change(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        """Return one level of the schema, rewritten."""
+    def simplify(self, level: Mapping[str, Any]) -> dict[str, Any]:
+        """Return one level of the schema, simplified."""
         schema = {
-            key: value for key, value in part.items() if value is not None or key in _NULL_IS_MEANT
+            key: value for key, value in level.items() if value is not None or key in _MAY_BE_NULL
         }
-        schema.pop("x-guidance", None)  # options of the library, which are not the client's
+        schema.pop("x-guidance", None)  # Options of llguidance are not the client's to set.
         self._clean_annotations(schema)
         self._clean_shapes(schema)
         self._clean_type(schema)
@@ -136,17 +139,17 @@ class _Rewriting:
             self.dropped.add(keyword)
 
     def _clean_annotations(self, schema: dict[str, Any]) -> None:
-        """Remove formats and drafts that no one knows: they only annotate."""
+        """Remove unknown formats and drafts: they are only annotations."""
         if "format" in schema and schema["format"] not in _FORMATS:
             del schema["format"]
         if "$schema" in schema and not _DRAFT.fullmatch(str(schema["$schema"])):
             del schema["$schema"]
 
     def _clean_shapes(self, schema: dict[str, Any]) -> None:
-        """Drop keywords whose values have another type than they must."""
+        """Drop keywords whose values have a wrong type."""
         for keyword in ("properties", "patternProperties", "$defs", "definitions"):
             value = schema.get(keyword)
-            if value == []:  # as PHP writes an empty object
+            if value == []:  # PHP's empty object
                 del schema[keyword]
             elif value is not None and not isinstance(value, dict):
                 self._drop(schema, keyword)
@@ -177,19 +180,13 @@ class _Rewriting:
     def _clean_type(self, schema: dict[str, Any]) -> None:
         if "type" not in schema:
             return
-        given = schema["type"]
-        if isinstance(given, list):
-            names = given
-        else:
-            names = [given]
+        value = schema["type"]
+        names = value if isinstance(value, list) else [value]
         names = [name.lower() if isinstance(name, str) else name for name in names]
         if "any" in names:
             del schema["type"]
         elif names and all(isinstance(name, str) and name in _TYPES for name in names):
-            if isinstance(given, list):
-                schema["type"] = names
-            else:
-                schema["type"] = names[0]
+            schema["type"] = names if isinstance(value, list) else names[0]
         else:
             self._drop(schema, "type")
 
@@ -202,11 +199,11 @@ class _Rewriting:
         elif not reference.startswith("#"):
             if reference.partition("#")[0] not in self._ids:
                 self._drop(schema, "$ref")
-        elif not self._ids and not _leads_somewhere(reference, self._root):
+        elif not self._ids and not _has_target(reference, self._root):
             self._drop(schema, "$ref")
 
     def _clean_data(self, schema: dict[str, Any]) -> None:
-        """Drop constants whose numbers would become other ones."""
+        """Drop constants with numbers that would change."""
         for keyword in ("const", "enum"):
             if keyword not in schema:
                 continue
@@ -228,26 +225,28 @@ class _Rewriting:
         ):
             if keyword not in schema:
                 continue
-            count = _whole(schema[keyword])
+            count = _as_integer(schema[keyword])
             if count is None or count < 0:
                 self._drop(schema, keyword)
-            elif count == 0 if keyword.startswith("min") else count >= _MOST_COUNT:
+                continue
+            if keyword.startswith("min"):
+                has_effect = count > 0
+            else:
+                has_effect = count < _MAX_COUNT
+            if not has_effect:
                 del schema[keyword]
             else:
                 schema[keyword] = count
 
     def _clean_bounds(self, schema: dict[str, Any]) -> None:
-        given = schema.get("type")
-        if isinstance(given, list):
-            names = given
-        else:
-            names = [given]
-        is_whole = "integer" in names and "number" not in names
+        schema_type = schema.get("type")
+        names = schema_type if isinstance(schema_type, list) else [schema_type]
+        is_integer = "integer" in names and "number" not in names
         for keyword, inclusive in (
             ("exclusiveMinimum", "minimum"),
             ("exclusiveMaximum", "maximum"),
         ):
-            if schema.get(keyword) is True and inclusive in schema:  # as drafts up to 4 write it
+            if schema.get(keyword) is True and inclusive in schema:  # drafts up to 4
                 schema[keyword] = schema.pop(inclusive)
             elif isinstance(schema.get(keyword), bool):
                 del schema[keyword]
@@ -256,19 +255,19 @@ class _Rewriting:
                 continue
             value = schema[keyword]
             is_lower = keyword.endswith("inimum")
-            # NaN
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+            is_nan = value != value
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or is_nan:
                 self._drop(schema, keyword)
             elif value == (-math.inf if is_lower else math.inf):
                 del schema[keyword]
             else:
-                find_bound = _whole_bound if is_whole else _number_bound
+                find_bound = _integer_bound if is_integer else _number_bound
                 bound = find_bound(value, is_lower, keyword.startswith("exclusive"))
                 if bound is None:
                     self._drop(schema, keyword)
                 else:
                     schema[keyword] = bound
-        if is_whole:
+        if is_integer:
             _close_large_range(schema)
         multiple: Any = schema.get("multipleOf", 1)
         is_number = isinstance(multiple, (int, float)) and not isinstance(multiple, bool)
@@ -278,26 +277,26 @@ class _Rewriting:
             schema["multipleOf"] = _exact_data(multiple)
 
     def _clean_patterns(self, schema: dict[str, Any]) -> None:
-        """Drop expressions that cannot be followed.
+        """Drop expressions that cannot be enforced.
 
-        An expression that names a single property becomes that property.
+        An expression that matches a single name becomes a property.
         """
-        if "pattern" in schema and not self._is_followed(schema["pattern"]):
+        if "pattern" in schema and not self._is_enforceable(schema["pattern"]):
             self._drop(schema, "pattern")
         patterns = schema.get("patternProperties")
         if patterns is None:
             return
-        if not all(map(self._is_followed, patterns)):
+        if not all(map(self._is_enforceable, patterns)):
             self._drop(schema, "patternProperties")
             if schema.pop("additionalProperties", True) is not True:
                 self.dropped.add("additionalProperties")
             return
         properties = dict(schema.get("properties", {}))
-        others: dict[str, Any] = {}
+        remaining: dict[str, Any] = {}
         for pattern, value in patterns.items():
             literal = _LITERAL_NAME.fullmatch(pattern)
             if literal is None:
-                others[pattern] = value
+                remaining[pattern] = value
                 continue
             name = literal[1]
             if name in properties:
@@ -305,12 +304,12 @@ class _Rewriting:
             else:
                 properties[name] = value
         del schema["patternProperties"]
-        if others:
-            schema["patternProperties"] = others
+        if remaining:
+            schema["patternProperties"] = remaining
         if properties:
             schema["properties"] = properties
 
-    def _is_followed(self, pattern: Any) -> bool:
+    def _is_enforceable(self, pattern: Any) -> bool:
         if not isinstance(pattern, str):
             return False
         if pattern not in self._patterns:
@@ -318,11 +317,11 @@ class _Rewriting:
         return self._patterns[pattern]
 
     def _clean_property_names(self, schema: dict[str, Any]) -> None:
-        """Write a rule for names as properties, or as patterns of properties."""
+        """Express a rule for names as properties, or as patterns of properties."""
         rule = schema.get("propertyNames")
         if "propertyNames" not in schema:
             return
-        if rule is True or (isinstance(rule, dict) and _says_nothing(rule)):
+        if rule is True or (isinstance(rule, dict) and _allows_all_names(rule)):
             del schema["propertyNames"]
             return
         value = schema.get("additionalProperties", {})
@@ -340,25 +339,21 @@ class _Rewriting:
         del schema["propertyNames"]
 
     def _name_pattern(self, rule: Any) -> str | None:
-        """Return the one expression of a rule for names; None where it says anything else."""
-        if (
-            not isinstance(rule, dict)
-            or set(rule) - _ANNOTATING - {"type", "pattern"}
-            or rule.get("type") != "string"
-        ):
-            is_plain = isinstance(rule, dict) and set(rule) - _ANNOTATING == {"pattern"}
-            if not is_plain:
-                return None
+        """Return the expression in a rule for names; None if the rule has anything else."""
+        if not isinstance(rule, dict):
+            return None
+        keywords = set(rule) - _ANNOTATIONS
+        is_string = rule.get("type") == "string" and keywords <= {"type", "pattern"}
+        if not is_string and keywords != {"pattern"}:
+            return None
         pattern: str | None = rule.get("pattern")
-        if self._is_followed(pattern):
+        if self._is_enforceable(pattern):
             return pattern
         return None
 
     def _clean_unevaluated(self, schema: dict[str, Any]) -> None:
-        """Write what forbids further properties or items in the older words.
-
-        They mean the same in one schema.
-        """
+        """Express rules for further properties or items by older keywords, which mean the same within
+        one schema."""
         is_alone = not any(keyword in schema for keyword in _COMBINING)
         for keyword, older in (
             ("unevaluatedProperties", "additionalProperties"),
@@ -367,8 +362,8 @@ class _Rewriting:
             rule = schema.get(keyword)
             if keyword not in schema:
                 continue
-            is_settled = older in schema and not isinstance(schema[older], list)
-            if rule is True or rule == {} or (is_settled and is_alone):
+            has_older = older in schema and not isinstance(schema[older], list)
+            if rule is True or rule == {} or (has_older and is_alone):
                 del schema[keyword]
             elif is_alone and older not in schema and "contains" not in schema and _is_schema(rule):
                 schema[older] = schema.pop(keyword)
@@ -376,7 +371,7 @@ class _Rewriting:
                 self._drop(schema, keyword)
 
     def _clean_sizes(self, schema: dict[str, Any]) -> None:
-        """Remove limits on the number of properties that hold anyway.
+        """Remove limits on the number of properties that have no effect.
 
         Limits that repeated names would break are dropped.
         """
@@ -384,17 +379,17 @@ class _Rewriting:
         is_closed = (
             schema.get("additionalProperties") is False and "patternProperties" not in schema
         )
-        least = schema.get("minProperties", 0)
-        if least <= len(required):
+        min_properties = schema.get("minProperties", 0)
+        if min_properties <= len(required):
             schema.pop("minProperties", None)
-        elif not is_closed and least > len(required) + 1:
+        elif not is_closed and min_properties > len(required) + 1:
             self._drop(schema, "minProperties")
         if is_closed and schema.get("maxProperties", 0) >= len(schema.get("properties", ())):
             schema.pop("maxProperties", None)
 
     def _drop_unknown_rules(self, schema: dict[str, Any]) -> None:
-        """Drop rules that no form can follow, unless they forbid nothing."""
-        if schema.get("uniqueItems") is False or _whole(schema.get("maxItems")) in (0, 1):
+        """Drop rules that no form can enforce. Rules without effect are removed."""
+        if schema.get("uniqueItems") is False or _as_integer(schema.get("maxItems")) in (0, 1):
             schema.pop("uniqueItems", None)
         if schema.get("not") is False:
             del schema["not"]
@@ -413,46 +408,47 @@ class _Rewriting:
         ):
             if schema.get(keyword) in ({}, []):
                 del schema[keyword]
-        for keyword in _UNFOLLOWED:
+        for keyword in _UNSUPPORTED:
             self._drop(schema, keyword)
 
 
-_UNFOLLOWED = (
+_UNSUPPORTED = (
     "uniqueItems", "not", "if", "then", "else", "contains", "minContains", "maxContains",
     "dependentRequired", "dependentSchemas", "dependencies", "extends", "disallow", "divisibleBy",
     "$dynamicRef", "$recursiveRef",
 )  # fmt: skip
-_ANNOTATING = frozenset(["title", "description", "$comment", "default", "examples", "deprecated"])
+_ANNOTATIONS = frozenset(["title", "description", "$comment", "default", "examples", "deprecated"])
 
 
 def _is_schema(value: Any) -> bool:
     return isinstance(value, (dict, bool))
 
 
-def _says_nothing(rule: Mapping[str, Any]) -> bool:
+def _allows_all_names(rule: Mapping[str, Any]) -> bool:
     """Whether a rule for names allows every name."""
-    constraints = {key: value for key, value in rule.items() if key not in _ANNOTATING}
+    constraints = {key: value for key, value in rule.items() if key not in _ANNOTATIONS}
     return constraints in ({}, {"type": "string"}, {"type": ["string"]})
 
 
 def _allowed_names(rule: Any) -> list[str] | None:
-    """Return the names of a rule that lists them; None where it says anything else."""
-    if not isinstance(rule, dict) or set(rule) - _ANNOTATING - {"type", "enum", "const"}:
+    """Return the names in a rule that lists them; None if the rule has anything else."""
+    if not isinstance(rule, dict) or set(rule) - _ANNOTATIONS - {"type", "enum", "const"}:
         return None
-    names = rule.get("enum", [rule["const"]] if "const" in rule else None)
-    if (
-        rule.get("type", "string") != "string"
-        or not isinstance(names, list)
-        or {"enum", "const"} <= set(rule)
-    ):
+    has_both = "enum" in rule and "const" in rule
+    if rule.get("type", "string") != "string" or has_both:
+        return None
+    names = rule.get("enum")
+    if "const" in rule:
+        names = [rule["const"]]
+    if not isinstance(names, list):
         return None
     if names and all(isinstance(name, str) for name in names):
         return names
     return None
 
 
-def _leads_somewhere(reference: str, root: Any) -> bool:
-    """Whether a reference within the schema has a target; anchors are not looked for."""
+def _has_target(reference: str, root: Any) -> bool:
+    """Whether a reference within the schema has a target. Anchors are not checked."""
     if not reference.startswith("#/"):
         return True
     target = root
@@ -461,10 +457,7 @@ def _leads_somewhere(reference: str, root: Any) -> bool:
         if isinstance(target, Mapping) and name in target:
             target = target[name]
         elif isinstance(target, Sequence) and not isinstance(target, str) and name.isdecimal():
-            if len(name) < 9:
-                index = int(name)
-            else:
-                index = len(target)
+            index = int(name) if len(name) < 9 else len(target)
             if index >= len(target):
                 return False
             target = target[index]
@@ -473,8 +466,8 @@ def _leads_somewhere(reference: str, root: Any) -> bool:
     return _is_schema(target)
 
 
-def _whole(value: Any) -> int | None:
-    """Return a whole number, which may be written as 4.0; None for anything else."""
+def _as_integer(value: Any) -> int | None:
+    """Return an integer, also for 4.0; None for other values."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -483,24 +476,24 @@ def _whole(value: Any) -> int | None:
 
 
 def _is_exact(number: int | float) -> bool:
-    """Whether a number is the same one after llguidance has read and written it."""
-    whole = _whole(number)
-    if whole is not None:
-        return abs(whole) <= _EXACT_WHOLE or (
-            abs(whole) <= MOST_WHOLE and int(float(whole)) == whole
+    """Whether a number stays the same when llguidance reads and writes it."""
+    integer = _as_integer(number)
+    if integer is not None:
+        return abs(integer) <= _EXACT_INTEGER or (
+            abs(integer) <= MAX_EXACT_INTEGER and int(float(integer)) == integer
         )
     if not math.isfinite(number):
         return False
     _, digits, exponent = Decimal(repr(number)).as_tuple()
     assert isinstance(exponent, int)
-    return int("".join(map(str, digits))) <= _EXACT_WHOLE and abs(exponent) <= _MOST_EXPONENT
+    return int("".join(map(str, digits))) <= _EXACT_INTEGER and abs(exponent) <= _MAX_EXPONENT
 
 
 def _exact_data(value: Any) -> Any:
-    """Return JSON data with whole numbers written as such.
+    """Return JSON data with 4.0 written as 4.
 
     Raises:
-        ValueError: a number would become another one.
+        ValueError: A number would change.
     """
     if isinstance(value, dict):
         return {key: _exact_data(item) for key, item in value.items()}
@@ -509,17 +502,17 @@ def _exact_data(value: Any) -> Any:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return value
     if not _is_exact(value):
-        raise ValueError("a number cannot be followed exactly")
-    whole = _whole(value)
-    if whole is None:
+        raise ValueError("a number cannot be enforced exactly")
+    integer = _as_integer(value)
+    if integer is None:
         return value
-    return whole
+    return integer
 
 
-def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int | None:
-    """Return a bound of whole numbers that is read exactly and allows no more.
+def _integer_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int | None:
+    """Return an exact bound for integers that allows no more than the original.
 
-    None if no bound allows anything.
+    None if such a bound allows nothing.
     """
     if value in (math.inf, -math.inf):
         return None
@@ -527,10 +520,10 @@ def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int 
         bound = math.ceil(value)
     else:
         bound = math.floor(value)
-    if abs(bound) > MOST_WHOLE:
+    if abs(bound) > MAX_EXACT_INTEGER:
         is_outwards = (bound < 0) == is_lower
         if is_outwards:
-            return -MOST_WHOLE if is_lower else MOST_WHOLE
+            return -MAX_EXACT_INTEGER if is_lower else MAX_EXACT_INTEGER
         return None
     nearest = float(bound)
     if is_lower and int(nearest) < bound:
@@ -541,21 +534,18 @@ def _whole_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int 
 
 
 def _number_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int | float | None:
-    """Return a bound of numbers that is read exactly and allows no more.
+    """Return an exact bound for numbers that allows no more than the original.
 
-    None if no bound allows anything.
+    None if such a bound allows nothing.
     """
-    if abs(value) > MOST_BOUND:
+    if abs(value) > MAX_BOUND:
         is_outwards = (value < 0) == is_lower
         if is_outwards:
-            return -MOST_BOUND if is_lower else MOST_BOUND
+            return -MAX_BOUND if is_lower else MAX_BOUND
         return None
     if _is_exact(value):
         return value
-    if is_lower:
-        rounding = ROUND_CEILING
-    else:
-        rounding = ROUND_FLOOR
+    rounding = ROUND_CEILING if is_lower else ROUND_FLOOR
     rounded = float(Context(prec=15, rounding=rounding).create_decimal(Decimal(repr(value))))
     if _is_exact(rounded):
         return rounded
@@ -563,10 +553,10 @@ def _number_bound(value: int | float, is_lower: bool, is_exclusive: bool) -> int
 
 
 def _close_large_range(schema: dict[str, Any]) -> None:
-    """Give a range of large whole numbers its other end, without which it is refused."""
-    least = schema.get("minimum", schema.get("exclusiveMinimum"))
-    most = schema.get("maximum", schema.get("exclusiveMaximum"))
-    if least is not None and most is None and least > _EXACT_WHOLE:
-        schema["maximum"] = MOST_WHOLE
-    if most is not None and least is None and most < -_EXACT_WHOLE:
-        schema["minimum"] = -MOST_WHOLE
+    """Add the missing end to a range of large integers, which llguidance requires."""
+    lower = schema.get("minimum", schema.get("exclusiveMinimum"))
+    upper = schema.get("maximum", schema.get("exclusiveMaximum"))
+    if lower is not None and upper is None and lower > _EXACT_INTEGER:
+        schema["maximum"] = MAX_EXACT_INTEGER
+    if upper is not None and lower is None and upper < -_EXACT_INTEGER:
+        schema["minimum"] = -MAX_EXACT_INTEGER

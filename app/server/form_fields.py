@@ -18,7 +18,7 @@ from app.forms.answer_form import (
     SCHEMA,
     AnswerForm,
     FormError,
-    bounded_form,
+    make_form,
 )
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, is_valid_text
@@ -236,7 +236,7 @@ def _read_ollama_format(fields: Fields, name: str) -> AnswerForm | None:
 
 def _bounded(syntax: str, text: str, path: str) -> AnswerForm:
     try:
-        return bounded_form(syntax, text, path)
+        return make_form(syntax, text, path)
     except FormError as error:
         raise form_api_error(error) from None
 

@@ -37,13 +37,13 @@ def reply_form(
     if form is None:
         return None
     rules, schemas = _call_rules(tokenizer, tools, call_format)
-    return replace(form, instead=rules, schemas=schemas)
+    return replace(form, call_rules=rules, tool_schemas=schemas)
 
 
 def call_form(tokenizer: Tokenizer, tools: Tools, call_format: CallFormat) -> AnswerForm:
     """Return the form of a reply that must be a call."""
     rules, schemas = _call_rules(tokenizer, tools, call_format)
-    return AnswerForm(GRAMMAR, f"start: calls\n{rules}", "tools", schemas=schemas)
+    return AnswerForm(GRAMMAR, f"start: calls\n{rules}", "tools", tool_schemas=schemas)
 
 
 def _call_rules(

@@ -328,9 +328,9 @@ def _form_fields(form: AnswerForm | None) -> dict[str, Any]:
     """Return the fields for the form of a reply. Servers without such a form refuse them."""
     if form is None:
         return {}
-    if form.kind == GRAMMAR:
+    if form.syntax == GRAMMAR:
         return {"grammar": form.text}
-    if form.kind == REGEX:
+    if form.syntax == REGEX:
         return {"response_format": {"type": "regex", "pattern": form.text}}
     schema = {"name": "answer", "schema": json.loads(form.text)}
     return {"response_format": {"type": "json_schema", "json_schema": schema}}

@@ -244,7 +244,7 @@ class ModelPanel:
     async def _choose_form(self, choice: FormChoice, argument: str) -> None:
         """Change the form of replies; another process checks it, which takes a moment."""
         with self._core.refusals_said():
-            choose = partial(choice.obey, argument)
+            choose = partial(choice.run_command, argument)
             self._core.say(await wrap_future(in_background(choose, "form")))
         self.show_name()
 

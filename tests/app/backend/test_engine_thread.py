@@ -213,7 +213,7 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
     engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
     until(lambda: not compiling())
-    slow.obey("off")
+    slow.run_command("off")
     assert engine.ask("more").ending is Ending.COMPLETE
     engine.close()
 

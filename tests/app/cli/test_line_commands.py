@@ -381,7 +381,7 @@ def test_answers_follow_a_schema_until_it_is_taken_back(talk: HeadlessChat, tmp_
         f"/schema {tmp_path}/none.json",
     )
     assert "answers as list.json from the next message on" in said
-    assert "answers as list.json. /schema FILE takes a JSON schema" in said
+    assert "answers as list.json. /schema FILE uses a JSON schema" in said
     assert "answers in any form" in said
     assert talk.out.startswith("one.")  # type: ignore[attr-defined]
     assert "none.json: No such file" in said

@@ -18,12 +18,12 @@ from app.backend.local.turn import LocalTurn
 from app.backend.options import ChatOptions
 from app.forms.answer_form import (
     GRAMMAR,
-    MOST_FORM_CHARS,
+    MAX_FORM_CHARS,
     REGEX,
     SCHEMA,
     AnswerForm,
     FormError,
-    bounded_form,
+    make_form,
     read_form_file,
 )
 from app.forms.choice import FormChoice
@@ -155,13 +155,13 @@ def test_an_answer_matches_the_expression_it_was_asked_for(
         (form_of(SCHEMA, '{"type":"string","minLength":5,"maxLength":2}'), "cannot be used"),
         (form_of(REGEX, "(?=a)b"), "look-ahead"),
         (form_of(SCHEMA, '{"properties":{"a":' * 120 + "{}" + "}}" * 120), "recursion limit"),
-        (form_of(SCHEMA, '{"$ref":"http://localhost/schema"}'), "$ref cannot be followed"),
-        (form_of(SCHEMA, '{"type":"array","uniqueItems":true}'), "uniqueItems cannot be followed"),
+        (form_of(SCHEMA, '{"$ref":"http://localhost/schema"}'), "$ref cannot be enforced"),
+        (form_of(SCHEMA, '{"type":"array","uniqueItems":true}'), "uniqueItems cannot be enforced"),
         (
             form_of(SCHEMA, '{"oneOf":[{"type":"string"},{"const":"a"}]}'),
             "overlap is not supported (use anyOf)",
         ),
-        (form_of(SCHEMA, "[1]"), "is no JSON schema"),
+        (form_of(SCHEMA, "[1]"), "is not a JSON schema"),
         (form_of(SCHEMA, "{"), "is not JSON: Expecting property name"),
         (form_of(SCHEMA, "[" * 50_000), "nested too deeply"),
         (form_of(GRAMMAR, "root := x"), "Expected ::="),
@@ -298,9 +298,9 @@ def test_a_form_that_allows_nothing_is_found_when_it_is_used(written: QuantizeRe
 
 def test_a_form_is_bounded_and_named(tmp_path: Path) -> None:
     with pytest.raises(FormError, match="x is longer than"):
-        bounded_form(REGEX, "a" * (MOST_FORM_CHARS + 1), "x")
+        make_form(REGEX, "a" * (MAX_FORM_CHARS + 1), "x")
     with pytest.raises(FormError, match="x is empty"):
-        bounded_form(GRAMMAR, " ", "x")
+        make_form(GRAMMAR, " ", "x")
     (tmp_path / "city.json").write_text(json.dumps(CITY))
     assert read_form_file(SCHEMA, str(tmp_path / "city.json")).name == "city.json"
     with pytest.raises(Refusal, match=r"other\.json"):
@@ -312,17 +312,17 @@ def test_a_form_is_chosen_and_taken_back(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "city.json"
     assert choice.constraint(model.tokenizer) is None
     path.write_text(json.dumps(CITY))
-    assert choice.obey(str(path)).startswith("answers as city.json from the next message on")
+    assert choice.run_command(str(path)).startswith("answers as city.json from the next message on")
     constraint = choice.constraint(model.tokenizer)
     assert constraint is not None
     assert model.tokenizer.decode(constraint.forced()) == '{"city": "'
     path.write_text('{"type":"nothing"}')
     with pytest.raises(Refusal, match=r"city\.json cannot be used"):
-        choice.obey(str(path))
+        choice.run_command(str(path))
     assert choice.described() == "answers as city.json"
-    assert choice.obey("OFF") == "answers in any form, from the next message on"
+    assert choice.run_command("OFF") == "answers in any form, from the next message on"
     assert choice.constraint(model.tokenizer) is None
-    assert choice.obey("").startswith("answers in any form")
+    assert choice.run_command("").startswith("answers in any form")
 
 
 def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None:

@@ -172,7 +172,7 @@ vocabulary = pack_vocabulary([*(bytes([one]) for one in range(256)), b""], [256]
 made = FormProcess(vocabulary, FormLimits(compile_cpu_s=600.0))
 def channel(form, waiting):
     opened = made.open("x", lambda text: list(text.encode()), waiting)
-    opened.begin(AnswerForm(*form, "x"))
+    opened.start(AnswerForm(*form, "x"))
     opened.receive()
     return opened
 def waiting():
@@ -186,7 +186,7 @@ channel({slow}, waiting)
 
 
 def test_nothing_is_left_of_a_program_that_is_killed() -> None:
-    code = _COMPILES.format(sound=(SOUND.kind, SOUND.text), slow=(SLOW.kind, SLOW.text))
+    code = _COMPILES.format(sound=(SOUND.syntax, SOUND.text), slow=(SLOW.syntax, SLOW.text))
     program = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

@@ -264,8 +264,8 @@ def test_a_form_is_asked_for_in_the_words_of_any_server(
         fields = Fields({**needed, **asked})
         read_form = read(fields, "m").form
         assert read_form is not None
-        text = json.loads(read_form.text) if read_form.kind == "schema" else read_form.text
-        assert (read_form.kind, text, read_form.name) == form
+        text = json.loads(read_form.text) if read_form.syntax == "schema" else read_form.text
+        assert (read_form.syntax, text, read_form.name) == form
         assert fields.ignored == set()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, bounded_form
+from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, FormError, make_form
 from app.forms.constraint import Forms
 from app.forms.process import FormLimits
 from app.server.message_fields import Tools
@@ -217,7 +217,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 def _follow(said: dict[str, Any]) -> str:
     tokenizer = _tokenizer()
     rng = Random(said["seed"])
-    form = bounded_form(said["kind"], said["text"], "form")
+    form = make_form(said["kind"], said["text"], "form")
     if said["tool"]:
         parameters = json.loads(said["text"]) if _is_object(said) else {}
         tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
