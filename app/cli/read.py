@@ -113,7 +113,7 @@ def _read(
     title = clean_line(f"read: {names}", MOST_TITLE_CHARS)
     events: list[Event] = []
     with interrupt_stops(headless.stop):
-        events += headless.read(message.text.strip(), message.shown.strip(), title)
+        events += headless.read(message.text.strip(), message.folded_text.strip(), title)
     progress.clear()
     reread = next(event for event in events if isinstance(event, ConversationReread))
     return _say_result(headless, reread, n_ctx)

@@ -156,8 +156,8 @@ class Attachments:
         if not documents:
             return draft
 
-        question = draft.shown[files_end(draft.shown, draft.folds) :]
-        similarity = core.documents.meaning.similarities
+        question = draft.folded_text[files_end(draft.folded_text, draft.folds) :]
+        similarity = core.documents.embeddings.similarities
         choose = partial(
             for_message, documents, question, self._n_ctx, conversation.user_text, similarity
         )
@@ -174,7 +174,7 @@ class Attachments:
             self._large_documents = documents
             self._passages_in = conversation
         # Without its references: if the message is given back, its files are not read again.
-        return self._remember(Draft(draft.shown, draft.folds).with_files(files))
+        return self._remember(Draft(draft.folded_text, draft.folds).with_files(files))
 
     def _remember(self, draft: Draft) -> Draft:
         """Add a draft to the history, where the prompt finds it if the message is given back."""

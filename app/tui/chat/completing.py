@@ -1,7 +1,4 @@
-"""Completions of the text after a slash: commands, and the names and paths that some of them take.
-
-No widget.
-"""
+"""Completions of what is typed: commands, their arguments, and paths of files. Not a widget."""
 
 from __future__ import annotations
 
@@ -17,197 +14,197 @@ from app.text.clean_text import clean_line
 from app.text.record import record
 from app.tui.actions import commands_starting, find_command, split_command
 
-MOST_NAMES = 200
+MAX_NAMES = 200
 """Limit on the files and folders of a directory that are offered."""
-_THINKING = ("on", "off", "auto", "low", "medium", "high")
-_FILES = {"model": ".gguf", "lora": ".gguf", "schema": ".json"}
-"""Commands that take one path, and how the name of the file ends."""
-_LONGEST_PATH = 4096
-MOST_DROPPED = 100
-"""Limit on files that are dropped at a time."""
-_READ_WORD = re.compile(r"""("[^"]*|'[^']*|\S*)$""")
+MAX_DROPPED_FILES = 100
+"""Limit on the files that are dropped on the terminal at a time."""
+_MAX_PATH_CHARS = 4096
+_THINKING_ARGUMENTS = ("on", "off", "auto", "low", "medium", "high")
+_FILE_SUFFIXES = {"model": ".gguf", "lora": ".gguf", "schema": ".json"}
+"""Suffix of the files that a command takes, by command."""
+_LAST_PATH = re.compile(r"""("[^"]*|'[^']*|\S*)$""")
 """The last of several paths."""
 _REFERENCE = re.compile(r'(?<!\S)@("[^"\n]*|[^\s"]*)$')
+_DROPPED_WORD = re.compile(r"""(?:\\.|'[^']*'|"[^"]*"|[^\s'"\\])+""")
 
 Names = Callable[[], Iterable[str]]
 
 
 @record
 class Completion:
-    """One thing that what is typed could become."""
+    """A text that the typed text can be completed to."""
 
     text: str
     usage: str
+    """The completion as it is listed."""
     title: str = ""
     attaches: str = ""
-    """The file that goes with the message where this is chosen."""
+    """Path of a file that is attached when this is chosen; "" for none."""
 
 
-def offered_at_once(typed: str, names: Mapping[str, Names]) -> list[Completion]:
-    """Return commands, or the names that a command takes: those of some commands are given."""
-    matching = commands_starting(typed)
-    if matching:
+def complete_command(typed: str, names: Mapping[str, Names]) -> list[Completion]:
+    """Return commands that the typed text begins, or arguments of a command.
+
+    Args:
+        names: functions that list the arguments of some commands.
+    """
+    actions = commands_starting(typed)
+    if actions:
         return [
-            Completion(f"/{one.command}{' ' if one.argument else ''}", one.command_line, one.title)
-            for one in matching
+            Completion(
+                f"/{action.command} " if action.argument else f"/{action.command}",
+                action.command_line,
+                action.title,
+            )
+            for action in actions
         ]
-    command, argument = _command_of(typed)
-    known = {"think": lambda: _THINKING, **names}
-    if command not in known or " " in argument:
+    command, argument = _split_argument(typed)
+    list_names = {"think": lambda: _THINKING_ARGUMENTS, **names}.get(command)
+    if list_names is None or " " in argument:
         return []
-    fitting = [name for name in known[command]() if name.startswith(argument) and name != argument]
-    return [Completion(f"/{command} {name}", name) for name in fitting]
+    return [
+        Completion(f"/{command} {name}", name)
+        for name in list_names()
+        if name.startswith(argument) and name != argument
+    ]
 
 
-def offered_paths(typed: str) -> Future[list[Completion]] | None:
-    """Begin to look for the files that a path could become; None where no path is typed."""
-    command, argument = _command_of(typed)
-    if "\n" not in argument and command in _FILES:
-        look = partial(_files, f"/{command} ", argument, str, _FILES[command])
-    elif "\n" not in argument and command == "read" and (word := _READ_WORD.search(argument)):
-        look = partial(_files, typed.removesuffix(word[0]), word[0].lstrip("\"'"), _quoted)
-    elif not command and (word := _REFERENCE.search(typed)):
-        look = partial(_references, typed[: word.start()], word[1])
-    else:
+def complete_path(typed: str) -> Future[list[Completion]] | None:
+    """Begin to look for the paths that the typed text can become; None if it has no path."""
+    command, argument = _split_argument(typed)
+    if "\n" in argument:
         return None
-    return in_background(look, "paths")
+    if command in _FILE_SUFFIXES:
+        list_paths = partial(_complete_path, f"/{command} ", argument, str, _FILE_SUFFIXES[command])
+        return in_background(list_paths, "paths")
+    if command == "read":
+        path = _LAST_PATH.search(argument)
+        if path:
+            prefix = typed.removesuffix(path[0])
+            list_paths = partial(_complete_path, prefix, path[0].lstrip("\"'"), _quoted)
+            return in_background(list_paths, "paths")
+    elif not command:
+        reference = _REFERENCE.search(typed)
+        if reference:
+            prefix = typed[: reference.start()]
+            return in_background(partial(_complete_reference, prefix, reference[1]), "paths")
+    return None
 
 
 def dropped_command(pasted: str) -> str:
-    """Return the command for a file that was dropped on the terminal, which pastes its path; "" for
-    any other text.
+    """Return the command for files that were dropped on the terminal; "" for other pastes.
 
-    Nothing happens until the user sends the command: it is the question whether to open or attach
-    the file.
+    A terminal pastes the paths of dropped files. Nothing is opened or attached until the user sends
+    the command.
     """
     paths = dropped_files(pasted)
     if len(paths) > 1:
         return f"/read {quoted_names(paths)}"
     if not paths:
         return ""
-    if paths[0].lower().endswith(_FILES["model"]):
-        command = "model"
-    else:
-        command = "read"
-    return f"/{command} {paths[0]}"
+    if paths[0].lower().endswith(_FILE_SUFFIXES["model"]):
+        return f"/model {paths[0]}"
+    return f"/read {paths[0]}"
 
 
 def dropped_files(pasted: str) -> list[str]:
-    """Return the files whose paths a terminal pastes, in a line or one a line.
-
-    Empty for other text.
-    """
+    """Return the paths of files that a terminal pastes; empty for other text."""
     text = pasted.strip()
-    if not text or len(text) > _LONGEST_PATH * MOST_DROPPED or text[0] not in "/'\"\\f":
+    max_chars = _MAX_PATH_CHARS * MAX_DROPPED_FILES
+    if not text or len(text) > max_chars or text[0] not in "/'\"\\f":
         return []
     paths: list[str] = []
     for line in text.splitlines():
         path = _dropped_file(line.strip())
         if path:
-            paths += [path]
+            paths.append(path)
         else:
-            paths += map(_dropped_file, _dropped_words(line))
-        if len(paths) > MOST_DROPPED or "" in paths:
+            paths += map(_dropped_file, _DROPPED_WORD.findall(line))
+        if len(paths) > MAX_DROPPED_FILES or "" in paths:
             return []
     return paths
 
 
 def quoted_names(paths: Iterable[str]) -> str:
-    """Write paths as a command takes several: those with spaces in quotes."""
-    import shlex  # the first frame does without
+    """Return paths as a command takes several: those with spaces in quotes."""
+    import shlex  # not needed for the first frame
 
     return " ".join(map(shlex.quote, paths))
 
 
-def _dropped_words(line: str) -> list[str]:
-    """Return the words of a line as a shell sees them; backslashes and quotes are kept."""
-    return _DROPPED_WORD.findall(line)
-
-
-_DROPPED_WORD = re.compile(r"""(?:\\.|'[^']*'|"[^"]*"|[^\s'"\\])+""")
-
-
 def _dropped_file(word: str) -> str:
     """Return the path of a file as a terminal pastes it; "" if it is none."""
-    if not word or len(word) > _LONGEST_PATH or not word.isprintable():
+    if not word or len(word) > _MAX_PATH_CHARS or not word.isprintable():
         return ""
     if word.startswith("file://"):
-        from urllib.parse import unquote  # the first frame does without
+        from urllib.parse import unquote  # not needed for the first frame
 
-        # before it may be the host's name
-        _, slash, rest = word.removeprefix("file://").partition("/")
-        path = slash + unquote(rest)
+        # The name of the host may come first.
+        _, slash, path = word.removeprefix("file://").partition("/")
+        path = slash + unquote(path)
     elif len(word) > 1 and word[0] in "'\"" and word.find(word[0], 1) == len(word) - 1:
         path = word[1:-1]
     else:
         path = re.sub(r"\\(.)", r"\1", word)
     is_file = os.path.isabs(path) and path.isprintable() and os.path.isfile(path)
-    if is_file:
-        return path
-    return ""
+    return path if is_file else ""
 
 
-def _command_of(typed: str) -> tuple[str, str]:
-    """Return the command that an argument is typed for, by its name; "" without one."""
-    split = split_command(typed)
-    if split and not typed.endswith("\n"):
-        action = find_command(split[0])
-    else:
-        action = None
-    if split is None or action is None or not typed.startswith(f"/{split[0]} "):
+def _split_argument(typed: str) -> tuple[str, str]:
+    """Return the command that an argument is typed for, and the argument; "" if there is none."""
+    words = split_command(typed)
+    if words is None or typed.endswith("\n"):
         return "", ""
-    return action.command, typed[len(split[0]) + 2 :].lstrip()
+    word, _ = words
+    action = find_command(word)
+    if action is None or not typed.startswith(f"/{word} "):
+        return "", ""
+    return action.command, typed[len(word) + 2 :].lstrip()
 
 
-def _files(
-    before: str, word: str, write: Callable[[str], str], suffix: str = ""
+def _complete_path(
+    prefix: str, path: str, write: Callable[[str], str], suffix: str = ""
 ) -> list[Completion]:
     return [
-        Completion(before + write(path), clean_line(path, 200)) for path in _paths(word, suffix)
+        Completion(prefix + write(match), clean_line(match, 200)) for match in _paths(path, suffix)
     ]
 
 
-def _references(before: str, word: str) -> list[Completion]:
-    """Files after an @ sign: one that is chosen is attached, and its name stays in the sentence."""
-    offered = []
-    for path in _paths(word.lstrip('"')):
-        is_folder = path.endswith("/")
-        if is_folder:
-            text = f"@{_quoted(path)}"
+def _complete_reference(prefix: str, reference: str) -> list[Completion]:
+    """Return files after an @ sign: a chosen file is attached, and its name stays in the text."""
+    completions = []
+    for path in _paths(reference.lstrip('"')):
+        name = clean_line(path, 200)
+        if path.endswith("/"):
+            completions.append(Completion(f"{prefix}@{_quoted(path)}", name))
         else:
-            text = f"{os.path.basename(path)} "
-        offered.append(
-            Completion(before + text, clean_line(path, 200), attaches="" if is_folder else path)
-        )
-    return offered
+            text = f"{prefix}{os.path.basename(path)} "
+            completions.append(Completion(text, name, attaches=path))
+    return completions
 
 
 def _quoted(path: str) -> str:
-    """Return a path as it is typed among others; the quotes of a folder are open for what is in
-    it."""
+    """Return a path as it is typed among others; the quotes of a folder stay open."""
     if not re.search(r"[\s']", path):
         return path
-    return f'"{path}' + ("" if path.endswith("/") else '"')
+    return f'"{path}' if path.endswith("/") else f'"{path}"'
 
 
-def _paths(argument: str, suffix: str = "") -> list[str]:
-    """List what begins like the path: folders, and files of the kind that is wanted."""
-    folder, name = os.path.split(argument)
-    found = []
+def _paths(path: str, suffix: str = "") -> list[str]:
+    """Return the folders and the files with a suffix that begin like a path."""
+    folder, name = os.path.split(path)
+    paths = []
     try:
         with os.scandir(os.path.expanduser(folder) or ".") as entries:
-            for entry in islice(entries, 10 * MOST_NAMES):
-                # never fails, as ``entry.is_dir`` does for a link in a circle
+            for entry in islice(entries, 10 * MAX_NAMES):
+                # Never fails, unlike ``entry.is_dir`` for a link in a circle.
                 is_folder = os.path.isdir(entry)
-                is_wanted = is_folder or entry.name.endswith(suffix)
+                has_suffix = is_folder or entry.name.endswith(suffix)
                 is_hidden = entry.name.startswith(".") and not name.startswith(".")
-                if (
-                    is_wanted
-                    and not is_hidden
-                    and entry.name.startswith(name)
-                    and entry.name.isprintable()
-                ):
-                    found.append(os.path.join(folder, entry.name) + ("/" if is_folder else ""))
+                is_match = entry.name.startswith(name) and entry.name.isprintable()
+                if has_suffix and is_match and not is_hidden:
+                    end = "/" if is_folder else ""
+                    paths.append(os.path.join(folder, entry.name) + end)
     except (OSError, ValueError):
         return []
-    return sorted(path for path in found if path != argument)[:MOST_NAMES]
+    return sorted(match for match in paths if match != path)[:MAX_NAMES]

@@ -27,7 +27,7 @@ from app.session.events import GenerationFinished, PromptCounted
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.chat.attachments import Attachments
-from app.tui.chat.completing import Completion, Names, offered_at_once, offered_paths
+from app.tui.chat.completing import Completion, Names, complete_command, complete_path
 from app.tui.chat.core import ChatCore
 from app.tui.chat.draft import Draft
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
@@ -124,7 +124,7 @@ class Composer(Vertical):
 
     async def _send(self, draft: Draft) -> None:
         core = self._core
-        if not (fits(draft.text) and fits(draft.shown)):
+        if not (fits(draft.text) and fits(draft.folded_text)):
             core.say("Not sent: the message is too long.")
             core.prompt.give_back(draft.text)
             return
@@ -144,7 +144,7 @@ class Composer(Vertical):
 
     def _send_message(self, text: str, draft: Draft) -> bool:
         core = self._core
-        folded = clean_text(draft.shown.strip()) if draft.folds else ""
+        folded = clean_text(draft.folded_text.strip()) if draft.folds else ""
         if self._editing.is_active:
             return self._editing.send(text, folded)
 
@@ -241,9 +241,9 @@ class Composer(Vertical):
         """Show completions of the draft and its cost; the engine stops reading documents."""
         prompt = self._core.prompt
         typed = prompt.typed
-        prompt.offer(offered_at_once(typed, self._argument_names()) if typed else ())
+        prompt.offer(complete_command(typed, self._argument_names()) if typed else ())
         # Not exclusive: a worker that is cancelled before it begins never awaits its future.
-        paths_future = offered_paths(typed) if typed else None
+        paths_future = complete_path(typed) if typed else None
         if paths_future is not None:
             self.run_worker(self._offer_paths(typed, paths_future), group="paths")
 
@@ -252,7 +252,7 @@ class Composer(Vertical):
             self._named_files = names
             self.run_worker(self._show_named_files(names), group="files")
         self.draft_cost.follow_draft()
-        self._core.documents.give_way()
+        self._core.documents.pause()
         self._editing.follow_draft()
 
     def _argument_names(self) -> dict[str, Names]:
@@ -381,5 +381,5 @@ class Composer(Vertical):
 
 
 def _is_command(draft: Draft) -> bool:
-    text = draft.shown.strip()
+    text = draft.folded_text.strip()
     return text == "/" or split_command(text) is not None

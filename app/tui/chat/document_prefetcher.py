@@ -1,5 +1,4 @@
-"""Has the model read the documents of the shelf while nothing is asked, so that a question about
-any finds it read."""
+"""Reads documents ahead: while the engine is idle, so that questions about them start at once."""
 
 from __future__ import annotations
 
@@ -34,16 +33,15 @@ from app.tui.chat_options import may_read_ahead
 from app.tui.live_settings import LiveSettings
 
 QUIET_S = 10.0
-"""Nothing is read before nothing was asked or typed for so long: a title comes first."""
-MOST_READ = 50
-"""Of the documents used last."""
+"""Seconds without a request or a key before documents are read; a title is written first."""
+MAX_DOCUMENTS = 50
+"""Limit on documents that are read: those that were used last."""
 QUOTA_SHARE = 0.5
-"""How much of what all saved states may take is for documents that no one asked about by now."""
+"""Share of the quota for saved states that documents without a question may take."""
 
 
 class DocumentPrefetcher:
-    """Knows how much of each document is saved for the open model, and has the rest read, the one
-    used last first."""
+    """Hands documents to the engine while it is idle, the one that was used last first."""
 
     def __init__(
         self,
@@ -58,209 +56,224 @@ class DocumentPrefetcher:
         vectors = None
         if storage.store is not None and storage.store.root is not None:
             vectors = vectors_path(storage.store.root)
-        self.meaning = EmbeddingIndex(vectors, self._embedding_file)
-        self._learning: Future[bool] | None = None
-        self._learned: set[str] = set()
-        """Documents whose vectors are there, as far as they can be made."""
+        self.embeddings = EmbeddingIndex(vectors, self._embedding_file)
+        self._embedding: Future[bool] | None = None
+        """Vectors that are being made of a document."""
+        self._embedded: set[str] = set()
+        """Keys of documents whose vectors are made."""
         self._store = storage.store
         self._quota_bytes = storage.quota_bytes
         self.listing: Future[tuple[DocumentEntry, ...]] | None = None
-        """What is on the shelf; None where that is to be found out."""
-        self._known: dict[str, DocumentRead] = {}
+        """The list of documents; None if it must be made again."""
+        self._progress: dict[str, DocumentRead] = {}
+        """How much of each document is saved, by key."""
         self._tried: dict[str, bool] = {}
-        """Documents that the engine has had, and whether it was to read them."""
-        self._holds_for: tuple[object, ...] = ()
-        """The model and the system prompt that this holds for."""
+        """Keys of documents that the engine had, and whether it was to read them."""
+        self._valid_for: tuple[object, ...] = ()
+        """Model and system prompt for which the progress is valid."""
         self._quiet_since_s: float | None = None
         self._is_at_work = False
         """Whether the engine has a document."""
         self.trouble = ""
-        """Why nothing more is read; "" for no trouble."""
+        """Reason why no more documents are read; "" for none."""
 
     def _embedding_file(self) -> EmbeddingFile | None:
-        from app.models.library.header import embedding_file  # no first frame waits for it
+        from app.models.library.header import embedding_file  # not needed for the first frame
 
         return embedding_file(self._live.now)
 
     def _may_read(self) -> bool:
-        """Whether the engine may work before anything is asked."""
+        """Return whether the settings let the engine work while it is idle."""
         return may_read_ahead(self._live.now)
 
-    def known(self, document: DocumentEntry) -> DocumentRead | None:
-        """How much of a document is saved for the open model; None where that is not known yet."""
-        if self._holds_for == self._wants_for:
-            return self._known.get(document.key)
+    # ---- about the documents
+
+    def progress_of(self, document: DocumentEntry) -> DocumentRead | None:
+        """Return how much of a document is saved for the open model; None if that is unknown."""
+        if self._valid_for == self._model_and_system:
+            return self._progress.get(document.key)
         return None
 
-    def tokens(self, document: DocumentEntry) -> int:
-        """How many tokens the open model makes of a document, about."""
-        return round(
-            document.about_tokens
-            * (
-                self._chat_session.model.tokens_ratio
-                if self._chat_session.model is not None
-                else 1.0
-            )
-        )
+    def n_tokens(self, document: DocumentEntry) -> int:
+        """Return an estimate of the tokens of a document in the open model's vocabulary."""
+        model = self._chat_session.model
+        if model is None:
+            return document.about_tokens
+        return round(document.about_tokens * model.tokens_ratio)
 
     def fits(self, document: DocumentEntry) -> bool:
-        """Whether the open model's context has room for a document; else passages of it go with
-        questions."""
-        sized = Document(document.name, Path(), "", self.tokens(document))
-        return fit(
-            [sized], self._chat_session.model.n_ctx if self._chat_session.model is not None else 0
-        )
+        """Return whether a document fits the open model's context; else passages of it are sent."""
+        model = self._chat_session.model
+        n_ctx = model.n_ctx if model is not None else 0
+        return fit([Document(document.name, Path(), "", self.n_tokens(document))], n_ctx)
 
-    def look_again(self, deleted: DocumentEntry | None = None) -> None:
-        """Find out again what is on the shelf, ``deleted`` no more, and at once how much of each
-        document is saved."""
+    @property
+    def _model_and_system(self) -> tuple[object, ...]:
+        model = self._chat_session.model
+        path = model.path if model is not None else None
+        return path, self._chat_session.conversation.system
+
+    # ---- changes
+
+    def list_again(self, deleted: DocumentEntry | None = None) -> None:
+        """List the documents again, and find out how much of each is saved.
+
+        Args:
+            deleted: a document that is deleted first.
+        """
         assert self._store is not None
-        self.note_change()
-        others = [
-            one.files
-            for key, one in self._known.items()
+        self.invalidate()
+        saved_files = [
+            progress.files
+            for key, progress in self._progress.items()
             if deleted is not None and key != deleted.key
         ]
-        look = partial(_listed, self._store, self.meaning, deleted, frozenset(chain(*others)))
-        self.listing = in_background(look, "shelf")
-        self._known = {}
+        files_in_use = frozenset(chain(*saved_files))
+        make_list = partial(_list, self._store, self.embeddings, deleted, files_in_use)
+        self.listing = in_background(make_list, "documents list")
+        self._progress = {}
         self._tried = {}
-        self._learned = set()
+        self._embedded = set()
         self._quiet_since_s = self._engine_thread.now_s() - QUIET_S
 
-    def note_change(self) -> None:
-        """Other documents may be on the shelf now, and there may be room again."""
+    def invalidate(self) -> None:
+        """Make the list again when it is next needed: documents or free space may have changed."""
         self.listing = None
         if self.trouble:
             self.trouble = ""
             self._tried = {}
 
-    def give_way(self) -> None:
-        """Read nothing now: somebody types."""
+    def pause(self) -> None:
+        """Stop reading: the user types."""
         self._quiet_since_s = None
-        if self._is_at_work and self._engine_thread.inbox.idle_work.is_pending:
-            self._engine_thread.inbox.idle_work.drop()
+        idle_work = self._engine_thread.inbox.idle_work
+        if self._is_at_work and idle_work.is_pending:
+            idle_work.drop()
 
-    def note(self, event: DocumentRead) -> None:
-        """The engine tells how far it is."""
+    def update(self, event: DocumentRead) -> None:
+        """Take the engine's progress with a document."""
         self.trouble = event.trouble or self.trouble
-        self._known[event.key] = event
+        self._progress[event.key] = event
         if event.is_interrupted:
             self._tried.pop(event.key, None)
 
-    def go_on(self, is_quiet: bool) -> None:
-        """Hand the next document to the engine, once it was quiet for long enough; costs nothing
-        otherwise."""
+    # ---- reading
+
+    def continue_reading(self, is_quiet: bool) -> None:
+        """Hand the next document to the engine if nothing happened for ``QUIET_S`` seconds."""
         engine_thread = self._engine_thread
         model = self._chat_session.model
         if engine_thread.inbox.idle_work.is_pending:
             return
         self._is_at_work = False
-        if (
-            model is None
-            or model.server
-            or is_starter(model.path)
-            or self._store is None
-            or not self._quota_bytes
-        ):
+        is_local = model is not None and not model.server and not is_starter(model.path)
+        if not is_local or self._store is None or not self._quota_bytes:
             return
-        if (
-            not is_quiet
-            or self._chat_session.is_busy
-            or engine_thread.status.activity is not Activity.READY
-        ):
+        is_ready = engine_thread.status.activity is Activity.READY
+        if not is_quiet or self._chat_session.is_busy or not is_ready:
             self._quiet_since_s = None
         elif self._quiet_since_s is None:
             self._quiet_since_s = engine_thread.now_s()
         elif engine_thread.now_s() - self._quiet_since_s >= QUIET_S:
-            self._hand_over(self._store)
+            self._read_next(self._store)
 
-    def _hand_over(self, store: Store) -> None:
-        if self._holds_for != self._wants_for:
-            self._holds_for = self._wants_for
-            self._known = {}
+    def _read_next(self, store: Store) -> None:
+        if self._valid_for != self._model_and_system:
+            self._valid_for = self._model_and_system
+            self._progress = {}
             self._tried = {}
         if self.listing is None:
-            self.listing = in_background(partial(_listed, store, self.meaning), "shelf")
-        if not self.listing.done() or self.listing.exception() is not None or store.root is None:
+            make_list = partial(_list, store, self.embeddings)
+            self.listing = in_background(make_list, "documents list")
+        has_failed = self.listing.done() and self.listing.exception() is not None
+        if not self.listing.done() or has_failed or store.root is None:
             return
-        documents = [
-            one for one in self.listing.result()[:MOST_READ] if self.fits(one) and not one.path
+
+        listing = self.listing.result()
+        candidates = [
+            document
+            for document in listing[:MAX_DOCUMENTS]
+            if self.fits(document) and not document.path
         ]
-        uncounted = next(
-            (one for one in documents if one.key not in self._known and one.key not in self._tried),
-            None,
-        )
-        wanted = uncounted or self._next_to_read(documents)
-        if wanted is not None:
-            request = partial(_beginning, store, wanted, self._chat_session.conversation.system)
-            state = store.root / wanted.conversations[0]
-            is_read = uncounted is None
-            if self._engine_thread.read_document(
-                DocumentToRead(wanted.key, request, state, is_read)
-            ):
-                self._is_at_work = True
-                self._tried[wanted.key] = is_read
-        else:
-            self._learn_next(self.listing.result())
-
-    def _learn_next(self, listed: Sequence[DocumentEntry]) -> None:
-        """Have vectors made of the next document that goes in passages."""
-        if not self._may_read() or (self._learning is not None and not self._learning.done()):
+        uncounted = self._first_uncounted(candidates)
+        document = uncounted or self._first_unread(candidates)
+        if document is None:
+            self._embed_next(listing)
             return
-        wanted = next(
-            (one for one in listed[:MOST_READ] if one.path and one.key not in self._learned), None
-        )
-        if wanted is not None:
-            self._learning = in_background(partial(self._learn, wanted), "vectors")
+        is_read = uncounted is None
+        request = partial(_request, store, document, self._chat_session.conversation.system)
+        state_path = store.root / document.conversations[0]
+        work = DocumentToRead(document.key, request, state_path, is_read)
+        if self._engine_thread.read_document(work):
+            self._is_at_work = True
+            self._tried[document.key] = is_read
 
-    def _learn(self, document: DocumentEntry) -> bool:
+    def _first_uncounted(self, documents: Sequence[DocumentEntry]) -> DocumentEntry | None:
+        for document in documents:
+            if document.key not in self._progress and document.key not in self._tried:
+                return document
+        return None
+
+    def _first_unread(self, documents: Sequence[DocumentEntry]) -> DocumentEntry | None:
+        if not self._may_read() or self.trouble:
+            return None
+        free_bytes = self._quota_bytes * QUOTA_SHARE
+        for document in documents:
+            progress = self._progress.get(document.key)
+            if progress is not None and progress.n_bytes <= free_bytes:
+                free_bytes -= progress.n_bytes
+                if not progress.is_whole and not self._tried.get(document.key):
+                    return document
+        return None
+
+    # ---- vectors of passages
+
+    def _embed_next(self, listing: Sequence[DocumentEntry]) -> None:
+        """Make vectors of the passages of the next document that does not fit the context."""
+        is_busy = self._embedding is not None and not self._embedding.done()
+        if is_busy or not self._may_read():
+            return
+        for document in listing[:MAX_DOCUMENTS]:
+            if document.path and document.key not in self._embedded:
+                self._embedding = in_background(partial(self._embed, document), "vectors")
+                return
+
+    def _embed(self, document: DocumentEntry) -> bool:
         texts = [
-            one.text
-            for read in read_documents([document.path]).documents
-            for one in cut(read, PASSAGE_CHARS)
+            passage.text
+            for read_document in read_documents([document.path]).documents
+            for passage in cut(read_document, PASSAGE_CHARS)
         ]
-        is_done = self.meaning.learn(document.key, texts, self._stays_quiet)
+        is_done = self.embeddings.learn(document.key, texts, self._stays_quiet)
         if is_done:
-            self._learned.add(document.key)
+            self._embedded.add(document.key)
         return is_done
 
     def _stays_quiet(self) -> bool:
         return self._quiet_since_s is not None and not self._chat_session.is_busy
 
-    def _next_to_read(self, documents: list[DocumentEntry]) -> DocumentEntry | None:
-        room_bytes = self._quota_bytes * QUOTA_SHARE
-        for one in documents if self._may_read() and not self.trouble else ():
-            known = self._known.get(one.key)
-            if known is not None and known.n_bytes <= room_bytes:
-                room_bytes -= known.n_bytes
-                if not known.is_whole and not self._tried.get(one.key):
-                    return one
-        return None
 
-    @property
-    def _wants_for(self) -> tuple[object, ...]:
-        model = self._chat_session.model
-        return model.path if model is not None else None, self._chat_session.conversation.system
-
-
-def _listed(
+def _list(
     store: Store,
-    meaning: EmbeddingIndex,
+    embeddings: EmbeddingIndex,
     deleted: DocumentEntry | None = None,
-    kept: Iterable[Path] = (),
+    files_in_use: Iterable[Path] = (),
 ) -> tuple[DocumentEntry, ...]:
+    """Return the documents of all conversations, after deleting one."""
     if deleted is not None:
-        remove_document(store, deleted, kept)
-    listed = list_documents(store)
-    meaning.keep_only([one.key for one in listed])
-    return listed
+        remove_document(store, deleted, files_in_use)
+    documents = list_documents(store)
+    embeddings.keep_only([document.key for document in documents])
+    return documents
 
 
-def _beginning(store: Store, document: DocumentEntry, system: str | None) -> Request:
-    """Return what a new conversation about a document begins with.
+def _request(store: Store, document: DocumentEntry, system: str | None) -> Request:
+    """Return the beginning of a new conversation with a document.
 
-    Raises StoreError: it is not there any more.
+    Raises:
+        StoreError: the document no longer exists.
     """
-    asked = PromptMessage(USER, load_document(store, document).in_message.strip())
-    return Request((PromptMessage(SYSTEM, system), asked) if system else (asked,))
+    message = PromptMessage(USER, load_document(store, document).in_message.strip())
+    if system:
+        return Request((PromptMessage(SYSTEM, system), message))
+    return Request((message,))

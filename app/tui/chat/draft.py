@@ -1,8 +1,8 @@
-"""A message in the making: what is in the prompt, and the large pastes that are folded in it.
+"""Drafts: messages that are being written, with large pastes and files folded into chips.
 
-A fold is a short piece of text, a *chip*, that stands for the whole paste until the message is
-sent. Chips are written with no-break spaces: they look like any text, and nothing that is typed is
-mistaken for one. Plain values, no widget.
+A chip is a short piece of text in the prompt, such as "[pasted 1: 3.1 kB, 42 lines]", that stands
+for the whole paste until the message is sent. Its spaces are no-break spaces, so typed text is never
+mistaken for a chip.
 """
 
 from __future__ import annotations
@@ -18,145 +18,149 @@ from app.text.chips import CHIP, NBSP
 from app.text.record import record
 
 FOLD_FROM_CHARS = 512
-"""Pastes of at least this many characters are folded: a prompt of ten lines on a small screen holds
-hardly more."""
+"""Least length of pastes that are folded; a prompt of ten lines on a small screen holds no more."""
 FOLD_FROM_LINES = 8
 MAX_PASTE_CHARS = 4_000_000
-"""Larger pastes are taken nowhere: no context holds them, and the prompt would stop."""
+"""Limit on pastes. No context holds more, and the prompt would become slow."""
 
 _NAME_CHARS = 30
-_FILE = f"[file{NBSP}"
-_OPENING = re.compile(rf"\[(pasted|file){NBSP}")
+_FILE_CHIP_START = f"[file{NBSP}"
+_CHIP_START = re.compile(rf"\[(pasted|file){NBSP}")
 
 
 @record
 class Draft:
     """Text with chips, and the text that each chip stands for."""
 
-    shown: str = ""
+    folded_text: str = ""
+    """Text of the prompt, with chips."""
     folds: Mapping[str, str] = field(default_factory=dict)
+    """Text of each chip."""
     references: frozenset[str] = frozenset()
-    """What was typed or completed after @ signs. Any other @ is text, however it came here: a paste
-    reads no file."""
+    """Names after @ signs that were typed or completed. An @ in a paste refers to no file."""
 
     @property
     def text(self) -> str:
-        """The message itself: every chip replaced by its paste, once; pastes are not looked
-        into."""
+        """The message: the text with every chip replaced by its paste."""
         if not self.folds:
-            return self.shown
-        return CHIP.sub(lambda match: self.folds.get(match[0], match[0]), self.shown)
+            return self.folded_text
+        return CHIP.sub(lambda match: self.folds.get(match[0], match[0]), self.folded_text)
 
     @property
     def referred(self) -> list[str]:
-        """The files that the text names, whether they exist or not."""
-        if self.references:
-            return [name for name in referred(self.shown) if name in self.references]
-        return []
+        """Names of files that the text refers to, whether they exist or not."""
+        if not self.references:
+            return []
+        return [name for name in referred(self.folded_text) if name in self.references]
 
     @property
     def files_line(self) -> str:
-        """Names and sizes of the files that go with the message, "" without any."""
+        """Names and sizes of the files in the message; "" if it has none."""
         return ", ".join(
             chip.replace(NBSP, " ").partition(": ")[2][:-1]
             for chip in self.used_folds()
-            if chip.startswith(_FILE)
+            if chip.startswith(_FILE_CHIP_START)
         )
 
     def used_folds(self) -> dict[str, str]:
-        """Return the folds whose chip is still there."""
-        return {chip: self.folds[chip] for _, _, chip in chip_spans(self.shown, self.folds)}
+        """Return the folds whose chips are still in the text."""
+        spans = chip_spans(self.folded_text, self.folds)
+        return {chip: self.folds[chip] for _, _, chip in spans}
 
     @property
     def documents(self) -> str:
-        """The beginning of the message: the texts of its files, which stay while the question is
-        typed; "" for none."""
-        return Draft(self.shown[: files_end(self.shown, self.folds)], self.folds).text.strip()
+        """Text of the files at the beginning of the message; "" if it has none."""
+        end = files_end(self.folded_text, self.folds)
+        return Draft(self.folded_text[:end], self.folds).text.strip()
 
     def with_files(self, files: Sequence[FileText]) -> Draft:
         """Return the draft with more files at its beginning.
 
-        They are ordered by their texts, which begin with their names: what was read of them once
-        serves again.
+        Files are sorted by their texts, so the engine finds the same beginning in its cache.
         """
-        at = files_end(self.shown, self.folds)
+        end = files_end(self.folded_text, self.folds)
         folds = dict(self.folds)
-        chips = [chip for *_, chip in chip_spans(self.shown[:at], folds)]
+        chips = [chip for *_, chip in chip_spans(self.folded_text[:end], folds)]
         for file in files:
             chip = write_chip(1 + highest_number(folds), file.text, file.name)
             folds[chip] = without_chips(file.in_message)
             chips.append(chip)
         chips.sort(key=lambda chip: folds[chip])
-        return Draft(
-            "".join(f"{chip} " for chip in chips) + self.shown[at:], folds, self.references
-        )
+        beginning = "".join(f"{chip} " for chip in chips)
+        return Draft(beginning + self.folded_text[end:], folds, self.references)
 
     def refold(self, text: str) -> Draft:
-        """Return a draft of another text, with the same pastes folded where it still contains them
-        whole."""
+        """Return a draft of another text, with the pastes folded that it still contains."""
         folds = {}
         for chip, paste in self.used_folds().items():
-            before, found, after = text.partition(paste)
-            if found:
-                text = f"{before}{chip}{after}"
+            if paste in text:
+                text = text.replace(paste, chip, 1)
                 folds[chip] = paste
         return Draft(text, folds, self.references)
 
 
-def typed_references(typed: frozenset[str], before: str, after: str, key: str) -> frozenset[str]:
-    """Return the references that are typed once a key has changed a text: one of those grew or
-    shrank, or one begins.
+def typed_references(
+    references: frozenset[str], old_text: str, new_text: str, key: str
+) -> frozenset[str]:
+    """Return the references of a text after a key has changed it.
 
-    What else an edit brings about, a character typed within a pasted reference for instance, makes
-    none.
+    A reference begins with a typed @, and grows and shrinks by typing. Other changes, such as a key
+    within a pasted name, make no reference.
+
+    Args:
+        references: those of the old text.
+        key: the character that was typed; "" if text was deleted.
     """
-    if "@" not in after:
-        return typed
-    old = Counter(referred_so_far(before))
-    new = Counter(referred_so_far(after))
-    came = new - old
-    left = typed.intersection(old - new)
-    return typed.union(
-        name for name in came if _is_from(name, left, len(key)) or (not name and key == "@")
-    )
+    if "@" not in new_text:
+        return references
+    old_names = Counter(referred_so_far(old_text))
+    new_names = Counter(referred_so_far(new_text))
+    changed = references.intersection(old_names - new_names)
+    added = [
+        name
+        for name in new_names - old_names
+        if _is_variant(name, changed, len(key)) or (not name and key == "@")
+    ]
+    return references.union(added)
 
 
-def _is_from(name: str, typed: Iterable[str], n_more: int) -> bool:
-    """Whether a name is one of others, something of it left out, or so many characters put in."""
+def _is_variant(name: str, originals: Iterable[str], n_inserted: int) -> bool:
+    """Return whether a name is an original without some characters, or with some inserted."""
     return any(
-        _n_same(one, name) + _n_same(one[::-1], name[::-1]) >= len(name) - n_more for one in typed
+        _common_prefix(original, name) + _common_prefix(original[::-1], name[::-1])
+        >= len(name) - n_inserted
+        for original in originals
     )
 
 
-def _n_same(one: str, other: str) -> int:
-    """Return how many characters two texts begin with alike."""
-    return next(
-        (n for n, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]),
-        min(len(one), len(other)),
-    )
+def _common_prefix(text_1: str, text_2: str) -> int:
+    """Return the length of the common beginning of two texts."""
+    for n_chars, (char_1, char_2) in enumerate(zip(text_1, text_2, strict=False)):
+        if char_1 != char_2:
+            return n_chars
+    return min(len(text_1), len(text_2))
 
 
-def after_chips(shown: str, folds: Mapping[str, str]) -> int:
-    """Return where what is typed begins after the chips that a text opens with: a command may be
-    there."""
-    at = 0
-    for start, end, _ in chip_spans(shown, folds):
-        if shown[at:start].strip():
+def after_chips(text: str, folds: Mapping[str, str]) -> int:
+    """Return the position after the chips at the beginning of a text; a command may follow there."""
+    position = 0
+    for start, end, _ in chip_spans(text, folds):
+        if text[position:start].strip():
             break
-        at = end
-    if at:
-        return len(shown) - len(shown[at:].lstrip())
+        position = end
+    if position:
+        return len(text) - len(text[position:].lstrip())
     return 0
 
 
-def files_end(shown: str, folds: Mapping[str, str]) -> int:
-    """Return where the files end that a text opens with, and the space after each."""
-    at = 0
-    for start, end, chip in chip_spans(shown, folds):
-        if start != at or not chip.startswith(_FILE):
+def files_end(text: str, folds: Mapping[str, str]) -> int:
+    """Return the position after the chips of files at the beginning of a text."""
+    position = 0
+    for start, end, chip in chip_spans(text, folds):
+        if start != position or not chip.startswith(_FILE_CHIP_START):
             break
-        at = end + shown.startswith(" ", end)
-    return at
+        position = end + text.startswith(" ", end)
+    return position
 
 
 def chip_spans(line: str, folds: Mapping[str, str]) -> Iterator[tuple[int, int, str]]:
@@ -169,36 +173,32 @@ def chip_spans(line: str, folds: Mapping[str, str]) -> Iterator[tuple[int, int, 
 
 
 def is_large(text: str) -> bool:
-    """Whether a paste is folded rather than shown."""
+    """Return whether a paste is folded."""
     return len(text) >= FOLD_FROM_CHARS or text.count("\n") + 1 >= FOLD_FROM_LINES
 
 
-def write_chip(number: int, text: str, name: str = "") -> str:
-    """Write the chip for a paste, "[pasted 1: 3.1 kB, 42 lines]", or for a file, "[file 1:
-    notes.txt, 3.1 kB, ...]"."""
+def write_chip(number: int, text: str, file_name: str = "") -> str:
+    """Return the chip of a paste or a file.
+
+    For example "[pasted 1: 3.1 kB, 42 lines]" or "[file 1: notes.txt, 3.1 kB, 42 lines]".
+    """
     n_lines = text.count("\n") + (not text.endswith("\n"))
-    if n_lines == 1:
-        lines = "1 line"
-    else:
-        lines = f"{n_lines:,} lines"
-    if name:
-        name = re.sub(r"[\[\]\n]", "_", name)[:_NAME_CHARS] + ", "
-    else:
-        name = ""
-    words = (
-        f"[{'file' if name else 'pasted'} {number}: "
-        f"{name}{_size(len(text.encode('utf-8', 'replace')))}, {lines}]"
-    )
-    return words.replace(" ", NBSP)
+    lines = "1 line" if n_lines == 1 else f"{n_lines:,} lines"
+    size = _size(len(text.encode("utf-8", "replace")))
+    chip = f"[pasted {number}: {size}, {lines}]"
+    if file_name:
+        clean_name = re.sub(r"[\[\]\n]", "_", file_name)[:_NAME_CHARS]
+        chip = f"[file {number}: {clean_name}, {size}, {lines}]"
+    return chip.replace(" ", NBSP)
 
 
 def without_chips(text: str) -> str:
-    """Return pasted text in which nothing passes for a chip: a copy of the screen may hold one."""
-    return _OPENING.sub(r"[\1 ", text)
+    """Return a text in which nothing looks like a chip; a copy of the screen may contain some."""
+    return _CHIP_START.sub(r"[\1 ", text)
 
 
 def highest_number(chips: Iterable[str]) -> int:
-    """Return the largest number among the chips, 0 without any."""
+    """Return the largest number of the chips; 0 if there are none."""
     return max((int(match[1]) for chip in chips if (match := CHIP.fullmatch(chip))), default=0)
 
 

@@ -239,7 +239,7 @@ class EventDisplay:
             case events.TurnsDropped():
                 self._conversations.show_dropped(event)
             case events.DocumentRead():
-                self._core.documents.note(event)
+                self._core.documents.update(event)
                 self._upkeep.tidy()
                 self._continue_reading()
             case _:
@@ -298,7 +298,7 @@ class EventDisplay:
         self._upkeep.request_title_soon()
         # The message may have brought files.
         if any(message.folded for message in core.chat_session.conversation.messages[-2:]):
-            core.documents.note_change()
+            core.documents.invalidate()
 
     def _finish_answers(self) -> None:
         """Show the first of several answers, which stays unless the user chooses another."""

@@ -1,8 +1,7 @@
-"""History of the prompt: steps through sent messages, and the files that keep them, and unsent
-ones, across starts.
+"""History of the prompt, and files that keep it across starts, as well as unsent drafts.
 
-A file is one JSON object a line, for its owner alone, bounded in size. It is a convenience: lines
-that are not sound are passed over, and a failed write is told in one line and costs nothing else.
+The history file has one JSON object a line. Only its owner may read it, and its size is limited.
+Damaged lines are skipped, and a failed write costs one line to the user.
 """
 
 from __future__ import annotations
@@ -22,75 +21,76 @@ from app.tui.chat.draft import Draft
 
 MAX_ENTRIES = 200
 MAX_ENTRY_BYTES = 64 << 10
-"""Longer messages are kept until the program ends, not in the file."""
+"""Limit on drafts in the file; longer ones are in the history until the program ends."""
 MAX_FILE_BYTES = 1 << 20
-"""Past this the file is written again with the newest entries that fill half of it."""
-_MOST_BYTES = 2 * MAX_FILE_BYTES
+"""Size above which the file is written again with its newest entries, up to half of it."""
+_MAX_READ_BYTES = 2 * MAX_FILE_BYTES
 
 
 class PromptHistory:
-    """The drafts sent so far, newest last, and where the user is among them."""
+    """The drafts that were sent, newest last, and the position of the user in them."""
 
     def __init__(self, limit: int = MAX_ENTRIES) -> None:
         self._entries: list[Draft] = []
         self._limit = limit
         self._position = 0
-        """Index of the entry that is shown; after the newest comes the draft that was left."""
-        self._kept = Draft()
+        """Index of the entry in the prompt; after the newest comes the unsent draft."""
+        self._unsent = Draft()
+        """What was in the prompt before the user recalled an entry."""
 
     def add(self, draft: Draft) -> None:
-        """Remember a draft, unless it repeats the one before."""
+        """Add a draft, unless it repeats the newest one."""
         if not self._entries or self._entries[-1] != draft:
             self._entries.append(draft)
             del self._entries[: -self._limit]
         self._position = len(self._entries)
 
     def add_older(self, drafts: Iterable[Draft]) -> None:
-        """Put drafts of earlier starts before those of this one."""
+        """Add drafts of earlier starts before those of this one."""
         self._entries = [*drafts, *self._entries][-self._limit :]
         self._position = len(self._entries)
 
     def is_showing(self, draft: Draft) -> bool:
-        """Whether the draft is the entry the user is at, unchanged."""
-        return (
-            self._position < len(self._entries)
-            and self._entries[self._position].shown == draft.shown
-        )
+        """Return whether a draft is the recalled entry, unchanged."""
+        if self._position == len(self._entries):
+            return False
+        return self._entries[self._position].folded_text == draft.folded_text
 
     def older(self, current: Draft) -> Draft | None:
-        """Step back; None at the oldest.
+        """Return the entry before the recalled one; None if that is the oldest.
 
-        From what is no entry the way begins at the newest, and leads back to it.
+        If no entry is recalled, return the newest, and remember the current draft.
         """
         if not self.is_showing(current):
             self._position = len(self._entries)
-            self._kept = current
+            self._unsent = current
         if self._position == 0:
             return None
         self._position -= 1
         return self._entries[self._position]
 
     def newer(self) -> Draft:
-        """Step forward; after the newest comes the draft that was left."""
+        """Return the entry after the recalled one; after the newest, the unsent draft."""
         self._position = min(self._position + 1, len(self._entries))
-        return [*self._entries, self._kept][self._position]
+        return [*self._entries, self._unsent][self._position]
 
     def find(self, text: str) -> Draft | None:
-        """Return the newest draft that says this text, folds and all."""
-        wanted = text.strip()
-        return next(
-            (draft for draft in reversed(self._entries) if draft.text.strip() == wanted), None
-        )
+        """Return the newest draft with a text; None if there is none."""
+        text = text.strip()
+        for draft in reversed(self._entries):
+            if draft.text.strip() == text:
+                return draft
+        return None
 
 
 def read_history(file: Path | None) -> list[Draft]:
-    """Return what earlier starts left, oldest first; nothing where there is no sound file."""
+    """Return the drafts of earlier starts, oldest first; empty if there is no readable file."""
     if file is None:
         return []
     try:
-        raw = read_bounded(file, _MOST_BYTES)
+        raw = read_bounded(file, _MAX_READ_BYTES)
         if raw is None:
-            raise DamagedFileError(f"larger than {_MOST_BYTES >> 10} KiB")
+            raise DamagedFileError(f"larger than {_MAX_READ_BYTES >> 10} KiB")
     except (OSError, DamagedFileError) as error:
         notices.add_ignored(file, error, "the history of the prompt is not read")
         return []
@@ -100,9 +100,10 @@ def read_history(file: Path | None) -> list[Draft]:
 
 
 def append_history(file: Path | None, draft: Draft) -> str | None:
-    """Add one draft; returns a line that says why nothing is kept, or None.
+    """Append a draft to the history file, if there is one.
 
-    Without a file nothing is to be kept.
+    Returns:
+        A line that says why the draft is not saved; None if it is.
     """
     line = write_draft(draft)
     if file is None or len(line) > MAX_ENTRY_BYTES:
@@ -154,26 +155,26 @@ def _take_older_file(file: Path | None) -> list[bytes]:
 
 
 def write_draft(draft: Draft) -> bytes:
-    """Write a draft as a line of JSON."""
-    entry: dict[str, object] = {"shown": draft.shown, "folds": draft.used_folds()}
+    """Return a draft as a line of JSON."""
+    entry: dict[str, object] = {"shown": draft.folded_text, "folds": draft.used_folds()}
     if draft.referred:
         entry["references"] = sorted(draft.referred)
     return json.dumps(entry).encode("ascii") + b"\n"
 
 
-def newest_lines(drafts: Sequence[Draft], room_bytes: int) -> list[bytes]:
-    """Write the newest drafts that fit, oldest first."""
-    kept: list[bytes] = []
+def newest_lines(drafts: Sequence[Draft], max_bytes: int) -> list[bytes]:
+    """Return the newest drafts that fit into a size as lines of JSON, oldest first."""
+    lines: list[bytes] = []
     for line in map(write_draft, reversed(drafts)):
-        room_bytes -= len(line)
-        if room_bytes < 0:
+        max_bytes -= len(line)
+        if max_bytes < 0:
             break
-        kept.insert(0, line)
-    return kept
+        lines.insert(0, line)
+    return lines
 
 
 def parse_drafts(lines: Iterable[bytes]) -> list[Draft]:
-    """Read such lines, cleaned, without those that are not sound."""
+    """Return the drafts of lines of JSON, with clean text; damaged lines are skipped."""
     return [draft for draft in map(_parse_draft, lines) if draft is not None]
 
 
@@ -183,19 +184,14 @@ def _parse_draft(line: bytes) -> Draft | None:
     except (ValueError, RecursionError):
         return None
     match entry:
-        case {"shown": str(shown), "folds": dict(folds)} if all(
-            isinstance(text, str) for text in folds.values()
-        ):
-            draft = Draft(
-                clean_text(shown), {chip: clean_text(text) for chip, text in folds.items()}
-            )
-            named = entry.get("references")
-            references = (
-                frozenset(name for name in named if isinstance(name, str))
-                if isinstance(named, list)
-                else ()
-            )
-            if shown.strip():
-                return Draft(draft.shown, draft.used_folds(), frozenset(references))
-            return None
+        case {"shown": str(text), "folds": dict(folds)} if text.strip():
+            if not all(isinstance(paste, str) for paste in folds.values()):
+                return None
+            clean_folds = {chip: clean_text(paste) for chip, paste in folds.items()}
+            draft = Draft(clean_text(text), clean_folds)
+            names = entry.get("references")
+            if not isinstance(names, list):
+                names = []
+            references = frozenset(name for name in names if isinstance(name, str))
+            return Draft(draft.folded_text, draft.used_folds(), references)
     return None

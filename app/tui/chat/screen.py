@@ -283,7 +283,7 @@ class ChatScreen(Screen[None]):
 
     def _read_documents(self) -> None:
         """Let the engine read the next document while nothing is typed."""
-        self.core.documents.go_on(is_quiet=not self.prompt.text)
+        self.core.documents.continue_reading(is_quiet=not self.prompt.text)
 
     async def ask_about(self, document: Document | str) -> None:
         """Start a conversation with a document that was read before, or with a file."""

@@ -41,7 +41,7 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
 
     def start_search(self) -> None:
         """List the documents again."""
-        self._prefetcher.look_again()
+        self._prefetcher.list_again()
 
     def poll(self) -> bool:
         """Take the finished list; always return True, because reading goes on while it is shown."""
@@ -64,7 +64,7 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
         self.message = message
         if not is_expected:
             log_without_text(error)
-        self._prefetcher.look_again()
+        self._prefetcher.list_again()
 
     def items(self) -> tuple[DocumentEntry, ...]:
         """Return the documents whose names contain all words of the filter."""
@@ -87,11 +87,11 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
 
     def row_line(self, item: DocumentEntry, columns: int) -> Line:
         """Return a document's row: its length, how much of it is read, and its size on disk."""
-        reading = self._prefetcher.known(item)
+        reading = self._prefetcher.progress_of(item)
         if reading:
             tokens = figures.count(reading.tokens)
         else:
-            tokens = f"~{figures.count(self._prefetcher.tokens(item))}"
+            tokens = f"~{figures.count(self._prefetcher.n_tokens(item))}"
         if item.path or not self._prefetcher.fits(item):
             share = "passages"
         elif reading and reading.tokens:
@@ -120,7 +120,7 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
     def _readiness(self, item: DocumentEntry) -> str:
         if item.path or not self._prefetcher.fits(item):
             return "Too long for the context: each question gets the passages that match it"
-        reading = self._prefetcher.known(item)
+        reading = self._prefetcher.progress_of(item)
         if reading is not None and reading.is_whole:
             return "Ready: answers start immediately"
         return "Partly read: the rest is read ahead, or with your question"
@@ -171,12 +171,12 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
 
     def action_delete(self) -> None:
         """Ask whether to delete the highlighted document; reading ahead pauses meanwhile."""
-        self._prefetcher.give_way()
+        self._prefetcher.pause()
         super().action_delete()
 
     def delete(self, item: DocumentEntry) -> None:
         """Delete a document from the list."""
-        self._prefetcher.look_again(item)
+        self._prefetcher.list_again(item)
 
 
 def _row(

@@ -95,7 +95,7 @@ async def all_is_read(driver: Driver) -> None:
     shelf = driver.chat.core.documents
     await is_quiet(driver)
     await driver.until(
-        lambda: len(shelf._known) == 2 and all(one.is_whole for one in shelf._known.values())
+        lambda: len(shelf._progress) == 2 and all(one.is_whole for one in shelf._progress.values())
     )
 
 
@@ -141,7 +141,7 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
         await driver.until(
             lambda: driver.screen_text().count("100 %") == 1, "the book is read still"
         )
-        (read,) = driver.chat.core.documents._known.values()
+        (read,) = driver.chat.core.documents._progress.values()
         assert set(place.glob("*.kv")) == set(read.files), "nothing of the plan is left"
         await driver.pilot.press("delete", "y")
         await driver.shows("No documents yet")
@@ -217,7 +217,7 @@ class Recording:
 async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
     async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
         shelf = driver.chat.core.documents
-        shelf.meaning = seen = Recording()  # type: ignore[assignment]
+        shelf.embeddings = seen = Recording()  # type: ignore[assignment]
         await driver.say("/read book.txt")
         await driver.note("book.txt is too long")
         await ask(driver, "what of line 7?")
@@ -229,7 +229,7 @@ async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
         assert seen.learned == [(book.key, [BOOK])]
         await is_quiet(driver)
         assert len(seen.learned) == 1
-        shelf.look_again(book)
+        shelf.list_again(book)
         await driver.until(lambda: seen.kept[-1:] == [[]], "they are deleted with it")
 
 
@@ -309,7 +309,7 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
         monkeypatch.setattr(driver.script.opened[0], "session", none)
         await is_quiet(driver)
         await driver.until(lambda: shelf.trouble, "it stops")
-        assert not any(one.is_whole for one in shelf._known.values())
+        assert not any(one.is_whole for one in shelf._progress.values())
 
 
 def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:

@@ -27,7 +27,7 @@ def test_long_texts_and_texts_of_many_lines_are_large():
 
 def test_pastes_are_not_looked_into():
     chips, draft = folded("one", "two")
-    hostile = Draft(draft.shown, {chips[0]: chips[1], chips[1]: chips[0]})
+    hostile = Draft(draft.folded_text, {chips[0]: chips[1], chips[1]: chips[0]})
     assert hostile.text == f"{chips[1]} and {chips[0]}"
 
 
@@ -37,7 +37,7 @@ def test_pastes_are_not_looked_into():
 )
 def test_any_paste_comes_out_as_it_went_in(pastes: list[str], typed: str):
     chips, draft = folded(*pastes)
-    whole = Draft(typed.replace("[", "(") + draft.shown, draft.folds)
+    whole = Draft(typed.replace("[", "(") + draft.folded_text, draft.folds)
     assert whole.text == typed.replace("[", "(") + " and ".join(pastes)
     assert set(whole.used_folds()) == set(chips)
 
@@ -52,5 +52,5 @@ def test_only_known_chips_are_chips():
 def test_an_edited_text_folds_again_only_pastes_still_whole():
     chips, draft = folded("first paste", "second paste")
     again = draft.refold("see first paste and second past, changed")
-    assert again.shown == f"see {chips[0]} and second past, changed"
+    assert again.folded_text == f"see {chips[0]} and second past, changed"
     assert again.text == "see first paste and second past, changed"
