@@ -83,7 +83,7 @@ class Composer(Vertical):
         prompt = core.prompt
         suggestions = Suggestions(core.keymap.first_key("prompt.complete"), id="suggestions")
         prompt.waiting = core.transcript.waiting
-        prompt.show_offered = suggestions.show
+        prompt.show_completions = suggestions.show
         prompt.carry_out_at_once = self._read_at_once
         prompt.attach_chosen = self.attach
         yield from (suggestions, self._activity_line, self._editing.line, prompt)

@@ -1,5 +1,4 @@
-"""One message in the transcript: who speaks, the thinking, the text, and below a finished reply its
-figures."""
+"""Messages in the transcript: speaker, thinking and text, and figures below a finished reply."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Static
 
-from app.conversations import reply_lines as lines
+from app.conversations import reply_lines
 from app.conversations.conversation import ChatMessage, Role
 from app.reply.thinking import Thinking
 from app.text.clean_text import screen_text
@@ -28,24 +27,23 @@ if TYPE_CHECKING:
 
 TAIL_CHARS = 240
 TAIL_LINES = 3
-KEPT_BACK_CHARS = 2000
-"""Characters at the end of the thinking that the tail is cut from, however long the thinking is."""
+TAIL_SOURCE_CHARS = 2000
+"""Characters at the end of the thinking from which the tail is cut."""
 
 
 def tail_of(text: str) -> str:
-    """Return the last words, few enough for a glance; white space and line breaks are cut down to
-    single ones."""
-    lines = [line.strip() for line in text[-KEPT_BACK_CHARS:].splitlines() if line.strip()]
-    tail = "\n".join(lines[-TAIL_LINES:])
+    """Return the last lines of a text, without blank lines and indents."""
+    text_lines = [line.strip() for line in text[-TAIL_SOURCE_CHARS:].splitlines()]
+    tail = "\n".join([line for line in text_lines if line][-TAIL_LINES:])
     if len(tail) <= TAIL_CHARS:
         return tail
     return "... " + tail[-TAIL_CHARS:].partition(" ")[2]
 
 
 class ThinkingView(Static):
-    """Plain text, muted; never Markdown.
+    """Thinking before an answer: plain muted text, never Markdown.
 
-    It changes often, and lays the screen out only when its height does.
+    The screen is laid out again only when the height changes.
     """
 
     def __init__(self) -> None:
@@ -60,41 +58,42 @@ class ThinkingView(Static):
         self._draw()
 
     def finish(self, thinking: Thinking) -> None:
-        """Fold to one line."""
+        """Fold the text to one line: the thinking is complete."""
         self.text = thinking.text
         self.thinking = thinking
         self._draw()
 
     def toggle(self) -> None:
-        """Unfold or fold."""
+        """Unfold or fold the text."""
         self.is_unfolded = not self.is_unfolded
         self._draw()
 
     on_click = toggle
 
     @property
-    def shown(self) -> str:
-        """The text as the screen shows it."""
+    def visible_text(self) -> str:
+        """The text on the screen: the end while it grows, then a summary, or all of it."""
         if self.thinking is None:
-            return f"thinking\n{self.text.strip() if self.is_unfolded else tail_of(self.text)}".rstrip()
+            text = self.text.strip() if self.is_unfolded else tail_of(self.text)
+            return f"thinking\n{text}".rstrip()
+        summary = reply_lines.thinking_summary(self.thinking)
         if self.is_unfolded:
-            return f"- {lines.thinking_summary(self.thinking)}\n{self.text.strip()}"
-        return f"+ {lines.thinking_summary(self.thinking)}"
+            return f"- {summary}\n{self.text.strip()}"
+        return f"+ {summary}"
 
     def _draw(self) -> None:
-        content = Content(screen_text(self.shown))
+        content = Content(screen_text(self.visible_text))
         width, height = self.content_size
+        new_height = 0
         if width:
-            needed = content.get_height(cast(RulesMap, self.styles), width)
-        else:
-            needed = 0
-        self.update(content, layout=not width or needed != height)
+            new_height = content.get_height(cast(RulesMap, self.styles), width)
+        self.update(content, layout=not width or new_height != height)
 
 
-HESITATION_S = 0.35
-"""Letters of a word follow each other faster."""
+KEY_DELAY_S = 0.35
+"""Seconds after a letter before it acts on a message. The letters of a word come faster."""
 WIDE_COLUMNS = 100
-"""From this width on a reply shows all of its figures."""
+"""Least width of the screen at which a reply shows all of its figures."""
 _REPLACED = "-replaced"
 _MISSING = "(missing: the file is damaged here)"
 
@@ -105,33 +104,33 @@ class MessageKeyPressed(Message):
 
     view: MessageView
     name: str
-    """Of the action, as in ``ACTIONS``."""
+    """Name of the action in ``ACTIONS``."""
 
 
 class MessageView(Horizontal, can_focus=True):
-    """A message of either side, which can be focused from the keyboard and acted on."""
+    """A message of the user or the model, which can have the focus and keys of its own."""
 
-    # A click selects text or unfolds; it must not take the cursor out of the prompt.
+    # A click selects or unfolds text. The focus stays in the prompt.
     FOCUS_ON_CLICK = False
     BINDINGS = bindings("message")
     SPEAKER = ""
 
-    def __init__(self, *parts: Widget) -> None:
+    def __init__(self, *contents: Widget) -> None:
         self._speaker = Static(self.SPEAKER, markup=False, classes=f"speaker -{self.SPEAKER}")
         self._footer = Static(markup=False, classes="message-footer")
         self._footer.display = False
-        self._body = Vertical(*parts, self._footer, classes="message-body")
+        self._body = Vertical(*contents, self._footer, classes="message-body")
         super().__init__(self._speaker, self._body, classes="message")
         self.message: ChatMessage | None = None
-        """What it shows, once that is part of the conversation."""
+        """The message, once it is in the conversation."""
         self.delays_keys = False
-        """Whether a letter acts a moment later, since the user may be typing the next message."""
-        self._is_left = False
-        self._pending: events.Key | None = None
-        self._below = ""
+        """Whether a letter acts only after a delay, because the user may be typing a message."""
+        self._has_left = False
+        self._pending_key: events.Key | None = None
+        self._footer_text = ""
 
     places: tuple[Citation, ...] | None = ()
-    """In documents, that it is from; None where that was not found out yet."""
+    """Passages of documents that a reply is from; None if they were not looked for yet."""
 
     @property
     @abstractmethod
@@ -140,41 +139,39 @@ class MessageView(Horizontal, can_focus=True):
 
     @abstractmethod
     def copy(self) -> MessageView:
-        """Return the same message as a widget that was never mounted; one that was taken away
-        cannot come back."""
+        """Return a new widget of the message: a removed widget cannot be mounted again."""
 
-    def show_footer(self, note: str) -> None:
-        """Show a line below the text, such as "queued"; "" takes it away."""
-        if note != self._below:
-            self._below = note
-            self._footer.update(note)
-            self._footer.display = bool(note)
+    def show_footer(self, text: str) -> None:
+        """Show a line below the message, such as "queued"; "" hides it."""
+        if text != self._footer_text:
+            self._footer_text = text
+            self._footer.update(text)
+            self._footer.display = bool(text)
 
     def set_replaced(self, is_replaced: bool) -> None:
-        """Show that something takes this message's place, or that it does not after all."""
+        """Mark the message as one that will be replaced, or remove the mark."""
         self.set_class(is_replaced, _REPLACED)
         self._mark_speaker("-" if is_replaced else "")
 
     def on_focus(self) -> None:
-        """Mark the message by shape, since colour may be missing."""
-        self._is_left = False
-        self._pending = None
+        """Mark the focused message by a sign, since there may be no colours."""
+        self._has_left = False
+        self._pending_key = None
         self._mark_speaker(">")
 
     def on_blur(self) -> None:
-        """Take the mark away."""
+        """Remove the mark."""
         self.delays_keys = False
         self._mark_speaker("-" if self.has_class(_REPLACED) else "")
 
-    def _mark_speaker(self, mark: str) -> None:
-        self._speaker.update(mark + self.SPEAKER)
+    def _mark_speaker(self, sign: str) -> None:
+        self._speaker.update(sign + self.SPEAKER)
 
     def on_key(self, event: events.Key) -> None:
-        """Enter leads back to the prompt; so does a letter without a meaning here, with all that is
-        typed after it."""
-        bound = self.screen.active_bindings.get(event.key)
-        leads_down = bound is not None and bound.binding.id == "chat.focus_newer"
-        if self._is_left:
+        """Go to the prompt for Enter, or for a letter without a binding and the keys after it."""
+        active = self.screen.active_bindings.get(event.key)
+        leads_down = active is not None and active.binding.id == "chat.focus_newer"
+        if self._has_left:
             self._leave(event)
         elif (event.key == "enter" and self.places == ()) or (self._is_newest and leads_down):
             self._leave(event, is_for_prompt=False)
@@ -183,55 +180,49 @@ class MessageView(Horizontal, can_focus=True):
 
     @property
     def _is_newest(self) -> bool:
-        if self.parent is not None:
-            siblings = self.parent.children
-        else:
-            siblings = ()
-        return (
-            next((view for view in reversed(siblings) if isinstance(view, MessageView)), None)
-            is self
-        )
+        if self.parent is None:
+            return False
+        views = [view for view in self.parent.children if isinstance(view, MessageView)]
+        return views[-1:] == [self]
 
     def _take_letter(self, event: events.Key) -> None:
         is_bound = event.key in self.screen.active_bindings
-        if self._pending is not None or not is_bound:
-            if self._pending is not None:
-                self._leave(self._pending)
+        if self._pending_key is not None or not is_bound:
+            if self._pending_key is not None:
+                self._leave(self._pending_key)
             self._leave(event)
         elif self.delays_keys:
             event.stop()
-            self._pending = event
-            call_once(self, HESITATION_S, self._act_on_pending)
+            self._pending_key = event
+            call_once(self, KEY_DELAY_S, self._act_on_pending)
 
     async def _act_on_pending(self) -> None:
-        """No second letter came: the first one was meant for this message."""
-        event = self._pending
-        self._pending = None
-        if event is not None and not self._is_left:
-            bound = self.screen.active_bindings.get(event.key)
-        else:
-            bound = None
-        if bound is not None:
+        """Act on a letter that no second letter followed: it was meant for this message."""
+        event = self._pending_key
+        self._pending_key = None
+        if event is None or self._has_left:
+            return
+        active = self.screen.active_bindings.get(event.key)
+        if active is not None:
             self.delays_keys = False
-            await self.app.run_action(bound.binding.action, bound.node)
+            await self.app.run_action(active.binding.action, active.node)
 
     def on_paste(self, event: events.Paste) -> None:
-        """Hand what is pasted to the prompt."""
+        """Hand a paste to the prompt."""
         self._leave(event)
 
     def _leave(self, event: events.Key | events.Paste, is_for_prompt: bool = True) -> None:
         event.stop()
-        self._is_left = True
-        # A fresh one: this one has been handled.
-        fresh = (
-            events.Key(event.key, event.character)
-            if isinstance(event, events.Key)
-            else events.Paste(event.text)
-        )
-        self.post_message(MessageBlurred(fresh if is_for_prompt else None))
+        self._has_left = True
+        new_event: events.Key | events.Paste | None = None  # this event is handled already
+        if is_for_prompt and isinstance(event, events.Key):
+            new_event = events.Key(event.key, event.character)
+        elif is_for_prompt and isinstance(event, events.Paste):
+            new_event = events.Paste(event.text)
+        self.post_message(MessageBlurred(new_event))
 
     def action_press(self, name: str) -> None:
-        """Let the screen do what a key on a message asks for."""
+        """Let the screen carry out an action on the message."""
         self.post_message(MessageKeyPressed(self, name))
 
 
@@ -242,40 +233,40 @@ class UserView(MessageView):
     text = ""
 
     def __init__(self, text: str, folded: str = "") -> None:
-        self._shown = Static(screen_text(folded or text), markup=False, classes="user-text")
-        super().__init__(self._shown)
+        self._text_widget = Static(screen_text(folded or text), markup=False, classes="user-text")
+        super().__init__(self._text_widget)
         self.text = text
         self.folded = folded
-        """The text with large pastes folded; "" where there are none."""
+        """The text with large pastes folded; "" if it has none."""
         self.is_unfolded = False
 
     def copy(self) -> UserView:
-        """Return the same message, never mounted."""
-        twin = type(self)(self.text, self.folded)
-        twin.message = self.message
-        twin.show_footer(self._below)
-        return twin
+        """Return a new widget of the message."""
+        view = type(self)(self.text, self.folded)
+        view.message = self.message
+        view.show_footer(self._footer_text)
+        return view
 
-    def unfold(self, whole: bool) -> None:
-        """Show the whole text, or its folded form."""
-        if self.folded and whole != self.is_unfolded:
-            self.is_unfolded = whole
-            self._shown.update(screen_text(self.text if whole else self.folded))
+    def unfold(self, is_unfolded: bool) -> None:
+        """Show the text, or its folded form."""
+        if self.folded and is_unfolded != self.is_unfolded:
+            self.is_unfolded = is_unfolded
+            self._text_widget.update(screen_text(self.text if is_unfolded else self.folded))
 
 
 class ToolView(UserView):
-    """Results of tools, a line for each until it is unfolded."""
+    """Results of tools, with a line for each until they are unfolded."""
 
     SPEAKER = "tool"
 
 
 class ReplyView(MessageView):
-    """A reply of the model: an old one with its finished text, or one that grows."""
+    """A reply of the model: a saved one, or one that grows."""
 
     SPEAKER = "model"
 
     def __init__(self, finished: str | None = None) -> None:
-        # Markdown costs an import that the first frame must not wait for.
+        # Not needed for the first frame, and slow to import.
         from app.tui.widgets.reply_body import ReplyBody
 
         self.thinking = ThinkingView()
@@ -285,11 +276,11 @@ class ReplyView(MessageView):
         self.footer = self.details = self.sources = self._hint = ""
         self.places = None
         self.next_block = 0
-        """Index of the code block that the copying key takes next."""
+        """Index of the code block that the key copies next."""
 
     @classmethod
     def of(cls, message: ChatMessage) -> ReplyView:
-        """Return the widget of a whole reply."""
+        """Return the widget of a finished reply."""
         view = cls(message.text)
         view.message = message
         view.finish_thinking(message.thinking)
@@ -302,20 +293,21 @@ class ReplyView(MessageView):
 
     @property
     def text(self) -> str:
-        """The answer so far."""
+        """Text of the answer so far."""
         return self.body.text
 
     def copy(self) -> ReplyView:
-        """Return the same reply, never mounted."""
+        """Return a new widget of the reply."""
         if self.message is not None:
-            twin = ReplyView.of(self.message)
+            view = ReplyView.of(self.message)
         else:
-            twin = ReplyView(self.text)
-        twin.next_block = self.next_block
-        twin.sources = self.sources
-        twin.places = self.places
-        twin.offer(self._hint)
-        return twin
+            view = ReplyView(self.text)
+        view.next_block = self.next_block
+        view.sources = self.sources
+        view.places = self.places
+        view._hint = self._hint
+        view._fit_footer()
+        return view
 
     def think(self, text: str) -> None:
         """Show more of the thinking before the answer."""
@@ -323,7 +315,7 @@ class ReplyView(MessageView):
         self.thinking.append(text)
 
     def finish_thinking(self, thinking: Thinking | None) -> None:
-        """Fold the thinking; None where there was nothing in it."""
+        """Fold the thinking; None if the model did not think."""
         self.thinking.display = thinking is not None
         if thinking is not None:
             self.thinking.finish(thinking)
@@ -335,45 +327,36 @@ class ReplyView(MessageView):
         return self.thinking.display
 
     def finish(self, message: ChatMessage) -> None:
-        """The reply has ended.
+        """Show the figures of a reply that has ended.
 
-        Details come after its footer where the screen is wide or the reply has the focus.
+        Details follow them on a wide screen, or if the reply has the focus.
         """
         self.message = message
         self.body.finish()
-        self.sources = lines.sources_line(message.sources)
+        self.sources = reply_lines.sources_line(message.sources)
         calls = ", ".join(call.name for call in message.calls)
-        if self.text:
-            missing = ""
-        elif self.thinking.display:
-            missing = "(no answer yet) "
-        else:
-            missing = "(empty reply) "
+        prefix = ""
         if calls:
-            empty = f"(calls {calls}) "
-        else:
-            empty = missing
-        footer = lines.reply_footer(message.figures, message.ending, message.is_edited)
-        self.footer, self.details = (
-            f"{empty}{footer}".rstrip(),
-            lines.reply_details(message.figures),
-        )
+            prefix = f"(calls {calls}) "
+        elif not self.text and self.thinking.display:
+            prefix = "(no answer yet) "
+        elif not self.text:
+            prefix = "(empty reply) "
+        footer = reply_lines.reply_footer(message.figures, message.ending, message.is_edited)
+        self.footer = f"{prefix}{footer}".rstrip()
+        self.details = reply_lines.reply_details(message.figures)
         self._fit_footer()
 
     def show_places(self, places: tuple[Citation, ...]) -> None:
-        """Name the places that it is from; without any, the passages stay named that it was written
-        from."""
+        """Name the passages that the reply is from, other than those that were sent with it."""
         self.places = places
-        if self.message is not None:
-            passages = self.message.sources
-        else:
-            passages = ()
-        found = [one.shown for one in places if one.shown not in passages]
-        self.sources = lines.sources_line(found, "see") or self.sources
+        sent_passages = self.message.sources if self.message is not None else ()
+        names = [place.shown for place in places if place.shown not in sent_passages]
+        self.sources = reply_lines.sources_line(names, "see") or self.sources
         self._fit_footer()
 
     def offer(self, hint: str) -> None:
-        """Name after the figures what goes on with the reply; "" for nothing."""
+        """Name a command for the reply after its figures; "" for none."""
         if hint != self._hint:
             self._hint = hint
             self._fit_footer()
@@ -383,55 +366,55 @@ class ReplyView(MessageView):
     @on(events.Resize)
     def _fit_footer(self) -> None:
         is_wide = self.is_attached and self.app.size.width >= WIDE_COLUMNS
-        if is_wide or self.has_focus:
-            details = self.details
-        else:
-            details = ""
+        details = self.details if is_wide or self.has_focus else ""
         figures = " · ".join(filter(None, (self.footer, self._hint, details)))
         columns = self._body.size.width
         if figures and columns and not self.has_focus:
-            figures = lines.shortened(figures, columns)
+            figures = reply_lines.shortened(figures, columns)
         self.show_footer("\n".join(filter(None, (figures, self.sources))))
 
 
 def saved_view(message: ChatMessage) -> MessageView:
-    """Return the widget of a message that was saved."""
-    if message.role is Role.USER:
-        user = (ToolView if message.results else UserView)(message.text, message.folded)
-        user.message = message
-        if message.is_missing:
-            user.show_footer(_MISSING)
-        return user
-    return ReplyView.of(message)
+    """Return the widget of a saved message."""
+    if message.role is not Role.USER:
+        return ReplyView.of(message)
+    view_class = ToolView if message.results else UserView
+    view = view_class(message.text, message.folded)
+    view.message = message
+    if message.is_missing:
+        view.show_footer(_MISSING)
+    return view
 
 
 class Note(Static):
-    """A line by the program between the messages; the kinds "error", "greeting" and "news" stand
-    out."""
+    """A line of the program between the messages.
 
-    def __init__(self, text: str, kind: str = "") -> None:
-        super().__init__(
-            _shown(text, kind), markup=False, classes=f"note -{kind}" if kind else "note"
-        )
-        self.text = text
-        self._kind = kind
+    Args:
+        style: "error", "greeting" or "news" for a line that stands out.
+    """
 
-    def say(self, text: str, kind: str = "") -> None:
-        """Say something else."""
+    def __init__(self, text: str, style: str = "") -> None:
+        classes = f"note -{style}" if style else "note"
+        super().__init__(_note_content(text, style), markup=False, classes=classes)
         self.text = text
-        if kind != self._kind:
-            self.remove_class(f"-{self._kind}")
-            self.set_class(bool(kind), f"-{kind}")
-            self._kind = kind
-        self.update(_shown(text, kind))
+        self._style = style
+
+    def say(self, text: str, style: str = "") -> None:
+        """Change the line."""
+        self.text = text
+        if style != self._style:
+            self.remove_class(f"-{self._style}")
+            self.set_class(bool(style), f"-{style}")
+            self._style = style
+        self.update(_note_content(text, style))
 
     def copy(self) -> Note:
-        """Return the same note, never mounted."""
-        return Note(self.text, self._kind)
+        """Return a new widget of the line."""
+        return Note(self.text, self._style)
 
 
-def _shown(text: str, kind: str) -> Content:
-    if kind != "greeting":
+def _note_content(text: str, style: str) -> Content:
+    if style != "greeting":
         return Content(screen_text(text))
     from app.tui.widgets.figure_lines import welcome  # only a first start needs it
 

@@ -1,5 +1,4 @@
-"""The prompt: several lines of text, sent with Enter, large pastes folded (``app.tui.chat.draft``); and
-completions."""
+"""The prompt: several lines of text with large pastes folded, and the completions above it."""
 
 from __future__ import annotations
 
@@ -35,35 +34,35 @@ from app.tui.keymap import Keymap
 from app.tui.textual_hacks import drop_bindings
 
 _JOINERS = frozenset("\u200c\u200d")
-"""Zero-width non-joiner and joiner: Persian, Indic scripts and emoji are written with them; Textual
-drops them."""
+"""Zero-width non-joiner and joiner, which Persian, Indic scripts and emoji need.
+
+Textual drops them.
+"""
 PLACEHOLDER = "Type here"
 PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
-
-
 EDGE_COLUMNS = 6
-"""Of the prompt's edge, those that hold no words."""
+"""Columns of the prompt's edge that hold no words."""
 
 
 def prompt_hint(keymap: Keymap) -> str:
-    """Say at the prompt's edge how to send and how to break the line."""
-    said = (
+    """Return the keys that send and that begin a new line."""
+    hints = (
         keymap.hint("prompt.send", "sends"),
         keymap.hint("prompt.new_line", "new line"),
         "/ commands",
     )
-    return " · ".join(filter(None, said))
+    return " · ".join(filter(None, hints))
 
 
 def screens_hint(keymap: Keymap, columns: int) -> str:
-    """Name the keys that lead to what else there is, as many as have room, in the table's order."""
-    hinted = (
+    """Return the keys of other screens, as many as fit, in the order of ``ACTIONS``."""
+    hints = [
         keymap.hint(action_id, action.hint) for action_id, action in ACTIONS.items() if action.hint
-    )
-    said = [*filter(None, hinted)]
-    while said and len(" · ".join(said)) > columns:
-        said.pop()
-    return " · ".join(said)
+    ]
+    hints = [hint for hint in hints if hint]
+    while hints and len(" · ".join(hints)) > columns:
+        hints.pop()
+    return " · ".join(hints)
 
 
 def clickable_calls(keymap: Keymap) -> dict[str, str]:
@@ -82,7 +81,7 @@ def clickable_calls(keymap: Keymap) -> dict[str, str]:
 
 
 class Prompt(TextArea):
-    """Where the user types. What is pasted comes clean (``app.tui.terminal_input``)."""
+    """Text area for the next message. Pasted text is clean already (``app.tui.terminal_input``)."""
 
     HELP = "Write a message, or / for a command."
 
@@ -101,22 +100,26 @@ class Prompt(TextArea):
         self.border_title = prompt_hint(keymap)
         self.past = PromptHistory()
         self.submitted: deque[Draft] = deque()
-        """Drafts that were sent from here and not yet taken."""
+        """Drafts that were submitted, and are not handled yet."""
         self.carry_out_at_once: Callable[[Draft], bool] = lambda draft: False
-        """Does what must be done before the next key: a file comes before what is typed after its
-        command."""
+        """Carries out a command before the next key; returns whether it was such a command."""
         self.attach_chosen: Callable[[str], object] = lambda path: None
         self.takes_commands = True
-        """Whether text that begins like a command is one; in a reply that is edited it is not."""
-        self.offered: Sequence[Completion] = ()
-        """Completions of the typed text; ``offered_at`` is the index of the marked one."""
-        self.offered_at = 0
-        self._has_chosen = self._is_pasting = False
-        self.show_offered: Callable[[Sequence[Completion], int], object] = lambda offered, at: None
+        """Whether text after a slash is a command; False while a reply is edited."""
+        self.completions: Sequence[Completion] = ()
+        self.completion_index = 0
+        """Index of the marked completion."""
+        self.show_completions: Callable[[Sequence[Completion], int], object] = lambda *_: None
         self.waiting: Collection[object] = ()
-        """Messages that wait for their turn: from an empty prompt one is taken back before history
-        is."""
-        self._estimate = self._keys = self._stop = self._below = self._edge = ""
+        """Messages that wait for their turn. Up in an empty prompt takes one back."""
+        self._has_chosen = False
+        """Whether the user chose a completion with the arrows."""
+        self._is_pasting = False
+        self._estimate = ""
+        self._screens_hint = ""
+        self._stop_hint = ""
+        self._below_hint = ""
+        self._edge = ""
         self._hint = self.border_title
         self._clickable_calls = clickable_calls(keymap)
         self._action_of_key = keymap.scope_keys("prompt")
@@ -124,36 +127,36 @@ class Prompt(TextArea):
 
     @property
     def draft(self) -> Draft:
-        """The whole text of the prompt, pastes included."""
+        """Text of the prompt, with its pastes and references."""
         return Draft(self.text, self._folds, self._references)
 
     @property
     def typed(self) -> str:
-        """The text after the chips that it opens with."""
+        """Text after the chips at the beginning."""
         return self.text[drafts.after_chips(self.text, self._folds) :]
 
     def action_send(self) -> None:
-        """Hand the text over, unless it is blank, and empty the prompt: letters typed now belong to
-        the next one."""
-        if self._has_chosen and self.offered:
-            is_whole = self.offered[self.offered_at].text in {
-                f"/{one.command}" for one in commands()
-            }
+        """Submit the text unless it is blank, and empty the prompt for the next message."""
+        if self._has_chosen and self.completions:
+            chosen = self.completions[self.completion_index].text
             self.action_complete()
             self._has_chosen = False
-            if not is_whole:
+            # A command without an argument is sent at once.
+            if chosen not in {f"/{action.command}" for action in commands()}:
                 return
-        named = frozenset(self.draft.referred)
-        draft = Draft(self.text, self.draft.used_folds(), named)
-        rest = Draft()
-        at = drafts.after_chips(draft.shown, draft.folds)
-        # chips are not sent with a command
-        if self.takes_commands and split_command(draft.shown[at:]) is not None:
-            rest = Draft(draft.shown[:at], draft.folds)
-            draft = Draft(draft.shown[at:], draft.folds, named)
+
+        references = frozenset(self.draft.referred)
+        draft = Draft(self.text, self.draft.used_folds(), references)
+        remaining = Draft()
+        start = drafts.after_chips(draft.folded_text, draft.folds)
+        # A command leaves the chips before it in the prompt.
+        if self.takes_commands and split_command(draft.folded_text[start:]) is not None:
+            remaining = Draft(draft.folded_text[:start], draft.folds)
+            draft = Draft(draft.folded_text[start:], draft.folds, references)
+
         if draft.text.strip():
             self.past.add(draft)
-            self.show_draft(rest)
+            self.show_draft(remaining)
             if not self.carry_out_at_once(draft):
                 self.submitted.append(draft)
                 self.post_message(PromptSubmitted(draft))
@@ -165,35 +168,34 @@ class Prompt(TextArea):
         self._replace_via_keyboard("\n", *self.selection)
 
     def action_complete(self) -> None:
-        """Complete the command, the name or the path that is being typed."""
-        if self.offered:
-            chosen = self.offered[self.offered_at]
+        """Complete the typed command, name or path."""
+        if self.completions:
+            chosen = self.completions[self.completion_index]
             text = self.text.removesuffix(self.typed) + chosen.text
-            completed = Counter(referred_so_far(text)) - Counter(referred_so_far(self.text))
-            self.show_draft(Draft(text, self._folds, self._references.union(completed)))
+            references = Counter(referred_so_far(text)) - Counter(referred_so_far(self.text))
+            self.show_draft(Draft(text, self._folds, self._references.union(references)))
             if chosen.attaches:
                 self.attach_chosen(chosen.attaches)
 
     @property
     def _is_choosing(self) -> bool:
-        """Whether the arrows belong to what is offered, and not to what was sent before."""
-        return bool(self.offered) and not self.past.is_showing(self.draft)
+        """Whether the arrows choose a completion, rather than recall messages."""
+        return bool(self.completions) and not self.past.is_showing(self.draft)
 
-    def offer(self, offered: Sequence[Completion]) -> None:
-        """Take what the typed text could become; the first is completed to until the arrows choose
-        another."""
-        self.offered = offered
-        self.offered_at = 0
+    def offer(self, completions: Sequence[Completion]) -> None:
+        """Show completions of the typed text, and mark the first."""
+        self.completions = completions
+        self.completion_index = 0
         self._has_chosen = False
-        self.show_offered(offered, 0)
+        self.show_completions(completions, 0)
 
     def _choose(self, step: int) -> None:
-        self.offered_at = (self.offered_at + step) % len(self.offered)
+        self.completion_index = (self.completion_index + step) % len(self.completions)
         self._has_chosen = True
-        self.show_offered(self.offered, self.offered_at)
+        self.show_completions(self.completions, self.completion_index)
 
     def _scroll(self, pages: int) -> None:
-        """Scroll the conversation, not the prompt; 0 leads to its newest text."""
+        """Scroll the conversation by pages, or to its end for 0."""
         self.post_message(TranscriptScrolled(pages))
 
     action_page_up = partialmethod(_scroll, -1)
@@ -201,16 +203,14 @@ class Prompt(TextArea):
     action_to_end = partialmethod(_scroll, 0)
 
     def action_cursor_line_end(self, select: bool = False) -> None:
-        """Go to the end of the line; from the end of the text, to the newest text of the
-        conversation."""
+        """Go to the end of the line, or from there to the end of the conversation."""
         if not select and self.cursor_at_end_of_text:
             self.action_to_end()
         else:
             super().action_cursor_line_end(select)
 
     def action_cursor_up(self, select: bool = False) -> None:
-        """Move up; from an empty prompt, a recalled text or the very beginning, recall the one sent
-        before."""
+        """Move up; at the beginning of the text, take back or recall a message."""
         if self._is_choosing and not select:
             self._choose(-1)
             return
@@ -223,7 +223,7 @@ class Prompt(TextArea):
             self.action_older()
 
     def action_cursor_down(self, select: bool = False) -> None:
-        """Move down; from a recalled text, towards the present and the draft that was left."""
+        """Move down; at the end of a recalled message, recall the one after it."""
         if self._is_choosing and not select:
             self._choose(1)
         elif not select and self.cursor_at_last_line and self.past.is_showing(self.draft):
@@ -232,58 +232,63 @@ class Prompt(TextArea):
             super().action_cursor_down(select)
 
     def action_older(self) -> None:
-        """Recall the text sent before; what is here waits below."""
-        if (older := self.past.older(self.draft)) is not None:
-            self.show_draft(older)
+        """Recall the message before, and remember the draft."""
+        draft = self.past.older(self.draft)
+        if draft is not None:
+            self.show_draft(draft)
 
     def action_newer(self) -> None:
-        """Come back towards the present."""
+        """Recall the message after the recalled one, or the draft."""
         if self.past.is_showing(self.draft):
             self.show_draft(self.past.newer())
 
     def begin_command(self, command: str) -> None:
-        """Let the user write what a command takes; what is here already is recalled after it."""
+        """Begin a command for the user to complete; the draft goes to the history."""
         if self.text.strip():
             self.past.add(self.draft)
         self.show_text(f"/{command} ")
 
     def show_text(self, text: str) -> None:
-        """Replace the text, as if it were typed."""
+        """Replace the text as if the user had typed it."""
         self.show_draft(Draft(text, references=frozenset(referred(text))))
 
     def show_draft(self, draft: Draft) -> None:
-        """Replace the text, folds included, and put the cursor after it."""
+        """Replace the text and its folds, and put the cursor at the end."""
         self._folds = draft.folds
         self._references = draft.references
-        self.text = draft.shown
+        self.text = draft.folded_text
         self.move_cursor(self.document.end)
 
     def show_estimate(self, text: str) -> None:
-        """Say at the lower edge what sending would cost; "" for nothing to say."""
+        """Show the cost of sending at the lower edge; "" for none."""
         self._estimate = text
         self._show_lower_edge()
 
     def show_files(self, files: str) -> None:
-        """Say at the upper edge which files are sent along because their names were typed; "" for
-        none."""
+        """Show at the upper edge which files the message refers to; "" for none."""
         hint = Content(f"sends along {files}") if files else self._hint
         if self.border_title != hint:
             self.border_title = hint
 
-    def show_keys(self, text: str, stop: str = "", below: str = "") -> None:
-        """Name keys at the lower edge: what stops the reply, what leads to text below; else those
-        of other screens."""
-        self._keys = text
-        self._stop = stop
-        self._below = below
+    def show_keys(self, screens_hint: str, stop_hint: str = "", below_hint: str = "") -> None:
+        """Show keys at the lower edge.
+
+        Args:
+            screens_hint: keys of other screens, shown if there is nothing else.
+            stop_hint: the key that stops the reply.
+            below_hint: the key that leads to new text below.
+        """
+        self._screens_hint = screens_hint
+        self._stop_hint = stop_hint
+        self._below_hint = below_hint
         self._show_lower_edge()
 
     def _show_lower_edge(self) -> None:
-        said = list(filter(None, (self._below, self._estimate, self._stop)))
-        room = self.size.width - EDGE_COLUMNS
-        while len(said) > 1 and len(" · ".join(said)) > room:
-            said.pop(0)
-        line = " · ".join(said) or self._keys
+        hints = [hint for hint in (self._below_hint, self._estimate, self._stop_hint) if hint]
+        columns = self.size.width - EDGE_COLUMNS
+        while len(hints) > 1 and len(" · ".join(hints)) > columns:
+            hints.pop(0)
+        line = " · ".join(hints) or self._screens_hint
         if line != self._edge:
             self._edge = line
             self.border_subtitle = self._clickable(line)
@@ -298,13 +303,12 @@ class Prompt(TextArea):
         return edge
 
     def give_back(self, text: str) -> None:
-        """Return a text that was not taken, unless the user has begun the next one: then it is in
-        the history."""
+        """Put back a text that was not sent; if the user is writing, it is in the history alone."""
         if not self.text:
             self.show_draft(self.past.find(text) or Draft(text))
 
     def edit(self, edit: Edit) -> EditResult:
-        """Edit the text; a fold is changed as a whole or not at all."""
+        """Edit the text; a chip is changed as a whole or not at all."""
         top = edit.top
         bottom = edit.bottom
         if top == bottom:
@@ -314,25 +318,25 @@ class Prompt(TextArea):
             bottom = self._outside_folds(bottom, forward=True)
         if (top, bottom) != (edit.top, edit.bottom):
             edit = dataclasses.replace(edit, from_location=top, to_location=bottom)
-        before = self.text
+        old_text = self.text
         result = super().edit(edit)
         if not self._is_pasting and len(edit.text) <= 1:
             self._references = drafts.typed_references(
-                self._references, before, self.text, edit.text
+                self._references, old_text, self.text, edit.text
             )
         return result
 
     def validate_selection(self, selection: Selection) -> Selection:
-        """Keep the cursor out of folds: it steps over them."""
+        """Keep the cursor out of chips: it steps over them."""
         if not self._folds:
             return selection
         end = self._outside_folds(selection.end, forward=selection.end > self.selection.end)
-        return Selection(
-            end if selection.is_empty else self._outside_folds(selection.start, forward=True), end
-        )
+        if selection.is_empty:
+            return Selection(end, end)
+        return Selection(self._outside_folds(selection.start, forward=True), end)
 
     def _outside_folds(self, location: Location, forward: bool) -> Location:
-        """Return the edge of the fold that a place is inside of, else the place."""
+        """Return the edge of the chip that a location is in, else the location."""
         row, column = location
         if self._folds and row < self.document.line_count:
             for start, end, _ in drafts.chip_spans(self.document.get_line(row), self._folds):
@@ -341,38 +345,37 @@ class Prompt(TextArea):
         return location
 
     def get_line(self, line_index: int) -> Text:
-        """Return a line as it is shown.
+        """Return a line for the screen.
 
-        Nothing in it reorders or hides text, and each character keeps its column.
+        No character in it reorders or hides text, and each keeps its column.
         """
         return Text(editable_text(self.document.get_line(line_index)), end="", no_wrap=True)
 
     def render_line(self, y: int) -> Strip:
-        """Render a line; in a terminal one cell wide there is none, and Textual 8.2 fails to wrap
-        the placeholder."""
+        """Render a line; a blank one in a terminal of one column, where Textual 8.2 fails."""
         if self.content_size.width < 1:
             return Strip.blank(self.size.width)
         return super().render_line(y)
 
     async def _on_key(self, event: events.Key) -> None:
-        # Not bindings: the application runs those ahead of letters that still wait in this widget's
-        # queue, and the message would be sent without its last letters.
-        if name := self._action_of_key.get(event.key):
+        # Not bindings: the application runs those before letters that wait in this widget's queue,
+        # and the message would be sent without its last letters.
+        name = self._action_of_key.get(event.key)
+        bindings = self._bindings.key_to_bindings.get(event.key)
+        if name:
             getattr(self, f"action_{name}")()
         elif event.character in _JOINERS:
             self._insert(event.character)
-        elif own := self._bindings.key_to_bindings.get(event.key):
-            # Here for the reverse reason: a binding is carried out by the application, and letters
-            # typed after a Backspace would be there before it.
-            await self.run_action(own[0].action)
+        elif bindings:
+            # Here for the reverse reason: letters typed after a Backspace would come before it.
+            await self.run_action(bindings[0].action)
         else:
             return
         event.prevent_default()
         event.stop()
 
     def _recompute_cursor_offset(self) -> None:
-        # Textual's undo takes lines away, and looks for the cursor in them, before it takes the
-        # cursor out of them.
+        # Textual's undo removes lines and looks for the cursor there before it moves the cursor.
         if self.cursor_location[0] < self.document.line_count:
             super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
 
@@ -389,99 +392,115 @@ class Prompt(TextArea):
         self._is_pasting = False
 
     def _dropped_command(self, pasted: str) -> str:
-        """Return the command for dropped files; "" for other text.
-
-        It also names the files that were dropped before.
-        """
+        """Return the command for files that were dropped now and before; "" for other text."""
+        text = self.text.strip()
         if not self.text:
             return dropped_command(pasted)
-        earlier = self.text.strip().removeprefix("/read ")
-        if earlier != self.text.strip():
-            more = dropped_files(pasted)
-        else:
-            more = []
-        if more:
-            return f"/read {quoted_names([*split_wanted(earlier), *more])}"
-        return ""
+        if not text.startswith("/read "):
+            return ""
+        files = dropped_files(pasted)
+        if not files:
+            return ""
+        earlier_files = split_wanted(text.removeprefix("/read "))
+        return f"/read {quoted_names([*earlier_files, *files])}"
 
     def attach(self, files: Sequence[FileText]) -> None:
-        """Put files before the message, folded; the cursor stays where it is in the words."""
-        at = drafts.files_end(self.text, self._folds)
-        new = self.draft.with_files(files)
-        self._folds = new.folds
-        chips = new.shown[: len(new.shown) - len(self.text) + at]
+        """Put the chips of files before the message; the cursor stays at its word."""
+        end = drafts.files_end(self.text, self._folds)
+        draft = self.draft.with_files(files)
+        self._folds = draft.folds
+        chips = draft.folded_text[: len(draft.folded_text) - len(self.text) + end]
         row, column = self.cursor_location
-        self.replace(chips, (0, 0), (0, at), maintain_selection_offset=False)
-        self.move_cursor((row, max(len(chips), column + len(chips) - at) if row == 0 else column))
+        if row == 0:
+            column = max(len(chips), column + len(chips) - end)
+        self.replace(chips, (0, 0), (0, end), maintain_selection_offset=False)
+        self.move_cursor((row, column))
 
     def _insert(self, text: str) -> None:
-        if result := self._replace_via_keyboard(text, *self.selection):
+        result = self._replace_via_keyboard(text, *self.selection)
+        if result:
             self.move_cursor(result.end_location)
 
     def _fold(self, text: str) -> str:
-        """Keep a paste aside and return the chip that stands for it."""
-        # Not the chips in sight: one that was deleted comes back when that is undone.
+        """Store a paste, and return its chip."""
+        # Deleted chips count, since they come back when that is undone.
         number = 1 + drafts.highest_number(self._folds)
         chip = drafts.write_chip(number, text)
         self._folds = {**self._folds, chip: text}
         return chip
 
 
-MOST_ROWS = 12
+MAX_ROWS = 12
+"""Limit on the rows of completions."""
 _LOW_ROWS = 3
+"""The same on a screen of less than ``_LOW_SCREEN_ROWS`` rows."""
 _LOW_SCREEN_ROWS = 12
-_LEAST_TITLE_COLUMNS = 24
+_MIN_TITLE_COLUMNS = 24
 
 
 def suggestion_lines(
-    offered: Sequence[Completion], columns: int, key: str, at: int, n_rows: int
+    completions: Sequence[Completion], columns: int, key: str, index: int, n_rows: int
 ) -> list[str]:
-    """Write what is offered in two columns and ``n_rows`` lines at most, with the key at the one
-    that is chosen."""
-    if len(offered) <= n_rows:
-        n_shown = n_rows
-    else:
-        n_shown = n_rows - 1
-    first = min(max(0, at - n_shown + 1), max(0, len(offered) - n_shown))
-    shown = offered[first : first + n_shown]
-    widest = min(
-        max((len(one.usage) for one in shown), default=0), max(1, columns - _LEAST_TITLE_COLUMNS)
-    )
-    lines = [f"{one.usage:<{widest}}  {one.title}".rstrip() for one in shown]
-    if lines and key and len(completes := f"{lines[at - first]}  ({key})") <= columns:
-        lines[at - first] = completes
-    if len(offered) > n_shown:
-        lines.append(f"{at + 1} of {len(offered)}: Up and Down choose")
-    return [line if len(line) <= columns else f"{line[: max(0, columns - 3)]}..." for line in lines]
+    """Return completions in two columns and at most ``n_rows`` lines.
+
+    Args:
+        key: the key that completes, which is named in the marked line.
+        index: index of the marked completion.
+    """
+    n_visible = n_rows
+    if len(completions) > n_rows:
+        n_visible -= 1
+    start = min(max(0, index - n_visible + 1), max(0, len(completions) - n_visible))
+    visible = completions[start : start + n_visible]
+    longest = max((len(completion.usage) for completion in visible), default=0)
+    width = min(longest, max(1, columns - _MIN_TITLE_COLUMNS))
+    lines = [f"{completion.usage:<{width}}  {completion.title}".rstrip() for completion in visible]
+    if lines and key:
+        marked_line = f"{lines[index - start]}  ({key})"
+        if len(marked_line) <= columns:
+            lines[index - start] = marked_line
+    if len(completions) > n_visible:
+        lines.append(f"{index + 1} of {len(completions)}: Up and Down choose")
+    return [_shortened(line, columns) for line in lines]
+
+
+def _shortened(line: str, columns: int) -> str:
+    if len(line) <= columns:
+        return line
+    return f"{line[: max(0, columns - 3)]}..."
 
 
 class Suggestions(Static):
-    """Shown only while a command is being typed; the marked line is what the key completes to."""
+    """List of completions, visible while there are any."""
 
     def __init__(self, key: str, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
         self._key = key
         self.display = False
-        self._shown: tuple[Sequence[Completion], int] = ((), 0)
+        self._completions: Sequence[Completion] = ()
+        self._index = 0
 
     def on_resize(self) -> None:
         """Write the lines for the new width."""
-        self.show(*self._shown)
+        self.show(self._completions, self._index)
 
-    def show(self, offered: Sequence[Completion], at: int) -> None:
-        """List what is offered, the chosen one marked."""
-        self._shown = offered, at
-        self.display = bool(offered)
-        if not offered:
+    def show(self, completions: Sequence[Completion], index: int) -> None:
+        """List completions, and mark one."""
+        self._completions = completions
+        self._index = index
+        self.display = bool(completions)
+        if not completions:
             return
+        n_rows = MAX_ROWS
         if self.app.size.height < _LOW_SCREEN_ROWS:
             n_rows = _LOW_ROWS
-        else:
-            n_rows = MOST_ROWS
-        lines = suggestion_lines(offered, self.app.size.width - 2, self._key, at, n_rows)
-        marked = next((n for n, line in enumerate(lines) if line.endswith(f"({self._key})")), 0)
-        rows = [
-            Content(f" {line}").stylize("bold" if n == marked else "")
-            for n, line in enumerate(lines)
-        ]
+        lines = suggestion_lines(completions, self.app.size.width - 2, self._key, index, n_rows)
+        key_mark = f"({self._key})"
+        marked_index = 0
+        for line_index, line in enumerate(lines):
+            if line.endswith(key_mark):
+                marked_index = line_index
+                break
+        rows = [Content(f" {line}") for line in lines]
+        rows[marked_index] = rows[marked_index].stylize("bold")
         self.update(Content("\n").join(rows))

@@ -200,7 +200,7 @@ async def test_reply_figures_fit_80_columns_and_all_show_on_focus():
 
 
 async def test_words_typed_after_a_stop_are_the_next_message(monkeypatch):
-    monkeypatch.setattr(message_view, "HESITATION_S", 5.0)  # however slowly this machine types
+    monkeypatch.setattr(message_view, "KEY_DELAY_S", 5.0)  # however slowly this machine types
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:
         for words in ("cut it", "You"):
             partial = await stop_after(driver, 2)

@@ -98,5 +98,5 @@ async def test_figures_and_thinking_of_a_message_put_aside_are_kept() -> None:
         reply = await driver.ask("well?")
         twin = reply.copy()
         assert (twin.text, twin.footer, twin.message) == (reply.text, reply.footer, reply.message)
-        assert twin.thinking.shown == reply.thinking.shown
+        assert twin.thinking.visible_text == reply.thinking.visible_text
         assert twin.thinking.text == "hm\n"

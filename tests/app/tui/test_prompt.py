@@ -347,11 +347,11 @@ async def test_tab_completes_and_arrows_choose_what_is_offered(tmp_path, monkeyp
         for typed, text in rows:
             driver.prompt.offer(())
             driver.prompt.show_text(typed)
-            await driver.until(lambda: driver.prompt.offered)
+            await driver.until(lambda: driver.prompt.completions)
             await driver.pilot.press("tab")
             await becomes(driver, text)
         await driver.hides("/save [path]")
-        await driver.until(lambda: driver.prompt.offered)
+        await driver.until(lambda: driver.prompt.completions)
         await driver.pilot.press("tab", "enter")
         await driver.until(lambda: driver.prompt.draft.text == "a day.txt:\n```\nsun\n```\n ")
 
@@ -360,9 +360,9 @@ async def test_tab_completes_and_arrows_choose_what_is_offered(tmp_path, monkeyp
         await driver.shows(f"1 of {len(list(commands()))}: Up and Down choose")
         await driver.type("t")
         await driver.shows("(Tab)")
-        first = driver.prompt.offered
+        first = driver.prompt.completions
         await driver.pilot.press("down", "down", "up")
-        await driver.until(lambda: driver.prompt.offered_at == 1)
+        await driver.until(lambda: driver.prompt.completion_index == 1)
         await driver.pilot.press("enter")
         await becomes(driver, first[1].text)
         assert driver.prompt.text.startswith("/t")
