@@ -28,10 +28,11 @@ commands:
   jalopy chat [MODEL] --plain    chat line by line, for pipes and screen readers
 {}
 
-MODEL is a GGUF file, a name from `jalopy models`, or `starter`, the small model included with Jalopy. Without MODEL,
-the chat opens the model from your settings, or the last one used, or starter.
+MODEL is a GGUF file, a name from `jalopy models`, or `starter`, the small model included with
+Jalopy. Without MODEL, the chat opens the model from your settings, or the last one used, or starter.
 --server URL uses a model on another machine (jalopy help server).
-`jalopy COMMAND --help` lists the options of a command. If a model file has the name of a command, type ./run.
+`jalopy COMMAND --help` lists the options of a command.
+If a model file has the name of a command, type its path: ./run
 """
 
 _Argument = tuple[tuple[str, ...], dict[str, Any]]

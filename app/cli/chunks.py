@@ -1,4 +1,4 @@
-"""A text read chunk by chunk in the engine thread, with progress and a Ctrl-C that keeps results."""
+"""Text read chunk by chunk in the engine thread, with progress; Ctrl-C keeps the results."""
 
 from __future__ import annotations
 
@@ -80,11 +80,13 @@ class ChunkReading(Generic[T]):
                 self.n_done += 1
                 remaining_s = self.seconds * (n_chunks - self.n_done) / self.n_done
                 if remaining_s:
-                    left = f", about {whole_seconds(remaining_s)} left"
+                    time_left = f", about {whole_seconds(remaining_s)} left"
                 else:
-                    left = ""
+                    time_left = ""
                 number = count(min(self.n_done + 1, n_chunks))
-                self.progress.show(f"chunk {number} of {count(n_chunks)}{describe(result)}{left}")
+                self.progress.show(
+                    f"chunk {number} of {count(n_chunks)}{describe(result)}{time_left}"
+                )
                 yield result
                 if self._is_stopped.is_set():
                     return

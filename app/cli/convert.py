@@ -59,7 +59,7 @@ def convert(
     directory = model_directory(directory)
     conversion = prepare(directory, mix)
     path = Path(out or f"{conversion.name}-{conversion.mix}.gguf")
-    shown = clean_line(str(path), 120)
+    label = clean_line(str(path), 120)
     advice = "already exists (--force replaces it, -o FILE names another file)"
     check_output("jalopy convert", path, _inputs(directory), advice, replaces=force)
     total_bytes = conversion.total_bytes
@@ -81,7 +81,7 @@ def convert(
         conversion.write(path, show, settings.threads or len(allowed_cpus()))
     finally:
         progress.clear()
-    print(f"{shown}: converted in {whole_seconds(clock() - started_s)}", flush=True)
+    print(f"{label}: converted in {whole_seconds(clock() - started_s)}", flush=True)
     return verify(settings, str(path), runs=conversion.writes)
 
 
@@ -101,9 +101,9 @@ def _download(source: str, settings: Settings, web: Web, progress: ProgressLine)
         or source.startswith((".", "~"))
         or parent is None
     ):
-        shown = clean_line(source, 120)
+        label = clean_line(source, 120)
         raise Refusal(
-            f"jalopy convert: {shown}: there is no such folder (name a folder, or OWNER/REPO)",
+            f"jalopy convert: {label}: there is no such folder (name a folder, or OWNER/REPO)",
             exit_codes.UNREADABLE,
         )
     download = find_source(source, web, parent)

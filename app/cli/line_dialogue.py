@@ -11,7 +11,7 @@ from pathlib import Path
 
 from app.backend.local.context_room import ANNOUNCED_SHARE
 from app.cli.interrupts import interrupt_stops
-from app.cli.output import AnswerOutput, ProgressLine, write_answer
+from app.cli.output import ProgressLine, ReplyOutput, write_reply
 from app.conversations.conversation import Ending
 from app.conversations.list_rows import moment_text
 from app.conversations.locks import NO_LOCKS
@@ -134,7 +134,7 @@ class Dialogue:
                 say(str(error))
                 return
             self._say_saving()
-            ending = write_answer(turn_events, AnswerOutput(), self._progress, self.say_event)
+            ending = write_reply(turn_events, ReplyOutput(), self._progress, self.say_event)
         if ending is not None:
             self.say_event(ending)
         self._say_trouble()

@@ -11,10 +11,10 @@ from functools import partial
 from pathlib import Path
 
 from app.backend.reply import Clock
-from app.cli.asking import CallQuestions, agrees, can_ask
 from app.cli.line_commands import LineCommands
 from app.cli.line_dialogue import Dialogue, model_line
 from app.cli.output import ProgressLine, follow_opening
+from app.cli.questions import CallQuestions, agrees, can_ask
 from app.conversations.journal import open_storage
 from app.conversations.locks import StoreError
 from app.conversations.store import LoadedConversation, Store, model_key

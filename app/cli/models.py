@@ -98,17 +98,17 @@ def _lines(
     free = size(lister.memory.available_bytes)
     heading = f"{counted(len(entries), 'model')}; {free} of memory free{speed}"
 
-    known = []
+    downloadable = []
     if not words:
-        known = _known(entries, lister)
+        downloadable = _downloadable(entries, lister)
 
     footer = []
     for line in (f"writes, reads: tok/s; {legend}", *advice, f"Looked in: {labels}"):
         footer += textwrap.wrap(line, columns)
-    return [heading, "", *rows.table(entries, columns), *known, "", *footer]
+    return [heading, "", *rows.table(entries, columns), *downloadable, "", *footer]
 
 
-def _known(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
+def _downloadable(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
     """Return rows of known models that fit and can be downloaded."""
     lines = []
     for offer in offers(lister, entries):

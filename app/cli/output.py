@@ -61,11 +61,13 @@ class ProgressLine:
             self.show(f"loading {status.step}: {size(status.done)} of {size(status.total)}")
         elif status.activity is Activity.READING and status.meter is not None:
             done = status.done
-            left = ""
+            time_left = ""
             elapsed_s = status.meter.prefill_s
             if done and elapsed_s > 0:
-                left = f", about {whole_seconds(elapsed_s * (status.total - done) / done)} left"
-            self.show(f"reading {done} of {status.total} tokens{left}")
+                time_left = (
+                    f", about {whole_seconds(elapsed_s * (status.total - done) / done)} left"
+                )
+            self.show(f"reading {done} of {status.total} tokens{time_left}")
 
     def follow_documents(self, progress: ReadingProgress) -> None:
         """Show how much of the documents is read.
@@ -114,7 +116,7 @@ class ProgressLine:
             self._is_live = False
 
 
-class AnswerOutput:
+class ReplyOutput:
     """A reply on stdout, written piece by piece and flushed at once."""
 
     def __init__(self) -> None:
@@ -167,9 +169,9 @@ def follow_opening(
     return headless.chat_session.model
 
 
-def write_answer(
+def write_reply(
     events: Iterator[Event],
-    output: AnswerOutput | None,
+    output: ReplyOutput | None,
     progress: ProgressLine,
     handle: Callable[[Event], object] = lambda event: None,
 ) -> Event | None:

@@ -29,23 +29,23 @@ def check_output(
         Refusal: the file exists and may not be replaced; it is an input file or not a regular file;
             or its folder does not exist.
     """
-    shown = clean_line(str(path), 120)
+    label = clean_line(str(path), 120)
     if path.exists():
-        if any(_is_same(path, source) for source in inputs):
+        if any(_is_same_file(path, source) for source in inputs):
             raise Refusal(
-                f"{command}: {shown}: is an input file and would be lost (name another file)"
+                f"{command}: {label}: is an input file and would be lost (name another file)"
             )
         if not path.is_file():
-            raise Refusal(f"{command}: {shown}: is not a regular file (name another file)")
+            raise Refusal(f"{command}: {label}: is not a regular file (name another file)")
         if not replaces:
-            raise Refusal(f"{command}: {shown}: {advice}")
+            raise Refusal(f"{command}: {label}: {advice}")
     elif not path.parent.is_dir():
-        raise Refusal(f"{command}: {shown}: its folder does not exist (create it, or name another)")
+        raise Refusal(f"{command}: {label}: its folder does not exist (create it, or name another)")
 
 
-def _is_same(path: Path, other: Path) -> bool:
+def _is_same_file(path: Path, second_path: Path) -> bool:
     """Whether two paths lead to the same file, also through links or another spelling."""
     try:
-        return path.samefile(other)
+        return path.samefile(second_path)
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""``jalopy perplexity``: measure how well a model predicts a text, and compare files or KV types."""
+"""``jalopy perplexity``: measure how well a model predicts a text; compare files or KV types."""
 
 from __future__ import annotations
 
@@ -95,9 +95,9 @@ def _measure(
         _check(options, model, ids)
         setups = [(model, options.kv or kv_type)]
         if options.against:
-            other = open_model(str(model_path(options.against)))
-            _check_other(model, other, text, ids)
-            setups.append((other, kv_type))
+            reference = open_model(str(model_path(options.against)))
+            _check_vocabulary(model, reference, text, ids)
+            setups.append((reference, kv_type))
         elif options.kv:
             setups.append((model, EXACT_KV))
         for setup_model, setup_kv_type in setups:
@@ -127,10 +127,10 @@ def _check(options: PerplexityOptions, model: Model, ids: list[int]) -> None:
         )
 
 
-def _check_other(model: Model, other: Model, text: str, ids: list[int]) -> None:
-    has_same_size = model.config.vocab_size == other.config.vocab_size
-    if not has_same_size or other.tokenizer.encode(text, special=False) != ids:
-        names = f"{clean_line(model.name, 40)} and {clean_line(other.name, 40)}"
+def _check_vocabulary(model: Model, reference: Model, text: str, ids: list[int]) -> None:
+    has_same_size = model.config.vocab_size == reference.config.vocab_size
+    if not has_same_size or reference.tokenizer.encode(text, special=False) != ids:
+        names = f"{clean_line(model.name, 40)} and {clean_line(reference.name, 40)}"
         raise Refusal(
             f"jalopy perplexity: {names} have different vocabularies, so they cannot be compared "
             "(measure each alone)",
@@ -154,15 +154,15 @@ def _lines(
     )
     if score.reference is not None and score.divergence is not None and score.same is not None:
         if options.against:
-            other = clean_line(options.against, 80)
+            reference = clean_line(options.against, 80)
         else:
-            other = f"KV cache {EXACT_KV}"
-        yield f"{other}: perplexity {_estimate_text(score.reference)}"
+            reference = f"KV cache {EXACT_KV}"
+        yield f"{reference}: perplexity {_estimate_text(score.reference)}"
         divergence = _estimate_text(score.divergence, 5)
         yield f"KL divergence from it: {divergence} nats per token (0 = identical)"
         error = 100 * score.same.error
-        same = 100 * score.same.value
-        yield f"same likeliest token {same:.2f} % ± {error:.2f}"
+        agreement = 100 * score.same.value
+        yield f"same likeliest token {agreement:.2f} % ± {error:.2f}"
 
 
 def _estimate_text(estimate: Estimate, decimals: int = 4) -> str:

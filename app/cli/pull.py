@@ -65,9 +65,9 @@ def _directory(name: str) -> Path | None:
             return Path(name).expanduser().absolute()
         return None
     except RuntimeError:
-        shown = clean_line(name, 200)
+        label = clean_line(name, 200)
         raise Refusal(
-            f"jalopy pull: --to {shown}: there is no such home folder (write the full path)"
+            f"jalopy pull: --to {label}: there is no such home folder (write the full path)"
         ) from None
 
 

@@ -213,29 +213,29 @@ def _say_unused_keep(gguf: GGUFFile, types: Mapping[str, str], keep: Mapping[str
         names = [name for name in types if fnmatchcase(name, pattern)]
         if any(types[name] == type_name for name in names):
             continue
-        shown = f"jalopy quantize: --keep {clean_line(pattern, 60)}={type_name} has no effect"
+        label = f"jalopy quantize: --keep {clean_line(pattern, 60)}={type_name} has no effect"
         if not names:
             advice = "jalopy inspect --tensors lists the names"
-            say(f"{shown}: {gguf.shown_name} has no such tensor ({advice})")
+            say(f"{label}: {gguf.shown_name} has no such tensor ({advice})")
         else:
-            say(f"{shown}: {clean_line(names[0], 60)} stays {types[names[0]]}")
+            say(f"{label}: {clean_line(names[0], 60)} stays {types[names[0]]}")
 
 
 def _say_coverage(
     gguf: GGUFFile, types: Mapping[str, str], fitted: FittedImportance, file_name: str
 ) -> None:
     """Say if an importance matrix does not cover all tensors that need it."""
-    shown = f"jalopy quantize: {clean_line(file_name, 80)}"
+    label = f"jalopy quantize: {clean_line(file_name, 80)}"
     used = fitted.used(gguf, types)
     missing = fitted.missing(gguf, types)
     if not used:
-        say(f"{shown} has no effect: no tensor gets a type that uses it")
+        say(f"{label} has no effect: no tensor gets a type that uses it")
     elif missing:
         n_tensors = counted(len(used) + len(missing), "tensor")
         name = clean_line(missing[0], 60)
-        say(f"{shown} covers {len(used)} of {n_tensors}; {name} is missing")
+        say(f"{label} covers {len(used)} of {n_tensors}; {name} is missing")
     if fitted.n_foreign:
         say(
-            f"{shown}: {fitted.n_foreign} of its {fitted.n_matrices} matrices are not in "
+            f"{label}: {fitted.n_foreign} of its {fitted.n_matrices} matrices are not in "
             f"{gguf.shown_name} (is it from another model?)"
         )

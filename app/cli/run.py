@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from app.backend.options import ChatOptions
 from app.backend.reply import Clock, ReplyMeter
 from app.backend.status import EngineStatus
-from app.cli.asking import CallQuestions, can_ask
 from app.cli.interrupts import interrupt_stops
 from app.cli.line_dialogue import lines_about
-from app.cli.output import AnswerOutput, ProgressLine, follow_opening, write_answer
+from app.cli.output import ProgressLine, ReplyOutput, follow_opening, write_reply
+from app.cli.questions import CallQuestions, can_ask
 from app.cli.standard_input import read_standard_input
 from app.conversations.conversation import Ending
 from app.conversations.journal import ConversationStorage, open_storage
@@ -232,7 +232,7 @@ def _size_context(
 
 
 def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
-    """Return the figures of a reply, e.g. "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
+    """Return the figures of a reply: "5.1 tok/s · ... · read 840 prompt tokens at 39.0 tok/s"."""
     footer = reply_footer(meter.figures(), ending)
     if not meter.prompt_tokens:  # some servers do not report it
         return footer
@@ -243,7 +243,7 @@ def statistics_line(meter: ReplyMeter, ending: Ending) -> str:
 
 
 class _Run:
-    """One call of ``jalopy run``: open the model, print the reply."""
+    """A call of ``jalopy run``: open the model, print the reply."""
 
     def __init__(
         self,
@@ -264,14 +264,14 @@ class _Run:
         model = self._open()
         output = None
         if not self._options.as_json:
-            output = AnswerOutput()
+            output = ReplyOutput()
 
         with interrupt_stops(self._headless.stop):
             if self._options.raw:
                 reply_events = self._headless.complete(prompt)
             else:
                 reply_events = self._headless.ask(prompt)
-            last_event = write_answer(reply_events, output, self._progress, self._tell)
+            last_event = write_reply(reply_events, output, self._progress, self._tell)
         if isinstance(last_event, events.PromptRefused):
             raise self._refusal(last_event)
         if isinstance(last_event, events.GenerationFailed):
@@ -391,17 +391,17 @@ def open_saved_session(name: str, headless: HeadlessChat) -> LoadedConversation 
 
 
 def _open_saved(store: Store, conversation_id: str, name: str) -> LoadedConversation:
-    shown = clean_line(name, 40)
+    label = clean_line(name, 40)
     try:
         opened = store.open(conversation_id)
     except StoreError as error:
-        raise Refusal(f"jalopy run: conversation {shown}: {error}", exit_codes.IO_ERROR) from None
+        raise Refusal(f"jalopy run: conversation {label}: {error}", exit_codes.IO_ERROR) from None
     if opened.open_conversation is None:
         advice = "fix that, or leave --session out"
         if opened.obstacle.startswith(IN_USE):
             advice = "close it there first"
         raise Refusal(
-            f"jalopy run: conversation {shown}: {opened.obstacle} ({advice})", exit_codes.IO_ERROR
+            f"jalopy run: conversation {label}: {opened.obstacle} ({advice})", exit_codes.IO_ERROR
         )
     if opened.notice:
         say(f"jalopy run: {opened.notice}")

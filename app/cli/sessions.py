@@ -62,10 +62,10 @@ def _lines(hits: Sequence[ConversationEntry], is_search: bool) -> list[str]:
             lines.append(f"        ... {hit.snippet[: max(20, columns - 16)]} ...")
     text_bytes = sum(hit.text_bytes for hit in hits)
     state_bytes = Store().state_bytes(hit.id for hit in hits)
-    shown = figures.counted(len(hits), "conversation")
+    label = figures.counted(len(hits), "conversation")
     lines += [
         "",
-        f"{shown}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}",
+        f"{label}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}",
     ]
     return lines
 
@@ -98,33 +98,33 @@ def import_files(names: Sequence[str]) -> int:
     store = Store()
     for name in names:
         path = Path(name).expanduser()
-        shown = clean_line(name, 200)
+        label = clean_line(name, 200)
         if path.is_dir():
-            _import_several(_folder_files(path), shown, store)
+            _import_several(_folder_files(path), label, store)
             continue
         with open_file(path) as file:
             if zipfile.is_zipfile(file):
-                _import_several(_archive_files(file, shown), shown, store)
+                _import_several(_archive_files(file, label), label, store)
             else:
                 file.seek(0)
-                _import_file(bounded(file, MAX_FILE_BYTES, shown), shown, store)
+                _import_file(bounded(file, MAX_FILE_BYTES, label), label, store)
     return exit_codes.OK
 
 
-def _import_file(raw: bytes, shown: str, store: Store) -> None:
+def _import_file(raw: bytes, label: str, store: Store) -> None:
     """Save the conversations in a file. Raises Refusal: it has none, or the disk fails."""
     try:
         n_saved, lines = _import(read_conversations(raw), store)
     except Refusal as refusal:
-        raise Refusal(f"jalopy sessions: {shown}: {refusal}", exit_codes.BAD_DATA) from None
+        raise Refusal(f"jalopy sessions: {label}: {refusal}", exit_codes.BAD_DATA) from None
     for line in lines[:_MAX_LINES]:
         say(line)
     if len(lines) > _MAX_LINES:
         say(f"... and {figures.counted(len(lines) - _MAX_LINES, 'more line')}")
-    print(f"{shown}: {figures.counted(n_saved, 'conversation')} imported", flush=True)
+    print(f"{label}: {figures.counted(n_saved, 'conversation')} imported", flush=True)
 
 
-def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store) -> None:
+def _import_several(files: Iterable[tuple[str, bytes]], label: str, store: Store) -> None:
     """Save the conversations in several files.
 
     Raises:
@@ -134,7 +134,7 @@ def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store
     refusals: list[Refusal] = []
     for name, raw in files:
         try:
-            _import_file(raw, f"{shown}/{clean_line(name, 200)}", store)
+            _import_file(raw, f"{label}/{clean_line(name, 200)}", store)
             n_read += 1
         except Refusal as refusal:
             if refusal.exit_code != exit_codes.BAD_DATA:
@@ -145,9 +145,9 @@ def _import_several(files: Iterable[tuple[str, bytes]], shown: str, store: Store
             problem = "has no JSON file with conversations"
         else:
             problem = "its only JSON file has no conversations"
-        raise Refusal(f"jalopy sessions: {shown}: {problem}", exit_codes.BAD_DATA)
+        raise Refusal(f"jalopy sessions: {label}: {problem}", exit_codes.BAD_DATA)
     if refusals:
-        say(f"{shown}: skipped {figures.counted(len(refusals), 'file')} without conversations")
+        say(f"{label}: skipped {figures.counted(len(refusals), 'file')} without conversations")
 
 
 def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
@@ -175,7 +175,7 @@ def _folder_files(folder: Path) -> Iterator[tuple[str, bytes]]:
                 )
 
 
-def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
+def _archive_files(file: BinaryIO, label: str) -> Iterator[tuple[str, bytes]]:
     """Yield the name and the content of each JSON file in a ZIP archive, in order of names.
 
     Raises:
@@ -194,13 +194,13 @@ def _archive_files(file: BinaryIO, shown: str) -> Iterator[tuple[str, bytes]]:
                 if remaining_bytes < 0:
                     size = f"{MAX_FILE_BYTES >> 20} MiB"
                     raise Refusal(
-                        f"{shown}: contains more than {size} (unpack it and import its files)"
+                        f"{label}: contains more than {size} (unpack it and import its files)"
                     )
                 yield name, raw
     except _DAMAGE as error:
         reason = clean_line(str(error), 80)
         raise Refusal(
-            f"{shown}: cannot be unpacked: {reason} (unpack it yourself and import its files)"
+            f"{label}: cannot be unpacked: {reason} (unpack it yourself and import its files)"
         ) from None
 
 

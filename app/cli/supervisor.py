@@ -2,8 +2,8 @@
 
 The program runs in a child, which is forked before numba, Textual or any thread exists. The parent
 only waits for signals and holds no lock. When the child is killed (SIGBUS: a truncated model file;
-SIGKILL: no memory; SIGSEGV: a bug), the parent restores the terminal, prints one line and returns an
-exit code.
+SIGKILL: no memory; SIGSEGV: a bug), the parent restores the terminal, prints one line and returns
+an exit code.
 
 ``sigwaitinfo`` collects the signals, so no handler interrupts anything and the sender is known. A
 signal from the terminal has already reached the child; a signal from another process is passed on.
@@ -168,7 +168,7 @@ class _Watch:
         return signal.sigtimedwait(_WATCHED, max(0.0, self._deadline_s - time.monotonic()))
 
     def _poll_child(self) -> int | None:
-        """Return the wait status if the child ended; stop if the child stopped, as shells expect."""
+        """Return the wait status if the child ended; stop together with a stopped child."""
         child_id, status = os.waitpid(self._child_id, os.WNOHANG | os.WUNTRACED)
         while child_id and os.WIFSTOPPED(status):
             child_id, changed = self._next_change()

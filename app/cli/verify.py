@@ -1,7 +1,7 @@
 """``jalopy verify``: check that a model file is intact and writes sensible text.
 
-The checks are the SHA-256 of the file, the vocabulary, NaN and infinity in the weights, the kernels,
-and a short reply at temperature 0.
+The checks are the SHA-256 of the file, the vocabulary, NaN and infinity in the weights, the
+kernels, and a short reply at temperature 0.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def _checks(settings: Settings, model: str, sha256: str, runs: bool) -> Iterator
         paths = [file.path for file in checked.gguf.files]
         if sha256 and len(paths) > 1:
             raise Refusal(
-                f"jalopy verify: {clean_line(paths[0].name, 80)}: the model has {len(paths)} files, "
-                "but --sha256 is the hash of one (leave it out)"
+                f"jalopy verify: {clean_line(paths[0].name, 80)}: the model has {len(paths)} "
+                "files, but --sha256 is the hash of one (leave it out)"
             )
         for path in paths:
             yield hash_check(path, sha256, progress)
@@ -104,10 +104,12 @@ def hash_check(path: Path, expected: str, progress: ProgressLine) -> Check:
     """Compare a file's SHA-256 with the expected one; "" for the one in its folder or name."""
 
     def show(done: int, total: int, remaining_s: float) -> None:
-        left = ""
+        time_left = ""
         if done < total:
-            left = f", about {whole_seconds(remaining_s)} left"
-        progress.show(f"sha256 of {clean_line(path.name, 30)}: {size(done)} of {size(total)}{left}")
+            time_left = f", about {whole_seconds(remaining_s)} left"
+        progress.show(
+            f"sha256 of {clean_line(path.name, 30)}: {size(done)} of {size(total)}{time_left}"
+        )
 
     sha256 = sha256_of(path, show)
     progress.clear()

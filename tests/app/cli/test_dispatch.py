@@ -84,7 +84,7 @@ print(heavy("textual", "rich", "numba", "numpy"))
          'allowed: "auto", "f16", "f32", "q8_0"'),
         (["run", "m.gguf", "-p", " "], exit_codes.USAGE, "the prompt is empty"),
         (["run", "m.gguf", "-p", "x", "--session", ""], exit_codes.USAGE,
-         "the name of --session is empty"),
+         "--session is empty"),
         (["run", "", "-p", "x"], exit_codes.USAGE, "the model's path is empty"),
         (["bench", "m.gguf", "-t", "0"], exit_codes.USAGE, "thread counts"),
         (["bench", "m.gguf", "-t", "a"], exit_codes.USAGE,

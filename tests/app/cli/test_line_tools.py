@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app.cli import asking, line_mode
+from app.cli import line_mode, questions
 from app.cli.run import RunOptions, run
 from app.program import exit_codes
 from app.program.settings import Settings, ToolServerSetting, ToolSettings, built_in_settings
@@ -59,7 +59,7 @@ def at_terminal(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
         asked.append(question)
         return left.pop(0)
 
-    monkeypatch.setattr(asking, "answer_to", answer)
+    monkeypatch.setattr(questions, "answer_to", answer)
     for module in ("app.cli.run", "app.cli.line_mode"):
         monkeypatch.setattr(f"{module}.can_ask", lambda: True)
     return asked
@@ -163,7 +163,7 @@ def test_a_stop_at_the_question_leaves_the_call(
     script.replies = [[CALL], ["Fine."]]
     at_terminal(monkeypatch)
     talks: list[Any] = []
-    init = asking.CallQuestions.__setattr__
+    init = questions.CallQuestions.__setattr__
 
     def keep(self: Any, name: str, value: Any) -> None:
         init(self, name, value)
@@ -174,8 +174,8 @@ def test_a_stop_at_the_question_leaves_the_call(
         assert is_over()
         return ""
 
-    monkeypatch.setattr(asking.CallQuestions, "__setattr__", keep)
-    monkeypatch.setattr(asking, "answer_to", stop)
+    monkeypatch.setattr(questions.CallQuestions, "__setattr__", keep)
+    monkeypatch.setattr(questions, "answer_to", stop)
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
     assert line_mode.chat("m.gguf", with_tools(), script.clock) == exit_codes.OK
     assert "Fine." in capsys.readouterr().out

@@ -116,7 +116,7 @@ def said(terminal: Terminal) -> str:
     ("number", "code", "word"),
     [
         (signal.SIGBUS, exit_codes.IO_ERROR, "SIGBUS"),
-        (signal.SIGSEGV, exit_codes.INTERNAL, "ended by signal 11 (Segmentation fault)"),
+        (signal.SIGSEGV, exit_codes.INTERNAL, "killed by signal 11 (Segmentation fault)"),
         (signal.SIGILL, exit_codes.UNSUPPORTED, "SIGILL"),
         (signal.SIGKILL, exit_codes.NO_MEMORY, "SIGKILL"),
     ],
@@ -281,7 +281,7 @@ def test_the_child_ends_when_its_parent_is_killed(opened: list[Terminal]) -> Non
     [
         (
             "lambda: os.kill(os.getpid(), signal.SIGSEGV)",
-            b"jalopy: internal error: the program was ended by signal 11",
+            b"jalopy: internal error: killed by signal 11",
         ),
         ("lambda: 1 // 0", b"jalopy: internal error: ZeroDivisionError"),
     ],

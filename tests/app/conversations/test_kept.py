@@ -108,7 +108,7 @@ def test_white_space_around_a_title_or_within_it_means_nothing(script, capsys):
 
 @pytest.mark.parametrize("name", ["", " \t\n"])
 def test_a_session_without_a_name_is_refused(name, script):
-    with pytest.raises(Refusal, match="the name of --session is empty") as refused:
+    with pytest.raises(Refusal, match="--session is empty") as refused:
         ask(script, "first", name)
     assert refused.value.exit_code == exit_codes.USAGE
     assert script.opened == []
@@ -155,7 +155,8 @@ def test_a_message_beyond_the_context_is_refused_with_counts(script, capsys):
     ask(script, "first")
     before = texts()
     with pytest.raises(
-        Refusal, match=r"the message needs \d\d+ tokens, but the context holds 60"
+        Refusal,
+        match=r"the message needs \d\d+ tokens with room for a reply, but the context holds 60",
     ) as refused:
         ask(script, "word " * 80)
     assert refused.value.exit_code == exit_codes.BAD_DATA
@@ -343,7 +344,7 @@ def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypat
     ask(script, "first")
     apply = OpenConversation.apply
     script.token_gate = Gate()
-    told = "conversation not saved: the disk is full. The answer goes on"
+    told = "conversation not saved: the disk is full. Jalopy keeps trying"
     err = _Listener(told, script.token_gate)
 
     def full(held, *changes, **how):
@@ -356,7 +357,7 @@ def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypat
     assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
     assert err.getvalue().count(told) == 1
     last = (
-        "the conversation is saved after all"
+        "the conversation is saved now"
         if is_emptied
         else "conversation not saved: the disk is full"
     )

@@ -205,7 +205,7 @@ def test_a_session_on_a_read_only_disk_is_refused_with_the_cause(monkeypatch):
 
     monkeypatch.setattr(store, "take", refuse)
     with pytest.raises(
-        Refusal, match=r"the disk is read-only \(leave --session out, or see to that\)"
+        Refusal, match=r"the disk is read-only \(fix that, or leave --session out\)"
     ):
         go_on(monkeypatch, "notes")
 
