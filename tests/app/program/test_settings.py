@@ -116,7 +116,10 @@ timeout_s = 300
     [
         ("tools = false", r"tools is false; it must be a table: \[tools\]"),
         ("[tools]\nservers = 3", r"tools\.servers is 3; it must hold tables"),
-        ("[tools.servers.'a\\e[31m']\ncommand = ['x']", "is not a valid name; allowed: 1 to 40 letters"),
+        (
+            "[tools.servers.'a\\e[31m']\ncommand = ['x']",
+            "is not a valid name; allowed: 1 to 40 letters",
+        ),
         ("[tools.servers]\nx = 'y'", "servers.x is not valid; allowed: a table with command"),
         (
             "[tools.servers.x]\ncommand = 'y'",
@@ -146,7 +149,10 @@ timeout_s = 300
             "[tools.servers.x]\nurl = 'https://c'\nheaders = { A = \"b\\r\\nC: d\" }",
             "HTTP headers",
         ),
-        ("[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'", "the name of an environment variable"),
+        (
+            "[tools.servers.x]\nurl = 'https://c'\nkey_variable = 'A=B'",
+            "the name of an environment variable",
+        ),
         (
             "[tools.servers.x]\ncommand = ['y']\ntimeout_s = 0",
             r"timeout_s is not valid; allowed: a number of seconds",
