@@ -1,9 +1,9 @@
-"""The numba policy, in one place: how functions compile and where the machine code is kept.
+"""Compilation by numba: options, decorators and the cache of machine code.
 
-Two kinds of compiled function exist. A *kernel* is a C function of one signature, called by
-address; an *inner* function is inlined into kernels and never called on its own. Only this module
-imports numba's decorators, and only what must be compiled imports this module: what was built ahead
-(``engine.ahead``) is linked without it.
+There are two kinds of compiled function. A *kernel* is a C function with one signature, called by
+its address. An *inner* function is inlined into kernels and never called on its own. Only this
+module imports numba's decorators. Kernels that were built ahead (``engine.ahead``) are linked
+without this module.
 """
 
 import os
@@ -38,25 +38,24 @@ numba.config.ENABLE_AVX = level.USES_AVX
 if level.COMPILED_FEATURES:
     numba.config.CPU_FEATURES = level.COMPILED_FEATURES
 if CACHE_DIRECTORY is not None:
-    # Again, in case numba was imported before: when a variable has changed since, numba drops what
-    # is assigned alone.
+    # The environment variable alone has no effect if numba was imported before.
     numba.config.CACHE_DIR = str(CACHE_DIRECTORY)
 
 CHECKSUM_BYTES = 4
 DAMAGED_LOG = "damaged.log"
-"""File in the cache directory that names what was found damaged there, and compiled again."""
-_MOST_LOG_BYTES = 1 << 16
+"""Name of the log, in the cache directory, of damaged files that were compiled again."""
+_MAX_LOG_BYTES = 1 << 16
 
 
 class DamagedCodeError(Exception):
-    """A file of the cache is not what was written under its name."""
+    """A cache file does not match its checksum."""
 
 
 class _CheckedCacheFile(IndexDataCacheFile):  # type: ignore[misc]
-    """numba's files of one function, each after a checksum of its name and content.
+    """Cache files of one function, each preceded by a checksum of its name and content.
 
-    Damaged machine code would be linked and called: it ends the process, or computes something
-    else.
+    Without the check, damaged machine code would run: it crashes the process or computes wrong
+    values.
     """
 
     def _load_index(self) -> dict[Any, str]:
@@ -84,11 +83,11 @@ class _CheckedCacheFile(IndexDataCacheFile):  # type: ignore[misc]
 
 
 def read_checked(path: Path) -> bytes:
-    """Read a file of the cache.
+    """Return the content of a cache file.
 
     Raises:
-        OSError: it cannot be read.
-        DamagedCodeError: its checksum does not fit; the log says so.
+        OSError: the file cannot be read.
+        DamagedCodeError: the checksum does not match; the damage is logged.
     """
     raw = path.read_bytes()
     content = raw[CHECKSUM_BYTES:]
@@ -99,15 +98,14 @@ def read_checked(path: Path) -> bytes:
 
 
 def _checksum_of(name: str, content: bytes) -> bytes:
-    """Return what is written before the content: a check against damage, not against anyone who may
-    write there."""
+    """Return the checksum of a cache file. It detects damage, not tampering."""
     return zlib.crc32(content, zlib.crc32(name.encode())).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def _log_damage(path: Path) -> None:
     log = (CACHE_DIRECTORY or path.parent) / DAMAGED_LOG
     with suppress(OSError):
-        if not log.exists() or log.stat().st_size < _MOST_LOG_BYTES:
+        if not log.exists() or log.stat().st_size < _MAX_LOG_BYTES:
             with log.open("a") as file:
                 file.write(
                     f"{time.strftime('%Y-%m-%d %H:%M:%S')} {path.name} was damaged: compiled "
@@ -118,14 +116,13 @@ def _log_damage(path: Path) -> None:
 caching.IndexDataCacheFile = _CheckedCacheFile
 
 OPTIONS = {"error_model": "numpy", "boundscheck": False, "_nrt": False}
-"""No kernel raises, nor owns memory."""
+"""Options of numba: kernels raise nothing and own no memory."""
 
 
 def _load_at_once(cache: Any, signature: Any, target: Any) -> Any:
-    """Load machine code without reading numba's registries first, which takes 0.2 s of every start.
+    """Load machine code without reading numba's registries, which would take 0.2 s at each start.
 
-    The registries serve compilation, which reads them by itself; compiled code needs only the
-    runtime.
+    Compilation reads the registries when it needs them. Compiled code needs only the runtime.
     """
     rtsys.initialize(target)
     with cache._guard_against_spurious_io_errors():
@@ -138,31 +135,31 @@ _save = FunctionCache.save_overload
 
 
 def _load_or_nothing(cache: Any, signature: Any, target: Any) -> Any:
-    """Load machine code; damaged files count as missing and are replaced by the next
-    compilation."""
-    found = None
+    """Load machine code; return None if it is missing or damaged, so that it is compiled."""
+    overload = None
     try:
-        found = _load(cache, signature, target)
-    except Exception:  # a damaged file, or one that another version wrote
+        overload = _load(cache, signature, target)
+    except Exception:
+        # The file is damaged, or another version of numba wrote it.
         with suppress(OSError):
             cache.flush()
-    if found is None:
+
+    if overload is None:
         report_compiling()
-    return found
+    return overload
 
 
 def _save_if_possible(cache: Any, signature: Any, compiled: Any) -> None:
-    """Store machine code; if the disk is full, the next start compiles again."""
+    """Save machine code; if the disk is full, the next start compiles again."""
     with suppress(OSError):
         _save(cache, signature, compiled)
 
 
 def _index_key(cache: Any, signature: Any, codegen: Any) -> Any:
-    """What tells the entries of a function's files apart: the directory's name says of which
-    sources they are.
+    """Return the key of an entry in a function's cache files.
 
-    numba would add a hash of what a function encloses, which for inner functions is another one in
-    each process.
+    The name of the directory stands for the sources. numba would add a hash of the variables that a
+    function encloses, and for inner functions that hash differs between processes.
     """
     return signature, codegen.magic_tuple()
 
@@ -173,12 +170,11 @@ FunctionCache._index_key = _index_key
 
 
 class Kernel:
-    """A compiled operation: ``void(op, thread, n_threads)``, linked or compiled when its address is
-    first asked for.
+    """Operation ``void(op, thread, n_threads)``, linked or compiled when its address is first used.
 
     Args:
-        function: Python source of the kernel; ``op`` is the address of its record
-            (``engine.kernels.records``), and all three arguments and all addresses are int64.
+        function: Python source of the kernel. ``op`` is the address of the operation's record
+            (``engine.kernels.records``). All arguments and addresses are int64.
     """
 
     def __init__(self, function: Callable[[int, int, int], None]) -> None:
@@ -192,8 +188,10 @@ class Kernel:
 
     @cached_property
     def compiled(self) -> Any:
-        """numba's C callback, compiled or loaded from the cache; without the cache where it finds
-        no place to write."""
+        """C callback of numba, loaded from the cache or compiled.
+
+        If the cache cannot be written, the kernel is compiled at each start.
+        """
         declare = partial(cfunc, SIGNATURE, **OPTIONS)
         if CACHE_DIRECTORY is not None:
             with suppress(OSError, RuntimeError):
@@ -203,11 +201,11 @@ class Kernel:
 
 
 def kernel(function: Callable[[int, int, int], None]) -> Kernel:
-    """Declare a kernel: a function of a module, under whose name its machine code is found.
+    """Declare a function of a module as a kernel. Its machine code is stored under its name.
 
     Raises:
-        ValueError: another function made this one, so its name may be that of several: see
-            ``kernels_of``.
+        ValueError: the function was made by another function, so that its name is not unique; use
+            ``kernels_of`` instead.
     """
     if "<locals>" in function.__qualname__:
         raise ValueError(
@@ -217,7 +215,7 @@ def kernel(function: Callable[[int, int, int], None]) -> Kernel:
 
 
 def kernels_of(module: str, **functions: Callable[[int, int, int], None]) -> tuple[Kernel, ...]:
-    """Declare kernels that were made for a module, which has each under the name given here."""
+    """Declare kernels that a module makes by other functions, under the names given here."""
     for name, function in functions.items():
         function.__module__ = module
         function.__name__ = name
@@ -226,10 +224,10 @@ def kernels_of(module: str, **functions: Callable[[int, int, int], None]) -> tup
 
 
 class _Inlined(JITCodeLibrary):  # type: ignore[misc]
-    """Code of an inner function: kept as it was lowered, to be optimised where it is inlined.
+    """Unoptimised code of an inner function, which is optimised where it is inlined.
 
-    numba would optimise it on its own first and turn it into machine code that nothing calls: a
-    quarter of the time in which kernels compile.
+    numba would first optimise the function on its own and make machine code that nothing calls,
+    which takes a quarter of the compile time.
     """
 
     def _optimize_final_module(self) -> None:
@@ -247,7 +245,7 @@ class _Inlined(JITCodeLibrary):  # type: ignore[misc]
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """There is no machine code whose environment could be set."""
+        """Do nothing: there is no machine code."""
 
 
 class _InliningCompiler(Compiler):  # type: ignore[misc]
@@ -256,9 +254,14 @@ class _InliningCompiler(Compiler):  # type: ignore[misc]
 
 
 def inner(function: F) -> F:
-    """Declare a function that exists only inlined into kernels and entries."""
-    without = {
-        "no_cpython_wrapper": True,
-        "no_cfunc_wrapper": True,
-    }  # each would be compiled too, and never called
-    return njit(forceinline=True, pipeline_class=_InliningCompiler, **without, **OPTIONS)(function)  # type: ignore[no-any-return]
+    """Declare a function that is only inlined into kernels and entries."""
+    # Wrappers would be compiled too, and nothing calls them.
+    decorate = njit(
+        forceinline=True,
+        pipeline_class=_InliningCompiler,
+        no_cpython_wrapper=True,
+        no_cfunc_wrapper=True,
+        **OPTIONS,
+    )
+    inlined: F = decorate(function)
+    return inlined
