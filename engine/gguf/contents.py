@@ -1,4 +1,4 @@
-"""What a GGUF file holds, once it was read and checked."""
+"""Contents of a GGUF file, read and checked."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from engine.gguf.file import ModelFile
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """Place and layout of one tensor.
+    """Location and layout of a tensor.
 
     Attributes:
-        ggml_type: ggml's number of the type.
-        type_name: its name, such as ``"Q4_K"``.
-        shape: in NumPy's order, slowest first: (n_rows, n_cols) of a matrix. GGUF stores the
-            reverse.
-        offset_bytes: from the start of the file.
-        size_bytes: length of the data.
-        part: index of the model's file that holds it, from 0.
+        ggml_type: Number of the type in ggml.
+        type_name: Name of the type, such as ``"Q4_K"``.
+        shape: Shape in the order of NumPy, slowest first: (n_rows, n_cols) for a matrix. GGUF
+            stores the reverse.
+        offset_bytes: Offset from the start of the file.
+        size_bytes: Length of the data.
+        part: Index of the file of the model that contains the tensor, from 0.
     """
 
     name: str
@@ -38,14 +38,16 @@ class GGUFFile:
     """A checked GGUF file, or a model in several files, still open.
 
     Attributes:
-        version: 2 or 3.
-        metadata: by key. Numbers and bools as Python's own; strings as str (bytes that are not
-            UTF-8 as surrogate escapes); arrays of strings as ``StringArray``, or ``StringCount``
-            with ``keeps_strings=False``; arrays of numbers and bools as read-only NumPy arrays.
-        tensors: by name, in the file's order; each is inside the file, aligned, without overlap.
-        data_start: offset of the tensor data in bytes; of the first part for a model in several
-            files.
-        more_files: the other parts of a model that comes in several files.
+        version: Format version, 2 or 3.
+        metadata: Values by key. Numbers and bools are plain Python values; strings are str
+            (bytes that are not UTF-8 become surrogate escapes); arrays of strings are
+            ``StringArray``, or ``StringCount`` with ``keeps_strings=False``; arrays of numbers
+            and bools are read-only NumPy arrays.
+        tensors: Tensors by name, in the order of the file; each lies inside the file, aligned,
+            without overlap.
+        data_start: Offset of the tensor data in bytes; that of the first file if a model has
+            several.
+        more_files: Other files of a model in several files.
     """
 
     file: ModelFile
@@ -57,22 +59,22 @@ class GGUFFile:
 
     @property
     def path(self) -> Path:
-        """The path the file was opened by."""
+        """Path that the file was opened with."""
         return self.file.path
 
     @property
     def shown_name(self) -> str:
-        """The file's name, escaped for a one-line message."""
+        """Name of the file, escaped for a one-line message."""
         return self.file.shown_name
 
     @property
     def files(self) -> tuple[ModelFile, ...]:
-        """All files of the model; ``TensorInfo.part`` counts them."""
+        """All files of the model; ``TensorInfo.part`` is an index into them."""
         return (self.file, *self.more_files)
 
     @property
     def map(self) -> mmap.mmap:
-        """The whole file, the first of several, read-only."""
+        """Read-only map of the whole file, or of the first of several."""
         return self.file.map
 
     @property
@@ -81,11 +83,13 @@ class GGUFFile:
         return sum(file.size_bytes for file in self.files)
 
     def changed(self) -> bool:
-        """Tell whether a file was written to or shortened since it was opened; if so, do not read
-        the maps."""
+        """Return whether a file was modified or truncated since it was opened.
+
+        If so, reading the maps is not safe.
+        """
         return any(file.changed() for file in self.files)
 
     def close(self) -> None:
-        """Close descriptors and maps; no address into a map may be used afterwards."""
+        """Close descriptors and maps; addresses into the maps become invalid."""
         for file in self.files:
             file.close()

@@ -1,4 +1,4 @@
-"""A model file opened safely, mapped read-only, and watched for changes.
+"""Model file: opened safely, mapped read-only, and watched for changes.
 
 Handles paths, descriptors and maps; does not interpret the bytes.
 """
@@ -15,16 +15,16 @@ from engine.machine import address_space
 
 
 class ModelFile:
-    """A regular file held open and mapped for reading.
+    """Regular file, open and mapped for reading.
 
-    The descriptor keeps the opened file: replacing or deleting its name does no harm.
+    The descriptor refers to the opened file: replacing or deleting its name does no harm.
 
     Attributes:
-        path: the path it was opened by.
-        shown_name: the file's name, fit for a one-line message.
-        size_bytes: length of the file when it was opened.
-        map: the whole file, read-only. Shortening the file on disk makes reading it fatal: call
-            ``changed`` first.
+        path: Path that the file was opened with.
+        shown_name: Name of the file, escaped for a one-line message.
+        size_bytes: Length of the file when it was opened.
+        map: Read-only map of the whole file. If the file is truncated on disk, reading the map
+            is fatal: call ``changed`` first.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -41,7 +41,7 @@ class ModelFile:
             raise
 
     def changed(self) -> bool:
-        """Tell whether the file was written to, shortened or lost since it was opened."""
+        """Return whether the file was modified, truncated or lost since it was opened."""
         try:
             return _identity(os.fstat(self._fd)) != self._identity
         except OSError:
@@ -61,7 +61,7 @@ class ModelFile:
 
 
 def _open_regular(path: Path, name: str) -> int:
-    """Open for reading without blocking (a FIFO would), and accept only regular files."""
+    """Open a regular file for reading without blocking; a FIFO would block."""
     flags = (
         os.O_RDONLY
         | getattr(os, "O_NONBLOCK", 0)
@@ -84,10 +84,10 @@ def _open_regular(path: Path, name: str) -> int:
         return fd
     os.close(fd)
     if stat.S_ISDIR(mode):
-        kind = "a directory"
+        file_type = "a directory"
     else:
-        kind = "not a regular file"
-    raise FileUnreadableError(f"{name}: is {kind} (name a .gguf file)")
+        file_type = "not a regular file"
+    raise FileUnreadableError(f"{name}: is {file_type} (name a .gguf file)")
 
 
 def _map(fd: int, size_bytes: int, name: str) -> mmap.mmap:

@@ -1,7 +1,7 @@
-"""The tensor types that ggml has numbers for: name, elements per block, bytes per block.
+"""Tensor types that ggml has numbers for: name, elements per block, bytes per block.
 
-Lists all types, including those the engine does not compute with (``engine.quants`` lists the
-supported ones), because checking a file's layout needs every tensor's size.
+The table has all types, also ones that the engine cannot compute with (``engine.quants`` has the
+supported ones), because checking the layout of a file requires the size of each tensor.
 
 Source: enum ggml_type and the type table of ggml, cross-checked with ``gguf.GGML_QUANT_SIZES`` in
 the tests.
@@ -13,13 +13,12 @@ from typing import NamedTuple
 
 
 class GGMLType(NamedTuple):
-    """Layout of one type: ``type_size`` bytes hold ``block_size`` elements of a row.
+    """Layout of a type: ``type_size`` bytes hold ``block_size`` elements of a row.
 
     Attributes:
-        halves: offsets of the float16 values (scales and minima) in a block, in bytes; all other
-            bytes are integers.
-        mixes: ``general.file_type`` values of mixes made mostly of this type, each to the mix's
-            name.
+        halves: Offsets of the float16 values (scales and minima) in a block, in bytes; all
+            other bytes are integers.
+        mixes: Names of mixes that consist mostly of this type, by ``general.file_type``.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The cursor over a GGUF header, and the metadata it reads. It cannot leave the file or run away
-with memory.
+"""Cursor over a GGUF header, and the metadata.
 
-Reads magic, version, counts, keys and values; no tensors, and no meaning of any key.
+Reads magic, version, counts, keys and values; no tensors. It does not know the meaning of any key.
+A hostile file can neither move the cursor out of the file nor exhaust memory.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _DTYPES = {
 
 
 class Header:
-    """A cursor over the header that cannot leave the file.
+    """Cursor over the header; it cannot leave the file.
 
     Args:
-        keeps_strings: read arrays of strings; False only counts their elements.
-        keeps_types: numbers and bools as NumPy's, of their type in the file.
+        keeps_strings: Whether to read arrays of strings; False only counts their elements.
+        keeps_types: Whether numbers and bools are NumPy scalars of their types in the file.
     """
 
     def __init__(
@@ -62,69 +62,71 @@ class Header:
         self.map = file.map
         self.file_bytes = file.size_bytes
         self.end = min(file.size_bytes, MAX_HEADER_BYTES)
-        self.at = 0
-        self.strings_left = MAX_STRINGS
+        self.position = 0
+        self.n_strings_allowed = MAX_STRINGS
         self.keeps_strings = keeps_strings
         self.keeps_types = keeps_types
         self._name = file.shown_name
 
     def fail(self, problem: str, error: type[EngineError] = GGUFError) -> EngineError:
-        """Return the exception for a problem: one line, beginning with the file's name."""
+        """Return the exception for a problem: one line that begins with the name of the file."""
         return error(f"{self._name}: {problem}")
 
     def skip(self, n_bytes: int, field: str) -> int:
-        """Step over ``n_bytes`` and return where they begin."""
-        at = self.at
-        if n_bytes > self.end - at:
+        """Advance by ``n_bytes`` and return the previous position."""
+        start = self.position
+        if n_bytes > self.end - start:
             if self.file_bytes > self.end:
                 raise self.fail(
                     f"{field} needs {amount(n_bytes)} but a header may have "
                     f"{MAX_HEADER_BYTES >> 20} MiB"
                 )
             raise self.fail(
-                f"{field} needs {amount(n_bytes)} but the file has {self.end - at} left "
+                f"{field} needs {amount(n_bytes)} but the file has {self.end - start} left "
                 f"(truncated? download it again)"
             )
-        self.at = at + n_bytes
-        return at
+        self.position = start + n_bytes
+        return start
 
-    def number(self, kind: Struct, field: str) -> Any:
+    def number(self, layout: Struct, field: str) -> Any:
         """Read one number."""
-        return kind.unpack_from(self.map, self.skip(kind.size, field))[0]
+        return layout.unpack_from(self.map, self.skip(layout.size, field))[0]
 
     def string(self, field: str) -> bytes:
-        """Read a length and that many bytes."""
+        """Read a length and as many bytes."""
         length = self.number(U64, field)
-        at = self.skip(length, field)
-        return self.map[at : at + length]
+        start = self.skip(length, field)
+        return self.map[start : start + length]
 
     def strings(self, count: int, field: str) -> StringArray | StringCount:
-        """Read ``count`` strings, or step over them."""
-        if count > self.strings_left:
+        """Read ``count`` strings, or skip them."""
+        if count > self.n_strings_allowed:
             raise self.fail(
                 f"{field} has {_number(count)} strings: at most {MAX_STRINGS} in a file are "
                 f"supported"
             )
-        self.strings_left -= count
+        self.n_strings_allowed -= count
         try:
             if not self.keeps_strings:
-                self.at = end_of_strings(self.map, self.at, self.end, count)
+                self.position = end_of_strings(self.map, self.position, self.end, count)
                 return StringCount(count)
-            found = read_strings(self.map, self.at, self.end, count)
+            strings = read_strings(self.map, self.position, self.end, count)
         except StringsCutError as cut:
-            self.at = cut.at
-            self.string(f"{field}[{cut.index}]")  # raises, with the one wording for it
+            self.position = cut.offset
+            self.string(f"{field}[{cut.index}]")  # raises the common error for it
             raise
-        self.at += found.n_bytes
-        return found
+        self.position += strings.n_bytes
+        return strings
 
     def read_start(self) -> tuple[int, int, int]:
         """Read magic, version and counts.
 
+        Returns the version, the number of tensors and the number of metadata keys.
+
         Returns version, number of tensors, number of metadata keys.
         """
         refuse_other_formats(self.map[:START_BYTES], self._name)
-        self.at = 4
+        self.position = 4
         version = self.number(U32, "version")
         if version and version & 0xFFFF == 0:
             raise self.fail(
@@ -141,7 +143,7 @@ class Header:
     def _check_count(self, field: str, count: int, most: int, smallest_bytes: int) -> None:
         if count > most:
             raise self.fail(f"{field} is {_number(count)}: at most {most} are supported")
-        if count * smallest_bytes > self.end - self.at:
+        if count * smallest_bytes > self.end - self.position:
             raise self.fail(
                 f"{field} is {count}, more than the {self.file_bytes} bytes of the file can hold"
             )
@@ -159,8 +161,7 @@ def amount(n_bytes: int) -> str:
 
 
 def read_metadata(header: Header, n_keys: int) -> dict[str, Any]:
-    """Read ``n_keys`` keys and values; ``engine.gguf.read.GGUFFile`` says how each kind of value is
-    represented."""
+    """Read ``n_keys`` keys and values; ``engine.gguf.contents.GGUFFile`` describes the values."""
     metadata: dict[str, Any] = {}
     for index in range(n_keys):
         key = checked_name(header, header.string(f"key {index}"), f"key {index}", MAX_KEY_BYTES)
@@ -173,7 +174,7 @@ def read_metadata(header: Header, n_keys: int) -> dict[str, Any]:
 
 
 def checked_name(header: Header, raw: bytes, field: str, most_bytes: int) -> str:
-    """Turn the bytes of a key or tensor name into text that is safe to show."""
+    """Return the bytes of a key or tensor name as text that is safe to print."""
     if not raw:
         raise header.fail(f"{field} has an empty name")
     if len(raw) > most_bytes:
@@ -189,40 +190,40 @@ def checked_name(header: Header, raw: bytes, field: str, most_bytes: int) -> str
     return text
 
 
-def _read_value(header: Header, kind: int, field: str) -> Any:
-    if kind == _STRING:
+def _read_value(header: Header, type_number: int, field: str) -> Any:
+    if type_number == _STRING:
         return header.string(field).decode("utf-8", "surrogateescape")
-    if kind == _ARRAY:
+    if type_number == _ARRAY:
         return _read_array(header, field)
-    if kind not in _NUMBERS:
-        raise header.fail(f"{field} has the unknown value type {kind}")
-    value = header.number(_NUMBERS[kind], field)
-    if kind == _BOOL and value > 1:
+    if type_number not in _NUMBERS:
+        raise header.fail(f"{field} has the unknown value type {type_number}")
+    value = header.number(_NUMBERS[type_number], field)
+    if type_number == _BOOL and value > 1:
         raise header.fail(f"{field} is a bool of value {value}")
     if header.keeps_types:
-        if kind == _BOOL:
+        if type_number == _BOOL:
             return np.bool_(value)
-        return np.dtype(_DTYPES[kind]).type(value)
-    if kind == _BOOL:
+        return np.dtype(_DTYPES[type_number]).type(value)
+    if type_number == _BOOL:
         return bool(value)
     return value
 
 
 def _read_array(header: Header, field: str) -> StringArray | StringCount | np.ndarray[Any, Any]:
-    kind = header.number(U32, f"{field} (element type)")
+    type_number = header.number(U32, f"{field} (element type)")
     count = header.number(U64, f"{field} (array length)")
-    if kind == _STRING:
+    if type_number == _STRING:
         return header.strings(count, field)
-    if kind == _ARRAY:
+    if type_number == _ARRAY:
         raise header.fail(f"{field} is an array of arrays, which is not supported")
-    if kind not in _DTYPES:
-        raise header.fail(f"{field} has the unknown element type {kind}")
-    dtype = np.dtype(_DTYPES[kind])
-    at = header.skip(count * dtype.itemsize, field)
+    if type_number not in _DTYPES:
+        raise header.fail(f"{field} has the unknown element type {type_number}")
+    dtype = np.dtype(_DTYPES[type_number])
+    start = header.skip(count * dtype.itemsize, field)
     if not count:
-        return np.empty(0, bool if kind == _BOOL else dtype)
-    values = np.frombuffer(header.map[at : header.at], dtype)
-    if kind != _BOOL:
+        return np.empty(0, bool if type_number == _BOOL else dtype)
+    values = np.frombuffer(header.map[start : header.position], dtype)
+    if type_number != _BOOL:
         return values
     if values.max() > 1:
         raise header.fail(f"{field} holds a bool of value {values.max()}")

@@ -1,6 +1,6 @@
-"""Hyperparameters out of GGUF metadata: typed and bounded, whatever a file holds.
+"""Hyperparameters from GGUF metadata: typed and bounded, whatever a file contains.
 
-Knows no key by name.
+The module knows no key by name.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import numpy as np
 from engine.errors import EngineError, GGUFError
 
 LEAST_POSITIVE = 2.0**-126
-"""Smallest normal float32, the type of such numbers in files: no quotient of two of them overflows
-float64."""
+"""Smallest normal float32, the type of such numbers in files: a quotient of two such numbers does
+not overflow float64."""
 
 
 class Hyperparameters:
-    """The keys of one architecture; each is named here without the architecture's name before it.
+    """Keys of an architecture; callers name them without the prefix of the architecture.
 
     Args:
-        metadata: of the file.
+        metadata: Metadata of the file.
         architecture: ``general.architecture``.
-        file_name: begins each message.
-        tensors: names of the file's tensors, which tell some models of a family apart.
+        file_name: Name that each message begins with.
+        tensors: Names of the file's tensors, which distinguish some models of a family.
     """
 
     def __init__(
@@ -41,23 +41,23 @@ class Hyperparameters:
         self._file_name = file_name
 
     def under(self, prefix: str) -> Hyperparameters:
-        """Look at keys of the same file that begin with another name than the architecture's."""
+        """Return the keys of the same file that begin with another prefix."""
         return Hyperparameters(self.metadata, prefix, self._file_name, self.tensors)
 
     def key(self, name: str) -> str:
-        """Spell a key as the file does."""
+        """Return a key with its prefix, as it is in the file."""
         return f"{self.architecture}.{name}"
 
     def fail(self, problem: str) -> EngineError:
-        """Make the exception for a problem: one line, beginning with the file's name."""
+        """Return the exception for a problem: one line that begins with the name of the file."""
         return GGUFError(f"{self._file_name}: {problem}")
 
     def raw(self, name: str) -> Any:
-        """Return the value as the file has it, or None."""
+        """Return the value from the file, or None."""
         return self.metadata.get(self.key(name))
 
     def integer(self, name: str, least: int, most: int, default: int | None = None) -> int:
-        """Read an integer between two bounds; required where there is no default."""
+        """Read an integer within bounds; it is required if there is no default."""
         if default is not None and self.raw(name) is None:
             return default
         return self._bounded(name, self._present(name, None), least, most)
@@ -65,7 +65,8 @@ class Hyperparameters:
     def per_layer(
         self, name: str, n_layers: int, least: int, most: int, default: int | None = None
     ) -> list[int]:
-        """Read an integer that is given once, or once per layer; returns it for every layer."""
+        """Read an integer that a file has once, or once per layer; return a value for each
+        layer."""
         value = self.raw(name)
         if not isinstance(value, np.ndarray):
             return [self.integer(name, least, most, default)] * n_layers
@@ -73,10 +74,11 @@ class Hyperparameters:
             raise self.fail(f"{self.key(name)} has {len(value)} values for {n_layers} layers")
         if value.dtype.kind not in "iu":
             raise self.fail(f"{self.key(name)} is an array of {value.dtype}: must be integers")
-        return [self._bounded(name, int(one), least, most) for one in value]
+        return [self._bounded(name, int(number), least, most) for number in value]
 
     def numbers(self, name: str, n_layers: int) -> list[float]:
-        """Read a finite float that is given once, or once per layer; returns it for every layer."""
+        """Read a finite float that a file has once, or once per layer; return a value for each
+        layer."""
         value = self.raw(name)
         if not isinstance(value, np.ndarray):
             return [self.number(name)] * n_layers
@@ -86,10 +88,10 @@ class Hyperparameters:
             raise self.fail(f"{self.key(name)} is an array of {value.dtype}: must be floats")
         if not np.isfinite(value).all():
             raise self.fail(f"{self.key(name)} holds NaN or infinity: must be finite")
-        return [float(one) for one in value]
+        return [float(number) for number in value]
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Read a finite float; required where there is no default."""
+        """Read a finite float; it is required if there is no default."""
         value = self._present(name, default)
         if not isinstance(value, (int, float)) or isinstance(value, bool):
             raise self.fail(f"{self.key(name)} is {kind_of(value)}: must be a number")
@@ -98,7 +100,7 @@ class Hyperparameters:
         return float(value)
 
     def positive(self, name: str, default: float | None = None) -> float:
-        """Read a finite float above zero, and not so small that what is divided by it overflows."""
+        """Read a finite float above zero that is large enough to divide by."""
         value = self.number(name, default)
         if value < LEAST_POSITIVE:
             raise self.fail(
@@ -108,7 +110,7 @@ class Hyperparameters:
         return value
 
     def positive_or_none(self, name: str) -> float | None:
-        """Read a float above zero that may be missing."""
+        """Read an optional float above zero."""
         if self.raw(name) is None:
             return None
         return self.positive(name)
@@ -144,7 +146,7 @@ class Hyperparameters:
 
 
 def kind_of(value: Any) -> str:
-    """Name the kind of a metadata value, for messages."""
+    """Return the kind of a metadata value, for messages."""
     if isinstance(value, (list, np.ndarray)):
         return "an array"
     return {bool: "a bool", str: "a string", int: "an integer", float: "a float"}.get(

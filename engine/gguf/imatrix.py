@@ -1,9 +1,9 @@
-"""Files of importance: for each matrix the sums of its inputs' squares, column by column, as
-llama.cpp keeps them.
+"""Importance files: sums of the squared inputs of each matrix, by column, in the format of
+llama.cpp.
 
-Written as GGUF, a tensor ``NAME.in_sum2`` and a tensor ``NAME.counts`` for each matrix; the older
-form (a count; then name, calls and means of each matrix) is read, too. Source: llama.cpp,
-``tools/imatrix`` and ``common/imatrix-loader``.
+They are GGUF files with a tensor ``NAME.in_sum2`` and a tensor ``NAME.counts`` for each matrix. The
+older format (a count; then name, calls and means of each matrix) can be read, too. Source:
+llama.cpp, ``tools/imatrix`` and ``common/imatrix-loader``.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ Values = np.ndarray[Any, np.dtype[np.float32]]
 SUMS = ".in_sum2"
 COUNTS = ".counts"
 MOST_BYTES = 1 << 30
-"""Limit on a file: a model of a trillion parameters has a tenth."""
+"""Limit on the size of a file: a model of a trillion parameters needs a tenth of it."""
 
 
 @dataclass(frozen=True)
 class Imatrix:
-    """What a text said of a model's matrices.
+    """Statistics of a text about the inputs of a model's matrices.
 
     Attributes:
-        sums: by the tensor's name, (n_experts or 1, n_columns) float32: squares of the inputs.
-        counts: by the same names, (n_experts or 1,) float32: tokens that they are sums of.
-        n_chunks: of the text that were read.
-        chunk_size: tokens of each.
+        sums: Sums of squared inputs by the name of the tensor, (n_experts or 1, n_columns)
+            float32.
+        counts: Number of summed tokens by the name of the tensor, (n_experts or 1,) float32.
+        n_chunks: Number of chunks of the text.
+        chunk_size: Tokens of a chunk.
     """
 
     sums: Mapping[str, Values]
@@ -50,23 +51,23 @@ class Imatrix:
     chunk_size: int
 
     def means(self) -> dict[str, Values]:
-        """What ``read_imatrix`` returns of such a file."""
+        """Return means, as ``read_imatrix`` does for the written file."""
         return {name: _means(sums, self.counts[name]) for name, sums in self.sums.items()}
 
     def write(self, path: str | os.PathLike[str], datasets: Sequence[str]) -> None:
-        """Write it as GGUF; a file that has the name is replaced.
+        """Write a GGUF file; a file of the same name is replaced.
 
         Args:
-            datasets: names of the texts.
+            datasets: Names of the texts.
 
         Raises:
-            FileUnwritableError: as ``write.writing``.
+            FileUnwritableError: As for ``write.writing``.
         """
         pairs = [
-            (name, one.reshape(len(self.counts[name]), -1))
-            for name, one in sorted(self.sums.items())
+            (name, sums.reshape(len(self.counts[name]), -1))
+            for name, sums in sorted(self.sums.items())
         ]
-        values = {name + SUMS: one for name, one in pairs}
+        values = {name + SUMS: sums for name, sums in pairs}
         values |= {name + COUNTS: self.counts[name].reshape(-1, 1) for name, _ in pairs}
         values = dict(sorted(values.items()))
         metadata = {
@@ -75,22 +76,22 @@ class Imatrix:
             "imatrix.chunk_count": self.n_chunks,
             "imatrix.chunk_size": self.chunk_size,
         }
-        table = [TensorToWrite(name, one.shape, "F32") for name, one in values.items()]
+        table = [TensorToWrite(name, array.shape, "F32") for name, array in values.items()]
         with writing(path, metadata, table) as out:
-            for one in values.values():
-                out.write(np.ascontiguousarray(one, "<f4"))
+            for array in values.values():
+                out.write(np.ascontiguousarray(array, "<f4"))
 
 
 def read_imatrix(path: str | os.PathLike[str]) -> dict[str, Values]:
-    """Read how much each column of each matrix counts: the mean square of its inputs.
+    """Read the importance of each column of each matrix: the mean square of its inputs.
 
     Returns:
-        By the tensor's name, (n_columns,) float32; of experts n_experts times as many, one after
-        the other, and all 1 for one that no token of the text chose.
+        Means by the name of the tensor, (n_columns,) float32. For experts (n_experts * n_columns,);
+        all 1 for an expert that no token of the text chose.
 
     Raises:
-        FileUnreadableError: missing, no permission, or not a regular file.
-        GGUFError: no file of importance, or damaged.
+        FileUnreadableError: The file is missing, not permitted, or not a regular file.
+        GGUFError: The file is damaged, or not an importance file.
     """
     with closing(ModelFile(path)) as file:
         name = file.shown_name
@@ -138,46 +139,46 @@ def _floats(gguf: GGUFFile, name: str) -> Values:
 
 
 def _read_old(file: ModelFile) -> Iterable[tuple[str, Values]]:
-    """Yield the matrices of the older form; its means are sums over chunks."""
-    at = 0
+    """Yield the matrices of the older format; its means are sums over chunks."""
+    position = 0
 
     def number(least: int) -> int:
-        nonlocal at
-        at += 4
-        if at <= file.size_bytes:
-            value = int(struct.unpack("<i", file.map[at - 4 : at])[0])
+        nonlocal position
+        position += 4
+        if position <= file.size_bytes:
+            value = int(struct.unpack("<i", file.map[position - 4 : position])[0])
         else:
             value = -1
         if not least <= value <= file.size_bytes:
             raise GGUFError(
-                f"{file.shown_name}: is no file of importance, or damaged at byte {at - 4} "
+                f"{file.shown_name}: is no file of importance, or damaged at byte {position - 4} "
                 f"(make it again)"
             )
         return value
 
     for _ in range(number(1)):
         length = number(1)
-        name = file.map[at : at + length].decode("utf-8", "replace")
-        at += length
+        name = file.map[position : position + length].decode("utf-8", "replace")
+        position += length
         n_calls = number(0)
         n_values = number(1)
-        if at + 4 * n_values > file.size_bytes:
+        if position + 4 * n_values > file.size_bytes:
             raise GGUFError(
                 f"{file.shown_name}: ends within the values of a matrix (cut off: make it again)"
             )
-        values = np.frombuffer(file.map[at : at + 4 * n_values], "<f4")
-        at += 4 * n_values
+        values = np.frombuffer(file.map[position : position + 4 * n_values], "<f4")
+        position += 4 * n_values
         yield name, values / np.float32(max(1, n_calls))
 
 
 def _checked(file: str, means: Iterable[tuple[str, Values]]) -> dict[str, Values]:
-    found: dict[str, Values] = {}
+    matrices: dict[str, Values] = {}
     for name, values in means:
         if not (np.isfinite(values).all() and (values >= 0).all()):
             raise GGUFError(
                 f"{file}: a matrix has values that are no means of squares (damaged: make it again)"
             )
-        found[name] = values
-    if not found:
+        matrices[name] = values
+    if not matrices:
         raise GGUFError(f"{file}: holds no matrix (make it again: jalopy imatrix MODEL TEXT)")
-    return found
+    return matrices

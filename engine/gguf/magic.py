@@ -1,6 +1,6 @@
-"""Recognises a file's format by its first bytes.
+"""Recognition of file formats by their first bytes.
 
-Imports nothing heavy: it is called before the first frame.
+The module imports nothing heavy: it is used before the first frame.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from engine.errors import GGUFError, shown
 from engine.gguf.file import ModelFile
 
 START_BYTES = 64
-"""Bytes needed to recognise every known format."""
+"""Number of bytes that are needed to recognise every known format."""
 _LEAST_TEXT_BYTES = 8
 _NO_GGUF = "not a GGUF file (get a GGUF file)"
 _OTHER_FORMATS = (
@@ -40,12 +40,13 @@ _MAGIC_AT_4 = b"TFL3", f"is in the TFLite format, {_NO_GGUF}"
 
 
 def glance(path: str | os.PathLike[str]) -> None:
-    """Check that a path is a readable file that starts as GGUF; takes about 1 ms, the rest is not
-    read.
+    """Check that a path is a readable file that begins like GGUF.
+
+    This takes about 1 ms; the rest of the file is not read.
 
     Raises:
-        FileUnreadableError: missing, no permission, or not a regular file.
-        GGUFError: empty, or of another format.
+        FileUnreadableError: The file is missing, not permitted, or not a regular file.
+        GGUFError: The file is empty, or has another format.
     """
     file = ModelFile(path)
     try:
@@ -55,44 +56,44 @@ def glance(path: str | os.PathLike[str]) -> None:
 
 
 def refuse_other_formats(start: bytes, name: str) -> None:
-    """Refuse a file by its first bytes.
+    """Raise an error if a file does not begin like GGUF.
 
     Args:
-        name: begins the message.
+        name: Name that the message begins with.
 
     Raises:
-        GGUFError: it is not GGUF; the message names the format if it is a known one.
+        GGUFError: The file is not GGUF; the message names the format if it is known.
     """
     if start[:4] != b"GGUF":
         raise GGUFError(f"{name}: {_problem(start)}")
 
 
 def other_format(start: bytes) -> str:
-    """Return what is wrong with a file that begins so; "" if nothing is known.
+    """Return the problem with a file that begins with these bytes; "" if none is known.
 
-    It is known for formats that hold no model.
+    Only formats that contain no model are known.
     """
-    if _is_safetensors(start):  # the length that it begins with may look like another format
+    if _is_safetensors(start):  # its first bytes, a length, may look like another format
         return ""
     text = start.lstrip(b"\xef\xbb\xbf \r\n\t")
-    for magic, what in _OTHER_FORMATS:
+    for magic, problem in _OTHER_FORMATS:
         if text.startswith(magic):
-            return what
-    magic, what = _MAGIC_AT_4
+            return problem
+    magic, problem = _MAGIC_AT_4
     if start[4:8] == magic:
-        return what
+        return problem
     return ""
 
 
 def _is_safetensors(start: bytes) -> bool:
-    """Whether there is a length below 4 GiB, and JSON after it."""
+    """Return whether the bytes begin with a length below 4 GiB and JSON."""
     return start[4:9] == b"\0\0\0\0{"
 
 
 def _problem(start: bytes) -> str:
-    """Return what is wrong with a file that does not begin as GGUF does."""
-    if known := other_format(start):
-        return known
+    """Return the problem with a file that does not begin like GGUF."""
+    if problem := other_format(start):
+        return problem
     if _is_safetensors(start):
         return "is a safetensors file, not a GGUF file (jalopy convert makes one of its directory)"
     if b"GGUF".startswith(start):
@@ -113,7 +114,7 @@ def _problem(start: bytes) -> str:
 
 
 def _is_text(start: bytes) -> bool:
-    """Whether a file begins with words in ASCII."""
+    """Return whether a file begins with ASCII words."""
     return (
         len(start) >= _LEAST_TEXT_BYTES
         and start.isascii()

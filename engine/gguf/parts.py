@@ -1,12 +1,11 @@
-"""A model in several files, ``NAME-00001-of-00003.gguf`` and so on, joined into one table of
-tensors.
+"""Models in several files, ``NAME-00001-of-00003.gguf`` and so on, as a single table of tensors.
 
-The first part carries the metadata, every part its own tensors and the keys ``split.no`` and
-``split.count``. Names of parts derive from the first part's own name, never from a file's content,
-so that no file can point elsewhere.
+The first file has the metadata; each file has its own tensors and the keys ``split.no`` and
+``split.count``. The names of the other files derive from the name of the first, never from the
+content of a file: no file can point to an unrelated path.
 
-Source: llama-gguf-split,
-https://github.com/ggml-org/llama.cpp/blob/c392e5094deaf2d1a7c18683214f007fad3fe42b/examples/gguf-split/gguf-split.cpp
+Source: llama-gguf-split, examples/gguf-split/gguf-split.cpp of
+https://github.com/ggml-org/llama.cpp/tree/c392e5094deaf2d1a7c18683214f007fad3fe42b
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _PART_NAME = re.compile(
 
 @dataclass(frozen=True)
 class PartName:
-    """A part's place, read from its file name.
+    """File name of a part of a model.
 
     Attributes:
-        stem: the file name before the numbers.
-        number: of this part, 1 to ``count``.
-        count: number of parts, at most ``MOST_PARTS``.
+        stem: File name before the numbers.
+        number: Number of this part, 1 to ``count``.
+        count: Number of parts, at most ``MOST_PARTS``.
     """
 
     stem: str
@@ -46,7 +45,7 @@ class PartName:
 
 
 def part_name(file_name: str) -> PartName | None:
-    """Parse a file name; None if it is not the name of a part; ``file_name``: without directory."""
+    """Parse a file name without directory; return None if it is not the name of a part."""
     match = _PART_NAME.fullmatch(file_name)
     if match is None:
         return None
@@ -58,16 +57,16 @@ def part_name(file_name: str) -> PartName | None:
 
 
 def read_parts(first: GGUFFile, n_parts: int, read_one: Callable[[Path], GGUFFile]) -> GGUFFile:
-    """Open the other parts of a model whose first one is open, and join the tables.
+    """Open the other files of a model whose first file is open, and merge the tables.
 
     Args:
-        first: the open first part; closed if an error is raised.
-        n_parts: its ``split.count``, more than 1.
-        read_one: opens and checks one file.
+        first: Open first file; closed if an error is raised.
+        n_parts: Value of its ``split.count``, more than 1.
+        read_one: Function that opens and checks a file.
 
     Raises:
-        EngineError: a part is missing, belongs elsewhere, or repeats a tensor; the message names
-            the part.
+        EngineError: A file is missing, belongs to another model, or repeats a tensor; the
+            message names the file.
     """
     opened = [first]
     try:
@@ -76,17 +75,17 @@ def read_parts(first: GGUFFile, n_parts: int, read_one: Callable[[Path], GGUFFil
         for number in range(2, n_parts + 1):
             opened.append(_open_part(first, name.of(number), read_one))
             _check_number(opened[-1], number, n_parts)
-        tensors = _join(opened)
+        tensors = _merge_tables(opened)
     except BaseException:
-        for part in opened:
-            part.close()
+        for gguf in opened:
+            gguf.close()
         raise
     metadata = {key: value for key, value in first.metadata.items() if not key.startswith("split.")}
     return replace(
         first,
         metadata=metadata,
         tensors=tensors,
-        more_files=tuple(part.file for part in opened[1:]),
+        more_files=tuple(gguf.file for gguf in opened[1:]),
     )
 
 
@@ -94,12 +93,12 @@ def _checked_name(first: GGUFFile, n_parts: int) -> PartName:
     name = part_name(first.path.name)
     if name is None or name.count != n_parts:
         if n_parts <= MOST_PARTS:
-            wanted = f"NAME-00001-of-{n_parts:05}.gguf"
+            expected = f"NAME-00001-of-{n_parts:05}.gguf"
         else:
-            wanted = f"at most {MOST_PARTS} parts"
+            expected = f"at most {MOST_PARTS} parts"
         raise _fail(
             first,
-            f"split.count is {n_parts}, which the file's name does not say (expected: {wanted})",
+            f"split.count is {n_parts}, which the file's name does not say (expected: {expected})",
         )
     if name.number != 1:
         raise _fail(
@@ -117,33 +116,34 @@ def _open_part(first: GGUFFile, file_name: str, read_one: Callable[[Path], GGUFF
         ) from None
 
 
-def _check_number(part: GGUFFile, number: int, n_parts: int) -> None:
-    for key, wanted in (("split.no", number - 1), ("split.count", n_parts)):
-        value = part.metadata.get(key)
+def _check_number(gguf: GGUFFile, number: int, n_parts: int) -> None:
+    for key, expected in (("split.no", number - 1), ("split.count", n_parts)):
+        value = gguf.metadata.get(key)
         if value is not None or number > 1:
-            found = (
+            actual = (
                 value if type(value) is int else ("missing" if value is None else "not an integer")
             )
-            if found != wanted:
+            if actual != expected:
                 raise _fail(
-                    part, f"{key} is {found}: must be {wanted} (get all parts of the model again)"
+                    gguf,
+                    f"{key} is {actual}: must be {expected} (get all parts of the model again)",
                 )
 
 
-def _join(parts: list[GGUFFile]) -> dict[str, TensorInfo]:
-    joined: dict[str, TensorInfo] = {}
-    for index, part in enumerate(parts):
-        for name, tensor in part.tensors.items():
-            if name in joined:
-                raise _fail(part, f"tensor {name} is in another part too")
-            joined[name] = replace(tensor, part=index)
-    declared: Any = parts[0].metadata.get("split.tensors.count", len(joined))
-    if type(declared) is not int or declared != len(joined):
+def _merge_tables(ggufs: list[GGUFFile]) -> dict[str, TensorInfo]:
+    tensors: dict[str, TensorInfo] = {}
+    for index, gguf in enumerate(ggufs):
+        for name, tensor in gguf.tensors.items():
+            if name in tensors:
+                raise _fail(gguf, f"tensor {name} is in another part too")
+            tensors[name] = replace(tensor, part=index)
+    declared: Any = ggufs[0].metadata.get("split.tensors.count", len(tensors))
+    if type(declared) is not int or declared != len(tensors):
         raise _fail(
-            parts[0], f"split.tensors.count is not the {len(joined)} tensors that the parts have"
+            ggufs[0], f"split.tensors.count is not the {len(tensors)} tensors that the parts have"
         )
-    return joined
+    return tensors
 
 
-def _fail(part: GGUFFile, problem: str) -> EngineError:
-    return GGUFError(f"{part.shown_name}: {problem}")
+def _fail(gguf: GGUFFile, problem: str) -> EngineError:
+    return GGUFError(f"{gguf.shown_name}: {problem}")

@@ -1,8 +1,7 @@
-"""A GGUF file as metadata and a table of tensors, bounded and validated. No mathematics, no
-architecture words.
+"""GGUF files as metadata and a table of tensors, bounded and validated.
 
-The header is read once, front to back, in Python integers. Every length is checked against the
-bytes left before it is used, so a hostile file costs no more memory or time than its own header.
+The header is read once, front to back, in Python integers. Each length is checked against the
+remaining bytes before it is used, so a hostile file costs no more memory or time than its header.
 ``engine.config`` interprets the metadata, ``engine.weights.weights`` checks which tensors are
 present.
 
@@ -43,19 +42,20 @@ _MOST_ELEMENTS_PER_BYTE = 8  # no type packs tighter than one bit per element
 
 
 def read_gguf(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFFile:
-    """Open a GGUF file of version 2 or 3 and check its structure. A file without tensors is
-    accepted here.
+    """Open a GGUF file of version 2 or 3 and check its structure.
 
-    The first part of a model in several files opens all of them as one.
+    The first file of a model in several files opens all of them as one. A file without tensors is
+    accepted.
 
     Args:
-        keeps_strings: False skips arrays of strings: ten times as fast, and enough unless a
-            tokenizer is needed.
+        keeps_strings: Whether to read arrays of strings. False is ten times as fast, and enough
+            if no tokenizer is needed.
 
     Raises:
-        FileUnreadableError: missing, no permission, or not a regular file.
-        GGUFError: not GGUF, truncated, or inconsistent; the message names the field.
-        UnsupportedQuantError: a tensor has a type this reader has no layout for.
+        FileUnreadableError: The file is missing, not permitted, or not a regular file.
+        GGUFError: The file is not GGUF, truncated, or inconsistent; the message names the
+            field.
+        UnsupportedQuantError: A tensor has a type of unknown layout.
     """
     gguf = read_single(path, keeps_strings)
     n_parts = gguf.metadata.get("split.count")
@@ -65,7 +65,7 @@ def read_gguf(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFF
 
 
 def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGUFFile:
-    """Open one file by itself, whether whole or a part of a model; arguments and errors as in
+    """Open a single file, also a part of a model; arguments and errors are those of
     ``read_gguf``."""
     file = ModelFile(path)
     try:
@@ -74,7 +74,7 @@ def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGU
         metadata = read_metadata(header, n_keys)
         alignment = _alignment(metadata, header.fail)
         table = _read_tensor_table(header, n_tensors)
-        data_start = -(-header.at // alignment) * alignment
+        data_start = -(-header.position // alignment) * alignment
         tensors = {
             name: _place(info, data_start, alignment, header) for name, info in table.items()
         }
@@ -88,8 +88,8 @@ def read_single(path: str | os.PathLike[str], keeps_strings: bool = True) -> GGU
 
 
 def typed_metadata(gguf: GGUFFile) -> dict[str, Any]:
-    """Return a file's metadata with numbers and bools as NumPy's, of their types in the file;
-    without ``split.*``."""
+    """Return the metadata of a file, with numbers and bools as NumPy scalars of their types in the
+    file, without ``split.*``."""
     header = Header(gguf.file, keeps_types=True)
     _, _, n_keys = header.read_start()
     return {
@@ -111,7 +111,7 @@ def _alignment(metadata: dict[str, Any], fail: Callable[[str], EngineError]) -> 
 
 
 def _read_tensor_table(header: Header, n_tensors: int) -> dict[str, TensorInfo]:
-    """Read the table; its offsets are relative to the start of the data."""
+    """Read the table of tensors; its offsets are relative to the start of the data."""
     table: dict[str, TensorInfo] = {}
     for index in range(n_tensors):
         field = f"tensor {index}"
@@ -154,7 +154,7 @@ def _read_tensor(header: Header, name: str) -> TensorInfo:
 
 
 def _place(info: TensorInfo, data_start: int, alignment: int, header: Header) -> TensorInfo:
-    """Check one tensor's place and make its offset relative to the start of the file."""
+    """Check the position of a tensor and make its offset relative to the start of the file."""
     field = f"tensor {info.name}"
     if info.offset_bytes % alignment:
         raise header.fail(
@@ -171,17 +171,17 @@ def _place(info: TensorInfo, data_start: int, alignment: int, header: Header) ->
 
 
 def _check_layout(header: Header, tensors: list[TensorInfo], data_start: int) -> None:
-    """Refuse tensors that share bytes, and data that begin before the header ends."""
-    if any(header.map[header.at : data_start]):
+    """Refuse tensors that overlap, and data that begin before the end of the header."""
+    if any(header.map[header.position : data_start]):
         raise header.fail(
             "n_tensors or general.alignment is wrong: the header goes on where its padding "
             "should be"
         )
     tensors = sorted(tensors, key=lambda tensor: tensor.offset_bytes)
-    for before, after in pairwise(tensors):
-        if before.offset_bytes + before.size_bytes > after.offset_bytes:
+    for tensor, following in pairwise(tensors):
+        if tensor.offset_bytes + tensor.size_bytes > following.offset_bytes:
             raise header.fail(
-                f"tensor {after.name} overlaps tensor {before.name}: their offsets or types "
+                f"tensor {following.name} overlaps tensor {tensor.name}: their offsets or types "
                 f"are wrong"
             )
 
@@ -189,8 +189,8 @@ def _check_layout(header: Header, tensors: list[TensorInfo], data_start: int) ->
 def _check_file_ends_with_tensors(
     header: Header, tensors: dict[str, TensorInfo], metadata: dict[str, Any]
 ) -> None:
-    """Refuse a declared alignment that leaves data after the last tensor: the file was written with
-    another one."""
+    """Refuse a declared alignment that leaves data after the last tensor: it is not the alignment
+    that the file was written with."""
     alignment = metadata.get("general.alignment")
     end = max(tensor.offset_bytes + tensor.size_bytes for tensor in tensors.values())
     if alignment is not None and header.file_bytes - end >= alignment:

@@ -1,5 +1,4 @@
-"""What to call a model: by what its file says, or by the file's name where that says nothing or
-something else."""
+"""Titles of models, from the metadata or from the file name."""
 
 from __future__ import annotations
 
@@ -12,31 +11,32 @@ from engine.gguf.parts import part_name
 
 _SIZE = r"\d{1,4}(?:\.\d{1,3})?[bm]"
 _USUAL_NAME = re.compile(
-    rf"(?P<title>.*(?<![a-z0-9]){_SIZE}(?![a-z0-9]).*)[-._](?:[it]?q[1-9]_\w{{1,8}}|mxfp4|nvfp4|b?f16|f32)",
+    rf"(?P<title>.*(?<![a-z0-9]){_SIZE}(?![a-z0-9]).*)[-._]"
+    r"(?:[it]?q[1-9]_\w{1,8}|mxfp4|nvfp4|b?f16|f32)",
     re.IGNORECASE,
 )
-"""A file named as most are: the model, its size and its type, "Qwen3-0.6B-Q8_0"."""
+"""Pattern of the usual file names: model, size and type, "Qwen3-0.6B-Q8_0"."""
 _SAYS_NOTHING = re.compile(
     "ggml|gguf|hf|llama|models?|merged|out|output|checkpoint|final|tmp|main|[0-9a-f]{16,}", re.I
 )
-"""A word that any model may have for its name."""
+"""Pattern of words that could name any model."""
 _LONGEST = 400
 
 
 def model_title(metadata: Mapping[str, Any], path: Path) -> str:
-    """Return ``general.name``, or what the file's name says where that is empty, a word for any
-    model, or differs.
+    """Return ``general.name``, or the title in the file name if the former is empty, generic or
+    different.
 
-    Both come from outside: neither is cleaned.
+    Neither is cleaned, although both come from outside.
     """
-    found = metadata.get("general.name")
-    part = part_name(path.name)
-    if isinstance(found, str):
-        name = found
+    general_name = metadata.get("general.name")
+    split_name = part_name(path.name)
+    if isinstance(general_name, str):
+        name = general_name
     else:
         name = ""
-    if part:
-        stem = part.stem
+    if split_name:
+        stem = split_name.stem
     else:
         stem = path.stem
     usual = _USUAL_NAME.fullmatch(stem[:_LONGEST])

@@ -1,7 +1,7 @@
-"""GGUF files written: metadata first, then each tensor's bytes as they come. A file has its name
-only when it is whole.
+"""Writer of GGUF files: metadata first, then the bytes of each tensor.
 
-The layout is the ``gguf`` package's; it is imported with the first file that is written.
+A file gets its name only when it is complete. The layout is that of the ``gguf`` package, which is
+imported when the first file is written.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NUMBERS = {name: number for number, (name, *_) in GGML_TYPES.items()}
 
 
 class TensorToWrite(NamedTuple):
-    """One row of a file's tensor table.
+    """Row of the tensor table of a file.
 
     Attributes:
-        shape: in NumPy's order, slowest first; rows are whole blocks.
-        type_name: as ggml writes it, ``"Q4_K"``.
+        shape: Shape in the order of NumPy, slowest first; rows are whole blocks.
+        type_name: Name of the type in ggml, such as ``"Q4_K"``.
     """
 
     name: str
@@ -41,10 +41,10 @@ class TensorToWrite(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its data."""
+        """Bytes of the data."""
         layout = TYPES_BY_NAME[self.type_name]
-        n_blocks, left = divmod(self.shape[-1], layout.block_size)
-        if left:
+        n_blocks, remainder = divmod(self.shape[-1], layout.block_size)
+        if remainder:
             raise ValueError(
                 f"{self.name}: rows of {self.shape[-1]} are no whole blocks of {self.type_name}"
             )
@@ -52,7 +52,7 @@ class TensorToWrite(NamedTuple):
 
 
 class TensorWriter:
-    """Takes the tensors' bytes, in the order of the table."""
+    """Writer of the bytes of tensors, in the order of the table."""
 
     def __init__(
         self, file: BufferedWriter, path: Path, tensors: Sequence[TensorToWrite], alignment: int
@@ -60,41 +60,42 @@ class TensorWriter:
         self._file = file
         self._path = path
         self._alignment = alignment
-        self._waiting = [tensor.size_bytes for tensor in reversed(tensors)]
-        self._left_bytes = 0
-        self._next()
+        self._pending = [tensor.size_bytes for tensor in reversed(tensors)]
+        self._remaining_bytes = 0
+        self._start_tensor()
 
-    def _next(self) -> None:
+    def _start_tensor(self) -> None:
         self._file.write(bytes(-self._file.tell() % self._alignment))
-        if self._waiting:
-            self._left_bytes = self._waiting.pop()
+        if self._pending:
+            self._remaining_bytes = self._pending.pop()
 
     def write(self, data: bytes | np.ndarray[Any, Any]) -> None:
-        """Write more of the current tensor; the one after it follows when it is whole.
+        """Write bytes of the current tensor; when it is complete, the following tensor becomes
+        current.
 
         Args:
-            data: contiguous bytes that end no later than the tensor.
+            data: Contiguous bytes that end no later than the tensor.
 
         Raises:
-            ValueError: the tensor has less room.
-            FileUnwritableError: the disk is full.
+            ValueError: The data is longer than the rest of the tensor.
+            FileUnwritableError: The disk is full.
         """
         view = memoryview(data).cast("B")  # type: ignore[arg-type]  # arrays are buffers
-        if view.nbytes > self._left_bytes:
+        if view.nbytes > self._remaining_bytes:
             raise ValueError(
-                f"{view.nbytes} bytes for {self._left_bytes} that are left of a tensor"
+                f"{view.nbytes} bytes for {self._remaining_bytes} that are left of a tensor"
             )
         with _refusing(self._path):
             self._file.write(view)
-            self._left_bytes -= view.nbytes
-            if not self._left_bytes:
-                self._next()
+            self._remaining_bytes -= view.nbytes
+            if not self._remaining_bytes:
+                self._start_tensor()
 
     def finish(self) -> None:
-        """Bring all to the disk; ValueError if bytes are missing."""
-        if self._waiting or self._left_bytes:
+        """Flush the file to disk; raise ValueError if bytes are missing."""
+        if self._pending or self._remaining_bytes:
             raise ValueError(
-                f"{len(self._waiting)} tensors and {self._left_bytes} bytes were not written"
+                f"{len(self._pending)} tensors and {self._remaining_bytes} bytes were not written"
             )
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -104,26 +105,26 @@ class TensorWriter:
 def writing(
     path: str | os.PathLike[str], metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]
 ) -> Iterator[TensorWriter]:
-    """Write a GGUF file next to its place, and rename it there at the end; a file that has the name
-    is replaced.
+    """Write a GGUF file under a temporary name in the same directory, and rename it at the end.
 
-    On any exception nothing is left. A process that is killed leaves a file ``.jalopy-*.part``.
+    A file of the same name is replaced. After an exception no file remains. A killed process leaves
+    a file ``.jalopy-*.part``.
 
     Args:
-        metadata: in order. NumPy's scalars and arrays keep their types, as ``typed_metadata`` reads
-            them; Python's own numbers are uint32, float32 and bool; other sequences are strings.
-            The format has no empty arrays: such keys are left out.
-        tensors: the table; the body writes their bytes in this order.
+        metadata: Keys and values in order. NumPy scalars and arrays keep their types, as
+            ``typed_metadata`` reads them; Python numbers become uint32, float32 and bool; other
+            sequences are strings. The format has no empty arrays: such keys are omitted.
+        tensors: Tensor table; the body writes the bytes in this order.
 
     Raises:
-        FileUnwritableError: the disk has too little room, or the folder takes no file.
+        FileUnwritableError: The disk has not enough space, or the directory is not writable.
     """
     path = Path(path)
     temporary = path.with_name(f".jalopy-{secrets.token_hex(8)}.part")
     writer = _described(metadata, tensors)
     try:
         with _refusing(path):
-            _check_room(path, sum(tensor.size_bytes for tensor in tensors))
+            _check_disk_space(path, sum(tensor.size_bytes for tensor in tensors))
             writer.write_header_to_file(temporary)
             writer.write_kv_data_to_file()
             writer.write_ti_data_to_file()
@@ -140,11 +141,11 @@ def writing(
             temporary.unlink()
 
 
-def _check_room(path: Path, wanted_bytes: int) -> None:
+def _check_disk_space(path: Path, n_bytes: int) -> None:
     free_bytes = shutil.disk_usage(path.parent).free
-    if wanted_bytes > free_bytes:
+    if n_bytes > free_bytes:
         raise FileUnwritableError(
-            f"{shown(path.name)}: needs {shown_bytes(wanted_bytes)} and its disk has "
+            f"{shown(path.name)}: needs {shown_bytes(n_bytes)} and its disk has "
             f"{shown_bytes(free_bytes)} left"
             " (make room, or choose another folder)"
         )
@@ -165,7 +166,7 @@ def _refusing(path: Path) -> Iterator[None]:
 
 
 def _described(metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]) -> Any:
-    """Return the package's writer, which has opened no file yet."""
+    """Return a writer of the package that has not opened a file yet."""
     from gguf import GGUFWriter
 
     writer = GGUFWriter(None, "")
@@ -176,7 +177,7 @@ def _described(metadata: Mapping[str, Any], tensors: Sequence[TensorToWrite]) ->
     for tensor in tensors:
         number: Any = _NUMBERS[
             tensor.type_name
-        ]  # the package's list of types may be shorter than ours
+        ]  # the list of types in the package may be shorter than ours
         writer.add_tensor_info(
             tensor.name, tensor.shape, np.dtype(np.int8), tensor.size_bytes, number
         )
@@ -190,23 +191,24 @@ def _encoded(text: str | bytes) -> bytes:
 
 
 def _typed(value: Any) -> tuple[Any, Any, Any]:
-    """Return a value as the package takes it, its type, and the type of its elements."""
-    from gguf import GGUFValueType as Kind
+    """Return a value in the form that the package takes, its type, and the type of its elements."""
+    from gguf import GGUFValueType as ValueType
 
     if isinstance(value, (str, bytes)):
-        return _encoded(value), Kind.STRING, None
+        return _encoded(value), ValueType.STRING, None
     if isinstance(value, np.ndarray):
-        return value.tolist(), Kind.ARRAY, _kind(value.dtype)
+        return value.tolist(), ValueType.ARRAY, _value_type(value.dtype)
     if isinstance(value, Sequence):
-        return [_encoded(element) for element in value], Kind.ARRAY, Kind.STRING
+        return [_encoded(element) for element in value], ValueType.ARRAY, ValueType.STRING
     if isinstance(value, np.generic):
-        return value.item(), _kind(value.dtype), None
-    return value, {bool: Kind.BOOL, int: Kind.UINT32, float: Kind.FLOAT32}[type(value)], None
+        return value.item(), _value_type(value.dtype), None
+    types = {bool: ValueType.BOOL, int: ValueType.UINT32, float: ValueType.FLOAT32}
+    return value, types[type(value)], None
 
 
-def _kind(dtype: np.dtype[Any]) -> Any:
-    from gguf import GGUFValueType as Kind
+def _value_type(dtype: np.dtype[Any]) -> Any:
+    from gguf import GGUFValueType as ValueType
 
     if dtype.kind == "b":
-        return Kind.BOOL
-    return Kind[dtype.name.upper()]
+        return ValueType.BOOL
+    return ValueType[dtype.name.upper()]

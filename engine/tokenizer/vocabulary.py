@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import TokenizerError, shown
-from engine.gguf.strings import StringArray, joined
+from engine.gguf.strings import StringArray, join_with_zeros
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
 PREFIX = "tokenizer.ggml."
@@ -334,7 +334,7 @@ def _decoded(strings: Sequence[bytes]) -> tuple[list[str], bool]:
     Returns:
         (texts, with U+FFFD for invalid UTF-8, whether all strings are UTF-8).
     """
-    all_bytes = joined(strings)
+    all_bytes = join_with_zeros(strings)
     try:
         texts = all_bytes.decode().split("\0")
         is_utf8 = True
@@ -409,7 +409,7 @@ def _read_scores(fields: _Fields, length: int) -> np.ndarray:
 def _read_merges(fields: _Fields) -> list[str]:
     """Return the pairs; entries that are not pairs are left out."""
     merges: Sequence[bytes] = fields.byte_strings("merges")
-    if not _are_pairs(joined(merges), len(merges)):
+    if not _are_pairs(join_with_zeros(merges), len(merges)):
         merges = [merge for merge in merges if _PAIR.fullmatch(merge)]
     if len(merges):
         return _decoded(merges)[0]

@@ -14,7 +14,13 @@ import pytest
 from engine.errors import GGUFError
 from engine.gguf import strings as gguf_strings
 from engine.gguf.read import read_gguf
-from engine.gguf.strings import StringCount, StringsCutError, end_of_strings, joined, read_strings
+from engine.gguf.strings import (
+    StringCount,
+    StringsCutError,
+    end_of_strings,
+    join_with_zeros,
+    read_strings,
+)
 from tests.engine import tiny_gguf
 
 KEY = "tokenizer.ggml.tokens"
@@ -67,15 +73,17 @@ def test_the_end_is_that_of_the_last_string(
     assert end_of_strings(data, 6, len(data), len(strings)) == 6 + len(content)
 
 
-def test_the_end_of_a_window_is_no_reason_to_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_end_of_a_window_is_no_reason_to_ends_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     walked: list[int] = []
 
     def walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Any:
         walked.append(n_steps)
         return original(data, at, end, n_steps, index)
 
-    original = gguf_strings._walk
-    monkeypatch.setattr(gguf_strings, "_walk", walk)
+    original = gguf_strings._ends_one_by_one
+    monkeypatch.setattr(gguf_strings, "_ends_one_by_one", walk)
     monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", 1_000)
     content = packed([b"token"] * 10_000)
     assert end_of_strings(mapped(content), 0, len(content), 10_000) == len(content)
@@ -93,13 +101,13 @@ def test_the_strings_are_those_that_were_written(
     found = read_strings(data, 6, len(data), len(strings))
     assert list(found) == strings
     assert (found[-1], found[1:4], len(found)) == (strings[-1], strings[1:4], len(strings))
-    assert joined(found) == b"\0".join(strings) == joined(strings)
+    assert join_with_zeros(found) == b"\0".join(strings) == join_with_zeros(strings)
     assert found.n_bytes == len(packed(strings))
 
 
 def test_no_strings_are_an_empty_array() -> None:
     found = read_strings(mapped(b"rest"), 0, 4, 0)
-    assert (list(found), joined(found), found.n_bytes) == ([], b"", 0)
+    assert (list(found), join_with_zeros(found), found.n_bytes) == ([], b"", 0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 66, 129])
@@ -121,7 +129,7 @@ def test_the_string_that_does_not_end_is_named(cut: int) -> None:
     with pytest.raises(StringsCutError) as caught:
         end_of_strings(mapped(content), 0, len(content), 1_500)
     assert caught.value.index == len(content) // 13
-    assert caught.value.at == len(content) // 13 * 13
+    assert caught.value.offset == len(content) // 13 * 13
 
 
 def test_an_absurd_length_is_no_place_to_go_to() -> None:
