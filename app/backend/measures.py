@@ -1,9 +1,8 @@
-"""Measurements of the engine's thread for the performance screen, next to those of the reply's
-meter.
+"""Measurements of the engine thread for the performance screen.
 
-Costs a system call per token and, while someone watches, a look at the profile once a second. The
-timed walk adds a few cycles to each operation, so every reply is profiled and the screen has
-figures the moment it opens.
+They cost a system call per token and, while a screen shows them, a look at the profile once a
+second. The profile adds a few cycles to each operation, so every reply is profiled and the screen
+has figures at once.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 PROFILE_PERIOD_S = 1.0
 PROBE_BYTES = 256 << 20
 PROBE_ROOM = 3
-"""Times the probe's memory must be free next to the weights: measuring must not push the model
-out."""
+"""Multiple of the probe's memory that must be free: measuring must not evict the weights."""
 
 
 class EngineMeasures:
@@ -84,16 +82,14 @@ class EngineMeasures:
         )
 
     def usual_prefill_tps(self) -> float | None:
-        """How fast the model reads on this machine, by earlier replies; None where there was
-        none."""
+        """Return the prompt tokens per second of earlier replies here; None if there were none."""
         usual = self._history.usual(_identity(self._model))
         if usual is not None and usual.prefill_tps > 0:
             return usual.prefill_tps
         return None
 
-    def note_weights(self) -> None:
-        """The weights lie elsewhere in memory now: later replies are compared with others of that
-        kind."""
+    def update_weights(self) -> None:
+        """Compare later replies with those whose weights were in the same kind of memory."""
         facts = self._link.state.figures.facts
         if facts is not None:
             moved = replace(
@@ -102,21 +98,21 @@ class EngineMeasures:
             self._link.update(figures=replace(self._link.state.figures, facts=moved))
 
     @contextmanager
-    def of_reply(self, meter: ReplyMeter, sent_s: float | None) -> Iterator[None]:
-        """Measure a reply, which was asked for at ``sent_s`` (None: just now), whatever becomes of
-        it."""
+    def measuring(self, meter: ReplyMeter, sent_s: float | None) -> Iterator[None]:
+        """Measure a reply during the block.
+
+        Args:
+            sent_s: time at which the message was sent; None if just now.
+        """
         model = self._model
         self._meter = meter
         self._next_profile_s = meter.started_s
         key = history_key(_identity(model), model.threads)
-        self._link.update(
-            figures=replace(
-                self._link.state.figures,
-                faults=FaultLog(),
-                earlier=self._history.earlier(key),
-                threads=model.threads,
-                weights_mode=model.weights_mode,
-            )
+        self._update(
+            faults=FaultLog(),
+            earlier=self._history.earlier(key),
+            threads=model.threads,
+            weights_mode=model.weights_mode,
         )
         self._conditions.begin()
         self._session.profiler.start()
@@ -129,50 +125,53 @@ class EngineMeasures:
             self._show_profile(meter)
             self._session.profiler.stop()
             self._meter = None
-            if sent_s is None:
+            if sent_s is None or sent_s > meter.started_s:
                 sent_s = meter.started_s
-            else:
-                sent_s = min(sent_s, meter.started_s)
             spent = time_spent(meter, self._link.state.figures, sent_s, ended_s)
-            self._link.update(figures=replace(self._link.state.figures, last_reply=spent))
-            is_one_setting = key == history_key(_identity(model), model.threads)
-            if is_one_setting and meter.finish_reason != "error":
-                first_s = meter.first_token_s or 0.0
-                if meter.read_tokens >= LEAST_PROMPT_TOKENS:
-                    prefill_tps = meter.prefill_tps
-                else:
-                    prefill_tps = 0.0
-                past = PastReply(
-                    time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_s, is_quiet
-                )
-                self._history.add(key, past)
+            self._update(last_reply=spent)
+            if key == history_key(_identity(model), model.threads):
+                self._save(key, meter, is_quiet)
 
-    def note_progress(self) -> None:
-        """Some of the prompt was read, or tokens came."""
-        assert self._meter is not None
+    def _save(self, key: str, meter: ReplyMeter, is_quiet: bool) -> None:
+        """Save the speeds of a reply for later comparison."""
+        if meter.finish_reason == "error":
+            return
+        prefill_tps = 0.0
+        if meter.read_tokens >= LEAST_PROMPT_TOKENS:
+            prefill_tps = meter.prefill_tps
+        first_token_s = meter.first_token_s or 0.0
+        past = PastReply(
+            time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_token_s, is_quiet
+        )
+        self._history.add(key, past)
+
+    def update_progress(self) -> None:
+        """Measure after some of the prompt was read or a token was generated."""
+        if self._meter is None:
+            return
         self._link.state.figures.faults.note(self._meter.tokens)
         if self._link.inbox.is_watched and self._link.now_s() >= self._next_profile_s:
             self._next_profile_s = self._link.now_s() + PROFILE_PERIOD_S
             self._show_profile(self._meter)
 
+    def _update(self, **changes: Any) -> None:
+        self._link.update(figures=replace(self._link.state.figures, **changes))
+
     def _show_profile(self, meter: ReplyMeter) -> None:
-        found = self._session.profiler.read()
-        decode = found.get("decode", [])
+        phases = self._session.profiler.read()
+        decode = phases.get("decode", [])
         prompt = [
-            found.get(plan, [])
+            phases.get(plan, [])
             for plan in ("small batch", "small batch last", "block", "block last")
         ]
-        self._link.update(
-            figures=replace(
-                self._link.state.figures,
-                decode_phases=phase_costs([decode], decode[0].n_runs if decode else 0),
-                prompt_phases=phase_costs(prompt, meter.read_tokens),
-            )
+        n_decoded = decode[0].n_runs if decode else 0
+        self._update(
+            decode_phases=phase_costs([decode], n_decoded),
+            prompt_phases=phase_costs(prompt, meter.read_tokens),
         )
 
     def measure_bandwidth(self, is_unwanted: Callable[[], bool]) -> MemoryMeasured | None:
-        """Measure how fast memory can be read; None where there is no room for it or something else
-        to do."""
+        """Measure how fast memory can be read; None if there is no room or other work waits."""
         model = self._model
         threads = self._model.threads
         if not has_room(model):
@@ -199,7 +198,7 @@ def _identity(model: Model) -> str:
 
 
 def has_room(model: Model) -> bool:
-    """Whether the probe's memory is free without evicting the weights."""
+    """Return whether the probe has room without evicting the weights."""
     from engine.machine import host  # not with the module: the first frame would wait for it
 
     if model.weights_mode == "mmap":
@@ -212,8 +211,7 @@ def has_room(model: Model) -> bool:
 def time_spent(
     meter: ReplyMeter, figures: EngineFigures, sent_s: float, ended_s: float
 ) -> TimeSpent:
-    """Share out the time from sending a message to the end of its reply, whose phases and faults
-    are in ``figures``."""
+    """Divide the time from sending a message to the end of its reply among its causes."""
     interface_s = disk_s = first_s = decode_s = 0.0
     read_until_s = min(ended_s, meter.started_s + meter.prefill_s)
     if meter.token_times_s:
@@ -247,17 +245,16 @@ def time_spent(
 
 
 def phase_costs(plans: Sequence[Sequence[Any]], n_tokens: int) -> tuple[PhaseCost, ...]:
-    """Turn the engine's phases of one or more plans into costs per token, phases of one name as
-    one."""
-    found: dict[str, tuple[float, int]] = {}
+    """Return the cost per token of the engine's phases; phases of one name are added up."""
+    costs: dict[str, tuple[float, int]] = {}
     for phase in (phase for phases in plans for phase in phases):
         if phase.phase == "caller":
             name = INTERFACE
         else:
             name = phase.phase
-        seconds, n_bytes = found.get(name, (0.0, 0))
-        found[name] = seconds + phase.seconds, n_bytes + phase.weight_bytes
-    total_s = sum(seconds for seconds, _ in found.values())
+        seconds, n_bytes = costs.get(name, (0.0, 0))
+        costs[name] = seconds + phase.seconds, n_bytes + phase.weight_bytes
+    total_s = sum(seconds for seconds, _ in costs.values())
     return tuple(
         PhaseCost(
             name=name,
@@ -265,5 +262,5 @@ def phase_costs(plans: Sequence[Sequence[Any]], n_tokens: int) -> tuple[PhaseCos
             share=seconds / total_s if total_s > 0 else 0.0,
             gbps=n_bytes / seconds / 1e9 if n_bytes and seconds > 0 else None,
         )
-        for name, (seconds, n_bytes) in found.items()
+        for name, (seconds, n_bytes) in costs.items()
     )

@@ -1,4 +1,4 @@
-"""Options of the engine's thread: functions that open models, sample, measure and remember."""
+"""Options of the engine thread: functions that open models, sample, measure and remember."""
 
 from __future__ import annotations
 
@@ -28,51 +28,48 @@ if TYPE_CHECKING:
 
 @record
 class ChatOptions:
-    """How the engine's thread opens models and writes replies; see the settings of the same
-    names."""
+    """How the engine thread opens models and writes replies.
+
+    The engine thread calls all functions but ``glance_at_model``: they may import the engine.
+    """
 
     open_model: Callable[[Path, Callable[[Any], None]], Model]
-    """Opens a model and calls the second argument with the engine's ``Progress`` records."""
+    """Opens a model and reports ``Progress`` records of the engine to the second argument."""
     sampling: Callable[[Model, ThinkingMode], Sampling]
-    """Called in the engine's thread, because building it imports the engine, for each reply and how
-    it thinks."""
+    """Returns the sampling of a reply that thinks in a mode."""
     glance_at_model: Callable[[Path], object] = str
-    """Raises where a path leads to no model file; called in a thread of its own before anything is
-    asked about it."""
+    """Raises if a path leads to no model file. Called in a thread of its own."""
     check_model: Callable[[Path], object] = str
-    """Raises where a file cannot be opened, before the present model is closed for it."""
+    """Raises if a file cannot be opened; called before the present model is closed."""
     settings: Settings = field(default_factory=built_in_settings)
-    """How large the context is, how its cache is kept, and how much the model thinks."""
+    """Settings at the start of the program."""
     size_context: Callable[[Model, ChatPrompt], int | None] = lambda model, chat: None
-    """Called in the engine's thread before the session is opened: how large it needs to be. For a
-    single prompt."""
+    """Returns the context size for a single prompt; None for the usual size."""
     form: FormChoice | None = None
-    """The form of replies; None for any, for good."""
+    """Form of replies; None if it cannot be chosen."""
     tools: ToolBox | None = None
-    """Tools of the user's servers; None where none are used."""
+    """Tools of the user's servers; None if no tools are used."""
     generation: GenerationChoice | None = None
-    """Parameters chosen with ``/set``, in place of those of the settings; its ``sampling`` is the
-    one above."""
+    """Sampling parameters that ``/set`` chose; None if they cannot be chosen."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
-    """Room that must be left for a reply before a prompt is taken."""
+    """Tokens that a prompt must leave free for its reply."""
     emits_pieces: bool = False
-    """Whether every piece of a reply is reported as the model wrote it."""
+    """Whether every piece of a reply is also reported as the model wrote it."""
     on_opened: Callable[[Path], str | None] = lambda path: None
-    """Called in the engine's thread when a model is open, which may be remembered; returns a line
-    to show, if any."""
+    """Called when a model is open; returns a line to show, or None."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory
-    """Called in the engine's thread, for the speeds of earlier replies."""
+    """Returns the speeds of earlier replies."""
     examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None
-    """Measures for the doctor, given model, session, type of the KV cache and a report of
+    """Measures for the doctor, given model, session, type of the KV cache and a function that takes
     progress."""
     watch_conditions: Callable[[], ConditionsWatch] = lambda: ConditionsWatch(None)
-    """Makes the watch on the machine during measurements; the default watches nothing."""
+    """Returns a watch on the machine for measurements; the default watches nothing."""
     try_lookahead: Callable[[Model, Session, Callable[[], bool], bool], Mapping[str, Lookahead]] = (
         lambda *_: {}
     )
-    """Called in the engine's thread once a reply is written and nothing is asked, and after a
-    search for threads (again): tunes the kernels."""
+    """Tunes the memory prefetch of kernels, after a reply if nothing is requested, and after a
+    search for threads."""
     state_files: Callable[[], StateFiles | None] = lambda: None
-    """Called in the engine's thread: how the state of the cache is kept; None keeps none."""
+    """Returns how the state of the KV cache is saved; None saves nothing."""
     remote: Callable[[EngineLink, ChatOptions], Backend] | None = None
-    """Called in the engine's thread: makes who talks to servers; None where none are used."""
+    """Returns the backend for servers; None if no servers are used."""

@@ -1,5 +1,4 @@
-"""What computes replies, the engine of this machine or a server elsewhere, as the bridge hands them
-their work."""
+"""The protocol of a backend, which computes replies: the engine of this machine or a server."""
 
 from __future__ import annotations
 
@@ -15,43 +14,41 @@ from engine.prompt.tools.calls import ToolCall
 
 THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
 KV_TYPES = ("kv",)
-"""Parts of tuning, as ``engine.tuning.report`` names them."""
+"""Parts of tuning, named as in ``engine.tuning.report``."""
 
 
 @record
 class Opening:
-    """A model to open in place of the present one."""
+    """Request to open a model in place of the present one."""
 
     place: ModelPlace
     request: Request
-    """The conversation so far; the present model reads it again if it is opened in place of the new
-    one."""
+    """Conversation so far; if opening fails, the previous model may have to read it again."""
     state: Path | None = None
-    """Where the state of the cache may be found, for whichever model reads the conversation."""
+    """Beginning of the paths of the conversation's saved states; None if there are none."""
     keeps: bool = True
-    """Whether the new one goes on with the conversation."""
+    """Whether the conversation continues with the new model."""
     rereads: bool = True
-    """Whether the model reads it before anything new is asked; else with what is asked next."""
+    """Whether the model reads the conversation at once; otherwise it does with the next request."""
 
 
 @record
 class DocumentToRead:
-    """A document that a conversation may begin with."""
+    """Request to read a document ahead, for conversations that begin with it."""
 
     key: str
     request: Callable[[], Request]
-    """Returns what such a conversation begins with: the document is its message, which goes on."""
+    """Returns the beginning of such a conversation; the document is the last message."""
     state: Path
-    """What the names of files begin with about the states of a conversation that has it."""
+    """Beginning of the paths of the states of a conversation that has the document."""
     is_read: bool
-    """Whether to read what is not saved of it."""
+    """Whether to read what is not saved."""
 
 
 class Backend(Protocol):
-    """Does the work of one kind of model, in the engine's thread, and emits events of what comes of
-    it.
+    """Computes with one kind of model, in the engine thread, and emits events.
 
-    All of it may raise: the bridge says what went wrong.
+    Every method may raise; the caller reports the error.
     """
 
     @property
@@ -59,55 +56,56 @@ class Backend(Protocol):
         """Whether a model of this kind is open."""
 
     def look_at(self, place: ModelPlace) -> None:
-        """Look at a model while another one is open. Raises Exception: it cannot be opened."""
+        """Check a model while another one is open. Raises Exception: it cannot be opened."""
 
     def open(self, opening: Opening) -> None:
-        """Open a model, with a conversation or a new one."""
+        """Open a model."""
 
     def reply(self, request: Request) -> None:
         """Answer a request."""
 
     def continue_conversation(self, request: Request, state: Path | None = None) -> None:
-        """Take in another conversation, or a new one; what the cache holds of it is not read
-        again."""
+        """Continue another conversation or begin a new one; cached tokens are not read again."""
 
     def read(self, request: Request) -> None:
-        """Read what is known of a request, whose last message may grow, and keep the state."""
+        """Prefill a request whose last message may grow, and save the state."""
 
     def read_ahead(self, request: Request, draft: str, is_read: bool, is_settled: bool) -> None:
-        """Count the tokens of the request's last message, a ``draft``, and read it while nothing is
-        asked.
+        """Count the tokens of ``draft``, the last message of the request.
 
         Args:
-            is_read: whether to read it too.
-            is_settled: whether it is of documents, which stay: any length is worth the time.
+            is_read: whether to prefill it too.
+            is_settled: whether it consists of documents, which do not change: any length is worth
+                the time.
         """
 
-    def read_document(self, wanted: DocumentToRead) -> None:
-        """Say how much is saved of a document; read the rest and save it, apart from the
-        conversation that is open."""
+    def read_document(self, document: DocumentToRead) -> None:
+        """Report how much of a document is saved, then read and save the rest.
+
+        The open conversation stays as it is.
+        """
 
     def weigh(self, request: Request, draft: str) -> None:
-        """Say what a request would cost whose text is a ``draft``; changes nothing."""
+        """Report the cost of a request that has ``draft`` as its text; change nothing."""
 
     def write_title(self, request: Request, conversation_id: str) -> None:
-        """Write a title for a conversation while nothing else is asked."""
+        """Write a title for a conversation while nothing else is requested."""
 
     def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
-        """Run calls; those whose ids are not allowed are told to the model as refused."""
+        """Run the tool calls whose ids are in ``allowed``; the model learns that others were
+        refused."""
 
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
-        """Change the model by these adapters in place of those before."""
+        """Replace the adapters of the model."""
 
     def tune(self, parts: tuple[str, ...]) -> None:
-        """Search for the best thread counts and memory modes: ``parts`` as of
-        ``engine.tuning.sweep.BUDGETS_S``."""
+        """Search for the best settings; ``parts`` are keys of ``engine.tuning.sweep.BUDGETS_S``."""
 
     def measure_bandwidth(self) -> None:
-        """Find out how fast memory can be read, if nothing else is to be done."""
+        """Measure how fast memory can be read, if there is nothing else to do."""
 
     def settle(self, meter: ReplyMeter | None = None) -> None:
-        """Say that the thread is free; ``meter`` has the last reply's figures."""
+        """Report that the thread is free; ``meter`` has the figures of the last reply."""
 
     def unload(self) -> None:
         """Close the model, if one is open."""

@@ -1,5 +1,4 @@
-"""Activity of the engine's thread: one small immutable record, replaced as a whole; no one waits
-for it."""
+"""Activity of the engine thread."""
 
 from __future__ import annotations
 
@@ -10,19 +9,19 @@ from app.text.record import record
 
 RATE_WINDOW_S = 10.0
 LATE_SHARE = 0.25
-"""Of the time that was estimated at the last report: less is not promised before the next one."""
+"""Least share of an estimated time to show until the next report of progress."""
 
 
 class Activity(str, Enum):
-    """The states of the engine's thread."""
+    """Activity of the engine thread."""
 
     NO_MODEL = "no model"
     LOADING = "loading"
     COMPILING = "compiling"
     READING = "reading"
-    """The prompt is being processed."""
+    """The prompt is prefilled."""
     READING_AHEAD = "reading ahead"
-    """The draft in the prompt is processed before it is sent; ends as soon as anything is asked."""
+    """A draft is prefilled before it is sent; any request ends this."""
     WRITING = "writing"
     CALLING = "calling tools"
     """A server of tools starts, or a tool runs."""
@@ -33,39 +32,37 @@ class Activity(str, Enum):
 
 @record
 class EngineStatus:
-    """A snapshot of the engine's thread."""
+    """Activity of the engine thread, its progress, and the use of the context."""
 
     activity: Activity = Activity.NO_MODEL
     step: str = ""
-    """Name of the file or kernel being loaded or compiled; clean, one line."""
+    """File or kernel that is loaded or compiled, or tool that runs: clean, one line."""
     done: int = 0
     total: int = 0
-    """Progress: kernels, bytes or prompt tokens, as ``activity`` says; total 0 means unknown."""
+    """Progress in kernels, bytes or prompt tokens; a total of 0 is unknown."""
     since_s: float = 0.0
-    """When the activity began, on the bridge's clock."""
+    """Time at which the activity began, on the clock of the engine thread."""
     meter: ReplyMeter | None = None
-    """Of the running reply, growing while it is read; after it, that of the last one."""
+    """Measurements of the running reply, or of the last one; None if there is none."""
     usual_prefill_tps: float = 0.0
-    """Prompt tokens read per second in earlier turns, for as long as this one has no rate of its
-    own; 0 for unknown."""
+    """Prompt tokens per second in earlier turns; 0 if unknown."""
     threads: int = 0
     turn_starts: tuple[int, ...] = ()
-    """Where in the context each turn begins, oldest first; the system prompt is before the
-    first."""
+    """Position of each turn in the context, oldest first; the system prompt is before the first."""
     server: str = ""
-    """Who computes in place of this program; "" for no one."""
+    """Host of the server that computes; empty if this program does."""
     context_used: int = 0
     n_ctx: int = 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether the thread would not start a new command at once."""
+        """Whether a new request would have to wait."""
         return self.activity not in (Activity.NO_MODEL, Activity.READY, Activity.READING_AHEAD)
 
     @property
     def rate_tps(self) -> float:
-        """Tokens per second: of the prompt, of the last ten seconds, or of the finished reply; 0
-        for unknown."""
+        """Tokens per second of the prompt, of the last ten seconds, or of the finished reply; 0 if
+        unknown."""
         if self.meter is None:
             return 0.0
         if self.activity is Activity.READING:
@@ -75,10 +72,10 @@ class EngineStatus:
         return self.meter.decode_tps
 
     def seconds_left(self, now_s: float) -> float | None:
-        """Estimated time until the prompt is read; None while there is nothing to base it on.
+        """Return the estimated seconds until the prompt is read; None if they are unknown.
 
-        Counts down between two reports of progress, which may be many seconds apart. Where a report
-        is late, the estimate was too low, and the last of it stays.
+        The estimate counts down between two reports of progress, which may be many seconds apart.
+        If a report is late, the estimate was too low and stops at ``LATE_SHARE`` of it.
         """
         if self.activity is not Activity.READING or self.rate_tps <= 0 or self.meter is None:
             return None

@@ -1,5 +1,4 @@
-"""Tools in the engine's thread: told to the model before a turn, found in its reply, run between
-two turns."""
+"""Tools in the engine thread: offered before a turn, found in its reply, run between two turns."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ from app.backend.engine_link import EngineLink
 from app.backend.local.model import LocalModel
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
+from app.program.refusals import Refusal
 from app.session.events import PromptStopped, ToolsAnswered, ToolsNotice
 from app.text.clean_text import clean_line
 from app.tools.mcp.transport import StoppedError
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from engine import Model
     from engine.tokenizer import Tokenizer
 
-Within = Callable[[str, int], str]
+CutText = Callable[[str, int], str]
 """Cuts a text to a number of tokens."""
 
 RESULT_SHARE = 4
-"""The results of a round take one part in this many of the context at most."""
+"""The results of a round take at most one part in this many of the context."""
 _NO_TOOLS = (
     "answers come without tools: the chat template of {} has none, or in a format that is not known"
 )
@@ -37,101 +37,107 @@ class EngineTools:
 
     def __init__(self, link: EngineLink, options: ChatOptions) -> None:
         self._link = link
-        self._box = options.tools
+        self._toolbox = options.tools
         self._form = options.form
-        self._told: set[str] = set()
-        """Why there are no tools, as it was said: once for each model, and each time that a form
-        begins."""
+        self._explained: set[str] = set()
+        """Reasons why there are no tools that the user knows: once for each model, and whenever a
+        form begins."""
 
     def known(self, model: Model) -> Sequence[Mapping[str, Any]]:
-        """Return the tools of the servers that run already, for a model that reads a
-        conversation."""
-        if self._box is not None:
-            tools = self._box.definitions
-        else:
-            tools = ()
-        if tools and model.chat_template.call_format is not None:
-            return tools
-        return ()
+        """Return the tools of servers that already run, if the model can use tools."""
+        if self._toolbox is None or model.chat_template.call_format is None:
+            return ()
+        return self._toolbox.definitions
 
     def may_change(self, model: Model) -> bool:
-        """Whether the next prompt may tell of other tools than the last: then nothing of it can be
-        read ahead."""
+        """Return whether the next prompt may have other tools than the last.
+
+        If so, nothing of it can be read ahead.
+        """
         return (
-            self._box is not None
-            and self._box.starts_next
+            self._toolbox is not None
+            and self._toolbox.starts_next
             and model.chat_template.call_format is not None
         )
 
     def offer(self, local: LocalModel) -> bool:
-        """Let the model know the tools; servers that are needed start.
+        """Describe the tools to the model and start the servers that are needed.
 
-        False if the user stopped that.
+        Returns:
+            False if the user stopped that.
         """
         model = local.model
-        has_none = model.chat_template.call_format is None
-        offered = self.started(_NO_TOOLS.format(clean_line(model.name, 60)) if has_none else "")
-        if offered is None:
+        reason = ""
+        if model.chat_template.call_format is None:
+            reason = _NO_TOOLS.format(clean_line(model.name, 60))
+        tools = self.started(reason)
+        if tools is None:
             return False
-        local.use_tools(offered)
+        local.use_tools(tools)
         return True
 
-    def started(self, why_not: str = "") -> Sequence[Mapping[str, Any]] | None:
-        """Return the tools of the servers that are on, which start where needed; None if the user
-        stopped that.
+    def started(self, reason: str = "") -> Sequence[Mapping[str, Any]] | None:
+        """Return the tools of the servers that are on, after starting those that do not run.
 
-        ``why_not``: why this model can have none, which is said once.
+        Args:
+            reason: why the model cannot use tools, which is reported once; empty if it can.
+
+        Returns:
+            The tools; None if the user stopped that.
         """
-        if self._box is None:
+        if self._toolbox is None:
             return ()
-        offered: Sequence[Mapping[str, Any]] = ()
         if self._form is not None and self._form.form is not None:
-            why_not = why_not or _HAS_FORM
+            reason = reason or _HAS_FORM
         else:
-            self._told.discard(_HAS_FORM)
-        if not self._box.is_on:
-            why_not = ""
-            self._box.start(self._link.is_stopped, self._tell)  # ends those that run
-        elif not why_not:
+            self._explained.discard(_HAS_FORM)
+        tools: Sequence[Mapping[str, Any]] = ()
+        if not self._toolbox.is_on:
+            reason = ""
+            self._toolbox.start(self._link.is_stopped, self._report_fault)  # Ends running servers.
+        elif not reason:
             self._show("tool servers")
             try:
-                self._box.start(self._link.is_stopped, self._tell)
+                self._toolbox.start(self._link.is_stopped, self._report_fault)
             except StoppedError:
                 self._link.emit(PromptStopped())
                 return None
-            offered = self._box.definitions
-        if why_not and why_not not in self._told:
-            self._told.add(why_not)
-            self._link.emit(ToolsNotice(why_not))
-        return offered
+            tools = self._toolbox.definitions
+        if reason and reason not in self._explained:
+            self._explained.add(reason)
+            self._link.emit(ToolsNotice(reason))
+        return tools
 
     def splitter(self, local: LocalModel) -> CallSplitter | None:
-        """Return what takes the calls out of the next reply; None where the model knows no
-        tools."""
-        how = local.model.chat_template.call_format
+        """Return what separates tool calls from the next reply; None if the model has no tools."""
+        call_format = local.model.chat_template.call_format
         tools = local.chat.tools
-        if how is not None and tools:
-            return CallSplitter(how, tools)
-        return None
+        if call_format is None or not tools:
+            return None
+        return CallSplitter(call_format, tools)
 
     def call(
-        self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, within: Within
+        self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, cut: CutText
     ) -> None:
-        """Run calls one after another; what is told to the model is cut to the budget.
+        """Run calls one after another and report their results, cut to the budget.
 
-        ``n_ctx``: 0 if unknown.
+        Args:
+            n_ctx: size of the context; 0 if unknown.
         """
-        assert self._box is not None
-        budget = self._box.result_tokens
-        room = (min(budget, n_ctx // RESULT_SHARE) if n_ctx else budget) // max(1, len(calls))
+        if self._toolbox is None:
+            raise Refusal("no tools are used here")
+        budget = self._toolbox.result_tokens
+        if n_ctx:
+            budget = min(budget, n_ctx // RESULT_SHARE)
+        limit = budget // max(1, len(calls))
         results = []
         try:
             for call in calls:
-                said = REFUSED
+                text = REFUSED
                 if call.call_id in allowed:
                     self._show(call.name)
-                    said = self._box.call(call, self._tell)
-                results.append(CallResult(call.name, within(said, room), call.call_id))
+                    text = self._toolbox.call(call, self._report_fault)
+                results.append(CallResult(call.name, cut(text, limit), call.call_id))
         except StoppedError:
             self._link.emit(PromptStopped())
             return
@@ -142,13 +148,13 @@ class EngineTools:
             activity=Activity.CALLING, step=step, done=0, total=0, since_s=self._link.now_s()
         )
 
-    def _tell(self, line: str) -> None:
+    def _report_fault(self, line: str) -> None:
         self._link.emit(ToolsNotice(line, is_fault=True))
 
 
-def within_tokens(tokenizer: Tokenizer, text: str, room: int) -> str:
+def cut_to_tokens(tokenizer: Tokenizer, text: str, limit: int) -> str:
     """Cut a text to a number of tokens."""
     ids: Sequence[int] = tokenizer.encode(text, bos=False, special=False)
-    if len(ids) <= room:
+    if len(ids) <= limit:
         return text
-    return f"{tokenizer.decode(ids[:room])}\n[cut: {room} of {len(ids)} tokens]"
+    return f"{tokenizer.decode(ids[:limit])}\n[cut: {limit} of {len(ids)} tokens]"

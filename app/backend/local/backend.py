@@ -27,7 +27,7 @@ from app.backend.options import ChatOptions
 from app.backend.protocol import DocumentToRead, Opening
 from app.backend.reply import ReplyMeter
 from app.backend.status import Activity, EngineStatus
-from app.backend.tools import EngineTools, within_tokens
+from app.backend.tools import EngineTools, cut_to_tokens
 from app.backend.tuning import EngineTuning
 from app.documents.read import tokens_ratio
 from app.program import garbage
@@ -125,7 +125,7 @@ class LocalBackend:
         local = self._model().local
         with self._last_figures():
             self._tools.call(
-                calls, allowed, local.session.n_ctx, partial(within_tokens, local.model.tokenizer)
+                calls, allowed, local.session.n_ctx, partial(cut_to_tokens, local.model.tokenizer)
             )
 
     @contextmanager
@@ -242,7 +242,7 @@ class LocalBackend:
         local = LocalModel(model, session, chat, options.settings, options.least_reply_tokens)
         local.adapters = adapters
         measures = EngineMeasures(link, self._history, model, session, options.watch_conditions())
-        tuning = EngineTuning(link, options, model, session, measures.note_weights)
+        tuning = EngineTuning(link, options, model, session, measures.update_weights)
         states = SavedStates(link, self._state_files, model, session, link.has_other_work)
         ahead = ReadAhead(link, local, states)
         earlier = EarlierTexts(
@@ -464,14 +464,14 @@ class LocalBackend:
         return None
 
     def _note_progress(self, opened: LoadedModel) -> None:
-        opened.measures.note_progress()
+        opened.measures.update_progress()
         opened.states.note_progress()
 
     def _answer(self, opened: LoadedModel, turn: LocalTurn, sent_s: float | None) -> bool:
         """Read the prompt and write the reply; False means that there is no reply and the turn does
         not count."""
         with (
-            opened.measures.of_reply(turn.meter, sent_s),
+            opened.measures.measuring(turn.meter, sent_s),
             self._link.running(turn.reply, turn.written),
         ):
             is_kept = turn.run()
