@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 Reading = TypeVar("Reading")
 
-MOST_SHARE = 0.002
+MAX_SHARE = 0.002
 """Of the time, for any one reading: what takes 10 ms is read every 5 s at most."""
 
 
@@ -34,7 +34,7 @@ class CachedReading(Generic[Reading]):
             began_s = self._cost_clock()
             self._value = or_none(self._read)
             cost_s = self._cost_clock() - began_s
-            self._due_s = now_s + max(self._period_s, cost_s / MOST_SHARE)
+            self._due_s = now_s + max(self._period_s, cost_s / MAX_SHARE)
         return self._value
 
 

@@ -1,4 +1,1 @@
-"""Panels, gauges, graphs and digits as lines of text with roles: what every screen is drawn with.
-
-No widget.
-"""
+"""Panels, gauges, graphs and digits as lines of text with roles. This package has no widgets."""

@@ -1,8 +1,7 @@
-"""The speed as a filled curve on a base line at zero, with the machine's limit and the usual speed
-across it.
+"""Speed as a filled curve above zero, with rules for the machine's limit and the usual speed.
 
-A short reply is stretched over the width; of a long one the newest seconds are shown. The colour of
-a column says which share of the limit it reached.
+A short reply is stretched to the width; a long one shows its newest seconds. The colour of a column
+shows which share of the limit it reached.
 """
 
 from __future__ import annotations
@@ -17,40 +16,39 @@ from app.tui.drawing.lines import Line, Span, SpanRole, area_of, joined, level_o
 LABEL_COLUMNS = 5
 _STEPS = (1, 1.5, 2, 3, 4, 5, 6, 8, 10)
 _LIMIT_WITHIN = 2.5
-"""Largest ratio of limit to speed that is drawn; above it the limit is left out, or the curve would
-lie flat."""
+"""Largest ratio of limit to speed for which the limit is drawn, so that the curve is not flat."""
 _MOST_STRETCHED = 16
-"""Dots for a second at most: what comes in is a figure a second."""
+"""Limit on the dots per second; there is one value per second."""
 _BRAILLE = 0x2800
 _STEPS_OF_BRAILLE = 4
 _LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)
 _RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
-"""Bits of the four dots of a column, the lowest first."""
+"""Bits of the four dots in a column of a Braille character, the lowest first."""
 
 
 @record
 class Graph:
-    """Values and marks of the graph."""
+    """Values and marks of a graph."""
 
     rates_tps: Sequence[float] = ()
-    """Of every second."""
+    """Tokens per second, for each second."""
     limit_tps: float = 0.0
-    """Rate that the memory's bandwidth allows; 0 for unknown."""
+    """Limit by the memory's bandwidth; 0 if unknown."""
     median_tps: float = 0.0
-    """Of earlier replies."""
+    """Median of earlier replies; 0 if unknown."""
     marked: Sequence[int] = ()
-    """Seconds to point at."""
+    """Seconds to mark on the base line."""
 
 
 class GraphScale:
-    """The top of a graph, which only grows while a reply lasts."""
+    """Top of a graph's scale, which only grows during a reply."""
 
     def __init__(self) -> None:
         self._n_seconds = 0
         self.top_tps = 0.0
 
     def follow(self, graph: Graph) -> float:
-        """Return the top for a graph that has grown, or is another reply's."""
+        """Return the top for a graph; a shorter graph belongs to a new reply and resets it."""
         if len(graph.rates_tps) < self._n_seconds:
             self.top_tps = 0.0
         self._n_seconds = len(graph.rates_tps)
@@ -59,7 +57,7 @@ class GraphScale:
 
 
 def top_of(graph: Graph) -> float:
-    """Return a round number that everything drawn stays below."""
+    """Return a round number above everything that is drawn."""
     highest = max((*graph.rates_tps, graph.median_tps), default=0.0)
     if 0 < graph.limit_tps <= _LIMIT_WITHIN * highest:
         highest = max(highest, graph.limit_tps)
@@ -77,41 +75,44 @@ def next_round(value: float) -> float:
 def graph_lines(
     graph: Graph, width: int, height: int, glyphs: Glyphs, top: float = 0.0
 ) -> list[Line]:
-    """Draw in ``width`` columns and ``height`` rows, the last being the base line; ``top`` is the
-    least height."""
+    """Draw a graph in ``width`` columns and ``height`` rows, the last of which is the base line.
+
+    ``top`` is the least top of the scale.
+    """
     columns = width - LABEL_COLUMNS
     rows = height - 1
     if columns < 4 or rows < 1:
         return [()] * max(0, height)
     top = max(top, top_of(graph))
     limit_tps = graph.limit_tps
-    each = _dots_per_cell(glyphs)
-    stretched, seconds_per_dot, first_s = _stretched(graph.rates_tps, each * columns)
+    n_dots_per_cell = _dots_per_cell(glyphs)
+    values, seconds_per_dot, first_s = _stretched(graph.rates_tps, n_dots_per_cell * columns)
 
     def colour(tps: float) -> SpanRole:
         if limit_tps > 0:
             return level_of(tps / limit_tps)
         return SpanRole.WRITING
 
-    labels = {0: f"{top:g}"} | ({rows // 2: f"{top / 2:g}"} if rows % 2 == 0 else {})
-    found = []
-    for row, spans in enumerate(_area(stretched, rows, top, glyphs, colour)):
+    labels = {0: f"{top:g}"}
+    if rows % 2 == 0:
+        labels[rows // 2] = f"{top / 2:g}"
+    lines = []
+    for row, spans in enumerate(_area(values, rows, top, glyphs, colour)):
         rule = _rule_of(graph, rows - 1 - row, rows, top, glyphs)
         label = Span(f"{labels.get(row, ''):>{LABEL_COLUMNS - 1}} ", SpanRole.MUTED)
-        found.append((label, *_with_rule(spans, rule, columns)))
-    return [*found, _base(graph, columns, first_s, seconds_per_dot * each, glyphs)]
+        lines.append((label, *_with_rule(spans, rule, columns)))
+    return [*lines, _base(graph, columns, first_s, seconds_per_dot * n_dots_per_cell, glyphs)]
 
 
 def history_lines(
     values: Sequence[float], width: int, rows: int, top: float, glyphs: Glyphs
 ) -> list[Line]:
-    """Draw values of the last seconds as a filled curve without scales, the newest at the right
-    end."""
-    each = _dots_per_cell(glyphs)
-    shown = list(values)[-each * width :]
-    before = (each * width - len(shown)) // each
-    drawn = _area(shown, rows, max(top, *shown, 1e-9), glyphs, lambda _: SpanRole.ACCENT)
-    return [joined((Span(" " * before), *spans)) for spans in drawn]
+    """Draw recent values as a filled curve without a scale, right-aligned."""
+    n_dots = _dots_per_cell(glyphs)
+    newest = list(values)[-n_dots * width :]
+    n_blank = (n_dots * width - len(newest)) // n_dots
+    rows_of_spans = _area(newest, rows, max(top, *newest, 1e-9), glyphs, lambda _: SpanRole.ACCENT)
+    return [joined((Span(" " * n_blank), *spans)) for spans in rows_of_spans]
 
 
 def _dots_per_cell(glyphs: Glyphs) -> int:
@@ -127,81 +128,81 @@ def _area(
     glyphs: Glyphs,
     colour: Callable[[float], SpanRole],
 ) -> list[list[Span]]:
-    """Return the cells of a filled curve, row by row; its edge is stronger than what is below."""
-    each = _dots_per_cell(glyphs)
-    cells = [values[at : at + each] for at in range(0, len(values), each)]
+    """Return the cells of a filled curve by rows; its edge is stronger than the area below."""
+    n_dots = _dots_per_cell(glyphs)
+    cells = [values[start : start + n_dots] for start in range(0, len(values), n_dots)]
     edges = [colour(max(cell)) for cell in cells]
     if glyphs.has_braille:
         steps = _STEPS_OF_BRAILLE
     else:
         steps = len(glyphs.levels) - 1
     heights = [-(-round(max(cell) / top * rows * steps) // steps) for cell in cells]
-    return [
-        [
-            Span(
-                _shape(cell, below, rows, top, glyphs),
-                edge if below >= height - 1 else area_of(edge),
-            )
-            for cell, edge, height in zip(cells, edges, heights, strict=True)
-        ]
-        for below in range(rows - 1, -1, -1)
-    ]
+    area = []
+    for row in range(rows - 1, -1, -1):
+        spans = []
+        for cell, edge, height in zip(cells, edges, heights, strict=True):
+            role = edge if row >= height - 1 else area_of(edge)
+            spans.append(Span(_shape(cell, row, rows, top, glyphs), role))
+        area.append(spans)
+    return area
 
 
 def _stretched(rates_tps: Sequence[float], dots: int) -> tuple[list[float], float, float]:
-    """Return a value for each dot, the seconds of a dot, and the first second shown."""
-    n = len(rates_tps)
-    if n:
-        each = max(1, min(_MOST_STRETCHED, dots // n))
+    """Return a value for each dot, the seconds per dot, and the first second shown."""
+    n_seconds = len(rates_tps)
+    if n_seconds:
+        n_dots_per_second = max(1, min(_MOST_STRETCHED, dots // n_seconds))
     else:
-        each = 1
-    if each == 1:
-        return list(rates_tps[-dots:]), 1.0, float(max(0, n - dots))
-    found = []
-    for dot in range((n - 1) * each + 1):
-        second, part = divmod(dot, each)
-        after = rates_tps[min(n - 1, second + 1)]
-        found.append(rates_tps[second] + (after - rates_tps[second]) * part / each)
-    return found, 1 / each, 0.0
+        n_dots_per_second = 1
+    if n_dots_per_second == 1:
+        return list(rates_tps[-dots:]), 1.0, float(max(0, n_seconds - dots))
+    values = []
+    for dot in range((n_seconds - 1) * n_dots_per_second + 1):
+        second, step = divmod(dot, n_dots_per_second)
+        next_value = rates_tps[min(n_seconds - 1, second + 1)]
+        values.append(
+            rates_tps[second] + (next_value - rates_tps[second]) * step / n_dots_per_second
+        )
+    return values, 1 / n_dots_per_second, 0.0
 
 
-def _shape(cell: Sequence[float], below: int, rows: int, top: float, glyphs: Glyphs) -> str:
-    """Return the character of one cell, ``below`` rows above the base line."""
+def _shape(cell: Sequence[float], row: int, rows: int, top: float, glyphs: Glyphs) -> str:
+    """Return the character of a cell in a row, counted from the base line."""
     if not glyphs.has_braille:
-        return glyphs.levels[_filled(cell[0], below, rows, top, len(glyphs.levels) - 1)]
-    bits = 0
-    for tps, dots in zip(cell, (_LEFT_DOTS, _RIGHT_DOTS), strict=False):
-        bits |= sum(dots[: _filled(tps, below, rows, top, len(dots))])
-    if bits:
-        return chr(_BRAILLE + bits)
+        return glyphs.levels[_filled(cell[0], row, rows, top, len(glyphs.levels) - 1)]
+    dots_on = 0
+    for value, bits in zip(cell, (_LEFT_DOTS, _RIGHT_DOTS), strict=False):
+        dots_on |= sum(bits[: _filled(value, row, rows, top, len(bits))])
+    if dots_on:
+        return chr(_BRAILLE + dots_on)
     return " "
 
 
-def _filled(tps: float, below: int, rows: int, top: float, steps: int) -> int:
-    filled = min(steps, max(0, round(tps / top * rows * steps) - below * steps))
-    # slow is not nothing
-    if below == 0 and tps > 0:
+def _filled(value: float, row: int, rows: int, top: float, steps: int) -> int:
+    filled = min(steps, max(0, round(value / top * rows * steps) - row * steps))
+    # A low speed still shows a dot.
+    if row == 0 and value > 0:
         return max(1, filled)
     return filled
 
 
-def _rule_of(graph: Graph, below: int, rows: int, top: float, glyphs: Glyphs) -> tuple[str, str]:
-    """Return what crosses the empty cells of a row, and its name; two blanks for nothing."""
-    named = ((graph.limit_tps, glyphs.limit, "limit"), (graph.median_tps, glyphs.median, "usual"))
-    for value, sign, name in named:
-        if 0 < value <= top and below == min(rows - 1, int(value / top * rows)):
+def _rule_of(graph: Graph, row: int, rows: int, top: float, glyphs: Glyphs) -> tuple[str, str]:
+    """Return the character and the label of a rule in this row; a blank and "" if there is none."""
+    rules = ((graph.limit_tps, glyphs.limit, "limit"), (graph.median_tps, glyphs.median, "usual"))
+    for value, sign, name in rules:
+        if 0 < value <= top and row == min(rows - 1, int(value / top * rows)):
             return sign, f" {name} {value:.1f} "
     return " ", ""
 
 
-def _with_rule(cells: list[Span], rule: tuple[str, str], columns: int) -> Line:
-    """Return the curve's cells with a rule through the empty ones, and its name where there is room
-    at its end."""
+def _with_rule(curve: list[Span], rule: tuple[str, str], columns: int) -> Line:
+    """Draw a rule through a row's empty cells, with its label at the end if there is room."""
     sign, name = rule
-    cells = [*cells, *[Span(" ")] * (columns - len(cells))]
-    empty_from = max((at + 1 for at, cell in enumerate(cells) if cell.text != " "), default=0)
+    curve = [*curve, *[Span(" ")] * (columns - len(curve))]
+    empty_from = max((index + 1 for index, cell in enumerate(curve) if cell.text != " "), default=0)
     end = columns - len(name) - 2
-    spans = [Span(sign, SpanRole.FRAME) if cell.text == " " else cell for cell in cells]
+    rule_span = Span(sign, SpanRole.FRAME)
+    spans = [rule_span if cell.text == " " else cell for cell in curve]
     if name and end >= empty_from:
         spans[end : end + len(name)] = [Span(name, SpanRole.MUTED)]
     return joined(spans)
@@ -213,15 +214,15 @@ def _base(
     cells = [Span(glyphs.line, SpanRole.FRAME)] * columns
     last_s = first_s + columns * seconds_per_cell
     if first_s:
-        begin = f"{first_s:.0f} s "
+        start_label = f"{first_s:.0f} s "
     else:
-        begin = ""
-    end = f" {last_s:.0f} s"
-    if columns > 3 * (len(begin) + len(end)):
-        cells[: len(begin)] = [Span(sign, SpanRole.MUTED) for sign in begin]
-        cells[-len(end) :] = [Span(sign, SpanRole.MUTED) for sign in end]
+        start_label = ""
+    end_label = f" {last_s:.0f} s"
+    if columns > 3 * (len(start_label) + len(end_label)):
+        cells[: len(start_label)] = [Span(character, SpanRole.MUTED) for character in start_label]
+        cells[-len(end_label) :] = [Span(character, SpanRole.MUTED) for character in end_label]
     for second in graph.marked:
-        at = int((second - first_s) / seconds_per_cell)
-        if 0 <= at < columns:
-            cells[at] = Span(glyphs.mark, SpanRole.CAUTION)
+        index = int((second - first_s) / seconds_per_cell)
+        if 0 <= index < columns:
+            cells[index] = Span(glyphs.mark, SpanRole.CAUTION)
     return joined((Span(f"{0:>{LABEL_COLUMNS - 1}} ", SpanRole.MUTED), *cells))

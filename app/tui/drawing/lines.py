@@ -1,6 +1,6 @@
 """Lines as plain values: spans of text, each with a role that a widget may colour.
 
-Shape says it first.
+Colour only repeats what text and shape say.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from app.text.glyphs import Glyphs
 
 
 class SpanRole(str, Enum):
-    """Kind of a span, by which it is coloured; every colour means the same on every screen."""
+    """Role of a span, which decides its colour. A colour means the same on every screen."""
 
     PLAIN = "plain"
     MUTED = "muted"
-    """Labels, units, what is known already."""
+    """Labels, units and unimportant text."""
     STRONG = "strong"
-    """Figures, and names of what is chosen."""
+    """Figures and chosen names."""
     TITLE = "title"
     FRAME = "frame"
     UNFILLED = "unfilled"
     ACCENT = "accent"
-    """Keys, and what the cursor is on."""
+    """Keys and the item under the cursor."""
     GOOD = "good"
     CAUTION = "caution"
     """Text that deserves attention."""
     TROUBLE = "trouble"
     READING = "reading"
-    """The prompt, and what belongs to the user."""
+    """The prompt and the user's text."""
     WRITING = "writing"
-    """The reply, and what belongs to the model."""
+    """The reply and the model's text."""
     LEVEL_0 = "level-0"
-    """From here to ``LEVEL_4``, how good a share is: from trouble over caution to good."""
+    """Worst of five levels of a share, from trouble to good."""
     LEVEL_1 = "level-1"
     LEVEL_2 = "level-2"
     LEVEL_3 = "level-3"
     LEVEL_4 = "level-4"
     AREA_0 = "area-0"
-    """From here to ``AREA_4``, the same under a curve, where the colour is fainter."""
+    """Worst of the same five levels below a curve, in fainter colours."""
     AREA_1 = "area-1"
     AREA_2 = "area-2"
     AREA_3 = "area-3"
@@ -62,11 +62,11 @@ _AREAS = dict(
 )
 _WORST = 0.3
 _BEST = 0.8
-"""Shares of the machine's limit at which the colour is that of trouble, and that of good."""
+"""Shares of the machine's limit that have the colours of trouble and of good."""
 
 
 class Span(NamedTuple):
-    """A run of text in one role."""
+    """Run of text with one role."""
 
     text: str
     role: SpanRole = SpanRole.PLAIN
@@ -82,38 +82,46 @@ EMPTY: Line = ()
 
 
 def level_of(share: float) -> SpanRole:
-    """Return the role that says how good a share of the machine's limit is."""
+    """Return the level of a share of the machine's limit."""
     step = (share - _WORST) / (_BEST - _WORST) * (len(LEVELS) - 1)
     return LEVELS[min(len(LEVELS) - 1, max(0, round(step)))]
 
 
 def area_of(role: SpanRole) -> SpanRole:
-    """Return the role of what is under a curve."""
+    """Return the role of the area below a curve."""
     return _AREAS.get(role, SpanRole.AREA_PLAIN)
 
 
-def line(*parts: str | Span) -> Line:
-    """Return a line of texts and spans."""
-    return tuple(part if isinstance(part, Span) else Span(part) for part in parts if part)
+def line(*items: str | Span) -> Line:
+    """Return a line of texts and spans, without the empty ones."""
+    spans = []
+    for item in items:
+        if isinstance(item, Span):
+            spans.append(item)
+        elif item:
+            spans.append(Span(item))
+    return tuple(spans)
 
 
-def text_of(one: Line) -> str:
-    """Return the text alone."""
-    return "".join(span.text for span in one)
+def text_of(text_line: Line) -> str:
+    """Return the text of a line without roles."""
+    return "".join(span.text for span in text_line)
 
 
-def width_of(one: Line) -> int:
-    """Return the columns that a line takes."""
-    return sum(cell_len(span.text) for span in one)
+def width_of(text_line: Line) -> int:
+    """Return the width of a line in columns."""
+    return sum(cell_len(span.text) for span in text_line)
 
 
 def rate(tps: float) -> str:
-    """Write a rate in a fixed width; "-" for unknown."""
-    return f"{figures.rate(tps) if tps > 0 else '-':>5}"
+    """Return a rate in five columns; "-" if it is unknown."""
+    if tps > 0:
+        return f"{figures.rate(tps):>5}"
+    return "    -"
 
 
 def milliseconds(tps: float) -> str:
-    """Write the time of a token in a fixed width."""
+    """Return the milliseconds per token in five columns; "-" if unknown."""
     if tps <= 0:
         return "    -"
     ms = 1000 / tps
@@ -123,69 +131,68 @@ def milliseconds(tps: float) -> str:
 
 
 def percent(share: float, width: int) -> str:
-    """Write a share in a fixed width, with its sign after a space."""
+    """Return a share as a percentage, the number in ``width`` columns."""
     return f"{100 * share:{width}.0f} %"
 
 
-def spread_lines(parts: Iterable[Line], width: int, between: str = "  ") -> list[Line]:
-    """Put short lines next to each other into as few lines as they need, whole."""
+def spread_lines(cells: Iterable[Line], width: int, separator: str = "  ") -> list[Line]:
+    """Join short lines into as few lines as possible, without breaking any."""
     lines: list[Line] = []
-    for part in filter(None, parts):
-        if lines and width_of(lines[-1]) + len(between) + width_of(part) <= width:
-            lines[-1] = (*lines[-1], Span(between), *part)
+    for cell in filter(None, cells):
+        if lines and width_of(lines[-1]) + len(separator) + width_of(cell) <= width:
+            lines[-1] = (*lines[-1], Span(separator), *cell)
         else:
-            lines.append(part)
+            lines.append(cell)
     return lines
 
 
-def apart(left: Line, right: Line, width: int) -> Line:
-    """Put one text at the left end of a line and one at its right; what is too long is cut at the
-    left one's end."""
-    room = width - width_of(right) - 1
-    if not right or room <= 0:
-        return fitted(left, width)
-    return (*fitted(left, room), Span(" "), *right)
+def apart(left_line: Line, right_line: Line, width: int) -> Line:
+    """Align one line left and one right, and cut the left one if both are too long."""
+    left_width = width - width_of(right_line) - 1
+    if not right_line or left_width <= 0:
+        return fitted(left_line, width)
+    return (*fitted(left_line, left_width), Span(" "), *right_line)
 
 
-def clipped(one: Line, width: int) -> Line:
-    """Cut a line at a width."""
-    if width_of(one) <= width:
-        return one
-    kept: list[Span] = []
-    for span in one:
+def clipped(text_line: Line, width: int) -> Line:
+    """Cut a line to a width."""
+    if width_of(text_line) <= width:
+        return text_line
+    spans: list[Span] = []
+    for span in text_line:
         if width <= 0:
             break
         if cell_len(span.text) <= width:
             text = span.text
         else:
             text = set_cell_size(span.text, width)
-        kept.append(Span(text, span.role))
+        spans.append(Span(text, span.role))
         width -= cell_len(text)
-    return tuple(kept)
+    return tuple(spans)
 
 
-def fitted(one: Line, width: int) -> Line:
-    """Cut a line at a width, or fill it up with blanks."""
-    missing = width - width_of(one)
-    if missing < 0:
-        return clipped(one, width)
-    if missing:
-        return (*one, Span(" " * missing))
-    return one
+def fitted(text_line: Line, width: int) -> Line:
+    """Cut a line to a width, or pad it with blanks."""
+    n_missing = width - width_of(text_line)
+    if n_missing < 0:
+        return clipped(text_line, width)
+    if n_missing:
+        return (*text_line, Span(" " * n_missing))
+    return text_line
 
 
 def joined(spans: Iterable[Span]) -> Line:
-    """Join neighbours of the same role."""
-    found: list[Span] = []
+    """Merge adjacent spans of the same role."""
+    merged: list[Span] = []
     for span in spans:
-        if found and found[-1].role is span.role:
-            found[-1] = Span(found[-1].text + span.text, span.role)
+        if merged and merged[-1].role is span.role:
+            merged[-1] = Span(merged[-1].text + span.text, span.role)
         elif span.text:
-            found.append(span)
-    return tuple(found)
+            merged.append(span)
+    return tuple(merged)
 
 
 def level(load: float, glyphs: Glyphs) -> str:
-    """Return one character for a load: an idle core is a low mark, never a blank."""
+    """Return a character for a load; an idle core has a low mark, not a blank."""
     steps = len(glyphs.levels) - 1
     return glyphs.levels[min(steps, max(1, round(load * steps)))]

@@ -1,5 +1,4 @@
-"""Panels with a title in their frame, side by side too; gauges; large digits and the program's
-name."""
+"""Panels with a title in their frame, gauges, stacked bars, large digits and the program's name."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from app.tui.drawing.lines import (
 )
 
 FRAME_COLUMNS = 4
-"""Of a panel's width, those that its frame and the blanks next to it take."""
+"""Columns that a panel's frame and its padding take."""
 FRAME_ROWS = 2
 
 
@@ -35,70 +34,95 @@ def panel(
     frame: SpanRole = SpanRole.FRAME,
     name_role: SpanRole = SpanRole.TITLE,
 ) -> list[Line]:
-    """Draw a panel, note in its upper edge and foot in its lower one, in ``height`` rows or as many
-    as it needs."""
+    """Draw a panel.
+
+    Args:
+        height: rows with the frame; 0 for as many as the body needs.
+        note: text at the right of the upper edge, left out if there is no room.
+        foot: text in the lower edge.
+    """
     inner = max(0, width - FRAME_COLUMNS)
     if height:
         rows = max(0, height - FRAME_ROWS)
     else:
         rows = len(body)
     if not inner:
-        return [clipped(one, width) for one in body[:rows]]
-    upper_left, upper_right, lower_left, lower_right, across, upright = tuple(glyphs.frame)
-    shown = [*body[:rows], *[EMPTY] * (rows - len(body))]
-    side = Span(upright, frame)
+        return [clipped(row, width) for row in body[:rows]]
+    top_left, top_right, bottom_left, bottom_right, horizontal, vertical = tuple(glyphs.frame)
+    lines = [*body[:rows], *[EMPTY] * (rows - len(body))]
+    side = Span(vertical, frame)
+    title_line = EMPTY
+    if name:
+        title_line = (Span(name, name_role),)
     return [
-        _edge(
-            upper_left,
-            upper_right,
-            across,
-            (Span(name, name_role),) if name else EMPTY,
-            note,
-            width,
-            frame,
-        ),
-        *(joined((side, Span(" "), *fitted(one, inner), Span(" "), side)) for one in shown),
-        _edge(lower_left, lower_right, across, foot, EMPTY, width, frame),
+        _edge(top_left, top_right, horizontal, title_line, note, width, frame),
+        *(joined((side, Span(" "), *fitted(row, inner), Span(" "), side)) for row in lines),
+        _edge(bottom_left, bottom_right, horizontal, foot, EMPTY, width, frame),
     ]
 
 
 def _edge(
-    first: str, last: str, across: str, left: Line, right: Line, width: int, frame: SpanRole
+    start: str,
+    end: str,
+    horizontal: str,
+    left_label: Line,
+    right_label: Line,
+    width: int,
+    frame_role: SpanRole,
 ) -> Line:
-    room = width - FRAME_COLUMNS
-    left = clipped(left, room - 2)
-    if not (width_of(right) and width_of(left) + width_of(right) + 5 <= room):
-        right = EMPTY
-    beginning, ending = ((Span(" "), *one, Span(" ")) if one else EMPTY for one in (left, right))
-    rest = Span(
-        across * max(0, width - FRAME_COLUMNS - width_of(beginning) - width_of(ending)), frame
+    max_width = width - FRAME_COLUMNS
+    left_label = clipped(left_label, max_width - 2)
+    if not (
+        width_of(right_label) and width_of(left_label) + width_of(right_label) + 5 <= max_width
+    ):
+        right_label = EMPTY
+    left_text = _spaced(left_label)
+    right_text = _spaced(right_label)
+    rule = Span(
+        horizontal * max(0, width - FRAME_COLUMNS - width_of(left_text) - width_of(right_text)),
+        frame_role,
     )
     return joined(
-        (Span(first + across, frame), *beginning, rest, *ending, Span(across + last, frame))
+        (
+            Span(start + horizontal, frame_role),
+            *left_text,
+            rule,
+            *right_text,
+            Span(horizontal + end, frame_role),
+        )
     )
+
+
+def _spaced(label: Line) -> Line:
+    if label:
+        return (Span(" "), *label, Span(" "))
+    return EMPTY
 
 
 def side_by_side(blocks: Sequence[Sequence[Line]], widths: Sequence[int]) -> list[Line]:
-    """Put blocks of lines side by side, each in its width; they end at the same row."""
+    """Put blocks of lines side by side, each in its width, with blank lines below short blocks."""
     return [
-        joined(span for one, width in zip(row, widths, strict=True) for span in fitted(one, width))
-        for row in zip_longest(*blocks, fillvalue=EMPTY)
+        joined(
+            span for cell, width in zip(lines, widths, strict=True) for span in fitted(cell, width)
+        )
+        for lines in zip_longest(*blocks, fillvalue=EMPTY)
     ]
 
 
 def aired(body: list[Line], rows: int) -> list[Line]:
-    """Put a blank line between the lines of a panel of ``rows`` rows where there is room for
-    that."""
+    """Put blank lines between the lines of a panel if its ``rows`` rows have room for them."""
     if len(body) < 2 or rows - FRAME_ROWS < 2 * len(body) - 1:
         return body
-    return [
-        one for number, each in enumerate(body) for one in ((EMPTY, each) if number else (each,))
-    ]
+    spaced = [body[0]]
+    for row in body[1:]:
+        spaced += [EMPTY, row]
+    return spaced
 
 
-def divided(width: int, n: int) -> list[int]:
-    """Divide a width among ``n`` columns; the first ones take what is left over."""
-    return [width // n + (1 if number < width % n else 0) for number in range(n)]
+def divided(width: int, n_columns: int) -> list[int]:
+    """Divide a width among ``n_columns`` columns; the first ones take the remainder."""
+    least, remainder = divmod(width, n_columns)
+    return [least + (index < remainder) for index in range(n_columns)]
 
 
 def gauge(
@@ -108,27 +132,39 @@ def gauge(
     role: SpanRole = SpanRole.ACCENT,
     empty: str | None = None,
 ) -> Line:
-    """Draw a share of a whole; more than nothing fills at least half a cell.
+    """Draw a share as a bar; a share above 0.2 % fills at least half a cell.
 
-    ``empty`` fills the rest.
+    Args:
+        share: 0 to 1.
+        empty: character for the unfilled cells; None for that of ``glyphs``.
     """
-    halves = min(2 * width, max(1 if share > 0.002 else 0, round(2 * width * share)))
-    filled = glyphs.gauge_full * (halves // 2) + glyphs.gauge_half * (halves % 2)
-    rest = (glyphs.gauge_empty if empty is None else empty) * (width - len(filled))
-    return joined((Span(filled, role), Span(rest, SpanRole.UNFILLED)))
+    n_halves = round(2 * width * share)
+    if share > 0.002:
+        n_halves = max(1, n_halves)
+    n_halves = min(2 * width, n_halves)
+    filled = glyphs.gauge_full * (n_halves // 2) + glyphs.gauge_half * (n_halves % 2)
+    if empty is None:
+        empty = glyphs.gauge_empty
+    unfilled = empty * (width - len(filled))
+    return joined((Span(filled, role), Span(unfilled, SpanRole.UNFILLED)))
 
 
 def cells_of(amounts: Sequence[float], width: int) -> list[int]:
-    """Share out the cells of a bar: one at least for what is more than nothing, rounded at the
-    largest part's cost."""
+    """Divide the cells of a bar by amounts.
+
+    An amount above zero gets at least one cell if there is room. The largest amount absorbs
+    rounding errors.
+    """
     total = sum(amounts)
     if total <= 0 or width < 1:
         return [0] * len(amounts)
     if width >= 2 * len(amounts):
-        least = 1
+        min_cells = 1
     else:
-        least = 0
-    cells = [max(least, round(width * amount / total)) if amount > 0 else 0 for amount in amounts]
+        min_cells = 0
+    cells = [
+        max(min_cells, round(width * amount / total)) if amount > 0 else 0 for amount in amounts
+    ]
     while sum(cells) != width:
         largest = cells.index(max(cells))
         if sum(cells) < width:
@@ -138,19 +174,18 @@ def cells_of(amounts: Sequence[float], width: int) -> list[int]:
     return cells
 
 
-def stacked(parts: Sequence[tuple[float, SpanRole]], width: int, glyphs: Glyphs) -> Line:
-    """Draw parts of a whole in one bar; their heights tell them from each other where there is no
-    colour."""
-    cells = cells_of([amount for amount, _ in parts], width)
+def stacked(areas: Sequence[tuple[float, SpanRole]], width: int, glyphs: Glyphs) -> Line:
+    """Draw areas of a whole as one bar. Without colour, the height of its cells tells them apart."""
+    cells = cells_of([amount for amount, _ in areas], width)
     return joined(
-        Span(part_glyph(number, glyphs) * n, role)
-        for number, (n, (_, role)) in enumerate(zip(cells, parts, strict=True))
+        Span(part_glyph(index, glyphs) * n_cells, role)
+        for index, (n_cells, (_, role)) in enumerate(zip(cells, areas, strict=True))
     )
 
 
-def part_glyph(number: int, glyphs: Glyphs) -> str:
-    """Return what a part of a stacked bar is drawn with, for its legend."""
-    return glyphs.parts[number % len(glyphs.parts)]
+def part_glyph(index: int, glyphs: Glyphs) -> str:
+    """Return the character of an area of a stacked bar, for its legend."""
+    return glyphs.parts[index % len(glyphs.parts)]
 
 
 _DOTS = {
@@ -180,14 +215,14 @@ _LETTERS = {
 
 
 def big_digits(number: str, glyphs: Glyphs) -> list[str]:
-    """Draw a number in three rows of equal width; signs that it has no dots for are left out."""
+    """Draw a number in three rows of equal width, without characters that have no large form."""
     if not glyphs.halves:
         return ["", number, ""]
     return half_blocks([_DOTS[sign] for sign in number if sign in _DOTS], glyphs)
 
 
 def word_mark(glyphs: Glyphs) -> list[Line]:
-    """Draw the name in four rows; in one where the terminal has no half blocks."""
+    """Draw the program's name in four rows, or in one if the terminal has no half blocks."""
     if not glyphs.halves:
         return [(title(NAME),)]
     return [
@@ -196,9 +231,9 @@ def word_mark(glyphs: Glyphs) -> list[Line]:
     ]
 
 
-def half_blocks(signs: Sequence[Sequence[str]], glyphs: Glyphs) -> list[str]:
-    """Draw signs of dots side by side, two rows of dots in one of text."""
-    dots = [" ".join(rows) for rows in zip(*signs, strict=True)]
+def half_blocks(letters: Sequence[Sequence[str]], glyphs: Glyphs) -> list[str]:
+    """Draw letters made of dots side by side, two rows of dots in one row of text."""
+    dots = [" ".join(rows) for rows in zip(*letters, strict=True)]
     dots += [" " * len(dots[0])] * (len(dots) % 2)
     return [
         _row(upper, lower, glyphs.halves)
@@ -207,6 +242,6 @@ def half_blocks(signs: Sequence[Sequence[str]], glyphs: Glyphs) -> list[str]:
 
 
 def _row(upper: str, lower: str, halves: str) -> str:
-    both, top, bottom = tuple(halves)
-    shapes = {("#", "#"): both, ("#", " "): top, (" ", "#"): bottom}
+    full, top, bottom = tuple(halves)
+    shapes = {("#", "#"): full, ("#", " "): top, (" ", "#"): bottom}
     return "".join(shapes.get(pair, " ") for pair in zip(upper, lower, strict=True))

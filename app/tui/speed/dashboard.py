@@ -1,7 +1,7 @@
-"""The performance screen and the strip next to the chat, each as one picture.
+"""Layout of the performance screen and of the strip next to the chat.
 
-The screen has panels in one, two or three columns with the curve above them; the strip has speed
-with its curve, cores and memory as panels, or three lines where the screen is narrow.
+The screen has panels in one, two or three columns below the curve of the speed. The strip has
+panels for speed, cores and memory, or three lines on narrow screens.
 """
 
 from __future__ import annotations
@@ -44,21 +44,20 @@ _GRAPH_FROM_COLUMNS = 56
 _LEAST_WRITING_ROWS = 9
 _USUAL_WRITING_ROWS = 11
 _MOST_WRITING_SHARE = 0.55
-"""Of the height; what is left goes to the panels below."""
+"""Largest share of the height for the curve; the panels below take the rest."""
 _LEAST_GRAPH_ROWS = 4
 _MOST_GRAPH_ROWS = 9
-"""Of the strip."""
+"""Largest height of the strip's graph."""
 _FLAT_GAUGE_COLUMNS = 12
 
 _Section = Callable[[int, int], list[Line]]
-"""Draws a panel in a width, and in a number of rows: 0 for as many as it needs."""
+"""Function that draws a panel in a width and a number of rows; 0 for as many as it needs."""
 
 
 def dashboard_lines(
     view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
 ) -> list[Line]:
-    """Draw everything in ``width`` columns; it fills ``height`` rows where it has room there, and
-    is longer else."""
+    """Draw the performance screen; it fills ``height`` rows, or more if it does not fit."""
     sections = _reply_panel, _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
     reply, token, memory, cores = (partial(section, view, glyphs) for section in sections)
     if width >= THREE_COLUMNS_FROM:
@@ -69,47 +68,54 @@ def dashboard_lines(
         columns = [[reply, memory, cores, token]]
     widths = divided(width, len(columns))
     needed = max(
-        sum(len(section(each, 0)) for section in stack)
-        for stack, each in zip(columns, widths, strict=True)
+        sum(len(section(section_width, 0)) for section in stack)
+        for stack, section_width in zip(columns, widths, strict=True)
     )
     if len(columns) == 1:
-        above = min(_USUAL_WRITING_ROWS, max(_LEAST_WRITING_ROWS, height // 2))
-        return [*_writing(view, width, above, glyphs, scale), *_stacked(columns[0], width, 0)]
-    above = max(_LEAST_WRITING_ROWS, min(height - needed, int(_MOST_WRITING_SHARE * height)))
-    below = max(height - above, 2 * (FRAME_ROWS + 3))
-    blocks = [_stacked(stack, each, below) for stack, each in zip(columns, widths, strict=True)]
-    return [*_writing(view, width, above, glyphs, scale), *side_by_side(blocks, widths)]
+        n_writing_rows = min(_USUAL_WRITING_ROWS, max(_LEAST_WRITING_ROWS, height // 2))
+        return [
+            *_writing(view, width, n_writing_rows, glyphs, scale),
+            *_stacked(columns[0], width, 0),
+        ]
+    n_writing_rows = max(
+        _LEAST_WRITING_ROWS, min(height - needed, int(_MOST_WRITING_SHARE * height))
+    )
+    n_panel_rows = max(height - n_writing_rows, 2 * (FRAME_ROWS + 3))
+    blocks = [
+        _stacked(stack, section_width, n_panel_rows)
+        for stack, section_width in zip(columns, widths, strict=True)
+    ]
+    return [*_writing(view, width, n_writing_rows, glyphs, scale), *side_by_side(blocks, widths)]
 
 
 def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line]:
-    """Draw panels one below the other; their rows are shared out by what they need."""
+    """Stack panels, sharing the height in proportion to their needs."""
     if not height:
-        return [one for section in sections for one in section(width, 0)]
+        return [row for section in sections for row in section(width, 0)]
     needs = [len(section(width, 0)) for section in sections]
     heights = [height * need // sum(needs) for need in needs]
     heights[-1] += height - sum(heights)
     return [
-        one for section, rows in zip(sections, heights, strict=True) for one in section(width, rows)
+        row for section, rows in zip(sections, heights, strict=True) for row in section(width, rows)
     ]
 
 
 def _writing(
     view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
 ) -> list[Line]:
-    """Draw the speed: numbers at the left, the curve at the right."""
+    """Draw the speed as numbers at the left and a curve at the right."""
     inner = width - FRAME_COLUMNS
     rows = height - FRAME_ROWS
     columns = min(inner, _NUMBER_COLUMNS)
-    first = [
+    speed = [
         *writing_lines.number_lines(view, columns, glyphs),
         *writing_lines.limit_lines(view, columns, glyphs),
     ]
-    rest = writing_lines.compared_lines(view, columns)
-    if rows >= len(first) + len(rest) + 1:
-        apart = [EMPTY]
-    else:
-        apart = []
-    numbers = [fitted(one, columns) for one in [*first, *apart, *rest][:rows]]
+    comparison = writing_lines.compared_lines(view, columns)
+    gap = []
+    if rows >= len(speed) + len(comparison) + 1:
+        gap = [EMPTY]
+    numbers = [fitted(row, columns) for row in [*speed, *gap, *comparison][:rows]]
     if len(numbers) < rows:
         numbers = [EMPTY, *numbers]
     if inner >= _GRAPH_FROM_COLUMNS:
@@ -117,7 +123,7 @@ def _writing(
         drawn = graph_lines(graph, inner - _NUMBER_COLUMNS - 2, rows, glyphs, scale.follow(graph))
         numbers = side_by_side([numbers, drawn], [_NUMBER_COLUMNS + 2, inner - _NUMBER_COLUMNS - 2])
     if inner >= _GRAPH_FROM_COLUMNS:
-        note = line(muted("tokens a second"))
+        note = line(muted("tokens per second"))
     else:
         note = EMPTY
     foot = writing_lines.stutter_line(view, glyphs)
@@ -125,99 +131,101 @@ def _writing(
 
 
 def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
-    spent = view.figures.last_reply
-    if spent is not None:
-        note = line(muted(figures.seconds(spent.total_s)))
+    last_reply = view.figures.last_reply
+    if last_reply is not None:
+        note = line(muted(figures.seconds(last_reply.total_s)))
     else:
         note = EMPTY
     body = writing_lines.reply_lines(
-        spent, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs
+        last_reply, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs
     )
     return panel("Last reply", aired(body, rows), width, glyphs, rows, note)
 
 
 def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
-    name, whole = writing_lines.token_title(view)
+    name, total = writing_lines.token_title(view)
     body = writing_lines.token_lines(
         view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs
     )
-    return panel(name, aired(body, rows), width, glyphs, rows, line(muted(whole)))
+    return panel(name, aired(body, rows), width, glyphs, rows, line(muted(total)))
 
 
 def strip_lines(
     view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
 ) -> list[Line]:
-    """Draw the column: the speed takes what the others leave, which are in few words where there is
-    little room."""
+    """Draw the strip as a column.
+
+    Cores and memory are shortened if there is little room; the graph takes the remaining rows.
+    """
     inner = width - FRAME_COLUMNS
     numbers = [
         *writing_lines.number_lines(view, inner, glyphs),
         *writing_lines.limit_lines(view, inner, glyphs),
     ]
-    room = height - len(numbers) - _LEAST_GRAPH_ROWS - FRAME_ROWS
+    n_free_rows = height - len(numbers) - _LEAST_GRAPH_ROWS - FRAME_ROWS
     cores = machine_lines.cores_lines(view, inner, 0, glyphs)
     memory = machine_lines.memory_lines(view, inner, glyphs)
-    if len(cores) + len(memory) + 2 * FRAME_ROWS > room:
+    if len(cores) + len(memory) + 2 * FRAME_ROWS > n_free_rows:
         cores, memory = _in_short(view, inner, glyphs)
-    below = []
+    panels = []
     for name, body, note in (
         ("Cores", cores, EMPTY),
         ("Memory", memory, machine_lines.memory_note(view)),
     ):
-        if len(body) + FRAME_ROWS <= room:
-            below += panel(name, body, width, glyphs, note=note)
-            room -= len(body) + FRAME_ROWS
+        if len(body) + FRAME_ROWS <= n_free_rows:
+            panels += panel(name, body, width, glyphs, note=note)
+            n_free_rows -= len(body) + FRAME_ROWS
     graph = writing_lines.graph_of(view)
-    rows = min(_MOST_GRAPH_ROWS, _LEAST_GRAPH_ROWS + max(0, room))
+    rows = min(_MOST_GRAPH_ROWS, _LEAST_GRAPH_ROWS + max(0, n_free_rows))
     drawn = graph_lines(graph, inner, rows, glyphs, scale.follow(graph))
     foot = writing_lines.stutter_line(view, glyphs)[:1]
     return [
         *panel(writing_lines.name_of(view), [*numbers, *drawn], width, glyphs, foot=foot),
-        *below,
+        *panels,
     ][:height]
 
 
 def _in_short(view: PerformanceView, width: int, glyphs: Glyphs) -> tuple[list[Line], list[Line]]:
-    """Return a sign for each core with the clock, and the memory's bar with its parts."""
+    """Return short lines: a character per core with the clock, and the memory's bar and legend."""
     if view.sample is None:
         return [], []
     signs = "".join(lines.level(load, glyphs) for load in view.sample.core_loads)[: width // 2]
     clock = machine_lines.clock_text(view.sample, " ")
-    parts = machine_lines.memory_cells(view.sample, view.figures.facts, glyphs)
+    cells = machine_lines.memory_cells(view.sample, view.figures.facts, glyphs)
     bar = machine_lines.memory_lines(view, width, glyphs)[:1]
     cores = [line(Span(signs, SpanRole.ACCENT), muted(f"  {clock}"))]
     if view.slowed_by > 1:
         cores.append(machine_lines.screen_line(view, width))
-    return cores, [*bar, *spread_lines([parts[0], parts[-1], *parts[1:-1]], width)]
+    return cores, [*bar, *spread_lines([cells[0], cells[-1], *cells[1:-1]], width)]
 
 
 def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
-    """Return the figures in three lines, for a terminal that is too narrow for a column."""
+    """Draw the strip as three lines, for narrow terminals."""
     tps = writing_lines.shown_tps(view)
-    first = [line(strong(lines.rate(tps)), muted(" tok/s"))]
+    speed = [line(strong(lines.rate(tps)), muted(" tok/s"))]
     share = writing_lines.limit_share(view)
     if share is not None:
         drawn = gauge(share, _FLAT_GAUGE_COLUMNS, glyphs, level_of(share))
-        first.append((*drawn, Span(lines.percent(share, 4)), muted(" of the limit")))
-    first.append(line(strong(lines.milliseconds(tps)), muted(" ms a token")))
-    second = []
-    third = [machine_lines.screen_line(view, width)]
+        speed.append((*drawn, Span(lines.percent(share, 4)), muted(" of the limit")))
+    speed.append(line(strong(lines.milliseconds(tps)), muted(" ms a token")))
+    machine = []
+    memory = [machine_lines.screen_line(view, width)]
     sample = view.sample
     if sample is not None:
         cores = "".join(lines.level(load, glyphs) for load in sample.core_loads[:16])
         if cores:
-            second = [line(muted("cores "), cores)]
+            machine = [line(muted("cores "), cores)]
         else:
-            second = []
+            machine = []
         clock = machine_lines.clock_text(sample, glyphs.between)
         if clock:
-            second += [line(muted(clock))]
+            machine += [line(muted(clock))]
         else:
-            second += []
-        third = machine_lines.memory_cells(sample, view.figures.facts, glyphs)
-        second.append(machine_lines.screen_line(view, width))
+            machine += []
+        memory = machine_lines.memory_cells(sample, view.figures.facts, glyphs)
+        machine.append(machine_lines.screen_line(view, width))
     rows = (
-        spread_lines(parts, width, glyphs.between)[:1] or [EMPTY]
-        for parts in (first, second, third)
+        spread_lines(cells, width, glyphs.between)[:1] or [EMPTY]
+        for cells in (speed, machine, memory)
     )
     return [lines.clipped(row[0], width) for row in rows]

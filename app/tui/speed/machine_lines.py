@@ -31,7 +31,7 @@ from app.tui.drawing.panels import (
     part_glyph,
     stacked,
 )
-from app.tui.speed.watch import MOST_SHARE, PerformanceView
+from app.tui.speed.watch import MAX_SHARE, PerformanceView
 from app.tui.widgets.status_line import context_parts
 
 _MOST_CORE_GAUGES = 8
@@ -216,7 +216,7 @@ def screen_line(view: PerformanceView, width: int) -> Line:
     if len(text) > width:
         text = f"screen {cost} % (slowed down)"
     # Weak machines start slowed down, before drawing has been measured.
-    if (view.interface_cost or 0.0) > MOST_SHARE:
+    if (view.interface_cost or 0.0) > MAX_SHARE:
         return line(caution(text))
     return line(muted(text))
 

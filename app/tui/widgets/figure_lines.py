@@ -1,7 +1,4 @@
-"""Lines of spans, drawn line by line: only those that changed, without any layout.
-
-So are title and key line.
-"""
+"""Widgets for lines of spans, which redraw only changed lines and need no layout."""
 
 from __future__ import annotations
 
@@ -28,10 +25,10 @@ _STYLES = {
     SpanRole.CAUTION: "$warning",
     SpanRole.TROUBLE: "$error",
 }
-"""Those of the other roles are the colour of their name."""
+"""Styles of roles; the style of any other role is the colour with its name."""
 _FAINT = frozenset((SpanRole.MUTED, SpanRole.FRAME, SpanRole.UNFILLED))
 _DIM = frozenset((*_FAINT, *(role for role in SpanRole if role.value.startswith("area-"))))
-"""Dim in a curve or a frame, where colours are few."""
+"""Roles that are dim where colours are few."""
 _COLOURED = [role for role in SpanRole if role is not SpanRole.PLAIN]
 
 
@@ -52,7 +49,7 @@ def _rule(role: SpanRole) -> str:
 
 
 class FigureLines(Widget):
-    """Shows lines of spans. A change of their number is the one thing that costs a layout."""
+    """Widget for lines of spans. Only a change of their number needs a layout."""
 
     DEFAULT_CSS = "\n".join(["FigureLines { height: 0; }", *map(_rule, _COLOURED)])
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"figures--{role.value}" for role in _COLOURED}
@@ -64,36 +61,36 @@ class FigureLines(Widget):
         self._base = Style.null()
 
     def show(self, lines: Iterable[Line]) -> None:
-        """Show these lines in the height there is; what stays the same is not drawn again."""
-        before = self.lines
+        """Show lines in the present height, redrawing only those that changed."""
+        previous_lines = self.lines
         self.lines = list(lines)
-        if len(before) != len(self.lines):
+        if len(previous_lines) != len(self.lines):
             self.refresh()
         elif self.size.width and (
-            rows := [y for y, line in enumerate(self.lines) if line != before[y]]
+            rows := [y for y, line in enumerate(self.lines) if line != previous_lines[y]]
         ):
             self.refresh(*(Region(0, y, self.size.width, 1) for y in rows))
 
     def fill(self, lines: Sequence[Line]) -> None:
-        """Show these lines, as high as they are."""
-        # not measured by Textual, which may be before the width settles
+        """Show lines and make the widget as high as they are."""
+        # Textual would measure the height, maybe before the width is final.
         self.styles.height = len(lines)
         self.show(lines)
 
     def follow(self, draw: Callable[[int], Sequence[Line]]) -> None:
-        """Show what is drawn in the width that there is, as high as it is, and again in any other
-        width."""
+        """Show the lines that ``draw`` returns for the width, now and whenever the width
+        changes."""
         self._draw = draw
         self.fill(draw(self.size.width or self.app.size.width - 2))
 
     def on_resize(self) -> None:
-        """Draw again."""
+        """Draw the lines in the new width."""
         if self._draw is not None:
             self.follow(self._draw)
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw some of the lines."""
-        # of all of them: it is put together again from every widget above this one
+        """Draw the lines in a region."""
+        # Computed once for all lines, because it depends on every widget above this one.
         self._base = self.rich_style
         return super().render_lines(crop)
 
@@ -111,35 +108,32 @@ class FigureLines(Widget):
         return Strip(segments).adjust_cell_length(width, base)
 
 
-def content_of(one: Line, is_ansi: bool = False) -> Content:
-    """Return a line as a widget of Textual takes it, such as a list; where colours are few, what is
-    faint is dim."""
-    return Content.assemble(
-        *(
-            (span.text, "dim" if is_ansi and span.role in _FAINT else _style_of(span.role))
-            for span in one
-        )
-    )
+def content_of(text_line: Line, is_ansi: bool = False) -> Content:
+    """Return a line as Textual's content; faint roles are dim if ``is_ansi``."""
+    texts = []
+    for text, role in text_line:
+        style = _style_of(role)
+        if is_ansi and role in _FAINT:
+            style = "dim"
+        texts.append((text, style))
+    return Content.assemble(*texts)
 
 
 def welcome(text: str) -> Content:
-    """Return a greeting as it is shown: the name drawn, below it the words, with the keys in their
-    colour."""
+    """Return the greeting below the drawn name, with keys in the colour of keys."""
     words = Content(text)
-    for key in re.finditer(
-        r"^  (\S+)(?=  )", text, re.MULTILINE
-    ):  # a line that offers something to try
-        words = words.stylize("bold $accent", *key.span(1))
-    name = [content_of(one) for one in word_mark(choose_glyphs())]
+    for match in re.finditer(r"^  (\S+)(?=  )", text, re.MULTILINE):
+        words = words.stylize("bold $accent", *match.span(1))
+    name = [content_of(row) for row in word_mark(choose_glyphs())]
     return Content("\n").join([*name, Content(""), words])
 
 
 Key = tuple[str, str]
-"""A key's name and what it does; without a name it is left out."""
+"""Name of a key and its effect; a key without a name is not shown."""
 
 
 class ScreenTitle(FigureLines):
-    """Names the screen, says what it is about, and at the right how things are."""
+    """Title line: name of the screen, its subject, and its state at the right."""
 
     DEFAULT_CSS = "ScreenTitle { height: 1; padding: 0 1; }"
 
@@ -148,17 +142,19 @@ class ScreenTitle(FigureLines):
         self._title = name
 
     def tell(self, context: str = "", state: Line = EMPTY) -> None:
-        """Show the title with this context and state."""
-        begin = (title(self._title), muted(f"   {context}" if context else ""))
-        self.follow(lambda width: [apart(begin, state, width)])
+        """Show the title with a subject and a state."""
+        left: Line = (title(self._title),)
+        if context:
+            left = (*left, muted(f"   {context}"))
+        self.follow(lambda width: [apart(left, state, width)])
 
 
 class KeyLine(FigureLines):
-    """Says what keys do now, in as many lines as that takes."""
+    """Present effects of keys, in as many lines as necessary."""
 
     DEFAULT_CSS = "KeyLine { height: 1; padding: 0 1; }"
 
     def tell(self, keys: Iterable[Key]) -> None:
         """Show these keys."""
-        parts = [(Span(key, SpanRole.ACCENT), muted(f" {words}")) for key, words in keys if key]
-        self.follow(lambda width: spread_lines(parts, width, choose_glyphs().between) or [EMPTY])
+        cells = [(Span(key, SpanRole.ACCENT), muted(f" {words}")) for key, words in keys if key]
+        self.follow(lambda width: spread_lines(cells, width, choose_glyphs().between) or [EMPTY])

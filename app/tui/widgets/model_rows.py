@@ -1,5 +1,4 @@
-"""Models as rows of a table: whether each fits, as a badge, and how fast it would write, as a bar
-and in words."""
+"""Rows of the list of models: a badge that says whether the model fits, and a bar of its speed."""
 
 from __future__ import annotations
 
@@ -25,70 +24,72 @@ _PACES = (
     (20.0, "faster than you read", SpanRole.LEVEL_4),
     (math.inf, "far faster than you read", SpanRole.LEVEL_4),
 )
-"""Tokens a second up to which a speed feels like this, and its colour."""
-_FASTEST_TPS = 40.0
-"""Fills the bar; its scale is that of a logarithm, as the eye counts."""
-_LEAST_TITLE = 12
-_MOST_TITLE = 40
-_BADGE = 11
-_RATE = 6
-_PACE = 26
-_MOST_BAR = 30
-_TYPE_FROM = 44
-_BAR_FROM = 66
-_CONTEXT_FROM = 118
-_PACE_FROM = 92
-"""Widths from which a column is shown."""
+"""Speeds in words: limit in tokens per second, words and colour."""
+_FULL_BAR_TPS = 40.0
+"""Tokens per second of a full bar. The scale is logarithmic."""
+_LEAST_TITLE_COLUMNS = 12
+_MAX_TITLE_COLUMNS = 40
+_BADGE_COLUMNS = 11
+_RATE_COLUMNS = 6
+_PACE_COLUMNS = 26
+_MAX_BAR_COLUMNS = 30
+_TYPE_FROM_COLUMNS = 44
+_BAR_FROM_COLUMNS = 66
+_CONTEXT_FROM_COLUMNS = 118
+_PACE_FROM_COLUMNS = 92
+"""Widths of the list from which a column is shown."""
 
 
 def heading(columns: int) -> str:
-    """Write the line above the rows."""
+    """Return the names of the columns."""
+    bar_width = _bar_width(columns)
     cells = [f"{'name':<{_title_width(columns)}}"]
-    if columns >= _TYPE_FROM:
+    if columns >= _TYPE_FROM_COLUMNS:
         cells.append(f"{'type':<7}{'size':>7}")
-    cells.append(f"{'  fits':<{_BADGE}}")
-    cells.append(
-        f"{'writes tok/s':<{_bar_width(columns) + _RATE}}"
-        if _bar_width(columns)
-        else f"{'tok/s':>{_RATE}}"
-    )
-    if columns >= _PACE_FROM:
-        cells.append(f"{'':<{_PACE}}")
-    if columns >= _CONTEXT_FROM:
+    cells.append(f"{'  fits':<{_BADGE_COLUMNS}}")
+    if bar_width:
+        cells.append(f"{'writes tok/s':<{bar_width + _RATE_COLUMNS}}")
+    else:
+        cells.append(f"{'tok/s':>{_RATE_COLUMNS}}")
+    if columns >= _PACE_FROM_COLUMNS:
+        cells.append(f"{'':<{_PACE_COLUMNS}}")
+    if columns >= _CONTEXT_FROM_COLUMNS:
         cells.append(f"{'context':>9}")
     return "  ".join(cells).rstrip()
 
 
 def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
-    """Write one model in ``columns`` columns; one that cannot be opened says why."""
+    """Return a model's row in ``columns`` columns, with the reason if it cannot be opened."""
     width = _title_width(columns)
     name = cut(entry.title, width).ljust(width)
     if entry.reason:
         return line(muted(name), muted("  " + cut(entry.reason, max(10, columns - width - 2))))
     if entry.served is not None:
-        return line(
-            strong(name), muted(cut(f"  computed by {entry.place}", max(10, columns - width)))
-        )
+        server = cut(f"  computed by {entry.place}", max(10, columns - width))
+        return line(strong(name), muted(server))
+
     outlook = entry.outlook
-    cells = [line(strong(name) if entry.is_here else name)]
-    if columns >= _TYPE_FROM:
-        size = f"{'' if entry.is_here else rows.ESTIMATE}{figures.size(entry.size_bytes)}"
+    size = figures.size(entry.size_bytes)
+    context = ""
+    if entry.is_here:
+        cells = [line(strong(name))]
+        context = rows.context(outlook, entry.context_length)
+    else:
+        cells = [line(name)]
+        size = f"{rows.ESTIMATE}{size}"
+    if columns >= _TYPE_FROM_COLUMNS:
         cells.append(line(muted(f"{entry.quantization:<7}"[:7]), f"{size:>7}"))
-    cells.append(fitted(badge(outlook, glyphs), _BADGE))
+    cells.append(fitted(badge(outlook, glyphs), _BADGE_COLUMNS))
     cells.append(_speed(outlook, _bar_width(columns), glyphs))
-    if columns >= _PACE_FROM:
-        cells.append(line(muted(f"{pace(outlook):<{_PACE}}")))
-    if columns >= _CONTEXT_FROM:
-        cells.append(
-            line(
-                muted(f"{rows.context(outlook, entry.context_length) if entry.is_here else '':>9}")
-            )
-        )
+    if columns >= _PACE_FROM_COLUMNS:
+        cells.append(line(muted(f"{pace(outlook):<{_PACE_COLUMNS}}")))
+    if columns >= _CONTEXT_FROM_COLUMNS:
+        cells.append(line(muted(f"{context:>9}")))
     return tuple(span for cell in cells for span in (*cell, Span("  ")))[:-1]
 
 
 def badge(outlook: Outlook | None, glyphs: Glyphs) -> Line:
-    """Say whether it fits."""
+    """Return whether a model fits, as a sign and words."""
     if outlook is None:
         return line(muted("-"))
     words, role = _FITS[outlook.verdict]
@@ -101,7 +102,7 @@ def badge(outlook: Outlook | None, glyphs: Glyphs) -> Line:
 
 
 def pace(outlook: Outlook | None) -> str:
-    """Say how a speed feels to somebody who reads along."""
+    """Return a speed in words, compared with reading; empty if it is unknown."""
     if outlook is None or not outlook.decode_tps:
         return ""
     if outlook.verdict == "no":
@@ -110,72 +111,67 @@ def pace(outlook: Outlook | None) -> str:
 
 
 def _pace_of(tps: float) -> tuple[str, SpanRole]:
-    return next((words, level) for most, words, level in _PACES if tps < most)
+    return next((words, level) for max_tps, words, level in _PACES if tps < max_tps)
 
 
 def speed_line(tps: float | None, columns: int, glyphs: Glyphs) -> Line:
-    """Write an estimated speed: as a number, a bar and in words, as far as there is room."""
+    """Return an estimated speed as a bar, a number and words, as far as there is room."""
     if not tps:
         return line(muted("-"))
-    rate = strong(f"{f'~{figures.rate(tps)}':>{_RATE}}")
-    has_words = columns >= _PACE + _RATE + 12
-    cells = max(0, min(_MOST_BAR, columns - _RATE - (_PACE + 2 if has_words else 1)))
-    return (
-        *_bar(tps, cells, glyphs),
-        rate,
-        *([muted(f"  {_pace_of(tps)[0]}")] if has_words else []),
-    )
+    rate = strong(f"{f'~{figures.rate(tps)}':>{_RATE_COLUMNS}}")
+    if columns >= _PACE_COLUMNS + _RATE_COLUMNS + 12:
+        words = [muted(f"  {_pace_of(tps)[0]}")]
+        room = columns - _RATE_COLUMNS - _PACE_COLUMNS - 2
+    else:
+        words = []
+        room = columns - _RATE_COLUMNS - 1
+    return (*_bar(tps, max(0, min(_MAX_BAR_COLUMNS, room)), glyphs), rate, *words)
 
 
 def _bar(tps: float, cells: int, glyphs: Glyphs) -> Line:
     return gauge(
-        min(1.0, math.log1p(tps) / math.log1p(_FASTEST_TPS)), cells, glyphs, _pace_of(tps)[1]
+        min(1.0, math.log1p(tps) / math.log1p(_FULL_BAR_TPS)), cells, glyphs, _pace_of(tps)[1]
     )
 
 
 def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:
-    if outlook is not None and outlook.decode_tps:
-        tps = outlook.decode_tps
-    else:
-        tps = 0.0
-    text = f"{rows.speed(outlook, tps) if outlook is not None else '-':>{_RATE}}"
+    tps = 0.0
+    text = "-"
+    if outlook is not None:
+        tps = outlook.decode_tps or 0.0
+        text = rows.speed(outlook, tps)
+    rate = strong(f"{text:>{_RATE_COLUMNS}}")
     if cells:
-        return (*_bar(tps, cells, glyphs), strong(text))
-    return line(strong(text))
+        return (*_bar(tps, cells, glyphs), rate)
+    return line(rate)
 
 
 def _title_width(columns: int) -> int:
-    fixed = _BADGE + _RATE + 4 + _bar_width(columns)
-    if columns >= _TYPE_FROM:
+    fixed = _BADGE_COLUMNS + _RATE_COLUMNS + 4 + _bar_width(columns)
+    if columns >= _TYPE_FROM_COLUMNS:
         fixed += 16
-    else:
-        fixed += 0
-    if columns >= _PACE_FROM:
-        fixed += _PACE + 2
-    else:
-        fixed += 0
-    if columns >= _CONTEXT_FROM:
+    if columns >= _PACE_FROM_COLUMNS:
+        fixed += _PACE_COLUMNS + 2
+    if columns >= _CONTEXT_FROM_COLUMNS:
         fixed += 11
-    else:
-        fixed += 0
-    return min(_MOST_TITLE, max(_LEAST_TITLE, columns - fixed))
+    return min(_MAX_TITLE_COLUMNS, max(_LEAST_TITLE_COLUMNS, columns - fixed))
 
 
 def _bar_width(columns: int) -> int:
-    if columns < _PACE_FROM:
-        if columns >= _BAR_FROM:
+    if columns < _PACE_FROM_COLUMNS:
+        if columns >= _BAR_FROM_COLUMNS:
             return 8
         return 0
-    return min(_MOST_BAR, 12 + max(0, columns - _CONTEXT_FROM) // 2)
+    return min(_MAX_BAR_COLUMNS, 12 + max(0, columns - _CONTEXT_FROM_COLUMNS) // 2)
 
 
 def details(entry: ModelEntry, columns: int, glyphs: Glyphs) -> list[Line]:
-    """Write what the columns have no room for: what to expect first, where it is kept last."""
-    where, *rest = rows.details(entry)
+    """Return lines for which the columns have no room: first the outlook, last the path."""
+    path_text, *other_texts = rows.details(entry)
     outlook = entry.outlook
     if outlook is not None:
-        first = [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))]
+        summary = [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))]
     else:
-        first = []
-    found = [line(part) for text in reversed(rest) for part in textwrap.wrap(text, columns)]
-    return [*first, *found, *(line(muted(part)) for part in textwrap.wrap(where, columns))]
+        summary = []
+    lines = [line(row) for text in reversed(other_texts) for row in textwrap.wrap(text, columns)]
+    return [*summary, *lines, *(line(muted(row)) for row in textwrap.wrap(path_text, columns))]

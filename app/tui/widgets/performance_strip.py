@@ -1,7 +1,4 @@
-"""The compact strip next to the chat: speed, limit, cores, memory.
-
-Three lines on top where the screen is narrow.
-"""
+"""Strip next to the chat with speed, limit, cores and memory; three lines on narrow screens."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from app.tui.widgets.figure_lines import FigureLines
 
 REFRESH_PERIOD_S = 0.5
 FLAT_BELOW_COLUMNS = 76
-"""A narrower screen has no column to spare."""
+"""Width of the screen below which the strip lies flat at the top."""
 
 
 class PerformanceStrip(FigureLines):
-    """Hidden until it is toggled; refreshed only while its screen is on top."""
+    """Strip that is hidden until it is toggled and refreshes only while its screen is shown."""
 
     def __init__(self, watch: PerformanceWatch) -> None:
         super().__init__("strip")
@@ -32,7 +29,7 @@ class PerformanceStrip(FigureLines):
         self._timer: Timer | None = None
 
     def toggle(self) -> None:
-        """Show the strip, or hide it and look at nothing any more."""
+        """Show the strip, or hide it and stop watching."""
         self.display = not self.display
         self._watch.note_view(self, self.display)
         if self.display:
@@ -42,13 +39,13 @@ class PerformanceStrip(FigureLines):
             self._timer.stop()
 
     def fit(self, columns: int) -> None:
-        """Choose the form that a screen of this width has room for."""
-        self.set_class(columns < FLAT_BELOW_COLUMNS, "-flat")  # three lines in place of a column
+        """Choose the form for a screen of this width: a column, or three lines."""
+        self.set_class(columns < FLAT_BELOW_COLUMNS, "-flat")
         if self.display:
             self.screen.call_after_refresh(self.draw)
 
     def draw(self) -> None:
-        """Show the figures of this moment."""
+        """Draw the present figures."""
         width, height = self.size
         if not width or not self.display:  # not laid out yet
             return

@@ -1,5 +1,4 @@
-"""Tuning on the screen: a curve of thread counts, a table of memory modes, and steps next to the
-machine's state."""
+"""Widgets and panels of the threads screen: curves, memory modes, steps and the machine."""
 
 from __future__ import annotations
 
@@ -32,62 +31,59 @@ _ROLES = {
     CurveRole.BEST: SpanRole.GOOD,
     CurveRole.EQUAL: SpanRole.GOOD,
 }
-"""Those of the other lines are muted."""
+"""Roles of lines; all other lines are muted."""
 _NAME_COLUMNS = 10
 _PHASE_ROLES = {"decode": SpanRole.WRITING, "prefill": SpanRole.READING}
 LEAST_ROWS = 9
-"""Fewer rows hold no panel on the search and the machine that is worth looking at."""
-_FINDING_COLUMNS = 8
-_STEPS = (
-    "number of threads that write",
-    "number of threads that read the prompt",
+"""Least height of the panels with steps and machine."""
+_RESULT_COLUMNS = 8
+_STEP_NAMES = (
+    "threads for writing",
+    "threads for reading the prompt",
     "each thread fixed to one core",
-    "weights: file's map or huge pages",
-    "how far ahead the kernels ask memory",
-    "type of the KV cache, if you ask for it",
+    "weights: mapped file or huge pages",
+    "memory prefetch",
+    "KV cache type (k)",
 )
 
 
 class ThreadCurve(FigureLines):
-    """Shows one phase; nothing is drawn while it stays the same."""
+    """Panel with the curve of one phase, redrawn only when it changes."""
 
     def __init__(self, phase: str, id: str | None = None) -> None:
         super().__init__(id=id)
         self._phase = phase
 
     def tell(
-        self, curve: Curve | None, in_use: int, chooses: str, most: int, thickness: int
+        self, curve: Curve | None, in_use: int, digits_hint: str, max_count: int, thickness: int
     ) -> None:
-        """Show a curve, or how things are before anything was measured.
+        """Show a curve, or empty rows before anything is measured.
 
         Args:
-            in_use: the count in use, marked.
-            chooses: what keys choose for this phase; "" where they choose for the other one.
-            most: counts up to this one have an empty row before they are measured; 0 for the one in
-                use alone.
-            thickness: rows of a bar; above one a blank row is between two bars.
+            in_use: the count in use, which is marked.
+            digits_hint: keys that set the count of this phase; empty if they set the other one.
+            max_count: counts up to this one have an empty row before they are measured; 0 shows
+                only the count in use.
+            thickness: rows of a bar; bars of several rows have a blank row between them.
         """
         glyphs = choose_glyphs()
         colour = _PHASE_ROLES[self._phase]
         name = TITLES[self._phase].capitalize()
-        if chooses:
+        frame = SpanRole.FRAME
+        foot = EMPTY
+        if digits_hint:
             frame = colour
-        else:
-            frame = SpanRole.FRAME
-        if chooses:
-            foot = line(muted(chooses))
-        else:
-            foot = EMPTY
+            foot = line(muted(digits_hint))
 
         def draw(width: int) -> list[Line]:
             columns = max(1, width - FRAME_COLUMNS)
             if curve is None:
-                counts = range(1, most + 1) if most else (in_use,)
+                counts = range(1, max_count + 1) if max_count else (in_use,)
                 body = [_unmeasured(count, in_use, columns, glyphs) for count in counts]
             else:
                 body = [
-                    coloured(one, colour, glyphs)
-                    for one in curve_lines(curve, in_use, columns, glyphs)
+                    coloured(bar_line, colour, glyphs)
+                    for bar_line in curve_lines(curve, in_use, columns, glyphs)
                 ]
             return panel(
                 name, _thickened(body, thickness, glyphs), width, glyphs, foot=foot, frame=frame
@@ -96,33 +92,37 @@ class ThreadCurve(FigureLines):
         self.follow(draw)
 
 
-def n_rows(curve: Curve | None, most: int, thickness: int) -> int:
-    """Return the rows that a curve takes without its frame once all of it is measured."""
+def n_rows(curve: Curve | None, max_count: int, thickness: int) -> int:
+    """Return the rows of a complete curve without its frame."""
+    n_headings = 0
+    n_lines = max(1, max_count)
     if curve is not None:
-        drawn = curve_lines(curve, None, 40, BLOCKS)
-    else:
-        drawn = []
-    n_headings = sum(one.role is CurveRole.KIND for one in drawn)
-    n_lines = len(drawn) or max(1, most)
-    return n_lines + (
-        n_lines - 1 + (thickness - 1) * (n_lines - n_headings) if thickness > 1 else 0
-    )
+        bar_lines = curve_lines(curve, None, 40, BLOCKS)
+        n_headings = sum(bar_line.role is CurveRole.KIND for bar_line in bar_lines)
+        n_lines = len(bar_lines) or n_lines
+    if thickness <= 1:
+        return n_lines
+    return 2 * n_lines - 1 + (thickness - 1) * (n_lines - n_headings)
 
 
 def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     if thickness <= 1:
         return body
-    high: list[Line] = []
+    thickened: list[Line] = []
     signs = {glyphs.full, glyphs.spread}
-    for one in body:
-        is_bar = [len(span.text) > 1 and set(span.text) <= signs for span in one]
+    for row in body:
+        is_bar = [len(span.text) > 1 and set(span.text) <= signs for span in row]
         bar = tuple(
-            span if part else Span(" " * len(span.text))
-            for span, part in zip(one, is_bar, strict=True)
+            span if is_filled else Span(" " * len(span.text))
+            for span, is_filled in zip(row, is_bar, strict=True)
         )
-        is_heading = not any(span.text.strip() for span in bar) and len(one) == 1
-        high += [*([EMPTY] * bool(high)), one, *([] if is_heading else [bar] * (thickness - 1))]
-    return high
+        is_heading = not any(span.text.strip() for span in bar) and len(row) == 1
+        if thickened:
+            thickened.append(EMPTY)
+        thickened.append(row)
+        if not is_heading:
+            thickened += [bar] * (thickness - 1)
+    return thickened
 
 
 def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
@@ -138,97 +138,99 @@ def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
     )
 
 
-def coloured(one: BarLine, bar: SpanRole, glyphs: Glyphs) -> Line:
-    """Return a line of a table with its bar in the colour of the phase, fainter where it is not
-    certain."""
-    role = _ROLES.get(one.role, SpanRole.MUTED)
-    parts = re.split(
-        f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", one.text
+def coloured(bar_line: BarLine, bar_role: SpanRole, glyphs: Glyphs) -> Line:
+    """Return a line with its bar in the colour of the phase and its spread muted."""
+    role = _ROLES.get(bar_line.role, SpanRole.MUTED)
+    texts = re.split(
+        f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", bar_line.text
     )
-    roles = {glyphs.full: role if role is SpanRole.MUTED else bar, glyphs.spread: SpanRole.MUTED}
+    roles = {
+        glyphs.full: role if role is SpanRole.MUTED else bar_role,
+        glyphs.spread: SpanRole.MUTED,
+    }
     return tuple(
-        Span(part, roles.get(part[0], role) if len(part) > 1 else role) for part in parts if part
+        Span(text, roles.get(text[0], role) if len(text) > 1 else role) for text in texts if text
     )
 
 
 def option_panels(
     comparisons: Sequence[tuple[Comparison, str]], glyphs: Glyphs, width: int
 ) -> list[Line]:
-    """Draw comparisons, each with the option in use, in ``width`` columns."""
+    """Draw comparisons of options, each with the option in use marked."""
     columns = max(20, width - FRAME_COLUMNS)
-    found: list[Line] = []
+    lines: list[Line] = []
     for comparison, in_use in comparisons:
         heading, *rows = option_lines(comparison, in_use, glyphs)
-        rows = [wrapped for one in rows for wrapped in _wrapped(one, columns)]
+        rows = [wrapped for bar_line in rows for wrapped in _wrapped(bar_line, columns)]
         columns_of = heading.text[_NAME_COLUMNS:].strip()
         if len(rows) > 1:
             body = [line(muted(" " * _NAME_COLUMNS + columns_of))]
         else:
             body = []
-        body += [coloured(one, SpanRole.PLAIN, glyphs) for one in rows]
-        found += panel(
+        body += [coloured(bar_line, SpanRole.PLAIN, glyphs) for bar_line in rows]
+        lines += panel(
             "Weights" if comparison.part == "weights" else "KV cache", body, width, glyphs
         )
-    return found
+    return lines
 
 
-def _wrapped(one: BarLine, columns: int) -> list[BarLine]:
-    """Break a sentence; a row of figures is short enough anywhere but on the narrowest screens,
-    which cut it."""
-    if not one.text.startswith("   ") or len(one.text) <= columns:
-        return [one]
-    return [BarLine(text.strip(), one.role) for text in textwrap.wrap(one.text, columns)]
+def _wrapped(bar_line: BarLine, columns: int) -> list[BarLine]:
+    """Wrap a sentence; rows of figures are cut instead on very narrow screens."""
+    if not bar_line.text.startswith("   ") or len(bar_line.text) <= columns:
+        return [bar_line]
+    return [BarLine(text.strip(), bar_line.role) for text in textwrap.wrap(bar_line.text, columns)]
 
 
 def room_lines(
     view: PerformanceView, report: TuningReport | None, width: int, height: int, glyphs: Glyphs
 ) -> list[Line]:
-    """Fill ``height`` rows with the steps of the search, and with what the machine does
-    meanwhile."""
+    """Fill ``height`` rows with the steps of the search and the state of the machine."""
     steps = step_lines(report, glyphs)
     widths = divided(width, 2)
-    below = min(len(memory_panel(view, glyphs, widths[1], 0)), height - len(steps) - FRAME_ROWS)
-    if below > FRAME_ROWS:
-        memory = memory_panel(view, glyphs, widths[0], below)
+    memory_rows = min(
+        len(memory_panel(view, glyphs, widths[1], 0)), height - len(steps) - FRAME_ROWS
+    )
+    if memory_rows > FRAME_ROWS:
+        memory = memory_panel(view, glyphs, widths[0], memory_rows)
     else:
         memory = []
     rows = height - len(memory)
     body = [fitted(one, widths[0] - FRAME_COLUMNS) for one in aired(steps, rows)]
-    searched = panel("What measuring finds out", body, widths[0], glyphs, rows)
+    searched = panel("Steps", body, widths[0], glyphs, rows)
     return side_by_side(
         [[*searched, *memory], cores_panel(view, glyphs, widths[1], height)], widths
     )
 
 
 def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
-    """Return a line for each thing that is measured: whether it is known, what was found, what it
-    is."""
-    return [
-        line(
-            Span(f"{glyphs.good if found else '-':<3}", SpanRole.GOOD if found else SpanRole.MUTED),
-            Span(
-                f"{found or 'not yet':<{_FINDING_COLUMNS}} ",
-                SpanRole.STRONG if found else SpanRole.MUTED,
-            ),
-            muted(what),
-        )
-        for what, found in zip(
-            _STEPS, _found(report) if report is not None else [""] * len(_STEPS), strict=True
-        )
-    ]
+    """Return a line for each step of the search: whether it is done, its result and its name."""
+    results = [""] * len(_STEP_NAMES)
+    if report is not None:
+        results = _results(report)
+    lines = []
+    for step, result in zip(_STEP_NAMES, results, strict=True):
+        if result:
+            mark = Span(f"{glyphs.good:<3}", SpanRole.GOOD)
+            text = Span(f"{result:<{_RESULT_COLUMNS}} ", SpanRole.STRONG)
+        else:
+            mark = muted("-  ")
+            text = muted(f"{'not yet':<{_RESULT_COLUMNS}} ")
+        lines.append(line(mark, text, muted(step)))
+    return lines
 
 
-def _found(report: TuningReport) -> list[str]:
-    """Return what each of the steps has found; "" for nothing yet."""
-    threads = [report.curve(phase) for phase in ("decode", "prefill")]
-    options = [report.comparison(part) for part in ("weights", "kv")]
+def _results(report: TuningReport) -> list[str]:
+    """Return the result of each step; empty for steps without one."""
+    curves = [report.curve(phase) for phase in ("decode", "prefill")]
+    comparisons = [report.comparison(part) for part in ("weights", "kv")]
     writing, reading = (
-        str(one.best) if one is not None and one.best is not None else "" for one in threads
+        str(curve.best) if curve is not None and curve.best is not None else "" for curve in curves
     )
-    weights, kv_type = (one.best if one is not None and one.is_measured else "" for one in options)
-    pinned = {True: "faster", False: "no gain", None: ""}[report.pinned]
+    weights, kv_type = (
+        curve.best if curve is not None and curve.is_measured else "" for curve in comparisons
+    )
+    pinning = {True: "faster", False: "no gain", None: ""}[report.pinned]
+    prefetch = ""
     if any("GB/s" in reason for reason in report.reasons):
-        asked_ahead = "see Why"
-    else:
-        asked_ahead = ""
-    return [writing, reading, pinned, weights, asked_ahead, kv_type]
+        prefetch = "see Why"
+    return [writing, reading, pinning, weights, prefetch, kv_type]
