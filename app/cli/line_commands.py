@@ -28,7 +28,7 @@ from app.session.generation import describe_thinking
 from app.text.clean_text import clean_line, clean_text
 from app.tui import actions
 from app.tui.actions import Action, find_command, nearest_name
-from app.tui.markdown.code_blocks import wanted_text
+from app.tui.markdown.code_blocks import text_to_copy
 
 MOST_LISTED = 20
 _COLUMNS = 100
@@ -315,7 +315,7 @@ class LineCommands:
 
     def copy(self, what: str = "") -> None:
         """Copy the last answer, one of its code blocks, or its thinking."""
-        found = wanted_text(self._headless.chat_session.conversation.last_reply, what)
+        found = text_to_copy(self._headless.chat_session.conversation.last_reply, what)
         if not found.text:
             raise Refusal("there is no text to copy")
         is_terminal = sys.stderr is not None and sys.stderr.isatty()

@@ -237,7 +237,7 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(
     )
     model = Model.open(path, threads=2)
     prompt = [5, 9, 20, 33, 47, 60, 71]
-    wanted_ids, wanted_text = whole_reply(model, prompt, 40)
+    wanted_ids, text_to_copy = whole_reply(model, prompt, 40)
     session = model.session(n_ctx=256)
     session.prefill(prompt)
     got: list[int] = []
@@ -256,7 +256,7 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(
     text = "".join(stream.push(token) for token in got)
     rest = list(session.generate(Sampling.greedy(), 40 - len(got), after=got))
     assert (got + [piece.token_id for piece in rest])[:40] == wanted_ids
-    assert text + "".join(piece.text for piece in rest) == wanted_text
+    assert text + "".join(piece.text for piece in rest) == text_to_copy
     model.close()
 
 

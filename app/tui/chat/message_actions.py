@@ -15,7 +15,7 @@ from app.session.generation import THINK_USAGE
 from app.tui.chat.core import ChatCore
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.turn_views import TurnViews
-from app.tui.markdown.code_blocks import code_blocks, wanted_block, wanted_text
+from app.tui.markdown.code_blocks import block_to_copy, code_blocks, text_to_copy
 from app.tui.screens import make_screen
 from app.tui.widgets.message_view import MessageView, ReplyView, ToolView, UserView
 
@@ -192,7 +192,7 @@ class MessageActions:
     async def action_copy(self, argument: str = "") -> None:
         """Copy the last reply, one of its code blocks or its thinking, or write it into a file."""
         with self._core.refusals_said(is_error=False):
-            passage = wanted_text(self._core.chat_session.conversation.last_reply, argument)
+            passage = text_to_copy(self._core.chat_session.conversation.last_reply, argument)
             await self.copy_out(passage.text, passage.to_file, passage.name)
 
     async def copy_message(self, view: MessageView) -> None:
@@ -209,7 +209,7 @@ class MessageActions:
             self._core.say("there is no code block in this message")
             return
         view.next_block = view.next_block % n_blocks + 1
-        block = wanted_block(view.text, str(view.next_block))
+        block = block_to_copy(view.text, str(view.next_block))
         await self.copy_out(block.text, block.to_file, block.name)
 
     async def copy_out(self, text: str, to_file: bool = False, name: str = "") -> None:

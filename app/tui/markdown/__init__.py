@@ -1,6 +1,5 @@
-"""Markdown as rows of styled text.
+"""Markdown as rows of styled text. This package has no widgets.
 
-A reply is one widget that paints rows, not a widget for every paragraph, list item and table cell:
-mounting and laying those out took more of a processor than all else the interface does while a
-model decodes. Knows no widget.
+A reply is one widget that paints rows. A widget for each paragraph, list item and table cell would
+cost more time than everything else that the interface does while a model decodes.
 """

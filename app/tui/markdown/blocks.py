@@ -1,5 +1,4 @@
-"""Blocks of Markdown as lines, and lines as rows: each kind of block is a function and an entry of
-the registry."""
+"""Blocks of Markdown as lines, and lines as rows. ``BLOCKS`` maps types of blocks to functions."""
 
 from __future__ import annotations
 
@@ -19,82 +18,82 @@ from app.text.record import record
 from app.tui.markdown.formulas import formula_rows
 from app.tui.markdown.parser import MATH, MATH_BLOCK
 
-NOTHING = Content("")
+EMPTY = Content("")
 
 
 @record
 class Line:
-    """One line, not wrapped yet."""
+    """Line of text before wrapping."""
 
-    text: Content = NOTHING
-    first: Content = NOTHING
-    rest: Content = NOTHING
-    """Come before its first row, and before the rows after that."""
+    text: Content = EMPTY
+    first: Content = EMPTY
+    rest: Content = EMPTY
+    """Content before the first row, and before each further row."""
     mark: str = ""
-    """The part of ``first`` that belongs to the text when it is copied, such as a bullet."""
+    """Part of ``first`` that is copied with the text, such as a bullet."""
     fill: str = ""
-    """Style class of the text out to the right edge; "" for none."""
+    """Style class of the row up to the right edge; empty if there is none."""
     is_code: bool = False
-    """Its spaces count; it is broken anywhere."""
+    """Whether spaces are significant and the line may break anywhere."""
 
     @property
     def copied(self) -> str:
-        """The line as it is copied."""
+        """Text of the line as it is copied."""
         return " ".join((self.mark + self.text.plain).splitlines())
 
 
 @record
 class Row:
-    """One row of the screen, no wider than that."""
+    """Row of the screen."""
 
     lead: Content
     text: Content
     line: int
     offset: int
-    """Where in that line, as it is copied, the text begins."""
+    """Start of the row's text in the line as it is copied, in characters."""
 
-    def is_same(self, other: Row) -> bool:
-        """Whether it looks the same."""
-        return self.lead.is_same(other.lead) and self.text.is_same(other.text)
+    def is_same(self, other_row: Row) -> bool:
+        """Whether two rows look the same."""
+        return self.lead.is_same(other_row.lead) and self.text.is_same(other_row.text)
 
 
 def indented(lines: Sequence[Line], first: Content, rest: Content, mark: str = "") -> list[Line]:
-    """Put something before lines: ``first`` before the first row of all, ``rest`` before the
-    others."""
-    before = [(first, mark), *[(rest, "")] * (len(lines) - 1)]
+    """Put ``first`` before the first row of all lines, and ``rest`` before all others."""
+    leads = [(first, mark), *[(rest, "")] * (len(lines) - 1)]
     return [
-        replace(line, first=lead + line.first, rest=rest + line.rest, mark=own + line.mark)
-        for line, (lead, own) in zip(lines, before, strict=False)
+        replace(line, first=lead + line.first, rest=rest + line.rest, mark=own_mark + line.mark)
+        for line, (lead, own_mark) in zip(lines, leads, strict=False)
     ]
 
 
 def plain_lines(text: str) -> list[Line]:
-    """Return text as it came."""
+    """Return raw text as lines."""
     return [Line(Content(line)) for line in text.split("\n")]
 
 
 def rows_of(line: Line, number: int, width: int) -> Iterator[Row]:
     """Wrap a line to rows of ``width`` cells."""
-    room = max(2, width - line.rest.cell_length)
-    at = 0
-    for count, part in enumerate(_parts(line, room)):
-        found = line.text.plain.find(part.plain, at)
-        if found >= 0:
-            at = found
+    width_left = max(2, width - line.rest.cell_length)
+    offset = 0
+    for count, piece in enumerate(_pieces(line, width_left)):
+        match = line.text.plain.find(piece.plain, offset)
+        if match >= 0:
+            offset = match
+        padded = piece
         if line.fill:
-            shown = part.pad_right(max(0, room - part.cell_length)).stylize_before(line.fill)
-        else:
-            shown = part
-        yield Row(line.rest if count else line.first, shown, number, len(line.mark) + at)
-        at += len(part)
+            n_blanks = max(0, width_left - piece.cell_length)
+            padded = piece.pad_right(n_blanks).stylize_before(line.fill)
+        lead = line.rest if count else line.first
+        yield Row(lead, padded, number, len(line.mark) + offset)
+        offset += len(piece)
 
 
-def _parts(line: Line, room: int) -> list[Content]:
+def _pieces(line: Line, width: int) -> list[Content]:
     if not line.text:
         return [line.text]
     if line.is_code:
-        return line.text.expand_tabs(4).fold(room)
-    return line.text.wrap(room)
+        return line.text.expand_tabs(4).fold(width)
+    return line.text.wrap(width)
 
 
 _CLASSES = {"em": ".em", "strong": ".strong", "s": ".gone"}
@@ -103,14 +102,13 @@ _SPACE = re.compile(r"\s+")
 
 
 def inline_text(node: SyntaxTreeNode) -> Content:
-    """Return the styled text of a node and all within it; line breaks are those the text insists
-    on."""
+    """Return the styled text of a node and its children, with hard line breaks only."""
     if node.type == "text":
         text = _SPACE.sub(" ", node.content)
-        # what most text is, seen a hundred times faster
-        is_plain = text.isascii() and text.isprintable()
-        # again: entities are characters by now
-        return Content(text if is_plain else screen_text(text))
+        # Most text is plain ASCII, which is a hundred times faster to detect than to clean.
+        if not (text.isascii() and text.isprintable()):
+            text = screen_text(text)  # the parser has decoded entities to characters
+        return Content(text)
     if node.type in _BREAKS:
         return Content(_BREAKS[node.type])
     if node.type == "code_inline":
@@ -118,7 +116,9 @@ def inline_text(node: SyntaxTreeNode) -> Content:
     if node.type == MATH:
         is_display = node.meta["is_display"]
         rows = _formula(node, is_display=is_display)
-        return Content("\n".join(["", *rows, ""] if is_display else rows))
+        if is_display:
+            rows = ["", *rows, ""]
+        return Content("\n".join(rows))
     inner = Content("").join(inline_text(child) for child in node.children)
     if node.type == "image":
         return Content(f"[image: {inner.plain or node.attrs.get('src', '')}]").stylize(
@@ -134,41 +134,42 @@ def inline_text(node: SyntaxTreeNode) -> Content:
 
 
 def _formula(node: SyntaxTreeNode, *, is_display: bool) -> Sequence[str]:
-    """Return a formula as rows of text; as its source where it has no other look here, or the font
-    lacks the signs."""
-    shown = () if choose_glyphs() is ASCII else formula_rows(node.content, is_display=is_display)
-    return shown or screen_text(node.markup).split("\n")
+    """Return a formula as rows of text, or its source if the terminal cannot show it."""
+    rows: Sequence[str] = ()
+    if choose_glyphs() is not ASCII:
+        rows = formula_rows(node.content, is_display=is_display)
+    return rows or screen_text(node.markup).split("\n")
 
 
 def _link(target: object) -> Style:
-    """Style of a link; a click runs the widget's action that shows its target."""
+    """Return the style of a link; a click runs the widget's action ``link``."""
     return Style.from_meta({"@click": f"link({str(target)!r})"})
 
 
-# The Linux console's font has no other bullets.
+# The font of the Linux console has no other bullets.
 BULLETS = "•-*"
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _TITLES = 3
 
 Highlight = Callable[[str, str], Content]
-"""Colours code: the code and the name of its language."""
+"""Function that colours code, given the code and the name of its language."""
 
 
 @record
 class Page:
-    """Surroundings of a block."""
+    """Context in which a block is laid out."""
 
     width: int
-    """Cells of a row."""
+    """Width of a row in cells."""
     highlight: Highlight | None = None
 
     def narrowed(self, n_cells: int) -> Page:
-        """The same with something at its left."""
+        """Return a narrower page, for blocks with a margin at their left."""
         return Page(max(2, self.width - n_cells), self.highlight)
 
 
 def markdown_lines(tree: SyntaxTreeNode, page: Page) -> list[Line]:
-    """Return the lines of all blocks of a text, or of another block."""
+    """Return the lines of all blocks in a text or in another block."""
     lines: list[Line] = []
     for node in tree.children:
         if lines:
@@ -220,16 +221,14 @@ def _code(node: SyntaxTreeNode, page: Page) -> list[Line]:
     else:
         text = Content(code)
     edge = Content(" ").stylize(".block")
-    # Not in the text: it is not copied with the code.
-    named = edge + Content(clean_line(language, 20)).stylize(".block").stylize(".edge")
+    # The label is not part of the text, so it is not copied with the code.
+    label_edge = edge + Content(clean_line(language, 20)).stylize(".block").stylize(".edge")
+    lines = []
     if language:
-        label = [Line(NOTHING, named, named, fill=".block")]
-    else:
-        label = []
-    return label + [
-        Line(line, edge, edge, fill=".block", is_code=True)
-        for line in text.split("\n", allow_blank=True)
-    ]
+        lines.append(Line(EMPTY, label_edge, label_edge, fill=".block"))
+    for line in text.split("\n", allow_blank=True):
+        lines.append(Line(line, edge, edge, fill=".block", is_code=True))
+    return lines
 
 
 def _bullets(node: SyntaxTreeNode, page: Page) -> list[Line]:
@@ -256,18 +255,14 @@ def _item(
     item: SyntaxTreeNode, mark: str, page: Page, tasks: Mapping[str, str] = MappingProxyType({})
 ) -> list[Line]:
     lines: list[Line] = []
-    before = ""
+    previous_type = ""
     for node in item.children:
-        # Lists are close: a blank row only between what would run together otherwise.
-        if before in ("fence", "table") or before == node.type == "paragraph":
+        # Lists are compact: a blank row comes only between blocks that would run together.
+        if previous_type in ("fence", "table") or previous_type == node.type == "paragraph":
             lines.append(Line())
         lines += _lines(node, page.narrowed(len(mark)))
-        before = node.type
-    if lines:
-        task = tasks.get(lines[0].text.plain[:4])
-    else:
-        task = None
-    if task:
+        previous_type = node.type
+    if lines and (task := tasks.get(lines[0].text.plain[:4])):
         lines[0] = replace(lines[0], text=Content(task) + lines[0].text[4:])
     return indented(
         lines or [Line()], Content(mark).stylize(".mark"), Content(" " * len(mark)), mark
@@ -288,16 +283,15 @@ BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
 }
 
 
-LEAST_COLUMN = 4
-"""Least width of a column in cells; where one would be narrower, the table is drawn as a list of
-its cells."""
+LEAST_COLUMN_CELLS = 4
+"""Least width of a column; a table with narrower columns is drawn as a list of its cells."""
 
 Cells = list[Content]
 
 
 def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
-    """Return the lines of a table, none wider than ``width`` cells."""
-    rows = [row for part in table.children for row in part.children]
+    """Return the lines of a table, at most ``width`` cells wide."""
+    rows = [row for section in table.children for row in section.children]
     cells = [[_cell(cell) for cell in row.children] for row in rows]
     cells[0] = [cell.stylize_before(".strong") for cell in cells[0]]
     aligns = [
@@ -306,7 +300,7 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
     widths = _fitted(
         [
             max(cell.cell_length for cell in column)
-            for column in zip_longest(*cells, fillvalue=NOTHING)
+            for column in zip_longest(*cells, fillvalue=EMPTY)
         ],
         width,
     )
@@ -314,7 +308,7 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
         return _as_list(cells)
     drawn = [_row(row, widths, aligns) for row in cells]
     edge = [Line(_edge(widths))]
-    # Rows of one line each need no lines between them.
+    # Rows of a single line need no rules between them.
     is_open = all(len(lines) == 1 for lines in drawn[1:])
     lines = drawn[0] + edge
     for number, row in enumerate(drawn[1:]):
@@ -326,20 +320,20 @@ def table_lines(table: SyntaxTreeNode, width: int) -> list[Line]:
 
 
 def _cell(cell: SyntaxTreeNode) -> Content:
-    """The text of a cell, formulas in one line with it."""
+    """Return the text of a cell, with formulas in the same line."""
     if cell.children:
         text = inline_text(cell.children[0])
     else:
-        text = NOTHING
+        text = EMPTY
     if "\n" in text.plain:
-        return Content(" ").join(part for part in text.split("\n") if part)
+        return Content(" ").join(text_line for text_line in text.split("\n") if text_line)
     return text
 
 
 def _fitted(widths: list[int], width: int) -> list[int] | None:
-    """Take cells from the widest columns until all fit; None where they cannot."""
+    """Shrink the widest columns until all fit; None if that is impossible."""
     room = width - 3 * (len(widths) - 1) - 2
-    if room < LEAST_COLUMN * len(widths):
+    if room < LEAST_COLUMN_CELLS * len(widths):
         return None
     widths = [max(1, min(n, room)) for n in widths]
     while sum(widths) > room:
@@ -353,13 +347,13 @@ def _row(row: Cells, widths: list[int], aligns: list[str]) -> list[Line]:
     return [
         Line(
             Content(" ")
-            + bar.join(_aligned(*cell) for cell in zip(parts, widths, aligns, strict=False))
+            + bar.join(_align(*cell) for cell in zip(cells, widths, aligns, strict=False))
         )
-        for parts in list(zip_longest(*wrapped, fillvalue=NOTHING)) or [(NOTHING,) * len(widths)]
+        for cells in list(zip_longest(*wrapped, fillvalue=EMPTY)) or [(EMPTY,) * len(widths)]
     ]
 
 
-def _aligned(text: Content, width: int, align: str) -> Content:
+def _align(text: Content, width: int, align: str) -> Content:
     free = max(0, width - text.cell_length)
     if align == "right":
         left = free
@@ -375,10 +369,10 @@ def _edge(widths: list[int]) -> Content:
 
 
 def _as_list(cells: Sequence[Cells]) -> list[Line]:
-    """One line a cell, under the name of its column."""
+    """Return a line for each cell, after the name of its column."""
     names, *rows = cells
     lines: list[Line] = []
-    for row in rows or [[NOTHING] * len(names)]:
+    for row in rows or [[EMPTY] * len(names)]:
         lines += [Line(name + Content(": ") + cell) for name, cell in zip(names, row, strict=False)]
         lines.append(Line())
     return lines[:-1]

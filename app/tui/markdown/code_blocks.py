@@ -1,4 +1,4 @@
-"""Text for ``/copy``: a reply, one of its code blocks, or its thinking. Knows no screen."""
+"""Text for ``/copy``: a reply, one of its code blocks, or its thinking."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from app.text.record import record
 
 
 def code_blocks(markdown: str) -> list[str]:
-    """Return the fenced blocks in order, as they would be typed; one that is still open counts."""
-    # Not with the module: it is imported with the chat, and the parser would hold up the first
-    # frame.
+    """Return the fenced code blocks in order, including an unfinished one."""
+    # Imported here because the parser would delay the first frame.
     from app.tui.markdown.parser import tree_of
 
     return [
@@ -20,37 +19,44 @@ def code_blocks(markdown: str) -> list[str]:
 
 @record
 class CopyText:
-    """A text, and how it is called; "" for a whole reply."""
+    """Text to copy, with its name, which is empty for an entire reply."""
 
     text: str
     name: str = ""
     to_file: bool = False
 
 
-def wanted_text(reply: ChatMessage | None, what: str) -> CopyText:
-    """Return what is asked for after ``/copy``, or raise ``Refusal``."""
-    asked = what.lower().split()
-    words = [word for word in asked if word != "file"]
-    to_file = "file" in asked
+def text_to_copy(reply: ChatMessage | None, selection: str) -> CopyText:
+    """Return the text that the argument of ``/copy`` selects.
+
+    Raises:
+        Refusal: There is no such text, or the argument is wrong.
+    """
+    words = selection.lower().split()
+    names = [word for word in words if word != "file"]
+    to_file = "file" in words
     if reply is None:
         raise Refusal("there is no reply to copy")
-    if not words:
+    if not names:
         return CopyText(
             reply.text or (reply.thinking.text if reply.thinking else ""), to_file=to_file
         )
-    if words == ["thinking"]:
+    if names == ["thinking"]:
         if reply.thinking is None:
             raise Refusal("there is no thinking in the last reply")
         return CopyText(reply.thinking.text.strip(), to_file=to_file)
-    if words[0] == "code" and len(words) <= 2:
-        return wanted_block(reply.text, words[1] if len(words) == 2 else "1", to_file)
+    if names[0] == "code" and len(names) <= 2:
+        return block_to_copy(reply.text, names[1] if len(names) == 2 else "1", to_file)
     ways = "/copy · /copy code · /copy code 2 · /copy thinking"
     raise Refusal(f"usage: {ways}; with `file` after it into a file")
 
 
-def wanted_block(text: str, number: str, to_file: bool = False) -> CopyText:
-    """Return one code block of a text, counted from 1; raises ``Refusal`` where no block has this
-    number."""
+def block_to_copy(text: str, number: str, to_file: bool = False) -> CopyText:
+    """Return a code block of a text by its number, counted from 1.
+
+    Raises:
+        Refusal: No code block has this number.
+    """
     blocks = code_blocks(text)
     if not blocks:
         raise Refusal("there is no code block in this message")

@@ -1,4 +1,4 @@
-"""Boxes of rows, of which a formula is put together."""
+"""Boxes of text rows, from which formulas are composed."""
 
 from __future__ import annotations
 
@@ -17,66 +17,69 @@ _SUM = re.compile(r"(?<=[^\s=<>(,;])(?:\s+([+−])\s*|\s*([+−])\s+)(?=\S)")
 
 @record
 class Box:
-    """Rows of text; ``base`` is the one on the line."""
+    """Rows of text; ``base`` is the index of the row on the base line."""
 
     rows: tuple[str, ...] = ("",)
     base: int = 0
 
     @property
     def width(self) -> int:
-        """Cells of the widest row."""
+        """Width of the widest row in cells."""
         return max(map(cell_len, self.rows))
 
     def with_script(self, text: str, *, is_below: bool) -> Box:
-        """The same with a script at its first or last row."""
+        """Return the box with a script at its first or last row."""
+        index = 0
         if is_below:
-            at = len(self.rows) - 1
-        else:
-            at = 0
-        return Box((*self.rows[:at], self.rows[at] + text, *self.rows[at + 1 :]), self.base)
+            index = len(self.rows) - 1
+        return Box(
+            (*self.rows[:index], self.rows[index] + text, *self.rows[index + 1 :]), self.base
+        )
 
     def stripped(self) -> Box:
-        """The same without space at the ends of a single row."""
+        """Return a single row without spaces at its ends; other boxes stay unchanged."""
         if len(self.rows) == 1:
             return Box((self.rows[0].strip(),))
         return self
 
 
 def spaced(text: str) -> str:
-    """Put one space on each side of relations, and of sums that have one on one side."""
+    """Put a space on each side of relations, and of plus and minus signs with a single space."""
     text = _RELATION.sub(r" \1 ", text)
     text = _SIGN.sub(r" \1 ", text)
-    return _SUM.sub(lambda found: f" {found[1] or found[2]} ", text)
+    return _SUM.sub(lambda match: f" {match[1] or match[2]} ", text)
 
 
-def joined(parts: Sequence[Box]) -> Box:
+def joined(boxes: Sequence[Box]) -> Box:
     """Put boxes next to each other, with space around relations."""
     merged: list[Box] = []
-    for part in parts:
-        if merged and len(part.rows) == len(merged[-1].rows) == 1:
-            before = merged[-1].rows[0]
-            after = part.rows[0]
-            merged[-1] = Box((before + ("" if before.endswith(" ") and after == " " else after),))
-        else:
-            merged.append(part)
-    return _side_by_side(
-        [Box((spaced(box.rows[0]),)) if len(box.rows) == 1 else box for box in merged] or [Box()]
-    )
+    for box in boxes:
+        if not (merged and len(box.rows) == len(merged[-1].rows) == 1):
+            merged.append(box)
+            continue
+        text = merged[-1].rows[0]
+        if not (text.endswith(" ") and box.rows[0] == " "):
+            text += box.rows[0]
+        merged[-1] = Box((text,))
+    for index, box in enumerate(merged):
+        if len(box.rows) == 1:
+            merged[index] = Box((spaced(box.rows[0]),))
+    return _side_by_side(merged or [Box()])
 
 
-def _side_by_side(parts: Sequence[Box]) -> Box:
-    """Put boxes next to each other, their base lines on one row."""
-    above = max(box.base for box in parts)
-    below = max(len(box.rows) - box.base for box in parts)
+def _side_by_side(boxes: Sequence[Box]) -> Box:
+    """Put boxes side by side with their base lines on the same row."""
+    above = max(box.base for box in boxes)
+    below = max(len(box.rows) - box.base for box in boxes)
     rows = []
-    for number in range(-above, below):
-        cells = [
-            box.rows[box.base + number] if 0 <= box.base + number < len(box.rows) else ""
-            for box in parts
-        ]
-        rows.append(
-            "".join(_padded(cell, box.width, "l") for cell, box in zip(cells, parts, strict=True))
-        )
+    for row_index in range(-above, below):
+        cells = []
+        for box in boxes:
+            text = ""
+            if 0 <= box.base + row_index < len(box.rows):
+                text = box.rows[box.base + row_index]
+            cells.append(_padded(text, box.width, "l"))
+        rows.append("".join(cells))
     return Box(tuple(rows), above)
 
 
@@ -91,8 +94,8 @@ def _padded(text: str, width: int, side: str) -> str:
     return " " * left + text + " " * (free - left)
 
 
-def stacked(cells: list[list[Box]], sides: str, between: str) -> Box:
-    """Rows of cells in columns; ``sides`` says in turn where they are aligned."""
+def stacked(cells: list[list[Box]], sides: str, separator: str) -> Box:
+    """Arrange cells in columns; ``sides`` gives the alignments of the columns in turn."""
     columns = list(zip_longest(*cells, fillvalue=Box()))
     widths = [max(box.width for box in column) for column in columns]
     rows: list[str] = []
@@ -106,12 +109,14 @@ def stacked(cells: list[list[Box]], sides: str, between: str) -> Box:
             )
             for box, width, side in zip(row, widths, cycle(sides), strict=False)
         ]
-        rows += _side_by_side([part for box in padded for part in (Box((between,)), box)][1:]).rows
+        rows += _side_by_side(
+            [part for box in padded for part in (Box((separator,)), box)][1:]
+        ).rows
     return Box(tuple(rows), (len(rows) - 1) // 2)
 
 
 def between_brackets(box: Box, left: str, right: str) -> Box:
-    """Put tall brackets around a box; "" for none."""
+    """Put tall brackets around a box; an empty string means no bracket."""
     n = len(box.rows)
     rows = tuple(
         (f"{_edge(left, number, n)} " if left else "")

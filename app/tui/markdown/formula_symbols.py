@@ -1,5 +1,4 @@
-"""What LaTeX's names and letters are as Unicode text: where pylatexenc has no answer, or none for a
-terminal."""
+"""LaTeX names and letters as Unicode text, where pylatexenc has none or none for a terminal."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ SILENT = _words(
     "textstyle scriptstyle limits "
     "nolimits ! hline nonumber notag label"
 )
-"""Macros that nothing is shown of."""
+"""Macros that show nothing."""
 SEPARATORS = _words(
     "right cdot times leq geq le ge approx quad qquad neq ne , ; pm implies Rightarrow to "
     "text equiv \\ rightarrow in"
@@ -94,7 +93,6 @@ GRIDS = {
     "dcases": ("⎧⎨⎩", ""),
     "rcases": ("", "⎫⎬⎭"),
 }
-"""Environments of rows and columns: the pieces of the left and of the right bracket, from the
-top."""
+"""Environments of rows and columns, with the pieces of their brackets from top to bottom."""
 FLAT_BRACKETS = _pairs("⎛ ( ⎞ ) ⎡ [ ⎤ ] ⎧ { ⎫ } │ | ║ ‖")
 ALIGNED = _words("align aligned alignat gather gathered equation split multline eqnarray math")

@@ -38,35 +38,32 @@ if TYPE_CHECKING:
     from pylatexenc.latexwalker import LatexNode
 
 MOST_CHARS = 2000
-"""A longer formula is shown as its source."""
-_DEEPEST_GROUP = 40
-"""The parser calls itself for each group in a group."""
+"""Length of a formula above which its source is shown."""
+_MAX_DEPTH = 40
+"""Limit on nested groups, because the parser is recursive."""
 _MARKS = "[\u0300-\u036f\u20d7\u2032\u2033⁰¹²³⁴-₎ₐ-ₜᵢⱼᵣᵤᵥᵃ-ᵡ]*"
 _ATOM = re.compile(rf"(?:\d+(?:[.,]\d+)*|[^\W\d]|[d∂Δ]\w|[a-zA-Z]{{4,}}|√\w|[^\w\s]){_MARKS}")
-"""What needs no parentheses after a slash, a root or a power: a number, a letter, a differential, a
-word."""
+"""Text that needs no parentheses after a slash, a root or a power, such as a number or a word."""
 _PRODUCT = re.compile(rf"(?:[\w∂∇√!.]{_MARKS})+(?:\([^()]*\))?")
-"""What needs none before a slash."""
+"""Text that needs no parentheses before a slash."""
 
 
 @lru_cache(256)
 def formula_rows(source: str, *, is_display: bool) -> tuple[str, ...]:
-    r"""Return a formula as rows of text; none where it cannot be shown as anything but its source.
+    r"""Return a formula as rows of text; empty if only its source can be shown.
 
     Args:
         source: LaTeX without its delimiters.
-        is_display: it is by itself and may have several rows; else it is one row in a line of text.
+        is_display: whether the formula stands alone and may have several rows.
     """
-    if len(source) > MOST_CHARS or _depth(source) > _DEEPEST_GROUP:
+    if len(source) > MOST_CHARS or _depth(source) > _MAX_DEPTH:
         return ()
     from pylatexenc.latexwalker import LatexWalker
 
     try:
         nodes, _, _ = LatexWalker(source, tolerant_parsing=True).get_latex_nodes()
         box = _Layout(is_display).of(nodes or [])
-    except (
-        Exception
-    ):  # the parser has many ways to fail on half a formula, and so has what it leaves to us
+    except Exception:  # the parser and its incomplete nodes fail in many ways on half a formula
         return ()
     rows = tuple(screen_text(normalize("NFC", row)).rstrip() for row in box.stripped().rows)
     if any(rows):
@@ -76,24 +73,24 @@ def formula_rows(source: str, *, is_display: bool) -> tuple[str, ...]:
 
 def _depth(source: str) -> int:
     deepest = depth = 0
-    for found in re.finditer(r"\\begin|\\end|\\.|[{}]", source, re.DOTALL):
-        depth += {"{": 1, "\\begin": 1, "}": -1, "\\end": -1}.get(found[0], 0)
+    for match in re.finditer(r"\\begin|\\end|\\.|[{}]", source, re.DOTALL):
+        depth += {"{": 1, "\\begin": 1, "}": -1, "\\end": -1}.get(match[0], 0)
         deepest = max(deepest, depth)
     return deepest
 
 
 class _UnknownMacroError(Exception):
-    """A macro without a meaning here: its formula is shown as its source."""
+    """Error for an unknown macro; the source of its formula is shown."""
 
 
 class _Layout:
-    """Makes boxes of nodes."""
+    """Layout of LaTeX nodes as boxes."""
 
     def __init__(self, is_display: bool) -> None:
         self._is_display = is_display
 
     def of(self, nodes: Sequence[LatexNode]) -> Box:
-        r"""Return nodes next to each other; ``\\`` begins a new row, ``&`` aligns columns."""
+        r"""Return nodes side by side; ``\\`` starts a new row, ``&`` aligns columns."""
         grid = _cells(nodes)
         if len(grid) == 1 and len(grid[0]) == 1:
             return self._in_line(grid[0][0])
@@ -101,36 +98,35 @@ class _Layout:
             return stacked(
                 [[self._in_line(cell).stripped() for cell in row] for row in grid], "rl", " "
             )
-        return Box(
-            ("; ".join(spaced("".join(self.text(cell) for cell in row)).strip() for row in grid),)
-        )
+        texts = [spaced("".join(self.text(cell) for cell in row)).strip() for row in grid]
+        return Box(("; ".join(texts),))
 
     def text(self, nodes: Sequence[LatexNode]) -> str:
         """Return nodes as one row."""
         return " ".join(_Layout(False).of(nodes).rows)
 
     def _in_line(self, nodes: Sequence[LatexNode]) -> Box:
-        parts: list[Box] = []
-        queue = _Queue(nodes)
+        boxes: list[Box] = []
+        queue = _TokenQueue(nodes)
         while (node := queue.next()) is not None:
             if isinstance(node, str) and node in "^_'":
-                self._add_script(parts, node, queue)
+                self._add_script(boxes, node, queue)
             else:
-                parts.append(self._box(node, queue))
-        return joined(parts)
+                boxes.append(self._box(node, queue))
+        return joined(boxes)
 
-    def _add_script(self, parts: list[Box], sign: str, queue: _Queue) -> None:
+    def _add_script(self, boxes: list[Box], sign: str, queue: _TokenQueue) -> None:
         if sign == "'":
             text = _script("^", "′")
         else:
             text = _script(sign, self._script_argument(queue))
-        if parts and len(parts[-1].rows) > 1:
-            parts[-1] = parts[-1].with_script(text, is_below=sign == "_")
+        if boxes and len(boxes[-1].rows) > 1:
+            boxes[-1] = boxes[-1].with_script(text, is_below=sign == "_")
         else:
             needs_space = text[:1] == sign and _begins_word(queue.peek())
-            parts.append(Box((text + " " * needs_space,)))
+            boxes.append(Box((text + " " * needs_space,)))
 
-    def _script_argument(self, queue: _Queue) -> str:
+    def _script_argument(self, queue: _TokenQueue) -> str:
         node = queue.next()
         while isinstance(node, str) and node.isspace():
             node = queue.next()
@@ -138,7 +134,7 @@ class _Layout:
             return ""
         return _Layout(False)._box(node, queue).rows[0].strip()
 
-    def _box(self, node: Any, queue: _Queue) -> Box:
+    def _box(self, node: Any, queue: _TokenQueue) -> Box:
         if isinstance(node, str):
             return Box((CHARACTERS.get(node, node),))
         match type(node).__name__:
@@ -156,42 +152,47 @@ class _Layout:
                 return Box()
         raise _UnknownMacroError
 
-    def _macro(self, node: Any, queue: _Queue) -> Box:
+    def _macro(self, node: Any, queue: _TokenQueue) -> Box:
         name = node.macroname
+        arguments: list[Any] = []
         if node.nodeargd:
             arguments = list(node.nodeargd.argnlist)
-        else:
-            arguments = []
         if name in SILENT:
-            if name in ("left", "right") and _is(queue.peek(), "."):
+            if name in ("left", "right") and _is_character(queue.peek(), "."):
                 queue.next()  # a bracket that is not drawn
             return Box()
         if name in PLAIN:
             return self._plain(name, arguments, queue)
         if name == "sqrt":
-            degree, inner = (self.text([each]).strip() if each else "" for each in arguments)
+            degree, inner = (
+                self.text([argument]).strip() if argument else "" for argument in arguments
+            )
             return Box((_root(degree.strip("[]"), inner),))
         if name.removeprefix("d").removeprefix("t").removeprefix("c") == "frac":
-            over, under = (self.text([each]) for each in _two(arguments, queue))
-            return Box((_fraction(over, under, queue),))
+            numerator, denominator = (
+                self.text([argument]) for argument in _two_arguments(arguments, queue)
+            )
+            return Box((_fraction(numerator, denominator, queue),))
         if name.removeprefix("d").removeprefix("t") == "binom":
-            over, under = (self.text([each]) for each in _two(arguments, queue))
-            return Box((f"C({over}, {under})",))
+            numerator, denominator = (
+                self.text([argument]) for argument in _two_arguments(arguments, queue)
+            )
+            return Box((f"C({numerator}, {denominator})",))
         if name in ACCENTS:
-            inner = self.text([_last(arguments, queue)]).strip()
+            inner = self.text([_last_argument(arguments, queue)]).strip()
             return Box(("".join(letter + ACCENTS[name] for letter in inner),))
         if name in ("pmod", "pod"):
-            return Box((f" (mod {self.text([_last(arguments, queue)])})",))
+            return Box((f" (mod {self.text([_last_argument(arguments, queue)])})",))
         if name == "not":
-            after = self.text([_last(arguments, queue)]).strip()
-            return Box(({"=": "≠", "∈": "∉", "⊂": "⊄"}.get(after, after + "\u0338"),))
+            operand = self.text([_last_argument(arguments, queue)]).strip()
+            return Box(({"=": "≠", "∈": "∉", "⊂": "⊄"}.get(operand, operand + "\u0338"),))
         return Box((_symbol(name) + " " * (name in FUNCTIONS and _begins_word(queue.peek())),))
 
-    def _plain(self, name: str, arguments: Sequence[Any], queue: _Queue) -> Box:
+    def _plain(self, name: str, arguments: Sequence[Any], queue: _TokenQueue) -> Box:
         if name in ("stackrel", "overset") and len(arguments) < 2:
-            _last(arguments, queue)  # what is above
-            return self._box(_last((), queue), queue)
-        last = _last(arguments, queue)
+            _last_argument(arguments, queue)  # what is above
+            return self._box(_last_argument((), queue), queue)
+        last = _last_argument(arguments, queue)
         if name in ("boxed", "fbox"):
             return joined([Box(("[",)), self.of([last]), Box(("]",))])
         if isinstance(last, str):
@@ -225,38 +226,40 @@ class _Layout:
         return Box((FLAT_BRACKETS.get(left[:1], "") + rows + FLAT_BRACKETS.get(right[:1], ""),))
 
 
-def _is(part: Any, char: str) -> bool:
-    return isinstance(part, str) and part == char
+def _is_character(token: Any, char: str) -> bool:
+    return isinstance(token, str) and token == char
 
 
-class _Queue:
-    """Nodes one after another; text character by character, since scripts take one."""
+class _TokenQueue:
+    """Queue of nodes, in which text is split into characters, since scripts take one."""
 
     def __init__(self, nodes: Iterable[LatexNode]) -> None:
-        self._parts = [part for node in nodes for part in _split(node)][::-1]
-        self.before: Any = None
-        """The part before the one that was taken last."""
+        self._tokens = [token for node in nodes for token in _split(node)][::-1]
+        self.previous: Any = None
+        """Token before the one that was taken last."""
         self._last: Any = None
 
     def next(self) -> Any:
-        """Take the next part; None after the last."""
-        self.before, self._last = self._last, self._parts.pop() if self._parts else None
+        """Take the next token; None after the last."""
+        self.previous = self._last
+        self._last = None
+        if self._tokens:
+            self._last = self._tokens.pop()
         return self._last
 
     def peek(self) -> Any:
-        """The part that comes next."""
-        if self._parts:
-            return self._parts[-1]
+        """Return the next token without taking it; None after the last."""
+        if self._tokens:
+            return self._tokens[-1]
         return None
 
 
 def _split(node: Any) -> Iterator[Any]:
     if type(node).__name__ == "LatexCharsNode":
-        yield from (
-            re.findall(r"\s+|\d+(?:[.,]\d+)*|.", node.chars)
-            if "^" not in node.chars
-            else node.chars
-        )
+        if "^" in node.chars:
+            yield from node.chars
+        else:
+            yield from re.findall(r"\s+|\d+(?:[.,]\d+)*|.", node.chars)
     else:
         yield node
 
@@ -277,30 +280,28 @@ def _cells(nodes: Sequence[Any]) -> list[list[list[Any]]]:
     return rows
 
 
-def _last(arguments: Sequence[Any], queue: _Queue) -> Any:
-    """The argument of a macro; of one that the parser does not know, what follows."""
-    found = [argument for argument in arguments if argument is not None]
-    while not found:
-        following = queue.next()
-        if following is None:
+def _last_argument(arguments: Sequence[Any], queue: _TokenQueue) -> Any:
+    """Return the last argument of a macro, or the next token if the parser found none."""
+    present = [argument for argument in arguments if argument is not None]
+    while not present:
+        token = queue.next()
+        if token is None:
             raise _UnknownMacroError
-        if isinstance(following, str) and following.isspace():
-            found = []
-        else:
-            found = [following]
-    return found[-1]
+        if not (isinstance(token, str) and token.isspace()):
+            present = [token]
+    return present[-1]
 
 
-def _two(arguments: Sequence[Any], queue: _Queue) -> tuple[Any, Any]:
+def _two_arguments(arguments: Sequence[Any], queue: _TokenQueue) -> tuple[Any, Any]:
     if len(arguments) == 2:
         return (arguments[0], arguments[1])
-    return (_last((), queue), _last((), queue))
+    return (_last_argument((), queue), _last_argument((), queue))
 
 
 def _verbatim(node: Any, layout: _Layout) -> Iterator[str]:
-    """The words of ``\\text{...}``, with their spaces."""
-    for each in getattr(node, "nodelist", [node]):
-        yield re.sub(r"\s+", " ", each.chars) if hasattr(each, "chars") else layout.text([each])
+    """Yield the words of ``\\text{...}`` with their spaces."""
+    for child in getattr(node, "nodelist", [node]):
+        yield re.sub(r"\s+", " ", child.chars) if hasattr(child, "chars") else layout.text([child])
 
 
 @cache
@@ -311,15 +312,15 @@ def _symbols() -> Callable[[str], Any]:
 
 
 def _symbol(name: str) -> str:
-    found = SYMBOLS.get(name) or getattr(_symbols()(name), "simplify_repl", None)
-    if not isinstance(found, str) or ("%" in found and name != "%"):
+    text = SYMBOLS.get(name) or getattr(_symbols()(name), "simplify_repl", None)
+    if not isinstance(text, str) or ("%" in text and name != "%"):
         raise _UnknownMacroError
-    return found
+    return text
 
 
-def _begins_word(part: Any) -> bool:
-    return part is not None and not (
-        isinstance(part, str) and (part.isspace() or part in "^_()[]{},")
+def _begins_word(token: Any) -> bool:
+    return token is not None and not (
+        isinstance(token, str) and (token.isspace() or token in "^_()[]{},")
     )
 
 
@@ -334,37 +335,39 @@ def _script(sign: str, text: str) -> str:
     if all(letter in table for letter in text):
         return "".join(map(table.__getitem__, text))
     is_name = sign == "_" and text.isalnum()
-    return sign + (text if is_name or _ATOM.fullmatch(text) else f"({text})")
+    if is_name or _ATOM.fullmatch(text):
+        return f"{sign}{text}"
+    return f"{sign}({text})"
 
 
-def _fraction(over: str, under: str, queue: _Queue) -> str:
-    over = spaced(over).strip()
-    under = spaced(under).strip()
-    vulgar = VULGAR_FRACTIONS.get(f"{over}/{under}")
+def _fraction(numerator: str, denominator: str, queue: _TokenQueue) -> str:
+    numerator = spaced(numerator).strip()
+    denominator = spaced(denominator).strip()
+    vulgar = VULGAR_FRACTIONS.get(f"{numerator}/{denominator}")
     if vulgar:
         return vulgar
-    if not _PRODUCT.fullmatch(over):
-        over = f"({over})"
-    if not _ATOM.fullmatch(under):
-        under = f"({under})"
+    if not _PRODUCT.fullmatch(numerator):
+        numerator = f"({numerator})"
+    if not _ATOM.fullmatch(denominator):
+        denominator = f"({denominator})"
     touches = (
-        (isinstance(queue.before, str) and queue.before.isalnum())
+        (isinstance(queue.previous, str) and queue.previous.isalnum())
         or _begins_word(queue.peek())
-        or _is(queue.peek(), "(")
+        or _is_character(queue.peek(), "(")
     )
     if touches and not _is_operator(queue.peek()):
-        return f"({over}/{under})"
-    return f"{over}/{under}"
+        return f"({numerator}/{denominator})"
+    return f"{numerator}/{denominator}"
 
 
-def _is_operator(part: Any) -> bool:
-    return (isinstance(part, str) and part in "+-=<>,.;:|/!") or getattr(
-        part, "macroname", ""
+def _is_operator(token: Any) -> bool:
+    return (isinstance(token, str) and token in "+-=<>,.;:|/!") or getattr(
+        token, "macroname", ""
     ) in SEPARATORS
 
 
 def _root(degree: str, inner: str) -> str:
-    sign = ROOTS.get(degree)
-    return (sign or _script("^", degree) + "√") + (
-        inner if _ATOM.fullmatch(inner) else f"({inner})"
-    )
+    sign = ROOTS.get(degree) or f"{_script('^', degree)}√"
+    if _ATOM.fullmatch(inner):
+        return f"{sign}{inner}"
+    return f"{sign}({inner})"

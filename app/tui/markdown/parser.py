@@ -1,4 +1,4 @@
-"""The dialect of Markdown that models write: whatever they write is shown."""
+"""Parser for the Markdown that models write. No text is dropped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from markdown_it.rules_block import StateBlock, reference
 from markdown_it.rules_inline import StateInline
 from markdown_it.tree import SyntaxTreeNode
 
-AS_WRITTEN = "as_written"
+RAW_TEXT = "as_written"
 MATH = "math"
 MATH_BLOCK = "math_block"
 _MATH = re.compile(
@@ -20,20 +20,24 @@ _MATH = re.compile(
     r"|(?<![\w$])\$(?P<plain>(?=\S)(?:[a-zA-Z](?![a-zA-Z])|[\d\s+\-*/=<>().,|!'])+(?<=\S))\$(?:(?!\w)|(?=(?:th|s)\b))",
     re.DOTALL,
 )
-"""Formulas between the delimiters that models use; between single signs only what looks like one:
-prices do not."""
+"""Formulas between the delimiters that models use.
+
+Text between single dollar signs must look like a formula, unlike prices.
+"""
 _BLOCK_START = re.compile(r"\$\$|\\\[|\\begin\{(?:align|gather|equation|multline|eqnarray)\*?\}")
 _BLOCK_ENDS = {"$$": "$$", "\\[": "\\]"}
-_MOST_LINES = 60
-"""A formula is looked for in so many lines after its beginning."""
-_DEEPEST_LEVEL = 18
-"""The parser leaves out what is two levels deeper, and all after it; an item of a list takes
-two."""
+_MAX_FORMULA_LINES = 60
+"""Limit on the lines of a formula."""
+_MAX_LEVEL = 18
+"""Deepest level of nesting that is parsed.
+
+The parser drops text two levels deeper and everything after it. A list item takes two levels.
+"""
 
 
 @cache
 def _parser() -> MarkdownIt:
-    """Tables and strikethrough, no HTML, no links made of bare words."""
+    """Return a parser with tables, strikethrough and formulas, without HTML and bare links."""
     parser = MarkdownIt("gfm-like", {"html": False, "linkify": False})
     parser.block.ruler.at("reference", _reference)
     parser.block.ruler.before("table", "too_deep", _too_deep)
@@ -45,43 +49,42 @@ def _parser() -> MarkdownIt:
 
 
 def tree_of(source: str) -> SyntaxTreeNode:
-    """Parse; the blocks are the root's children."""
+    """Parse a text; the children of the root are its blocks."""
     return SyntaxTreeNode(_parser().parse(source))
 
 
 def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Take what links refer to, and show it too: "[Answer]: Paris" looks the same and may be all
-    there is."""
+    """Parse a link reference, and show it as well, because "[Answer]: Paris" looks the same."""
     if not reference(state, start, end, silent):
         return False
     if not silent:
-        _show_as_written(state, start, state.line)
+        _push_raw_text(state, start, state.line)
     return True
 
 
 def _too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Take what is too deep for the parser, up to the end of the block that it is in."""
-    if state.level < _DEEPEST_LEVEL or silent:
+    """Take blocks that are nested too deeply as raw text, up to the end of the outer block."""
+    if state.level < _MAX_LEVEL or silent:
         return False
-    after = start + 1
-    while after < end and (state.isEmpty(after) or state.sCount[after] >= state.blkIndent):
-        after += 1
-    _show_as_written(state, start, after)
-    state.line = after
+    end_line = start + 1
+    while end_line < end and (state.isEmpty(end_line) or state.sCount[end_line] >= state.blkIndent):
+        end_line += 1
+    _push_raw_text(state, start, end_line)
+    state.line = end_line
     return True
 
 
 def _math_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
-    """Take a formula that fills lines of its own: nothing in it is a list, a heading or a table."""
+    """Parse a formula on lines of its own, in which nothing is a list, a heading or a table."""
     opening = _BLOCK_START.match(
         state.src, state.bMarks[start] + state.tShift[start], state.eMarks[start]
     )
     if opening is None or state.is_code_block(start):
         return False
     closing = _BLOCK_ENDS.get(opening[0], opening[0].replace("begin", "end"))
-    for after in range(start + 1, min(end, start + _MOST_LINES) + 1):
-        text = state.getLines(start, after, state.blkIndent, False).strip()
-        if closing in text[len(opening[0]) :] or state.isEmpty(after - 1):
+    for end_line in range(start + 1, min(end, start + _MAX_FORMULA_LINES) + 1):
+        text = state.getLines(start, end_line, state.blkIndent, False).strip()
+        if closing in text[len(opening[0]) :] or state.isEmpty(end_line - 1):
             break
     else:
         return False
@@ -90,39 +93,37 @@ def _math_block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     if not silent:
         token = state.push(MATH_BLOCK, "", 0)
         token.markup = text
-        token.map = [start, after]
+        token.map = [start, end_line]
         if opening[0].startswith("\\begin"):
             token.content = text
         else:
             token.content = text[len(opening[0]) : -len(closing)]
-        state.line = after
+        state.line = end_line
     return True
 
 
 def _math(state: StateInline, silent: bool) -> bool:
-    """Take a formula, backslashes, stars and underscores included."""
-    found = _MATH.match(state.src, state.pos)
-    if found is None or found.end() > state.posMax:
+    """Parse a formula in a line, including its backslashes, stars and underscores."""
+    match = _MATH.match(state.src, state.pos)
+    if match is None or match.end() > state.posMax:
         return False
     if not silent:
         token = state.push(MATH, "", 0)
-        token.markup = found[0]
-        token.content = found[str(found.lastgroup)]
-        token.meta["is_display"] = found.lastgroup in ("lone", "square")
-    state.pos = found.end()
+        token.markup = match[0]
+        token.content = match[str(match.lastgroup)]
+        token.meta["is_display"] = match.lastgroup in ("lone", "square")
+    state.pos = match.end()
     return True
 
 
-def _show_as_written(state: StateBlock, start: int, after: int) -> None:
-    text = state.getLines(start, after, state.blkIndent, False).rstrip()
+def _push_raw_text(state: StateBlock, start: int, end_line: int) -> None:
+    text = state.getLines(start, end_line, state.blkIndent, False).rstrip()
     if state.tokens:
-        before = state.tokens[-1]
-    else:
-        before = None
-    if before is not None and before.type == AS_WRITTEN and before.map and before.map[1] == start:
-        before.content = f"{before.content}\n{text}"
-        before.map = [before.map[0], after]
-    else:
-        token = state.push(AS_WRITTEN, "", 0)
-        token.content = text
-        token.map = [start, after]
+        previous = state.tokens[-1]
+        if previous.type == RAW_TEXT and previous.map and previous.map[1] == start:
+            previous.content = f"{previous.content}\n{text}"
+            previous.map = [previous.map[0], end_line]
+            return
+    token = state.push(RAW_TEXT, "", 0)
+    token.content = text
+    token.map = [start, end_line]
