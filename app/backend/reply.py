@@ -1,8 +1,7 @@
-"""One measured reply: read the prompt, generate, count. The only generation loop of the
-application.
+"""One measured reply: prefill the prompt, generate, count. The only generation loop of the program.
 
-``LocalTurn`` and the benchmark use it, so their figures mean the same. It knows no engine by name:
-a session is anything with ``prefill``, ``generate`` and ``cancel``.
+``LocalTurn`` and the benchmark use it, so their figures are comparable. A session is anything with
+``prefill``, ``generate`` and ``cancel``.
 """
 
 from __future__ import annotations
@@ -45,18 +44,19 @@ class ReplyMeter:
         self._clock = clock
         self.prompt_tokens = prompt_tokens
         self.reused_tokens = 0
-        """Those the cache held already; the rest was read."""
+        """Tokens of the prompt that were in the cache."""
         self.read_tokens = 0
         self.guessed_tokens = 0
-        """Tokens that were guessed and computed together with others."""
+        """Tokens that were guessed and verified together with others."""
         self.prefill_s = 0.0
         self.finish_reason = ""
-        """Any of "stop", "length", "context", "cancelled", "repeats", "error"; "" while it runs."""
+        """One of "stop", "length", "context", "cancelled", "repeats", "error"; empty while the reply
+        is written."""
         self.started_s = clock()
         self.token_times_s: list[float] = []
 
-    def note_read(self, read_tokens: int) -> None:
-        """So much of the prompt has been read by now."""
+    def update_prefill(self, read_tokens: int) -> None:
+        """Set how many tokens of the prompt have been read."""
         self.prefill_s = self._clock() - self.started_s
         self.read_tokens = read_tokens
 
@@ -67,28 +67,28 @@ class ReplyMeter:
 
     @property
     def first_token_s(self) -> float | None:
-        """Seconds from the start to the first token."""
+        """Seconds from the start to the first token; None before it."""
         if self.token_times_s:
             return self.token_times_s[0] - self.started_s
         return None
 
     @property
     def generating_s(self) -> float:
-        """Seconds from the end of the prompt to the newest token; 0 before there is one."""
+        """Seconds from the end of the prompt to the newest token; 0 before the first."""
         if self.token_times_s:
             return self.token_times_s[-1] - self.started_s - self.prefill_s
         return 0.0
 
     @property
     def prefill_tps(self) -> float:
-        """Prompt tokens read per second; 0 where none had to be read."""
+        """Prompt tokens read per second; 0 if none were read."""
         if self.prefill_s > 0:
             return self.read_tokens / self.prefill_s
         return 0.0
 
     @property
     def decode_tps(self) -> float:
-        """Tokens per second from the first token to the last; 0 before there are two."""
+        """Tokens per second from the first token to the last; 0 for fewer than two."""
         if self.tokens < 2:
             return 0.0
         elapsed_s = self.token_times_s[-1] - self.token_times_s[0]
@@ -97,8 +97,10 @@ class ReplyMeter:
         return 0.0
 
     def window_tps(self, window_s: float) -> float:
-        """Rate over the last seconds, falling by itself while no token comes; 0 before there are
-        two tokens."""
+        """Return the rate over the last seconds; 0 for fewer than two tokens.
+
+        The rate falls while no token is generated.
+        """
         now_s = self._clock()
         # The token before the window begins the first interval inside it.
         first = max(0, bisect_right(self.token_times_s, now_s - window_s) - 1)
@@ -113,11 +115,11 @@ class ReplyMeter:
 
     @property
     def ending(self) -> Ending:
-        """The finish reason in the conversation's words."""
+        """Ending of the reply, by its finish reason."""
         return _ENDINGS.get(self.finish_reason, Ending.FAILED)
 
     def figures(self) -> ReplyFigures:
-        """Return what stays in the transcript."""
+        """Return the figures for the transcript."""
         return ReplyFigures(
             tokens=self.tokens,
             first_token_s=self.first_token_s,
@@ -129,8 +131,16 @@ class ReplyMeter:
 
 
 class ThoughtLimit:
-    """Follows one reply, after what a continued one has ``earlier``, and says when its thought is
-    to end."""
+    """Limit on the tokens of a reply's thought.
+
+    Args:
+        opened: marker of a thought that the prompt opens; None if it opens none.
+        spelled: control tokens that are part of the text.
+        prefix_ids: tokens of the reply that are in the prompt.
+
+    Attributes:
+        n_chars: characters of the reply's text so far.
+    """
 
     def __init__(
         self,
@@ -138,7 +148,7 @@ class ThoughtLimit:
         budget_tokens: int,
         opened: ThoughtMarker | None = None,
         spelled: Collection[int] = (),
-        earlier: Iterable[int] = (),
+        prefix_ids: Iterable[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._budget_tokens = budget_tokens
@@ -146,13 +156,12 @@ class ThoughtLimit:
         self._splitter = ThinkingSplitter(opened)
         self._n_tokens = self.n_chars = 0
         self._was_ended = False
-        for token_id in earlier:
-            self.note(token_id)
+        for token_id in prefix_ids:
+            self.add(token_id)
         self.n_chars = 0
 
-    def note(self, token_id: int) -> None:
-        """The reply has another token; ``n_chars`` is how many characters those noted so far
-        say."""
+    def add(self, token_id: int) -> None:
+        """Count the next token of the reply."""
         text = self._stream.push(token_id)
         self.n_chars += len(text)
         self._splitter.push(text)
@@ -160,14 +169,15 @@ class ThoughtLimit:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether the thought is to end here: it has had its tokens, and the last one ends no
-        character's midst."""
+        """Whether the thought should end here: after its budget, and not within a character."""
         is_long = self._n_tokens >= self._budget_tokens and not self._was_ended
         return is_long and self._splitter.is_open and not self._stream.is_within_character
 
     def end(self) -> tuple[list[int], str] | None:
-        """Return the tokens that end the thought and begin the answer, and their text, if it is to
-        end here; once."""
+        """Return the tokens that end the thought, and their text; None if it should not end here.
+
+        Returns them only once.
+        """
         marker = self._splitter.marker
         if marker is None or not self.is_used_up:
             return None
@@ -179,67 +189,66 @@ def limit_of(
     chat: ChatPrompt | None,
     tokenizer: Tokenizer,
     spelled: Collection[int],
-    begun: Iterable[int] = (),
+    prefix_ids: Iterable[int] = (),
 ) -> ThoughtLimit | None:
-    """Return the limit that a conversation's next reply has, after what a continued one has of it;
-    None for none."""
-    if chat is not None:
-        budget = chat.thought_budget_tokens
-    else:
-        budget = None
-    if chat is None or budget is None:
+    """Return the limit on the thought of a conversation's next reply; None if there is none."""
+    if chat is None or chat.thought_budget_tokens is None:
         return None
-    return ThoughtLimit(tokenizer, budget, opened_by(chat.opening), spelled, begun)
+    opened = opened_by(chat.opening)
+    return ThoughtLimit(tokenizer, chat.thought_budget_tokens, opened, spelled, prefix_ids)
 
 
 def guard_of(settings: Settings, tokenizer: Tokenizer, constraint: object) -> LoopGuard | None:
-    """Return what ends a reply that repeats itself; None where that is off, or where it would break
-    a form."""
-    is_wanted = settings.loop_guard == "on" and constraint is None
-    if is_wanted:
-        return LoopGuard(tokenizer.spelled_bytes)
-    return None
+    """Return the guard that ends a reply that repeats itself.
+
+    None if the guard is off, or if the reply has a form, which a cut would break.
+    """
+    if settings.loop_guard != "on" or constraint is not None:
+        return None
+    return LoopGuard(tokenizer.spelled_bytes)
 
 
 @dataclass(eq=False)
 class Reply:
-    """A reply in the making.
+    """A reply that is being written.
 
-    Iterate over it in the engine's thread; cancel it and read its meter from any thread.
+    Iterate over it in the engine thread; any thread may cancel it and read its meter.
+
+    Attributes:
+        n_cut_chars: characters that were yielded and then removed from the text.
     """
 
     session: Any
-    """The engine's session; its cache decides what of the prompt must be read."""
+    """Session of the engine; its cache decides how much of the prompt is read."""
     prompt_ids: Sequence[int]
-    """The whole prompt, with the beginning of the reply where one is continued."""
+    """Whole prompt, with the beginning of a reply that continues."""
     sampling: Any
-    """Handed to the session as it is."""
+    """Sampling for the session."""
     max_tokens: int | None = None
-    """None or 0 for no limit but the context."""
+    """Limit on the tokens of the reply; None or 0 if only the context limits it."""
     stop: Sequence[str] = ()
     """Texts that end the reply."""
-    after: Sequence[int] = ()
-    """The beginning of a reply that is continued, as it is at the end of ``prompt_ids``."""
+    prefix_ids: Sequence[int] = ()
+    """Beginning of a reply that continues; it is also at the end of ``prompt_ids``."""
     spelled: Collection[int] = ()
     """Control tokens that are part of the text."""
     turns: Collection[int] = ()
-    """Where in the prompt the conversation turns."""
+    """Positions in the prompt where the speaker changes."""
     limit: ThoughtLimit | None = None
-    """Ends the thought before the answer when it has used up its tokens."""
+    """Limit on the thought before the answer; None if there is none."""
     guess: bool = False
-    """Compute what repeats several tokens at a time; the reply is the same."""
+    """Whether to compute guessed tokens together; the reply is the same."""
     n_logprobs: int | None = None
-    """Have the session give each token's log-probability and this many likeliest ones."""
+    """Number of most likely tokens to report with their log-probabilities; None reports
+    nothing."""
     constraint: Any = None
-    """A form that the reply must have."""
+    """Form that the reply must have; None for any."""
     guard: LoopGuard | None = None
-    """Ends a reply that repeats itself; of what was repeated one copy stays in ``ids`` and
-    ``text``."""
+    """Guard that ends a reply that repeats itself; one copy of the repeated text stays."""
     on_token: Callable[[Any], object] | None = None
-    """Called with each of the reply's tokens as the session gives it, before its text is
-    yielded."""
+    """Called with each token of the session before its text is yielded."""
     on_prompt_progress: Callable[[int, int], None] | None = None
-    """Called with (tokens read, tokens to read) while the prompt is read."""
+    """Called with (tokens read, tokens to read) during prefill."""
     clock: Clock = time.monotonic
 
     def __post_init__(self) -> None:
@@ -247,14 +256,14 @@ class Reply:
         self.ids: list[int] = []
         self._pieces: list[str] = []
         self._n_pieces_at: list[int] = []
-        """Pieces of text with each of ``ids`` and before it."""
+        """Number of pieces up to and including each token of ``ids``."""
         self.n_cut_chars = 0
-        """Characters that were yielded and are no longer part of the text."""
         self._cancelled = threading.Event()
-        given = {"n_logprobs": self.n_logprobs, "constraint": self.constraint}
-        self._options = {"guess": self.guess} | {
-            name: one for name, one in given.items() if one is not None
-        }
+        self._options: dict[str, Any] = {"guess": self.guess}
+        if self.n_logprobs is not None:
+            self._options["n_logprobs"] = self.n_logprobs
+        if self.constraint is not None:
+            self._options["constraint"] = self.constraint
 
     @property
     def text(self) -> str:
@@ -262,115 +271,120 @@ class Reply:
         return "".join(self._pieces)
 
     def cancel(self) -> None:
-        """Stop reading or generating; what is there stays."""
+        """Stop prefill or decode; the text so far stays."""
         self._cancelled.set()
         self.session.cancel()
 
     def __iter__(self) -> Iterator[str]:
         """Yield the text piece by piece.
 
-        Raises what the session raises but its Cancelled; ids and text stay.
+        Raises every exception of the session but ``Cancelled``; ids and text stay.
         """
         self.meter.finish_reason = ""
         try:
-            self.meter.finish_reason = yield from self._read_and_generate()
-        except Cancelled:
+            self.meter.finish_reason = yield from self._prefill_and_generate()
+        except (Cancelled, GeneratorExit) as error:
             self.meter.finish_reason = "cancelled"
-        except BaseException as error:
             if isinstance(error, GeneratorExit):
-                self.meter.finish_reason = "cancelled"
-            else:
-                self.meter.finish_reason = "error"
+                raise
+        except BaseException:
+            self.meter.finish_reason = "error"
             raise
 
-    def _read_and_generate(self) -> Generator[str, None, str]:
+    def _prefill_and_generate(self) -> Generator[str, None, str]:
         """Yield the text and return why the reply ended."""
         if not self._cancelled.is_set():
-            how = {
-                "on_progress": self._note_progress,
-                "turns": self.turns,
-                "n_replied": len(self.after),
-            }
-            prefilled = self.session.prefill(self.prompt_ids, **how)
-            self.meter.reused_tokens = prefilled.reused
-            self.meter.read_tokens = prefilled.fed
-            self.meter.prefill_s = prefilled.seconds
+            self._prefill()
         while not self._cancelled.is_set():
             yield from self._generate()
             if self.n_cut_chars:
                 return REPEATS
+            thought_end = None
             if self.limit is not None and not self.session.finish_reason:
-                end = self.limit.end()
-            else:
-                end = None
-            if end is None or self._cancelled.is_set():
+                thought_end = self.limit.end()
+            if thought_end is None or self._cancelled.is_set():
                 return self.session.finish_reason or "cancelled"
-            ids, text = end
-            held = [*self.prompt_ids, *self.ids, *ids]
-            if len(held) >= self.session.n_ctx:
+
+            # End the thought, and let the model write the answer after it.
+            ids, text = thought_end
+            all_ids = [*self.prompt_ids, *self.ids, *ids]
+            if len(all_ids) >= self.session.n_ctx:
                 return "context"
             self.ids += ids
             self._pieces.append(text)
             self._n_pieces_at += [len(self._pieces)] * len(ids)
             yield text
-            self.session.prefill(held, n_replied=len(self.after) + len(self.ids))
+            self.session.prefill(all_ids, n_replied=len(self.prefix_ids) + len(self.ids))
         return "cancelled"
 
+    def _prefill(self) -> None:
+        result = self.session.prefill(
+            self.prompt_ids,
+            on_progress=self._update_prefill,
+            turns=self.turns,
+            n_replied=len(self.prefix_ids),
+        )
+        self.meter.reused_tokens = result.reused
+        self.meter.read_tokens = result.fed
+        self.meter.prefill_s = result.seconds
+
     def _generate(self) -> Iterator[str]:
-        """Generate until the session says why the reply is over, or until a thought is to end."""
+        """Generate until the session ends the reply, or until a thought should end."""
+        limit = None
         if self.max_tokens:
-            left = self.max_tokens - self.meter.tokens
-        else:
-            left = None
-        how = self.sampling, left, self.stop, [*self.after, *self.ids], self.spelled
-        before = self.meter.guessed_tokens
-        with closing(self.session.generate(*how, **self._options)) as generating:
+            limit = self.max_tokens - self.meter.tokens
+        replied_ids = [*self.prefix_ids, *self.ids]
+        earlier_guessed = self.meter.guessed_tokens
+        generating = self.session.generate(
+            self.sampling, limit, self.stop, replied_ids, self.spelled, **self._options
+        )
+        with closing(generating):
             for generated in generating:
-                is_over = bool(self.session.finish_reason)
-                if not is_over:
+                # A piece after the end is text that was held back: it repeats its token's id.
+                is_token = not self.session.finish_reason
+                n_repeated = 0
+                if is_token:
                     self.meter.token_times_s.append(self.clock())
                     self.ids.append(generated.token_id)
                     if self.on_token is not None:
                         self.on_token(generated)
-                # Otherwise the reply is over, and this is text that was held back: it repeats its
-                # token's id.
                 self._pieces.append(generated.text)
-                n_copied = 0
-                if not is_over:
+                if is_token:
                     self._n_pieces_at.append(len(self._pieces))
                     if self.guard is not None:
-                        n_copied = self.guard.append(generated.token_id)
-                    else:
-                        n_copied = 0
-                self.meter.guessed_tokens = before + self.session.n_guessed
+                        n_repeated = self.guard.append(generated.token_id)
+                self.meter.guessed_tokens = earlier_guessed + self.session.n_guessed
                 if self._cancelled.is_set():
-                    # The session forgets a cancel that came just before it began to generate.
+                    # The session forgets a cancel that comes just before it begins to generate.
                     self.session.cancel()
                 if generated.text:
                     yield generated.text
-                if n_copied:
-                    self._cut(n_copied)
+                if n_repeated:
+                    self._cut(n_repeated)
                     return
-                if not is_over and self._ends_thought(generated.token_id):
+                if is_token and self._ends_thought(generated.token_id):
                     return
 
     def _cut(self, n_tokens: int) -> None:
-        """Leave out the last tokens."""
-        n_before = len(self.text)
-        del self.ids[-n_tokens:], self._n_pieces_at[-n_tokens:]
+        """Remove the last tokens."""
+        n_chars = len(self.text)
+        del self.ids[-n_tokens:]
+        del self._n_pieces_at[-n_tokens:]
         del self._pieces[self._n_pieces_at[-1] :]
-        self.n_cut_chars = n_before - len(self.text)
+        self.n_cut_chars = n_chars - len(self.text)
 
     def _ends_thought(self, token_id: int) -> bool:
-        """Whether the limit ends the thought after this token; never while text of it is held
-        back."""
+        """Return whether the limit ends the thought after this token.
+
+        A thought never ends while some of its text is held back.
+        """
         if self.limit is None:
             return False
-        self.limit.note(token_id)
+        self.limit.add(token_id)
         return self.limit.is_used_up and self.limit.n_chars == sum(map(len, self._pieces))
 
-    def _note_progress(self, done: int, total: int) -> None:
-        self.meter.note_read(done)
+    def _update_prefill(self, done: int, total: int) -> None:
+        self.meter.update_prefill(done)
         if self._cancelled.is_set():
             self.session.cancel()
         if self.on_prompt_progress:

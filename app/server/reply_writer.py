@@ -192,7 +192,7 @@ class ReplyWriter:
                 request.reply_prefix + streamer.answer,
                 tuple(streamer.calls),
                 (),
-                (*reply.after, *reply.ids),
+                (*reply.prefix_ids, *reply.ids),
                 text,
                 len(text) - streamer.call_chars,
             )

@@ -320,7 +320,7 @@ class LocalModel:
             sampling,
             max_tokens=max_tokens,
             stop=(*(chat.stops if chat is not None else ()), *stops),
-            after=begun,
+            prefix_ids=begun,
             limit=limit_of(chat, tokenizer, more["spelled"], begun),
             turns=chat.turns() if chat is not None else (),
             guess=self.settings.guess_ahead != "off",

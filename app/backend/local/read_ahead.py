@@ -177,7 +177,7 @@ class ReadAhead:
             if link.inbox.stop_requested.is_set():
                 session.cancel()
             self._states.note_progress()
-            meter.note_read(done)
+            meter.update_prefill(done)
             link.step(done=done, total=total, context_used=session.length)
 
         link.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)

@@ -126,7 +126,9 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
         said.messages[1].ids = (*ids_of("I look."), *tokenizer.encode(WRITTEN, bos=False))
     template = ChatTemplate(OBJECTS, process=process)
     model: Any = SimpleNamespace(path="m.gguf", tokenizer=tokenizer, chat_template=template)
-    box: Any = SimpleNamespace(is_on=True, offered=[], start=lambda *_: box.offered.append(TOOL))
+    box: Any = SimpleNamespace(
+        is_on=True, definitions=[], start=lambda *_: box.definitions.append(TOOL)
+    )
     tools = EngineTools(
         EngineLink(lambda: 0.0), ChatOptions(cast(Any, None), cast(Any, None), tools=box)
     )
