@@ -22,7 +22,7 @@ from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.machine.topology import last_cache_bytes
 from engine.models import load_architecture
-from engine.models.decoder import Decoder, Part
+from engine.models.decoder import Decoder, Stage
 from engine.models.steps import product
 from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
@@ -78,29 +78,29 @@ class PlanSpec:
 
     n_tokens: int
     batch: str
-    part: Part | None
+    stage: Stage | None
     n_logits: int = 0
     is_embedding: bool = False
 
 
 PLANS = {
-    "decode": PlanSpec(1, DECODE, Part.ALL, 1),
-    "small batch": PlanSpec(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.STORED),
-    "small batch last": PlanSpec(1, DECODE, Part.LAST, 1),
-    "block": PlanSpec(0, BLOCK, Part.STORED),
-    "block last": PlanSpec(1, BLOCK, Part.LAST, 1),
+    "decode": PlanSpec(1, DECODE, Stage.ALL, 1),
+    "small batch": PlanSpec(SMALL_BATCH_TOKENS, SMALL_BATCH, Stage.STORED),
+    "small batch last": PlanSpec(1, DECODE, Stage.LAST, 1),
+    "block": PlanSpec(0, BLOCK, Stage.STORED),
+    "block last": PlanSpec(1, BLOCK, Stage.LAST, 1),
 }
 """Plans of every session."""
 VECTORS = "vectors"
-EMBEDDING_PLANS = {VECTORS: PlanSpec(0, BLOCK, Part.ALL, is_embedding=True)}
+EMBEDDING_PLANS = {VECTORS: PlanSpec(0, BLOCK, Stage.ALL, is_embedding=True)}
 """Plan of an embedding model.
 
 An encoder takes a long text as one block. ``vectors`` takes up to ``WIDEST_BLOCK`` tokens,
 ``vectors 2`` twice as many, and so on. The longer ones are written on first use.
 """
 LOGITS_PLANS = {
-    "verify": PlanSpec(SMALL_BATCH_TOKENS, SMALL_BATCH, Part.ALL, SMALL_BATCH_TOKENS),
-    "full block": PlanSpec(0, BLOCK, Part.ALL),
+    "verify": PlanSpec(SMALL_BATCH_TOKENS, SMALL_BATCH, Stage.ALL, SMALL_BATCH_TOKENS),
+    "full block": PlanSpec(0, BLOCK, Stage.ALL),
     "head": PlanSpec(1, DECODE, None, 1),
     "block head": PlanSpec(HEAD_TOKENS, BLOCK, None, HEAD_TOKENS),
 }
@@ -250,7 +250,7 @@ class Pipeline:
         spec = self._spec(name)
         if name in self._lanes:
             step = self._steps.batch
-        elif spec.part is Part.LAST:
+        elif spec.stage is Stage.LAST:
             step = self._steps.last
         else:
             step = self._steps.block
@@ -274,10 +274,10 @@ class Pipeline:
             self._buffers,
             self.rotations,
             spec.n_logits,
-            spec.part or Part.ALL,
+            spec.stage or Stage.ALL,
         )
         architecture = load_architecture(self.config.architecture)
-        if spec.part is not None:
+        if spec.stage is not None:
             architecture.compose(decoder)
         if spec.n_logits == 1:
             plan.batch = DECODE

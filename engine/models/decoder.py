@@ -13,7 +13,7 @@ from engine.plan.plan import Plan
 from engine.weights.weights import Tensor, Weights
 
 
-class Part(Enum):
+class Stage(Enum):
     """The part of its tokens' results that a walk computes.
 
     A prompt leaves keys and values and asks for one token's logits. So its blocks need ``STORED``
@@ -42,12 +42,12 @@ class Decoder:
     buffers: Buffers
     rotations: Mapping[Rope, Rotation]
     n_logits: int = 1
-    part: Part = Part.ALL
+    stage: Stage = Stage.ALL
 
     @property
     def x(self) -> Activations:
         """The residual stream."""
-        if self.part is Part.LAST:
+        if self.stage is Stage.LAST:
             return self.buffers.vector("last", self.config.dim, 1)
         return self.buffers.vector("x", self.config.dim)
 
@@ -55,41 +55,41 @@ class Decoder:
     def layers(self) -> list[tuple[int, Layer]]:
         """The layers of this part, by number; of the last that stores, each part has its own
         share."""
-        if self.part is Part.LAST:
+        if self.stage is Stage.LAST:
             first = self.config.last_storing
         else:
             first = 0
-        if self.part is Part.STORED:
+        if self.stage is Stage.STORED:
             end = self.config.last_storing + 1
         else:
             end = self.config.n_layers
         return list(enumerate(self.config.layers))[first:end]
 
-    def asks(self, layer: int) -> bool:
+    def computes_queries(self, layer: int) -> bool:
         """Whether the queries of a layer, and what becomes of them, are of this part."""
         return (
-            self.part is not Part.STORED
+            self.stage is not Stage.STORED
             or layer != self.config.last_storing
             or self._is_last_mixed(layer)
         )
 
-    def mixes(self, layer: int) -> bool:
+    def computes_mixers(self, layer: int) -> bool:
         """Whether what mixes a layer's tokens is of this part."""
-        return self.part is not Part.LAST or not self._is_last_mixed(layer)
+        return self.stage is not Stage.LAST or not self._is_last_mixed(layer)
 
-    def ends_mixed(self, layer: int) -> bool:
+    def ends_after_mixers(self, layer: int) -> bool:
         """Whether this part ends after what mixes a layer's tokens."""
-        return self.part is Part.STORED and self._is_last_mixed(layer)
+        return self.stage is Stage.STORED and self._is_last_mixed(layer)
 
     def _is_last_mixed(self, layer: int) -> bool:
         """Whether the layer is the last that stores, and all tokens pass its mixers, of which one
         is recurrent."""
         return layer == self.config.last_storing and not self.config.layers[layer].only_attends
 
-    def stores(self, layer: int, attention: Attention) -> bool:
+    def computes_keys(self, layer: int, attention: Attention) -> bool:
         """Whether the keys and values of a layer are of this part."""
         return attention.kv_of is None and (
-            self.part is not Part.LAST or layer != self.config.last_storing
+            self.stage is not Stage.LAST or layer != self.config.last_storing
         )
 
     def weight(self, layer: int, name: str) -> Tensor:

@@ -16,7 +16,7 @@ from engine.config import Attention, Dense, Experts, Layer, ModelConfig, Rope, R
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, steps
 from engine.models.base import Architecture, decoder_tensors, rope_factors
-from engine.models.decoder import Decoder, Part
+from engine.models.decoder import Decoder, Stage
 from engine.plan.buffers import Activations
 from engine.weights.weights import TensorSpec
 
@@ -207,7 +207,7 @@ def _compose(d: Decoder) -> None:
 
 def _asking(d: Decoder) -> list[int]:
     """Numbers of the layers of this part that are computed to their end."""
-    return [number for number, _ in d.layers if d.asks(number)]
+    return [number for number, _ in d.layers if d.computes_queries(number)]
 
 
 def _inputs(d: Decoder) -> Activations | None:
@@ -225,7 +225,7 @@ def _inputs(d: Decoder) -> Activations | None:
     first = numbers[0] * width
     n = len(numbers) * width
     start = d.x
-    if d.part is Part.LAST:
+    if d.stage is Stage.LAST:
         start = d.buffers.vector("start", config.dim, 1)
         steps.look_up(d, start)
     rows, inputs = (d.buffers.vector(f"{name} of layers", n) for name in ("rows", "inputs"))

@@ -71,8 +71,8 @@ def attend(
     wanted."""
     plan = d.plan
     n = attention.n_heads
-    asks = d.asks(layer)
-    stores = d.stores(layer, attention)
+    asks = d.computes_queries(layer)
+    stores = d.computes_keys(layer, attention)
     queries = d.buffers.vector("queries", n * latent.key_dim)
     if latent.query_rank:
         compressed = d.buffers.vector("compressed queries", latent.query_rank)

@@ -28,7 +28,7 @@ import numpy as np
 
 from engine.config import Attention, Dense, Experts, FeedForward, Mixer
 from engine.models import experts, latent, recurrent
-from engine.models.decoder import Decoder, Part
+from engine.models.decoder import Decoder, Stage
 from engine.plan.buffers import Activations
 from engine.weights.weights import Tensor
 
@@ -63,17 +63,17 @@ def each_layer(
         end_layer: writes what ends a layer, by its number.
     """
     for number, layer in d.layers:
-        if layer.own_norms and d.asks(number):
+        if layer.own_norms and d.computes_queries(number):
             own = norm(d, number, ffn_norm, "normed of its own")
         else:
             own = None
         if (
             isinstance(layer.feed_forward, Experts)
             and layer.feed_forward.routes_first
-            and d.asks(number)
+            and d.computes_queries(number)
         ):
             d.plan.copy(d.x, (0, 0), d.buffers.vector(ROUTED, d.config.dim), (0, 0), d.config.dim)
-        if d.mixes(number):
+        if d.computes_mixers(number):
             if layer.norm_before:
                 x = norm(d, number, mixer_norm)
             else:
@@ -83,7 +83,7 @@ def each_layer(
                 if mixed is None:
                     return
                 residual(d, mixed, _norm_after(d, number, 0))
-        if d.ends_mixed(number):
+        if d.ends_after_mixers(number):
             return
         if layer.feed_forward is None:
             continue
@@ -111,7 +111,7 @@ def embedding(d: Decoder) -> None:
     Of one token of a block, the layers before have been added already.
     """
     d.plan.phase = "embedding"
-    if d.part is Part.LAST:
+    if d.stage is Stage.LAST:
         d.plan.take_token(d.buffers.vector("x", d.config.dim), d.x)
     else:
         _begin(d)
@@ -203,7 +203,11 @@ def self_attention(
     None where keys and values of x are all that is wanted of this layer and of those after it.
     """
     plan = d.plan
-    wanted = {"q": d.asks(layer), "k": d.stores(layer, attention), "v": d.stores(layer, attention)}
+    wanted = {
+        "q": d.computes_queries(layer),
+        "k": d.computes_keys(layer, attention),
+        "v": d.computes_keys(layer, attention),
+    }
     widths = attention.q_rows, attention.k_dim, attention.v_dim
     names = "queries and gates" if attention.gated else "q", "k", "v"
     q, k, v = (d.buffers.vector(name, n) for name, n in zip(names, widths, strict=True))
@@ -447,7 +451,7 @@ def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
     output = d.weights.get("output.weight") or d.weights["token_embd.weight"]
     plan.phase = "output head"
     x = d.x
-    if d.n_logits == 1 and d.part is not Part.LAST:
+    if d.n_logits == 1 and d.stage is not Stage.LAST:
         x = buffers.vector("last", dim, 1)
         plan.take_token(d.x, x)
         plan.barrier()
