@@ -61,7 +61,7 @@ class ReplyEmitter:
         self._parser = ReplyParser(self._opened, call_splitter, cleans=True)
         self._raw_parser: ReplyParser | None = None
         if emits_pieces:
-            raw_splitter = None if call_splitter is None else call_splitter.fresh()
+            raw_splitter = None if call_splitter is None else call_splitter.copy()
             self._raw_parser = ReplyParser(None, raw_splitter, has_thoughts=False)
 
         self._thinking_event: ThinkingFinished | None = None

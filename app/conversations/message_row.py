@@ -12,7 +12,7 @@ from app.conversations.conversation import MAX_ALTERNATIVES, ChatMessage, Ending
 from app.conversations.server_fields import fields_of
 from app.reply.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
-from engine.prompt.tools.calls import MOST_CALLS, NAME, CallResult, ToolCall, call
+from engine.prompt.tools.calls import MAX_CALLS, NAME, CallResult, ToolCall, call
 
 MOST_TEXT_BYTES = 4 << 20
 """Limit on a text to send. It may be saved twice: folded, or as the start of a reply."""
@@ -151,7 +151,7 @@ def _objects(values: Values, name: str) -> list[Values]:
     items: list[Values] = values.get(name, [])
     _require(
         isinstance(items, list)
-        and len(items) <= MOST_CALLS
+        and len(items) <= MAX_CALLS
         and all(isinstance(item, dict) for item in items)
     )
     return items

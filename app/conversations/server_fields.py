@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from app.text.record import record
-from engine.prompt.tools.calls import MOST_CALLS, is_deep
+from engine.prompt.tools.calls import MAX_CALLS, is_deep
 
 MOST_CHARS = 1 << 19
 """Limit on all fields of a reply as JSON."""
@@ -47,7 +47,7 @@ def fields_of(values: Any) -> ServerFields | None:
     is_small = (
         len(server) <= _MOST_NAME_CHARS
         and len(model) <= _MOST_NAME_CHARS
-        and len(calls) <= MOST_CALLS
+        and len(calls) <= MAX_CALLS
     )
     if not is_small or is_deep([message, calls]) or len(json.dumps([message, calls])) > MOST_CHARS:
         return None

@@ -19,7 +19,7 @@ from app.program.samplers import MAX_COUNT, SamplingSettings
 from app.program.small_file import is_present, parse_toml, read_toml
 from app.text.record import record
 from engine import KV_TYPES
-from engine.prompt.thinking_mode import MOST_BUDGET_TOKENS, ThinkingMode
+from engine.prompt.thinking_mode import MAX_BUDGET_TOKENS, ThinkingMode
 
 MOST_THREADS = 128
 """Equal to ``engine.plan.crew.MOST_THREADS``, whose import is slow; a test compares them."""
@@ -438,7 +438,7 @@ def _checked(key: str, value: object, source_text: str) -> Any:
         and all(isinstance(item, str) for item in value)
     ):
         value = tuple(value)
-    if rule == "thinking" and type(value) is int and 0 <= value <= MOST_BUDGET_TOKENS:
+    if rule == "thinking" and type(value) is int and 0 <= value <= MAX_BUDGET_TOKENS:
         value = str(value)
     is_right = type(value) is (get_origin(value_type) or value_type)
     if is_right and rule in _PARSERS and (value or rule != "server"):  # "" means none

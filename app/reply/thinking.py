@@ -108,7 +108,7 @@ class ThinkingSplitter:
     def is_thinking(self) -> bool:
         """Whether the text so far ends inside a block, or where another may follow."""
         return self.is_open or (
-            self._where is _ReplyPart.AFTER and bool(self._marker and self._marker.again)
+            self._where is _ReplyPart.AFTER and bool(self._marker and self._marker.next_part)
         )
 
     @property
@@ -190,7 +190,7 @@ class ThinkingSplitter:
         """Find out what follows a thought, unless it could still be either."""
         assert self._marker is not None
         text = self._held.lstrip()
-        again = self._marker.again
+        again = self._marker.next_part
         more = again + self._marker.opening
         if again:
             frames = {again + self._marker.answer: ""}

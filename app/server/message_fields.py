@@ -11,8 +11,8 @@ from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, describe, replace_surrogates
 from app.text.record import record
 from engine.prompt.tools.calls import (
-    MOST_DEPTH,
-    MOST_NAME_CHARS,
+    MAX_DEPTH,
+    MAX_NAME_CHARS,
     NAME,
     CallResult,
     ToolCall,
@@ -24,7 +24,7 @@ MAX_MESSAGES = 100_000
 MAX_TOOLS = 128
 MAX_TOOLS_CHARS = 1 << 18
 """Limit on the JSON of all tools together."""
-_NAME_RULE = f"1 to {MOST_NAME_CHARS} letters, digits, _, - or ."
+_NAME_RULE = f"1 to {MAX_NAME_CHARS} letters, digits, _, - or ."
 _INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]+")
 _UNNAMED_TOOL = "unknown"
 """Name for calls whose name is empty."""
@@ -378,8 +378,8 @@ def _read_parameters(function: Fields, name: str) -> dict[str, Any]:
 
     schema = dict(value)
     if is_deep(schema):
-        function.ignore(f"parameters of tool {name} beyond a depth of {MOST_DEPTH}")
-        schema = _cut_depth(schema, MOST_DEPTH - 2)
+        function.ignore(f"parameters of tool {name} beyond a depth of {MAX_DEPTH}")
+        schema = _cut_depth(schema, MAX_DEPTH - 2)
     for key, expected_type in (("properties", dict), ("required", list)):
         if key in schema and not isinstance(schema[key], expected_type):
             if schema[key]:
@@ -423,7 +423,7 @@ def read_call(function: Fields, call_id: str) -> ToolCall:
     name = function.value("name")
     if name is not None and not isinstance(name, str):
         raise function.wrong_value("name", "a string")
-    name = _INVALID_NAME_CHARS.sub("_", name or "")[:MOST_NAME_CHARS]
+    name = _INVALID_NAME_CHARS.sub("_", name or "")[:MAX_NAME_CHARS]
     arguments = replace_surrogates(_encode_arguments(function.value("arguments")))
     function.value("parsed_arguments")
     function.ignore_rest()

@@ -1,16 +1,13 @@
-"""The exact tokens of a conversation: appended to turn by turn, and tokenised again only where
-necessary.
+"""The tokens of a conversation, appended turn by turn.
 
-Each turn renders the whole conversation and tokenises only the text after that of the last turn;
-generated replies keep the ids that the model produced. Where a template rewrites earlier turns (it
-may strip old thinking), the tokens up to the last safe place before the difference are kept and the
-rest is tokenised again.
+Each turn renders the whole conversation and tokenises only the new text. Generated replies keep the
+ids that the model produced. If a template rewrites earlier turns (it may remove old thoughts), the
+text is tokenised again from the last resume point before the first difference.
 
-Text of messages never becomes a control token: before rendering, the first character of every
-spelled-out control token is swapped for a private-use character, and swapped back after the
-rendered text was cut at the genuine ones. The exceptions are control tokens that the model itself
-generated and that the reply's text spells out, such as the tags around its thinking: templates look
-for them. Independent of models, caches and screens.
+Text of messages never becomes a control token. Before rendering, the first character of every
+spelled-out control token is swapped for a private-use character. The rendered text is cut at the
+genuine control tokens, and the characters are swapped back. Control tokens that the model itself
+generated, such as the tags around its thoughts, are not swapped, because templates look for them.
 """
 
 from __future__ import annotations
@@ -31,11 +28,10 @@ from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
-_HELD_BACK_TOKENS = 2
-"""Tokens withheld at the end of a typed text: further typing can change them by merges."""
+UNCERTAIN_TOKENS = 2
+"""Number of tokens at the end of a typed text that further typing may change by merges."""
 _LONGEST_WORD_CHARS = 24
-"""Limit on a word's length in characters: longer text without a space counts as a script without
-spaces."""
+"""Limit on the characters of a word. Longer text without a space is in a script without spaces."""
 _ANY_CONTINUATION = " and on"
 _OPENING_CHARS = 200
 _CALL_ID_CHARS = 9
@@ -44,14 +40,14 @@ _CALL_ID_CHARS = 9
 
 @dataclass(frozen=True)
 class Message:
-    """One message of a conversation.
+    """Message of a conversation.
 
     Attributes:
         role: ``system``, ``user``, ``assistant`` or ``tool``.
-        content: the text as written or generated; without the calls, if there are any.
-        calls: of tools, that a reply ends with.
-        results: of the calls before, where the role is ``tool``.
-        written: a reply as generated, with its calls; "" where it has none.
+        content: text as written or generated, without tool calls.
+        calls: tool calls at the end of a reply.
+        results: results of the previous calls, if the role is ``tool``.
+        written: text of a reply with its calls, as generated; empty if it has no calls.
     """
 
     role: str
@@ -62,19 +58,19 @@ class Message:
 
     @property
     def raw(self) -> str:
-        """The text as written or generated."""
+        """Text as written or generated."""
         return self.written or self.content
 
 
 @dataclass(frozen=True)
-class _Mark:
-    """A place where tokenising can resume.
+class _ResumePoint:
+    """Position where tokenising can resume.
 
     Attributes:
-        needs_chars: number of leading characters that must be unchanged for the place to be safe.
+        needs_chars: number of leading characters of the text that must be unchanged.
         chars: offset in the text where tokenising resumes.
-        n_ids: number of ids of the text before it.
-        after_special: whether a special token ends right before it.
+        n_ids: number of ids of the text before the offset.
+        after_special: whether a special token ends at the offset.
     """
 
     needs_chars: int
@@ -85,11 +81,11 @@ class _Mark:
 
 @dataclass(frozen=True)
 class RemovedReply:
-    """A reply that was taken out of a conversation.
+    """Reply that was removed from a conversation.
 
     Attributes:
-        ids: exactly as generated, without the end token.
-        text: the ids decoded.
+        ids: ids as generated, without the end token.
+        text: text of the ids.
     """
 
     ids: tuple[int, ...]
@@ -98,15 +94,15 @@ class RemovedReply:
 
 @dataclass(frozen=True)
 class SavedChat:
-    """A snapshot of a conversation and its tokens; opaque outside this file."""
+    """Snapshot of a conversation and its tokens, for ``ChatPrompt.restore`` only."""
 
     messages: tuple[Message, ...]
     replies: tuple[tuple[int, ...], ...]
-    is_settled: bool
+    has_tokens: bool
     swaps: dict[str, str]
     text: str
     ids: tuple[int, ...]
-    marks: tuple[_Mark, ...]
+    resume_points: tuple[_ResumePoint, ...]
 
 
 class ChatPrompt:
@@ -117,9 +113,9 @@ class ChatPrompt:
         template: the model's chat template.
 
     Attributes:
-        messages: the conversation so far; change it only through the methods.
-        thinking: how much the model shall think before its next reply.
-        tools: that the model may call, as the API describes them.
+        messages: the conversation so far; only the methods may change it.
+        thinking: amount of thinking before the next reply.
+        tools: tools that the model may call, as the API describes them.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
@@ -133,31 +129,34 @@ class ChatPrompt:
         self.start(None)
 
     def start(self, system: str | None) -> None:
-        """Begin a new conversation; ``system``: the system prompt; None or empty for none."""
+        """Start a new conversation.
+
+        Args:
+            system: system prompt; None or empty for none.
+        """
+        self.messages = []
         if system:
-            self.messages = [Message("system", system)]
-        else:
-            self.messages = []
+            self.messages.append(Message("system", system))
         self._now = time.time()
         self._text = ""
         self._ids: list[int] = []
-        self._marks: list[_Mark] = []
+        self._resume_points: list[_ResumePoint] = []
         self._replies: list[tuple[int, ...]] = []
-        self._is_settled = True
+        self._has_tokens = True
 
     @property
     def opening(self) -> str:
-        """The text that the template printed after the last user message of the last
+        """Text that the template printed after the last user message, in the last
         ``prompt_ids``."""
-        places = self._user_messages()
-        if places:
-            return self._text[places[-1].stop :]
+        spans = self._user_messages()
+        if spans:
+            return self._text[spans[-1].stop :]
         return self._text[-_OPENING_CHARS:]
 
     @property
     def thought_budget_tokens(self) -> int | None:
-        """Limit on the next reply's thought in tokens: the mode's, or its level's where the
-        template has no levels."""
+        """Limit on the tokens of the next reply's thought: that of the thinking mode, or of its
+        level if the template has no levels. None if there is no limit."""
         mode = self.thinking
         if self._template.knows_levels or not mode.level:
             return mode.budget_tokens
@@ -165,75 +164,78 @@ class ChatPrompt:
 
     @property
     def stops(self) -> tuple[str, ...]:
-        """Stop strings of the format: ChatML's tags if it replaces a template and the vocabulary
-        lacks them.
+        """Stop strings of the format: ChatML's tags, if ChatML replaces the template and the
+        vocabulary lacks the tags.
 
-        Valid after ``prompt_ids``, which tests whether the template can be used.
+        Valid after ``prompt_ids``, which tests the template.
         """
         if self._template.source is not None:
             return ()
         return tuple(t for t in CHATML_TAGS if t not in self._control)
 
     def turn_starts(self) -> list[int]:
-        """Return the index in the last ``prompt_ids`` where each user message begins,
-        approximately.
+        """Return the approximate index in the last ``prompt_ids`` where each user message begins.
 
-        Words that a template puts around a message may count for the message before it. The ids
+        Words that a template adds before a message may count for the previous message. The ids
         before the first user message are the system prompt.
         """
-        marks = sorted(self._marks, key=lambda mark: mark.chars)
+        resume_points = sorted(self._resume_points, key=lambda point: point.chars)
         starts: list[int] = []
         n_ids = 0
         index = 0
-        # In order: each mark is passed once, in conversations of any length.
-        for place in self._user_messages():
-            while index < len(marks) and marks[index].chars <= place.start:
-                n_ids = max(n_ids, marks[index].n_ids)
+        # Both are in order, so each resume point is passed once.
+        for span in self._user_messages():
+            while index < len(resume_points) and resume_points[index].chars <= span.start:
+                n_ids = max(n_ids, resume_points[index].n_ids)
                 index += 1
             starts.append(n_ids)
         return starts
 
     def turns(self) -> list[int]:
-        """Return the indices in the last ``prompt_ids`` where the conversation turns,
-        approximately.
+        """Return the approximate indices in the last ``prompt_ids`` where each user message begins
+        and where the last one ends.
 
-        That is where each user message begins, and where the last one ends. What recurrent layers
-        know there is worth
-        keeping: other messages and replies begin there.
+        Recurrent layers make checkpoints there, since other messages and replies may begin there.
         """
-        places = self._user_messages()
-        ends = (mark.n_ids for mark in self._marks if places and mark.chars >= places[-1].stop)
-        return [*self.turn_starts(), *([min(ends)] if places else [])]
+        turns = self.turn_starts()
+        spans = self._user_messages()
+        if spans:
+            end = spans[-1].stop
+            turns.append(min(point.n_ids for point in self._resume_points if point.chars >= end))
+        return turns
 
     def _user_messages(self) -> list[range]:
-        """Find each user message in the text, in order from the start, since a short one may be
-        part of another.
+        """Return the span of each user message in the text.
 
-        The system message is skipped: templates may put it anywhere.
+        The search is in order, since a short message may be part of another. System messages are
+        skipped, since templates may print them anywhere.
         """
-        places = []
+        spans = []
         pos = 0
         for message in self.messages:
             if message.role == "system":
                 continue
             content = self._guard(message.content).strip()
-            at = self._text.find(content, pos)
-            if at < 0:  # rewritten by the template
-                at = end = pos
+            start = self._text.find(content, pos)
+            if start < 0:  # rewritten by the template
+                start = pos
+                end = pos
             else:
-                pos = end = at + len(content)
+                end = start + len(content)
+                pos = end
             if message.role in ("user", "tool"):
-                places.append(range(at, end))
-        return places
+                spans.append(range(start, end))
+        return spans
 
     def add_user(self, text: str) -> list[int]:
-        """Add a user's message.
+        """Add a user message.
 
         Returns:
-            The ids of the whole conversation up to where the reply begins.
+            Ids of the whole conversation up to the beginning of the reply.
 
         Raises:
-            TemplateError: the template cannot render the conversation, which is unchanged then.
+            TemplateError: the template cannot render the conversation. The conversation is
+                unchanged.
         """
         self.add_unrendered(text)
         try:
@@ -243,51 +245,50 @@ class ChatPrompt:
             raise
 
     def add_unrendered(self, text: str) -> None:
-        """Add an earlier user message without rendering; ``prompt_ids`` raises if the template
+        """Add an earlier user message without rendering. ``prompt_ids`` raises if the template
         cannot render it."""
         self.messages.append(Message("user", text))
 
     def add_system(self, text: str) -> None:
-        """Add a system message amid the conversation, where the template takes one."""
+        """Add a system message inside the conversation, if the template accepts one."""
         self.messages.append(Message("system", text))
 
     def takes(self, roles: tuple[str, ...]) -> bool:
-        """Whether the template takes messages of these roles in this order."""
+        """Whether the template accepts messages with these roles in this order."""
         return self._template.takes(roles)
 
     def opening_ids(self, text: str) -> list[int]:
         """Return the ids that the next prompt will begin with if the user's message begins with
         ``text``.
 
-        Leaves out the last word, which may still grow, and the template's text after the message.
-        For vocabularies whose merges reach far to the left the ids are likely, not certain. The
+        The last word, which may still grow, and the template's text after the message are left out.
+        If a vocabulary's merges reach far to the left, the ids are likely but not certain. The
         conversation is unchanged.
 
         Raises:
             TemplateError: the template cannot render the conversation.
         """
         end_of_words = 1 + max(text.rfind(space) for space in " \t\n")
-        kept = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
-        here = self._ids_with(kept or "?")
-        further = self._ids_with(kept + _ANY_CONTINUATION)
-        shared = next(
-            (i for i, (a, b) in enumerate(zip(here, further, strict=False)) if a != b), len(here)
+        stable = text[: max(end_of_words, len(text) - _LONGEST_WORD_CHARS)].rstrip()
+        ids = self._ids_with(stable or "?")
+        longer_ids = self._ids_with(stable + _ANY_CONTINUATION)
+        n_shared = next(
+            (i for i, (a, b) in enumerate(zip(ids, longer_ids, strict=False)) if a != b), len(ids)
         )
-        return further[: max(0, shared - _HELD_BACK_TOKENS)]
+        return longer_ids[: max(0, n_shared - UNCERTAIN_TOKENS)]
 
     def _ids_with(self, text: str) -> list[int]:
-        """Return the ids of the conversation with one more message, and remove the message
-        again."""
+        """Return the ids of the conversation with one more user message."""
         n_messages = len(self.messages)
         ids = self.add_user(text)
         self.rewind(n_messages)
         return ids
 
     def add_results(self, results: Sequence[CallResult]) -> None:
-        """Add the results of calls, as one message; ``prompt_ids`` raises if the template cannot
-        render them."""
+        """Add the results of tool calls as one message. ``prompt_ids`` raises if the template
+        cannot render them."""
         self.messages.append(
-            Message("tool", "\n".join(one.text for one in results), results=tuple(results))
+            Message("tool", "\n".join(result.text for result in results), results=tuple(results))
         )
 
     def add_reply(
@@ -300,81 +301,75 @@ class ChatPrompt:
         """Add the model's reply to the last message.
 
         Args:
-            ids: exactly as generated, without the end token, perhaps with the tokens of one of
-                ``stops``; kept unless the template rewrites the reply.
-            text: the ids decoded; control tokens may be spelled out in it.
-            calls: of tools, that the reply ends with.
-            before_calls: the text before them; None for all of it.
+            ids: ids as generated, without the end token. They may end with the tokens of one of
+                ``stops``. They are used unless the template rewrites the reply.
+            text: text of the ids, in which control tokens may be spelled out.
+            calls: tool calls at the end of the reply.
+            before_calls: text before the calls; None for the whole text.
 
         Raises:
             ValueError: the last message is a reply.
         """
         if self.messages and not self._awaits_reply:
             raise ValueError("a reply cannot follow another")
-        if calls:
-            if before_calls is None:
-                content = text
-            else:
-                content = before_calls
-            if before_calls is not None:
-                written = text
-            else:
-                written = ""
-            self.messages.append(Message("assistant", content, tuple(calls), written=written))
+        if calls and before_calls is not None:
+            message = Message("assistant", before_calls, tuple(calls), written=text)
         else:
-            self.messages.append(Message("assistant", text))
-        self._replies.append(self._shown_ids(ids, text))
-        self._is_settled = False
+            message = Message("assistant", text, tuple(calls))
+        self.messages.append(message)
+        self._replies.append(self._ids_of_text(ids, text))
+        self._has_tokens = False
 
-    def _shown_ids(self, ids: Sequence[int], text: str) -> tuple[int, ...]:
-        """Return the ids of a reply's text, without those of the stop string that ended it."""
+    def _ids_of_text(self, ids: Sequence[int], text: str) -> tuple[int, ...]:
+        """Return the ids of a reply's text, without those of a stop string at the end."""
         if not self.stops:
             return tuple(ids)
         stream = self._tokenizer.stream(set(spelled_in(text, self._control).values()))
-        n_chars = n_whole = whole_chars = 0
+        n_chars = 0
+        n_safe = 0  # tokens that end at a character's end, and their text
+        safe_chars = 0
         for n, token_id in enumerate(ids):
             if n_chars == len(text):
                 return tuple(ids[:n])
             piece = stream.push(token_id)
             if not text.startswith(piece, n_chars):  # the stop begins inside this token
-                rest = self._tokenizer.encode_text(text[whole_chars:], after_special=False)
-                return (*ids[:n_whole], *rest)
+                tail_ids = self._tokenizer.encode_text(text[safe_chars:], after_special=False)
+                return (*ids[:n_safe], *tail_ids)
             n_chars += len(piece)
             if not stream.is_within_character:
-                n_whole = n + 1
-                whole_chars = n_chars
+                n_safe = n + 1
+                safe_chars = n_chars
         return tuple(ids)
 
     def take_reply(self) -> RemovedReply:
-        """Remove the reply at the end, to continue or replace it; the user's message is the last
-        one then.
+        """Remove the reply at the end of the conversation, to continue or replace it.
 
         Raises:
             ValueError: the last message is not a reply.
         """
         if not self.messages or self.messages[-1].role != "assistant":
             raise ValueError("the last message is not a reply")
-        taken = RemovedReply(self._replies[-1], self.messages[-1].raw)
+        reply = RemovedReply(self._replies[-1], self.messages[-1].raw)
         self.rewind(len(self.messages) - 1)
-        return taken
+        return reply
 
     def save(self) -> SavedChat:
         """Return a snapshot for ``restore``, tokens included."""
-        parts = tuple(self.messages), tuple(self._replies), self._is_settled, dict(self._swaps)
-        return SavedChat(*parts, self._text, tuple(self._ids), tuple(self._marks))
+        state = tuple(self.messages), tuple(self._replies), self._has_tokens, dict(self._swaps)
+        return SavedChat(*state, self._text, tuple(self._ids), tuple(self._resume_points))
 
     def restore(self, saved: SavedChat) -> None:
         """Go back to a snapshot."""
         self.messages = list(saved.messages)
         self._replies = list(saved.replies)
-        self._is_settled = saved.is_settled
+        self._has_tokens = saved.has_tokens
         self._swaps = dict(saved.swaps)
         self._text = saved.text
         self._ids = list(saved.ids)
-        self._marks = list(saved.marks)
+        self._resume_points = list(saved.resume_points)
 
     def rewind(self, n_messages: int) -> None:
-        """Keep the first messages and drop the others; the tokens of kept messages are unchanged.
+        """Drop all messages after the first ``n_messages``. Tokens of the others are unchanged.
 
         Args:
             n_messages: number of messages to keep, the system message included.
@@ -387,42 +382,40 @@ class ChatPrompt:
         if n_messages < len(self.messages):
             self.messages = self.messages[:n_messages]
             del self._replies[sum(message.role == "assistant" for message in self.messages) :]
-            self._is_settled = True
+            self._has_tokens = True
 
     def tokenise_again(self) -> None:
-        """Tokenise from the beginning, for tools that have changed; every reply keeps the ids that
-        were generated."""
+        """Tokenise the conversation from the beginning after a change of the tools. Replies keep
+        the generated ids."""
         messages = self.messages
         replies = iter(self._replies)
         self.messages = []
         self._replies = []
         self._text = ""
         self._ids = []
-        self._marks = []
-        self._is_settled = True
+        self._resume_points = []
+        self._has_tokens = True
         for message in messages:
             if message.role == "assistant":
-                if self._awaits_reply:  # there may be a reply that nothing is before
-                    with suppress(
-                        EngineError
-                    ):  # what the template refuses is said with the next prompt
+                if self._awaits_reply:  # a conversation may begin with a reply
+                    with suppress(EngineError):  # the next prompt reports it again
                         self.prompt_ids()
                 self._replies.append(next(replies))
-                self._is_settled = False
+                self._has_tokens = False
             self.messages.append(message)
 
     def prompt_ids(self) -> list[int]:
-        """Return the ids of the whole conversation up to where the next reply begins.
+        """Return the ids of the whole conversation up to the beginning of the next reply.
 
         Raises:
             TemplateError: the template cannot render this conversation.
-            ValueError: the last message is a reply, or there is none.
+            ValueError: the last message is a reply, or there is no message.
         """
         if not self._awaits_reply:
             raise ValueError("the next reply needs a message before it")
         rendered = self._render()
-        self._settle_reply(rendered)
-        self._keep_common_start(rendered)
+        self._accept_reply_ids(rendered)
+        self._drop_changed_tokens(rendered)
         self._append(rendered)
         return list(self._ids)
 
@@ -431,45 +424,45 @@ class ChatPrompt:
         return bool(self.messages) and self.messages[-1].role != "assistant"
 
     def _render(self) -> str:
-        """Return the conversation as the template prints it, control tokens in messages swapped
-        out."""
-        contents = "".join(part for message in self.messages for part in _texts(message))
+        """Return the conversation as the template prints it, with the control tokens in messages
+        swapped."""
+        contents = "".join(text for message in self.messages for text in _texts(message))
         if self.tools:
             contents += json.dumps(list(self.tools), ensure_ascii=False)
-        else:
-            contents += ""
         if any(swap in contents for swap in self._swaps.values()):
-            before = self._swaps
+            old_swaps = self._swaps
             self._swaps = self._choose_swaps(contents)
             self._text = self._text.translate(
-                {ord(swap): self._swaps[first] for first, swap in before.items()}
+                {ord(swap): self._swaps[first] for first, swap in old_swaps.items()}
             )
         replies = iter(self._replies)
         messages: list[dict[str, Any]] = []
-        for at, message in enumerate(self.messages):
-            if message.role != "tool":
-                messages.append(
-                    self._guarded(message, next(replies) if message.role == "assistant" else ())
-                )
-            elif at and (self.messages[at - 1].calls or self.messages[at - 1].role == "tool"):
+        previous: Message | None = None
+        for message in self.messages:
+            if message.role == "assistant":
+                messages.append(self._guarded(message, next(replies)))
+            elif message.role != "tool":
+                messages.append(self._guarded(message, ()))
+            elif previous is not None and (previous.calls or previous.role == "tool"):
                 messages += map(self._guarded_result, message.results)
-            # its call went when the context was full, and templates refuse a result without one
             else:
+                # The call was dropped from the full context, and templates refuse a result without
+                # its call.
                 messages.append({"role": "user", "content": self._guard(message.content)})
+            previous = message
         tools = self._guard_values(list(self.tools))
         return self._template.render(
             messages, add_generation_prompt=True, now=self._now, thinking=self.thinking, tools=tools
         )
 
     def _guarded(self, message: Message, ids: Sequence[int]) -> dict[str, Any]:
-        """Return a message for the template, with nothing in it that could become a control
-        token."""
-        found: dict[str, Any] = {
+        """Return a message for the template in which no text can become a control token."""
+        guarded: dict[str, Any] = {
             "role": message.role,
             "content": self._guard(message.content, ids, message.raw),
         }
         if message.calls:
-            found["tool_calls"] = [
+            guarded["tool_calls"] = [
                 {
                     "id": _short_id(call.call_id),
                     "function": {
@@ -481,7 +474,7 @@ class ChatPrompt:
                 }
                 for call in message.calls
             ]
-        return found
+        return guarded
 
     def _guarded_result(self, result: CallResult) -> dict[str, Any]:
         content = self._guard(result.text)
@@ -494,24 +487,25 @@ class ChatPrompt:
         }
 
     def _guard_values(self, value: Any) -> Any:
-        """Return a JSON value with each text in it guarded."""
+        """Return a JSON value in which no text can become a control token."""
         if isinstance(value, str):
             return self._guard(value)
         if isinstance(value, Mapping):
-            return {self._guard(str(key)): self._guard_values(one) for key, one in value.items()}
+            return {
+                self._guard(str(key)): self._guard_values(member) for key, member in value.items()
+            }
         if isinstance(value, (list, tuple)):
-            return [self._guard_values(one) for one in value]
+            return [self._guard_values(member) for member in value]
         return value
 
     def _choose_swaps(self, contents: str) -> dict[str, str]:
-        """Map the first characters of control tokens to private-use characters that occur nowhere
-        else."""
-        elsewhere = set(contents).union(self._template.source or "", *self._control)
+        """Map the first characters of control tokens to unused private-use characters."""
+        used = set(contents).union(self._template.source or "", *self._control)
         firsts = sorted({text[0] for text in self._control})
         swaps = dict(
             zip(
                 firsts,
-                (one for one in map(chr, _PRIVATE_USE) if one not in elsewhere),
+                (char for char in map(chr, _PRIVATE_USE) if char not in used),
                 strict=False,
             )
         )
@@ -525,9 +519,9 @@ class ChatPrompt:
         """Swap spelled-out control tokens, except those of a reply that occur as often in its ids.
 
         Args:
-            content: the text.
-            ids: of the whole reply.
-            written: the whole reply, if the text is a part of it.
+            content: text to guard.
+            ids: ids of the whole reply.
+            written: text of the whole reply, if ``content`` is a part of it.
         """
         written = written or content
         for text, token_id in spelled_in(content, self._control).items():
@@ -542,11 +536,13 @@ class ChatPrompt:
             return text
         return text.translate({ord(swap): first for first, swap in self._swaps.items()})
 
-    def _settle_reply(self, rendered: str) -> None:
-        """Keep the generated ids of the last reply if the template changes only the white space
+    def _accept_reply_ids(self, rendered: str) -> None:
+        """Use the generated ids of the last reply if the template changes only the white space
         around it."""
-        ids: tuple[int, ...] = () if self._is_settled else self._replies[-1]
-        self._is_settled = True
+        if self._has_tokens:
+            return
+        self._has_tokens = True
+        ids = self._replies[-1]
         if not ids or not rendered.startswith(self._text):
             return
         reply = next(message for message in reversed(self.messages) if message.role == "assistant")
@@ -554,34 +550,32 @@ class ChatPrompt:
         if end is not None and not self._is_within_control(rendered, end):
             self._text = rendered[:end]
             self._ids += ids
-            self._marks.append(_Mark(end, end, len(self._ids), False))
+            self._resume_points.append(_ResumePoint(end, end, len(self._ids), False))
 
     def _is_within_control(self, rendered: str, offset: int) -> bool:
-        """Whether the template's own control token spans the offset: a reply may look like the
+        """Whether a control token of the template spans the offset. A reply may look like the
         beginning of one."""
         start = len(self._text)
         fragments = self._tokenizer.split(rendered[start:], special=True)
         return any(f.token_id is not None and f.start < offset - start < f.end for f in fragments)
 
-    def _keep_common_start(self, rendered: str) -> None:
-        """Drop the tokens after the last safe place in the common start of old and new text."""
+    def _drop_changed_tokens(self, rendered: str) -> None:
+        """Drop the tokens after the last resume point in the common prefix of old and new text."""
         shared_chars = _shared_chars(self._text, rendered)
-        while self._marks and self._marks[-1].needs_chars > shared_chars:
-            self._marks.pop()
-        if self._marks:
-            mark = self._marks[-1]
-        else:
-            mark = _Mark(0, 0, 0, True)
-        self._text = self._text[: mark.chars]
-        del self._ids[mark.n_ids :]
+        while self._resume_points and self._resume_points[-1].needs_chars > shared_chars:
+            self._resume_points.pop()
+        point = _ResumePoint(0, 0, 0, True)
+        if self._resume_points:
+            point = self._resume_points[-1]
+        self._text = self._text[: point.chars]
+        del self._ids[point.n_ids :]
 
     def _append(self, rendered: str) -> None:
-        """Tokenise the rendered text after the part that has tokens already."""
+        """Tokenise the new part of the rendered text."""
         tokenizer = self._tokenizer
-        if self._marks:
-            after_special = self._marks[-1].after_special
-        else:
-            after_special = True
+        after_special = True
+        if self._resume_points:
+            after_special = self._resume_points[-1].after_special
         base = len(self._text)
         fragments = tokenizer.split(rendered[base:], special=True)
         printed_bos = bool(fragments) and fragments[0].token_id == tokenizer.bos_id
@@ -595,35 +589,36 @@ class ChatPrompt:
                 # token.
                 start = base + fragment.start
                 end = base + fragment.end
-                self._marks.append(_Mark(end, start, len(self._ids), after_special))
+                self._resume_points.append(_ResumePoint(end, start, len(self._ids), after_special))
                 self._ids.append(fragment.token_id)
             after_special = fragment.token_id is not None
         self._text = rendered
-        self._marks.append(_Mark(len(rendered), len(rendered), len(self._ids), after_special))
+        self._resume_points.append(
+            _ResumePoint(len(rendered), len(rendered), len(self._ids), after_special)
+        )
 
 
 def _texts(message: Message) -> tuple[str, ...]:
-    of_calls = (part for call in message.calls for part in (call.name, call.arguments))
+    call_texts = (text for call in message.calls for text in (call.name, call.arguments))
     return (
         message.content,
-        *of_calls,
-        *(part for one in message.results for part in (one.name, one.text)),
+        *call_texts,
+        *(text for result in message.results for text in (result.name, result.text)),
     )
 
 
 def _short_id(call_id: str) -> str:
-    """Return a call's id as every template takes it."""
+    """Return a call's id in the form that every template accepts."""
     if len(call_id) == _CALL_ID_CHARS and call_id.isascii() and call_id.isalnum():
         return call_id
     return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:_CALL_ID_CHARS]
 
 
 def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
-    """Return the offset after a reply that the rendered text has at ``start``; None if it is not
-    there.
+    """Return the offset after a reply in the rendered text; None if it is not at ``start``.
 
     Differences in surrounding white space are accepted: templates trim replies or add spaces, and
-    the reply's own tokens may begin with a space.
+    the tokens of a reply may begin with a space.
     """
     if rendered.startswith(reply, start):
         return start + len(reply)
@@ -638,14 +633,13 @@ def _end_of_reply(rendered: str, start: int, reply: str) -> int | None:
     return None
 
 
-def _shared_chars(one: str, other: str) -> int:
-    """Return the length of the longest common prefix; a binary search keeps the comparison in
-    compiled code."""
+def _shared_chars(first: str, second: str) -> int:
+    """Return the length of the longest common prefix, by a binary search over fast comparisons."""
     low = 0
-    high = min(len(one), len(other))
+    high = min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1

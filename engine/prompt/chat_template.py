@@ -1,7 +1,7 @@
-"""Messages to prompt text, by the chat template in the model's file.
+"""Chat templates: from messages to the text of a prompt.
 
-Handles templates that are missing or unusable; rendering happens in another process
-(``engine.prompt.template_process``), since the template is untrusted. Independent of tokens.
+The template comes from the model's file and is untrusted, so another process renders it
+(``engine.prompt.template_process``). ChatML replaces templates that are missing or unusable.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 from engine.errors import TemplateError, shown
 from engine.prompt.template_process import TemplateProcess
 from engine.prompt.thinking_mode import ThinkingMode, knows_levels
-from engine.prompt.thought_markers import closed_by, mentioned_in, opened_by, parts_of_channels
+from engine.prompt.thought_markers import closed_by, mentioned_in, opened_by, split_channels
 from engine.prompt.tools.formats import CallFormat, format_of
 
 KEY = "tokenizer.chat_template"
 TOOLS_KEY = "tokenizer.chat_template.tool_use"
-"""A template of its own for conversations with tools."""
+"""Key of a separate template for conversations with tools."""
 
 MAX_SOURCE_CHARS = 1 << 18
-"""Limit on a template's length in characters; the longest in use have about 20,000."""
+"""Limit on the characters of a template; the longest in use have about 20,000."""
 
 CHATML_TAGS = ("<|im_end|>", "<|im_start|>")
 _USER_NEEDLE = "qvuserqv"
@@ -41,19 +41,18 @@ _TOOL = {
 }
 _BY_DEFAULT = ThinkingMode()
 _PRINTS_NOTHING = "does not print the messages"
-_MAY_BE_THE_FORM = (_PRINTS_NOTHING, "fails: ")
-"""Faults of templates that want their variables in another form; what exceeds limits is not tried
-again."""
+_FAULTS_OF_FORM = (_PRINTS_NOTHING, "fails: ")
+"""Faults that another form of the variables may fix."""
 _OTHER_FORMS: tuple[tuple[list[str] | None, bool], ...] = ((None, True), ([], False), ([], True))
-"""Tools, and whether content is a list of parts: templates made for tools alone loop over them."""
+"""Alternative forms to try: value of ``tools``, and whether content is a list of parts."""
 
 
 @dataclass(frozen=True)
 class _Switch:
-    """The variables and text by which a template asks for a mode of thinking.
+    """Way in which a template requests a thinking mode.
 
     Attributes:
-        variables: for the template.
+        variables: variables of the template.
         opening: text after the generation prompt.
     """
 
@@ -62,13 +61,14 @@ class _Switch:
 
 
 @dataclass(frozen=True)
-class _Calls:
-    """How a template takes calls of tools.
+class _CallHandling:
+    """Way in which a template handles tool calls.
 
     Attributes:
-        format: of the calls in replies; None where there are no tools.
-        has_text_arguments: arguments are JSON text rather than an object.
-        are_written: the template prints none: they are part of the message's text.
+        format: format of the calls in replies; None if the template has no tools.
+        has_text_arguments: whether arguments are JSON text rather than an object.
+        are_written: whether calls must be part of the message's text, since the template prints
+            none.
     """
 
     format: CallFormat | None
@@ -77,19 +77,22 @@ class _Calls:
 
 
 class ChatTemplate:
-    """One model's chat format.
+    """Chat template of a model.
 
-    A template that is missing, or fails on a simple conversation, is replaced by ChatML for good;
-    ``notice`` says so. A template that fails later, on certain messages, raises: switching formats
-    within a conversation would confuse the model.
+    ChatML replaces a template that is missing or fails on a simple conversation; ``notice`` tells
+    the user. A template that fails later, on certain messages, raises an error, since another
+    format within a conversation would confuse the model.
 
     Args:
-        source: Jinja source, None for ChatML.
-        bos_text: spelling of the begin-of-text token.
-        eos_text: spelling of the end-of-text token.
-        file_name: the model's file, for messages.
+        source: Jinja source; None for ChatML.
+        bos_text: text of the begin-of-text token.
+        eos_text: text of the end-of-text token.
+        file_name: name of the model's file, for messages.
         process: renderer to use; None starts one at once and closes it with the template.
-        tools_source: Jinja source for conversations with tools; None for the same.
+        tools_source: Jinja source for conversations with tools; None for ``source``.
+
+    Attributes:
+        source: Jinja source in use; None for ChatML.
     """
 
     def __init__(
@@ -102,8 +105,8 @@ class ChatTemplate:
         tools_source: str | None = None,
     ) -> None:
         self.source = source
-        self._tools_source = tools_source if not _refusal(tools_source) and tools_source else None
-        self._calls: _Calls | None = None
+        self._tools_source = tools_source if _refusal(tools_source) is None else None
+        self._calls: _CallHandling | None = None
         self._specials = {"bos_token": bos_text, "eos_token": eos_text}
         self._file_name = file_name
         self._process = process or TemplateProcess()
@@ -111,10 +114,10 @@ class ChatTemplate:
         self._notice: str | None = None
         self._supports_system = True
         self._wants_parts = False
-        """Whether content is a list of parts; a template that takes text as well gets text."""
+        """Whether the template needs content as a list of parts instead of text."""
         self._tools: list[str] | None = None
         self._switches: dict[ThinkingMode, _Switch] = {}
-        self._taken: dict[tuple[str, ...], bool] = {}
+        self._accepted_roles: dict[tuple[str, ...], bool] = {}
         self._probed = False
         refusal = _refusal(source)
         if refusal is not None:
@@ -126,35 +129,33 @@ class ChatTemplate:
     def from_metadata(
         cls, metadata: Mapping[str, Any], file_name: str, bos_text: str = "", eos_text: str = ""
     ) -> ChatTemplate:
-        """Return the template in a GGUF file's metadata; any fault in it leads to ChatML and a
-        ``notice``."""
+        """Return the template in a GGUF file's metadata, or ChatML if it has a fault."""
         return cls(
             metadata.get(KEY), bos_text, eos_text, file_name, tools_source=metadata.get(TOOLS_KEY)
         )
 
     @property
     def notice(self) -> str | None:
-        """One line that says why ChatML is used instead of the file's template, None if it is
-        not."""
+        """Reason why ChatML replaces the file's template, one line; None if it does not."""
         self._probe()
         return self._notice
 
     @property
     def supports_system(self) -> bool:
-        """Whether the template has a system role; if not, the system message goes into the first
+        """Whether the template has a system role. If not, the system message is added to the first
         user message."""
         self._probe()
         return self._supports_system
 
     @property
     def knows_levels(self) -> bool:
-        """Whether the template takes levels of thinking."""
+        """Whether the template has levels of thinking."""
         return self.source is not None and knows_levels(self.source)
 
     @property
     def call_format(self) -> CallFormat | None:
-        """How the model calls tools; None where the template has no tools, or a format that is not
-        known."""
+        """Format of the model's tool calls; None if the template has no tools or an unknown
+        format."""
         self._probe()
         if self.source is None:
             return None
@@ -163,21 +164,21 @@ class ChatTemplate:
         return self._calls.format
 
     def takes(self, roles: tuple[str, ...]) -> bool:
-        """Whether the template prints messages of these roles in this order; many refuse some, or
-        leave some out."""
+        """Whether the template prints messages with these roles in this order. Many templates
+        refuse or omit some roles."""
         self._probe()
         if self.source is None:
             return True
-        if roles not in self._taken:
+        if roles not in self._accepted_roles:
             messages = [
-                {"role": role, "content": f"qv{role}{at}qv"} for at, role in enumerate(roles)
+                {"role": role, "content": f"qv{role}{index}qv"} for index, role in enumerate(roles)
             ]
             try:
                 text = self._render(messages, True, None)
             except TemplateError:
                 text = ""
-            self._taken[roles] = all(message["content"] in text for message in messages)
-        return self._taken[roles]
+            self._accepted_roles[roles] = all(message["content"] in text for message in messages)
+        return self._accepted_roles[roles]
 
     def render(
         self,
@@ -190,16 +191,15 @@ class ChatTemplate:
         """Return the prompt for a conversation.
 
         Args:
-            messages: each with ``role`` (system, user, assistant, tool) and ``content``; those with
-                calls also with ``tool_calls``, results with ``name`` and ``tool_call_id``. Never
-                changed.
+            messages: messages with ``role`` (system, user, assistant, tool) and ``content``;
+                replies with calls have ``tool_calls``, results have ``name`` and ``tool_call_id``.
             add_generation_prompt: end with the text that precedes a reply.
-            now: the time for templates that print the date, in seconds since 1970; None is the
-                present. The same value through a conversation keeps its beginning the same past
-                midnight.
-            thinking: how much the model shall think. Where a template has no switch for it, none at
-                all is asked for by an empty thought at the reply's beginning.
-            tools: that the model may call, as the API describes them.
+            now: time for templates that print the date, in seconds since 1970; None for the
+                present. The same value throughout a conversation keeps its beginning unchanged
+                after midnight.
+            thinking: amount of thinking. If a template has no switch for it, an empty thought at
+                the beginning of the reply turns thinking off.
+            tools: tools that the model may call, as the API describes them.
 
         Raises:
             TemplateError: the template fails on these messages or exceeds its limits.
@@ -224,7 +224,7 @@ class ChatTemplate:
             ) from error
 
     def close(self) -> None:
-        """End the template's own rendering process; a later rendering starts another."""
+        """End the rendering process; a later rendering starts another one."""
         if self._owns_process:
             self._process.close()
 
@@ -235,7 +235,7 @@ class ChatTemplate:
             self._fall_back(f"cannot be used: {error}")
 
     def _switch(self, mode: ThinkingMode) -> _Switch:
-        """Find out once what has the template ask for a mode."""
+        """Return the way in which the template requests a mode, found by trying."""
         if mode not in self._switches:
             self._switches[mode] = self._find_switch(mode)
         return self._switches[mode]
@@ -247,9 +247,7 @@ class ChatTemplate:
         variables = mode.variables(self.source)
         try:
             text = self._render([_PROBE], True, None, variables)
-        except (
-            TemplateError
-        ):  # it refuses a value: the rest of the conversation must not fail for that
+        except TemplateError:  # the template refuses the mode
             return self._switch(mode.next_best or _BY_DEFAULT)
         if mode.is_on:
             return _Switch(variables, "")
@@ -260,10 +258,9 @@ class ChatTemplate:
             [_PROBE], True, None, self._switch(ThinkingMode(True)).variables
         )
         if has_switch or closed_by(text):
-            marker = None
-        else:
-            marker = mentioned_in(self.source)
-        return _Switch(variables, marker.empty if marker is not None else "")
+            return _Switch(variables, "")
+        marker = mentioned_in(self.source)
+        return _Switch(variables, "" if marker is None else marker.empty)
 
     def _render(
         self,
@@ -280,7 +277,7 @@ class ChatTemplate:
         variables = {
             **(switches or {}),
             "messages": [
-                _as_template_sees(message, self._calls, self._wants_parts) for message in messages
+                _template_message(message, self._calls, self._wants_parts) for message in messages
             ],
             "add_generation_prompt": add_generation_prompt,
             "tools": list(tools) or self._tools,
@@ -289,48 +286,47 @@ class ChatTemplate:
         }
         return self._process.render(source, variables, time.time() if now is None else now)
 
-    def _find_calls(self) -> _Calls:
-        """Find out whether the template tells of tools, and how it takes their calls."""
-        found = format_of(self._tools_source or self.source or "")
+    def _find_calls(self) -> _CallHandling:
+        """Find out whether the template has tools, and how it handles their calls."""
+        call_format = format_of(self._tools_source or self.source or "")
         try:
             text = self._render([_PROBE], True, None, tools=[_TOOL])
         except TemplateError:
             text = ""
-        if found is None or _TOOL_NEEDLE not in text:
-            return _Calls(None)
+        if call_format is None or _TOOL_NEEDLE not in text:
+            return _CallHandling(None)
         function = {"name": _TOOL_NEEDLE, "arguments": json.dumps({"a": _VALUE_NEEDLE})}
-        asked = {
+        call_message = {
             "role": "assistant",
             "content": "",
             "tool_calls": [{"id": "qvcallqv1", "function": function}],
         }
         result = {"role": "tool", "name": _TOOL_NEEDLE, "tool_call_id": "qvcallqv1", "content": "x"}
         for has_text_arguments in (False, True):
-            self._calls = _Calls(found, has_text_arguments=has_text_arguments)
+            self._calls = _CallHandling(call_format, has_text_arguments=has_text_arguments)
             try:
-                text = self._render([_PROBE, asked, result], True, None)
+                text = self._render([_PROBE, call_message, result], True, None)
             except TemplateError:
                 continue
             if _TOOL_NEEDLE in text and _VALUE_NEEDLE in text:
                 return self._calls
-        if found.write is not None:
-            return _Calls(found, are_written=found.write is not None)
-        return _Calls(None)
+        if call_format.write is not None:
+            return _CallHandling(call_format, are_written=call_format.write is not None)
+        return _CallHandling(None)
 
     def _probe(self) -> None:
-        """Find out on first use whether the template works at all, and what it does with a system
-        message."""
+        """Find out on first use whether the template works, and whether it has a system role."""
         if self._probed:
             return
         self._probed = True
         if self.source is None:
             return
-        reason = self._why_unusable()
+        reason = self._fault()
         for tools, wants_parts in _OTHER_FORMS:
-            if reason and reason.startswith(_MAY_BE_THE_FORM):
+            if reason and reason.startswith(_FAULTS_OF_FORM):
                 self._tools = tools
                 self._wants_parts = wants_parts
-                if not self._why_unusable():
+                if not self._fault():
                     reason = None
         if reason:
             self._fall_back(reason)
@@ -342,17 +338,14 @@ class ChatTemplate:
         except TemplateError:
             self._supports_system = False
 
-    def _why_unusable(self) -> str | None:
-        """Return what is wrong with the template if it cannot render one message, None if it
-        can."""
+    def _fault(self) -> str | None:
+        """Return the fault of a template that cannot render one message; None if it can."""
         try:
             text = self._render([_PROBE], True, None)
         except TemplateError as error:
             return str(error)
-        prints = (
-            _USER_NEEDLE in text and f"'{_USER_NEEDLE}'" not in text
-        )  # and not as Python writes a list
-        if prints:
+        is_printed_as_list = f"'{_USER_NEEDLE}'" in text
+        if _USER_NEEDLE in text and not is_printed_as_list:
             return None
         return _PRINTS_NOTHING
 
@@ -360,53 +353,50 @@ class ChatTemplate:
         self.source = None
         self._probed = True
         if reason:
-            what = f"the chat template {reason}"
+            problem = f"the chat template {reason}"
         else:
-            what = "has no chat template"
-        self._notice = f"{self._file_name}: {what}; using ChatML"
+            problem = "has no chat template"
+        self._notice = f"{self._file_name}: {problem}; using ChatML"
         self.close()
 
 
-def _as_template_sees(
-    message: Mapping[str, Any], how: _Calls | None, wants_parts: bool
+def _template_message(
+    message: Mapping[str, Any], handling: _CallHandling | None, wants_parts: bool
 ) -> dict[str, Any]:
-    """Return a message with thought and answer apart where it consists of channels, and its calls
-    as is usual."""
+    """Return a message in the form that templates expect: thought and answer of channels
+    separately, and calls as objects."""
     role = message["role"]
     content = message["content"]
-    seen: dict[str, Any] = {"role": role, "content": content}
+    fields: dict[str, Any] = {"role": role, "content": content}
     calls = message.get("tool_calls")
-    if role == "assistant":
-        parts = parts_of_channels(content)
-    else:
-        parts = None
-    if parts is not None:
-        thought, answer = parts
-        seen["content"] = answer
-        if not (calls and answer):  # with a call, templates take one of the two
-            seen |= {"thinking": thought, "reasoning": thought}
+    channels = split_channels(content) if role == "assistant" else None
+    if channels is not None:
+        thought, answer = channels
+        fields["content"] = answer
+        if not (calls and answer):  # templates accept only one of them next to a call
+            fields |= {"thinking": thought, "reasoning": thought}
     if (
         calls
-        and how is not None
-        and how.are_written
-        and how.format is not None
-        and how.format.write is not None
+        and handling is not None
+        and handling.are_written
+        and handling.format is not None
+        and handling.format.write is not None
     ):
-        written = [
+        calls_to_write = [
             (call["function"]["name"], json.loads(call["function"]["arguments"])) for call in calls
         ]
-        seen["content"] += how.format.write(written)
+        fields["content"] += handling.format.write(calls_to_write)
     elif calls:
-        has_text = how is not None and how.has_text_arguments
-        seen["tool_calls"] = [_call_seen(call, has_text) for call in calls]
+        has_text = handling is not None and handling.has_text_arguments
+        fields["tool_calls"] = [_template_call(call, has_text) for call in calls]
     if role == "tool":
-        seen |= {"name": message.get("name", ""), "tool_call_id": message.get("tool_call_id", "")}
+        fields |= {"name": message.get("name", ""), "tool_call_id": message.get("tool_call_id", "")}
     if wants_parts:
-        seen["content"] = [{"type": "text", "text": seen["content"]}]
-    return seen
+        fields["content"] = [{"type": "text", "text": fields["content"]}]
+    return fields
 
 
-def _call_seen(call: Mapping[str, Any], has_text: bool) -> dict[str, Any]:
+def _template_call(call: Mapping[str, Any], has_text: bool) -> dict[str, Any]:
     function = call["function"]
     if has_text:
         arguments = function["arguments"]
@@ -420,20 +410,25 @@ def _call_seen(call: Mapping[str, Any], has_text: bool) -> dict[str, Any]:
 
 
 def fold_system(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Put a leading system message in front of the first user message, a newline between, as
-    llama.cpp does."""
+    """Prepend a leading system message to the first user message, with a newline between, as in
+    llama.cpp."""
     if not messages or messages[0]["role"] != "system":
         return list(messages)
-    system, *rest = messages
-    for at, message in enumerate(rest):
+    system, *following = messages
+    for index, message in enumerate(following):
         if message["role"] == "user":
-            content = "\n".join(part for part in (system["content"], message["content"]) if part)
-            return [*rest[:at], {"role": "user", "content": content}, *rest[at + 1 :]]
-    return [{"role": "user", "content": system["content"]}, *rest]
+            content = "\n".join(text for text in (system["content"], message["content"]) if text)
+            return [
+                *following[:index],
+                {"role": "user", "content": content},
+                *following[index + 1 :],
+            ]
+    return [{"role": "user", "content": system["content"]}, *following]
 
 
 def _refusal(source: object) -> str | None:
-    """Return why a value cannot be a template: None if it can, "" if the file has no template."""
+    """Return the reason why a value cannot be a template: None if it can, empty if the file has no
+    template."""
     if source is None:
         return ""
     if not isinstance(source, str):
@@ -452,4 +447,6 @@ def _refusal(source: object) -> str | None:
 def _chatml(messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool) -> str:
     end, start = CHATML_TAGS
     turns = [f"{start}{message['role']}\n{message['content']}{end}\n" for message in messages]
-    return "".join(turns) + (f"{start}assistant\n" if add_generation_prompt else "")
+    if add_generation_prompt:
+        turns.append(f"{start}assistant\n")
+    return "".join(turns)

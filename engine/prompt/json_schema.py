@@ -1,5 +1,4 @@
-"""JSON schemas as values: changed everywhere at once, and moved into others so that their
-references hold."""
+"""JSON schemas: changed at all levels, and moved into other schemas with valid references."""
 
 from __future__ import annotations
 
@@ -7,82 +6,75 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 Change = Callable[[Mapping[str, Any]], "Mapping[str, Any] | None"]
-_DATA = frozenset(("const", "enum", "default", "example", "examples"))
-"""Keywords whose values are no schemas, whatever they look like."""
-_NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-"""Keywords whose values are schemas by name."""
-_MOST_HOPS = 32
-"""Limit on references that lead to references."""
-_WHOLE = "/$defs/whole"
+_DATA_KEYWORDS = frozenset(("const", "enum", "default", "example", "examples"))
+"""Keywords whose values are data, even if they look like schemas."""
+_MAPPING_KEYWORDS = frozenset(
+    ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+)
+"""Keywords whose values map names to schemas."""
+_MAX_REFERENCES = 32
+"""Limit on a chain of references."""
+_ROOT_POINTER = "/$defs/whole"
 
 
 def mapped(schema: Any, change: Change) -> Any:
-    """Return a copy of a schema in which it and every schema in it is changed; None leaves one as
-    it is.
+    """Return a copy of a schema with a change applied to it and to every schema in it.
+
+    Args:
+        change: returns the changed schema, or None to leave a schema unchanged.
 
     Raises:
-        RecursionError: it is nested too deeply.
+        RecursionError: the schema is nested too deeply.
     """
     if isinstance(schema, list):
-        return [mapped(one, change) for one in schema]
-    if isinstance(schema, Mapping):
-        changed = change(schema)
-    else:
-        changed = None
+        return [mapped(member, change) for member in schema]
+    changed = change(schema) if isinstance(schema, Mapping) else None
     if changed is None:
         return schema
     return {key: _mapped_value(key, value, change) for key, value in changed.items()}
 
 
 def _mapped_value(key: str, value: Any, change: Change) -> Any:
-    if key in _DATA:
+    if key in _DATA_KEYWORDS:
         return value
-    if key in _NAMED and isinstance(value, Mapping):
-        return {name: mapped(one, change) for name, one in value.items()}
+    if key in _MAPPING_KEYWORDS and isinstance(value, Mapping):
+        return {name: mapped(member, change) for name, member in value.items()}
     return mapped(value, change)
 
 
-def moved(schema: Any, place: str, root: Any = None) -> Any:
-    """Return a schema as it must be at a place (a JSON pointer) of another one: references to its
-    root lead there.
+def moved(schema: Any, pointer: str, root: Any = None) -> Any:
+    """Return a schema in the form for a position inside another schema, with its references to the
+    root changed.
 
     Args:
-        root: what it refers to; itself by default.
+        pointer: JSON pointer of the position.
+        root: root that the schema refers to; None for the schema itself.
     """
     if root is None:
         root = schema
-    if isinstance(root, Mapping):
-        own_id = root.get("$id")
-    else:
-        own_id = None
-    if isinstance(own_id, str):
-        own_id = own_id.removesuffix("#")
-    else:
-        own_id = ""
+    root_id = ""
+    if isinstance(root, Mapping) and isinstance(root.get("$id"), str):
+        root_id = root["$id"].removesuffix("#")
 
-    def change(one: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        if isinstance(one.get("$id"), str):
-            if one is not root:
-                return None  # the root of its own references
-            one = {key: value for key, value in one.items() if key != "$id"}
-        reference = one.get("$ref")
+    def change(subschema: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if isinstance(subschema.get("$id"), str):
+            if subschema is not root:
+                return None  # its references have their own root
+            subschema = {key: value for key, value in subschema.items() if key != "$id"}
+        reference = subschema.get("$ref")
         if isinstance(reference, str):
-            reference = reference.removeprefix(own_id) or "#"
+            reference = reference.removeprefix(root_id) or "#"
             if reference == "#" or reference.startswith("#/"):
-                return {**one, "$ref": f"#{place}{reference[1:]}"}
-        return one
+                return {**subschema, "$ref": f"#{pointer}{reference[1:]}"}
+        return subschema
 
     return mapped(schema, change)
 
 
 def resolved(schema: Any, root: Any) -> Mapping[str, Any]:
-    """Return what a schema refers to, if that is in the root; the schema itself where it refers to
-    nothing there."""
-    for _ in range(_MOST_HOPS):
-        if isinstance(schema, Mapping):
-            reference = schema.get("$ref")
-        else:
-            reference = None
+    """Return the schema that a schema refers to, if the root has it, else the schema itself."""
+    for _ in range(_MAX_REFERENCES):
+        reference = schema.get("$ref") if isinstance(schema, Mapping) else None
         if not isinstance(reference, str) or not reference.startswith("#/"):
             break
         target = root
@@ -100,8 +92,9 @@ def resolved(schema: Any, root: Any) -> Mapping[str, Any]:
 
 
 def lifted(schema: Any, root: Any) -> Any:
-    """Return a schema from inside the root as a complete one, with all that it refers to."""
-    found = moved(schema, _WHOLE, root)
-    if found == schema:
+    """Return a schema from inside the root as a complete schema with everything that it refers
+    to."""
+    moved_schema = moved(schema, _ROOT_POINTER, root)
+    if moved_schema == schema:
         return schema
-    return {"allOf": [found], "$defs": {"whole": moved(root, _WHOLE)}}
+    return {"allOf": [moved_schema], "$defs": {"whole": moved(root, _ROOT_POINTER)}}

@@ -1,8 +1,7 @@
-"""Starts, feeds and, if necessary, kills the process that renders chat templates
-(``engine.prompt.template_sandbox``).
+"""Control of the process that renders chat templates (``engine.prompt.template_sandbox``).
 
-Handles pipes and limits. The process is started early and kept: a turn costs one round trip. It
-ends with this process, because its stdin closes then.
+The process starts early and runs until the model is closed, so a turn costs one round trip. It ends
+with this process, because its stdin closes then.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class RenderLimits:
         cpu_s: processor time of one rendering, in seconds.
         wall_s: wall-clock time to wait for an answer, in seconds; generous, since the machine may
             be busy or swapping.
-        memory_bytes: address space of the process.
-        output_chars: length of the rendered text without the messages, in characters.
+        memory_bytes: limit on the address space of the process.
+        output_chars: limit on the characters of the rendered text without the messages.
     """
 
     cpu_s: float = 2.0
@@ -46,7 +45,7 @@ class RenderLimits:
 
 
 class TemplateProcess:
-    """A renderer with limits; restarts after a template has exceeded them.
+    """Renderer of templates with limits. It restarts after a template has exceeded a limit.
 
     Starting does not block: the other process imports its modules while this one continues.
     """
@@ -87,14 +86,14 @@ class TemplateProcess:
         Args:
             source: Jinja source of the template.
             variables: the template's variables; JSON values.
-            now: the time that the template sees, in seconds since 1970.
+            now: current time for the template, in seconds since 1970.
 
         Raises:
-            TemplateError: the template failed or exceeded a limit. The message starts with a verb,
-                to follow "the chat template".
+            TemplateError: the template failed or exceeded a limit. The message continues a sentence
+                that begins with "the chat template".
         """
-        given = variables["messages"], variables.get("tools")
-        message_chars = sum(len(json.dumps(part, ensure_ascii=False)) for part in given)
+        inputs = variables["messages"], variables.get("tools")
+        message_chars = sum(len(json.dumps(value, ensure_ascii=False)) for value in inputs)
         request: dict[str, Any] = {
             "source": source,
             "variables": variables,
@@ -115,7 +114,7 @@ class TemplateProcess:
         with self._lock:
             self._discard()
 
-    def _ask(self, request: bytes, most_bytes: int) -> dict[str, Any]:
+    def _ask(self, request: bytes, max_bytes: int) -> dict[str, Any]:
         self.start()
         assert self._child is not None
         assert self._child.stdin is not None
@@ -126,14 +125,14 @@ class TemplateProcess:
                 self._ready = True
             self._child.stdin.write(request)
             self._child.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._read_line(deadline, most_bytes))
+            answer: dict[str, Any] = json.loads(self._read_line(deadline, max_bytes))
             return answer
         except (OSError, EOFError, TimeoutError, ValueError) as error:
-            reason = self._why_it_ended(error)
+            reason = self._end_reason(error)
             self._discard()
             raise TemplateError(reason) from error
 
-    def _read_line(self, deadline: float, most_bytes: int) -> bytes:
+    def _read_line(self, deadline: float, max_bytes: int) -> bytes:
         assert self._child is not None
         assert self._child.stdout is not None
         pipe = self._child.stdout.fileno()
@@ -144,14 +143,14 @@ class TemplateProcess:
             if not readable:
                 raise TimeoutError
             piece = os.read(pipe, READ_BYTES)
-            if not piece or len(self._unread) > most_bytes:
+            if not piece or len(self._unread) > max_bytes:
                 raise EOFError
             self._unread += piece
         line = bytes(self._unread[:end])
         del self._unread[: end + 1]
         return line
 
-    def _why_it_ended(self, error: Exception) -> str:
+    def _end_reason(self, error: Exception) -> str:
         assert self._child is not None
         if isinstance(error, TimeoutError):
             return f"takes longer than {self.limits.wall_s:g} s"
@@ -159,34 +158,34 @@ class TemplateProcess:
             code = self._child.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
             return "breaks the process that renders it"
-        if hasattr(signal, "SIGPROF") and code == -signal.SIGPROF:
+        if code == -signal.SIGPROF:
             return f"takes longer than {self.limits.cpu_s:g} s of processor time"
         return f"ends the process that renders it (exit status {code})"
 
     def _discard(self) -> None:
         if self._stop is not None:
             self._stop()
-        self._child = self._stop = None
+        self._child = None
+        self._stop = None
         self._unread.clear()
         self._ready = False
 
 
 def _command(memory_bytes: int) -> list[str]:
-    """Return the command line of the process: an isolated interpreter with this one's path to
-    jinja2."""
-    places = []
+    """Return the command line of the process: an isolated interpreter with the path of jinja2."""
+    paths = []
     for name in ("jinja2", "markupsafe"):
         spec = find_spec(name)
         if spec is not None and spec.origin is not None:
-            places.append(str(Path(spec.origin).parents[1]))
+            paths.append(str(Path(spec.origin).parents[1]))
     script = Path(__file__).with_name("template_sandbox.py")
-    return [sys.executable, "-I", str(script), str(memory_bytes), *dict.fromkeys(places)]
+    return [sys.executable, "-I", str(script), str(memory_bytes), *dict.fromkeys(paths)]
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
     child.kill()
     for pipe in (child.stdin, child.stdout):
         if pipe is not None:
-            with contextlib.suppress(OSError):  # unsent bytes for a process that is gone
+            with contextlib.suppress(OSError):  # unsent bytes for a process that has ended
                 pipe.close()
     child.wait()

@@ -1,10 +1,10 @@
-"""Renders chat templates in a separate small process, run as a script by
+"""Script that renders chat templates in a separate process, started by
 ``engine.prompt.template_process``.
 
-The template comes from an untrusted file, and no watchdog inside an interpreter can stop one long
-operation such as ``9**(9**9)``. The operating system therefore bounds this process's memory and
-processor time. Requests and answers are one line of JSON each. Imports jinja2 and the standard
-library, nothing of the project.
+The template comes from an untrusted file, and nothing inside an interpreter can stop one long
+operation such as ``9**(9**9)``. So the operating system limits this process's memory and processor
+time. Requests and answers are one line of JSON each. The script imports jinja2 and the standard
+library only.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 STACK_BYTES = 8 << 20
-"""Limit on the stack of a limited process: as most systems have it, where a shell has lifted it as
-well."""
+"""Limit on the stack of the process: the usual one, even if a shell has lifted it."""
 
 
 class OutputTooLongError(Exception):
@@ -28,7 +27,7 @@ class OutputTooLongError(Exception):
 
 @lru_cache(maxsize=1)
 def environment() -> Any:
-    """Jinja environment for templates made for Hugging Face's ``apply_chat_template``."""
+    """Return a Jinja environment for templates of Hugging Face's ``apply_chat_template``."""
     from jinja2 import nodes
     from jinja2.exceptions import TemplateRuntimeError
     from jinja2.ext import Extension
@@ -62,19 +61,17 @@ def environment() -> Any:
             sort_keys=sort_keys,
         )
 
-    made = ImmutableSandboxedEnvironment(
+    jinja_environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", GenerationTag]
     )
-    made.globals["raise_exception"] = (
-        raise_exception  # next to Jinja's own: namespace, dict, joiner, cycler and others
-    )
-    made.filters["tojson"] = to_json
-    return made
+    jinja_environment.globals["raise_exception"] = raise_exception
+    jinja_environment.filters["tojson"] = to_json
+    return jinja_environment
 
 
 @lru_cache(maxsize=4)
 def compiled(source: str) -> Any:
-    """Return the compiled template; compiling takes ten times as long as rendering."""
+    """Return the compiled template. Compiling takes ten times as long as rendering."""
     return environment().from_string(source)
 
 
@@ -83,9 +80,9 @@ def render(source: str, variables: dict[str, Any], now: float, output_chars: int
 
     Args:
         source: Jinja source of the template.
-        variables: its variables.
-        now: the time for ``strftime_now``, in seconds since 1970.
-        output_chars: limit on the length of the text, in characters.
+        variables: variables of the template.
+        now: time for ``strftime_now``, in seconds since 1970.
+        output_chars: limit on the characters of the text.
 
     Raises:
         OutputTooLongError: the text is longer than ``output_chars``.
@@ -96,18 +93,18 @@ def render(source: str, variables: dict[str, Any], now: float, output_chars: int
         return datetime.fromtimestamp(now).strftime(form)
 
     pieces = []
-    room = output_chars
+    n_left = output_chars
     for piece in compiled(source).generate({**variables, "strftime_now": strftime_now}):
-        room -= len(piece)
-        if room < 0:
+        n_left -= len(piece)
+        if n_left < 0:
             raise OutputTooLongError(f"prints more than {output_chars} characters")
         pieces.append(piece)
     return "".join(pieces)
 
 
 def limit_process(memory_bytes: int) -> None:
-    """Limit this process's memory and stack, and forbid it to write files, start processes or dump
-    core."""
+    """Limit this process's memory and stack, and forbid it to write files, to start processes and
+    to dump core."""
     _limit(
         RLIMIT_AS=memory_bytes,
         RLIMIT_STACK=STACK_BYTES,
@@ -128,20 +125,20 @@ def _limit(**limits: int) -> None:
     except ImportError:  # not a Unix; the parent's time limit still holds
         return
     for name, amount in limits.items():
-        what = getattr(resource, name, None)
-        if what is None:
+        resource_id = getattr(resource, name, None)
+        if resource_id is None:
             continue
-        _, hard = resource.getrlimit(what)
+        _, hard = resource.getrlimit(resource_id)
         if hard != resource.RLIM_INFINITY:
             amount = min(amount, hard)
         with contextlib.suppress(
             ValueError
         ):  # macOS knows the limit on memory and refuses it; those on time hold
-            resource.setrlimit(what, (amount, amount))
+            resource.setrlimit(resource_id, (amount, amount))
 
 
 def answer(request: dict[str, Any]) -> dict[str, str]:
-    """Return the answer to one request: ``text``, or ``error`` in a few words."""
+    """Return the answer to a request: ``text``, or ``error`` in a few words."""
     try:
         arguments = (
             request["source"],
@@ -174,9 +171,9 @@ def serve(memory_bytes: int) -> None:
 
 
 def allow_cpu(seconds: float) -> None:
-    """Have the kernel end this process after ``seconds`` of processor time; 0 lifts the limit."""
-    if hasattr(signal, "ITIMER_PROF"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+    """Limit the processor time of this process, after which the system ends it; 0 lifts the
+    limit."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _say(reply: dict[str, str]) -> None:

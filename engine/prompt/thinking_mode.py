@@ -1,5 +1,5 @@
-"""How much a model is asked to think before it answers, and what that is in the variables of its
-chat template."""
+"""Thinking modes: how much a model thinks before it answers, and the variables of its chat template
+that request it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ AUTO = "auto"
 ON = "on"
 OFF = "off"
 LEVELS = ("low", "medium", "high")
-MOST_BUDGET_TOKENS = 1 << 20
+MAX_BUDGET_TOKENS = 1 << 20
 
 LEVEL_BUDGETS_TOKENS = {"low": 512, "medium": 2048}
-"""Limits on a thought, in tokens, that levels set where a template knows no levels."""
+"""Limits on the tokens of a thought for each level, if the template has no levels."""
 
 _EFFORT_NAMES = ("reasoning_effort", "thinking_effort", "reasoning_strength")
 _EFFORTS = {
@@ -22,18 +22,18 @@ _EFFORTS = {
     "medium": ("medium",),
     "high": ("high",),
 }
-"""Words for a level in the order of preference; the first that the template's source quotes is
-taken."""
+"""Words for a level in order of preference. The first one that the template's source quotes is
+used."""
 
 
 @dataclass(frozen=True)
 class ThinkingMode:
-    """How much a model is asked to think.
+    """Amount of thinking that is requested from a model.
 
     Attributes:
-        is_on: whether it shall think; None leaves it to the template.
-        level: one of ``LEVELS``, "" for none.
-        budget_tokens: limit on a thought in tokens, None for none.
+        is_on: whether the model thinks; None leaves it to the template.
+        level: one of ``LEVELS``; empty for none.
+        budget_tokens: limit on the tokens of a thought; None for no limit.
     """
 
     is_on: bool | None = None
@@ -45,7 +45,7 @@ class ThinkingMode:
         """Return the mode for ``auto``, ``on``, ``off``, a level, or a number of tokens.
 
         Raises:
-            ValueError: it is none of these.
+            ValueError: the text is none of these.
         """
         word = text.strip().lower()
         if word == AUTO:
@@ -55,7 +55,7 @@ class ThinkingMode:
         if word in LEVELS:
             return cls(True, word)
         if not (
-            word.isascii() and word.isdigit() and len(word) <= 7 and int(word) <= MOST_BUDGET_TOKENS
+            word.isascii() and word.isdigit() and len(word) <= 7 and int(word) <= MAX_BUDGET_TOKENS
         ):
             raise ValueError(text)
         if int(word):
@@ -63,16 +63,18 @@ class ThinkingMode:
         return cls(False)
 
     def __str__(self) -> str:
-        """Write the mode in the words that ``parse`` takes."""
+        """Return the mode in the words of ``parse``."""
         if self.is_on is None:
             return AUTO
         if not self.is_on:
             return OFF
-        return self.level or (str(self.budget_tokens) if self.budget_tokens is not None else ON)
+        if self.level:
+            return self.level
+        return ON if self.budget_tokens is None else str(self.budget_tokens)
 
     @property
     def next_best(self) -> ThinkingMode | None:
-        """The mode to ask for where a template refuses this one; None for the template's own."""
+        """Mode to request if a template refuses this one; None for the template's default."""
         if self.level:
             if self.level == "medium":
                 return ThinkingMode(True, "high")
@@ -80,34 +82,34 @@ class ThinkingMode:
         return None
 
     def variables(self, source: str) -> dict[str, Any]:
-        """Return the variables that ask a template for this mode; those that it does not know are
-        harmless.
+        """Return the variables that request this mode from a template. Templates ignore variables
+        that they do not know.
 
         Args:
-            source: of the template, for the words in which it takes levels.
+            source: source of the template, which has the words for levels.
         """
         if self.is_on is None:
             return {}
-        found: dict[str, Any] = {"enable_thinking": self.is_on, "thinking": self.is_on}
+        variables: dict[str, Any] = {"enable_thinking": self.is_on, "thinking": self.is_on}
         if _is_quoted("disabled", source):
-            if self.is_on:
-                found["thinking_mode"] = "enabled"
-            else:
-                found["thinking_mode"] = "disabled"
+            variables["thinking_mode"] = "enabled" if self.is_on else "disabled"
         if not self.is_on or self.budget_tokens is not None:
-            found["thinking_budget"] = self.budget_tokens or 0
-        wanted = self.level or (
-            OFF if not self.is_on else "high" if _is_quoted("no_think", source) else ""
-        )
-        if wanted:
-            quoted = [word for word in _EFFORTS[wanted] if _is_quoted(word, source)]
-            effort = [*quoted, "low" if wanted == OFF else wanted][0]
-            found |= {name: effort for name in _EFFORT_NAMES if name in source}
-        return found
+            variables["thinking_budget"] = self.budget_tokens or 0
+        level = self.level
+        if not self.is_on:
+            level = OFF
+        elif not level and _is_quoted("no_think", source):
+            level = "high"
+        if level:
+            default = "low" if level == OFF else level
+            words = (word for word in _EFFORTS[level] if _is_quoted(word, source))
+            effort = next(words, default)
+            variables |= {name: effort for name in _EFFORT_NAMES if name in source}
+        return variables
 
 
 def knows_levels(source: str) -> bool:
-    """Whether a template takes levels of thinking."""
+    """Whether a template has levels of thinking."""
     return any(name in source for name in _EFFORT_NAMES)
 
 

@@ -1,5 +1,4 @@
-"""How models mark a thought in a reply: the texts before it, after it, and around the answer that
-follows."""
+"""Markers of thoughts in replies: the texts before and after a thought, and around the answer."""
 
 from __future__ import annotations
 
@@ -9,40 +8,40 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ThoughtMarker:
-    """One way to mark a thought.
+    """Markers of a family of models.
 
     Attributes:
         opening: text before the thought.
-        closing: text after it.
-        blank: white space between the two where the thought is empty.
-        gap: white space after the closing.
-        again: text that begins another part of the reply after the thought; "" where the answer
-            follows at once.
+        closing: text after the thought.
+        blank: white space between ``opening`` and ``closing`` if the thought is empty.
+        gap: white space after ``closing``.
+        next_part: text that begins another part of the reply after the thought; empty if the answer
+            follows immediately.
         answer: text before the answer, in its own part.
-        tokens: texts of control tokens that these are made of, if not ``opening`` and ``closing``
-            as a whole. They mean a thought only in a vocabulary that has the first of them.
+        tokens: texts of the control tokens in the markers, if not ``opening`` and ``closing`` as a
+            whole. They mark a thought only in a vocabulary that has the first of them.
     """
 
     opening: str
     closing: str
     blank: str = ""
     gap: str = ""
-    again: str = ""
+    next_part: str = ""
     answer: str = ""
     tokens: tuple[str, ...] = ()
 
     @property
     def end(self) -> str:
-        """The text that ends a thought and begins the answer."""
-        return f"{self.blank[:1]}{self.closing}{self.again}{self.answer}{self.gap}"
+        """Text that ends a thought and begins the answer."""
+        return f"{self.blank[:1]}{self.closing}{self.next_part}{self.answer}{self.gap}"
 
     @property
     def empty(self) -> str:
-        """The text of a reply's beginning that makes the model answer without a thought."""
+        """Text at the beginning of a reply that makes the model answer without a thought."""
         return f"{self.opening}{self.blank[1:]}{self.end}"
 
     def in_vocabulary(self, control_texts: Mapping[str, int]) -> frozenset[int]:
-        """Return the ids of its control tokens, whose text a decoder would leave out."""
+        """Return the ids of the control tokens, whose text a decoder would omit."""
         texts = self.tokens or (self.opening, self.closing)
         if self.tokens and self.tokens[0] not in control_texts:
             return frozenset()
@@ -52,16 +51,16 @@ class ThoughtMarker:
 HARMONY = ThoughtMarker(
     "<|channel|>analysis<|message|>",
     "<|end|>",
-    again="<|start|>assistant",
+    next_part="<|start|>assistant",
     answer="<|channel|>final<|message|>",
     tokens=("<|channel|>", "<|message|>", "<|start|>", "<|end|>"),
 )
-"""gpt-oss: channels of a reply."""
+"""Channels of a reply (gpt-oss)."""
 
 SOLAR = ThoughtMarker(
     "<|think|>",
     "<|end|>",
-    again="<|begin|>assistant",
+    next_part="<|begin|>assistant",
     answer="<|content|>",
     tokens=("<|content|>", "<|think|>", "<|begin|>", "<|end|>"),
 )
@@ -90,54 +89,55 @@ THOUGHT_MARKERS = (
 """Markers of the models in use."""
 
 ANSWER_FRAMES = {"<response>": "</response>", "<answer>": "</answer>"}
-"""Frames that some models (Granite 3.3, Hunyuan) write around the answer after a thought."""
+"""Tags that some models (Granite 3.3, Hunyuan) write around the answer after a thought."""
 
 
 def opened_by(opening: str) -> ThoughtMarker | None:
-    """Return the marker of the thought that a prompt's last words open; None if they open none."""
+    """Return the marker of a thought that the end of a prompt opens; None if it opens none."""
     opening = opening.rstrip()
     return next((marker for marker in THOUGHT_MARKERS if opening.endswith(marker.opening)), None)
 
 
 def closed_by(opening: str) -> ThoughtMarker | None:
-    """Return the marker of the thought that a prompt's last words close; None if they close
-    none."""
+    """Return the marker of a thought that the end of a prompt closes; None if it closes none."""
     opening = opening.rstrip()
     return next(
         (
             marker
             for marker in THOUGHT_MARKERS
-            if opening.endswith(marker.closing) and not marker.again
+            if opening.endswith(marker.closing) and not marker.next_part
         ),
         None,
     )
 
 
 def mentioned_in(source: str) -> ThoughtMarker | None:
-    """Return the first marker that a template speaks of; None if it speaks of none."""
+    """Return the first marker in the source of a template; None if it has none."""
     return next(
         (
-            m
-            for m in THOUGHT_MARKERS
-            if m.opening in source or (m.closing in source and not m.again)
+            marker
+            for marker in THOUGHT_MARKERS
+            if marker.opening in source or (marker.closing in source and not marker.next_part)
         ),
         None,
     )
 
 
-def parts_of_channels(reply: str) -> tuple[str, str] | None:
+def split_channels(reply: str) -> tuple[str, str] | None:
     """Split a reply of several parts into thought and answer; None for any other reply.
 
-    Templates of models that answer in parts take thought and answer apart, and refuse a message
-    with the markers.
+    Templates of models that answer in parts take thought and answer separately, and refuse a
+    message with the markers.
     """
     for marker in THOUGHT_MARKERS:
-        if not marker.again or not reply.lstrip().startswith((marker.opening, marker.answer)):
+        if not marker.next_part or not reply.lstrip().startswith((marker.opening, marker.answer)):
             continue
-        thought, found, answer = reply.rpartition(marker.answer)
-        if not found:
+        thought, separator, answer = reply.rpartition(marker.answer)
+        if not separator:
             thought = reply
-        for text in (marker.opening, marker.closing, marker.again):
+        for text in (marker.opening, marker.closing, marker.next_part):
             thought = thought.replace(text, "")
-        return thought, answer if found else ""
+        if not separator:
+            answer = ""
+        return thought, answer
     return None

@@ -13,7 +13,7 @@ from app.backend.remote.returned_fields import FieldCollector, add_fields, selec
 from app.conversations.conversation import TOOL, PromptMessage
 from app.program.remote_model import RemoteModel
 from app.program.web import table_in
-from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, call, load_json
+from engine.prompt.tools.calls import MAX_CALL_CHARS, MAX_CALLS, ToolCall, call, load_json
 
 _MAX_ID_CHARS = 80
 _ARGUMENT_FIELDS = ("arguments", "parameters", "input")
@@ -69,7 +69,7 @@ class CallCollector:
         name = text_of(function.get("name"))
         call_id = text_of(piece.get("id"))[:_MAX_ID_CHARS]
         partial_call = self._partial_call(piece.get("index"), call_id, name)
-        if partial_call is None or self._n_chars > MOST_CALL_CHARS * 2:
+        if partial_call is None or self._n_chars > MAX_CALL_CHARS * 2:
             return
 
         partial_call.returned.push(select_returned_fields(piece))
@@ -97,7 +97,7 @@ class CallCollector:
         if partial_call is not None and _starts_another(partial_call, call_id, name):
             partial_call = None
         if partial_call is None:
-            if len(self._partial_calls) >= MOST_CALLS:
+            if len(self._partial_calls) >= MAX_CALLS:
                 return None
             partial_call = _PartialCall(index, call_id, name)
             self._partial_calls.append(partial_call)
@@ -126,8 +126,8 @@ class CallCollector:
         self.returned = []
         for partial_call in self._partial_calls:
             parsed_call = call(partial_call.name, partial_call.arguments)
-            if parsed_call is None or len(partial_call.arguments) > MOST_CALL_CHARS:
-                arguments = partial_call.arguments[:MOST_CALL_CHARS]
+            if parsed_call is None or len(partial_call.arguments) > MAX_CALL_CHARS:
+                arguments = partial_call.arguments[:MAX_CALL_CHARS]
                 rest.append(f"{partial_call.name} {arguments}".strip())
                 continue
             call_id = partial_call.call_id

@@ -1,2 +1,1 @@
-"""Calls of tools in a model's replies: how each family of models writes them, and the table that
-says which does."""
+"""Tool calls in a model's replies: the formats of the model families, and the table of them."""

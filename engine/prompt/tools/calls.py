@@ -1,5 +1,4 @@
-"""Calls of tools as data, and the limits on what is taken for one: replies and clients are
-untrusted."""
+"""Tool calls as data, and limits on them, since replies and clients are untrusted."""
 
 from __future__ import annotations
 
@@ -11,29 +10,29 @@ from typing import Any
 
 from engine.errors import shown
 
-MOST_NAME_CHARS = 128
-"""Limit on the name of a tool; MCP allows as many."""
-NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME_CHARS}}}")
-MOST_DEPTH = 32
-"""Limit on how deep arguments and schemas are nested."""
-MOST_CALL_CHARS = 1 << 17
-"""Limit on a call in characters; a longer one is text."""
-MOST_CALLS = 64
+MAX_NAME_CHARS = 128
+"""Limit on the characters of a tool's name, the same as in MCP."""
+NAME = re.compile(rf"[A-Za-z0-9_.-]{{1,{MAX_NAME_CHARS}}}")
+MAX_DEPTH = 32
+"""Limit on the nesting of arguments and schemas."""
+MAX_CALL_CHARS = 1 << 17
+"""Limit on the characters of a call; a longer one counts as text."""
+MAX_CALLS = 64
 """Limit on the calls of one reply."""
 
 
 Schemas = Mapping[str, Mapping[str, Any]]
-"""Names of tools, and the JSON schemas of their parameters."""
+"""JSON schemas of the tools' parameters, by the tool's name."""
 
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call.
+    """Call of a tool.
 
     Attributes:
-        name: of the tool; as ``NAME``.
-        arguments: an object as JSON.
-        call_id: by which its result names it.
+        name: name of the tool, which matches ``NAME``.
+        arguments: arguments as the text of a JSON object.
+        call_id: id of the call, for its result.
     """
 
     name: str
@@ -42,16 +41,21 @@ class ToolCall:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The arguments as an object."""
-        found = json.loads(self.arguments)
-        assert isinstance(found, dict)
-        return found
+        """Arguments as a dictionary."""
+        values = json.loads(self.arguments)
+        assert isinstance(values, dict)
+        return values
 
 
 @dataclass(frozen=True)
 class CallResult:
-    """Result of a call; ``name``: of the tool; ``text``: as the model is to read it; ``call_id``:
-    of the call."""
+    """Result of a tool call.
+
+    Attributes:
+        name: name of the tool.
+        text: text for the model.
+        call_id: id of the call.
+    """
 
     name: str
     text: str
@@ -62,7 +66,7 @@ def load_json(text: str) -> Any:
     """Return the value of JSON text.
 
     Raises:
-        ValueError: it is not JSON, nested too deeply, or holds numbers that JSON lacks.
+        ValueError: the text is not JSON, is nested too deeply, or has NaN or infinity.
     """
     try:
         value = json.loads(text, parse_constant=_refuse)
@@ -74,9 +78,9 @@ def load_json(text: str) -> Any:
 
 
 def first_json(text: str, start: int) -> tuple[Any, int]:
-    """Return the value that begins at an offset, and the offset after it.
+    """Return the JSON value that begins at an offset, and the offset after it.
 
-    Raises ValueError: none begins there.
+    Raises ValueError: no value begins there.
     """
     try:
         value, end = _DECODER.raw_decode(text, start)
@@ -88,22 +92,23 @@ def first_json(text: str, start: int) -> tuple[Any, int]:
 
 
 def is_deep(value: Any) -> bool:
-    """Whether a JSON value is nested deeper than ``MOST_DEPTH``."""
+    """Whether a JSON value is nested deeper than ``MAX_DEPTH``."""
     level = [value]
-    for _ in range(MOST_DEPTH):
-        level = [
-            part
-            for one in level
-            if isinstance(one, (dict, list))
-            for part in (one.values() if isinstance(one, dict) else one)
-        ]
+    for _ in range(MAX_DEPTH):
+        children: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                children += node.values()
+            elif isinstance(node, list):
+                children += node
+        level = children
         if not level:
             return False
     return True
 
 
 def call(name: Any, arguments: Any) -> ToolCall | None:
-    """Return a call if name and arguments can be those of one."""
+    """Return a call with a name and arguments; None if they are not valid."""
     if not isinstance(name, str) or not NAME.fullmatch(name):
         return None
     if isinstance(arguments, str):
@@ -119,8 +124,8 @@ def call(name: Any, arguments: Any) -> ToolCall | None:
 
 
 def call_of(value: Any) -> ToolCall | None:
-    """Return the call that a JSON object describes, in any of the usual ways; None if it describes
-    none."""
+    """Return the call that a JSON object describes in one of the usual forms; None if it does
+    not."""
     if not isinstance(value, Mapping):
         return None
     if isinstance(value.get("function"), Mapping):
@@ -130,57 +135,53 @@ def call_of(value: Any) -> ToolCall | None:
 
 
 def calls_of(value: Any) -> list[ToolCall]:
-    """Return the calls of a JSON object or a list of them; none unless all are calls."""
-    if isinstance(value, list):
-        items = value
-    else:
-        items = [value]
-    found = [call_of(item) for item in items]
-    if all(found):
-        return [one for one in found if one is not None]
+    """Return the calls of a JSON object or a list of objects; empty unless all are calls."""
+    values = value if isinstance(value, list) else [value]
+    calls = [call_of(item) for item in values]
+    if all(calls):
+        return [tool_call for tool_call in calls if tool_call is not None]
     return []
 
 
 def misfit(call: ToolCall, tools: Schemas) -> str:
-    """Say why a call fits none of the tools: its name, or the first level of its arguments; "" if
-    it fits."""
+    """Return the reason why a call fits none of the tools, by its name and the first level of its
+    arguments; empty if it fits."""
     if call.name not in tools:
         return "there is no tool of this name"
     schema = tools[call.name]
     values = call.values
     required = schema.get("required")
     properties = schema.get("properties")
-    for name in required if isinstance(required, list) else ():
-        if name not in values:
-            return f"{shown(str(name))} is missing"
+    if isinstance(required, list):
+        for name in required:
+            if name not in values:
+                return f"{shown(str(name))} is missing"
     for name, value in values.items():
-        if isinstance(properties, dict):
-            known = properties.get(name)
-        else:
-            known = None
-        if known is None and schema.get("additionalProperties") is False:
+        parameter = properties.get(name) if isinstance(properties, dict) else None
+        if parameter is None and schema.get("additionalProperties") is False:
             return f"it has no parameter {shown(name)}"
-        if isinstance(known, dict) and not _is_of(value, known):
+        if isinstance(parameter, dict) and not _is_of(value, parameter):
             return f"{shown(name)} is of another kind"
     return ""
 
 
 def _is_of(value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value has the type of a schema, and is one of its ``enum``, as far as it names
-    them."""
-    kinds = schema.get("type")
+    """Whether a value has a type of the schema and is in its ``enum``, if it has these."""
+    types = schema.get("type")
     allowed = schema.get("enum")
-    if isinstance(kinds, str):
-        kinds = [kinds]
-    elif not isinstance(kinds, list):
-        kinds = []
+    if isinstance(types, str):
+        types = [types]
+    elif not isinstance(types, list):
+        types = []
     checked = [
-        _IS_KIND[kind](value) for kind in kinds if isinstance(kind, str) and kind in _IS_KIND
+        _TYPE_CHECKS[type_name](value)
+        for type_name in types
+        if isinstance(type_name, str) and type_name in _TYPE_CHECKS
     ]
     return (not checked or any(checked)) and (not isinstance(allowed, list) or value in allowed)
 
 
-_IS_KIND: dict[str, Callable[[Any], bool]] = {
+_TYPE_CHECKS: dict[str, Callable[[Any], bool]] = {
     "string": lambda value: isinstance(value, str),
     "integer": lambda value: type(value) is int or (type(value) is float and value.is_integer()),
     "number": lambda value: type(value) in (int, float),

@@ -1,5 +1,5 @@
-"""The table of formats in which models write calls of tools; a model's own is told by the text of
-its chat template."""
+"""Table of the formats in which models write tool calls. The chat template of a model decides which
+one it uses."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ from engine.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Value:
-    """A place in a call for a value, as JSON by a schema.
+    """Piece of a call: a JSON value.
 
     Attributes:
-        schema: of the value.
-        fallback: schema of values that can be read as well, where the other one cannot be followed.
+        schema: schema of the value.
+        fallback: simpler schema that can be used if ``schema`` is not supported.
     """
 
     schema: Mapping[str, Any]
@@ -35,32 +35,33 @@ class Value:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A place in a call for text that matches a regular expression."""
+    """Piece of a call: text that matches a regular expression."""
 
     expression: str
 
 
-Part = str | Value | Pattern
-Frame = Callable[[str, Mapping[str, Any]], list[Part]]
+Piece = str | Value | Pattern
+Frame = Callable[[str, Mapping[str, Any]], list[Piece]]
 
 
 @dataclass(frozen=True)
 class CallFormat:
-    """How a family of models writes calls.
+    """Format in which a family of models writes calls.
 
     Attributes:
-        name: of the format.
-        signs: texts in a template, any of which tells it.
-        read: returns the calls in a region of a reply, opening and closing included; none where it
-            is no call.
-        frame: what a call of one tool consists of, for a grammar.
+        name: name of the format.
+        signs: texts in a template; each of them identifies the format.
+        read: returns the calls in a region of a reply, which includes opening and closing; empty if
+            it has none.
+        frame: returns the pieces of a call, for a grammar.
         openings: texts that begin a region.
-        closing: text that ends one; "" where it lasts until the reply ends.
+        closing: text that ends a region; empty if it lasts until the end of the reply.
         is_quoted: whether the closing text counts only outside of JSON strings.
-        at_start: texts that begin a region only where the answer begins. Such calls count if they
-            fit a tool.
-        dropped: texts between the parts of a reply that belong to no one.
-        write: writes names and arguments as the model does, for templates that leave calls out.
+        at_start: texts that begin a region only at the beginning of the answer. Such calls count
+            only if they fit a tool.
+        dropped: texts between the parts of a reply that are removed.
+        write: writes names and arguments as the model does, for templates that omit calls; None if
+            templates print calls.
     """
 
     name: str
@@ -76,24 +77,30 @@ class CallFormat:
 
     @property
     def markers(self) -> str:
-        """Its texts, in which control tokens are found that a decoder would leave out."""
+        """All marker texts of the format, which may be control tokens."""
         return "".join(
             (*self.openings, self.closing, *self.dropped, "[ARGS][CALL_ID]<|constrain|>")
         )
 
     def marker_ids(self, tokenizer: Tokenizer) -> set[int]:
-        """Return the control tokens among its texts, but for those that end a reply."""
-        from engine.tokenizer.special import (
-            spelled_in,
-        )  # with numpy, which the app's first frame must not wait for
+        """Return the ids of control tokens among the markers, without those that end a reply."""
+        # It imports numpy, which would delay the app's first frame.
+        from engine.tokenizer.special import spelled_in
 
-        found = spelled_in(self.markers, dict(tokenizer.control_texts)).values()
-        return {one for one in found if one not in tokenizer.end_ids}
+        ids = spelled_in(self.markers, dict(tokenizer.control_texts)).values()
+        return {token_id for token_id in ids if token_id not in tokenizer.end_ids}
 
 
 def format_of(source: str) -> CallFormat | None:
-    """Return the format of which a template speaks, None if it speaks of none."""
-    return next((one for one in FORMATS if any(sign in source for sign in one.signs)), None)
+    """Return the format of a template; None if it has no known format."""
+    return next(
+        (
+            call_format
+            for call_format in FORMATS
+            if any(sign in source for sign in call_format.signs)
+        ),
+        None,
+    )
 
 
 _ANY_OBJECT = {"type": "object"}
@@ -104,7 +111,7 @@ def _plain(read: Callable[[str], list[ToolCall]]) -> Callable[[str, Schemas], li
 
 
 def _object(name: str, schema: Mapping[str, Any], arguments: str = "arguments") -> Value:
-    def named(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def call_schema(parameters: Mapping[str, Any]) -> dict[str, Any]:
         properties = {"name": {"const": name}, arguments: parameters}
         required = ["name", arguments]
         return {
@@ -114,49 +121,49 @@ def _object(name: str, schema: Mapping[str, Any], arguments: str = "arguments") 
             "additionalProperties": False,
         }
 
-    return Value(named(moved(schema, f"/properties/{arguments}")), named(_ANY_OBJECT))
+    return Value(call_schema(moved(schema, f"/properties/{arguments}")), call_schema(_ANY_OBJECT))
 
 
-def _hermes(name: str, schema: Mapping[str, Any]) -> list[Part]:
+def _hermes(name: str, schema: Mapping[str, Any]) -> list[Piece]:
     return ["<tool_call>\n", _object(name, schema), "\n</tool_call>"]
 
 
-def _llama(name: str, schema: Mapping[str, Any]) -> list[Part]:
+def _llama(name: str, schema: Mapping[str, Any]) -> list[Piece]:
     return [_object(name, schema, "parameters")]
 
 
-def _mistral(name: str, schema: Mapping[str, Any]) -> list[Part]:
+def _mistral(name: str, schema: Mapping[str, Any]) -> list[Piece]:
     return [f"{TOOL_CALLS}[", _object(name, schema), "]"]
 
 
-def _mistral_named(name: str, schema: Mapping[str, Any]) -> list[Part]:
+def _mistral_named(name: str, schema: Mapping[str, Any]) -> list[Piece]:
     return [f"{TOOL_CALLS}{name}[ARGS]", Value(schema, _ANY_OBJECT)]
 
 
-def _harmony(name: str, schema: Mapping[str, Any]) -> list[Part]:
+def _harmony(name: str, schema: Mapping[str, Any]) -> list[Piece]:
     return [
         f"<|channel|>commentary to=functions.{name} <|constrain|>json<|message|>",
         Value(schema, _ANY_OBJECT),
     ]
 
 
-def _pairs(opening: str, before: str, between: str, after: str, closing: str) -> Frame:
-    """Return a frame that has each required parameter by itself, in the order of the schema."""
+def _pairs(opening: str, before_key: str, after_key: str, after_value: str, closing: str) -> Frame:
+    """Return a frame with each required parameter in its own tags, in the order of the schema."""
 
-    def frame(name: str, schema: Mapping[str, Any]) -> list[Part]:
-        parts: list[Part] = [opening.replace("NAME", name)]
+    def frame(name: str, schema: Mapping[str, Any]) -> list[Piece]:
+        pieces: list[Piece] = [opening.replace("NAME", name)]
         for key, value in _required(schema):
-            parts += [before + key + between, *_bare(value, schema, after)]
-        return [*parts, closing]
+            pieces += [before_key + key + after_key, *_unquoted(value, schema, after_value)]
+        return [*pieces, closing]
 
     return frame
 
 
 def _required(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the names of the required parameters with their schemas, which refer to the whole."""
-    found = resolved(schema, schema)
-    properties = found.get("properties")
-    names = found.get("required")
+    """Return the names and schemas of the required parameters."""
+    resolved_schema = resolved(schema, schema)
+    properties = resolved_schema.get("properties")
+    names = resolved_schema.get("required")
     if not isinstance(properties, Mapping):
         properties = {}
     if isinstance(names, list):
@@ -164,30 +171,29 @@ def _required(schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return []
 
 
-def _bare(value: Any, whole: Mapping[str, Any], after: str) -> list[Part]:
-    """Return what a value without quotes consists of, with the text that ends it."""
-    schema = resolved(value, whole)
+def _unquoted(value: Any, root: Mapping[str, Any], ending: str) -> list[Piece]:
+    """Return the pieces of a value without quotes, with the text that ends it."""
+    schema = resolved(value, root)
     enum = schema.get("enum")
-    if isinstance(enum, list):
-        texts = [one for one in enum if isinstance(one, str)]
-    else:
-        texts = []
-    if isinstance(enum, list) and texts and len(texts) == len(enum):
-        return [Pattern(f"({'|'.join(map(_escaped, texts))}){_escaped(after)}")]
+    if isinstance(enum, list) and enum and all(isinstance(text, str) for text in enum):
+        texts = [str(text) for text in enum]
+        return [Pattern(f"({'|'.join(map(_escaped, texts))}){_escaped(ending)}")]
     if schema.get("type") == "string" and "enum" not in schema:
-        return [Pattern(rf"([^<]|<[^\/])*{_escaped(after)}")]
-    return [Value(lifted(value, whole)), after]
+        return [Pattern(rf"([^<]|<[^\/])*{_escaped(ending)}")]
+    return [Value(lifted(value, root)), ending]
 
 
 def _escaped(text: str) -> str:
     return "".join(char if char.isalnum() else f"\\x{{{ord(char):X}}}" for char in text)
 
 
-def _python(name: str, schema: Mapping[str, Any]) -> list[Part]:
-    parts: list[Part] = [f"{START}[{name}("]
-    for at, (key, value) in enumerate(_required(schema)):
-        parts += [f"{', ' if at else ''}{key}=", Value(lifted(value, schema))]
-    return [*parts, f")]{END}"]
+def _python(name: str, schema: Mapping[str, Any]) -> list[Piece]:
+    pieces: list[Piece] = [f"{START}[{name}("]
+    separator = ""
+    for key, value in _required(schema):
+        pieces += [f"{separator}{key}=", Value(lifted(value, schema))]
+        separator = ", "
+    return [*pieces, f")]{END}"]
 
 
 _TO_FUNCTION = (
@@ -235,4 +241,4 @@ FORMATS = (
         openings=(PYTHON_TAG,), at_start=("{",),
     ),
 )  # fmt: skip
-"""Formats of the models in use, the more particular first."""
+"""Formats of the models in use, the more specific ones first."""

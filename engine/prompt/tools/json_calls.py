@@ -1,4 +1,5 @@
-"""Calls written as JSON: Hermes and Qwen between tags, Llama 3 bare, Mistral after its token."""
+"""Calls written as JSON: between tags (Hermes, Qwen), without markers (Llama 3), or after a token
+(Mistral)."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from engine.prompt.tools.pythonic import read_call
 
 PYTHON_TAG = "<|python_tag|>"
 TOOL_CALLS = "[TOOL_CALLS]"
-_BETWEEN = " \t\r\n;,"
-_NAMED = re.compile(
+_SEPARATORS = " \t\r\n;,"
+_NAMED_CALL = re.compile(
     r"\s*([A-Za-z0-9_.-]{1,128})\s*(?:\[CALL_ID\][A-Za-z0-9_-]{0,64}\s*)?\[ARGS\]\s*"
 )
 
@@ -24,8 +25,8 @@ BARE = tuple(
     for braces in ("{", "{{")
     for key in ('"name"', '"arguments"', '"parameters"', '"function"', '"type"')
 )
-"""Beginnings of a reply that may be a call without any marker, without their white space: Qwen 2.5
-Coder leaves out the tags, and its template shows two braces."""
+"""Beginnings of a reply, without white space, that may be a call without markers. Qwen 2.5 Coder
+omits the tags, and its template shows two braces."""
 
 
 def read_tagged(region: str) -> list[ToolCall]:
@@ -34,7 +35,7 @@ def read_tagged(region: str) -> list[ToolCall]:
 
 
 def read_bare(region: str) -> list[ToolCall]:
-    """Read one or more objects that are a whole reply: bare, in a fence, or in double braces."""
+    """Read one or more objects that are a whole reply: plain, in a fence, or in double braces."""
     body = _LAST_TAG.sub("", region).strip()
     fenced = _FENCED.fullmatch(body)
     if fenced is not None:
@@ -50,61 +51,57 @@ def read_llama(region: str) -> list[ToolCall]:
     body = region.strip().removeprefix(PYTHON_TAG).strip()
     if body.startswith("{"):
         return _sequence(body)
-    found = read_call(body)
-    if found is not None:
-        return [ToolCall(found.name.removesuffix(".call"), found.arguments)]
+    tool_call = read_call(body)
+    if tool_call is not None:
+        return [ToolCall(tool_call.name.removesuffix(".call"), tool_call.arguments)]
     return []
 
 
 def read_mistral(region: str) -> list[ToolCall]:
-    """Read a list of objects after the token, or names and arguments each after a token of its
-    own."""
-    found: list[ToolCall] = []
-    for part in region.split(TOOL_CALLS):
-        named = _NAMED.match(part)
+    """Read a list of objects after the token, or names and arguments after several tokens."""
+    calls: list[ToolCall] = []
+    for text in region.split(TOOL_CALLS):
+        match = _NAMED_CALL.match(text)
         try:
-            if named is not None:
-                arguments, _ = first_json(part, named.end())
-                one = call(named[1], arguments)
-                if one is not None:
-                    found += [one]
-                else:
-                    found += []
-            elif part.strip():
-                value, _ = first_json(part.strip(), 0)
-                found += calls_of(value)
+            if match is not None:
+                arguments, _ = first_json(text, match.end())
+                tool_call = call(match[1], arguments)
+                if tool_call is not None:
+                    calls.append(tool_call)
+            elif text.strip():
+                value, _ = first_json(text.strip(), 0)
+                calls += calls_of(value)
         except ValueError:
             continue
-    return found
+    return calls
 
 
 def _sequence(body: str) -> list[ToolCall]:
-    """Read objects, or one list of them, that fill the body."""
-    found: list[ToolCall] = []
-    at = 0
+    """Read the objects, or one list of objects, that fill a text."""
+    all_calls: list[ToolCall] = []
+    position = 0
     body = body.strip()
     try:
-        while at < len(body):
-            value, at = first_json(body, at)
+        while position < len(body):
+            value, position = first_json(body, position)
             calls = calls_of(value)
             if not calls:
                 return []
-            found += calls
-            while at < len(body) and body[at] in _BETWEEN:
-                at += 1
+            all_calls += calls
+            while position < len(body) and body[position] in _SEPARATORS:
+                position += 1
     except ValueError:
-        if not found:
+        if not all_calls:
             return _repaired(body)
         return []
-    return found
+    return all_calls
 
 
 def _repaired(body: str) -> list[ToolCall]:
-    """Read an object whose last brace is missing, or one brace too many, as small models write
-    them."""
-    for mended in (body + "}", body.removesuffix("}")):
+    """Read an object with a brace too few or too many at its end, as small models write them."""
+    for repaired in (body + "}", body.removesuffix("}")):
         try:
-            return calls_of(load_json(mended))
+            return calls_of(load_json(repaired))
         except ValueError:
             continue
     return []
@@ -115,15 +112,13 @@ _HEADER = re.compile(r"to=functions\.([A-Za-z0-9_.-]{1,128})[^{]{0,80}?<\|messag
 
 def read_messages(region: str) -> list[ToolCall]:
     """Read the calls of a reply's messages."""
-    found: list[ToolCall] = []
+    calls: list[ToolCall] = []
     for header in _HEADER.finditer(region):
         try:
             arguments, _ = first_json(region, header.end())
         except ValueError:
             continue
-        one = call(header[1], arguments)
-        if one is not None:
-            found += [one]
-        else:
-            found += []
-    return found
+        tool_call = call(header[1], arguments)
+        if tool_call is not None:
+            calls.append(tool_call)
+    return calls

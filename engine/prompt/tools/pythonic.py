@@ -1,4 +1,4 @@
-"""Calls written as Python: ``[f(a=1, b="x"), g()]`` of LFM2. Parsed, never run."""
+"""Calls written as Python, such as ``[f(a=1, b="x"), g()]`` of LFM2. They are parsed, not run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import warnings
 from typing import Any
 
-from engine.prompt.tools.calls import MOST_DEPTH, ToolCall, call, calls_of, load_json
+from engine.prompt.tools.calls import MAX_DEPTH, ToolCall, call, calls_of, load_json
 
 START = "<|tool_call_start|>"
 END = "<|tool_call_end|>"
@@ -20,19 +20,17 @@ def read_list(region: str) -> list[ToolCall]:
         return calls_of(load_json(body))
     except ValueError:
         tree = _parse(body)
-    items: list[ast.expr | None]
+    nodes: list[ast.expr | None] = [tree]
     if isinstance(tree, (ast.List, ast.Tuple)):
-        items = [*tree.elts]
-    else:
-        items = [tree]
-    found = [_call(item) for item in items]
-    if all(found):
-        return [one for one in found if one is not None]
+        nodes = [*tree.elts]
+    calls = [_call(node) for node in nodes]
+    if all(calls):
+        return [tool_call for tool_call in calls if tool_call is not None]
     return []
 
 
 def read_call(text: str) -> ToolCall | None:
-    """Read one call, None if it is none."""
+    """Read one call; None if the text is not a call."""
     return _call(_parse(text))
 
 
@@ -46,15 +44,16 @@ def write_list(calls: list[tuple[str, dict[str, Any]]]) -> str:
 
 
 def _parse(text: str) -> ast.expr | None:
-    depth = deepest = 0
+    depth = 0
+    deepest = 0
     for char in text:
         depth += (char in "([{") - (char in ")]}")
         deepest = max(deepest, depth)
-    if deepest > MOST_DEPTH:  # Python's parser must not meet what may exhaust its stack
+    if deepest > MAX_DEPTH:  # it could exhaust the stack of Python's parser
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes, which would be printed into a screen
+            warnings.simplefilter("ignore")  # warnings of odd escapes would appear on the screen
             return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
@@ -76,7 +75,7 @@ def _call(node: ast.expr | None) -> ToolCall | None:
 
 
 def _value(node: ast.expr) -> Any:
-    """Return a literal, of JSON's kinds."""
+    """Return the value of a literal of a JSON type."""
     if isinstance(node, ast.Name) and node.id in _WORDS:
         return _WORDS[node.id]
     if isinstance(node, (ast.List, ast.Tuple)):

@@ -1,4 +1,4 @@
-"""Calls in a stream of text: told from the text around them, however it is cut into pieces."""
+"""Separation of tool calls from text in a stream, however it is cut into pieces."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, Schemas, ToolCall, misfit
+from engine.prompt.tools.calls import MAX_CALL_CHARS, MAX_CALLS, Schemas, ToolCall, misfit
 from engine.prompt.tools.formats import CallFormat
 from engine.prompt.tools.json_calls import BARE, read_bare
 
@@ -18,36 +18,36 @@ _QUOTES = re.compile(r'\\.|"', re.DOTALL)
 
 @dataclass(frozen=True)
 class SplitResult:
-    """Parts of a piece of text: what is for the reader, and calls that are whole."""
+    """Text for the reader and complete calls."""
 
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
 
 
 class CallSplitter:
-    """Tell text and calls apart; what may be a marker's beginning is held back until that is
-    decided.
+    """Separates calls from text. Text that may begin a marker waits until that is decided.
 
-    What looks like a call and is none is text, without its markers. White space around calls is
-    dropped. A reply that is an object with name and arguments, and nothing else, is a call without
-    markers, if a tool takes it.
+    A region that looks like a call but is not one becomes text, without its markers. White space
+    around calls is dropped. A reply that consists of an object with name and arguments is a call
+    without markers, if it fits a tool.
 
     Args:
-        how: the model's format.
-        tools: of the request.
-        only_first: whether a call must be before any other text, with its markers, and the rest is
-            text whatever it looks like.
+        call_format: format of the model.
+        tools: tools of the request.
+        only_first: whether a call must come before any other text, with its markers; everything
+            else is text.
 
     Attributes:
-        calls: found so far.
-        doubt: why what looks like a call is none, safe to show; "" where nothing does.
-        tail_chars: characters of the text from its first call on.
+        calls: calls so far.
+        doubt: reason why a region that looks like a call is not one, safe to show; empty if there
+            is none.
+        tail_chars: number of characters from the first call to the end.
     """
 
     def __init__(
-        self, how: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False
+        self, call_format: CallFormat, tools: Sequence[Mapping[str, Any]], only_first: bool = False
     ) -> None:
-        self._format = how
+        self._format = call_format
         self._offered = tools
         self._only_first = only_first
         self._tools = {
@@ -55,57 +55,59 @@ class CallSplitter:
             for tool in tools
         }
         self._bare = () if only_first else BARE
-        self._openings = sorted((*how.openings, *how.dropped), key=len, reverse=True)
-        self._held = ""
-        self._is_open = self._has_begun = self._is_after_call = False
-        self._read = how.read
-        """Reads the region."""
+        self._openings = sorted(
+            (*call_format.openings, *call_format.dropped), key=len, reverse=True
+        )
+        self._buffer = ""
+        self._is_open = False
+        self._has_begun = False
+        self._is_after_call = False
+        self._read = call_format.read
+        """Reads the open region."""
         self._is_bare = False
-        """Whether it began without a marker."""
-        self._searched = self._scanned = 0
+        """Whether the open region began without a marker."""
+        self._searched = 0
+        self._scanned = 0
         self._is_in_string = False
         self.calls: list[ToolCall] = []
         self.doubt = ""
         self.tail_chars = 0
 
-    def fresh(self) -> CallSplitter:
-        """Return one for the same calls, with no text yet."""
+    def copy(self) -> CallSplitter:
+        """Return a splitter with the same format and tools, and no text."""
         return CallSplitter(self._format, self._offered, self._only_first)
 
     def push(self, text: str) -> SplitResult:
-        """Take the next piece."""
-        self._held += text
+        """Append text; returns the text and calls that are decided."""
+        self._buffer += text
         if self._is_open or self.calls:
             self.tail_chars += len(text)
-        return self._go_on(is_last=False)
+        return self._process(is_last=False)
 
     def flush(self) -> SplitResult:
-        """The text is complete: return what was held back."""
-        return self._go_on(is_last=True)
+        """End the stream; returns the text and calls that were waiting."""
+        return self._process(is_last=True)
 
-    def _go_on(self, is_last: bool) -> SplitResult:
+    def _process(self, is_last: bool) -> SplitResult:
         texts: list[str] = []
         n_before = len(self.calls)
         while True:
             if self._is_open:
-                more = self._take_region(texts, is_last)
+                is_taken = self._take_region(texts, is_last)
             else:
-                more = self._take_text(texts, is_last)
-            if not more:
+                is_taken = self._take_text(texts, is_last)
+            if not is_taken:
                 return SplitResult("".join(texts), tuple(self.calls[n_before:]))
 
     def _take_text(self, texts: list[str], is_last: bool) -> bool:
-        """Take text up to the next marker; returns whether there was one."""
-        held = self._held
+        """Process text up to the next marker; returns whether there is one."""
+        buffer = self._buffer
         if not self._has_begun:
-            start = held.lstrip()
+            start = buffer.lstrip()
             packed = "".join(start.split())
             if packed.startswith(self._bare) or start.startswith(self._format.at_start):
-                self._open(
-                    held,
-                    is_bare=True,
-                    read=_read_bare if packed.startswith(self._bare) else self._format.read,
-                )
+                read = _read_bare if packed.startswith(self._bare) else self._format.read
+                self._open(buffer, is_bare=True, read=read)
                 return True
             may_open = any(
                 text.startswith(start) for text in (*self._format.at_start, *self._openings)
@@ -114,46 +116,48 @@ class CallSplitter:
                 return False
             self._has_begun = self._only_first and not start.startswith(tuple(self._openings))
         if self._only_first and self._has_begun and not self.calls:
-            self._held = ""
-            self._say(held, texts)
+            self._buffer = ""
+            self._emit(buffer, texts)
             return False
-        found = [(at, -len(text), text) for text in self._openings if (at := held.find(text)) >= 0]
-        if found:
-            at, _, marker = min(found)
-            self._say(held[:at].rstrip(), texts)
+        matches = [
+            (position, -len(text), text)
+            for text in self._openings
+            if (position := buffer.find(text)) >= 0
+        ]
+        if matches:
+            position, _, marker = min(matches)
+            self._emit(buffer[:position].rstrip(), texts)
             if marker in self._format.dropped:
-                self._held = held[at + len(marker) :]
+                self._buffer = buffer[position + len(marker) :]
                 self._has_begun = True
             else:
-                self._open(held[at:], is_bare=False, read=self._format.read)
+                self._open(buffer[position:], is_bare=False, read=self._format.read)
             return True
-        if is_last:
-            keep = 0
-        else:
-            keep = max((_overlap(held, text) for text in self._openings), default=0)
-        keep = len(held) - len(
-            held[: len(held) - keep].rstrip()
-        )  # white space before a call is dropped
-        if is_last and not self.calls:
-            keep = 0
-        self._say(held[: len(held) - keep], texts)
-        self._held = held[len(held) - keep :]
+        n_waiting = 0
+        if not is_last:
+            n_waiting = max((_overlap(buffer, text) for text in self._openings), default=0)
+        end = len(buffer) - n_waiting
+        if self.calls or not is_last:
+            end = len(buffer[:end].rstrip())  # white space before a call is dropped
+        self._emit(buffer[:end], texts)
+        self._buffer = buffer[end:]
         return False
 
     def _open(
-        self, held: str, is_bare: bool, read: Callable[[str, Schemas], list[ToolCall]]
+        self, buffer: str, is_bare: bool, read: Callable[[str, Schemas], list[ToolCall]]
     ) -> None:
         if not self.calls:
-            self.tail_chars = len(held)
-        self._held = held
+            self.tail_chars = len(buffer)
+        self._buffer = buffer
         self._is_open = True
         self._is_bare = is_bare
         self._read = read
         self._has_begun = True
-        self._searched = self._scanned = 0
+        self._searched = 0
+        self._scanned = 0
         self._is_in_string = False
 
-    def _say(self, text: str, texts: list[str]) -> None:
+    def _emit(self, text: str, texts: list[str]) -> None:
         if self._is_after_call:
             text = text.lstrip()
         if text:
@@ -162,56 +166,56 @@ class CallSplitter:
             texts.append(text)
 
     def _take_region(self, texts: list[str], is_last: bool) -> bool:
-        """Take a region if it is whole; returns whether it was."""
+        """Process a region if it is complete; returns whether it is."""
         end = self._end_of_region()
         if end is None:
-            if not is_last and len(self._held) <= MOST_CALL_CHARS:
+            if not is_last and len(self._buffer) <= MAX_CALL_CHARS:
                 return False
-            end = len(self._held)
-        region = self._held[:end]
-        self._held = self._held[end:]
+            end = len(self._buffer)
+        region = self._buffer[:end]
+        self._buffer = self._buffer[end:]
         self._is_open = False
-        if len(region) <= MOST_CALL_CHARS:
-            calls = self._fitting(region)
-        else:
-            calls = []
+        calls = self._calls_of(region) if len(region) <= MAX_CALL_CHARS else []
         if calls:
-            self.calls += calls[: MOST_CALLS - len(self.calls)]
+            self.calls += calls[: MAX_CALLS - len(self.calls)]
             self._is_after_call = True
         else:
-            self._say(self._without_markers(region), texts)
+            self._emit(self._without_markers(region), texts)
         return True
 
-    def _fitting(self, region: str) -> list[ToolCall]:
-        """Return the calls of a region; none where one without markers fits no tool."""
+    def _calls_of(self, region: str) -> list[ToolCall]:
+        """Return the calls of a region; empty if a call without markers fits no tool."""
         calls = self._read(region, self._tools)
+        reasons = []
         if self._is_bare:
-            reasons = [f"{one.name}: {why}" for one in calls if (why := misfit(one, self._tools))]
-        else:
-            reasons = []
-        if reasons or not calls:
-            looks_like_one = not self._is_bare or any(word in region for word in _ARGUMENTS)
-            self.doubt = self.doubt or ((reasons or [_UNREADABLE])[0] if looks_like_one else "")
-            return []
-        return calls
+            for tool_call in calls:
+                if reason := misfit(tool_call, self._tools):
+                    reasons.append(f"{tool_call.name}: {reason}")
+        if calls and not reasons:
+            return calls
+
+        if not self._is_bare or any(word in region for word in _ARGUMENTS):
+            self.doubt = self.doubt or (reasons or [_UNREADABLE])[0]
+        return []
 
     def _end_of_region(self) -> int | None:
-        """Return the offset after the closing text; None if that has not come, or is part of a
-        string."""
+        """Return the offset after the closing text; None if there is none outside of a string."""
         closing = self._format.closing
         if not closing:
             return None
-        while (at := self._held.find(closing, self._searched)) >= 0:
-            if not (self._format.is_quoted and self._is_string_at(at)):
-                return at + len(closing)
-            self._searched = at + len(closing)
-        self._searched = max(self._searched, len(self._held) - len(closing))
+        while (position := self._buffer.find(closing, self._searched)) >= 0:
+            if not (self._format.is_quoted and self._is_string_at(position)):
+                return position + len(closing)
+            self._searched = position + len(closing)
+        self._searched = max(self._searched, len(self._buffer) - len(closing))
         return None
 
-    def _is_string_at(self, at: int) -> bool:
-        quotes = sum(found == '"' for found in _QUOTES.findall(self._held, self._scanned, at))
+    def _is_string_at(self, position: int) -> bool:
+        quotes = sum(
+            match == '"' for match in _QUOTES.findall(self._buffer, self._scanned, position)
+        )
         self._is_in_string ^= bool(quotes % 2)
-        self._scanned = at
+        self._scanned = position
         return self._is_in_string
 
     def _without_markers(self, region: str) -> str:
@@ -226,7 +230,8 @@ def _read_bare(region: str, _tools: Schemas) -> list[ToolCall]:
 
 
 def _overlap(text: str, marker: str) -> int:
-    """Length of the longest end of text that is a beginning of the marker."""
-    return next(
-        (n for n in range(min(len(text), len(marker) - 1), 0, -1) if text.endswith(marker[:n])), 0
-    )
+    """Return the length of the longest end of a text that is a beginning of the marker."""
+    for n in range(min(len(text), len(marker) - 1), 0, -1):
+        if text.endswith(marker[:n]):
+            return n
+    return 0

@@ -1,5 +1,5 @@
-"""Calls written as tags: Qwen3-Coder, Qwen 3.5 and Nemotron with a tag for each parameter, GLM with
-keys and values."""
+"""Calls written as tags: a tag for each parameter (Qwen3-Coder, Qwen 3.5, Nemotron), or keys and
+values (GLM)."""
 
 from __future__ import annotations
 
@@ -22,38 +22,34 @@ _GLM_PAIR = re.compile(
 
 def read_functions(region: str, tools: Schemas) -> list[ToolCall]:
     """Read functions with their parameters."""
-    found = [
+    calls = [
         _call(name, _PARAMETER.findall(body), tools) for name, body in _FUNCTION.findall(region)
     ]
-    if all(found):
-        return [one for one in found if one is not None]
+    if all(calls):
+        return [tool_call for tool_call in calls if tool_call is not None]
     return []
 
 
 def read_pairs(region: str, tools: Schemas) -> list[ToolCall]:
     """Read a name with pairs of keys and values."""
     name = _GLM_NAME.match(region)
-    if name is not None:
-        one = _call(name[1], _GLM_PAIR.findall(region), tools)
-    else:
-        one = None
-    if one is not None:
-        return [one]
-    return []
+    if name is None:
+        return []
+    tool_call = _call(name[1], _GLM_PAIR.findall(region), tools)
+    return [] if tool_call is None else [tool_call]
 
 
 def _call(name: str, pairs: list[tuple[str, str]], tools: Schemas) -> ToolCall | None:
     properties = tools.get(name, {}).get("properties")
-    if isinstance(properties, dict):
-        known = properties
-    else:
-        known = {}
-    return call(name, {key.strip(): _value(text, known.get(key.strip())) for key, text in pairs})
+    parameters = properties if isinstance(properties, dict) else {}
+    return call(
+        name, {key.strip(): _value(text, parameters.get(key.strip())) for key, text in pairs}
+    )
 
 
 def _value(text: str, schema: Any) -> Any:
-    """Return a value written without quotes: text where the schema has a string, JSON where it is
-    JSON."""
+    """Return a value that is written without quotes: a string if the schema has one or if it is not
+    JSON, else the JSON value."""
     if isinstance(schema, dict) and schema.get("type") == "string":
         return text
     try:

@@ -28,7 +28,7 @@ def split(text: str, opened: ThoughtMarker | None = None, sizes: int = 1) -> tup
 def test_a_block_at_the_start_is_told_apart_from_the_answer(
     marker: ThoughtMarker, sizes: int
 ) -> None:
-    behind = f"{marker.closing}{marker.again}{marker.answer}\n\nAnswer {marker.opening}"
+    behind = f"{marker.closing}{marker.next_part}{marker.answer}\n\nAnswer {marker.opening}"
     text = f"\n{marker.opening}\n# no heading < tag\n{behind}"
     assert split(text, sizes=sizes) == ("# no heading < tag\n", f"Answer {marker.opening}", False)
     assert text[answer_start(text, None) :] == f"Answer {marker.opening}"

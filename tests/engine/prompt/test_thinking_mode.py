@@ -14,7 +14,7 @@ from engine.prompt.thought_markers import (
     THOUGHT_MARKERS,
     closed_by,
     opened_by,
-    parts_of_channels,
+    split_channels,
 )
 from tests.engine.prompt.test_chat_prompt import spelled
 from tests.engine.tokenizer.test_tokenizer import CONTROL, with_special
@@ -103,7 +103,7 @@ def test_a_history_without_generation_prompt_gets_no_opening(process: TemplatePr
 def test_markers_open_and_close(marker) -> None:
     assert opened_by(f"assistant\n{marker.opening}\n") is marker
     assert opened_by(f"assistant\n{marker.empty}") is None
-    if not marker.again:
+    if not marker.next_part:
         assert closed_by(f"assistant\n{marker.empty}") is marker
     assert marker.empty.startswith(marker.opening)
     assert marker.empty.endswith(marker.end)
@@ -113,11 +113,11 @@ def test_channels_are_taken_apart() -> None:
     reply = (
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."
     )
-    assert parts_of_channels(reply) == ("hm", "Yes.")
-    assert parts_of_channels("<|channel|>analysis<|message|>hm") == ("hm", "")
-    assert parts_of_channels("<|channel|>final<|message|>Yes.") == ("", "Yes.")
-    assert parts_of_channels("it writes <|channel|>final<|message|> first") is None
-    assert parts_of_channels("<think>hm</think>Yes.") is None
+    assert split_channels(reply) == ("hm", "Yes.")
+    assert split_channels("<|channel|>analysis<|message|>hm") == ("hm", "")
+    assert split_channels("<|channel|>final<|message|>Yes.") == ("", "Yes.")
+    assert split_channels("it writes <|channel|>final<|message|> first") is None
+    assert split_channels("<think>hm</think>Yes.") is None
 
 
 EMPTY = "<think>\n\n</think>\n\n"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.prompt.tools.calls import MOST_CALL_CHARS, MOST_CALLS, ToolCall, misfit
+from engine.prompt.tools.calls import MAX_CALL_CHARS, MAX_CALLS, ToolCall, misfit
 from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.json_calls import read_bare
 from engine.prompt.tools.split import CallSplitter
@@ -245,17 +245,17 @@ def test_what_is_no_call_is_text_without_markers(how: CallFormat, hostile: str) 
 def test_an_endless_call_becomes_text_and_the_rest_is_still_read() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
     text = splitter.push('<tool_call>{"name": "f", "arguments": {"t": "').text
-    for _ in range(MOST_CALL_CHARS // 1000 + 2):
+    for _ in range(MAX_CALL_CHARS // 1000 + 2):
         text += splitter.push("x" * 1000).text
-    assert len(text) > MOST_CALL_CHARS
+    assert len(text) > MAX_CALL_CHARS
     assert splitter.push('<tool_call>{"name": "g-2"}</tool_call>').calls[0].name == "g-2"
 
 
 def test_a_flood_of_calls_is_bounded() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
-    for _ in range(MOST_CALLS + 50):
+    for _ in range(MAX_CALLS + 50):
         splitter.push('<tool_call>{"name": "f"}</tool_call>')
-    assert len(splitter.calls) == MOST_CALLS
+    assert len(splitter.calls) == MAX_CALLS
 
 
 def test_the_tail_begins_with_the_first_call() -> None:
