@@ -156,7 +156,7 @@ async def test_a_command_after_a_paste_is_obeyed_and_the_paste_stays():
         await paste(driver, "x\n" * 20)
         chip = driver.prompt.text
         await driver.type(" /title")
-        await driver.shows("Give the conversation a title")
+        await driver.shows("Rename the conversation")
         await driver.pilot.press("tab")
         await driver.until(lambda: driver.prompt.text == f"{chip} /title ")
         await driver.type("bottles")
