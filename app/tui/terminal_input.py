@@ -1,11 +1,10 @@
-"""Input of the terminal, told apart: keys and reports, pasted text, and keys typed before the
-screen was up.
+"""Input of the terminal: keys, reports, pasted text, and keys typed before the screen was up.
 
-Textual 8.2 lets an ESC inside a paste press keys, and ends over one byte that is not UTF-8. Here a
-paste is taken out of the bytes before Textual's parser sees it, and that sees one whole sequence
-after the other, of those that it should (``terminal_reports``). Remove the part about pastes when
-that parser ends them at their end mark only, and ``TerminalDriver`` when its driver decodes with
-replacement as well.
+In Textual 8.2, an ESC in a paste presses keys, and a byte that is not UTF-8 ends the program. Here
+pastes are removed from the bytes before Textual's parser sees them, and the parser gets complete
+sequences only, of those that it may see (``terminal_reports``). Remove the part about pastes when
+the parser ends them only at their end mark, and ``TerminalDriver`` when Textual's driver decodes
+with replacement.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from app.text.clean_text import clean_text
 from app.tui.chat.draft import MAX_PASTE_CHARS
 from app.tui.chat.messages import PasteRefused, PasteUnended
 from app.tui.terminal_reports import (
+    AMBIGUOUS_STARTS,
     ESC,
-    KEYS_TOO,
-    MOST_SEQUENCE_BYTES,
-    STRING_BEGINNINGS,
-    harmless,
+    MAX_SEQUENCE_BYTES,
+    STRING_STARTS,
     is_reply,
     sequence_end,
+    textual_sequence,
 )
 
 _PASTE_BEGIN: Final = b"\x1b[200~"
@@ -50,19 +49,21 @@ _LAST_LINE_END = re.compile(
     rb"\n(?=(?:\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]P_][^\x07\x1b\n]*(?:\x07|\x1b\\))*\Z)"
 )
 REPLY_PATIENCE_S = 1.0
-"""Seconds without a byte after which an answer of the terminal that has no end is dropped."""
+"""Seconds without a byte after which an unfinished answer of the terminal is dropped."""
 KEYS_PATIENCE_S = 0.3
-"""The same for what may be keys after all: then it counts as such."""
+"""Seconds without a byte after which an unfinished sequence counts as keys."""
 
-MOST_PASTE_BYTES = 4 * (MAX_PASTE_CHARS + 1)
-"""Limit on a paste; the rest is dropped. At four bytes a character it is more than
-``MAX_PASTE_CHARS``."""
+MAX_PASTE_BYTES = 4 * (MAX_PASTE_CHARS + 1)
+"""Limit on a paste in bytes, above ``MAX_PASTE_CHARS`` characters of four bytes; the rest is
+dropped."""
 PASTE_PATIENCE_S = 3.0
-"""Seconds without a byte after which the beginning of a paste is handed over; later bytes are still
-part of it."""
+"""Seconds without a byte after which an unfinished paste is delivered; later bytes still belong to
+it."""
 KEY_PAUSE_S = 0.5
-"""Seconds of silence after a single key that end the paste: the key and what follows it are keys.
-Text contains no such pause, and a paste that was only held up continues or ends."""
+"""Seconds without a byte after a single key that end an unfinished paste.
+
+The key and everything after it count as keys, because pasted text has no such pauses.
+"""
 _ONE_KEY = re.compile(
     rb"\x1b|\x1b?[^\x1b]|[\xc2-\xf4][\x80-\xbf]{1,3}|\x1bO[A-Za-z]|\x1b\[[0-9;:]{0,12}[A-Za-z~]",
     re.DOTALL,
@@ -71,154 +72,148 @@ _ONE_KEY = re.compile(
 _SEVERAL_LINES = re.compile(
     rb"[\t\n\r ]*[^\x00-\x20\x7f][^\x00-\x08\x0b-\x1f\x7f]*\r[\t\n\r ]*[^\x00-\x20\x7f]"
 )
-"""Two lines with something in them: no person types that within one read of the terminal."""
-MOST_TYPED_BYTES = 1024
-"""Limit on the keys of one read; more text is a paste, whatever is in it."""
+"""Two lines with text, which nobody types within one read of the terminal."""
+MAX_TYPED_BYTES = 1024
+"""Limit on the keys of one read; longer text counts as a paste."""
 _TEXT_ONLY = re.compile(rb"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f]*")
 BURST_PAUSE_S = 0.1
-"""Seconds of silence after which a paste without marks is over.
+"""Seconds without a byte after which a paste without marks has ended.
 
-Such a paste may come in several reads.
+Such a paste may arrive in several reads.
 """
 _CONTROL_REST = re.compile(rb"\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@]|\Z)|O[A-DFHMPQRSj-y]\Z")
 _WHOLE_REST = re.compile(
     rb"(?:\[[0-9:;<=>?]*[ -/]*(?:[A-Za-z~^$@](?=\x1b|\Z)|\Z)|O[A-DFHMPQRSj-y](?=\x1b|\Z))"
 )
-"""Sequences that may follow an ESC that has already counted as a key.
-
-The second has the same where nothing is typed behind it.
-"""
+"""Sequences that may follow an ESC that already counted as a key; the second pattern allows no
+keys behind them."""
 _LEAST_REST_BYTES = 2
-_MOST_BEGUN_BYTES = 32
-"""Limit on the beginning of a sequence whose rest is still waited for."""
+_MAX_INCOMPLETE_BYTES = 32
+"""Limit on an unfinished sequence that later bytes may complete."""
 
-_LOOK_PERIOD_S = 0.1
+_TICK_PERIOD_S = 0.1
 _READ_BYTES = 1 << 16
 
 
 class TerminalInput:
-    """Turns the bytes of a terminal into Textual's messages; ``debug`` lets Textual's parser write
-    its log."""
+    """Converter from bytes of a terminal to Textual's messages.
+
+    Args:
+        clock: a monotonic clock.
+        debug: whether Textual's parser writes its log.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, debug: bool = False) -> None:
         self._clock = clock
         self._keys = XTermParser(debug)
         self._decoder = getincrementaldecoder("utf-8")("replace")
-        self._held = b""
-        """The beginning of a sequence."""
-        self._passed_on = b""
-        """The same after it has counted as a key, or as nothing, because nothing followed soon."""
+        self._incomplete = b""
+        """Unfinished sequence."""
+        self._given_up = b""
+        """Unfinished sequence that timed out and counted as a key or was dropped."""
         self._is_in_burst = False
-        """Whether lines are being pasted by a terminal that does not mark pastes."""
-        self._pasted: bytearray | None = None
-        """Of the running paste, what was not handed over yet."""
-        self._is_unended = False
-        """Whether a part of it was."""
-        self._n_kept = 0
-        """Bytes that were kept then, because its end may have begun."""
-        self._came_s = clock()
+        """Whether a terminal that does not mark pastes is pasting lines."""
+        self._paste_bytes: bytearray | None = None
+        """Bytes of the running paste that are not delivered yet; None outside a paste."""
+        self._is_partly_delivered = False
+        """Whether a part of the running paste was delivered."""
+        self._n_end_bytes = 0
+        """Bytes at the end of the paste that may be the start of its end mark."""
+        self._last_byte_s = clock()
 
     def feed(self, data: bytes) -> Iterator[Message]:
-        """Take what was read."""
+        """Convert bytes that were read."""
         if not data:
             return
-        quiet_s = self._clock() - self._came_s
-        self._came_s = self._clock()
+        quiet_s = self._clock() - self._last_byte_s
+        self._last_byte_s = self._clock()
         if quiet_s >= BURST_PAUSE_S:
             self._is_in_burst = False
-        passed_on = self._passed_on
-        self._passed_on = b""
-        if passed_on and self._is_continued(passed_on, data, quiet_s):
-            self._held = passed_on  # it was only held up on its way
-        data = self._held + data
-        self._held = b""
+        given_up = self._given_up
+        self._given_up = b""
+        if given_up and self._is_continued(given_up, data, quiet_s):
+            self._incomplete = given_up  # it was only delayed
+        data = self._incomplete + data
+        self._incomplete = b""
         while data:
             data = yield from (
-                self._take_typed(data) if self._pasted is None else self._take_pasted(data)
+                self._feed_keys(data) if self._paste_bytes is None else self._feed_paste(data)
             )
 
-    def _is_continued(self, passed_on: bytes, data: bytes, quiet_s: float) -> bool:
-        """Whether what came now is the rest of a sequence.
-
-        Its beginning was held up on its way.
-        """
-        whole = passed_on + data
-        if whole.startswith(_PASTE_BEGIN):
+    def _is_continued(self, given_up: bytes, data: bytes, quiet_s: float) -> bool:
+        """Whether new bytes continue a sequence that was delayed and given up."""
+        sequence = given_up + data
+        if sequence.startswith(_PASTE_BEGIN):
             return True
         if quiet_s >= REPLY_PATIENCE_S:
             return False
-        if is_reply(whole) or len(passed_on) > len(ESC):
-            return is_reply(whole) or _CONTROL_REST.match(whole, len(ESC)) is not None
-        # One read brings all of the rest: a person who has pressed Esc types a bracket alone.
+        if is_reply(sequence) or len(given_up) > len(ESC):
+            return is_reply(sequence) or _CONTROL_REST.match(sequence, len(ESC)) is not None
+        # The rest of a sequence arrives in one read; a person types a bracket after Esc alone.
         return len(data) >= _LEAST_REST_BYTES and _WHOLE_REST.match(data) is not None
 
     def feed_typed_ahead(self, data: bytes) -> Iterator[Message]:
-        r"""Take what was typed before the terminal was told to send Enter as ``\r``.
+        r"""Convert bytes that were typed before the terminal sent Enter as ``\r``.
 
-        Only the last line end is Enter: lines that were pasted meanwhile came without marks, and
-        must not be sent one by one. Reports of the terminal, such as that it has the focus, may
-        come after it.
+        Only the last line end counts as Enter: pasted lines came without marks and must not be sent
+        one by one. Reports of the terminal may follow it.
         """
-        if self._pasted is None:
-            end = _LAST_LINE_END.search(data)
-        else:
-            end = None
-        if end is not None:
+        if self._paste_bytes is None and (end := _LAST_LINE_END.search(data)):
             data = data[: end.start()] + b"\r" + data[end.start() + 1 :]
         return self.feed(data)
 
     def tick(self) -> Iterator[Message]:
-        """Note that time has passed; call it every tenth of a second."""
-        quiet_s = self._clock() - self._came_s
-        if self._pasted is not None:
-            yield from self._look_after_paste(self._pasted, quiet_s)
-        elif self._held in KEYS_TOO and quiet_s >= constants.ESCAPE_DELAY:
-            self._passed_on = self._held
-            self._held = b""
-            yield from self._type(self._passed_on)
-        elif self._held and quiet_s >= (
-            REPLY_PATIENCE_S if is_reply(self._held) else KEYS_PATIENCE_S
+        """Handle timeouts; call this every tenth of a second."""
+        quiet_s = self._clock() - self._last_byte_s
+        if self._paste_bytes is not None:
+            yield from self._tick_paste(self._paste_bytes, quiet_s)
+        elif self._incomplete in AMBIGUOUS_STARTS and quiet_s >= constants.ESCAPE_DELAY:
+            self._given_up = self._incomplete
+            self._incomplete = b""
+            yield from self._type(self._given_up)
+        elif self._incomplete and quiet_s >= (
+            REPLY_PATIENCE_S if is_reply(self._incomplete) else KEYS_PATIENCE_S
         ):
-            held = self._held
-            self._held = b""
-            is_begun = held.startswith((ESC + b"[", ESC + b"O")) and len(held) <= _MOST_BEGUN_BYTES
-            if is_begun:
-                self._passed_on = held
+            sequence = self._incomplete
+            self._incomplete = b""
+            may_continue = (
+                sequence.startswith((ESC + b"[", ESC + b"O"))
+                and len(sequence) <= _MAX_INCOMPLETE_BYTES
+            )
+            if may_continue:
+                self._given_up = sequence
             else:
-                self._passed_on = b""
-            if held.startswith(STRING_BEGINNINGS) and not is_reply(held):
-                yield from self._type(held[:2])
-                yield from self.feed(held[2:])
+                self._given_up = b""
+            if sequence.startswith(STRING_STARTS) and not is_reply(sequence):
+                yield from self._type(sequence[:2])
+                yield from self.feed(sequence[2:])
         yield from self._keys.tick()
 
-    def _take_typed(self, data: bytes) -> Generator[Message, None, bytes]:
-        """Take all but the beginning of a paste, and what follows that, which is returned."""
-        at = 0
-        while (begin := data.find(ESC, at)) >= 0:
-            if begin > at:
-                yield from self._type_text(data[at:begin])
-            at = sequence_end(data, begin)
-            if not at:
-                self._held = data[begin:]
-                if len(self._held) > MOST_SEQUENCE_BYTES:
-                    self._held = self._held[:2] + b"?" + self._held[-1:]
+    def _feed_keys(self, data: bytes) -> Generator[Message, None, bytes]:
+        """Convert keys and reports up to the start of a paste; return the bytes after that."""
+        index = 0
+        while (start := data.find(ESC, index)) >= 0:
+            if start > index:
+                yield from self._type_text(data[index:start])
+            index = sequence_end(data, start)
+            if not index:
+                self._incomplete = data[start:]
+                if len(self._incomplete) > MAX_SEQUENCE_BYTES:
+                    self._incomplete = self._incomplete[:2] + b"?" + self._incomplete[-1:]
                 return b""
-            if data[begin:at] == _PASTE_BEGIN:
-                self._pasted = bytearray()
-                return data[at:]
-            yield from self._type(data[begin:at])
-        if at < len(data):
-            yield from self._type_text(data[at:], is_whole=False)
+            if data[start:index] == _PASTE_BEGIN:
+                self._paste_bytes = bytearray()
+                return data[index:]
+            yield from self._type(data[start:index])
+        if index < len(data):
+            yield from self._type_text(data[index:], is_whole=False)
         return b""
 
     def _type_text(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
-        """Take text of one read.
-
-        It is keys, or lines that a terminal without marks for pastes sends at once.
-        """
+        """Convert text of one read: keys, or lines from a terminal that does not mark pastes."""
         is_burst = (
             self._is_in_burst
-            or len(data) > MOST_TYPED_BYTES
+            or len(data) > MAX_TYPED_BYTES
             or _SEVERAL_LINES.match(data) is not None
         )
         if not (is_burst and _TEXT_ONLY.fullmatch(data)):
@@ -227,73 +222,75 @@ class TerminalInput:
         self._is_in_burst = True
         text = self._decoder.decode(data, is_whole)
         if text:
-            yield _paste_of(text)
+            yield _paste_message(text)
 
     def _type(self, data: bytes, is_whole: bool = True) -> Iterator[Message]:
-        """Let Textual see text or one sequence; what is whole is not continued by what follows."""
-        is_text = not data.startswith(ESC)
-        shown = self._decoder.decode(data if is_text else b"", is_whole) + (
-            "" if is_text else harmless(data)
-        )
-        if shown:  # Textual takes none for the end of everything
-            yield from self._keys.feed(shown)
+        """Pass text or a sequence to Textual; ``is_whole`` means that nothing continues it."""
+        if data.startswith(ESC):
+            text = self._decoder.decode(b"", is_whole) + textual_sequence(data)
+        else:
+            text = self._decoder.decode(data, is_whole)
+        if text:  # Textual takes an empty text as the end of all input
+            yield from self._keys.feed(text)
         if self._keys._timeout_time is not None:
             self._keys._timeout_time = 0.0
             yield from self._keys.tick()
 
-    def _take_pasted(self, data: bytes) -> Generator[Message, None, bytes]:
-        """Take what belongs to the paste; returns what comes after it."""
-        assert self._pasted is not None
+    def _feed_paste(self, data: bytes) -> Generator[Message, None, bytes]:
+        """Take bytes of the running paste; return the bytes after its end."""
+        assert self._paste_bytes is not None
         overlap = len(_PASTE_END) - 1
-        searched = max(0, len(self._pasted) - overlap)
-        self._pasted += data
-        end = self._pasted.find(_PASTE_END, searched)
+        searched = max(0, len(self._paste_bytes) - overlap)
+        self._paste_bytes += data
+        end = self._paste_bytes.find(_PASTE_END, searched)
         if end < 0:
-            del self._pasted[MOST_PASTE_BYTES : max(MOST_PASTE_BYTES, len(self._pasted) - overlap)]
+            del self._paste_bytes[
+                MAX_PASTE_BYTES : max(MAX_PASTE_BYTES, len(self._paste_bytes) - overlap)
+            ]
             return b""
-        pasted = self._pasted[:end]
-        rest = bytes(self._pasted[end + len(_PASTE_END) :])
-        self._pasted = None
-        self._is_unended = False
-        self._n_kept = 0
-        if pasted:
-            yield _paste(pasted)
-        return rest
+        paste = self._paste_bytes[:end]
+        following_bytes = bytes(self._paste_bytes[end + len(_PASTE_END) :])
+        self._paste_bytes = None
+        self._is_partly_delivered = False
+        self._n_end_bytes = 0
+        if paste:
+            yield _paste(paste)
+        return following_bytes
 
-    def _look_after_paste(self, pasted: bytearray, quiet_s: float) -> Iterator[Message]:
-        """Hand a paste over that goes on for too long without its end, and find out whether it has
-        one."""
-        if self._is_unended:
+    def _tick_paste(self, paste_bytes: bytearray, quiet_s: float) -> Iterator[Message]:
+        """Deliver an unfinished paste after a pause, and end it if a single key follows."""
+        if self._is_partly_delivered:
             patience_s = KEY_PAUSE_S
         else:
             patience_s = PASTE_PATIENCE_S
-        if quiet_s < patience_s or (self._is_unended and len(pasted) == self._n_kept):
+        if quiet_s < patience_s or (
+            self._is_partly_delivered and len(paste_bytes) == self._n_end_bytes
+        ):
             return
-        if self._is_unended and _ONE_KEY.fullmatch(pasted):
-            self._pasted = None
-            self._is_unended = False
-            self._n_kept = 0
-            yield from self.feed(bytes(pasted))
+        if self._is_partly_delivered and _ONE_KEY.fullmatch(paste_bytes):
+            self._paste_bytes = None
+            self._is_partly_delivered = False
+            self._n_end_bytes = 0
+            yield from self.feed(bytes(paste_bytes))
             return
-        self._n_kept = next(
-            (n for n in range(len(_PASTE_END), 0, -1) if pasted.endswith(_PASTE_END[:n])), 0
+        self._n_end_bytes = next(
+            (n for n in range(len(_PASTE_END), 0, -1) if paste_bytes.endswith(_PASTE_END[:n])), 0
         )
-        whole = pasted[: len(pasted) - self._n_kept]
-        del pasted[: len(whole)]
-        if whole:
-            yield _paste(whole)
-        if not self._is_unended:
-            self._is_unended = True
+        complete = paste_bytes[: len(paste_bytes) - self._n_end_bytes]
+        del paste_bytes[: len(complete)]
+        if complete:
+            yield _paste(complete)
+        if not self._is_partly_delivered:
+            self._is_partly_delivered = True
             yield PasteUnended()
 
 
-def _paste(pasted: bytes | bytearray) -> Message:
-    return _paste_of(pasted.decode("utf-8", "replace"))
+def _paste(paste_bytes: bytes | bytearray) -> Message:
+    return _paste_message(paste_bytes.decode("utf-8", "replace"))
 
 
-def _paste_of(text: str) -> Message:
-    """Make what was pasted harmless: terminals send a line break as CR, and control characters are
-    shown."""
+def _paste_message(text: str) -> Message:
+    """Return a paste with plain line breaks and visible control characters."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if len(text) > MAX_PASTE_CHARS:
         return PasteRefused()
@@ -301,7 +298,7 @@ def _paste_of(text: str) -> Message:
 
 
 class TerminalDriver(LinuxDriver):
-    """Textual's driver, with ``TerminalInput`` between it and the terminal."""
+    """Textual's driver with ``TerminalInput`` between it and the terminal."""
 
     def __init__(
         self,
@@ -313,22 +310,18 @@ class TerminalDriver(LinuxDriver):
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
         self._size = size or self._get_terminal_size()
-        # Kept while the terminal is lent or the process stopped: a paste that is interrupted so is
-        # still one.
+        # It outlives suspensions, so that an interrupted paste stays a paste.
         self._input = TerminalInput(debug=debug)
-        self.keeps_typed = False
-        """Whether what waits to be read stays there while input is disabled: Textual drops it."""
+        self.keeps_pending_input = False
+        """Whether pending input survives while input is disabled; Textual would drop it."""
 
     def _get_terminal_size(self) -> tuple[int, int]:
-        """Return the size that the terminal reports, within limits.
-
-        Memory is taken for each of its cells.
-        """
+        """Return the size of the terminal within limits, because each cell takes memory."""
         return bounded_size(*super()._get_terminal_size())
 
     def disable_input(self) -> None:
-        """End the thread that reads."""
-        if not self.keeps_typed:
+        """Stop the reading thread."""
+        if not self.keeps_pending_input:
             super().disable_input()
         elif not self.exit_event.is_set():
             self.exit_event.set()
@@ -348,9 +341,9 @@ class TerminalDriver(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             self._process(self._input.feed_typed_ahead(_read_waiting(self.fileno)))
             while not self.exit_event.is_set():
-                if selector.select(_LOOK_PERIOD_S):
+                if selector.select(_TICK_PERIOD_S):
                     data = _read(self.fileno)
-                    # the system itself tells only the one who has it as controlling terminal
+                    # The system only signals processes whose controlling terminal this is.
                     if not data:
                         os.kill(os.getpid(), signal.SIGHUP)
                         return
@@ -363,7 +356,7 @@ class TerminalDriver(LinuxDriver):
 
 
 def _read(handle: int) -> bytes:
-    """Return what a terminal sends next; nothing where it is gone."""
+    """Return the next bytes from a terminal; empty if the terminal is gone."""
     try:
         return os.read(handle, _READ_BYTES)
     except OSError as error:

@@ -1,9 +1,8 @@
-"""What a terminal sends other than text: where each escape sequence ends, and which of them Textual
-may see.
+"""Escape sequences from the terminal: where each one ends, and which ones Textual may see.
 
-Terminals answer what other programs asked, and other programs leave modes on. Such sequences are
-dropped whole. Keys of the Kitty protocol come in its shortest form, since Textual 8.2 ends over
-sub-parameters, and types what it does not know. Remove when Textual does both.
+Terminals answer queries of other programs, and other programs leave modes on. Such sequences are
+dropped. Keys of the Kitty protocol are rewritten in its shortest form, because Textual 8.2 crashes
+on sub-parameters and types sequences that it does not know. Remove when Textual handles both.
 """
 
 from __future__ import annotations
@@ -15,101 +14,98 @@ from textual._ansi_sequences import ANSI_SEQUENCES_KEYS
 from textual._keyboard_protocol import FUNCTIONAL_KEYS
 
 ESC: Final = b"\x1b"
-MOST_SEQUENCE_BYTES = 4096
-"""Of a longer sequence only that it goes on is remembered."""
-STRING_BEGINNINGS: Final = tuple(ESC + introducer for introducer in (b"]", b"P", b"_", b"^", b"X"))
-"""OSC, DCS, APC, PM and SOS: text follows, up to ESC and a backslash."""
-KEYS_TOO: Final = (ESC, ESC + b"[", ESC + b"O", *STRING_BEGINNINGS)
-"""Beginnings that are keys as well, Esc or one with alt, if nothing follows soon."""
+MAX_SEQUENCE_BYTES = 4096
+"""Limit on the bytes of a sequence that are remembered."""
+STRING_STARTS: Final = tuple(ESC + introducer for introducer in (b"]", b"P", b"_", b"^", b"X"))
+"""Starts of OSC, DCS, APC, PM and SOS, which contain text up to ESC and a backslash."""
+AMBIGUOUS_STARTS: Final = (ESC, ESC + b"[", ESC + b"O", *STRING_STARTS)
+"""Starts of sequences that are keys (Esc, or a key with alt) if nothing follows soon."""
 
 _STRING_END = re.compile(rb"\x1b|[\x18\x1a]")
 _OSC_END = re.compile(rb"\x1b|[\x07\x18\x1a]")
 _REPLY = re.compile(rb"\x1b(?:\[[?>=<][0-9]|\[\?|\][0-9lLI?]|P[0-9:;<=>?!$+]|_[G?]|[X^]\?)")
-"""How answers begin, and keys do not."""
+"""Starts of answers of a terminal, which no key has."""
 _NO_NUMBERS = (b"NaN", b"Infinity", b"undefined", b"null")
 _MOUSE = re.compile(rb"\x1b\[<(?:[-+.:;0-9]|%s)*" % b"|".join(_NO_NUMBERS))
-_BEGUN_WORDS = frozenset(word[:n] for word in _NO_NUMBERS for n in range(len(word)))
+_UNFINISHED_WORDS = frozenset(word[:n] for word in _NO_NUMBERS for n in range(len(word)))
 _OLD_MOUSE = re.compile(rb"\x1b\[M[\x20-\xff]{0,3}")
 _CONTROL = re.compile(rb"\x1b\[(?:\[.|(?:23|24|3|7|8)\$|[0-?]*[ -/]*[@-~])", re.DOTALL)
-"""Also keys of Linux's console and of rxvt."""
-_BEGUN_CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*")
+"""Control sequences, including keys of the Linux console and of rxvt."""
+_UNFINISHED_CONTROL = re.compile(rb"\x1b\[[0-?]*[ -/]*")
 
-_MOST_CODE = 0x10FFFF
+_MAX_CODE = 0x10FFFF
 _UNTYPED_CODES = frozenset((*range(32), *range(0x7F, 0xA0), *range(0xD800, 0xF900)))
-"""Controls, halves of characters, and the private numbers of keys without text."""
+"""Control characters, surrogates and the private codes of keys without text."""
 _SHIFT = 1
 _CAPS_LOCK = 64
 _NUM_LOCK = 128
-_RELEASED = 3
+_RELEASE_EVENT = 3
 _OTHER_KEY = 27
-"""Number by which xterm's modifyOtherKeys reports a key; its character is where others have the
-text."""
-_MOST_DIGITS = 8
+"""Code of a key in xterm's modifyOtherKeys, which has the character in the text parameter."""
+_MAX_DIGITS = 8
 _HARMLESS = re.compile(
     r"\x1b\[(?:[IO]|\?\d{1,5};\d\$y|<\d{1,4};-?\d{1,5};-?\d{1,5}[Mm]"
     r"|48;[1-9]\d{0,2}(?::\d{0,5})?;(?:1\d{3}|[1-9]\d{0,2})(?::\d{0,5})?(?:;[1-9]\d{0,4}(?::\d{0,5})?){2}t)"
 )
-"""Focus, modes, the mouse, and sizes of a screen that there may be."""
+"""Reports of focus, modes, the mouse and plausible screen sizes."""
 _KEY = re.compile(r"\x1b\[([\d:]*)(?:;([\d:]*))?(?:;([\d:]*))?(?:;[\d:]*)*([u~ABCDEFHPQS])")
 
 
-def sequence_end(data: bytes, at: int) -> int:
-    """Return where the sequence ends that begins with the ESC at a place; 0 where more of it may
-    follow.
+def sequence_end(data: bytes, start: int) -> int:
+    """Return the end of the escape sequence at a position; 0 if more of it may follow.
 
-    What cannot be one ends before what it cannot contain.
+    An invalid sequence ends before its first invalid byte.
     """
-    rest = data[at + 1 : at + 2]
-    if not rest:
+    next_byte = data[start + 1 : start + 2]
+    if not next_byte:
         return 0
-    if rest == b"[":
-        return _control_end(data, at)
-    if rest == b"O":
-        follows = data[at + 2 : at + 3]
-        if not follows:
+    if next_byte == b"[":
+        return _control_end(data, start)
+    if next_byte == b"O":
+        key_byte = data[start + 2 : start + 3]
+        if not key_byte:
             return 0
-        if follows.isalpha():
-            return at + 3
-        return at + 2
-    if data[at : at + 2] in STRING_BEGINNINGS:
-        return _string_end(data, at)
-    n_bytes = 1 + (rest >= b"\xc2") + (rest >= b"\xe0") + (rest >= b"\xf0")
-    tail = re.compile(rb"[\x80-\xbf]{0,%d}" % (n_bytes - 1)).match(data, at + 2)
+        if key_byte.isalpha():
+            return start + 3
+        return start + 2
+    if data[start : start + 2] in STRING_STARTS:
+        return _string_end(data, start)
+    n_bytes = 1 + (next_byte >= b"\xc2") + (next_byte >= b"\xe0") + (next_byte >= b"\xf0")
+    tail = re.compile(rb"[\x80-\xbf]{0,%d}" % (n_bytes - 1)).match(data, start + 2)
     assert tail is not None
-    if tail.end() == len(data) < at + 1 + n_bytes:
+    if tail.end() == len(data) < start + 1 + n_bytes:
         return 0
-    if rest != ESC:
+    if next_byte != ESC:
         return tail.end()
-    return at + 1
+    return start + 1
 
 
-def _control_end(data: bytes, at: int) -> int:
-    if old := _OLD_MOUSE.match(data, at):
-        if len(old[0]) == len(b"\x1b[M???"):
-            return old.end()
-        if old.end() == len(data):
+def _control_end(data: bytes, start: int) -> int:
+    if old_mouse := _OLD_MOUSE.match(data, start):
+        if len(old_mouse[0]) == len(b"\x1b[M???"):
+            return old_mouse.end()
+        if old_mouse.end() == len(data):
             return 0
-        return old.end()
-    if mouse := _MOUSE.match(data, at):
+        return old_mouse.end()
+    if mouse := _MOUSE.match(data, start):
         if data[mouse.end() : mouse.end() + 1] in (b"M", b"m"):
             return mouse.end() + 1
-        if data[mouse.end() :] in _BEGUN_WORDS:
+        if data[mouse.end() :] in _UNFINISHED_WORDS:
             return 0
-    if data[at:] != b"\x1b[[":
-        whole = _CONTROL.match(data, at)
-    else:
-        whole = None
-    if whole:
-        return whole.end()
-    begun = _BEGUN_CONTROL.match(data, at)
-    assert begun is not None
-    if begun.end() == len(data) or data[at:] == b"\x1b[[":
+    if data[start:] != b"\x1b[[" and (control := _CONTROL.match(data, start)):
+        return control.end()
+    unfinished = _UNFINISHED_CONTROL.match(data, start)
+    assert unfinished is not None
+    if unfinished.end() == len(data) or data[start:] == b"\x1b[[":
         return 0
-    return begun.end()
+    return unfinished.end()
 
 
-def _string_end(data: bytes, at: int) -> int:
-    end = (_OSC_END if data[at + 1 : at + 2] == b"]" else _STRING_END).search(data, at + 2)
+def _string_end(data: bytes, start: int) -> int:
+    pattern = _STRING_END
+    if data[start + 1 : start + 2] == b"]":
+        pattern = _OSC_END
+    end = pattern.search(data, start + 2)
     if end is None or (end[0] == ESC and end.end() == len(data)):
         return 0
     if end[0] != ESC:
@@ -119,17 +115,16 @@ def _string_end(data: bytes, at: int) -> int:
     return end.start()
 
 
-def is_reply(begun: bytes) -> bool:
-    """Whether a sequence that has begun is the answer of a terminal: no one types such."""
-    return _REPLY.match(begun) is not None
+def is_reply(sequence_start: bytes) -> bool:
+    """Whether the start of a sequence belongs to an answer of the terminal, not to a key."""
+    return _REPLY.match(sequence_start) is not None
 
 
-def harmless(sequence: bytes) -> str:
-    """Return a whole sequence as Textual may see it; "" for one that no one asked for, and that is
-    no key."""
+def textual_sequence(sequence: bytes) -> str:
+    """Return a complete sequence as Textual may see it; empty if it must not see it."""
     text = sequence.decode("utf-8", "replace")
     is_key = (
-        sequence in KEYS_TOO
+        sequence in AMBIGUOUS_STARTS
         or text in ANSI_SEQUENCES_KEYS
         or not text.startswith(("\x1b[", *_STRINGS))
     )
@@ -141,61 +136,70 @@ def harmless(sequence: bytes) -> str:
     return ""
 
 
-_STRINGS = tuple(beginning.decode("ascii") for beginning in STRING_BEGINNINGS)
+_STRINGS = tuple(beginning.decode("ascii") for beginning in STRING_STARTS)
 
 
-def _key(codes: str, states: str, texts: str, end: str) -> str:
-    """Write a key report again; "" for a key that is released, or that no keyboard has."""
+def _key(codes: str, states: str, text_codes: str, end: str) -> str:
+    """Return a key report in its shortest form; empty for released or impossible keys."""
     code, shifted = [*_numbers(codes), 0][:2]
     state, event = [*_numbers(states), 0][:2]
-    held = max(0, state - 1) & 0xFF
-    if event == _RELEASED or max(code, state) > _MOST_CODE:
+    modifiers = max(0, state - 1) & 0xFF
+    if event == _RELEASE_EVENT or max(code, state) > _MAX_CODE:
         return ""
     if end != "u":
-        return _named_key(code or 1, held & ~(_CAPS_LOCK | _NUM_LOCK), texts, end)
-    typed = [number for number in _numbers(texts) if _is_typed(number)]
+        return _named_key(code or 1, modifiers & ~(_CAPS_LOCK | _NUM_LOCK), text_codes, end)
+    typed_codes = [number for number in _numbers(text_codes) if _is_typed(number)]
     is_named = f"{code}u" in FUNCTIONAL_KEYS
-    if not typed and not is_named and not _is_typed(code):
+    if not typed_codes and not is_named and not _is_typed(code):
         return ""
-    is_large = bool(held & _SHIFT) != bool(held & _CAPS_LOCK)
-    is_shifted = bool(held & _SHIFT)
-    held = held & ~(_CAPS_LOCK | _NUM_LOCK)
-    if not typed and not is_named and not held & ~_SHIFT:
-        typed = _typed_by(code, shifted, is_shifted, is_large)
-    text = ":".join(map(str, typed))
-    return f"\x1b[{code or 1}{f';{held + 1}' if held or text else ''}{f';{text}' if text else ''}u"
+    is_large = bool(modifiers & _SHIFT) != bool(modifiers & _CAPS_LOCK)
+    is_shifted = bool(modifiers & _SHIFT)
+    modifiers = modifiers & ~(_CAPS_LOCK | _NUM_LOCK)
+    if not typed_codes and not is_named and not modifiers & ~_SHIFT:
+        typed_codes = _codes_typed_by(code, shifted, is_shifted, is_large)
+    parameters = str(code or 1)
+    if modifiers or typed_codes:
+        parameters += f";{modifiers + 1}"
+    if typed_codes:
+        parameters += f";{':'.join(map(str, typed_codes))}"
+    return f"\x1b[{parameters}u"
 
 
-def _typed_by(code: int, shifted: int, is_shifted: bool, is_large: bool) -> list[int]:
-    """Return what a key without ctrl or alt types, where its report does not say that."""
-    large = chr(code).upper()
-    # no letter: what shift makes of it depends on the keyboard
-    if large == chr(code) or len(large) > 1:
+def _codes_typed_by(code: int, shifted: int, is_shifted: bool, is_large: bool) -> list[int]:
+    """Return the characters that a key without ctrl or alt types if its report has no text."""
+    upper = chr(code).upper()
+    # The key is no letter, and the keyboard layout decides what shift does to it.
+    if upper == chr(code) or len(upper) > 1:
         if is_shifted and _is_typed(shifted):
             return [shifted]
         return []
+    if is_large and _is_typed(shifted):
+        return [shifted]
     if is_large:
-        return [shifted if _is_typed(shifted) else ord(large)]
+        return [ord(upper)]
     return [code]
 
 
-def _named_key(code: int, held: int, texts: str, end: str) -> str:
-    char = _numbers(texts)[0]
+def _named_key(code: int, modifiers: int, text_codes: str, end: str) -> str:
+    char = _numbers(text_codes)[0]
     if code == _OTHER_KEY and end == "~" and (_is_typed(char) or f"{char}u" in FUNCTIONAL_KEYS):
-        if _is_typed(char) and not held & ~_SHIFT:
-            return f"\x1b[{char};{held + 1};{char}u"
-        return f"\x1b[{ord(chr(char).lower()[0])};{held + 1}u"
+        if _is_typed(char) and not modifiers & ~_SHIFT:
+            return f"\x1b[{char};{modifiers + 1};{char}u"
+        return f"\x1b[{ord(chr(char).lower()[0])};{modifiers + 1}u"
     if f"{code}{end}" not in FUNCTIONAL_KEYS:
         return ""
-    number = code if end == "~" or held else ""
-    return f"\x1b[{number}{f';{held + 1}' if held else ''}{end}"
+    if modifiers:
+        return f"\x1b[{code};{modifiers + 1}{end}"
+    if end == "~":
+        return f"\x1b[{code}{end}"
+    return f"\x1b[{end}"
 
 
 def _numbers(parameter: str) -> list[int]:
-    """Return the sub-parameters of a parameter: 0 for a missing one, too large a number for one of
+    """Return the sub-parameters of a parameter: 0 if one is missing, an invalid number if one has
     many digits."""
-    return [int(digits[:_MOST_DIGITS] or "0") for digits in parameter.split(":")]
+    return [int(digits[:_MAX_DIGITS] or "0") for digits in parameter.split(":")]
 
 
 def _is_typed(code: int) -> bool:
-    return 0 < code <= _MOST_CODE and code not in _UNTYPED_CODES
+    return 0 < code <= _MAX_CODE and code not in _UNTYPED_CODES

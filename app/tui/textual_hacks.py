@@ -1,5 +1,4 @@
-"""The places where Textual's public interface is not enough, each with its reason and the day it
-can go."""
+"""Workarounds where Textual's public interface is not enough, each with a condition for removal."""
 
 from __future__ import annotations
 
@@ -37,51 +36,50 @@ from textual.widgets import OptionList
 from app.text.glyphs import choose_glyphs, is_console
 
 LEAST_OPTION_COLUMNS = 8
-SOURCES_KEPT = 512
-"""More style sheets than there are: a source of every class of widgets, and one of every screen."""
-KINDS_KEPT = 1024
-"""More kinds of widgets, and places of such, than are shown at a time."""
+MAX_SOURCES = 512
+"""Limit on cached style sheets, above the number of widget classes and screens."""
+MAX_KINDS = 1024
+"""Limit on cached kinds of widgets, above the number of kinds on a screen."""
 
 
 class LineBar(ScrollBarRender):
-    """Draws scroll bars as lines.
+    """Scroll bars as lines.
 
-    Those of Textual 8.2 are blocks: without colours the brightest thing there is. Remove when it
-    has a setting.
+    Textual 8.2 draws blocks, which without colours are the brightest part of the screen. Remove
+    when it has a setting.
     """
 
     VERTICAL_BARS = HORIZONTAL_BARS = [" "] * 8
 
     @classmethod
-    def render_bar(cls, *sizes: Any, **more: Any) -> Segments:
-        """Return the bar's cells, each with what a click there does."""
-        bar = super().render_bar(*sizes, **more)
+    def render_bar(cls, *sizes: Any, **options: Any) -> Segments:
+        """Return the cells of the bar, each with its click action."""
+        bar = super().render_bar(*sizes, **options)
         mark = choose_glyphs().upright
-        for at, (text, style, _) in enumerate(bar.segments):
+        for index, (text, style, _) in enumerate(bar.segments):
             if style is not None and style.reverse:
-                bar.segments[at] = Segment(
+                bar.segments[index] = Segment(
                     mark * len(text), Style(color=style.color, meta=style.meta)
                 )
         return bar
 
 
 def teach_alt_enter() -> None:
-    """Let alt+Enter break the line in terminals without the Kitty protocol, which send ESC CR for
-    it.
+    """Let alt+Enter start a new line in terminals that send ESC CR, without the Kitty protocol.
 
-    Textual 8.2 drops the ESC, so that alt+Enter would send the message. Remove when it reports
-    "alt+enter" there too.
+    Textual 8.2 drops the ESC, and alt+Enter would send the message. Remove when it reports
+    "alt+enter" in these terminals.
     """
     cast("dict[str, object]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
 
 
 def stop_and_go_on_between_events(driver: Driver) -> None:
-    """Let the event loop obey SIGTSTP and SIGCONT, between two events.
+    """Handle SIGTSTP and SIGCONT in the event loop, between two events.
 
-    Textual 8.2 obeys them anywhere: while a frame is handed to the thread that writes, it waits for
-    the queue's lock for ever. Where a process is continued that did not stop itself
-    (``kill -CONT``, cpulimit, tmux), it starts a second pair of threads: both read the keys, and
-    the modes to restore at the end are lost. Remove when it does not.
+    Textual 8.2 handles them anywhere. It deadlocks if a frame is being handed to the writing
+    thread. If a process is continued that did not stop itself (``kill -CONT``, cpulimit, tmux), it
+    starts a second pair of threads: both read keys, and the terminal modes to restore are lost.
+    Remove when it does neither.
     """
     stop = signal.getsignal(signal.SIGTSTP)
     go_on = signal.getsignal(signal.SIGCONT)
@@ -89,9 +87,9 @@ def stop_and_go_on_between_events(driver: Driver) -> None:
 
     def resume() -> None:
         if driver._auto_restart and not getattr(driver, "_must_signal_resume", True):
-            driver.keeps_typed = True  # type: ignore[attr-defined]
+            driver.keeps_pending_input = True  # type: ignore[attr-defined]
             driver.suspend_application_mode()
-            driver.keeps_typed = False  # type: ignore[attr-defined]
+            driver.keeps_pending_input = False  # type: ignore[attr-defined]
             driver._must_signal_resume = True  # type: ignore[attr-defined]
         if callable(go_on):
             go_on(signal.SIGCONT, None)
@@ -102,11 +100,10 @@ def stop_and_go_on_between_events(driver: Driver) -> None:
 
 
 class ThriftyCompositor(Compositor):
-    """Draws, for an update of some regions, only widgets that are seen in them, and of those only
-    the rows between.
+    """Compositor that draws only the visible widgets in updated regions, and only the rows there.
 
-    Textual 8.2 draws every widget that shares a container with an update, whole, and drops the rest
-    then: two rows of a reply cost as much as all of the conversation. Remove when it does not.
+    Textual 8.2 draws every widget in the container of an update completely and then drops most of
+    it: two rows of a reply cost as much as the entire conversation. Remove when it does not.
     """
 
     _updated: tuple[Region, ...] = ()
@@ -117,14 +114,16 @@ class ThriftyCompositor(Compositor):
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> RenderableType | None:
-        """Render nothing while updates are held back: Textual 8.2 drops the result, and forgets
-        what has changed."""
+        """Render nothing in a batch of updates.
+
+        Textual 8.2 would drop the result and forget the changes.
+        """
         if self.root is not None and self.root.app._batch_count:
             return None
         return super().render_update(full, screen_stack, simplify)
 
     def render_partial_update(self) -> ChopsUpdate | None:
-        """Render what changed since the last update; None if nothing did."""
+        """Render the changes since the last update; None if there are none."""
         self._updated = tuple(self._dirty_regions)
         try:
             return super().render_partial_update()
@@ -139,60 +138,63 @@ class ThriftyCompositor(Compositor):
             return
         in_front: list[Region] = []
         for widget, (region, clip) in self.visible_widgets.items():
-            shown = region.intersection(clip)
-            parts = (part for part in map(shown.intersection, self._updated) if part)
+            visible = region.intersection(clip)
+            pieces = (piece for piece in map(visible.intersection, self._updated) if piece)
             changed = [
-                part for part in parts if not any(front.contains_region(part) for front in in_front)
+                piece
+                for piece in pieces
+                if not any(front.contains_region(piece) for front in in_front)
             ]
             if changed:
-                in_front.append(shown)
-                first = min(part.y for part in changed)
-                last = max(part.bottom for part in changed)
-                rows = Region(shown.x, first, shown.width, last - first)
+                in_front.append(visible)
+                top = min(piece.y for piece in changed)
+                bottom = max(piece.bottom for piece in changed)
+                rows = Region(visible.x, top, visible.width, bottom - top)
                 yield region, rows, widget.render_lines(rows.translate(-region.offset))
 
 
-DEEPEST = 20
-"""More classes than any widget has above it."""
+MAX_CLASS_DEPTH = 20
+"""Limit on the base classes of a widget."""
 
 
-_ASK_OF_OTHERS = Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE
-"""What a rule asks that depends on more than the widget and what it is in."""
+_SIBLING_PSEUDO_CLASSES = Stylesheet._EXCLUDE_PSEUDO_CLASSES_FROM_CACHE
+"""Pseudo classes that depend on the neighbours of a widget."""
 
 
 class CachedRules(dict[Any, RulesMap]):
-    """What the rules say of any widget of the same kind in the same place: Textual's own key leaves
-    out the place."""
+    """Rules for widgets of the same kind in the same context, under any key.
+
+    Textual's own key leaves out the context.
+    """
 
     def get(self, key: object, default: object = None) -> Any:
-        """Return what was found, whatever the key."""
+        """Return the cached rules, whatever the key."""
         return next(iter(self.values()), default)
 
 
 class ThriftyStylesheet(Stylesheet):
-    """Parses a source again only when a variable has changed since, and looks rules up without a
-    call of Python.
+    """Style sheet that caches parsed sources and the rules of each kind of widget.
 
-    Textual 8.2 parses every source again for each that is added, and twice more before the first
-    frame. For each widget it hashes every rule by a method: a fourteenth of the cost of a screen.
-    It styles each widget of a screen five times before it is shown, each time with all rules: here
-    only when something has changed that they ask about, and what was found once serves all widgets
-    of the kind. Remove when it does not.
+    Textual 8.2 parses all sources again whenever one is added, and twice more before the first
+    frame. For each widget it hashes every rule in Python, a fourteenth of the cost of a screen. It
+    styles each widget of a screen five times before it is shown, each time with all rules. This
+    class styles a widget again only if something has changed that its rules depend on. Remove when
+    Textual does the same.
     """
 
-    _kind_numbers: ClassVar[LRUCache[tuple[Any, ...], int]] = LRUCache(KINDS_KEPT)
-    _found: ClassVar[LRUCache[tuple[Any, ...], CachedRules]] = LRUCache(KINDS_KEPT)
+    _kind_numbers: ClassVar[LRUCache[tuple[Any, ...], int]] = LRUCache(MAX_KINDS)
+    _rules_cache: ClassVar[LRUCache[tuple[Any, ...], CachedRules]] = LRUCache(MAX_KINDS)
     _next_number = count(1)
 
     def __init__(self, variables: dict[str, str]) -> None:
         super().__init__(variables=variables)
         RuleSet.__hash__ = object.__hash__  # type: ignore[method-assign]
-        self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](SOURCES_KEPT)
-        self._kinds = LRUCache[tuple[Any, ...], int](KINDS_KEPT)
-        self._look = hash(frozenset(variables.items()))
-        # As weak as the depth in the deepest class: else it is parsed again for each deeper class.
+        self._parse_cache = LRUCache[tuple[Any, ...], list[RuleSet]](MAX_SOURCES)
+        self._kinds = LRUCache[tuple[Any, ...], int](MAX_KINDS)
+        self._theme_hash = hash(frozenset(variables.items()))
+        # The priority is that of the deepest class, or Textual would parse again for each class.
         classes: tuple[type[Widget], ...] = (ScrollableContainer, Widget)
-        for depth, widget_class in enumerate(classes, DEEPEST - 1):
+        for depth, widget_class in enumerate(classes, MAX_CLASS_DEPTH - 1):
             name = widget_class.__name__
             location = (getfile(widget_class), f"{name}.DEFAULT_CSS")
             self.add_source(
@@ -204,78 +206,86 @@ class ThriftyStylesheet(Stylesheet):
             )
 
     def parse(self) -> None:
-        """Put the rules of all sources together."""
+        """Combine the rules of all sources."""
         super().parse()
         self._kinds.clear()
 
     def apply(self, node: DOMNode, *, animate: bool = False, cache: object = None) -> None:
-        """Style a node, unless all that its rules ask about is as it was when it was last
-        styled."""
-        kind = self._kind_of(node)
+        """Style a node, unless nothing has changed that its rules depend on."""
+        kind = self._kind_number(node)
         if kind < 0:
             super().apply(node, animate=animate)
             return
-        place = self._place_of(node)
-        if getattr(node, "styled_for", None) == place:
+        context = self._context_of(node)
+        if getattr(node, "styled_for", None) == context:
             return
-        found = self._found.get(place)
-        if found is None:
-            self._found[place] = found = CachedRules()
-        super().apply(node, animate=animate, cache=found)
-        node.styled_for = place  # type: ignore[attr-defined]
+        cached_rules = self._rules_cache.get(context)
+        if cached_rules is None:
+            self._rules_cache[context] = cached_rules = CachedRules()
+        super().apply(node, animate=animate, cache=cached_rules)
+        node.styled_for = context  # type: ignore[attr-defined]
 
-    def _place_of(self, node: DOMNode) -> tuple[Any, ...]:
-        """Return what rules may ask of a node and of all that it is in."""
-        # rules of a widget's parts, which are not among its own, name colours too
-        place: list[Any] = [self._look]
-        at: object = node
-        while isinstance(at, DOMNode):
-            place.append((self._kind_of(at), at._pseudo_classes_cache_key))
-            if isinstance(at, Widget):
-                place.append(at.allow_focus())
-            elif isinstance(at, App):
-                place.append(
-                    (at.app_focus, at.current_theme.dark, at.native_ansi_color, at.no_color)
+    def _context_of(self, node: DOMNode) -> tuple[Any, ...]:
+        """Return everything that rules may depend on: state of a node and of its ancestors."""
+        # Rules of a widget's component classes name colours, too.
+        context: list[Any] = [self._theme_hash]
+        ancestor: object = node
+        while isinstance(ancestor, DOMNode):
+            context.append((self._kind_number(ancestor), ancestor._pseudo_classes_cache_key))
+            if isinstance(ancestor, Widget):
+                context.append(ancestor.allow_focus())
+            elif isinstance(ancestor, App):
+                context.append(
+                    (
+                        ancestor.app_focus,
+                        ancestor.current_theme.dark,
+                        ancestor.native_ansi_color,
+                        ancestor.no_color,
+                    )
                 )
-            at = at._parent
-        return tuple(place)
+            ancestor = ancestor._parent
+        return tuple(context)
 
-    def _kind_of(self, node: DOMNode) -> int:
-        """Number what a node is, and the rules that name such a one; below 0 where these ask of its
-        neighbours."""
-        own = type(node), node._id, node.classes
+    def _kind_number(self, node: DOMNode) -> int:
+        """Return a number for a node's class, id, CSS classes and matching rules.
+
+        The number is negative if a rule depends on the node's neighbours.
+        """
+        identity = type(node), node._id, node.classes
         rules_map = self.rules_map
-        kind = self._kinds.get(own)
+        kind = self._kinds.get(identity)
         if kind is None:
-            named = {
+            matching_rules = {
                 rule for name in rules_map.keys() & node._selector_names for rule in rules_map[name]
             }
-            key = (own, *filter(named.__contains__, self.rules))
+            key = (identity, *filter(matching_rules.__contains__, self.rules))
             kind = self._kind_numbers.get(key)
             if kind is None:
-                is_own = all(_ASK_OF_OTHERS.isdisjoint(rule.pseudo_classes) for rule in named)
+                is_own = all(
+                    _SIBLING_PSEUDO_CLASSES.isdisjoint(rule.pseudo_classes)
+                    for rule in matching_rules
+                )
                 kind = next(self._next_number) * (1 if is_own else -1)
                 self._kind_numbers[key] = kind
-            self._kinds[own] = kind
+            self._kinds[identity] = kind
         return kind
 
     def set_variables(self, variables: dict[str, str]) -> None:
-        """Take a theme's variables."""
+        """Set the variables of a theme."""
         if variables != self._variables:
             super().set_variables(variables)
-            self._look = hash(frozenset(variables.items()))
+            self._theme_hash = hash(frozenset(variables.items()))
 
     def reparse(self) -> None:
-        """Put the rules of all sources together; those of unchanged ones stay the same."""
+        """Combine the rules of all sources, reusing those of unchanged sources."""
         self.parse()
 
 
 def make_thrifty(screen: Screen[Any]) -> None:
-    """Give a screen that has no widgets yet the classes for its size, and the compositor that draws
-    what changed.
+    """Give a screen without widgets the classes for its size, and ``ThriftyCompositor``.
 
-    Textual 8.2 does the first when the laid out screen learns its size, and then styles every
-    widget again. Remove when it does not.
+    Textual 8.2 sets these classes after the first layout and then styles every widget again. Remove
+    when it does not.
     """
     screen._compositor = ThriftyCompositor()
     size = screen.app.size
@@ -290,10 +300,9 @@ def make_thrifty(screen: Screen[Any]) -> None:
 
 
 def draw_bar_that_moved(view: Widget) -> None:
-    """Draw the scroll bar again where a layout has moved what is anchored to its end.
+    """Redraw the scroll bar when a layout has moved a view that is anchored to its end.
 
-    Textual 8.2 only sets where the bar is, which then stays as it was drawn. Remove when it draws
-    it.
+    Textual 8.2 sets the new position without a redraw. Remove when it redraws.
     """
     drawn_at = view.vertical_scrollbar.position
 
@@ -307,10 +316,10 @@ def draw_bar_that_moved(view: Widget) -> None:
 
 
 def run_last(node: DOMNode, group: str, work: partial[Coroutine[Any, Any, None]]) -> None:
-    """Do this in place of earlier work of the group, which may not have begun: no coroutine waits
-    for that in vain.
+    """Run work in place of earlier work of the same group.
 
-    Textual 8.2 takes such work, and its types do not say so. Remove when they do.
+    A partial leaves no coroutine unawaited if the work never starts. Textual 8.2 accepts partials,
+    but its types do not. Remove when they do.
     """
     node.run_worker(work, group=group, exclusive=True)  # type: ignore[arg-type]
 
@@ -318,62 +327,62 @@ def run_last(node: DOMNode, group: str, work: partial[Coroutine[Any, Any, None]]
 def call_once(
     pump: MessagePump, delay_s: float, callback: Callable[[], Awaitable[None] | None]
 ) -> Timer:
-    """Call back once after the delay, however late.
+    """Call a function once after a delay, even if the process was suspended meanwhile.
 
-    Textual 8.2 never calls where the process is held up for the delay while the timer begins.
-    Remove when it does.
+    Textual 8.2 never calls it if the process is delayed while the timer starts. Remove when it
+    does.
     """
     timer = pump.set_timer(delay_s, callback)
-    timer._skip = False  # read for the first time when its task runs, later than this
+    timer._skip = False  # the timer's task has not read it yet
     return timer
 
 
 def tell_desktop(app: App[Any]) -> None:
-    """Ring, and let terminals that can (OSC 9, OSC 777) show a notification; the others ignore it.
+    """Ring the bell and show a notification in terminals that can (OSC 9, OSC 777).
 
-    Textual 8.2 writes nothing but its own sequences. Remove when it tells the desktop.
+    Textual 8.2 writes only its own sequences. Remove when it can notify the desktop.
     """
     app.bell()
     driver = app._driver
     if driver is not None and not app.is_headless and not is_console():
         driver.write(
-            "\x1b]9;jalopy: the answer is there\x1b\\"
-            "\x1b]777;notify;jalopy;the answer is there\x1b\\"
+            "\x1b]9;jalopy: the answer is ready\x1b\\"
+            "\x1b]777;notify;jalopy;the answer is ready\x1b\\"
         )
         driver.flush()
 
 
 class Options(OptionList):
-    """Options in any width and height: Textual 8.2 ends the program where there is room for none.
+    """List of options for any size. Textual 8.2 ends the program if no option fits.
 
-    Remove when not.
+    Remove when it does not.
     """
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Say how high the options are in the width, or in a narrow one where there is none."""
+        """Return the height of the options in the width, or in a least width if it is 0."""
         return super().get_content_height(container, viewport, max(width, LEAST_OPTION_COLUMNS))
 
     def _move_page(self, direction: Literal[-1, 1]) -> None:
-        """Go to another page, where the cursor's line is known."""
+        """Move by a page, if the cursor's line is known."""
         if (self.highlighted or 0) in self._index_to_line:
             super()._move_page(direction)
 
 
 def dismiss_once(screen: Screen[Any], result: object = None) -> None:
-    """Leave a screen, unless it has been left already.
+    """Close a screen, unless it is closed already.
 
-    Textual 8.2 leaves what is below as well, or fails where nothing is, when a second key follows
-    before the first is heeded. Remove when it does not.
+    Textual 8.2 also closes the screen below, or fails if there is none, when a second key follows
+    before the first one is handled. Remove when it does not.
     """
     if screen.is_active:
         screen.dismiss(result)
 
 
 def drop_bindings(widget: DOMNode, keys: Iterable[str]) -> None:
-    """Take keys away from a widget that the user has given to something else.
+    """Remove keys from a widget that the user has assigned to other actions.
 
-    Textual 8.2 asks the focused widget's own bindings first, and those of ``TextArea`` have no ids
-    to remap. Remove when they have.
+    Textual 8.2 asks the focused widget's bindings first, and those of ``TextArea`` have no ids to
+    remap. Remove when they have.
     """
     for key in keys:
         widget._bindings.key_to_bindings.pop(key, None)

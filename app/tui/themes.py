@@ -1,7 +1,7 @@
-"""Colour themes: ``themes/*.toml`` to Textual themes, checked before a screen ever uses one.
+"""Colour themes: reads ``themes/*.toml`` as Textual themes and checks them.
 
-A file's name is the theme's name. Its keys are those of Textual's ``Theme``; ``[variables]`` holds
-single CSS variables.
+The name of a file is the name of its theme. Its keys are those of Textual's ``Theme``;
+``[variables]`` sets CSS variables.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from app.text.clean_text import clean_line
 from app.text.figures import counted
 
 MIN_CONTRAST = 4.5
-"""Least contrast of text on its background, by WCAG 2.1, level AA."""
+"""Least contrast of text on its background, from WCAG 2.1, level AA."""
 
 CONSOLE_THEME = "jalopy-16"
-MOST_USER_THEMES = 200
-MOST_ENTRIES = 10_000
-"""Limit on the names that are looked at in the folder of themes."""
-MOST_THEME_BYTES = 64 << 10
+MAX_USER_THEMES = 200
+MAX_ENTRIES = 10_000
+"""Limit on the files that are listed in the user's folder of themes."""
+MAX_THEME_BYTES = 64 << 10
 DEFAULT_THEME = "jalopy-dark"
 
 _FLAGS = ("dark", "ansi")
@@ -46,8 +46,8 @@ _REQUIRED_COLOURS = (
 )
 _COLOURS = (*_REQUIRED_COLOURS, "surface", "panel", "boost")
 _READABLE_ON_BACKGROUND = ("foreground", "primary", "secondary", "success", "warning", "error")
-_AREA = 0.5
-"""Strength of the colour under a curve."""
+_AREA_STRENGTH = 0.5
+"""Strength of the colour below a curve, 0 to 1."""
 _SCROLLBAR_GROUNDS = (
     "scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active",
     "scrollbar-corner-color",
@@ -58,73 +58,81 @@ _STYLE = re.compile(
     r"|u|underline|uu)\s*\b)+"
 )
 _OPACITY = re.compile(r"(?:100|[0-9]{1,2})(?:\.[0-9]{1,4})?%")
-_MOST_COLOUR_CHARS = 60
+_MAX_COLOUR_CHARS = 60
 _COLOURLESS_SUFFIXES = ("-style", "-text-style")
 
 
 class ThemeError(Refusal):
-    """A theme file cannot be used; the message names file and key."""
+    """Error in a theme file; the message names file and key."""
 
 
 def load_themes() -> list[Theme]:
-    """Read every bundled theme file. Raises ThemeError: unsound or unreadable."""
+    """Read all bundled themes.
+
+    Raises:
+        ThemeError: A file cannot be read or has a mistake.
+    """
     return [load_theme(path) for path in sorted(paths.bundled("themes").glob("*.toml"))]
 
 
 def load_user_themes() -> tuple[list[Theme], str]:
-    """Read the themes of the user's own directory.
+    """Read the themes in the user's folder.
 
-    Also return a line on those that cannot be used, "" if all can.
+    Return the themes, and a line on files that cannot be used, which is empty if all can.
     """
     directory = paths.themes_dir()
     if directory is None:
         return [], ""
     try:
         with os.scandir(directory) as entries:
-            names = [entry.name for entry in itertools.islice(entries, MOST_ENTRIES)]
+            names = [entry.name for entry in itertools.islice(entries, MAX_ENTRIES)]
     except FileNotFoundError:
         if directory.is_symlink():
-            return [], clean_line(
-                f"{directory}: is a link that leads nowhere (no theme of yours is read)", 250
-            )
+            return [], clean_line(f"{directory}: broken link (your themes are not loaded)", 250)
         return [], ""
     except OSError as error:
-        return [], clean_line(f"{directory}: {error.strerror} (no theme of yours is read)", 250)
+        return [], clean_line(f"{directory}: {error.strerror} (your themes are not loaded)", 250)
     files = sorted(name for name in names if name.endswith(".toml"))
     themes = []
     troubles = []
-    for name in files[:MOST_USER_THEMES]:
+    for name in files[:MAX_USER_THEMES]:
         try:
             themes.append(load_theme(directory / name))
         except ThemeError as error:
             troubles.append(str(error))
-    n_unread = len(files) - MOST_USER_THEMES
+    n_unread = len(files) - MAX_USER_THEMES
     if n_unread > 0:
         troubles.append(
-            f"{directory}: {n_unread} of {len(files)} themes are not read ({MOST_USER_THEMES} at "
-            "most)"
+            f"{directory}: {n_unread} of {len(files)} themes are not loaded (limit: "
+            f"{MAX_USER_THEMES})"
         )
-    if len(troubles) > 1:
-        others = f" (and {counted(len(troubles) - 1, 'other line')} like this)"
-    else:
-        others = ""
-    return themes, f"{troubles[0]}{others}" if troubles else ""
+    if not troubles:
+        return themes, ""
+    if len(troubles) == 1:
+        return themes, troubles[0]
+    n_others = counted(len(troubles) - 1, "other line")
+    return themes, f"{troubles[0]} (and {n_others} like this)"
 
 
 def load_theme(path: Path) -> Theme:
-    """Read and check one theme file; raises ``ThemeError`` as ``load_themes`` does."""
+    """Read and check a theme file.
+
+    Raises:
+        ThemeError: The file cannot be read or has a mistake.
+    """
     name = clean_line(path.name, 100)
     if not path.stem.strip() or not path.stem.isprintable():
-        raise ThemeError(f"{name}: its name cannot be a theme's (rename it)")
-    text = read_text(path, "theme", MOST_THEME_BYTES, ThemeError)
+        raise ThemeError(f"{name}: a theme cannot have this name (rename the file)")
+    text = read_text(path, "theme", MAX_THEME_BYTES, ThemeError)
     values = parse_toml(text, name, ThemeError)
     _check_keys(name, values)
     variables = values.pop("variables", {})
     _check_colours(name, values, variables)
     if values.get("ansi"):
-        # Textual's style sheets refer to these in a theme of ANSI colours, and define them for its
-        # own two only.
-        base = BUILTIN_THEMES["ansi-dark" if values["dark"] else "ansi-light"]
+        # Textual's style sheets need these variables in a theme of ANSI colours, but define them
+        # for its own two themes only.
+        base_name = "ansi-dark" if values["dark"] else "ansi-light"
+        base = BUILTIN_THEMES[base_name]
         variables = {**base.variables, **variables}
     else:
         background = Color.parse(values["background"])
@@ -178,8 +186,8 @@ def _check_colours(name: str, values: dict[str, Any], variables: dict[str, Any])
 
 
 def _is_colour(value: object, may_have_opacity: bool = False) -> bool:
-    """Whether a value is a colour, in variables perhaps with an opacity after it: "#ffffff 50%"."""
-    if not isinstance(value, str) or len(value) > _MOST_COLOUR_CHARS:
+    """Whether a value is a colour, or in variables a colour with an opacity: "#ffffff 50%"."""
+    if not isinstance(value, str) or len(value) > _MAX_COLOUR_CHARS:
         return False
     colour, space, opacity = value.strip().partition(" ")
     if space and not (may_have_opacity and _OPACITY.fullmatch(opacity.strip())):
@@ -198,13 +206,12 @@ def _not_a_colour(name: str, key: str, value: object) -> ThemeError:
 
 
 def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
-    """Return what style sheets use beyond Textual's variables of the theme: colours by meaning, and
-    scroll bars."""
-    own = theme.variables
+    """Return Jalopy's own CSS variables for a theme: colours by meaning, and scroll bars."""
+    own_variables = theme.variables
     if theme.ansi:
         levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
         areas = [*levels, variables["accent"]]
-        found = {
+        derived = {
             "muted-style": "dim",
             **dict.fromkeys(("muted", "frame", "unfilled"), variables["foreground"]),
         }
@@ -217,9 +224,10 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         ground = Color.parse(variables["background"])
         ink = Color.parse(variables["foreground"])
         areas = [
-            ground.blend(colour, _AREA).hex for colour in (*mixed, Color.parse(variables["accent"]))
+            ground.blend(colour, _AREA_STRENGTH).hex
+            for colour in (*mixed, Color.parse(variables["accent"]))
         ]
-        found = {
+        derived = {
             "muted-style": "none",
             "muted": ground.blend(ink, 0.68).hex,
             "frame": ground.blend(ink, 0.28).hex,
@@ -228,19 +236,19 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
             **dict.fromkeys(("scrollbar-hover", "scrollbar-active"), variables["primary"]),
             **dict.fromkeys(_SCROLLBAR_GROUNDS, ground.hex),
         }
-    found |= {f"level-{number}": colour for number, colour in enumerate(levels)}
-    found |= {
+    derived |= {f"level-{number}": colour for number, colour in enumerate(levels)}
+    derived |= {
         f"area-{name}": colour for name, colour in zip((*range(5), "plain"), areas, strict=True)
     }
-    if "text-muted" in own:
-        found["muted"] = own["text-muted"]
-    found |= {"reading": variables["secondary"], "writing": variables["primary"]}
-    return {name: value for name, value in found.items() if name not in own}
+    if "text-muted" in own_variables:
+        derived["muted"] = own_variables["text-muted"]
+    derived |= {"reading": variables["secondary"], "writing": variables["primary"]}
+    return {name: value for name, value in derived.items() if name not in own_variables}
 
 
-def contrast(one: Color, other: Color) -> float:
+def contrast(colour: Color, other_colour: Color) -> float:
     """Return the contrast ratio of two opaque colours, 1 to 21, as WCAG 2.1 defines it."""
-    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    lighter, darker = sorted((_luminance(colour), _luminance(other_colour)), reverse=True)
     return (lighter + 0.05) / (darker + 0.05)
 
 
@@ -254,22 +262,24 @@ def _luminance(colour: Color) -> float:
     )
 
 
-def choose_theme(wanted: str, available: Iterable[str], has_few_colours: bool) -> str:
-    """Return the theme to start with: the wanted one, that of 16 colours where there are no more,
-    else the default."""
+def choose_theme(requested_theme: str, available: Iterable[str], has_few_colours: bool) -> str:
+    """Return the theme to start with.
+
+    That is the requested theme if there is one of this name, else the default. Without a choice, a
+    terminal of 16 colours gets ``CONSOLE_THEME``.
+    """
     names = set(available)
-    if has_few_colours and wanted in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
+    if has_few_colours and requested_theme in ("", DEFAULT_THEME) and CONSOLE_THEME in names:
         return CONSOLE_THEME
-    if wanted in names:
-        return wanted
+    if requested_theme in names:
+        return requested_theme
     return DEFAULT_THEME
 
 
 def no_such_theme(name: str, available: Iterable[str]) -> str:
-    """Return the line for an unknown theme: the nearest name, and all names."""
+    """Return the error line for an unknown theme, with the nearest name and all names."""
     names = sorted(available)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
     return (
-        f"there is no theme {clean_line(name, 60)!r} (nearest: {near[0]}); there are: "
-        f"{', '.join(names)}"
+        f"Unknown theme: {clean_line(name, 60)!r} (nearest: {near[0]}). Themes: {', '.join(names)}"
     )

@@ -14,7 +14,7 @@ from app.text.clean_text import clean_text
 from app.tui import terminal_input
 from app.tui.chat.draft import MAX_PASTE_CHARS
 from app.tui.chat.messages import PasteRefused, PasteUnended
-from app.tui.terminal_input import KEY_PAUSE_S, MOST_PASTE_BYTES, PASTE_PATIENCE_S
+from app.tui.terminal_input import KEY_PAUSE_S, MAX_PASTE_BYTES, PASTE_PATIENCE_S
 from tests.app.tui.terminal_hand import Hand, split
 
 BEGIN = b"\x1b[200~"
@@ -147,7 +147,7 @@ def test_a_paste_without_an_end_takes_bounded_memory() -> None:
         hand.send(b"x" * (1 << 20))
     _, most_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert most_bytes < 3 * MOST_PASTE_BYTES
+    assert most_bytes < 3 * MAX_PASTE_BYTES
     hand.send(b"\r\x07\x1b", END, b"y")
     assert [type(message) for message in hand.messages] == [PasteRefused, Key]
 
@@ -163,7 +163,7 @@ def test_what_is_too_long_is_refused_as_a_whole(
     if n_chars == 1:  # one character after the other takes long: their limit is a hundredth
         most_chars //= 100
         monkeypatch.setattr(terminal_input, "MAX_PASTE_CHARS", most_chars)
-        monkeypatch.setattr(terminal_input, "MOST_PASTE_BYTES", 4 * (most_chars + 1))
+        monkeypatch.setattr(terminal_input, "MAX_PASTE_BYTES", 4 * (most_chars + 1))
     n_fitting = most_chars // n_chars
     for n_units, kind in (
         (n_fitting, Paste),

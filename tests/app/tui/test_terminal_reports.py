@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from textual.events import AppBlur, AppFocus, Key, MouseMove, Paste, Resize
 
 from app.tui.terminal_input import KEYS_PATIENCE_S, REPLY_PATIENCE_S
-from app.tui.terminal_reports import MOST_SEQUENCE_BYTES
+from app.tui.terminal_reports import MAX_SEQUENCE_BYTES
 from app.tui.textual_hacks import teach_alt_enter
 from tests.app.tui.terminal_hand import Hand, split
 from tests.app.tui.test_pastes import CUTS
@@ -79,8 +79,8 @@ def test_foreign_reports_one_after_another_press_no_key(
 def test_an_answer_without_an_end_is_dropped_then_keys_count(begun: bytes) -> None:
     hand = Hand().send(begun).wait(REPLY_PATIENCE_S).send(b"x\r")
     assert hand.keys == ["x", "enter"]
-    hand = Hand().send(begun + b";1" * MOST_SEQUENCE_BYTES, b";1" * 10)
-    assert len(hand.input._held) <= MOST_SEQUENCE_BYTES
+    hand = Hand().send(begun + b";1" * MAX_SEQUENCE_BYTES, b";1" * 10)
+    assert len(hand.input._incomplete) <= MAX_SEQUENCE_BYTES
     assert hand.wait(REPLY_PATIENCE_S).send(b"x").keys == ["x"]
 
 

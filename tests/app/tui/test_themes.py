@@ -95,7 +95,7 @@ def test_the_console_gets_its_own_theme_unless_one_is_chosen():
 async def test_an_unknown_theme_is_named_in_the_transcript():
     async with chatting(theme="dusk-till-dawn") as driver:
         assert driver.app.theme == "jalopy-dark"
-        assert "jalopy-light" in await driver.note("there is no theme 'dusk-till-dawn'")
+        assert "jalopy-light" in await driver.note("Unknown theme: 'dusk-till-dawn'")
 
 
 def test_there_are_six_of_our_own_and_one_of_high_contrast():
@@ -123,7 +123,7 @@ async def test_a_theme_is_chosen_by_name_and_remembered():
         assert driver.app.theme == "nord"
         assert state.load_state()[0].theme == "nord"
         await driver.say("/theme nrod")
-        assert "nearest: nord" in await driver.note("there is no theme 'nrod'")
+        assert "nearest: nord" in await driver.note("Unknown theme: 'nrod'")
         assert driver.app.theme == "nord"
 
 
@@ -272,7 +272,7 @@ def test_a_file_in_place_of_the_themes_folder_is_named():
     assert directory is not None
     directory.parent.mkdir(parents=True)
     directory.write_text("", encoding="utf-8")
-    assert load_user_themes() == ([], f"{directory}: Not a directory (no theme of yours is read)")
+    assert load_user_themes() == ([], f"{directory}: Not a directory (your themes are not loaded)")
 
 
 def test_several_unusable_themes_are_counted_in_one_line():
