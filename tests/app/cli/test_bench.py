@@ -18,14 +18,14 @@ from tests.app.scripted_access import use_script
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """One model, and no bundled one."""
+    """Scripted engine with one model and no starter model."""
     monkeypatch.setattr(bench_module, "starter_file", lambda: None)
     return use_script(monkeypatch, Script(replies=[["It is", " Paris."]]))
 
 
 @pytest.fixture
 def with_starter(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
-    """The bundled model is there, and opened second."""
+    """Scripted engine that opens the starter model second."""
     monkeypatch.setattr(bench_module, "starter_file", lambda: Path("starter.gguf"))
     return script
 
@@ -33,7 +33,7 @@ def with_starter(script: Script, monkeypatch: pytest.MonkeyPatch) -> Script:
 def reports(
     script: Script, capsys: pytest.CaptureFixture[str], **options: Any
 ) -> list[dict[str, Any]]:
-    given = {
+    options = {
         "thread_counts": (1, 2),
         "n_prompt": 8,
         "n_gen": 3,
@@ -42,7 +42,7 @@ def reports(
         **options,
     }
     assert (
-        bench(BenchOptions("m.gguf", **given), built_in_settings(), script.clock) == exit_codes.OK
+        bench(BenchOptions("m.gguf", **options), built_in_settings(), script.clock) == exit_codes.OK
     )
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
@@ -76,12 +76,14 @@ def test_each_round_and_the_warm_up_is_a_prompt_then_tokens(
     assert measured.is_closed
 
 
-def test_what_a_session_warns_about_is_said(
+def test_warnings_of_the_session_are_printed(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.session_notices = ("the context is longer than the trained one",)
-    given = BenchOptions("m.gguf", thread_counts=(1,), n_prompt=8, n_gen=3, rounds=1, as_json=True)
-    assert bench(given, built_in_settings(), script.clock) == exit_codes.OK
+    options = BenchOptions(
+        "m.gguf", thread_counts=(1,), n_prompt=8, n_gen=3, rounds=1, as_json=True
+    )
+    assert bench(options, built_in_settings(), script.clock) == exit_codes.OK
     captured = capsys.readouterr()
     assert captured.err.count("jalopy bench: the context is longer than the trained one\n") == 1
     assert json.loads(captured.out)["kv_type"] == "f16"
@@ -91,18 +93,18 @@ def test_a_model_is_measured_with_its_adapters(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = replace(built_in_settings(), adapters=("/x/a.gguf:0.5",))
-    given = {"thread_counts": (1,), "rounds": 1}
+    options = {"thread_counts": (1,), "rounds": 1}
     assert (
-        bench(BenchOptions("m.gguf", as_json=True, **given), settings, script.clock)
+        bench(BenchOptions("m.gguf", as_json=True, **options), settings, script.clock)
         == exit_codes.OK
     )
     assert json.loads(capsys.readouterr().out)["adapters"] == ["/x/a.gguf:0.5"]
-    assert bench(BenchOptions("m.gguf", **given), settings, script.clock) == exit_codes.OK
+    assert bench(BenchOptions("m.gguf", **options), settings, script.clock) == exit_codes.OK
     assert "m · adapter a.gguf:0.5 · Q4_K_M" in capsys.readouterr().out
     assert [model.adapter_calls for model in script.opened] == [[[("a.gguf", 0.5)]]] * 2
 
 
-def test_both_thread_counts_are_those_asked_for_or_the_models(
+def test_thread_counts_are_from_the_options_or_the_model(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert [report["threads"] for report in reports(script, capsys, thread_counts=())] == [2]
@@ -122,7 +124,7 @@ def test_the_known_answer_is_reported_and_never_stops_the_bench(
     assert len(report["decode_tps"]) == 2
 
 
-def test_a_model_without_a_template_is_asked_nothing(
+def test_a_model_without_a_template_gets_no_question(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.has_template = False
@@ -130,13 +132,13 @@ def test_a_model_without_a_template_is_asked_nothing(
     assert len(script.opened[0].sessions) == 1
 
 
-def test_a_question_that_breaks_is_a_failed_gate_with_its_reason(
+def test_an_error_at_the_question_fails_the_gate_with_a_reason(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.generate_error = BrokenModelError("m.gguf: NaN")
     script.fail_after_tokens = 0
-    given = BenchOptions("m.gguf", (1,), 8, 3, 2, True)
-    bench(given, built_in_settings(), script.clock)
+    options = BenchOptions("m.gguf", (1,), 8, 3, 2, True)
+    bench(options, built_in_settings(), script.clock)
     out, err = capsys.readouterr()
     assert json.loads(out)["gate"] == "failed"
     assert "cannot ask the test question: m.gguf: NaN" in err
@@ -170,7 +172,7 @@ def test_wrong_kernels_stop_the_bench(script: Script, monkeypatch: pytest.Monkey
         bench(BenchOptions("m.gguf", (1,)), built_in_settings(), script.clock)
 
 
-def test_people_get_a_table(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_text_output_is_a_table(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     bench(BenchOptions("m.gguf", (1, 2), 8, 3, 2), built_in_settings(), script.clock)
     out = capsys.readouterr().out
     assert "read 8 tokens" in out
@@ -187,12 +189,12 @@ def test_people_get_a_table(script: Script, capsys: pytest.CaptureFixture[str]) 
         (0.9, None, "writing is limited by memory"),
     ],
 )
-def test_the_bound_of_writing_is_said(share: float, clock_ghz: float | None, line: str) -> None:
+def test_the_limit_of_writing_is_printed(share: float, clock_ghz: float | None, line: str) -> None:
     report = {"decode_gbps": 20.0, "threads": 2, "clock_ghz": clock_ghz}
     assert bench_module._bound(report, share) == line
 
 
-def test_a_text_is_written_with_guesses_and_without(
+def test_a_text_is_measured_with_and_without_guesses(
     script: Script, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     text = tmp_path / "text.md"

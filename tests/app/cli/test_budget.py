@@ -1,4 +1,4 @@
-"""``jalopy quantize --budget``: the file has the size, and what is refused."""
+"""``jalopy quantize --budget``: size of the file, and refusals."""
 
 from __future__ import annotations
 
@@ -19,18 +19,16 @@ def run(*words: str) -> int:
     return guard(lambda: run_command(parse(["quantize", *words, "--threads", "1"])))
 
 
-def test_the_file_is_no_larger_than_it_may_be(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_file_is_within_the_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf")
     out = tmp_path / "small.gguf"
     most_bytes = source.stat().st_size // 4
     assert run(str(source), str(out), "--budget", str(most_bytes)) == exit_codes.OK
     assert 0.8 * most_bytes < out.stat().st_size <= most_bytes
     assert "(was " in capsys.readouterr().out
-    made = read_gguf(out)
-    assert len({one.type_name for one in made.tensors.values()}) > 2
-    assert made.metadata["quantize.imatrix.file"] == "jalopy's manual"
+    gguf = read_gguf(out)
+    assert len({tensor.type_name for tensor in gguf.tensors.values()}) > 2
+    assert gguf.metadata["quantize.imatrix.file"] == "jalopy's manual"
 
 
 @pytest.mark.parametrize(
@@ -43,7 +41,7 @@ def test_the_file_is_no_larger_than_it_may_be(
         ([], "jalopy quantize: give --type or --budget (types: "),
     ],
 )
-def test_what_cannot_be_is_one_line(
+def test_an_impossible_budget_is_refused_in_one_line(
     words: list[str], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf")

@@ -41,7 +41,7 @@ def job(model: str) -> dict[str, Any]:
 
 
 def answer(
-    decode: list[float], prefill: list[float], greedy: list[int], **more: Any
+    decode: list[float], prefill: list[float], greedy: list[int], **overrides: Any
 ) -> dict[str, Any]:
     rates = {"decode_tps": decode, "prefill_tps": prefill, "greedy": greedy}
     return {
@@ -50,33 +50,37 @@ def answer(
         "version": "1.2.3",
         "level": "AVX2",
         "peak_bytes": 7_000_000,
-        **more,
+        **overrides,
     }
 
 
 @pytest.fixture
 def sides(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What our side says, and others; "asked": who was asked, in order."""
-    ours = answer(
+    """Answers of the engines by Python; "asked" has the Pythons in the order of their calls."""
+    jalopy = answer(
         [30.0, 34.0], [100.0, 110.0], [1, 2, 3], margins=[2.0, 1.0, 0.01], version={"jalopy": "9.9"}
     )
-    theirs = answer([20.0, 20.0], [50.0, 50.0], [1, 2, 4])
-    found: dict[str, Any] = {"asked": [], JALOPY: ours, "b": theirs | {"engine": "ik_llama.cpp"}}
+    peer_answer = answer([20.0, 20.0], [50.0, 50.0], [1, 2, 4])
+    result: dict[str, Any] = {
+        "asked": [],
+        JALOPY: jalopy,
+        "b": peer_answer | {"engine": "ik_llama.cpp"},
+    }
 
     def scripted(python: str, job: Any) -> Any:
-        found["asked"].append(python)
-        return found.get(python, theirs)
+        result["asked"].append(python)
+        return result.get(python, peer_answer)
 
     monkeypatch.setattr(command, "run_engine", scripted)
-    return found
+    return result
 
 
 @pytest.fixture
 def compared(model: str, sides: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> Compare:
-    def run(**more: Any) -> str:
+    def run(**overrides: Any) -> str:
         compare(
             CompareOptions(
-                model, n_prompt=8, n_gen=4, **{"rounds": 1, "peer_python": ["a"], **more}
+                model, n_prompt=8, n_gen=4, **{"rounds": 1, "peer_python": ["a"], **overrides}
             )
         )
         return capsys.readouterr().out
@@ -84,12 +88,12 @@ def compared(model: str, sides: dict[str, Any], capsys: pytest.CaptureFixture[st
     return run
 
 
-def test_each_round_has_every_engine_once_in_random_order(
+def test_each_round_runs_every_engine_once_in_random_order(
     compared: Compare, sides: dict[str, Any]
 ) -> None:
     out = compared(rounds=20, peer_python=["a", "b", "a"])
-    rounds = [tuple(sides["asked"][at : at + 3]) for at in range(0, 60, 3)]
-    assert {frozenset(one) for one in rounds} == {frozenset({JALOPY, "a", "b"})}
+    rounds = [tuple(sides["asked"][start : start + 3]) for start in range(0, 60, 3)]
+    assert {frozenset(engines) for engines in rounds} == {frozenset({JALOPY, "a", "b"})}
     assert len(set(rounds)) > 1
     assert [line.split()[0] for line in out.splitlines()[3:6]] == [
         "jalopy",
@@ -98,19 +102,19 @@ def test_each_round_has_every_engine_once_in_random_order(
     ]
 
 
-def test_without_a_name_this_python_has_the_peer(compared: Compare, sides: dict[str, Any]) -> None:
+def test_without_a_path_this_python_runs_the_peer(compared: Compare, sides: dict[str, Any]) -> None:
     compared(peer_python=())
     assert sorted(sides["asked"]) == sorted([sys.executable, JALOPY])
 
 
-def test_people_get_medians_ratios_and_where_they_part(compared: Compare) -> None:
+def test_the_text_has_medians_ratios_and_the_first_difference(compared: Compare) -> None:
     out = compared(threads=2)
-    for part in (
+    for words in (
         "32.0 (30.0-34.0)", "1.60x", "2.10x", "the first 2 of 3 tokens are the same as llama.cpp", "near tie",
         "2 threads",
         "llama.cpp 1.2.3: AVX2", "peak memory: jalopy 7 MB, llama.cpp 7 MB",
     ):  # fmt: skip
-        assert part in out
+        assert words in out
 
 
 @pytest.mark.parametrize(
@@ -137,13 +141,11 @@ def test_people_get_medians_ratios_and_where_they_part(compared: Compare) -> Non
         ("CPU : NEON = 1 | ", "generic"),
     ],
 )
-def test_what_the_peer_was_built_for_is_read_from_its_own_line(system: str, level: str) -> None:
+def test_the_cpu_level_of_llama_cpp_is_read_from_its_line(system: str, level: str) -> None:
     assert command.peer_level(system) == level
 
 
-def test_a_peer_built_for_other_instructions_is_told(
-    compared: Compare, sides: dict[str, Any]
-) -> None:
+def test_different_cpu_levels_are_reported(compared: Compare, sides: dict[str, Any]) -> None:
     sides["a"] = answer(
         [20.0], [50.0], [1, 2, 3], level="CPU : AVX2 = 1 | AVX512 = 1 | AVX512_VNNI = 1 | "
     )
@@ -151,10 +153,10 @@ def test_a_peer_built_for_other_instructions_is_told(
     assert compared().splitlines()[-1] == "different CPU instructions: jalopy avx2, llama.cpp vnni"
 
 
-def test_scripts_get_every_figure_on_one_line(compared: Compare) -> None:
-    found = json.loads(compared(rounds=2, as_json=True))
-    assert found["jalopy"]["decode_tps"] == [30.0, 30.0, 34.0, 34.0]
-    (peer,) = found["peers"]
+def test_json_has_every_figure_on_one_line(compared: Compare) -> None:
+    result = json.loads(compared(rounds=2, as_json=True))
+    assert result["jalopy"]["decode_tps"] == [30.0, 30.0, 34.0, 34.0]
+    (peer,) = result["peers"]
     assert peer["ratio"] == {"decode_tps": pytest.approx(1.6), "prefill_tps": pytest.approx(2.1)}
     assert (peer["engine"], peer["greedy_parts_at"], peer["greedy_margin"]) == (
         "llama.cpp",
@@ -163,14 +165,14 @@ def test_scripts_get_every_figure_on_one_line(compared: Compare) -> None:
     )
 
 
-def test_the_first_token_that_differs_is_where_they_part_and_how() -> None:
-    for theirs, part in (([1, 2, 3], None), ([9, 2, 3], 0), ([1, 2, 9], 2)):
-        assert first_difference([1, 2, 3], theirs) == part
-    found = {"engine": "llama.cpp", "greedy_tokens": 3, "greedy_parts_at": 1, "greedy_margin": 0.8}
-    assert "computes wrongly" in command._greedy_line(found, 3)
+def test_the_first_different_token_is_found_and_explained() -> None:
+    for peer_answer, words in (([1, 2, 3], None), ([9, 2, 3], 0), ([1, 2, 9], 2)):
+        assert first_difference([1, 2, 3], peer_answer) == words
+    result = {"engine": "llama.cpp", "greedy_tokens": 3, "greedy_parts_at": 1, "greedy_margin": 0.8}
+    assert "computes wrongly" in command._greedy_line(result, 3)
 
 
-def test_an_engine_that_tells_no_tokens_is_not_said_to_agree(
+def test_an_engine_that_reports_no_tokens_does_not_agree(
     compared: Compare, sides: dict[str, Any]
 ) -> None:
     sides["a"] = answer([20.0], [50.0], [], engine="mistral.rs", level="")
@@ -179,7 +181,7 @@ def test_an_engine_that_tells_no_tokens_is_not_said_to_agree(
     assert "the same" not in out
 
 
-def test_the_job_is_the_same_each_time_and_within_the_vocabulary(model: str) -> None:
+def test_the_job_is_reproducible_and_within_the_vocabulary(model: str) -> None:
     options = CompareOptions(model, n_prompt=40, n_gen=8)
     job = make_job(options)
     assert job == make_job(options)
@@ -195,7 +197,7 @@ def test_the_job_is_the_same_each_time_and_within_the_vocabulary(model: str) -> 
 # ---- the processes
 
 
-def test_a_python_without_a_peer_or_none_at_all_is_one_line(
+def test_a_python_without_a_peer_is_refused_in_one_line(
     job: dict[str, Any], tmp_path: Path
 ) -> None:
     lonely = tmp_path / "python"
@@ -223,24 +225,24 @@ def test_a_python_without_a_peer_or_none_at_all_is_one_line(
         ("print('warming up'); print(a)", ""),
     ],
 )
-def test_a_peer_is_taken_at_its_word_or_refused_in_one_line(
+def test_an_invalid_answer_of_a_peer_is_refused_in_one_line(
     job: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, says: str
 ) -> None:
-    said = answer([5.0], [5.0], [1])
+    measurement = answer([5.0], [5.0], [1])
     script = tmp_path / "peer.py"
-    script.write_text(f"a = {json.dumps(said)!r}\n{program}")
+    script.write_text(f"a = {json.dumps(measurement)!r}\n{program}")
     monkeypatch.setattr(peer_side, "__file__", str(script))
     if not says:
-        assert run_engine(sys.executable, job) == said
+        assert run_engine(sys.executable, job) == measurement
         return
     with pytest.raises(Refusal, match=says):
         run_engine(sys.executable, job)
 
 
-def test_a_model_our_half_refuses_ends_with_its_line_and_code(
+def test_a_model_that_jalopy_refuses_ends_with_line_and_code(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """And no package of the current directory is run in place of ours."""
+    """A package in the current directory must not replace Jalopy's."""
     (tmp_path / "app").mkdir()
     for name in ("app/__init__.py", "json.py"):
         (tmp_path / name).write_text("raise SystemExit('foreign code ran')")
@@ -252,19 +254,19 @@ def test_a_model_our_half_refuses_ends_with_its_line_and_code(
     assert refused.value.exit_code == exit_codes.BAD_DATA
 
 
-def test_our_half_does_the_job_with_the_real_engine(job: dict[str, Any]) -> None:
+def test_jalopys_side_runs_the_job_with_the_real_engine(job: dict[str, Any]) -> None:
     job = job | {"n_greedy": 5}
-    found = command.measure(job)
-    assert len(found["decode_tps"]) == len(found["prefill_tps"]) == job["repeats"]
-    assert len(found["greedy"]) == len(found["margins"]) == 5
-    assert min(found["margins"]) >= 0
-    assert found["greedy"] == command.measure(job)["greedy"]
+    result = command.measure(job)
+    assert len(result["decode_tps"]) == len(result["prefill_tps"]) == job["repeats"]
+    assert len(result["greedy"]) == len(result["margins"]) == 5
+    assert min(result["margins"]) >= 0
+    assert result["greedy"] == command.measure(job)["greedy"]
 
 
 # ---- the peers' half
 
 
-def test_the_peers_half_imports_nothing_of_ours() -> None:
+def test_the_peers_side_imports_nothing_from_jalopy() -> None:
     begin = "import sys; sys.path.insert(0, 'app/cli/compare'); import peer_side"
     code = f"{begin}; print({{'app', 'numpy'}} & set(sys.modules))"
     done = subprocess.run(
@@ -274,7 +276,7 @@ def test_the_peers_half_imports_nothing_of_ours() -> None:
 
 
 class FakePeer:
-    """Counts what it is fed; its likeliest token is the number of tokens fed."""
+    """Engine whose likeliest token is the number of tokens that it was fed."""
 
     def __init__(self) -> None:
         self.length = 0
@@ -292,7 +294,7 @@ class FakePeer:
         return self.length
 
 
-def test_measuring_reads_in_one_block_and_writes_token_by_token() -> None:
+def test_the_prompt_is_one_block_and_decoding_token_by_token() -> None:
     peer = FakePeer()
     job = {"prompt": [1, 2, 3], "following": [4, 5], "repeats": 2}
     read_tps, write_tps = peer_side.measure(peer, job)  # type: ignore[arg-type]
@@ -302,7 +304,7 @@ def test_measuring_reads_in_one_block_and_writes_token_by_token() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama_cpp", "ik_llama_cpp"])
-def test_an_old_package_is_told_by_what_it_lacks(
+def test_an_old_package_is_recognised_by_missing_functions(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     old = SimpleNamespace(__name__=name, __version__="0.1.0", llama_log_callback=lambda f: f)
@@ -313,7 +315,7 @@ def test_an_old_package_is_told_by_what_it_lacks(
     assert f"{name} 0.1.0" in capsys.readouterr().err
 
 
-def test_of_two_layouts_the_better_rates_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_faster_of_two_layouts_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     rates = {False: ([10.0, 11.0], [9.0, 9.0]), True: ([20.0, 20.0], [8.0, 30.0])}
     closed: list[bool] = []
 
@@ -331,13 +333,13 @@ def test_of_two_layouts_the_better_rates_count(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(peer_side, "Peer", Scripted)
     monkeypatch.setattr(peer_side, "run_job", done)
     library = SimpleNamespace(_lib=SimpleNamespace(llama_print_system_info=SystemInfo()))
-    found = peer_side.run_ik_llama_cpp(SimpleNamespace(_ctypes_api=library), {})
-    assert (found["prefill_tps"], found["decode_tps"]) == ([20.0, 20.0], [8.0, 30.0])
-    assert (found["greedy"], found["level"], closed) == ([0], "AVX2 = 1 |", [False, True])
+    result = peer_side.run_ik_llama_cpp(SimpleNamespace(_ctypes_api=library), {})
+    assert (result["prefill_tps"], result["decode_tps"]) == ([20.0, 20.0], [8.0, 30.0])
+    assert (result["greedy"], result["level"], closed) == ([0], "AVX2 = 1 |", [False, True])
 
 
 class SystemInfo:
-    """A C function of a library."""
+    """C function of a library."""
 
     restype: Any = None
 
@@ -410,8 +412,8 @@ def test_openvino_reads_other_prompts_each_time(monkeypatch: pytest.MonkeyPatch)
     package = WholeReplies()
     openvino = SimpleNamespace(Tensor=package.Tensor, Core=package.core)
     monkeypatch.setitem(sys.modules, "openvino", openvino)
-    found = peer_side.run_openvino(package, WHOLE_JOB)
-    assert found == {
+    result = peer_side.run_openvino(package, WHOLE_JOB)
+    assert result == {
         "prefill_tps": [12.0] * 2,
         "decode_tps": [10.0] * 2,
         "greedy": [7] * 3,
@@ -427,8 +429,8 @@ def test_openvino_reads_other_prompts_each_time(monkeypatch: pytest.MonkeyPatch)
 def test_mistral_rs_gets_texts_and_no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     package = WholeReplies()
     monkeypatch.setattr(peer_side.os, "environ", environment := {})
-    found = peer_side.run_mistral_rs(package, WHOLE_JOB)
-    assert found == {
+    result = peer_side.run_mistral_rs(package, WHOLE_JOB)
+    assert result == {
         "prefill_tps": [12.0] * 2,
         "decode_tps": [10.0] * 2,
         "greedy": [],

@@ -76,7 +76,7 @@ def test_help_shows_the_manual_and_names_the_nearest_topic(capsys):
         help_command("thredas")
 
 
-async def test_the_chat_shows_a_topic_too():
+async def test_the_chat_shows_a_topic():
     async with chatting() as driver:
         await driver.say("/help thinking")
         await driver.note("/think off")

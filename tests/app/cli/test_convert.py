@@ -55,7 +55,7 @@ def test_a_file_is_written_and_checked(directory: Path, capsys: pytest.CaptureFi
     assert read_gguf("Tiny-Model-BF16.gguf").metadata["general.name"] == "Tiny-Model"
 
 
-def test_a_file_that_is_there_stays(directory: Path) -> None:
+def test_an_existing_file_is_not_replaced(directory: Path) -> None:
     Path("out.gguf").write_bytes(b"mine")
     with pytest.raises(Refusal, match=r"out\.gguf: already exists \(--force replaces it"):
         run(directory, out="out.gguf")
@@ -64,16 +64,16 @@ def test_a_file_that_is_there_stays(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "1_Pooling/config.json"])
-def test_no_file_of_the_directory_is_the_output(name: str, directory: Path) -> None:
+def test_an_input_file_is_never_the_output(name: str, directory: Path) -> None:
     if "/" in name:
         (directory / name).parent.mkdir()
         (directory / name).write_text('{"pooling_mode_mean_tokens": true}')
-    before = (directory / name).read_bytes()
+    old_bytes = (directory / name).read_bytes()
     Path("link.gguf").symlink_to(directory / name)
     for out in (directory / name, Path("link.gguf"), directory / ".." / directory.name / name):
         with pytest.raises(Refusal, match="is an input file and would be lost"):
             run(directory, out=str(out), force=True)
-    assert (directory / name).read_bytes() == before
+    assert (directory / name).read_bytes() == old_bytes
 
 
 def test_an_older_conversion_in_the_directory_is_replaced(directory: Path) -> None:
@@ -81,7 +81,7 @@ def test_an_older_conversion_in_the_directory_is_replaced(directory: Path) -> No
     assert run(directory, out=str(directory / "out.gguf"), force=True) == exit_codes.OK
 
 
-def test_unknown_types_and_places_are_one_line(directory: Path) -> None:
+def test_unknown_types_and_folders_are_refused_in_one_line(directory: Path) -> None:
     with pytest.raises(Refusal, match=r"jalopy convert: unknown type: Q9 \(choose one of "):
         run(directory, mix="Q9")
     with pytest.raises(Refusal, match=r"jalopy convert: nowhere: there is no such folder"):
@@ -90,14 +90,14 @@ def test_unknown_types_and_places_are_one_line(directory: Path) -> None:
 
 @pytest.fixture
 def hub(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    with LocalHub() as found:
-        monkeypatch.setenv("HF_ENDPOINT", found.address)
+    with LocalHub() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.address)
         for path in directory.iterdir():
-            found.add("someone/Tiny", path.name, path.read_bytes())
-        found.in_git = {"config.json", "tokenizer_config.json"}
-        found.add("someone/Tiny", "run_me.py", b"import os")
-        found.add("someone/Tiny", "pytorch_model.bin", b"pickle")
-        yield found
+            hub.add("someone/Tiny", path.name, path.read_bytes())
+        hub.in_git = {"config.json", "tokenizer_config.json"}
+        hub.add("someone/Tiny", "run_me.py", b"import os")
+        hub.add("someone/Tiny", "pytorch_model.bin", b"pickle")
+        yield hub
 
 
 def test_a_repository_is_downloaded_first(
@@ -106,11 +106,11 @@ def test_a_repository_is_downloaded_first(
     assert run("someone/Tiny", web=client()) == exit_codes.OK
     assert "someone--Tiny-BF16.gguf" not in capsys.readouterr().out
     assert read_gguf("Tiny-BF16.gguf").metadata["general.name"] == "Tiny"
-    kept = {path.name for path in Path("models/someone--Tiny").iterdir()}
-    assert kept == {"config.json", "tokenizer_config.json", "tokenizer.model", "model.safetensors"}
+    names = {path.name for path in Path("models/someone--Tiny").iterdir()}
+    assert names == {"config.json", "tokenizer_config.json", "tokenizer.model", "model.safetensors"}
 
 
-def test_a_file_that_is_not_what_the_hub_says_is_refused(hub: LocalHub) -> None:
+def test_a_file_with_another_hash_than_the_hubs_is_refused(hub: LocalHub) -> None:
     hub.git_names["config.json"] = "0" * 40
     with pytest.raises(Refusal, match=r"config\.json is not the file that the hub describes"):
         run("someone/Tiny", web=client())

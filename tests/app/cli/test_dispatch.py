@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a program that finds the product."""
+    """Run a Python program that can import Jalopy."""
     return subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=240,
         check=False,
@@ -35,7 +35,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 def jalopy(command: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the program as a shell does; ``command``: what follows its name."""
+    """Run ``jalopy`` with arguments, as a shell does."""
     done = ["/bin/sh", "-c", f'exec "{sys.executable}" -m app {command}']
     return subprocess.run(
         done, cwd=ROOT, capture_output=True, check=False, env={**os.environ, **environment}
@@ -55,7 +55,7 @@ def test_help_and_version_succeed_on_stdout(
 
 
 def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
-    """Of the process that is forked, of help, and of the commands themselves."""
+    """Check the imports of the forked process, of help and of the commands."""
     code = """
 import sys
 def heavy(*names):
@@ -85,19 +85,19 @@ print(heavy("textual", "rich", "numba", "numpy"))
         (["run", "m.gguf", "-p", " "], exit_codes.USAGE, "the prompt is empty"),
         (["run", "m.gguf", "-p", "x", "--session", ""], exit_codes.USAGE,
          "--session is empty"),
-        (["run", "", "-p", "x"], exit_codes.USAGE, "the model's path is empty"),
+        (["run", "", "-p", "x"], exit_codes.USAGE, "the model's name is empty"),
         (["bench", "m.gguf", "-t", "0"], exit_codes.USAGE, "thread counts"),
         (["bench", "m.gguf", "-t", "a"], exit_codes.USAGE,
-         "-t/--threads: a: thread counts are whole numbers"),
+         "-t/--threads: a: must be thread counts"),
         (["bench", "m.gguf", "-p", "a"], exit_codes.USAGE, "a: must be a whole number from 1"),
         (["bench", "m.gguf", "-p", "0"], exit_codes.USAGE, "must be a whole number from 1"),
-        *((["tune", "m.gguf", "--seconds", one], exit_codes.USAGE,
-           f"{one}: must be from 1 to 3600 seconds")
-          for one in ("a", "0", "1e9", "nan")),
-        (["doctor", "--type", "Q4_0"], exit_codes.USAGE, "--type is the type of a --size"),
-        (["serve", "--lora", "a.gguf"], exit_codes.USAGE, "--lora needs the model that it changes"),
+        *((["tune", "m.gguf", "--seconds", seconds], exit_codes.USAGE,
+           f"{seconds}: must be from 1 to 3600 seconds")
+          for seconds in ("a", "0", "1e9", "nan")),
+        (["doctor", "--type", "Q4_0"], exit_codes.USAGE, "--type needs a size"),
+        (["serve", "--lora", "a.gguf"], exit_codes.USAGE, "--lora needs a model"),
         (["run", "--server", "http://here:1", "x", "--lora", "a"], exit_codes.USAGE,
-         "--lora changes a model of this"),
+         "--lora does not work with --server"),
         (["run", "m.gguf", "x", "--lora", "a:inf"], exit_codes.USAGE,
          "the scale of a is inf: must be a number"),
         (["a\x1b[31mb", "c\n"], exit_codes.USAGE, "unrecognized arguments: c\\n"),
@@ -127,7 +127,7 @@ def test_a_refusal_is_one_clean_line_with_its_exit_code(
     assert "\x1b" not in line
 
 
-def test_a_wrong_settings_file_is_refused_before_anything_else(tmp_path: Path) -> None:
+def test_an_invalid_settings_file_is_refused_first(tmp_path: Path) -> None:
     file = tmp_path / "jalopy" / "settings.toml"
     file.parent.mkdir()
     file.write_text("thread = 2\n")
@@ -156,7 +156,9 @@ def test_a_bug_is_one_line_and_a_private_log_without_variables(
     assert "what the user typed" not in log.read_text()
 
 
-def test_a_system_without_flags_and_modes_logs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_system_without_file_flags_and_modes_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     for name in ("O_NOFOLLOW", "O_CLOEXEC", "fchmod"):
         monkeypatch.delattr(os, name)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
@@ -183,7 +185,7 @@ def test_a_system_without_flags_and_modes_logs_too(tmp_path: Path, monkeypatch: 
         (KeyboardInterrupt(), exit_codes.INTERRUPTED, ""),
     ],
 )
-def test_each_way_to_end_has_its_code(
+def test_each_ending_has_its_exit_code(
     raised: BaseException,
     code: int,
     line: str,
@@ -195,13 +197,13 @@ def test_each_way_to_end_has_its_code(
 
     monkeypatch.setattr(dispatch, "_drop_output", lambda: None)  # the tests' own
     assert dispatch.guard(work) == code
-    said = capsys.readouterr().err
-    assert said.startswith(line)
-    assert said.count("\n") == (1 if line else 0)
+    errors = capsys.readouterr().err
+    assert errors.startswith(line)
+    assert errors.count("\n") == (1 if line else 0)
 
 
 @pytest.mark.parametrize("module", ["argparse", "app.cli.supervisor"])
-def test_ctrl_c_while_the_program_is_imported_is_no_traceback(module: str) -> None:
+def test_ctrl_c_during_imports_shows_no_traceback(module: str) -> None:
     done = python(f"""
 import sys
 class CtrlC:
@@ -229,29 +231,29 @@ sys.exit(main())
         ("--no-such-option 2>/dev/full", exit_codes.USAGE, ""),
     ],
 )
-def test_output_that_no_one_takes_is_an_end_of_its_own(command: str, code: int, line: str) -> None:
+def test_a_closed_output_has_its_own_exit_code(command: str, code: int, line: str) -> None:
     if "/dev/full" in command and not os.path.exists("/dev/full"):
         pytest.skip("needs /dev/full")
     done = jalopy(command)
     assert (done.returncode, done.stderr.decode()) == (code, line)
 
 
-def test_a_reader_that_leaves_early_hears_no_complaint() -> None:
+def test_a_reader_that_closes_the_pipe_is_no_error() -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     for stream, argument, code in (
         ("stdout", "--help", exit_codes.OK),
         ("stderr", "--none", exit_codes.USAGE),
     ):
-        given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write_end}
+        names = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, stream: write_end}
         done = subprocess.run(
-            [sys.executable, "-m", "app", argument], cwd=ROOT, check=False, **given
+            [sys.executable, "-m", "app", argument], cwd=ROOT, check=False, **names
         )
         assert (done.returncode, done.stdout or b"", done.stderr or b"") == (code, b"", b"")
     os.close(write_end)
 
 
-def test_no_locale_and_no_home_break_a_line_with_foreign_letters() -> None:
+def test_foreign_letters_work_without_locale_and_home() -> None:
     path = "/no/日本\udcff.gguf"
     environment = {
         "PATH": os.environ["PATH"],
@@ -270,7 +272,7 @@ def test_no_locale_and_no_home_break_a_line_with_foreign_letters() -> None:
     assert done.stderr.count(b"\n") == 1
 
 
-def test_every_option_stands_for_a_setting_and_reaches_it() -> None:
+def test_every_option_of_a_setting_changes_it() -> None:
     assert set(arguments._SETTING_OPTIONS) <= set(setting_keys())
     options = arguments.parse(
         [
@@ -302,22 +304,22 @@ def test_every_option_stands_for_a_setting_and_reaches_it() -> None:
 @pytest.mark.parametrize(
     "command", [command for command in arguments.COMMANDS if command != "chat"]
 )
-def test_a_command_takes_every_option_that_is_no_setting(command: str) -> None:
+def test_a_command_takes_its_options_that_are_not_settings(command: str) -> None:
     module = import_module(dispatch._MODULES.get(command, f"app.cli.{command}"))
-    kind = getattr(module, f"{command.capitalize()}Options", None)
-    taken = {
+    options_class = getattr(module, f"{command.capitalize()}Options", None)
+    parameters = {
         *signature(getattr(module, command)).parameters,
-        *(one.name for one in (fields(kind) if kind else ())),
+        *(seconds.name for seconds in (fields(options_class) if options_class else ())),
     }
-    given = {action.dest for action in arguments._parser(command)._actions}
+    names = {action.dest for action in arguments._parser(command)._actions}
     laid_over_settings = {
         "help",
         "lora",
         *arguments._SETTING_OPTIONS,
-        *arguments._SYSTEM_WAYS.values(),
+        *arguments._SYSTEM_PROMPT_OPTIONS.values(),
         "served_name",
     }
-    assert given - laid_over_settings <= taken
+    assert names - laid_over_settings <= parameters
 
 
 @pytest.mark.parametrize(
@@ -339,7 +341,7 @@ def test_the_first_word_is_a_command_or_a_model(
     assert (options.command, options.model) == (command, model)
 
 
-def test_what_a_command_opened_by_path_is_listed_later(
+def test_a_model_opened_by_path_is_listed_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = tiny_gguf.write(tmp_path / "elsewhere.gguf")

@@ -26,7 +26,7 @@ RATES = MachineRates(12.0, {"Q4_K": 10.5, "F32": 11.0}, {"Q4_K": 40.0, "F32": 10
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """A laptop of 8 GB whose measurements take no time; yields the types that were measured."""
+    """Scripted laptop of 8 GB; yields the types that were measured."""
     measured: list[list[str]] = []
 
     def measured_now(threads: int, prefill_threads: int, quants: Any, *_: Any) -> Any:
@@ -68,7 +68,7 @@ def test_a_model_is_measured_by_its_own_types_and_its_fit_shown(
     assert machine == [["Q4_K", "F32"]]
 
 
-def test_what_a_token_reads_of_experts_is_named_apart(
+def test_active_experts_are_named_separately(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for n_experts, is_named in ((2, False), (40, True)):
@@ -78,7 +78,7 @@ def test_what_a_token_reads_of_experts_is_named_apart(
 
 
 @pytest.mark.parametrize(
-    ("n_ctx", "options", "said"),
+    ("n_ctx", "options", "phrases"),
     [
         (
             0,
@@ -90,23 +90,23 @@ def test_what_a_token_reads_of_experts_is_named_apart(
         (500, {"model": "m.gguf"}, ["! context 500 tokens, trained for 128"]),
     ],
 )
-def test_what_fits_is_said_of_a_size_and_of_a_file(
+def test_a_size_and_a_file_are_judged(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     n_ctx: int,
     options: dict[str, str],
-    said: list[str],
+    phrases: list[str],
 ) -> None:
     settings = override(built_in_settings(), "context_size", n_ctx, "--ctx")
     if "model" in options:
         options = {"model": str(tiny_gguf.write(tmp_path / options["model"], context_length=128))}
     assert doctor(settings, **options) == exit_codes.OK
     text = " ".join(capsys.readouterr().out.split())  # lines break where the figures let them
-    for words in said:
+    for words in phrases:
         assert words in text
 
 
-def test_a_broken_model_is_a_finding_with_the_code_of_its_error(
+def test_a_broken_model_is_a_finding_with_its_exit_code(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     code, out = run(capsys, model=str(tmp_path / "none.gguf"))
@@ -117,14 +117,14 @@ def test_a_broken_model_is_a_finding_with_the_code_of_its_error(
     assert run(capsys, model=str(tmp_path / "bad.gguf"))[0] == exit_codes.BAD_DATA
 
 
-def test_scripts_get_one_json_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out = run(capsys, model=str(tiny_gguf.write(tmp_path / "m.gguf")), as_json=True)
-    found = json.loads(out)
+    report = json.loads(out)
     assert code == exit_codes.OK
-    assert set(found) == {"findings", "model", "model_findings", "fit", "suggestions", "readings"}
-    assert found["fit"]["verdict"] == "yes"
-    assert {finding["mark"] for finding in found["findings"]} <= {"ok", "!", "x"}
-    assert found["readings"]["engine"]["read_gbps"] == 12.0
+    assert set(report) == {"findings", "model", "model_findings", "fit", "suggestions", "readings"}
+    assert report["fit"]["verdict"] == "yes"
+    assert {finding["mark"] for finding in report["findings"]} <= {"ok", "!", "x"}
+    assert report["readings"]["engine"]["read_gbps"] == 12.0
 
 
 def test_a_size_excludes_a_model_and_a_type_needs_it() -> None:

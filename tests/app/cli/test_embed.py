@@ -1,4 +1,4 @@
-"""``jalopy embed``: a line for each text, of arguments or of standard input."""
+"""``jalopy embed``: a line for each text from arguments or standard input."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def test_each_text_has_a_line(
     assert np.allclose((numbers**2).sum(axis=1), 1, atol=1e-4)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a cat\n\nthe sea")))
     assert embed(built_in_settings(), path, as_json=True) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [one["text"] for one in found] == texts
-    assert np.allclose([one["embedding"] for one in found], numbers, atol=1e-6)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in rows] == texts
+    assert np.allclose([row["embedding"] for row in rows], numbers, atol=1e-6)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a" * ((1 << 20) + 1))))
     with pytest.raises(Refusal, match="a line is longer than"):
         embed(built_in_settings(), path)

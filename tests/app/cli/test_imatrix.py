@@ -1,4 +1,4 @@
-"""``jalopy imatrix``: the file it writes of texts and of conversations, and what is refused."""
+"""``jalopy imatrix``: files from texts and conversations, and refusals."""
 
 from __future__ import annotations
 
@@ -28,36 +28,41 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("imatrix")
-    tiny_gguf.write(found / "m.gguf")
-    (found / "text.txt").write_text("The cat sat on the mat, and the dog lay near the door. " * 4)
-    return found
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    imatrix_file = tmp_path_factory.mktemp("imatrix")
+    tiny_gguf.write(imatrix_file / "m.gguf")
+    (imatrix_file / "text.txt").write_text(
+        "The cat sat on the mat, and the dog lay near the door. " * 4
+    )
+    return imatrix_file
 
 
-def run(place: Path, out: Path, **more: Any) -> int:
-    given = {"model": str(place / "m.gguf"), "out": str(out), "n_chunk": 32, **more}
-    return imatrix(ImatrixOptions(**given), built_in_settings())
+def run(folder: Path, out: Path, **overrides: Any) -> int:
+    options = {"model": str(folder / "m.gguf"), "out": str(out), "n_chunk": 32, **overrides}
+    return imatrix(ImatrixOptions(**options), built_in_settings())
 
 
 def test_texts_are_read_and_the_file_is_written(
-    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["--ctx", "32", "--chunks", "2", "--threads", "1"]
-    words = ["imatrix", str(place / "m.gguf"), str(place / "text.txt"), *options]
+    words = ["imatrix", str(folder / "m.gguf"), str(folder / "text.txt"), *options]
     assert guard(lambda: run_command(parse(words))) == exit_codes.OK
     assert (
         capsys.readouterr().out
         == "m.imatrix.gguf: importance of 14 tensors from 2 chunks of 32 tokens\n"
     )
-    found = read_imatrix("m.imatrix.gguf")
-    assert found["blk.1.ffn_down.weight"].shape == (96,)
+    imatrix_file = read_imatrix("m.imatrix.gguf")
+    assert imatrix_file["blk.1.ffn_down.weight"].shape == (96,)
     assert list(read_gguf("m.imatrix.gguf").metadata["imatrix.datasets"]) == [b"text.txt"]
 
 
-def test_own_conversations_are_read_as_the_model_gets_them(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+def test_saved_conversations_are_read_with_the_template(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     conversation = Conversation(system="Be brief.")
     journal = Journal(Store())
@@ -66,36 +71,39 @@ def test_own_conversations_are_read_as_the_model_gets_them(
     journal.begin()
     journal.save_turn_end(conversation)
     assert journal.close(10.0) == ""
-    with closing(Model.open(place / "m.gguf", threads=1)) as model:
-        found = command._conversation_tokens(model, model.session(64), built_in_settings())
-        text = model.tokenizer.decode(list(found))
+    with closing(Model.open(folder / "m.gguf", threads=1)) as model:
+        imatrix_file = command._conversation_tokens(model, model.session(64), built_in_settings())
+        text = model.tokenizer.decode(list(imatrix_file))
     assert re.search("Be brief.*Where is the cat.*assistant.*On the mat.$", text, re.DOTALL)
 
 
-def test_ctrl_c_writes_what_is_known(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_ctrl_c_writes_the_result_so_far(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     follow = ChunkReading.follow
 
-    def stop_after_two(self: ChunkReading[Any], found: Any, n_chunks: int) -> Any:
+    def stop_after_two(self: ChunkReading[Any], imatrix_file: Any, n_chunks: int) -> Any:
         def stopping() -> Any:
-            for one in found:
-                if one.n_chunks == 2:
+            for matrix in imatrix_file:
+                if matrix.n_chunks == 2:
                     self._stop()
-                yield one
+                yield matrix
 
         return follow(self, stopping(), n_chunks)
 
     monkeypatch.setattr(ChunkReading, "follow", stop_after_two)
     assert (
-        run(place, tmp_path / "i.gguf", files=[str(place / "text.txt")]) == exit_codes.INTERRUPTED
+        run(folder, tmp_path / "i.gguf", files=[str(folder / "text.txt")]) == exit_codes.INTERRUPTED
     )
     assert capsys.readouterr().out.startswith("stopped after 2 of ")
     assert read_gguf(tmp_path / "i.gguf").metadata["imatrix.chunk_count"] == 2
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("options", "why"),
     [
         ({}, "give either text files or --conversations"),
         (
@@ -120,12 +128,12 @@ def test_ctrl_c_writes_what_is_known(
         ({"files": ["text.txt"], "out": "none/i.gguf"}, r"none/i\.gguf: its folder does not exist"),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_one_line(
-    place: Path, tmp_path: Path, given: dict[str, Any], why: str
+def test_unusable_texts_are_refused_in_one_line(
+    folder: Path, tmp_path: Path, options: dict[str, Any], why: str
 ) -> None:
-    named = {**given, "files": [str(place / name) for name in given.get("files", ())]}
-    out = place / named.pop("out") if "out" in given else tmp_path / "i.gguf"
+    arguments = {**options, "files": [str(folder / name) for name in options.get("files", ())]}
+    out = folder / arguments.pop("out") if "out" in options else tmp_path / "i.gguf"
     with pytest.raises(Refusal, match=why) as refused:
-        run(place, out, **named)
+        run(folder, out, **arguments)
     assert "\n" not in str(refused.value)
     assert not (tmp_path / "i.gguf").exists()

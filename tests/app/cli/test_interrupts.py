@@ -54,7 +54,7 @@ sys.exit(command_line.main(["chat", "--plain", "m.gguf"]))
 
 
 class HeadlessChat:
-    """The line mode with a scripted engine, on a pseudo-terminal or on pipes."""
+    """Line mode with a scripted engine, on a pseudo-terminal or on pipes."""
 
     def __init__(self, state: str, on_terminal: bool) -> None:
         self.control, line = pty.openpty()
@@ -115,7 +115,7 @@ def talks() -> Iterator[list[HeadlessChat]]:
         ("replies", True, "child"),
     ],
 )
-def test_sigint_of_another_process_ends_every_line_mode_state(
+def test_sigint_from_a_process_ends_every_line_mode_state(
     state: str, on_terminal: bool, to: str, talks: list[HeadlessChat]
 ) -> None:
     talks.append(talk := HeadlessChat(state, on_terminal))
@@ -123,7 +123,7 @@ def test_sigint_of_another_process_ends_every_line_mode_state(
     assert talk.process.wait(DEADLINE_S) == exit_codes.INTERRUPTED
 
 
-def test_ctrl_c_at_the_terminal_ends_it_the_second_time(talks: list[HeadlessChat]) -> None:
+def test_the_second_ctrl_c_at_the_terminal_quits(talks: list[HeadlessChat]) -> None:
     talks.append(talk := HeadlessChat("asks", on_terminal=True))
     talk.type(b"\x03")
     talk.read_until("ctrl+c again")
@@ -131,7 +131,7 @@ def test_ctrl_c_at_the_terminal_ends_it_the_second_time(talks: list[HeadlessChat
     assert talk.process.wait(DEADLINE_S) == exit_codes.INTERRUPTED
 
 
-def test_ctrl_c_at_the_terminal_stops_an_answer_and_asks_again(talks: list[HeadlessChat]) -> None:
+def test_ctrl_c_stops_a_reply_and_returns_to_the_prompt(talks: list[HeadlessChat]) -> None:
     talks.append(talk := HeadlessChat("replies", on_terminal=True))
     talk.type(b"\x03")
     talk.read_until("stopped")

@@ -1,4 +1,4 @@
-"""The commands of the line mode: those of the table of actions that need no screen."""
+"""Slash commands of the line mode."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ def cache_text(script: Script) -> str:
     return model.tokenizer.decode(model.sessions[0].tokens)
 
 
-def test_every_command_is_possible_here_or_needs_the_screen() -> None:
+def test_every_command_works_here_or_needs_the_screen() -> None:
     here = {action.command for action in possible()}
     assert here | NEED_THE_SCREEN == {action.command for action in commands()}
     assert not here & NEED_THE_SCREEN
 
 
-def test_what_needs_the_screen_says_so_and_sends_nothing(
+def test_commands_for_the_screen_say_so_and_send_nothing(
     talk: HeadlessChat, script: Script
 ) -> None:
     err = talk("/theme nord\n/frobnicate\n/bnech\n/hlep")
@@ -85,33 +85,33 @@ def test_what_needs_the_screen_says_so_and_sends_nothing(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         ("/title", "usage: /title words, for example /title A walk by the sea"),
         ("/new x", "takes no argument"),
     ],
 )
-def test_an_argument_too_few_or_too_many_is_told(talk: HeadlessChat, line: str, said: str) -> None:
-    assert said in talk(line)
+def test_missing_and_extra_arguments_are_reported(talk: HeadlessChat, line: str, text: str) -> None:
+    assert text in talk(line)
 
 
-def test_generation_is_chosen_by_the_words_of_the_chat(talk: HeadlessChat, script: Script) -> None:
+def test_set_changes_the_generation(talk: HeadlessChat, script: Script) -> None:
     err = talk("/set temperature 0.3", "first", "/set temperature 111", "/set keep", "/set")
     assert "temperature 0.3 from the next message on (/set keep remembers it)" in err
     assert "/set temperature: the value is 111; allowed: a number from 0 to 100" in err
     assert script.opened[0].sessions[0].samplings[-1].settings.temperature == 0.3
     assert "temperature 0.3. /set" in talk("/set")  # the next start of this model
     sampling = replace(built_in_settings().sampling, temperature=1.5)
-    given = {"sampling": sampling, "sources": {"sampling.temperature": Source.COMMAND_LINE}}
-    assert "temperature is 1.5 (command line)" in talk("/set temperature", **given)
+    choices = {"sampling": sampling, "sources": {"sampling.temperature": Source.COMMAND_LINE}}
+    assert "temperature is 1.5 (command line)" in talk("/set temperature", **choices)
 
 
-def test_an_alias_means_the_same(talk: HeadlessChat) -> None:
+def test_an_alias_does_the_same(talk: HeadlessChat) -> None:
     talk("first", "/retry", "/bye", "never sent")
     assert texts() == ["first", "two."]
 
 
-def test_a_stopped_answer_goes_on(talk: HeadlessChat, script: Script) -> None:
+def test_a_stopped_reply_is_continued(talk: HeadlessChat, script: Script) -> None:
     script.replies = [["one", " two", " three"]]
     settings = replace(built_in_settings().sampling, max_tokens=1)
     err = talk("first", "/continue", "/continue", sampling=settings)
@@ -120,29 +120,29 @@ def test_a_stopped_answer_goes_on(talk: HeadlessChat, script: Script) -> None:
     assert "ended at the token limit" in err
 
 
-def test_nothing_to_go_on_with_is_told(talk: HeadlessChat) -> None:
+def test_continue_without_a_stopped_reply_says_so(talk: HeadlessChat) -> None:
     assert "there is no unfinished answer" in talk("first", "/continue")
 
 
-def test_an_earlier_message_is_edited_and_asked_again(talk: HeadlessChat, script: Script) -> None:
+def test_an_earlier_message_is_edited_and_sent_again(talk: HeadlessChat, script: Script) -> None:
     err = talk("first", "second", "/edit 1", "other")
     assert "editing message 1: the next line is asked in its place" in err
     assert texts() == ["other", "three."]
     assert cache_text(script) == "otherthree."
 
 
-def test_an_empty_line_leaves_what_was_to_be_edited(talk: HeadlessChat) -> None:
+def test_an_empty_line_cancels_the_edit(talk: HeadlessChat) -> None:
     err = talk("first", "/edit", "", "second")
     assert "everything stays as it was" in err
     assert texts() == ["first", "one.", "second", "two."]
 
 
-def test_a_command_ends_the_editing(talk: HeadlessChat) -> None:
+def test_a_command_cancels_the_edit(talk: HeadlessChat) -> None:
     talk("first", "/edit", "/title renamed", "second")
     assert texts() == ["first", "one.", "second", "two."]
 
 
-def test_a_reply_is_edited_and_goes_on(talk: HeadlessChat, script: Script) -> None:
+def test_a_reply_is_edited_and_continued(talk: HeadlessChat, script: Script) -> None:
     script.replies = [["one", " two", " three"]]
     talk("first", "/edit reply", "one")
     assert texts() == ["first", "one two three"]
@@ -150,22 +150,20 @@ def test_a_reply_is_edited_and_goes_on(talk: HeadlessChat, script: Script) -> No
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"), [("7", "a number from 1 to 1"), ("x", "`reply` for the last reply")]
+    ("argument", "text"), [("7", "a number from 1 to 1"), ("x", "`reply` for the last reply")]
 )
-def test_a_message_that_is_not_there_is_not_edited(
-    talk: HeadlessChat, argument: str, said: str
-) -> None:
-    assert said in talk("first", f"/edit {argument}")
+def test_a_missing_message_is_not_edited(talk: HeadlessChat, argument: str, text: str) -> None:
+    assert text in talk("first", f"/edit {argument}")
     assert "there is no message to edit yet" in talk("/new", "/edit")
 
 
-def test_a_title_is_given(talk: HeadlessChat) -> None:
+def test_a_conversation_gets_a_title(talk: HeadlessChat) -> None:
     err = talk("/title too soon", "first", "/title  My \x1b notes")
     assert "nothing is saved yet" in err
     assert Store().read("000001").title == "My ␛ notes"
 
 
-def test_a_persona_begins_a_conversation(
+def test_a_persona_starts_a_conversation(
     talk: HeadlessChat, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = paths.personas_dir()
@@ -179,7 +177,7 @@ def test_a_persona_begins_a_conversation(
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 
-def test_a_preset_brings_its_parameters_and_is_kept(talk: HeadlessChat, script: Script) -> None:
+def test_a_preset_sets_its_parameters_and_is_saved(talk: HeadlessChat, script: Script) -> None:
     err = talk(
         "/set temperature 0.5",
         "/system Be brief.",
@@ -194,7 +192,7 @@ def test_a_preset_brings_its_parameters_and_is_kept(talk: HeadlessChat, script: 
     assert "Saved" in talk("/preset save other", system_prompt="Be kind.")
 
 
-def test_a_file_goes_with_the_next_message(talk: HeadlessChat, tmp_path: Path) -> None:
+def test_a_file_is_attached_to_the_next_message(talk: HeadlessChat, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("a\x1bb", encoding="utf-8")
     err = talk(
         f"/read {tmp_path}/notes.txt", "what is this?", "and now?", f"/read {tmp_path}/none.txt"
@@ -206,7 +204,7 @@ def test_a_file_goes_with_the_next_message(talk: HeadlessChat, tmp_path: Path) -
     assert second == "and now?"
 
 
-def test_of_a_large_folder_each_question_brings_what_is_new(
+def test_each_question_adds_new_passages_of_a_large_folder(
     talk: HeadlessChat, tmp_path: Path
 ) -> None:
     for word in ("fan", "screw", "blade"):
@@ -220,9 +218,7 @@ def test_of_a_large_folder_each_question_brings_what_is_new(
     assert (third, texts("000002")[0]) == ("thank you", "a fan?")
 
 
-def test_a_conversation_is_saved_as_a_file_and_never_over_one(
-    talk: HeadlessChat, tmp_path: Path
-) -> None:
+def test_saving_a_conversation_never_replaces_a_file(talk: HeadlessChat, tmp_path: Path) -> None:
     err = talk(
         "/save",
         "first",
@@ -244,7 +240,7 @@ def test_thinking_is_shown(talk: HeadlessChat, script: Script) -> None:
     assert "> hm\n" in err
 
 
-def test_how_much_the_model_thinks_is_chosen_and_kept(talk: HeadlessChat) -> None:
+def test_the_thinking_mode_is_chosen_and_remembered(talk: HeadlessChat) -> None:
     err = talk("/think loud", "/think OFF", "/think")
     assert "'loud' is not a way to think (/think on, off or auto" in err
     assert "thinking off from the next message on; remembered for this model" in err
@@ -266,15 +262,15 @@ def test_an_answer_or_its_code_is_copied(
     copied: str | None,
 ) -> None:
     script.replies = [["see\n", "```\n", "x = 1\n", "```"]]
-    taken: list[str] = []
+    copied_texts: list[str] = []
 
     async def copy(text: str, *_: Any) -> str:
-        taken.append(text)
+        copied_texts.append(text)
         return "copied"
 
     monkeypatch.setattr(clipboard, "copy", copy)
     err = talk("first", f"/copy {argument}")
-    assert taken == ([copied] if copied is not None else [])
+    assert copied_texts == ([copied] if copied is not None else [])
     assert (
         "copied" in err
         if copied is not None
@@ -282,7 +278,7 @@ def test_an_answer_or_its_code_is_copied(
     )
 
 
-def test_without_a_desktop_and_a_terminal_a_copy_is_a_file(
+def test_without_a_clipboard_a_copy_is_a_file(
     talk: HeadlessChat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("WAYLAND_DISPLAY", "DISPLAY", "TERM_PROGRAM"):
@@ -292,7 +288,7 @@ def test_without_a_desktop_and_a_terminal_a_copy_is_a_file(
     assert path.read_text(encoding="utf-8") == "one."
 
 
-def test_another_model_goes_on_with_the_conversation(
+def test_another_model_continues_the_conversation(
     talk: HeadlessChat, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_access, "check_model", lambda path: None)
@@ -303,7 +299,7 @@ def test_another_model_goes_on_with_the_conversation(
     assert len(script.opened) == 2
 
 
-def test_a_model_that_cannot_be_opened_leaves_the_present_one(
+def test_the_open_model_stays_if_another_cannot_open(
     talk: HeadlessChat, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def check(path: Path) -> None:
@@ -331,7 +327,7 @@ def test_conversations_are_listed(talk: HeadlessChat) -> None:
     assert "conversations are not saved" in talk("/conversations", save_conversations="off")
 
 
-def test_adapters_are_shown_changed_and_taken_back(talk: HeadlessChat, script: Script) -> None:
+def test_adapters_are_listed_changed_and_removed(talk: HeadlessChat, script: Script) -> None:
     script.open_errors["bad.gguf"] = GGUFError("bad.gguf: is for models of 'qwen2', not of 'llama'")
     err = talk(
         "hi",
@@ -351,7 +347,7 @@ def test_adapters_are_shown_changed_and_taken_back(talk: HeadlessChat, script: S
     assert script.opened[0].adapter_calls == [[("a.gguf", 1.0), ("b c.gguf", 0.5)], []]
 
 
-def test_adapters_are_kept_with_the_conversation(
+def test_adapters_are_saved_with_the_conversation(
     talk: HeadlessChat, script: Script, tmp_path: Path
 ) -> None:
     adapter = str(tmp_path / "a.gguf")
@@ -364,27 +360,27 @@ def test_adapters_are_kept_with_the_conversation(
     assert Store().read("000001").conversation.adapters == (adapter,)
 
 
-def test_a_model_whose_adapter_is_gone_is_not_opened(talk: HeadlessChat, script: Script) -> None:
+def test_a_model_with_a_missing_adapter_does_not_open(talk: HeadlessChat, script: Script) -> None:
     script.open_errors["a.gguf"] = GGUFError("a.gguf: no such file (check the path)")
     with pytest.raises(GGUFError, match="no such file"):
         talk("hi", adapters=("/none/a.gguf",))
     assert script.opened[-1].is_closed
 
 
-def test_answers_follow_a_schema_until_it_is_taken_back(talk: HeadlessChat, tmp_path: Path) -> None:
+def test_answers_follow_a_schema_until_it_is_turned_off(talk: HeadlessChat, tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text('{"type":"array"}')
-    said = talk(
+    text = talk(
         f"/schema {tmp_path}/list.json",
         "/schema",
         "/schema off",
         "hi",
         f"/schema {tmp_path}/none.json",
     )
-    assert "answers as list.json from the next message on" in said
-    assert "answers as list.json. /schema FILE uses a JSON schema" in said
-    assert "answers in any form" in said
+    assert "answers as list.json from the next message on" in text
+    assert "answers as list.json. /schema FILE uses a JSON schema" in text
+    assert "answers in any form" in text
     assert talk.out.startswith("one.")  # type: ignore[attr-defined]
-    assert "none.json: No such file" in said
+    assert "none.json: No such file" in text
 
 
 def test_an_at_sign_in_piped_text_reads_no_file(talk: HeadlessChat, tmp_path: Path) -> None:
@@ -394,27 +390,27 @@ def test_an_at_sign_in_piped_text_reads_no_file(talk: HeadlessChat, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("agrees", "is_read"), [(True, True), (False, False)])
-def test_a_file_named_in_a_line_is_asked_about(
+def test_a_file_named_in_a_line_is_attached_after_a_question(
     talk: HeadlessChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, agrees: bool, is_read: bool
 ) -> None:
     (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
-    asked: list[str] = []
+    questions: list[str] = []
     monkeypatch.chdir(tmp_path)
     lines = iter(["see @notes.txt, please", "see @none", None])
     monkeypatch.setattr(plain, "can_ask", lambda: True)
     monkeypatch.setattr(plain, "_read_line", lambda: next(lines))
-    monkeypatch.setattr(plain, "agrees", lambda question: asked.append(question) or agrees)
+    monkeypatch.setattr(plain, "agrees", lambda question: questions.append(question) or agrees)
     talk()
-    assert asked == ["attach notes.txt (6B)?"]
+    assert questions == ["attach notes.txt (6B)?"]
     assert ("a note" in texts()[0]) == is_read
 
 
 @pytest.mark.parametrize(("agrees", "n_asked"), [(None, 0), (False, 2), (True, 1)])
-def test_files_go_to_a_server_after_a_yes(
+def test_files_are_sent_to_a_server_after_a_yes(
     tmp_path: Path, agrees: bool | None, n_asked: int
 ) -> None:
     (tmp_path / "notes.txt").write_text("a note", encoding="utf-8")
-    asked: list[str] = []
+    questions: list[str] = []
     sent: list[str] = []
     chat_session = SimpleNamespace(
         model=SimpleNamespace(server="api.example", n_ctx=4096, tokens_ratio=1.0)
@@ -430,12 +426,12 @@ def test_files_go_to_a_server_after_a_yes(
     dialogue = SimpleNamespace(headless=talk, turn=lambda begin: begin())
 
     def answer(question: str) -> bool:
-        asked.append(question)
+        questions.append(question)
         return bool(agrees)
 
     commands = LineCommands(dialogue, None if agrees is None else answer)  # type: ignore[arg-type]
     for _ in range(2):
         commands._attach([f"{tmp_path}/notes.txt"])
         commands.take_line("what is this?")
-    assert asked == ["send notes.txt to api.example?"] * n_asked
+    assert questions == ["send notes.txt to api.example?"] * n_asked
     assert len(sent) == (2 if agrees else 0)

@@ -30,7 +30,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 def talk(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> HeadlessChat:
-    """Say lines; what was written to stdout and stderr comes back."""
+    """Return a function that sends lines and returns the text on stdout and stderr."""
 
     def say(*lines: str, **settings: Any) -> tuple[str, str]:
         monkeypatch.setattr(sys, "stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
@@ -65,18 +65,18 @@ def test_the_second_turn_reads_its_own_tokens_only(talk: HeadlessChat, script: S
 
 
 @pytest.mark.parametrize(
-    ("lines", "system", "told", "kept"),
+    ("lines", "system", "text", "cached_text"),
     [
         (["first", "/new", "second"], "sys", "new conversation", "syssecondtwo."),
         (["/system", "first", "/system be kind", "second"], "", "(none)", "be kindsecondtwo."),
         (["/system -", "first"], "sys", "without a system prompt", "firstone."),
     ],
 )
-def test_a_conversation_begins_with_the_system_prompt_chosen(
-    talk: HeadlessChat, script: Script, lines: list[str], system: str, told: str, kept: str
+def test_a_conversation_starts_with_the_chosen_system_prompt(
+    talk: HeadlessChat, script: Script, lines: list[str], system: str, text: str, cached_text: str
 ) -> None:
-    assert told in talk(*lines, system_prompt=system)[1]
-    assert cache_text(script) == kept
+    assert text in talk(*lines, system_prompt=system)[1]
+    assert cache_text(script) == cached_text
 
 
 def test_regen_answers_the_last_message_again(talk: HeadlessChat, script: Script) -> None:
@@ -101,9 +101,7 @@ def test_a_failed_regen_keeps_the_earlier_answer(
     assert cache_text(script) == "firstone.nexttwo."
 
 
-def test_a_slip_in_a_command_names_the_nearest_and_sends_nothing(
-    talk: HeadlessChat, script: Script
-) -> None:
+def test_a_mistyped_command_names_the_nearest(talk: HeadlessChat, script: Script) -> None:
     _, err = talk("/ne", "/sytem x", "/q")
     for nearest in ("/new", "/system", "/quit"):
         assert f"nearest: {nearest}" in err
@@ -118,9 +116,7 @@ def test_help_lists_the_commands_and_quit_leaves(talk: HeadlessChat, script: Scr
     assert script.opened[0].sessions[0].fed_counts == []
 
 
-def test_a_failed_turn_is_one_line_and_the_conversation_lives(
-    talk: HeadlessChat, script: Script
-) -> None:
+def test_a_failed_turn_is_one_line_and_the_chat_goes_on(talk: HeadlessChat, script: Script) -> None:
     script.fail_after_tokens = 0
     out, err = talk("first", "second")
     assert out == ""
@@ -138,13 +134,13 @@ def test_a_message_that_does_not_fit_is_refused_with_counts(
     assert cache_text(script) == "firstone.secondtwo."
 
 
-def test_an_empty_answer_is_shown_as_one(talk: HeadlessChat, script: Script) -> None:
+def test_an_empty_reply_is_reported(talk: HeadlessChat, script: Script) -> None:
     script.replies = [[]]
     assert "(empty answer)" in talk("hello")[1]
 
 
 def interrupting(*steps: str | None) -> Any:
-    """Return a reader of lines that raises what Ctrl-C raises in place of None."""
+    """Return a function that returns the next line, and raises KeyboardInterrupt for None."""
     remaining = iter(steps)
 
     def read() -> str | None:
@@ -167,7 +163,7 @@ def test_ctrl_c_at_the_prompt_loses_nothing_and_twice_quits(
 
 
 class InterruptingOutput(io.StringIO):
-    """Sends SIGINT at a word; the engine waits before the next token until that is seen."""
+    """Send SIGINT when a word is written; the engine waits until the signal arrived."""
 
     def __init__(self, word: str) -> None:
         super().__init__()
@@ -179,7 +175,7 @@ class InterruptingOutput(io.StringIO):
         return super().write(text)
 
 
-def test_a_stopped_answer_is_kept_and_the_next_ctrl_c_quits(
+def test_a_stopped_reply_is_kept_and_the_next_ctrl_c_quits(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.token_gate = Gate()
@@ -196,12 +192,12 @@ def test_a_stopped_answer_is_kept_and_the_next_ctrl_c_quits(
 def test_a_pipe_does_not_resume_an_earlier_conversation(
     is_a_terminal, resume, monkeypatch, tmp_path
 ):
-    given = []
+    modes = []
     monkeypatch.setattr(
-        plain, "chat", lambda path, settings: given.append(settings.resume) or exit_codes.OK
+        plain, "chat", lambda path, settings: modes.append(settings.resume) or exit_codes.OK
     )
     monkeypatch.setattr(sys, "stdin", stdin := io.StringIO("why?\n"))
     monkeypatch.setattr(stdin, "isatty", lambda: is_a_terminal, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     assert run_command(arguments.parse(["chat", "--plain", "starter"])) == exit_codes.OK
-    assert given == [resume]
+    assert modes == [resume]

@@ -26,14 +26,14 @@ FENCED = '```json\n{"name": "echo", "arguments": {"text": "hi"}}\n```'
 
 @pytest.fixture
 def servers(monkeypatch: pytest.MonkeyPatch) -> list[Server]:
-    made: list[Server] = []
+    servers: list[Server] = []
 
     def make(setting: ToolServerSetting, is_stopped: Any) -> Any:
-        made.append(Server(is_stopped))
-        return made[-1]
+        servers.append(Server(is_stopped))
+        return servers[-1]
 
     monkeypatch.setattr(chat_options, "_tool_server", make)
-    return made
+    return servers
 
 
 @pytest.fixture
@@ -51,32 +51,32 @@ def with_tools(*always: str, use: str = "on") -> Settings:
 
 
 def at_terminal(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:
-    """Sit at a terminal and answer questions; returns those that were asked."""
-    asked: list[str] = []
-    left = list(answers)
+    """Answer questions at a terminal; return the list of questions."""
+    asked_questions: list[str] = []
+    remaining_answers = list(answers)
 
     def answer(question: str, is_over: Any = None) -> str:
-        asked.append(question)
-        return left.pop(0)
+        asked_questions.append(question)
+        return remaining_answers.pop(0)
 
     monkeypatch.setattr(questions, "answer_to", answer)
     for module in ("app.cli.run", "app.cli.line_mode"):
         monkeypatch.setattr(f"{module}.can_ask", lambda: True)
-    return asked
+    return asked_questions
 
 
-def test_a_run_asks_about_a_call_and_goes_on_from_its_result(
+def test_a_run_asks_about_a_call_and_uses_its_result(
     script: Script,
     servers: list[Server],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = at_terminal(monkeypatch, "y")
+    asked_questions = at_terminal(monkeypatch, "y")
     assert run(RunOptions("m.gguf", "what?"), with_tools(), script.clock) == exit_codes.OK
     out, err = capsys.readouterr()
     assert out == "I look.\nIt is hi.\n"
     assert '+ echo {"text": "hi"}: hi' in err
-    (question,) = asked
+    (question,) = asked_questions
     assert question.startswith('Run echo from "own"?\n"text": "hi"\n')
     assert servers[0].called == [("echo", {"text": "hi"})]
     assert not servers[0].is_running
@@ -95,7 +95,7 @@ def test_a_refused_call_does_not_run(
 
 
 @pytest.mark.parametrize(("always", "n_calls"), [(("echo",), 1), (("other",), 0), ((), 0)])
-def test_without_a_terminal_only_tools_that_always_run_do(
+def test_without_a_terminal_only_always_tools_run(
     script: Script,
     servers: list[Server],
     always: tuple[str, ...],
@@ -135,26 +135,26 @@ def test_rounds_of_calls_end(
     assert "rounds of tool calls for one message" in capsys.readouterr().err
 
 
-def test_always_holds_for_one_conversation_and_tools_are_listed(
+def test_always_is_for_one_conversation_and_tools_are_listed(
     script: Script,
     servers: list[Server],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     script.replies = [[CALL], ["One."], [CALL], ["Two."], [CALL], ["Three."]]
-    asked = at_terminal(monkeypatch, "a", "n")
+    asked_questions = at_terminal(monkeypatch, "a", "n")
     monkeypatch.setattr(
         sys, "stdin", io.StringIO("first\nsecond\n/new\nthird\n/tools off\n/tools\n")
     )
     assert line_mode.chat("m.gguf", with_tools(), script.clock) == exit_codes.OK
     out, err = capsys.readouterr()
     assert [line for line in out.splitlines() if line] == ["One.", "Two.", "Three."]
-    assert len(asked) == 2
+    assert len(asked_questions) == 2
     assert len(servers[0].called) == 2
     assert err.count("own: off") == 2
 
 
-def test_a_stop_at_the_question_leaves_the_call(
+def test_a_stop_at_the_question_skips_the_call(
     script: Script,
     servers: list[Server],
     monkeypatch: pytest.MonkeyPatch,

@@ -24,7 +24,7 @@ from tests.engine import tiny_gguf
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
-    """One directory to look in, and measurements that take no time; yields what was measured."""
+    """Scripted machine with one folder of models; yields the types that were measured."""
     measured: list[Any] = []
 
     def measure(threads: int, prefill_threads: int, quants: Any, *_: Any) -> Any:
@@ -59,13 +59,13 @@ def test_the_table_has_every_model_and_no_line_over_80_columns(
     assert "good" in out
     assert "is a web page, not a model" in out
     assert "memory speed 12.0 GB/s" in out
-    known = out.partition("Models to download that fit")[2]
-    assert "bartowski/Llama-3.2-1B-Instruct-GGUF" in known
+    offers = out.partition("Models to download that fit")[2]
+    assert "bartowski/Llama-3.2-1B-Instruct-GGUF" in offers
     assert "download that fit" not in run(capsys, "good")
     assert max(map(len, out.splitlines())) <= 80
 
 
-def test_this_machine_is_measured_once_and_again_when_asked(
+def test_the_machine_is_measured_once_or_on_request(
     machine: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(capsys)
@@ -75,7 +75,7 @@ def test_this_machine_is_measured_once_and_again_when_asked(
     assert len(machine) == 2
 
 
-def test_a_busy_machine_is_not_measured_and_has_typical_speeds(
+def test_a_busy_machine_has_typical_speeds(
     machine: list[Any],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -90,7 +90,7 @@ def test_a_busy_machine_is_not_measured_and_has_typical_speeds(
     assert json.loads(run(capsys, as_json=True))["read_gbps"] is None
 
 
-def test_scripts_get_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tiny_gguf.write(tmp_path / "models" / "m.gguf")
     report = json.loads(run(capsys, as_json=True))
     (entry,) = report["models"]
@@ -103,7 +103,7 @@ def test_scripts_get_every_field(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert report["looked_in"] == [str(tmp_path / "models")]
 
 
-def test_words_choose_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_filter_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("one", "two"):
         tiny_gguf.write(
             tmp_path / "models" / f"{name}.gguf", quant="F32" if name == "one" else "Q8_0"
@@ -113,22 +113,22 @@ def test_words_choose_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert "one " not in out
 
 
-def test_if_nothing_is_found_it_says_where_it_looked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_names_the_searched_folders(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys)
     assert "No models found" in out
     assert "Looked in: here" in out
     assert "jalopy pull" in out
 
 
-def test_the_places_that_were_looked_in_are_named_clean(
+def test_names_of_folders_are_cleaned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "places", lambda given: [Place("a\x1b[31m\nb", tmp_path)])
+    monkeypatch.setattr(command, "places", lambda directories: [Place("a\x1b[31m\nb", tmp_path)])
     assert "Looked in: a␛[31m\\nb\n" in run(capsys)
 
 
 @pytest.mark.parametrize(("names", "expected"), [("a", "1 model"), ("ab", "2 models")])
-def test_if_no_model_has_the_words_it_names_how_many_there_are(
+def test_a_search_without_a_match_names_the_count(
     names: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in names:

@@ -1,4 +1,4 @@
-"""``jalopy perplexity``: lines for people, one object for scripts, and what is refused."""
+"""``jalopy perplexity``: text output, JSON output, and refusals."""
 
 from __future__ import annotations
 
@@ -27,52 +27,57 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("perplexity")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("perplexity")
     for seed in (1, 2):
-        tiny_gguf.model("llama", "F32", dim=128, seed=seed).write(found / f"{seed}.gguf")
-    tiny_gguf.write(found / "other.gguf", "qwen2")
-    (found / "text.txt").write_text("The cat sat on the mat, and the dog lay near the door. " * 4)
-    (found / "short.txt").write_text("Hi")
-    return found
+        tiny_gguf.model("llama", "F32", dim=128, seed=seed).write(folder / f"{seed}.gguf")
+    tiny_gguf.write(folder / "other.gguf", "qwen2")
+    (folder / "text.txt").write_text("The cat sat on the mat, and the dog lay near the door. " * 4)
+    (folder / "short.txt").write_text("Hi")
+    return folder
 
 
-def run(place: Path, **more: Any) -> int:
-    given = {"model": str(place / "1.gguf"), "file": str(place / "text.txt"), "n_chunk": 32, **more}
-    return perplexity(PerplexityOptions(**given), built_in_settings())
+def run(folder: Path, **overrides: Any) -> int:
+    options = {
+        "model": str(folder / "1.gguf"),
+        "file": str(folder / "text.txt"),
+        "n_chunk": 32,
+        **overrides,
+    }
+    return perplexity(PerplexityOptions(**options), built_in_settings())
 
 
-def test_a_line_says_perplexity_error_and_how_many_tokens(
-    place: Path, capsys: pytest.CaptureFixture[str]
+def test_the_line_has_perplexity_error_and_tokens(
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(place) == exit_codes.OK
+    assert run(folder) == exit_codes.OK
     (line,) = capsys.readouterr().out.splitlines()
     assert line.startswith("perplexity ")
     assert " ± " in line
     assert " chunks of 32; " in line
 
 
-def test_another_model_is_compared_with(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(place, against=str(place / "2.gguf")) == exit_codes.OK
-    _, other, divergence, same = capsys.readouterr().out.splitlines()
-    assert other.startswith(f"{place / '2.gguf'}: perplexity ")
+def test_another_model_is_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, against=str(folder / "2.gguf")) == exit_codes.OK
+    _, reference, divergence, agreement = capsys.readouterr().out.splitlines()
+    assert reference.startswith(f"{folder / '2.gguf'}: perplexity ")
     assert divergence.startswith("KL divergence from it: ")
     assert float(divergence.split()[4]) > 0.001
-    assert same.startswith("same likeliest token ")
+    assert agreement.startswith("same likeliest token ")
 
 
-def test_scripts_get_one_object(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(place, kv="q8_0", as_json=True) == exit_codes.OK
-    told = json.loads(capsys.readouterr().out)
-    assert told["kv"] == "q8_0"
-    assert told["chunks"] == told["chunks_in_all"] > 1
-    assert told["n_tokens"] == 15 * told["chunks"]
-    assert 0 < told["divergence"]["value"] < 0.01
-    assert told["perplexity"]["value"] == pytest.approx(told["reference"]["value"], rel=0.01)
+def test_json_is_one_object(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, kv="q8_0", as_json=True) == exit_codes.OK
+    report = json.loads(capsys.readouterr().out)
+    assert report["kv"] == "q8_0"
+    assert report["chunks"] == report["chunks_in_all"] > 1
+    assert report["n_tokens"] == 15 * report["chunks"]
+    assert 0 < report["divergence"]["value"] < 0.01
+    assert report["perplexity"]["value"] == pytest.approx(report["reference"]["value"], rel=0.01)
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("options", "why"),
     [
         (
             {"file": "short.txt"},
@@ -86,30 +91,31 @@ def test_scripts_get_one_object(place: Path, capsys: pytest.CaptureFixture[str])
         ({"file": "nowhere.txt"}, r"nowhere\.txt: No such file"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_in_one_line(
-    place: Path, given: dict[str, Any], why: str
+def test_unusable_texts_and_models_are_refused_in_one_line(
+    folder: Path, options: dict[str, Any], why: str
 ) -> None:
-    named = {
-        key: str(place / value) if isinstance(value, str) else value for key, value in given.items()
+    arguments = {
+        key: str(folder / value) if isinstance(value, str) else value
+        for key, value in options.items()
     }
     with pytest.raises(Refusal, match=why) as refused:
-        run(place, **named)
+        run(folder, **arguments)
     assert "\n" not in str(refused.value)
 
 
-def test_ctrl_c_prints_what_is_known(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_ctrl_c_prints_the_result_so_far(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It comes while the second chunk is read, and ends that."""
+    """Ctrl-C while the second chunk is read ends the reading."""
     score = measure.score
     cancel = Session.cancel
-    made = []
+    sessions = []
     cancelled = threading.Event()
 
     def interrupted(session: Session, ids: Any, first: int = 0) -> Any:
-        made.append(session)
+        sessions.append(session)
         for rows in score(session, ids, first):
-            if len(made) == 2 and not cancelled.is_set():
+            if len(sessions) == 2 and not cancelled.is_set():
                 # Python hands it to the main thread, which waits
                 os.kill(os.getpid(), signal.SIGINT)
                 assert cancelled.wait(60)
@@ -117,17 +123,17 @@ def test_ctrl_c_prints_what_is_known(
 
     monkeypatch.setattr(measure, "score", interrupted)
     monkeypatch.setattr(Session, "cancel", lambda self: (cancel(self), cancelled.set()))
-    assert run(place) == exit_codes.INTERRUPTED
+    assert run(folder) == exit_codes.INTERRUPTED
     assert re.match(r"stopped after 2 of \d chunks: perplexity ", capsys.readouterr().out)
     with pytest.raises(KeyboardInterrupt):
         ChunkReading[Any](lambda: 0.0)._stop()
 
 
-def test_the_command_line_leads_there(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_runs_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [
         "perplexity",
-        str(place / "1.gguf"),
-        str(place / "text.txt"),
+        str(folder / "1.gguf"),
+        str(folder / "text.txt"),
         "--ctx",
         "32",
         "--threads",

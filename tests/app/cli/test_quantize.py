@@ -1,4 +1,4 @@
-"""``jalopy quantize``: a line for people, one object for scripts, and what is refused."""
+"""``jalopy quantize``: text output, JSON output, and refusals."""
 
 import json
 from pathlib import Path
@@ -28,13 +28,13 @@ def model(tmp_path: Path) -> Path:
 SETTINGS = override(built_in_settings(), "threads", 1, "--threads")
 
 
-def run(model: Path, mix: str = "Q4_K_M", **more: Any) -> int:
+def run(model: Path, mix: str = "Q4_K_M", **overrides: Any) -> int:
     return quantize(
-        QuantizeOptions(str(model), str(model.with_name("out.gguf")), mix, **more), SETTINGS
+        QuantizeOptions(str(model), str(model.with_name("out.gguf")), mix, **overrides), SETTINGS
     )
 
 
-def test_a_line_says_what_became_of_it(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_line_has_sizes_time_and_types(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [
         "quantize",
         str(model),
@@ -52,17 +52,19 @@ def test_a_line_says_what_became_of_it(model: Path, capsys: pytest.CaptureFixtur
     assert err == ""
 
 
-def test_scripts_get_one_object(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(model, "Q8_0", as_json=True) == exit_codes.OK
-    told = json.loads(capsys.readouterr().out)
-    assert told["type"] == "Q8_0"
-    assert 0 < told["rmse"] < 0.01
-    assert told["bytes"] < told["source_bytes"]
-    assert told["types"].keys() == {"F32", "Q8_0"}
+    report = json.loads(capsys.readouterr().out)
+    assert report["type"] == "Q8_0"
+    assert 0 < report["rmse"] < 0.01
+    assert report["bytes"] < report["source_bytes"]
+    assert report["types"].keys() == {"F32", "Q8_0"}
     assert read_gguf(model.with_name("out.gguf")).metadata["general.file_type"] == 7
 
 
-def test_a_low_source_is_noted_once(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_quantized_source_is_reported_once(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run(model, "Q4_0")
     model.with_name("out.gguf").rename(model)
     run(model, "Q3_K_M")
@@ -74,7 +76,7 @@ def test_a_low_source_is_noted_once(model: Path, capsys: pytest.CaptureFixture[s
 
 
 def write_importance(model: Path, *names: str, n_columns: int = 256) -> str:
-    """Write a file of importance next to a model, and return its path."""
+    """Write an importance matrix next to a model, and return its path."""
     path = model.with_name("i.gguf")
     costs = np.random.default_rng(1).gamma(0.5, 1, (1, n_columns)).astype(np.float32)
     table = []
@@ -108,17 +110,17 @@ def test_named_tensors_get_their_type(model: Path) -> None:
     assert gguf.tensors["blk.1.ffn_gate.weight"].type_name == "Q4_K"
 
 
-def test_a_file_that_is_there_stays_without_force(model: Path) -> None:
-    place = model.with_name("out.gguf")
-    place.write_bytes(b"mine")
+def test_an_existing_file_is_replaced_only_with_force(model: Path) -> None:
+    out = model.with_name("out.gguf")
+    out.write_bytes(b"mine")
     with pytest.raises(Refusal, match=r"out\.gguf: already exists \(--force replaces it\)"):
         run(model)
-    assert place.read_bytes() == b"mine"
+    assert out.read_bytes() == b"mine"
     run(model, force=True)
-    assert place.read_bytes()[:4] == b"GGUF"
+    assert out.read_bytes()[:4] == b"GGUF"
 
 
-def test_what_keeps_nothing_and_an_unknown_type_are_refused(model: Path) -> None:
+def test_invalid_keep_options_and_types_are_refused(model: Path) -> None:
     for pair in ("output.weight", "=Q8_0", "output.weight=Q9", "output.weight=IQ1_S"):
         with pytest.raises(Refusal, match=r"must be TENSOR=TYPE \(types: F32, F16"):
             run(model, keep=[pair])
@@ -126,26 +128,24 @@ def test_what_keeps_nothing_and_an_unknown_type_are_refused(model: Path) -> None
         run(model, "Q4_K_X")
 
 
-def test_importance_of_another_model_is_refused_at_once(model: Path) -> None:
-    other = write_importance(
+def test_importance_of_another_model_is_refused(model: Path) -> None:
+    importance = write_importance(
         model, "blk.0.ffn_up.weight", "blk.0.mixer.weight", "blk.1.mixer.weight"
     )
     with pytest.raises(
         EngineError,
         match=r"^i\.gguf: 2 of its 3 matrices are not in m\.gguf \(it is of another model",
     ):
-        run(model, imatrix=other)
-    other = write_importance(model, "blk.0.ffn_up.weight", n_columns=128)
+        run(model, imatrix=importance)
+    importance = write_importance(model, "blk.0.ffn_up.weight", n_columns=128)
     with pytest.raises(
         EngineError, match=r"^i\.gguf: has 128 numbers for blk\.0\.ffn_up\.weight, which has 256 c"
     ):
-        run(model, imatrix=other)
+        run(model, imatrix=importance)
     assert not model.with_name("out.gguf").exists()
 
 
-def test_partial_importance_is_said_in_a_line(
-    model: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_partial_importance_is_reported(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_importance(
         model, "blk.0.ffn_up.weight", "blk.1.ffn_up.weight", "blk.2.ffn_up.weight"
     )
@@ -161,7 +161,7 @@ def test_partial_importance_is_said_in_a_line(
     assert read_gguf(model.with_name("out.gguf")).metadata["quantize.imatrix.entries_count"] == 2
 
 
-def test_importance_without_effect_is_said_and_not_written(
+def test_unused_importance_is_reported_and_not_written(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(model, "Q8_0", imatrix=write_importance(model, "blk.0.ffn_up.weight"))
@@ -177,7 +177,7 @@ def test_importance_without_effect_is_said_and_not_written(
         ("output_norm.weight=F16", "output_norm.weight stays F32"),
     ],
 )
-def test_a_type_that_no_tensor_gets_is_said(
+def test_a_keep_option_without_effect_is_reported(
     pair: str, reason: str, model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(model, keep=["blk.0.ffn_up.weight=Q8_0", pair])
@@ -186,14 +186,14 @@ def test_a_type_that_no_tensor_gets_is_said(
     ]
 
 
-def test_the_same_types_again_are_said(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unchanged_types_are_reported(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(model, "F16")
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("jalopy quantize: no tensor of m.gguf changes its type")
 
 
 def other_names(path: Path) -> list[Path]:
-    """Names of one file: its own, a link, a hard link, and one that is not the shortest."""
+    """Names of the same file: its own, a link, a hard link, and a longer path."""
     link = path.with_name("link.gguf")
     twin = path.with_name("twin.gguf")
     link.symlink_to(path)
@@ -203,26 +203,26 @@ def other_names(path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("force", [True, False])
 def test_the_model_is_never_the_output(force: bool, model: Path) -> None:
-    before = model.read_bytes()
+    old_bytes = model.read_bytes()
     (model.parent / "x").mkdir()
     for name in other_names(model):
         with pytest.raises(Refusal, match="is an input file and would be lost"):
             quantize(QuantizeOptions(str(model), str(name), "Q4_K_M", force=force), SETTINGS)
-        assert name.read_bytes() == before
+        assert name.read_bytes() == old_bytes
 
 
-def test_neither_importance_nor_another_part_is_the_output(tmp_path: Path) -> None:
-    parts = tiny_gguf.write_parts(tmp_path, "m", 3, dim=256, n_layers=2)
-    imatrix = write_importance(parts[0], "blk.0.ffn_up.weight")
-    for name in (*map(str, parts), imatrix):
+def test_importance_and_parts_are_never_the_output(tmp_path: Path) -> None:
+    part_paths = tiny_gguf.write_parts(tmp_path, "m", 3, dim=256, n_layers=2)
+    imatrix = write_importance(part_paths[0], "blk.0.ffn_up.weight")
+    for name in (*map(str, part_paths), imatrix):
         with pytest.raises(Refusal, match="is an input file"):
             quantize(
-                QuantizeOptions(str(parts[0]), name, "Q4_K_M", imatrix=imatrix, force=True),
+                QuantizeOptions(str(part_paths[0]), name, "Q4_K_M", imatrix=imatrix, force=True),
                 SETTINGS,
             )
 
 
-def test_an_output_that_cannot_be_is_refused_at_once(model: Path) -> None:
+def test_an_impossible_output_is_refused_first(model: Path) -> None:
     (model.parent / "folder.gguf").mkdir()
     for name, reason in (
         ("folder.gguf", "is not a regular file"),

@@ -1,4 +1,4 @@
-"""``jalopy read``: documents read ahead, and a chat that goes on with them."""
+"""``jalopy read``: documents read in advance, and the chat that continues with them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     return use_script(monkeypatch, Script(replies=[["It", " hums."]]))
 
 
-def test_documents_are_read_in_order_and_the_question_joins_them(
+def test_documents_are_read_in_order_before_the_question(
     script: Script,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -54,29 +54,29 @@ def test_documents_are_read_in_order_and_the_question_joins_them(
     assert reply.text == "It hums."
 
 
-def test_only_changed_files_begin_another_conversation(
+def test_only_changed_files_start_another_conversation(
     script: Script, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.md"
     settings = built_in_settings()
     file.write_text("one text")
-    what = "m.gguf", [str(file)]
+    arguments = "m.gguf", [str(file)]
     for _ in range(2):
-        assert read(settings, *what, script.clock) == exit_codes.OK
+        assert read(settings, *arguments, script.clock) == exit_codes.OK
     assert "continuing conversation 1, which has the same files" in capsys.readouterr().err
     assert Store().ids() == ["000001"]
     [message] = Store().read("000001").conversation.messages
     assert message.text == "a.md:\n```\none text\n```"
     # a refusal costs nothing that was there before
     with pytest.raises(Refusal, match="the context holds"):
-        read(replace(settings, context_size=8), *what, script.clock)
+        read(replace(settings, context_size=8), *arguments, script.clock)
     assert Store().ids() == ["000001"]
     file.write_text("another text")
-    assert read(settings, *what, script.clock) == exit_codes.OK
+    assert read(settings, *arguments, script.clock) == exit_codes.OK
     assert Store().ids() == ["000001", "000002"]
 
 
-def test_what_cannot_be_read_or_kept_is_refused_in_one_line(script: Script, tmp_path: Path) -> None:
+def test_unreadable_documents_are_refused_in_one_line(script: Script, tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("word " * 2000)
     settings = built_in_settings()
     with pytest.raises(Refusal, match="there is no document to read"):

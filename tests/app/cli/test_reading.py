@@ -38,7 +38,7 @@ def test_a_terminal_shows_each_file_at_once(
     assert err.endswith("\r\x1b[K")
 
 
-def test_a_pipe_is_told_after_a_second_and_now_and_then(
+def test_a_pipe_gets_a_line_after_a_second_and_rarely_later(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moments_s = iter([5.0, 5.5, 6.0, 7.0, 21.1])
@@ -50,7 +50,7 @@ def test_a_pipe_is_told_after_a_second_and_now_and_then(
     assert lines == [f"jalopy: reading documents: {n} of 9, a.txt" for n in (3, 5)]
 
 
-def test_ctrl_c_keeps_what_was_read(
+def test_ctrl_c_keeps_the_documents_read_so_far(
     files: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def press(progress: ProgressLine, step: ReadingProgress) -> None:

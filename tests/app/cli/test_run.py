@@ -43,7 +43,7 @@ def settings_with(**sampling: Any) -> Settings:
 
 @pytest.fixture
 def answered(script: Script, capsys: pytest.CaptureFixture[str]) -> Answered:
-    """Answer a prompt; what was written to stdout and stderr comes back."""
+    """Return a function that runs a prompt and returns the text on stdout and stderr."""
 
     def answer(prompt: str, settings: Settings | None = None, **options: Any) -> tuple[str, str]:
         assert (
@@ -55,7 +55,7 @@ def answered(script: Script, capsys: pytest.CaptureFixture[str]) -> Answered:
     return answer
 
 
-def test_the_answer_is_on_stdout_and_the_figures_on_stderr(answered: Answered) -> None:
+def test_the_reply_is_on_stdout_and_figures_on_stderr(answered: Answered) -> None:
     out, err = answered("capital of France?")
     assert out == "Paris.\n"
     # 3 words, the start and 3 markers: 7 tokens of 0.1 s each, then 0.5 s a token.
@@ -89,7 +89,7 @@ def test_json_is_one_object_with_text_and_figures(answered: Answered, script: Sc
         ("hi", False, "be brief", "be briefhiParis."),
     ],
 )
-def test_the_model_gets_what_was_said_and_how(
+def test_the_model_gets_prompt_and_system_prompt(
     prompt: str, raw: bool, system: str, tokens: str, answered: Answered, script: Script
 ) -> None:
     answered(prompt, replace(settings_with(), system_prompt=system), raw=raw)
@@ -98,9 +98,7 @@ def test_the_model_gets_what_was_said_and_how(
     assert model.tokenizer.decode(model.sessions[0].tokens) == tokens
 
 
-def test_a_known_length_opens_a_context_no_larger_than_needed(
-    answered: Answered, script: Script
-) -> None:
+def test_a_known_length_needs_a_small_context_only(answered: Answered, script: Script) -> None:
     answered("a b c", settings_with(max_tokens=5), raw=True)
     assert script.opened[0].sessions[0].n_ctx == 4 + 5
     assert script.opened[0].sessions[0].is_closed
@@ -115,7 +113,7 @@ def test_a_prompt_that_is_too_long_or_empty_is_refused(script: Script) -> None:
         run(RunOptions("m.gguf", "a b c", raw=True), settings_with(), script.clock)
 
 
-def test_a_dash_reads_standard_input_and_mends_broken_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dash_reads_standard_input_and_repairs_utf8(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"two\nlines\xff")))
     assert read_prompt("-") == "two\nlines�"
     assert read_prompt("caf\udce9") == "caf�"
@@ -145,9 +143,7 @@ def test_an_engine_error_is_raised_after_the_text_so_far(
         run(RunOptions("m.gguf", "hi"), settings_with(), script.clock)
 
 
-def test_a_reader_that_went_away_ends_the_answer(
-    script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_pipe_ends_the_reply(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -170,7 +166,7 @@ def test_ctrl_c_keeps_the_partial_answer_and_returns_130(
 
 
 def pipe(monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
-    """Let standard input be a pipe that holds this text."""
+    """Make standard input a pipe with this text."""
     reading, writing = os.pipe()
     os.write(writing, text)
     os.close(writing)
@@ -199,14 +195,14 @@ def test_a_prompt_given_twice_or_not_at_all_is_refused(monkeypatch: pytest.Monke
 
 
 @pytest.mark.slow
-def test_an_answer_has_the_form_that_is_asked_for(
+def test_the_reply_has_the_requested_form(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The bundled model would never say so by itself."""
+    """The line comes from Jalopy, not from the starter model."""
     (tmp_path / "form.json").write_text('{"enum":["left","right"]}')
     (tmp_path / "form.gbnf").write_text('root ::= "le" [a-f]{2}')
     starter = str(starter_file())
-    for options, wanted in (
+    for options, pattern in (
         ({"schema": str(tmp_path / "form.json")}, '"(left|right)"'),
         ({"grammar": str(tmp_path / "form.gbnf")}, "le[a-f]{2}"),
         ({"regex": "[0-9]{3}-[0-9]{2}"}, "[0-9]{3}-[0-9]{2}"),
@@ -215,18 +211,18 @@ def test_an_answer_has_the_form_that_is_asked_for(
             run(RunOptions(starter, "Say it.", **options), settings_with(max_tokens=20))
             == exit_codes.OK
         )
-        assert re.fullmatch(wanted, capsys.readouterr().out.strip())
+        assert re.fullmatch(pattern, capsys.readouterr().out.strip())
 
 
-def test_what_the_starter_does_not_know_names_a_model_that_does(
+def test_the_starter_names_a_larger_model_if_it_cannot_answer(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("app.cli.run.is_starter", lambda path: True)
     monkeypatch.setattr("app.cli.run.real_model_line", lambda settings: "A real model answers this")
     script.replies[:] = [answers_to(["Who wrote the Rigveda?"])[:1], ["Lima."]]
-    for told in (1, 0):
+    for n_lines in (1, 0):
         run(RunOptions("m.gguf", "hello"), settings_with(), script.clock)
-        assert capsys.readouterr().err.count("A real model answers this\n") == told
+        assert capsys.readouterr().err.count("A real model answers this\n") == n_lines
 
 
 def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_path: Path) -> None:
@@ -243,7 +239,7 @@ def test_an_unusable_form_is_refused_before_the_model_opens(script: Script, tmp_
     assert not script.opened
 
 
-def test_a_prompt_is_answered_without_a_pipe_that_stays_open(
+def test_a_silent_pipe_does_not_delay_the_reply(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(standard_input, "NOTICE_S", 0.01)
@@ -262,7 +258,7 @@ def test_a_prompt_is_answered_without_a_pipe_that_stays_open(
 @pytest.mark.parametrize(
     ("words", "prompt"), [(["hello"], "hello\n\none\ntwo\n"), ([], "one\ntwo\n")]
 )
-def test_what_comes_slowly_is_waited_for_with_a_word(
+def test_slow_input_is_awaited_with_a_line(
     words: list[str],
     prompt: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -285,7 +281,7 @@ def test_what_comes_slowly_is_waited_for_with_a_word(
     assert "standard input" in capsys.readouterr().err
 
 
-def test_input_without_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standard_input, "MAX_INPUT_BYTES", 1 << 20)
     with open("/dev/zero", encoding="utf-8") as endless:
         monkeypatch.setattr(sys, "stdin", endless)

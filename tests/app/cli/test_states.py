@@ -1,4 +1,4 @@
-"""``jalopy states``: what is kept, whose it is, and deleting it."""
+"""``jalopy states``: listing and deleting saved states."""
 
 import json
 import os
@@ -18,22 +18,22 @@ from tests.engine.scripted_session import ScriptedSession
 
 
 @pytest.fixture
-def place(monkeypatch, tmp_path):
-    """Two conversations that share 70 tokens; one of them is still there."""
-    place = paths.states_dir() / "abc-f16"
+def folder(monkeypatch, tmp_path):
+    """Folder with the states of two conversations that share 70 tokens; one was deleted."""
+    folder = paths.states_dir() / "abc-f16"
     saved_talk(Store().root, 1)
     notes = SegmentRecorder(Store().root / "000001", "abc-f16")
     for number, tokens in enumerate(([*range(70), *range(30)], list(range(150)))):
         session = ScriptedSession()
         session.feed(tokens)
-        writer = StateWriter(session, place, on_segment=notes.note if number else str)
+        writer = StateWriter(session, folder, on_segment=notes.note if number else str)
         assert writer.flush(60)
         writer.close()
-        for path in place.iterdir():
+        for path in folder.iterdir():
             if path.stat().st_mtime > 1.1e9:  # written or used now
                 os.utime(path, (1e9 + 1000 * number, 1e9 + 1000 * number))
-    save_model_name(place, "Tiny\x1b[2J model")
-    return place
+    save_model_name(folder, "Tiny\x1b[2J model")
+    return folder
 
 
 def listed(capsys, **options):
@@ -41,15 +41,19 @@ def listed(capsys, **options):
     return capsys.readouterr().out
 
 
-def test_prefixes_are_listed_with_shared_bytes_and_title(place, capsys):
-    (place / "\x1b[31mx.kv").write_text("x")
-    (place.parent / "link").symlink_to(place)
-    found = json.loads(listed(capsys, as_json=True))
-    long, short = found["states"]
+def test_prefixes_are_listed_with_shared_bytes_and_title(folder, capsys):
+    (folder / "\x1b[31mx.kv").write_text("x")
+    (folder.parent / "link").symlink_to(folder)
+    report = json.loads(listed(capsys, as_json=True))
+    long, short = report["states"]
     assert (long["tokens"], short["tokens"]) == (150, 100)
-    first = next(one.n_bytes for one in stored_in(place) if one.segment.last == 64)
+    first = next(
+        segment_file.n_bytes
+        for segment_file in stored_in(folder)
+        if segment_file.segment.last == 64
+    )
     assert long["shared_bytes"] == short["shared_bytes"] == first
-    assert found["bytes"] == long["bytes"] + short["bytes"] - first
+    assert report["bytes"] == long["bytes"] + short["bytes"] - first
     assert (long["title"], short["title"]) == (Store().entries()[0].title, "")
     assert long["model"] == short["model"]
     text = listed(capsys)
@@ -59,13 +63,16 @@ def test_prefixes_are_listed_with_shared_bytes_and_title(place, capsys):
     assert "Tiny" in text
 
 
-def test_a_segment_that_ends_within_another_is_not_a_prefix(place, capsys):
+def test_a_segment_that_ends_within_another_is_not_a_prefix(folder, capsys):
     session = ScriptedSession()
     session.feed(range(70))
-    writer = StateWriter(session, place)
+    writer = StateWriter(session, folder)
     assert writer.flush(60)
     writer.close()
-    assert [one["tokens"] for one in json.loads(listed(capsys, as_json=True))["states"]] == [
+    assert [
+        segment_file["tokens"]
+        for segment_file in json.loads(listed(capsys, as_json=True))["states"]
+    ] == [
         150,
         100,
     ]
@@ -82,14 +89,14 @@ def test_a_segment_that_ends_within_another_is_not_a_prefix(place, capsys):
         ({"all": True}, []),
     ],
 )
-def test_pruning_deletes_what_is_asked_for_and_no_more(place, capsys, options, left):
-    sizes = {one.segment.last: one.n_bytes for one in stored_in(place)}
+def test_pruning_deletes_only_the_selected_states(folder, capsys, options, left):
+    sizes = {segment_file.segment.last: segment_file.n_bytes for segment_file in stored_in(folder)}
     options |= {"to": sizes[64] + 1} if options.get("to", 0) > 1 else {}
     assert "Deleted " in listed(capsys, action="prune", **options)
-    assert sorted(one.segment.last for one in stored_in(place)) == left
+    assert sorted(segment_file.segment.last for segment_file in stored_in(folder)) == left
 
 
-def test_what_is_to_be_deleted_is_not_guessed():
+def test_delete_options_need_prune():
     with pytest.raises(Refusal, match="states prune"):
         states(built_in_settings(), all=True)
     assert arguments.parse(["states", "prune", "--to", "1.5g"]).to == 3 << 29

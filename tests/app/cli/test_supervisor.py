@@ -39,7 +39,7 @@ STAYS = "while True: signal.pause()"
 
 
 class Terminal:
-    """A pseudo-terminal with a process on it that leads its own session, as a shell's job does."""
+    """Pseudo-terminal with a process that leads its own session, as a job of a shell does."""
 
     def __init__(self, program: str) -> None:
         self.control, self.line = pty.openpty()
@@ -62,10 +62,10 @@ class Terminal:
                 raise AssertionError(f"{text!r} did not come: {self.output!r}")
 
     def read(self, patience_s: float) -> bool:
-        ready, _, _ = select.select([self.control], [], [], max(0.0, patience_s))
-        if ready:
+        readable, _, _ = select.select([self.control], [], [], max(0.0, patience_s))
+        if readable:
             self.output += os.read(self.control, 65536)
-        return bool(ready)
+        return bool(readable)
 
     def end(self) -> int:
         """Wait for the process and return its exit status as subprocess counts: negative for a
@@ -107,7 +107,7 @@ def start(
     return terminal
 
 
-def said(terminal: Terminal) -> str:
+def printed_text(terminal: Terminal) -> str:
     """Return what follows the escape sequences after the child's death."""
     return terminal.output.rpartition(b"\x1b[0m")[2].decode()
 
@@ -121,7 +121,7 @@ def said(terminal: Terminal) -> str:
         (signal.SIGKILL, exit_codes.NO_MEMORY, "SIGKILL"),
     ],
 )
-def test_a_killed_child_leaves_a_sane_terminal_a_line_and_a_code(
+def test_a_killed_child_leaves_a_clean_terminal_and_a_line(
     opened: list[Terminal], number: signal.Signals, code: int, word: str
 ) -> None:
     terminal = start(opened, act=f"os.kill(os.getpid(), {int(number)})")
@@ -136,19 +136,19 @@ def test_a_killed_child_leaves_a_sane_terminal_a_line_and_a_code(
         b"\x1b[<u",
     ):
         assert sequence in terminal.output
-    assert said(terminal).startswith("jalopy: ")
-    assert word in said(terminal)
-    assert said(terminal).count("\n") == 1
+    assert printed_text(terminal).startswith("jalopy: ")
+    assert word in printed_text(terminal)
+    assert printed_text(terminal).count("\n") == 1
 
 
-def test_an_exit_code_is_passed_on_and_nothing_is_said(opened: list[Terminal]) -> None:
+def test_an_exit_code_is_passed_on_silently(opened: list[Terminal]) -> None:
     terminal = start(opened, act="termios.tcsetattr(0, termios.TCSANOW, modes); return 65")
     assert terminal.end() == 65
     assert terminal.output.endswith(b"READY")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_the_parent_reaches_the_child_which_decides(
+def test_a_signal_to_the_parent_reaches_the_child(
     opened: list[Terminal], number: signal.Signals
 ) -> None:
     terminal = start(opened, setup=f"signal.signal({int(number)}, lambda *_: os._exit(7))")
@@ -164,17 +164,17 @@ def test_a_signal_to_the_parent_reaches_the_child_which_decides(
         (signal.SIGQUIT, exit_codes.INTERRUPTED),
     ],
 )
-def test_a_child_that_dies_of_a_passed_signal_gives_its_code(
+def test_a_child_killed_by_a_forwarded_signal_gives_its_code(
     opened: list[Terminal], number: signal.Signals, code: int
 ) -> None:
     terminal = start(opened, setup=f"signal.signal({int(number)}, signal.SIG_DFL)")
     os.kill(terminal.process.pid, number)
     assert terminal.end() == code
-    assert said(terminal) == ""
+    assert printed_text(terminal) == ""
     assert termios.tcgetattr(terminal.line) == terminal.before
 
 
-def test_a_hangup_that_nohup_has_set_to_be_ignored_ends_nothing() -> None:
+def test_nohup_protects_from_hangups() -> None:
     program = """
 import os, signal, sys
 from functools import partial
@@ -207,10 +207,10 @@ def test_a_child_that_ignores_sigterm_is_killed_in_the_end(opened: list[Terminal
     assert termios.tcgetattr(terminal.line) == terminal.before
 
 
-def wait_for_state(process_id: int, wanted: str) -> None:
+def wait_for_state(process_id: int, states: str) -> None:
     deadline_s = time.monotonic() + DEADLINE_S
-    while Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] not in wanted:
-        assert time.monotonic() < deadline_s, f"process never was in state {wanted}"
+    while Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] not in states:
+        assert time.monotonic() < deadline_s, f"process never was in state {states}"
         time.sleep(0.005)
 
 
@@ -243,7 +243,7 @@ def test_a_stopped_child_stops_the_job_and_sigcont_wakes_both(
     assert terminal.output.count(b"CONTINUED") == 2
 
 
-def test_a_parent_does_not_stop_for_a_child_that_goes_on_at_once(opened: list[Terminal]) -> None:
+def test_the_parent_does_not_stop_if_the_child_continues(opened: list[Terminal]) -> None:
     # cpulimit stops and continues processes one after the other: who is continued first sees the
     # other stand.
     terminal = start(opened, act=STAYS)
@@ -377,14 +377,14 @@ def test_a_child_is_gone_soon_after_its_parent_was_killed(state: str, stops: boo
         parent.stdout.close()
 
 
-@pytest.mark.parametrize("more", ["SIGTERM", "SIGHUP"])
-def test_a_second_signal_does_not_interrupt_the_saving(more: str) -> None:
+@pytest.mark.parametrize("second_signal", ["SIGTERM", "SIGHUP"])
+def test_a_second_signal_does_not_interrupt_the_saving(second_signal: str) -> None:
     act = f"""
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
     finally:
-        os.kill(os.getpid(), signal.{more})
+        os.kill(os.getpid(), signal.{second_signal})
         os.write(1, b"SAVED")"""
     done = run_orphan(act)
     assert (done.returncode, done.stdout, done.stderr) == (exit_codes.TERMINATED, b"SAVED", b"")

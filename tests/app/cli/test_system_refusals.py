@@ -81,7 +81,7 @@ def test_a_refused_thread_names_the_limit_on_processes(
 def test_a_library_that_cannot_be_read_is_an_io_error(capsys: pytest.CaptureFixture[str]) -> None:
     words = "libllvm.so: cannot read file data: Input/output error"
     assert refusals.refuse(ImportError(f"numpy says a lot\n{words}")) == exit_codes.IO_ERROR
-    assert capsys.readouterr().err == f"jalopy: a part of the program cannot be loaded: {words}\n"
+    assert capsys.readouterr().err == f"jalopy: a library cannot be loaded: {words}\n"
 
 
 def test_an_import_that_fails_for_another_reason_is_a_bug(

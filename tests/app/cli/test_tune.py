@@ -47,7 +47,7 @@ def run(script: Script, **options: Any) -> int:
     )
 
 
-def test_people_get_bars_the_reason_and_what_is_remembered(
+def test_the_text_has_bars_the_reason_and_saved_options(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.thread_speeds = {1: 1.0, 2: 1.7, 3: 2.5, 4: 3.4}
@@ -87,7 +87,7 @@ def test_json_is_one_object_with_samples_cores_and_the_best(
     assert report["cpu"] == "avx2"
 
 
-def test_weights_and_kv_types_are_compared_when_asked_for(
+def test_weights_and_kv_types_are_compared_on_request(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.weight_speeds = {"huge": 1.1}
@@ -134,18 +134,18 @@ def test_without_the_flags_neither_is_touched(
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("trouble", "reason"),
     [
         ("swapping", "because the machine was swapping"),
         ("crowded", "because other programs used a core"),
     ],
 )
-def test_figures_of_a_troubled_machine_are_not_remembered(
+def test_results_of_a_busy_machine_are_not_saved(
     script: Script,
     machine: ScriptedMachine,
     capsys: pytest.CaptureFixture[str],
     trouble: str,
-    said: str,
+    reason: str,
 ) -> None:
     real = machine.cpu_times
 
@@ -158,32 +158,32 @@ def test_figures_of_a_troubled_machine_are_not_remembered(
     machine.cpu_times = look  # type: ignore[method-assign]
     run(script)
     out = capsys.readouterr().out
-    assert f"Not saved, {said}. To use them: --threads 2" in out
+    assert f"Not saved, {reason}. To use them: --threads 2" in out
     assert state.load_state()[0].tuned_threads == {}
 
 
-def test_a_result_on_battery_is_marked_and_kept_separately(
+def test_a_result_on_battery_is_saved_separately(
     script: Script, machine: ScriptedMachine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     machine.on_mains = False
     run(script)
     assert "Measured on battery: this holds for running on battery only." in capsys.readouterr().out
-    kept = state.load_state()[0]
-    ((key, choice),) = kept.tuned_threads.items()
+    saved_state = state.load_state()[0]
+    ((key, choice),) = saved_state.tuned_threads.items()
     assert key.endswith(" | on battery")
     assert choice == TunedChoice(2, 2)
-    assert kept.tuned_when == {key: TuningConditions("kernels-1", True)}
+    assert saved_state.tuned_when == {key: TuningConditions("kernels-1", True)}
 
 
 def test_kernels_are_tuned_first_or_alone(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = []
+    calls = []
 
     def try_lookahead(
         model: Any, session: Any, is_unwanted: Any, again: bool
     ) -> dict[str, Lookahead]:
-        asked.append((again, is_unwanted()))
+        calls.append((again, is_unwanted()))
         return {
             "Q4_K": Lookahead(-4096, 24.1, 16.54),
             "F16": Lookahead(0, 20.0, 20.0),
@@ -209,16 +209,16 @@ def test_kernels_are_tuned_first_or_alone(
     assert run(script, only_kernels=True, as_json=True) == exit_codes.OK
     assert json.loads(capsys.readouterr().out)["kernels"]["Q4_K"]["ahead"] == -4096
     assert run(script, remember=False) == exit_codes.OK
-    assert asked == [(True, False), (False, False), (True, False)]
+    assert calls == [(True, False), (False, False), (True, False)]
 
 
-def test_a_dry_run_remembers_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_saves_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     run(script, remember=False)
     assert "Not saved, because of --dry-run. To use them: --threads 2" in capsys.readouterr().out
     assert state.load_state()[0].tuned_threads == {}
 
 
-def test_ctrl_c_prints_the_results_so_far_and_remembers_none(
+def test_ctrl_c_prints_results_and_saves_none(
     script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = engine_access.make_sweep
@@ -255,7 +255,7 @@ class _Wrapped:
 
 
 class FakeModel:
-    """Remembers the threads it is given."""
+    """Model that records its thread counts."""
 
     name = "m"
     quantization = "Q8_0"
@@ -279,7 +279,7 @@ class FakeModel:
 
 
 @pytest.mark.parametrize(
-    ("named", "given"),
+    ("requested", "changes"),
     [
         ({}, [(2, 4), True]),
         ({"threads": 1}, [True]),
@@ -288,35 +288,35 @@ class FakeModel:
         ({"pin_threads": "on", "threads": 3}, []),
     ],
 )
-def test_remembered_threads_give_way_to_those_of_the_settings(
-    named: dict[str, Any], given: list[Any]
+def test_threads_of_the_settings_win_over_saved_ones(
+    requested: dict[str, Any], changes: list[Any]
 ) -> None:
     settings = built_in_settings()
-    for key, value in named.items():
+    for key, value in requested.items():
         settings = override(settings, key, value, "test")
     model: Any = FakeModel()
     engine_access.use_tuned(model, TunedChoice(2, 9, True), settings)
-    assert model.given == given
+    assert model.given == changes
 
 
-@pytest.mark.parametrize(("named", "given"), [("auto", "huge"), ("mmap", None), ("huge", None)])
-def test_remembered_weights_give_way_to_those_of_the_settings(
-    named: str, given: str | None
-) -> None:
+@pytest.mark.parametrize(
+    ("requested", "changes"), [("auto", "huge"), ("mmap", None), ("huge", None)]
+)
+def test_weights_of_the_settings_win_over_saved_ones(requested: str, changes: str | None) -> None:
     model: Any = FakeModel()
-    settings = override(built_in_settings(), "weights", named, "test")
+    settings = override(built_in_settings(), "weights", requested, "test")
     engine_access.use_tuned(model, TunedChoice(2, 2, weights="huge"), settings)
-    assert ("huge" in model.given) == (given is not None)
+    assert ("huge" in model.given) == (changes is not None)
 
 
-def test_remembered_huge_pages_without_room_leave_the_map(script: Script) -> None:
+def test_saved_huge_pages_need_enough_memory(script: Script) -> None:
     model: Any = FakeModel()
     model.weights_error = MemoryPlanError("no room")
     engine_access.use_tuned(model, TunedChoice(2, 2, weights="huge"), built_in_settings())
     assert model.given == [(2, 2), False]
 
 
-def test_a_model_is_closed_if_its_remembered_copying_is_stopped(
+def test_stopping_the_copy_to_huge_pages_closes_the_model(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(progress: Any) -> None:
@@ -330,22 +330,22 @@ def test_a_model_is_closed_if_its_remembered_copying_is_stopped(
     assert script.opened[-1].is_closed
 
 
-def test_the_cache_has_the_type_set_or_one_as_exact_or_auto(script: Script) -> None:
+def test_the_kv_type_is_the_setting_or_an_exact_one(script: Script) -> None:
     model: Any = FakeModel()
     settings = built_in_settings()
     assert engine_access.kv_type_of(settings, model) == "auto"
-    for remembered, wanted in (
+    for remembered, kv_type in (
         ("f32", "f32"),
         ("f16", "auto"),
         ("q8_0", "auto"),
         ("f16/q8_0", "auto"),
     ):
         engine_access.remember_tuned(model, TunedChoice(2, 2, kv_type=remembered))
-        assert engine_access.kv_type_of(settings, model) == wanted
+        assert engine_access.kv_type_of(settings, model) == kv_type
     assert engine_access.kv_type_of(override(settings, "kv_type", "q8_0", "test"), model) == "q8_0"
 
 
-def test_what_is_remembered_belongs_to_one_machine_and_one_model(
+def test_saved_tuning_belongs_to_a_machine_and_a_model(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model: Any = FakeModel()

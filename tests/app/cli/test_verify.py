@@ -48,14 +48,14 @@ def test_a_sound_model_passes_every_check(model: Path, capsys: pytest.CaptureFix
     assert [line.split()[0] for line in out.splitlines()] == ["ok"] * 5
 
 
-def test_another_hash_is_damage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_hash_means_damage(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = run(capsys, model, sha256="0" * 64, runs=False)
     assert code == exit_codes.BAD_DATA
     assert out.startswith("x   sha256")
     assert "download it again" in out
 
 
-def test_without_a_stated_hash_nothing_is_claimed(
+def test_without_a_known_hash_the_result_is_unknown(
     model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out = run(capsys, model, runs=False)
@@ -63,10 +63,10 @@ def test_without_a_stated_hash_nothing_is_claimed(
     assert out.startswith("?   sha256")
 
 
-def test_what_is_no_hash_is_refused(model: Path) -> None:
-    for given in ("abc", "g" * 64, "0" * 63):
+def test_an_invalid_hash_is_refused(model: Path) -> None:
+    for digest in ("abc", "g" * 64, "0" * 63):
         with pytest.raises(Refusal, match="64 hexadecimal digits"):
-            verify(built_in_settings(), str(model), given)
+            verify(built_in_settings(), str(model), digest)
 
 
 def test_a_damaged_scale_is_named_by_tensor_and_row(
@@ -82,7 +82,7 @@ def test_a_damaged_scale_is_named_by_tensor_and_row(
     assert "x   weights   NaN or infinity in blk.0.ffn_up.weight (Q8_0, 1 from row 0)" in out
 
 
-def test_merges_that_make_no_token_are_named(
+def test_merges_without_a_token_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny = tiny_gguf.model("qwen2", quant="Q8_0")
@@ -92,7 +92,7 @@ def test_merges_that_make_no_token_are_named(
     assert "x   tokens    bad.gguf: tokenizer.ggml.merges make 'qz', which is no token" in out
 
 
-def test_a_reply_of_one_token_over_and_over_is_damage(
+def test_a_reply_that_repeats_a_token_means_damage(
     model: Path, script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script.replies = [[" no"] * 20]
@@ -101,7 +101,7 @@ def test_a_reply_of_one_token_over_and_over_is_damage(
     assert "the same token 20 times in a row" in out
 
 
-def test_an_engine_error_is_a_line_of_the_outcome(
+def test_an_engine_error_is_a_failed_check(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def off(model: Any) -> None:
@@ -113,13 +113,13 @@ def test_an_engine_error_is_a_line_of_the_outcome(
     assert "x   run       m.gguf: the Q8_0 kernel is off␛[31m" in out
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.gguf").write_bytes(b"<html>")
     with pytest.raises(EngineError, match="is a web page"):
         verify(built_in_settings(), str(tmp_path / "x.gguf"))
 
 
-def test_scripts_get_every_check(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_has_every_check(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out = run(capsys, model, as_json=True)
     report = json.loads(out)
     assert code == exit_codes.OK
@@ -133,7 +133,7 @@ def test_scripts_get_every_check(model: Path, capsys: pytest.CaptureFixture[str]
     assert report["checks"][0]["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
 
 
-def test_every_part_of_a_model_is_hashed_and_one_hash_is_refused(
+def test_every_part_is_hashed_and_a_single_hash_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = tiny_gguf.write_parts(tmp_path, "m", 3)[0]
@@ -143,7 +143,7 @@ def test_every_part_of_a_model_is_hashed_and_one_hash_is_refused(
         run(capsys, first, runs=False, sha256="0" * 64)
 
 
-def test_stores_that_name_files_by_their_hash_state_it(tmp_path: Path) -> None:
+def test_the_expected_hash_comes_from_the_file_name(tmp_path: Path) -> None:
     content = tiny_gguf.build()
     digest = hashlib.sha256(content).hexdigest()
     assert stated_sha256(ollama_model(tmp_path / "o", "m", "latest", content)) == digest
@@ -153,7 +153,7 @@ def test_stores_that_name_files_by_their_hash_state_it(tmp_path: Path) -> None:
     assert stated_sha256(tmp_path / "elsewhere" / digest) == ""
 
 
-def test_hashing_tells_how_far_it_is(model: Path) -> None:
+def test_hashing_reports_progress(model: Path) -> None:
     seen: list[tuple[int, int]] = []
     digest = sha256_of(model, lambda done, total, left_s: seen.append((done, total)))
     assert digest == hashlib.sha256(model.read_bytes()).hexdigest()
