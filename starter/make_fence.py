@@ -14,7 +14,7 @@ from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
-from app.reply.known_questions import LIGHT, NUMBER, folded, words_of
+from app.reply.known_questions import LIGHT_WORDS, NUMBER, important_words, normalize
 from starter.grammar import capital, fill
 from starter.text import arithmetic, calendar, facts, geography, memory
 from starter.text.tables import Writer, countries, table
@@ -73,7 +73,7 @@ def _ask(sentence: str, slots: dict[str, str], is_ordered: bool) -> Iterator[str
     marked = re.sub(
         r"\{(?:[aA]n )?(\w+)\}s?", lambda match: f" {_MARK}{match[1].lower()} ", sentence
     )
-    words = words_of(marked)
+    words = important_words(marked)
     marks = [word.removeprefix(_MARK) for word in words if word.startswith(_MARK)]
     if sorted(marks) != sorted(slots):
         return
@@ -83,7 +83,9 @@ def _ask(sentence: str, slots: dict[str, str], is_ordered: bool) -> Iterator[str
     numbers = [mark for mark in marks if slots[mark] == NUMBER]
     order = " <yx" if len(numbers) == 2 and numbers != list(slots) else ""
     yield (
-        " ".join("*" if word.startswith(_MARK) else word for word in words if word not in LIGHT)
+        " ".join(
+            "*" if word.startswith(_MARK) else word for word in words if word not in LIGHT_WORDS
+        )
         + order
     )
 
@@ -271,7 +273,9 @@ def _tells() -> list[tuple[str, str, str]]:
                     r"\b(?:name|call(?:ed)?)\b", sentence, re.IGNORECASE
                 )
                 for whose in family if "{k}" in sentence else [""]:
-                    begin, end = folded(sentence.replace("{k}", whose)).rstrip(".! ").split("{v}")
+                    begin, end = (
+                        normalize(sentence.replace("{k}", whose)).rstrip(".! ").split("{v}")
+                    )
                     found.append((begin, end, f"{'plain-' * is_plain}{name} {whose}".rstrip()))
     return list(dict.fromkeys(found))
 
@@ -313,7 +317,7 @@ def _values() -> dict[str, dict[str, str]]:
     for one in table("relations")["relation"]:
         named[one["name"]] = [(form, a) for a, _ in one["rows"] for form in (a, f"{a}s")]
     return {
-        name: {" ".join(words_of(called)): value for called, value in of}
+        name: {" ".join(important_words(called)): value for called, value in of}
         for name, of in named.items()
     }
 

@@ -1,10 +1,10 @@
-"""Which question of its training the starter model is asked, and what training has for it.
+"""Questions of the starter model's training: which one a message asks, and the answers to it.
 
-The words that matter must be those of one wording, names of its tables and numbers aside; a
-misspelt long word is taken for the known one next to it. A question with most words of a wording,
-and none that its kind does not know, is near: there the model chooses between that answer and
-saying that it does not know. What people tell of themselves, and ask for later, is found by whole
-sentences.
+A question is known if its important words are those of a trained wording, apart from names and
+numbers. A misspelt long word counts as the known word that is closest to it. A question is near a
+wording if it has most of its words and no words that are foreign to its kind; then the model chooses
+between that answer and saying that it does not know. Statements that people make about themselves,
+and ask for later, are recognized as whole sentences.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from typing import Any
 
 from app.text.record import record
 
-MOST_MESSAGES = 30
-"""Earlier messages that are looked through for what was told, and for what "its" means."""
-MOST_CHARS = 200
-"""Longer messages are beyond the model."""
+MAX_MESSAGES = 30
+"""Number of earlier messages that are searched for statements, and for the meaning of "its"."""
+MAX_CHARS = 200
+"""Limit on the length of a message that the model understands."""
 NUMBER = "number"
-_MISSPELT_CHARS = 6
-"""Least characters of a word that may be misspelt."""
+_MIN_MISSPELT_CHARS = 6
+"""Length from which words are checked for misspelling."""
 _WORD = re.compile(
     r"\d+(?:st|nd|rd|th)\b|\d+(?:[.,]\d+)*|[^\W\d_][^\W_]*(?:'[^\W_]+)*|(?<=\d)[()]|[()](?=\d)|[^\w\s.,!?:;'\"()…“”]|_"
 )
-OF_ONESELF = re.compile(r"\b(?:i|i'm|im|me|my|we|our)\b")
+SELF_WORDS = re.compile(r"\b(?:i|i'm|im|me|my|we|our)\b")
 _FRAME = re.compile(
     r"^(?:hey|hi(?: there)?|hello(?: there)?(?=[,!.]))[,!. ]+(?=\S+ \S)"
     r"|\b(?:please|pls|plz|(?:can|could|will|would) (?:you|anyone)(?: please| also)? (?:tell "
@@ -37,27 +37,27 @@ _FRAME = re.compile(
     r"i ask|by any chance"
     r"|(?:a )?quick (?:question|one)|just curious|someone asked me|i'd (?:like|love) to know)\b"
 )
-"""What people say around a question."""
-_BEFORE_TOLD = re.compile(
+"""Polite phrases around a question."""
+_BEFORE_STATEMENT = re.compile(
     r"(?i:(?:please|hello|hi|hi there|hey|actually|no, wait|sorry, i meant|let me correct "
     r"that|i was wrong|ok|well)"
     r"[,.:!]? )+"
 )
-_IDLE = frozenset(
+_FILLER_WORDS = frozenset(
     {
         "a", "an", "the", "is", "are", "of", "in", "on", "at", "to", "for", "it", "and", "so",
         "does", "do", "has",
         "have", "what", "which", "ok", "okay", "well", "now",
     }
 )  # fmt: skip
-_I = frozenset({"i", "i'm", "im", "i'd", "my", "me", "am"})
-_YOU = frozenset({"you", "your", "you're", "yours", "u"})
-_ASKING = frozenset({"how", "who", "where", "when", "many", "much"})
-_TURNING = frozenset(
+_I_WORDS = frozenset({"i", "i'm", "im", "i'd", "my", "me", "am"})
+_YOU_WORDS = frozenset({"you", "your", "you're", "yours", "u"})
+_QUESTION_WORDS = frozenset({"how", "who", "where", "when", "many", "much"})
+_REVERSING_WORDS = frozenset(
     {"not", "no", "never", "except", "without", "than", "was", "were", "will", "why"}
 )
-"""Words that turn a question round, or make it another one."""
-LIGHT = frozenset(
+"""Words that reverse a question, or make it another one."""
+LIGHT_WORDS = frozenset(
     {
         "could", "would", "can", "may", "might", "shall", "you", "me", "us", "i", "i'd", "i'm",
         "im", "am", "be",
@@ -68,11 +68,12 @@ LIGHT = frozenset(
         "call", "called",
     }
 )  # fmt: skip
-"""Words that say little of what is asked: they do not count for how near two questions are, nor in
-rows of words."""
-_NEAR = 0.6, 0.5
-"""Least share of words that a near question has in common with a wording: without names in it, and
-with."""
+"""Words with little meaning. They do not count for the similarity of two questions, nor in ordered
+wordings."""
+_MIN_SIMILARITY = 0.6
+"""Share of common words from which a question is near a wording without slots."""
+_MIN_SLOT_SIMILARITY = 0.5
+"""The same for a wording with slots."""
 _UNITS = (
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
     "twelve",
@@ -84,292 +85,350 @@ _TENS = {
 }  # fmt: skip
 _NUMBERS = {word: n for n, word in enumerate(_UNITS)} | _TENS
 
+
+def _add(x: int, y: int) -> str | None:
+    return f"{x} + {y} = {x + y}." if max(x, y) < 100 else None
+
+
+def _subtract(x: int, y: int) -> str | None:
+    return f"{x} - {y} = {x - y}." if max(x, y) < 100 else None
+
+
+def _multiply(x: int, y: int) -> str | None:
+    is_known = max(x, y) < 13 or (min(x, y) < 10 and max(x, y) < 100)
+    return f"{x} x {y} = {x * y}." if is_known else None
+
+
+def _divide(x: int, y: int) -> str | None:
+    is_known = 0 < y < 13 and x % y == 0 and x // y < 13
+    return f"{x} / {y} = {x // y}." if is_known else None
+
+
+def _bigger(x: int, y: int) -> str | None:
+    return f"{max(x, y)} is bigger." if x != y and max(x, y) < 100 else None
+
+
+def _smaller(x: int, y: int) -> str | None:
+    return f"{min(x, y)} is smaller." if x != y and max(x, y) < 100 else None
+
+
 _SUMS: dict[str, Callable[[int, int], str | None]] = {
-    "+": lambda x, y: f"{x} + {y} = {x + y}." if max(x, y) < 100 else None,
-    "-": lambda x, y: f"{x} - {y} = {x - y}." if max(x, y) < 100 else None,
-    "x": lambda x, y: (
-        f"{x} x {y} = {x * y}." if max(x, y) < 13 or (min(x, y) < 10 and max(x, y) < 100) else None
-    ),
-    "/": lambda x, y: (
-        f"{x} / {y} = {x // y}." if 0 < y < 13 and x % y == 0 and x // y < 13 else None
-    ),
-    "bigger": lambda x, y: f"{max(x, y)} is bigger." if x != y and max(x, y) < 100 else None,
-    "smaller": lambda x, y: f"{min(x, y)} is smaller." if x != y and max(x, y) < 100 else None,
+    "+": _add,
+    "-": _subtract,
+    "x": _multiply,
+    "/": _divide,
+    "bigger": _bigger,
+    "smaller": _smaller,
 }
-"""Of two numbers: the answer, None where training has no such sum."""
+"""Functions of two numbers that return the answer; None if training has no such sum."""
 
 
-def words_of(text: str) -> list[str]:
-    """Return the words of a question that matter, in small letters and in their order; numbers as
+def important_words(text: str) -> list[str]:
+    """Return the important words of a question in lower case and in their order; numbers look like
     ``#17``."""
-    text = folded(text)
-    text = re.sub(
-        r"\bwhat(?:'?s|'re| is)\b", "what", re.sub(r"\b(who|how|where)'s\b", r"\1 is", text)
-    )
-    text = re.sub(r"(?<=\d)\s*[x×]\s*(?=\d)", " x ", re.sub(r"(?<=[^\W\d])-(?=[^\W\d])", " ", text))
-    found = _numbered([word.removesuffix("'s") for word in _WORD.findall(_FRAME.sub(" ", text))])
-    return [word for word in found if word not in _IDLE] or _numbered(_WORD.findall(text))
+    text = normalize(text)
+    text = re.sub(r"\b(who|how|where)'s\b", r"\1 is", text)
+    text = re.sub(r"\bwhat(?:'?s|'re| is)\b", "what", text)
+    text = re.sub(r"(?<=[^\W\d])-(?=[^\W\d])", " ", text)
+    text = re.sub(r"(?<=\d)\s*[x×]\s*(?=\d)", " x ", text)
+    words = [word.removesuffix("'s") for word in _WORD.findall(_FRAME.sub(" ", text))]
+    important = [word for word in _with_numbers(words) if word not in _FILLER_WORDS]
+    return important or _with_numbers(_WORD.findall(text))
 
 
-def folded(text: str) -> str:
-    """Return a text in small letters with one kind of apostrophe, its spaces single."""
+def normalize(text: str) -> str:
+    """Return a text in lower case, with one type of apostrophe and single spaces."""
     return " ".join(text.lower().replace("’", "'").split())
 
 
-def _numbered(words: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    for at, word in enumerate(words):
-        if at:
-            before = words[at - 1]
+def _with_numbers(words: Sequence[str]) -> list[str]:
+    """Return words with numbers, written out or not, as ``#17``."""
+    result: list[str] = []
+    previous = ""
+    for word in words:
+        if previous in _TENS and 0 < _NUMBERS.get(word, 0) < 10:
+            result[-1] = f"#{_TENS[previous] + _NUMBERS[word]}"
+        elif word in _NUMBERS:
+            result.append(f"#{_NUMBERS[word]}")
+        elif word.isdecimal() and len(word) < 9:
+            result.append(f"#{int(word)}")
         else:
-            before = ""
-        if before in _TENS and 0 < _NUMBERS.get(word, 0) < 10:
-            found[-1] = f"#{_TENS[before] + _NUMBERS[word]}"
-        elif word in _NUMBERS or (word.isdecimal() and len(word) < 9):
-            found.append(f"#{_NUMBERS[word] if word in _NUMBERS else int(word)}")
-        else:
-            found.append(word)
-    return found
+            result.append(word)
+        previous = word
+    return result
 
 
 class DialogueFacts:
-    """What a conversation's messages have told, and what the last of them asked for."""
+    """Facts from the messages of a conversation.
+
+    Attributes:
+        statements: Values that the user has stated, by subject.
+        has_unknown: Whether a message was not understood; it may have stated something.
+        kind: Kind of the last question; None before the first.
+        key: Values in the slots of the last question.
+    """
 
     def __init__(self) -> None:
-        self.told: dict[str, str] = {}
-        self.has_missed = False
-        """Whether a message was beyond the known ones, which may have told something."""
-        self.kind: Kind | None = None
+        self.statements: dict[str, str] = {}
+        self.has_unknown = False
+        self.kind: QuestionKind | None = None
         self.key: tuple[str, ...] = ()
 
-    def miss(self, text: str) -> None:
-        """A message is beyond the known ones: what it may have told of oneself replaces what was
-        told before."""
-        if OF_ONESELF.search(folded(text)):
-            self.has_missed = True
-            self.told.clear()
+    def add_unknown(self, text: str) -> None:
+        """Add a message that was not understood. If it is about the user, it may change earlier
+        statements."""
+        if SELF_WORDS.search(normalize(text)):
+            self.has_unknown = True
+            self.statements.clear()
 
 
 @record
-class Kind:
+class QuestionKind:
     """Questions that one table answers."""
 
     name: str
     slots: tuple[str, ...]
-    """Tables of names whose values a question of this kind holds."""
-    rows: dict[tuple[str, ...], str]
-    """The words of each wording without the slots, to the order of its numbers: ``xy`` or
-    ``yx``."""
+    """Tables whose names occur in a question of this kind."""
+    wordings: dict[tuple[str, ...], str]
+    """Order of the numbers, ``xy`` or ``yx``, by the words of each wording without the slots."""
     is_ordered: bool
-    """Whether the order of words matters: ``*`` is in the rows for the slots."""
-    sets: frozenset[frozenset[str]]
-    """The rows' words."""
+    """Whether the order of words matters. The wordings then have ``*`` for slots."""
+    word_sets: frozenset[frozenset[str]]
+    """Sets of words of the wordings, if their order does not matter."""
     vocabulary: frozenset[str]
-    """All of them but those that turn a question round."""
-    says: dict[str, list[str]]
-    """To the values of the slots, joined by ``|``; a last value of ``*`` means all others."""
+    """All words of the wordings, without those that reverse a question."""
+    replies: dict[str, list[str]]
+    """Answers by the values of the slots, joined by ``|``. ``*`` as the last value means all
+    others."""
 
-    def fit(self, words: Sequence[str], in_slots: Collection[str]) -> tuple[float, str]:
-        """Return how near a question is to a wording, and the order of its numbers.
+    def fit(self, words: Sequence[str], slot_words: Collection[str]) -> tuple[float, str]:
+        """Return the similarity of a question to the closest wording, and the order of its numbers.
 
-        From 1 on all of its words are those of the wording, and more of them are better; 0 is too
-        far.
+        From 1 on, all words of the question are in the wording; a higher value means more words. 0
+        means that it is too different.
         """
         if self.is_ordered:
-            row = tuple("*" if word in in_slots else word for word in words if word not in LIGHT)
-            if row in self.rows:
-                return (1.0 + len(words), self.rows[row])
-            return (0.0, "")
-        left = [word for word in words if word not in in_slots]
-        if frozenset(left) in self.sets:
-            return 1.0 + len(words), "xy"
-        return self._nearness(left), "xy"
+            wording = tuple(
+                "*" if word in slot_words else word for word in words if word not in LIGHT_WORDS
+            )
+            if wording in self.wordings:
+                return 1.0 + len(words), self.wordings[wording]
+            return 0.0, ""
 
-    def _nearness(self, words: Sequence[str]) -> float:
-        """Return the share of words that a question has in common with the row next to it; 0 if it
-        is too small."""
-        weighty = [word for word in words if word not in LIGHT]
-        if not self.vocabulary.issuperset(weighty):
+        other_words = [word for word in words if word not in slot_words]
+        if frozenset(other_words) in self.word_sets:
+            return 1.0 + len(words), "xy"
+        return self._similarity(other_words), "xy"
+
+    def _similarity(self, words: Sequence[str]) -> float:
+        """Return the share of words in common with the closest wording; 0 if it is too small."""
+        question_words = {word for word in words if word not in LIGHT_WORDS}
+        if not question_words <= self.vocabulary:
             return 0.0
-        asked = set(weighty)
         best = 0.0
-        for row in self.rows:
-            shared = [word for word in row if word in asked]
-            share = len(set(shared)) / max(1, len(asked.union(row) - LIGHT))
-            if (
-                share > best
-                and not _ASKING.issuperset(shared)
-                and (self.slots or (len(shared) > 1 and _says_alike(words, row, shared)))
-            ):
+        for wording in self.wordings:
+            common = [word for word in wording if word in question_words]
+            n_all = len(question_words.union(wording) - LIGHT_WORDS)
+            share = len(set(common)) / max(1, n_all)
+            if share <= best or _QUESTION_WORDS.issuperset(common):
+                continue
+            if self.slots or (len(common) > 1 and _is_similar(words, wording, common)):
                 best = share
-        if best >= _NEAR[bool(self.slots)]:
-            return best * 0.99
-        return 0.0
+
+        minimum = _MIN_SLOT_SIMILARITY if self.slots else _MIN_SIMILARITY
+        if best < minimum:
+            return 0.0
+        return best * 0.99
 
     def answers(self, key: Sequence[str]) -> list[str]:
-        """Return what training has for the values of the slots."""
+        """Return the answers for the values of the slots."""
         if self.name in _SUMS:
-            result = _SUMS[self.name](int(key[0]), int(key[1]))
-            if result:
-                return [result]
-            return []
-        return self.says.get("|".join(key)) or self.says.get("|".join([*key[:-1], "*"]), [])
+            answer = _SUMS[self.name](int(key[0]), int(key[1]))
+            return [answer] if answer else []
+        exact = self.replies.get("|".join(key))
+        return exact or self.replies.get("|".join([*key[:-1], "*"]), [])
 
 
 @record
 class _Fit:
-    """A kind that a question may be of, and the values of its slots."""
+    """Kind that a question may have, and the values of its slots."""
 
-    nearness: float
-    kind: Kind
+    similarity: float
+    kind: QuestionKind
     key: tuple[str, ...]
 
 
 class KnownQuestions:
-    """The questions that a file made by ``starter.make_fence`` lists."""
+    """The questions in the file that ``starter.make_fence`` writes.
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self._values = {
+    Args:
+        data: Content of the file.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        self._names = {
             table: {tuple(text.split()): name for text, name in names.items()}
-            for table, names in given["values"].items()
+            for table, names in data["values"].items()
         }
-        self._kinds = {one["name"]: _kind(one) for one in given["kinds"]}
-        self._tells: list[tuple[str, str, str]] = [tuple(one) for one in given["tells"]]
-        self._told_values = {
-            about: re.compile(text) for about, text in given["told values"].items()
+        self._kinds = {fields["name"]: _parse_kind(fields) for fields in data["kinds"]}
+        self._statements: list[tuple[str, str, str]] = [
+            tuple(statement) for statement in data["tells"]
+        ]
+        self._value_patterns = {
+            subject: re.compile(pattern) for subject, pattern in data["told values"].items()
         }
-        self._replies: dict[str, str] = given["replies"]
-        named = {word for names in self._values.values() for text in names for word in text}
-        asked = {word for kind in self._kinds.values() for row in kind.rows for word in row}
-        self._words = named | asked | set(_NUMBERS) | _IDLE
-        self._by_letter: dict[str, list[str]] = {}
+        self._replies: dict[str, str] = data["replies"]
+
+        name_words = {word for names in self._names.values() for text in names for word in text}
+        wording_words = {
+            word for kind in self._kinds.values() for wording in kind.wordings for word in wording
+        }
+        self._words = name_words | wording_words | set(_NUMBERS) | _FILLER_WORDS
+        self._words_by_letter: dict[str, list[str]] = {}
         for word in self._words:
-            self._by_letter.setdefault(word[:1], []).append(word)
-        self._fits_of = lru_cache(2 * MOST_MESSAGES)(self._found)
+            self._words_by_letter.setdefault(word[:1], []).append(word)
+        self._cached_fits = lru_cache(2 * MAX_MESSAGES)(self._find_fits)
 
-    def answers(self, text: str, talked: DialogueFacts) -> tuple[list[str], bool]:
-        """Return what training has for a message, and whether its very words are known; note what
-        it tells."""
-        if len(text) > MOST_CHARS:
-            talked.miss(text)
+    def answers(self, text: str, facts: DialogueFacts) -> tuple[list[str], bool]:
+        """Return the answers to a message, and whether its wording is known exactly.
+
+        Args:
+            text: Text of the message.
+            facts: Facts of the conversation, to which those of the message are added.
+        """
+        if len(text) > MAX_CHARS:
+            facts.add_unknown(text)
             return [], False
-        fits = self._fits_of(text, talked.kind.slots if talked.kind is not None else ())
-        best = max((fit.nearness for fit in fits), default=0.0)
-        if best < 1:
-            told = self._told_by(text, talked)
-            if told:
-                return [told], True
-            talked.miss(text)
-        chosen = [fit for fit in fits if fit.nearness == best or best < 1]
-        chosen = [fit for fit in chosen if fit.kind.name == "same"] or chosen
-        return list(
-            dict.fromkeys(answer for fit in chosen for answer in self._said(fit, talked))
-        ), best >= 1
 
-    def _found(self, text: str, before: tuple[str, ...]) -> tuple[_Fit, ...]:
-        """Return the kinds that a question may be of; ``before``: the slots of the one before."""
-        words = [self._spelt(word) for word in words_of(text)]
-        found = {table: self._named(table, words) for table in self._values}
-        found[NUMBER] = [(word[1:], (word,)) for word in words if word[0] == "#"]
+        earlier_slots = () if facts.kind is None else facts.kind.slots
+        fits = self._cached_fits(text, earlier_slots)
+        best = max((fit.similarity for fit in fits), default=0.0)
+        is_exact = best >= 1
+        if not is_exact:
+            reply = self._reply_to_statement(text, facts)
+            if reply:
+                return [reply], True
+            facts.add_unknown(text)
+
+        candidates = [fit for fit in fits if fit.similarity == best or not is_exact]
+        candidates = [fit for fit in candidates if fit.kind.name == "same"] or candidates
+        answers = [answer for fit in candidates for answer in self._answers_to(fit, facts)]
+        return list(dict.fromkeys(answers)), is_exact
+
+    def _find_fits(self, text: str, earlier_slots: tuple[str, ...]) -> tuple[_Fit, ...]:
+        """Return the kinds that a question may have.
+
+        Args:
+            text: Text of the question.
+            earlier_slots: Slots of the question before.
+        """
+        words = [self._correct(word) for word in important_words(text)]
+        names = {table: self._names_in(table, words) for table in self._names}
+        # A "#" alone is a word that the user typed.
+        names[NUMBER] = [(word[1:], (word,)) for word in words if word[0] == "#" and word != "#"]
+
         fits = []
         for kind in self._kinds.values():
             slots = kind.slots
             if kind.name == "same":
-                if len(before) == 1:
-                    slots = before
-                else:
-                    slots = ("",)
-            taken = [one for table in dict.fromkeys(slots) for one in found.get(table, ())]
-            if len(taken) != len(slots) or any(
-                len(found[table]) != slots.count(table) for table in slots
-            ):
+                slots = earlier_slots if len(earlier_slots) == 1 else ("",)
+            slot_names = [name for table in dict.fromkeys(slots) for name in names.get(table, ())]
+            has_all = len(slot_names) == len(slots) and all(
+                len(names[table]) == slots.count(table) for table in slots
+            )
+            if not has_all:
                 continue
-            nearness, order = kind.fit(words, {word for _, of in taken for word in of})
-            if nearness:
-                key = tuple(name for name, _ in taken)
-                fits.append(_Fit(nearness, kind, key[::-1] if order == "yx" else key))
+            slot_words = {word for _, name_words in slot_names for word in name_words}
+            similarity, order = kind.fit(words, slot_words)
+            if similarity:
+                key = tuple(name for name, _ in slot_names)
+                fits.append(_Fit(similarity, kind, key[::-1] if order == "yx" else key))
         return tuple(fits)
 
-    def _named(self, table: str, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
-        """Return the names of a table that are in a question, in their order, without those within
-        longer ones."""
-        asked = set(words)
+    def _names_in(self, table: str, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
+        """Return the names of a table in a question, in their order, without names within longer
+        ones."""
+        question_words = set(words)
         names = [
-            (name, text) for text, name in self._values[table].items() if asked.issuperset(text)
+            (name, name_words)
+            for name_words, name in self._names[table].items()
+            if question_words.issuperset(name_words)
         ]
-        longest = [one for one in names if not any(set(one[1]) < set(other[1]) for other in names)]
-        return sorted(longest, key=lambda one: words.index(one[1][0]))
+        longest = [
+            (name, name_words)
+            for name, name_words in names
+            if not any(set(name_words) < set(other_words) for _, other_words in names)
+        ]
+        return sorted(longest, key=lambda named: words.index(named[1][0]))
 
-    def _said(self, fit: _Fit, talked: DialogueFacts) -> list[str]:
+    def _answers_to(self, fit: _Fit, facts: DialogueFacts) -> list[str]:
         kind = fit.kind
         key = fit.key
-        if kind.name == "same" and talked.kind is not None:
-            kind = talked.kind
+        if kind.name == "same" and facts.kind is not None:
+            kind = facts.kind
         elif kind.name.startswith("its "):
-            is_known = talked.kind is not None and talked.kind.slots == ("country",)
+            is_about_country = facts.kind is not None and facts.kind.slots == ("country",)
             kind = self._kinds[kind.name.removeprefix("its ")]
-            if is_known:
-                key = talked.key
-            else:
-                key = ("",)
+            key = facts.key if is_about_country else ("",)
         elif kind.name.startswith("told "):
-            return self._told(kind.name.removeprefix("told "), key[0] if key else "", talked)
-        talked.kind = kind
-        talked.key = key
+            return self._recall(kind.name.removeprefix("told "), key[0] if key else "", facts)
+        facts.kind = kind
+        facts.key = key
         return kind.answers(key)
 
-    def _told(self, about: str, whose: str, talked: DialogueFacts) -> list[str]:
-        value = talked.told.get(f"{about} {whose}")
-        if value is None and talked.has_missed:
+    def _recall(self, subject: str, owner: str, facts: DialogueFacts) -> list[str]:
+        """Return the answer to a question about an earlier statement."""
+        value = facts.statements.get(f"{subject} {owner}")
+        if value is not None:
+            return [_fill(self._replies[f"answer {subject}"], value, owner)]
+        if facts.has_unknown:
             return []
-        return [
-            _filled(
-                self._replies[f"{'not told' if value is None else 'answer'} {about}"],
-                value or "",
-                whose,
-            )
-        ]
+        return [_fill(self._replies[f"not told {subject}"], "", owner)]
 
-    def _told_by(self, text: str, talked: DialogueFacts) -> str:
-        """Note what a message tells and return the answer to it; "" where it tells nothing."""
-        text = re.sub(
-            r"(?i)^im\b",
-            "I'm",
-            _BEFORE_TOLD.sub("", " ".join(text.replace("’", "'").split()).rstrip(".! ")),
-        )
-        lowered = text.lower()
-        for begin, end, told in self._tells:
-            about, _, whose = told.partition(" ")
-            value = text[len(begin) : len(text) - len(end)]
-            matches = lowered.startswith(begin) and lowered.endswith(end)
-            if matches and self._told_values[about].fullmatch(value):
-                about = about.removeprefix("plain-")
-                if about in ("name", "relation", "city"):
-                    value = value[:1].upper() + value[1:]
-                talked.told[f"{about} {whose}"] = value
-                return _filled(self._replies[f"reply {about}"], value, whose)
+    def _reply_to_statement(self, text: str, facts: DialogueFacts) -> str:
+        """Add a statement to the facts, and return the reply to it; "" without a statement."""
+        text = " ".join(text.replace("’", "'").split()).rstrip(".! ")
+        text = _BEFORE_STATEMENT.sub("", text)
+        text = re.sub(r"(?i)^im\b", "I'm", text)
+        lower_text = text.lower()
+        for beginning, end, target in self._statements:
+            subject, _, owner = target.partition(" ")
+            value = text[len(beginning) : len(text) - len(end)]
+            is_match = lower_text.startswith(beginning) and lower_text.endswith(end)
+            if not is_match or not self._value_patterns[subject].fullmatch(value):
+                continue
+            subject = subject.removeprefix("plain-")
+            if subject in ("name", "relation", "city"):
+                value = value[:1].upper() + value[1:]
+            facts.statements[f"{subject} {owner}"] = value
+            return _fill(self._replies[f"reply {subject}"], value, owner)
         return ""
 
-    def _spelt(self, word: str) -> str:
-        """Return a word, or the only known one from which it differs by one slip of the fingers."""
-        if word in self._words or len(word) < _MISSPELT_CHARS or not word.isalpha():
+    def _correct(self, word: str) -> str:
+        """Return a word, or the only known word that differs by one typing error."""
+        if word in self._words or len(word) < _MIN_MISSPELT_CHARS or not word.isalpha():
             return word
-        near = [known for known in self._by_letter.get(word[0], ()) if _is_slip(word, known)]
-        if len(near) == 1:
-            return near[0]
+        similar = [
+            known for known in self._words_by_letter.get(word[0], ()) if _is_typo(word, known)
+        ]
+        if len(similar) == 1:
+            return similar[0]
         return word
 
 
-def _says_alike(words: Sequence[str], row: Sequence[str], shared: Sequence[str]) -> bool:
-    """Whether two questions have the shared words in the same order, and speak of the same
+def _is_similar(words: Sequence[str], wording: Sequence[str], common: Sequence[str]) -> bool:
+    """Whether two questions have their common words in the same order, and are about the same
     persons."""
-    has_order = list(shared) == [word for word in words if word in shared]
-    return has_order and all(of.isdisjoint(words) == of.isdisjoint(row) for of in (_I, _YOU))
+    has_same_order = list(common) == [word for word in words if word in common]
+    return has_same_order and all(
+        persons.isdisjoint(words) == persons.isdisjoint(wording)
+        for persons in (_I_WORDS, _YOU_WORDS)
+    )
 
 
-def _is_slip(word: str, known: str) -> bool:
-    """Whether two words differ by one letter: another, one more, one less, or two that changed
-    places."""
+def _is_typo(word: str, known: str) -> bool:
+    """Whether two words differ by one letter: another one, an additional or missing one, or two
+    that are swapped."""
     if abs(len(word) - len(known)) > 1:
         return False
     n = 0
@@ -378,29 +437,32 @@ def _is_slip(word: str, known: str) -> bool:
     if len(word) != len(known):
         longer, shorter = sorted((word, known), key=len, reverse=True)
         return longer[n + 1 :] == shorter[n:]
-    has_turned = word[n : n + 2] == known[n : n + 2][::-1] and word[n + 2 :] == known[n + 2 :]
-    return has_turned or word[n + 1 :] == known[n + 1 :]
+    is_swapped = word[n : n + 2] == known[n : n + 2][::-1] and word[n + 2 :] == known[n + 2 :]
+    return is_swapped or word[n + 1 :] == known[n + 1 :]
 
 
-def _filled(text: str, value: str, whose: str) -> str:
-    if value[:1].lower() in tuple("aeiou"):
-        article = "an"
-    else:
-        article = "a"
-    said = text.replace("{an v}", f"{article} {value}").replace("{v}", value).replace("{k}", whose)
-    return said[:1].upper() + said[1:]
+def _fill(template: str, value: str, owner: str) -> str:
+    article = "an" if value[:1].lower() in tuple("aeiou") else "a"
+    text = template.replace("{an v}", f"{article} {value}")
+    text = text.replace("{v}", value).replace("{k}", owner)
+    return text[:1].upper() + text[1:]
 
 
-def _kind(one: dict[str, Any]) -> Kind:
-    rows: dict[tuple[str, ...], str] = {}
-    for ask in one["asks"]:
+def _parse_kind(fields: dict[str, Any]) -> QuestionKind:
+    wordings: dict[tuple[str, ...], str] = {}
+    for ask in fields["asks"]:
         words, _, order = ask.partition(" <")
-        rows[tuple(words.split())] = order or "xy"
-    vocabulary = frozenset(word for row in rows for word in row if word[0] != "#") - _TURNING
-    if not one["ordered"]:
-        sets = frozenset(map(frozenset, rows))
-    else:
-        sets = frozenset()
-    return Kind(
-        one["name"], tuple(one["slots"]), rows, one["ordered"], sets, vocabulary, one["says"]
+        wordings[tuple(words.split())] = order or "xy"
+    vocabulary = {word for wording in wordings for word in wording if word[0] != "#"}
+    word_sets: frozenset[frozenset[str]] = frozenset()
+    if not fields["ordered"]:
+        word_sets = frozenset(map(frozenset, wordings))
+    return QuestionKind(
+        fields["name"],
+        tuple(fields["slots"]),
+        wordings,
+        fields["ordered"],
+        word_sets,
+        frozenset(vocabulary) - _REVERSING_WORDS,
+        fields["says"],
     )

@@ -1,11 +1,11 @@
-"""The starter model's fence: it may write only what training has for a question, and else that it
-does not know.
+"""Fence of the starter model: it may give only the answers that training has for a question, or else
+say that it does not know.
 
-A model of four megabytes answers anything, mostly wrongly. So its last question is looked for among
-those that it was trained on (``starter/fence.json``, made of its facts by
-``python -m starter.make_fence``), and its reply is held to the answers that training has for it;
-where there are several, the model chooses. Other models are not touched, nor are replies in a form,
-texts that are no conversation, and replies that the user has edited.
+A model of four megabytes answers everything, mostly wrongly. So its last question is looked up among
+those of its training (``starter/fence.json``, made by ``python -m starter.make_fence``), and its
+reply is limited to the answers for it. If there are several, the model chooses. Other models are
+not limited, nor are replies in a form, texts without a conversation, and replies that the user has
+edited.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from app.program import paths
 from app.reply.known_questions import (
-    MOST_CHARS,
-    MOST_MESSAGES,
-    OF_ONESELF,
+    MAX_CHARS,
+    MAX_MESSAGES,
+    SELF_WORDS,
     DialogueFacts,
     KnownQuestions,
-    folded,
+    normalize,
 )
 
 if TYPE_CHECKING:
@@ -33,136 +33,150 @@ if TYPE_CHECKING:
     from engine.prompt.chat_prompt import ChatPrompt
     from engine.tokenizer import Tokenizer
 
-_MOST_SEARCHED_CHARS = 2000
-"""Characters of a message's beginning and end that are looked through for signs of need."""
+_MAX_SEARCHED_CHARS = 2000
+"""Number of characters at the beginning and at the end of a message that are searched for signs of
+distress."""
 
 
 def fence_of(
-    model: Model, chat: ChatPrompt | None, begun: Sequence[int] = ()
+    model: Model, chat: ChatPrompt | None, prefix_ids: Sequence[int] = ()
 ) -> AllowedTexts | None:
-    """Return what holds the next reply of the starter model to what it knows.
+    """Return the constraint for the next reply of the starter model.
 
     Args:
-        chat: ends with the question; None for a text that is no conversation.
-        begun: the beginning of a reply that is continued.
+        model: The starter model.
+        chat: Conversation that ends with the question; None for a text without a conversation.
+        prefix_ids: Tokens of the beginning of a continued reply.
 
     Returns:
-        None where what was begun is the beginning of none of the answers.
+        The constraint; None if no answer begins with the prefix.
     """
     if chat is None:
         return None
     texts = answers_to([message.content for message in chat.messages if message.role == "user"])
     answers = [model.tokenizer.encode(text, bos=False, special=False) for text in texts]
-    left = [ids[len(begun) :] for ids in answers if ids[: len(begun)] == list(begun)]
-    if left:
-        return AllowedTexts(left, model.tokenizer)
-    return None
+    n_prefix = len(prefix_ids)
+    remaining = [ids[n_prefix:] for ids in answers if ids[:n_prefix] == list(prefix_ids)]
+    if not remaining:
+        return None
+    return AllowedTexts(remaining, model.tokenizer)
 
 
-def answers_to(said: Sequence[str]) -> list[str]:
-    """Return what the starter model may answer to the last of a user's messages: at least one
-    text."""
+def answers_to(user_texts: Sequence[str]) -> list[str]:
+    """Return the answers that the starter model may give to the last message of a user.
+
+    Args:
+        user_texts: Texts of the user's messages.
+
+    Returns:
+        At least one text.
+    """
     fence = _fence()
-    talked = DialogueFacts()
-    for earlier in said[-MOST_MESSAGES:-1]:
-        fence.known.answers(earlier, talked)
-    if said:
-        asked = said[-1]
-    else:
-        asked = ""
-    urgent = fence.urgent(asked)
+    facts = DialogueFacts()
+    for text in user_texts[-MAX_MESSAGES:-1]:
+        fence.known.answers(text, facts)
+    question = user_texts[-1] if user_texts else ""
+
+    urgent = fence.urgent(question)
     if urgent:
         return urgent
-    known, is_sure = fence.known.answers(asked, talked)
-    if known and is_sure:
-        return known
-    return [*known, *fence.declined(asked)]
+    answers, is_exact = fence.known.answers(question, facts)
+    if answers and is_exact:
+        return answers
+    return [*answers, *fence.declining(question)]
 
 
 def is_declined(reply: str) -> bool:
-    """Whether the starter model has said that it does not know, or cannot: a larger one may."""
-    return reply.strip() in _fence().beyond
+    """Whether the starter model says that it does not know or cannot help. A larger model may."""
+    return reply.strip() in _fence().declined_texts
 
 
 class AllowedTexts:
-    """Holds a reply to one of some texts: a ``Constraint`` of the engine."""
+    """Constraint of the engine that limits a reply to one of several texts."""
 
     def __init__(self, texts: Iterable[Sequence[int]], tokenizer: Tokenizer) -> None:
-        self._left = [list(ids) for ids in texts]
+        self._remaining = [list(ids) for ids in texts]
         self._n_vocab = tokenizer.vocab_size
-        self._ends = sorted(tokenizer.end_ids)
+        self._end_ids = sorted(tokenizer.end_ids)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing but an end may follow."""
-        return not any(self._left)
+        """Whether only an end token may follow."""
+        return not any(self._remaining)
 
     def forced(self) -> list[int]:
-        """Return the tokens that all texts go on with."""
+        """Return the tokens that continue all texts."""
         shared = []
-        for column in zip(*self._left, strict=False):
-            if len(set(column)) > 1:
+        for ids in zip(*self._remaining, strict=False):
+            if len(set(ids)) > 1:
                 break
-            shared.append(column[0])
+            shared.append(ids[0])
         return shared
 
     def allowed(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Return for each token whether a text goes on with it."""
-        import numpy as np  # the engine has by now
+        """Return for each token of the vocabulary whether it continues a text."""
+        import numpy as np  # The engine has imported it by now.
 
         allowed = np.zeros(self._n_vocab, np.bool_)
-        for ids in self._left:
-            allowed[ids[0] if ids else self._ends] = True
+        for ids in self._remaining:
+            allowed[ids[0] if ids else self._end_ids] = True
         return allowed
 
     def accept(self, token_id: int) -> None:
-        """The reply goes on with a token."""
-        self._left = [ids[1:] for ids in self._left if ids and ids[0] == token_id]
+        """Continue the reply with a token."""
+        self._remaining = [ids[1:] for ids in self._remaining if ids and ids[0] == token_id]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to free."""
 
 
 class _Fence:
-    """The questions that are known, and what is said to others.
+    """Known questions, and what the model says to others.
 
-    ``given``: as ``starter.make_fence`` writes it.
+    Args:
+        data: Data that ``starter.make_fence`` writes.
     """
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        self.known = KnownQuestions(given)
-        self._unknown, self._task, self._noise, self._sorry, self._harm = (
-            given[name] for name in _DECLINED
-        )
-        self.beyond = self._unknown, self._task
-        self._sorrow, self._harmful = (
-            re.compile("|".join(rf"\b(?:{text})\b" for text in given[name]))
-            for name in ("sorrow", "harmful")
-        )
-        self._crisis = [(re.compile("|".join(one["words"])), one["say"]) for one in given["crisis"]]
+    def __init__(self, data: dict[str, Any]) -> None:
+        self.known = KnownQuestions(data)
+        self._unknown_text: str = data["unknown"]
+        self._task_text: str = data["task"]
+        self._noise_text: str = data["noise"]
+        self._sorry_text: str = data["sorry"]
+        self._harm_text: str = data["harm"]
+        self.declined_texts = (self._unknown_text, self._task_text)
+        self._sorrow_pattern = _words_pattern(data["sorrow"])
+        self._harm_pattern = _words_pattern(data["harmful"])
+        self._crises = [
+            (re.compile("|".join(crisis["words"])), crisis["say"]) for crisis in data["crisis"]
+        ]
 
     def urgent(self, text: str) -> list[str]:
-        """Return what is said to somebody in despair; nothing to others."""
-        ends = folded(
-            text[:_MOST_SEARCHED_CHARS] + " " + text[_MOST_SEARCHED_CHARS:][-_MOST_SEARCHED_CHARS:]
-        )
-        return [say for words, say in self._crisis if words.search(ends)][:1]
+        """Return the answer to somebody in despair; empty for other messages."""
+        beginning = text[:_MAX_SEARCHED_CHARS]
+        end = text[_MAX_SEARCHED_CHARS:][-_MAX_SEARCHED_CHARS:]
+        searched = normalize(f"{beginning} {end}")
+        for pattern, answer in self._crises:
+            if pattern.search(searched):
+                return [answer]
+        return []
 
-    def declined(self, text: str) -> list[str]:
-        """Return how the model says that it does not know, or cannot."""
-        beginning = folded(text[:_MOST_SEARCHED_CHARS])
-        if self._harmful.search(beginning):
-            return [self._harm]
-        if self._sorrow.search(beginning) and len(text) <= 2 * MOST_CHARS:
-            return [self._sorry]
+    def declining(self, text: str) -> list[str]:
+        """Return the answers that say that the model does not know or cannot help."""
+        beginning = normalize(text[:_MAX_SEARCHED_CHARS])
+        if self._harm_pattern.search(beginning):
+            return [self._harm_text]
+        if self._sorrow_pattern.search(beginning) and len(text) <= 2 * MAX_CHARS:
+            return [self._sorry_text]
         if not any(char.isalnum() for char in beginning):
-            return [self._noise]
-        if OF_ONESELF.search(beginning):
-            return [self._task]
-        return [self._unknown, self._task]
+            return [self._noise_text]
+        if SELF_WORDS.search(beginning):
+            return [self._task_text]
+        return [self._unknown_text, self._task_text]
 
 
-_DECLINED = ("unknown", "task", "noise", "sorry", "harm")
+def _words_pattern(expressions: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(rf"\b(?:{expression})\b" for expression in expressions))
 
 
 @cache

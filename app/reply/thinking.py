@@ -1,7 +1,7 @@
-"""Thinking blocks in a stream of text: where a model talks to itself before it answers.
+"""Thinking blocks in a reply: text that a model writes for itself before it answers.
 
-A block is recognised at the start of a reply only, so that an answer may speak of the tags. Some
-templates print the opening tag themselves; then the reply begins inside the block.
+A block is recognized only at the beginning of a reply, so an answer may mention the tags. Some chat
+templates print the opening tag; then the reply begins inside the block.
 """
 
 from __future__ import annotations
@@ -21,44 +21,49 @@ from engine.prompt.thought_markers import (
 
 @record
 class Thinking:
-    """Thinking before an answer, with its tokens and duration."""
+    """Thinking before an answer."""
 
     text: str = ""
     tokens: int = 0
     duration_s: float = 0.0
     is_closed: bool = False
-    """False for a block that the reply ended within."""
+    """Whether the block has ended; False if the reply ends inside it."""
 
 
 @record
 class ThoughtSplit:
-    """Parts of a piece of text that belong to the thinking and to the answer."""
+    """A piece of text, split into thought and answer."""
 
     thought: str = ""
     answer: str = ""
 
 
 def tag_ids(control_texts: Mapping[str, int]) -> frozenset[int]:
-    """Return the tags that a vocabulary has as control tokens, whose text a decoder would leave
-    out."""
+    """Return the ids of tags that are control tokens in a vocabulary. A decoder would leave out
+    their text."""
     return frozenset().union(*(marker.in_vocabulary(control_texts) for marker in THOUGHT_MARKERS))
 
 
 def answer_start(text: str, opened: ThoughtMarker | None) -> int:
-    """Return where in a reply's text, cleaned and with its tags, the answer begins, or else the
-    newest thought."""
+    """Return the position of the answer in a reply; without an answer, of the newest thought.
+
+    Args:
+        text: Clean text of the reply with its tags.
+        opened: Marker of a block that the prompt has opened.
+    """
     splitter = ThinkingSplitter(opened)
     splitter.push(text)
     splitter.flush()
-    return len(text) - splitter.part_chars
+    return len(text) - splitter.section_chars
 
 
 def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
-    """Whether a reply, its text with tags so far, may have been written after these last words of a
-    prompt.
+    """Whether a reply may have been written after the end of a prompt.
 
-    ``opening`` may open a thought, or an empty one that leaves none; ``has_thought``: the reply was
-    seen to think.
+    Args:
+        reply: Text of the reply so far, with its tags.
+        opening: Last words of the prompt. They may open a block, or an empty one without a thought.
+        has_thought: Whether the reply is known to have a thought.
     """
     text = reply.lstrip()
     opened = opened_by(opening)
@@ -71,85 +76,96 @@ def is_opening_of(reply: str, opening: str, has_thought: bool) -> bool:
     return not has_thought
 
 
-class _ReplyPart(Enum):
-    """Which part of a reply its text has come to."""
+class _Section(Enum):
+    """Section of a reply."""
 
     START = "start"
+    """Beginning of the reply, before it is clear whether it starts with a thought."""
     THOUGHT = "thought"
-    AFTER = "after"
-    """Between a thought and what follows it."""
+    AFTER_THOUGHT = "after thought"
+    """Text between a thought and the answer or another thought."""
     ANSWER = "answer"
 
 
 class ThinkingSplitter:
-    """Tell thinking and answer apart, however the text is split; ``opened``: of a block that the
-    prompt opened."""
+    """Splits the stream of a reply into thought and answer, however the stream is cut.
+
+    Args:
+        opened: Marker of a block that the prompt has opened; None for none.
+
+    Attributes:
+        has_block: Whether the reply has a block, open or closed.
+        section_chars: Number of characters of the newest thought or answer, with the tag that ends
+            it.
+    """
 
     def __init__(self, opened: ThoughtMarker | None = None) -> None:
         self._opened = opened
         self._marker: ThoughtMarker | None = None
-        self._where = _ReplyPart.START
+        self._section = _Section.START
         self._held = ""
+        """Text that may be the beginning of a tag."""
         self._trims = False
+        """Whether white space at the beginning of the section is dropped."""
         self._frame = ""
-        """The tag that ends the answer; "" for none."""
+        """Tag that ends the answer; "" for none."""
         self.has_block = opened is not None
-        """Whether there is a block, open or closed."""
-        self.part_chars = 0
-        """Characters of the newest part, the thought or the answer, with the tag that ends it."""
+        self.section_chars = 0
 
     @property
     def marker(self) -> ThoughtMarker | None:
-        """The marker of the newest block, also of one that only the prompt has opened; None without
-        a block."""
+        """Marker of the newest block, or of a block that the prompt has opened; None without a
+        block."""
         return self._marker or self._opened
 
     @property
     def is_thinking(self) -> bool:
-        """Whether the text so far ends inside a block, or where another may follow."""
-        return self.is_open or (
-            self._where is _ReplyPart.AFTER and bool(self._marker and self._marker.next_part)
-        )
+        """Whether the text so far ends inside a block, or where another block may follow."""
+        if self.is_open:
+            return True
+        may_think_again = self._marker is not None and bool(self._marker.next_part)
+        return self._section is _Section.AFTER_THOUGHT and may_think_again
 
     @property
     def is_open(self) -> bool:
-        """Whether the text so far ends inside a block that was not closed."""
-        return self._where is _ReplyPart.THOUGHT or (
-            self._where is _ReplyPart.START and self._opened is not None
-        )
+        """Whether the text so far ends inside a block."""
+        if self._section is _Section.START:
+            return self._opened is not None
+        return self._section is _Section.THOUGHT
 
     def push(self, text: str) -> ThoughtSplit:
-        """Take the next piece; what may be the beginning of a tag is held back until that is
-        decided."""
+        """Add text, and return the text whose section is clear."""
         self._held += text
         thought = ""
         answer = ""
-        where = None
-        while where is not self._where:
-            where = self._where
-            if where is _ReplyPart.START:
-                self._begin()
-            elif where is _ReplyPart.THOUGHT:
-                thought += self._think()
-            elif where is _ReplyPart.AFTER:
-                self._go_on()
-            else:
-                answer += self._answer()
+        previous_section = None
+        while previous_section is not self._section:
+            previous_section = self._section
+            match self._section:
+                case _Section.START:
+                    self._find_first_section()
+                case _Section.THOUGHT:
+                    thought += self._take_thought()
+                case _Section.AFTER_THOUGHT:
+                    self._find_next_section()
+                case _Section.ANSWER:
+                    answer += self._take_answer()
         return ThoughtSplit(thought, answer)
 
     def flush(self) -> ThoughtSplit:
-        """The text is complete: return what was held back."""
+        """Return the text that was held back; the reply is complete."""
         held = self._held
         self._held = ""
-        if self._where is _ReplyPart.START and self._opened is not None:
+        if self._section is _Section.START and self._opened is not None:
             self._enter_thought(self._opened, "")
             held = held.lstrip()
-        elif self._where is _ReplyPart.START:
-            self._where = _ReplyPart.ANSWER
-        elif self._where is _ReplyPart.AFTER:
+        elif self._section is _Section.START:
+            self._section = _Section.ANSWER
+        elif self._section is _Section.AFTER_THOUGHT:
             self._enter_answer("")
-        self.part_chars += len(held)
-        if self._where is _ReplyPart.THOUGHT:
+
+        self.section_chars += len(held)
+        if self._section is _Section.THOUGHT:
             return ThoughtSplit(thought=held)
         if self._trims:
             held = held.lstrip()
@@ -157,8 +173,8 @@ class ThinkingSplitter:
             held = held.rstrip().removesuffix(self._frame).rstrip()
         return ThoughtSplit(answer=held)
 
-    def _begin(self) -> None:
-        """Find out how the reply begins, unless it could still be either."""
+    def _find_first_section(self) -> None:
+        """Enter the first section, unless more text is needed to decide."""
         text = self._held.lstrip()
         for marker in THOUGHT_MARKERS:
             if text.startswith(marker.opening):
@@ -167,94 +183,99 @@ class ThinkingSplitter:
             if marker.answer and text.startswith(marker.answer):
                 self._enter_answer(text[len(marker.answer) :])
                 return
-        if any(beginning.startswith(text) for beginning in _BEGINNINGS):
+        if any(tag.startswith(text) for tag in _FIRST_TAGS):
             return
         if self._opened is not None:
             self._enter_thought(self._opened, text)
         else:
-            self._where = _ReplyPart.ANSWER
+            self._section = _Section.ANSWER
 
-    def _think(self) -> str:
+    def _take_thought(self) -> str:
         assert self._marker is not None
         self._held = self._trimmed(self._held)
         text, tag, rest = self._held.partition(self._marker.closing)
         if tag:
-            self._where = _ReplyPart.AFTER
+            self._section = _Section.AFTER_THOUGHT
             self._held = rest
             return text
-        keep = _overlap(text, self._marker.closing)
-        self._held = text[len(text) - keep :]
-        return self._counted(text[: len(text) - keep])
+        return self._take(self._held, _overlap(text, self._marker.closing))
 
-    def _go_on(self) -> None:
-        """Find out what follows a thought, unless it could still be either."""
+    def _find_next_section(self) -> None:
+        """Enter the section after a thought, unless more text is needed to decide."""
         assert self._marker is not None
         text = self._held.lstrip()
         again = self._marker.next_part
-        more = again + self._marker.opening
+        tags: list[str] = []
         if again:
+            thought_tag = again + self._marker.opening
+            if text.startswith(thought_tag):
+                self._enter_thought(self._marker, text[len(thought_tag) :])
+                return
+            tags.append(thought_tag)
             frames = {again + self._marker.answer: ""}
         else:
             frames = ANSWER_FRAMES
-        if again and text.startswith(more):
-            self._enter_thought(self._marker, text[len(more) :])
-            return
-        for beginning, end in frames.items():
-            if text.startswith(beginning):
-                self._enter_answer(text[len(beginning) :], end)
+
+        for tag, end_tag in frames.items():
+            if text.startswith(tag):
+                self._enter_answer(text[len(tag) :], end_tag)
                 return
-        if not any(
-            beginning.startswith(text) for beginning in (*frames, *((more,) if again else ()))
-        ):
+            tags.append(tag)
+        if not any(tag.startswith(text) for tag in tags):
             self._enter_answer(text)
 
-    def _answer(self) -> str:
+    def _take_answer(self) -> str:
         text = self._trimmed(self._held)
-        keep = 0
+        n_held = 0
         if self._frame:
-            at = text.rfind(self._frame)
-            is_last = at >= 0 and not text[at + len(self._frame) :].strip()
+            frame_start = text.rfind(self._frame)
+            is_last = frame_start >= 0 and not text[frame_start + len(self._frame) :].strip()
             if is_last:
-                end = at
+                end = frame_start
             else:
                 end = len(text) - _overlap(text, self._frame)
-            keep = len(text) - len(text[:end].rstrip())
-        self._held = text[len(text) - keep :]
-        return self._counted(text[: len(text) - keep])
+            n_held = len(text) - len(text[:end].rstrip())
+        return self._take(text, n_held)
+
+    def _take(self, text: str, n_held: int) -> str:
+        """Return a text without its last characters, which are held back."""
+        end = len(text) - n_held
+        self._held = text[end:]
+        self.section_chars += end
+        return text[:end]
 
     def _enter_thought(self, marker: ThoughtMarker, text: str) -> None:
         self._marker = marker
-        self._where = _ReplyPart.THOUGHT
+        self._section = _Section.THOUGHT
         self._held = text
-        self.has_block = self._trims = True
-        self.part_chars = 0
+        self.has_block = True
+        self._trims = True
+        self.section_chars = 0
 
     def _enter_answer(self, text: str, frame: str = "") -> None:
-        self._where = _ReplyPart.ANSWER
+        self._section = _Section.ANSWER
         self._held = text
         self._frame = frame
         self._trims = True
-        self.part_chars = 0
-
-    def _counted(self, text: str) -> str:
-        self.part_chars += len(text)
-        return text
+        self.section_chars = 0
 
     def _trimmed(self, text: str) -> str:
-        """Drop the white space that is between a tag and the text."""
+        """Drop the white space between a tag and the text."""
         if self._trims:
             text = text.lstrip()
             self._trims = not text
         return text
 
 
-_BEGINNINGS = tuple(
-    text for marker in THOUGHT_MARKERS for text in (marker.opening, marker.answer) if text
+_FIRST_TAGS = tuple(
+    tag for marker in THOUGHT_MARKERS for tag in (marker.opening, marker.answer) if tag
 )
+"""Tags that a reply may begin with."""
 
 
 def _overlap(text: str, tag: str) -> int:
-    """Length of the longest end of text that is a beginning of the tag."""
-    return next(
-        (n for n in range(min(len(text), len(tag) - 1), 0, -1) if text.endswith(tag[:n])), 0
-    )
+    """Return the length of the longest end of a text that is the beginning of a tag."""
+    for n_chars in range(min(len(text), len(tag) - 1), 0, -1):
+        if text.endswith(tag[:n_chars]):
+            return n_chars
+    return 0
