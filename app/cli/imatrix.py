@@ -124,7 +124,7 @@ def _conversation_tokens(model: Model, session: Session, settings: Settings) -> 
             messages = messages[:-1]
         local = LocalModel(model, session, model.chat(), settings)
         try:
-            local.hold(messages)
+            local.set_messages(messages)
             yield from local.chat.prompt_ids()
         except EngineError:  # the template refuses the order of the messages
             n_skipped += 1

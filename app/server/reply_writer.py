@@ -71,7 +71,7 @@ class ReplyWriter:
         Any thread may call this while no request is answered.
         """
         if request.is_chat:
-            return self.local.n_held(request.messages)
+            return self.local.n_shared(request.messages)
         if not isinstance(request.prompt, str):
             return self.local.session.reusable(request.prompt)
         return 0
@@ -92,13 +92,13 @@ class ReplyWriter:
         n_prompt = len(prompt.all_ids)
         if n_prompt >= self.local.session.n_ctx:
             if request.is_chat:
-                self.local.forget()
+                self.local.clear_messages()
             raise self._too_long(request, f"{n_prompt} tokens")
         if request.counts_prompt_only:
             task.report(PromptAccepted())
             return Finish("length", n_prompt)
 
-        self.states.bring_back(prompt.all_ids)
+        self.states.restore(prompt.all_ids)
         with self._constraining(task, prompt, call_format) as constraint:
             return self._generate(task, prompt, call_format, constraint)
 
@@ -186,7 +186,7 @@ class ReplyWriter:
     def _remember(self, request: CompletionRequest, reply: Reply, streamer: _ReplyStreamer) -> None:
         """Remember the tokens of a reply for the next request of the conversation."""
         text = request.reply_prefix + reply.text
-        self.local.note_reply(
+        self.local.add_reply(
             PromptMessage(
                 ASSISTANT,
                 request.reply_prefix + streamer.answer,
@@ -200,7 +200,7 @@ class ReplyWriter:
 
     def _after_step(self) -> None:
         self.between_steps()
-        self.states.note_progress()
+        self.states.update()
 
     @contextmanager
     def _constraining(
@@ -214,8 +214,8 @@ class ReplyWriter:
             Cancelled: The client has left.
         """
         prefix_ids: tuple[int, ...] = ()
-        if prompt.earlier is not None:
-            prefix_ids = tuple(prompt.earlier.ids)
+        if prompt.prefix is not None:
+            prefix_ids = tuple(prompt.prefix.ids)
         form = reply_form(
             self.local.model.tokenizer, task.request.form, task.request.tools, call_format
         )

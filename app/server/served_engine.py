@@ -335,7 +335,7 @@ class ServedEngine:
             # The thread must survive any bug; otherwise all clients would wait forever.
             finish = Finish("cancelled", error=api_error_of(error))
         finally:
-            slot.writer.states.note_progress()
+            slot.writer.states.update()
             slot.task = None
 
         if finish.reason == "cancelled" and finish.error is None and self._is_closing:

@@ -1,8 +1,7 @@
-"""An open model of this machine: a request becomes ids, and the ids a reply. In the engine's
-thread.
+"""An open model of this machine, in the engine thread: a request becomes ids, and ids a reply.
 
-Every request brings the whole conversation. What it has in common with the one before keeps its
-tokens, and replies keep the ids that were generated, where these mean the same in this vocabulary:
+Every request has the whole conversation. Messages that it shares with the one before keep their
+tokens, and replies keep the ids that were generated if these mean the same in this vocabulary, so
 the cache serves as far as it can.
 """
 
@@ -35,55 +34,57 @@ if TYPE_CHECKING:
 
 @record
 class ReplyPrefix:
-    """The beginning of a reply that is continued."""
+    """Beginning of a reply that continues."""
 
     ids: Sequence[int]
     text: str
-    """Text of the ids, without a character of which the last id holds only a part."""
+    """Text of the ids, without a character of which the last id has only a part."""
     thinking: Thinking | None
 
 
 @record
 class TurnPrompt:
-    """The prompt of one reply."""
+    """Prompt of one reply."""
 
     ids: Sequence[int]
-    """Up to where the reply begins."""
-    earlier: ReplyPrefix | None = None
-    """Of a reply that is continued; None for a new one."""
+    """Tokens up to the beginning of the reply."""
+    prefix: ReplyPrefix | None = None
+    """Beginning of a reply that continues; None for a new one."""
     chat: ChatPrompt | None = None
-    """The conversation that ends with the message to answer and gets the reply; None for a plain
-    text."""
+    """Conversation that ends with the message to answer; None for a plain text."""
     leaves_loop: bool = False
-    """Whether the reply is one that repeated itself."""
+    """Whether the reply has repeated itself."""
     dropped_turns: int = 0
+    """Number of turns that were dropped to make room."""
     dropped_tokens: int = 0
-    """What had to go for it."""
+    """Number of tokens of these turns."""
 
     @property
     def all_ids(self) -> list[int]:
         """Tokens before the first new one: the prompt and the beginning of the reply."""
-        return [*self.ids, *(self.earlier.ids if self.earlier is not None else ())]
+        if self.prefix is None:
+            return list(self.ids)
+        return [*self.ids, *self.prefix.ids]
 
     @property
     def opening(self) -> str:
-        """The last words of the prompt, which may open a thinking block."""
-        if self.chat is not None:
-            return self.chat.opening
-        return ""
+        """Last words of the prompt, which may open a thought."""
+        if self.chat is None:
+            return ""
+        return self.chat.opening
 
 
 class LocalModel:
-    """A model with its session.
+    """A model with its session and the conversation that it last had.
 
     Args:
-        chat: its conversation, new.
-        least_reply_tokens: room that must be left for a reply.
+        chat: new conversation of the model.
+        least_reply_tokens: tokens that a prompt must leave free for its reply.
 
     Attributes:
-        turn_starts: where in the context each turn began when the last reply ended.
-        n_tokens: those that the conversation had then.
-        adapters: that change the model.
+        turn_starts: positions of the turns in the context after the last reply.
+        n_tokens: tokens of the conversation after the last reply.
+        adapters: adapters of the model.
     """
 
     def __init__(
@@ -101,92 +102,94 @@ class LocalModel:
         self._least_reply_tokens = least_reply_tokens
         self._tags: Collection[int] = tag_ids(model.tokenizer.control_texts)
         self._is_fenced = is_starter(model.path)
-        self._held: list[PromptMessage] = []
-        """What ``chat`` holds, one for each of its messages."""
+        self._messages: list[PromptMessage] = []
+        """Messages of ``chat``, as requests have them."""
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
         self.adapters: tuple[str, ...] = ()
 
     def tags(self, with_calls: bool = True) -> Collection[int]:
-        """Return the control tokens that are part of the text; those of calls where the model knows
-        tools."""
-        if with_calls:
-            how = self.model.chat_template.call_format
-        else:
-            how = None
-        if how is None:
+        """Return the control tokens that are part of the text.
+
+        Args:
+            with_calls: whether to include those of tool calls.
+        """
+        call_format = self.model.chat_template.call_format
+        if not with_calls or call_format is None:
             return self._tags
-        return {*self._tags, *how.marker_ids(self.model.tokenizer)}
+        return {*self._tags, *call_format.marker_ids(self.model.tokenizer)}
 
     # ---- from a request to ids
 
     def use_tools(self, tools: Sequence[Mapping[str, Any]]) -> None:
-        """Tell the model of these tools from the next prompt on."""
-        before = self.chat.tools
+        """Describe these tools to the model from the next prompt on."""
+        previous = self.chat.tools
         self.chat.tools = tools
-        if list(tools) != list(before):
+        if list(tools) != list(previous):
             self.chat.tokenise_again()
 
-    def hold(self, said: Sequence[PromptMessage]) -> None:
-        """Bring the conversation to what was said.
+    def set_messages(self, messages: Sequence[PromptMessage]) -> None:
+        """Change the conversation to these messages.
 
-        Raises EngineError: a message cannot be taken.
+        Raises EngineError: the template refuses a message.
         """
         chat = self.chat
-        n_same = self.n_held(said)
+        n_same = self.n_shared(messages)
         if n_same:
             chat.rewind(n_same)
         else:
-            n_same = int(bool(said) and said[0].role == SYSTEM)
-            chat.start(said[0].text if n_same else None)
-        self._held = list(said[:n_same])
-        for one in said[n_same:]:
-            self._add(one)
-            self._held.append(one)
+            n_same = int(bool(messages) and messages[0].role == SYSTEM)
+            chat.start(messages[0].text if n_same else None)
+        self._messages = list(messages[:n_same])
+        for message in messages[n_same:]:
+            self._add(message)
+            self._messages.append(message)
 
-    def n_held(self, said: Sequence[PromptMessage]) -> int:
-        """Return how many of the messages are those that are held."""
-        return sum(
-            1 for _ in takewhile(lambda pair: _is_same(*pair), zip(self._held, said, strict=False))
-        )
+    def n_shared(self, messages: Sequence[PromptMessage]) -> int:
+        """Return the number of messages that the conversation shares with these."""
+        pairs = zip(self._messages, messages, strict=False)
+        return sum(1 for _ in takewhile(lambda pair: _is_same(*pair), pairs))
 
-    def forget(self) -> None:
-        """Hold nothing; what the cache has is found again all the same."""
-        self._held = []
+    def clear_messages(self) -> None:
+        """Remove all messages; the cache stays."""
+        self._messages = []
         self.chat.start(None)
 
-    def _add(self, one: PromptMessage) -> None:
+    def _add(self, message: PromptMessage) -> None:
         chat = self.chat
-        tokenizer = self.model.tokenizer
-        if one.role == USER:
-            chat.add_unrendered(one.text)
-        elif one.role == TOOL:
-            chat.add_results(one.results)
-        elif one.role == SYSTEM:
-            chat.add_system(one.text)
-        elif self._says(one, with_calls=False) or self._says(one, with_calls=True):
-            with suppress(EngineError):  # what the template refuses is said with the next prompt
-                chat.prompt_ids()  # the reply before keeps its ids
-            chat.add_reply(list(one.ids), one.raw, one.calls, one.raw[: one.calls_at].rstrip())
+        if message.role == USER:
+            chat.add_unrendered(message.text)
+        elif message.role == TOOL:
+            chat.add_results(message.results)
+        elif message.role == SYSTEM:
+            chat.add_system(message.text)
+        elif self._can_reuse_ids(message):
+            with suppress(EngineError):  # The next prompt reports what the template refuses.
+                chat.prompt_ids()  # Lets the reply before keep its ids.
+            answer = message.raw[: message.calls_at].rstrip()
+            chat.add_reply(list(message.ids), message.raw, message.calls, answer)
         else:
-            chat.add_reply(
-                tokenizer.encode(one.text, bos=False, special=False), one.text, one.calls
-            )
+            ids = self.model.tokenizer.encode(message.text, bos=False, special=False)
+            chat.add_reply(ids, message.text, message.calls)
 
-    def _says(self, reply: PromptMessage, with_calls: bool) -> bool:
-        """Whether a reply's tokens are tokens of this vocabulary: they say here what they said
-        there."""
+    def _can_reuse_ids(self, reply: PromptMessage) -> bool:
+        """Return whether a reply's ids have the same text in this vocabulary."""
         tokenizer = self.model.tokenizer
         if not reply.ids or max(reply.ids) >= tokenizer.vocab_size:
             return False
-        said = text_of(tokenizer, reply.ids, self.tags(with_calls))
-        # What the engine held back last may be missing on either side.
-        return said.startswith(reply.raw) or (bool(said) and reply.raw.startswith(said))
+        for with_calls in (False, True):
+            text = text_of(tokenizer, reply.ids, self.tags(with_calls))
+            # Either text may lack what the engine held back last.
+            if text.startswith(reply.raw) or (text and reply.raw.startswith(text)):
+                return True
+        return False
 
     def prompt(self, request: Request) -> TurnPrompt:
-        """Return what a request is as ids.
+        """Return the prompt of a request.
 
-        Raises EngineError: the template refuses it; Refusal: it holds no token.
+        Raises:
+            EngineError: the template refuses the request.
+            Refusal: the request has no tokens.
         """
         if request.plain is not None:
             ids = list(self.model.tokenizer.encode(request.plain))
@@ -194,79 +197,83 @@ class LocalModel:
                 raise Refusal("the prompt holds no token (give some text)")
             return TurnPrompt(ids)
         try:
-            if request.continuation is None:
-                self.hold(request.messages)
-                return TurnPrompt(self.chat.prompt_ids(), chat=self.chat)
-            return self._going_on(request.messages, request.continuation)
+            if request.continuation is not None:
+                return self._continuing_prompt(request.messages, request.continuation)
+            self.set_messages(request.messages)
+            return TurnPrompt(self.chat.prompt_ids(), chat=self.chat)
         except BaseException:
-            self.forget()
+            self.clear_messages()
             raise
 
     def prompt_with_room(self, request: Request) -> TurnPrompt:
-        """Return the same; the oldest turns go until it fits.
+        """Return the prompt of a request, without its oldest turns if it would not fit.
 
-        Raises NoRoomError: it does not without them either.
+        Raises NoRoomError: it does not fit without them either.
         """
         n_ctx = self.session.n_ctx
-        is_new = request.continuation is None and request.plain is None
-        if is_new:
+        least_free = 1
+        if request.continuation is None and request.plain is None:
             least_free = max(1, min(self._least_reply_tokens, n_ctx // 8))
-        else:
-            least_free = 1
-        n_turns = n_tokens = 0
+        n_turns = 0
+        n_tokens = 0
         while True:
             prompt = self.prompt(request.without(n_turns))
             needed = len(prompt.all_ids) + least_free
             if needed <= n_ctx:
                 break
+            starts: Sequence[int] = ()
+            least_needed = needed
             if prompt.chat is not None:
                 starts = self.chat.turn_starts()
-            else:
-                starts = []
-            alone = needed - (starts[-1] - starts[0] if starts else 0)
+            if starts:
+                least_needed = needed - (starts[-1] - starts[0])
             n_more = turns_to_drop(starts, needed - least_free, n_ctx, least_free)
-            if alone > n_ctx or not n_more:
-                raise NoRoomError(alone)
-            n_turns = n_turns + n_more
-            n_tokens = n_tokens + starts[n_more] - starts[0]
-        # What was dropped stays dropped, whatever becomes of the turn that needed its room.
+            if least_needed > n_ctx or not n_more:
+                raise NoRoomError(least_needed)
+            n_turns += n_more
+            n_tokens += starts[n_more] - starts[0]
+
+        # Dropped turns stay dropped even if this turn gets no reply.
         self.n_tokens -= n_tokens
         self.turn_starts = tuple(start - n_tokens for start in self.turn_starts[n_turns:])
         return replace(prompt, dropped_turns=n_turns, dropped_tokens=n_tokens)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Let other prompts be made meanwhile; the conversation keeps its tokens."""
-        saved = self.chat.save()
-        held = self._held
+    def preserving_messages(self) -> Iterator[None]:
+        """Restore the conversation, with its tokens, after the block."""
+        chat_state = self.chat.save()
+        messages = self._messages
         try:
             yield
         finally:
-            self.chat.restore(saved)
-            self._held = held
+            self.chat.restore(chat_state)
+            self._messages = messages
 
-    def _going_on(self, said: Sequence[PromptMessage], begun: Continuation) -> TurnPrompt:
-        self.hold([*said, begun.reply])
-        taken = self.chat.take_reply()
-        self._held.pop()
-        ids = taken.ids
+    def _continuing_prompt(
+        self, messages: Sequence[PromptMessage], continuation: Continuation
+    ) -> TurnPrompt:
+        self.set_messages([*messages, continuation.reply])
+        reply = self.chat.take_reply()
+        self._messages.pop()
+        ids = reply.ids
+        tokenizer = self.model.tokenizer
         tags = self.tags(bool(self.chat.tools))
-        with self._thinking_as_in(taken.text, begun.thinking):
+        with self._opened_as_in(reply.text, continuation.thinking):
             prompt_ids = self.chat.prompt_ids()
             opening = self.chat.opening
-        if begun.edited is not None:
-            ids = tuple(edited_ids(self.model.tokenizer, ids, begun.edited, opening, tags))
-        earlier = ReplyPrefix(ids, text_of(self.model.tokenizer, ids, tags), begun.thinking)
-        return TurnPrompt(prompt_ids, earlier, self.chat, begun.is_loop)
+        if continuation.edited is not None:
+            ids = tuple(edited_ids(tokenizer, ids, continuation.edited, opening, tags))
+        prefix = ReplyPrefix(ids, text_of(tokenizer, ids, tags), continuation.thinking)
+        return TurnPrompt(prompt_ids, prefix, self.chat, continuation.is_loop)
 
     @contextmanager
-    def _thinking_as_in(self, reply: str, thinking: Thinking | None) -> Iterator[None]:
-        """Open the prompt as it was for a reply that goes on, however much the model shall think
-        from now on."""
-        chosen = self.chat.thinking
+    def _opened_as_in(self, reply: str, thinking: Thinking | None) -> Iterator[None]:
+        """Set the thinking mode that the prompt of a reply had, for the block."""
         chat = self.chat
+        chosen = chat.thinking
+        modes = (chosen, ThinkingMode(), ThinkingMode(True), ThinkingMode(False), chosen)
         try:
-            for mode in (chosen, ThinkingMode(), ThinkingMode(True), ThinkingMode(False), chosen):
+            for mode in modes:
                 chat.thinking = mode
                 chat.prompt_ids()
                 if is_opening_of(reply, chat.opening, thinking is not None):
@@ -278,15 +285,11 @@ class LocalModel:
     # ---- from ids to a reply
 
     def fence(self, prompt: TurnPrompt) -> Any:
-        """Return what holds the bundled model to what its training has for a question; None for any
-        other model."""
-        if prompt.earlier is not None:
-            begun = prompt.earlier.ids
-        else:
-            begun = ()
-        if self._is_fenced:
-            return fence_of(self.model, prompt.chat, begun)
-        return None
+        """Return the constraint of the bundled model, which keeps to its training; None for other
+        models."""
+        if not self._is_fenced:
+            return None
+        return fence_of(self.model, prompt.chat, _prefix_ids(prompt))
 
     def reply(
         self,
@@ -299,56 +302,71 @@ class LocalModel:
         session: Session | None = None,
         **more: Any,
     ) -> Reply:
-        """Return the reply to a prompt, to be iterated over.
+        """Return the reply to a prompt, which is written while it is iterated over.
 
         Args:
-            stops: texts that end it, other than those of the template.
-            guards: whether one that repeats itself may be ended.
-            session: that computes it in place of the model's own.
-            more: fields of ``Reply``.
+            stops: texts that end the reply, besides those of the template.
+            guards: whether the reply ends if it repeats itself.
+            session: session that computes; None for the model's own.
+            more: further fields of ``Reply``.
         """
-        chat = prompt.chat
         tokenizer = self.model.tokenizer
-        if prompt.earlier is not None:
-            begun = prompt.earlier.ids
-        else:
-            begun = ()
+        prefix_ids = _prefix_ids(prompt)
+        turns: Collection[int] = ()
+        if prompt.chat is not None:
+            stops = (*prompt.chat.stops, *stops)
+            turns = prompt.chat.turns()
+        guard = None
+        if guards:
+            guard = guard_of(self.settings, tokenizer, constraint)
         more.setdefault("spelled", self.tags(bool(self.chat.tools)))
         return Reply(
             session if session is not None else self.session,
             prompt.all_ids,
             sampling,
             max_tokens=max_tokens,
-            stop=(*(chat.stops if chat is not None else ()), *stops),
-            prefix_ids=begun,
-            limit=limit_of(chat, tokenizer, more["spelled"], begun),
-            turns=chat.turns() if chat is not None else (),
+            stop=stops,
+            prefix_ids=prefix_ids,
+            limit=limit_of(prompt.chat, tokenizer, more["spelled"], prefix_ids),
+            turns=turns,
             guess=self.settings.guess_ahead != "off",
             constraint=constraint,
-            guard=guard_of(self.settings, tokenizer, constraint) if guards else None,
+            guard=guard,
             **more,
         )
 
-    def note_reply(self, reply: PromptMessage) -> None:
-        """The conversation has this reply now; the next request may have it as ``text`` alone."""
-        self._held.append(reply)
-        self.chat.add_reply(
-            list(reply.ids), reply.raw, reply.calls, reply.raw[: reply.calls_at].rstrip()
-        )
+    def add_reply(self, reply: PromptMessage) -> None:
+        """Append a reply to the conversation; the next request may have only its text."""
+        self._messages.append(reply)
+        answer = reply.raw[: reply.calls_at].rstrip()
+        self.chat.add_reply(list(reply.ids), reply.raw, reply.calls, answer)
 
-    def note_size(self, n_tokens: int) -> None:
-        """The conversation has so many tokens now."""
+    def set_size(self, n_tokens: int) -> None:
+        """Set the number of tokens of the conversation."""
         self.turn_starts = tuple(self.chat.turn_starts())
         self.n_tokens = n_tokens
 
 
-def _is_same(held: PromptMessage, said: PromptMessage) -> bool:
-    """Whether a message is what it was; clients of the API send replies without their ids, and may
-    trim them."""
-    if (held.role, held.calls, held.results) != (said.role, said.calls, said.results):
+def _prefix_ids(prompt: TurnPrompt) -> Sequence[int]:
+    if prompt.prefix is None:
+        return ()
+    return prompt.prefix.ids
+
+
+def _is_same(message: PromptMessage, other: PromptMessage) -> bool:
+    """Return whether two messages are the same.
+
+    Clients of the API send replies without their ids, and may trim them.
+    """
+    is_alike = (message.role, message.calls, message.results) == (
+        other.role,
+        other.calls,
+        other.results,
+    )
+    if not is_alike:
         return False
-    if held.role != ASSISTANT:
-        return held.text == said.text
-    if held.ids and said.ids:
-        return (held.ids, held.raw) == (said.ids, said.raw)
-    return held.text.strip() == said.text.strip()
+    if message.role != ASSISTANT:
+        return message.text == other.text
+    if message.ids and other.ids:
+        return (message.ids, message.raw) == (other.ids, other.raw)
+    return message.text.strip() == other.text.strip()

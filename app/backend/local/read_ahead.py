@@ -67,7 +67,7 @@ class ReadAhead:
         if is_slow or self._link.inbox.idle_work.is_dropped:
             return
         started_s = self._link.now_s()
-        self._local.hold(before)
+        self._local.set_messages(before)
         n_messages = len(chat.messages)
         ids = chat.add_user(text)
         chat.rewind(n_messages)
@@ -86,7 +86,7 @@ class ReadAhead:
         ):
             opening = chat.opening_ids(text)
             if is_settled:
-                self._states.bring_back(opening)
+                self._states.restore(opening)
             self._read(draft, opening, ids)
 
     def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
@@ -110,8 +110,8 @@ class ReadAhead:
         link = self._link
         states = self._states
         *before, last = wanted.request().messages
-        with self._local.aside():
-            self._local.hold(before)
+        with self._local.preserving_messages():
+            self._local.set_messages(before)
             ids = self._local.chat.opening_ids(last.text)
         n_saved = states.n_saved(ids)
         told = DocumentRead(
@@ -156,12 +156,12 @@ class ReadAhead:
         Args:
             ids: the cache or the disk may hold some of it; without room for a reply after it,
                 nothing is read.
-            state: as of ``SavedStates.bring_back``.
+            state: as of ``SavedStates.restore``.
         """
         link = self._link
         session = self._session
         # this model may have had the conversation before
-        back = self._states.bring_back(ids, state)
+        back = self._states.restore(ids, state)
         n_ready = session.reusable([*ids, -1])
         done = ConversationReread(0, len(ids), 0.0, back.trouble, min(back.tokens, n_ready))
         if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
@@ -176,7 +176,7 @@ class ReadAhead:
         def note_progress(done: int, total: int) -> None:
             if link.inbox.stop_requested.is_set():
                 session.cancel()
-            self._states.note_progress()
+            self._states.update()
             meter.update_prefill(done)
             link.step(done=done, total=total, context_used=session.length)
 

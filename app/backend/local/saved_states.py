@@ -105,7 +105,7 @@ class SavedStates:
     def close(self, patience_s: float = FLUSH_S) -> None:
         """The session goes: what it holds is kept as far as that takes no longer."""
         if self._writer is None:
-            self.note_progress()  # a first reply may have been over before the place was known
+            self.update()  # a first reply may have been over before the place was known
         self.leave(patience_s)
 
     def leave(self, patience_s: float = FLUSH_S) -> None:
@@ -116,7 +116,7 @@ class SavedStates:
                 self._writer.flush(patience_s)
         self._drop_writer()
 
-    def note_progress(self) -> None:
+    def update(self) -> None:
         """The session grew; cheap, between two tokens or blocks."""
         if self._files is None:
             return
@@ -136,7 +136,7 @@ class SavedStates:
         n_held = self._session.reusable(ids)
         return max(n_held, min(self._most_saved(ids, n_held + LEAST_TAKEN_TOKENS)[1], len(ids) - 1))
 
-    def bring_back(self, ids: Sequence[int], path: Path | None = None) -> RestoreOutcome:
+    def restore(self, ids: Sequence[int], path: Path | None = None) -> RestoreOutcome:
         """Fill the cache with what is saved of a prompt, if that is more than the cache holds of
         it.
 

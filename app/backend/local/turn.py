@@ -1,5 +1,4 @@
-"""One prompt and its reply, told in events; and several replies to one prompt, computed
-together."""
+"""One prompt and its reply, reported in events; and several replies to one prompt."""
 
 from __future__ import annotations
 
@@ -22,30 +21,30 @@ from app.session import events
 from app.session.events import reason_of
 from engine.errors import Cancelled, MemoryPlanError
 from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.tools.calls import ToolCall
 
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session
     from engine.prompt.tools.split import CallSplitter
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _LEAST_AGAINST_LOOPS = {"repeat_penalty": 1.15, "repeat_window": 64, "dry_multiplier": 0.8}
-"""Least values for a reply that goes on after it repeated itself: DRY against the unit, the penalty
-against its words. SmolLM2 135M fell into the next loop with 1.1, and into nonsense with 1.2 over
-256 tokens."""
+"""Least values for a reply that continues after it repeated itself.
+
+DRY works against the repeated text, the penalty against its words. SmolLM2 135M fell into the next
+loop with a penalty of 1.1, and into nonsense with 1.2 over 256 tokens.
+"""
 
 
 def _less_repetitive(sampling: Sampling) -> Sampling:
-    """Return the same sampling with penalties on repetition, or with its own where they are
-    stronger."""
+    """Return sampling with penalties on repetition that are at least ``_LEAST_AGAINST_LOOPS``."""
     least = _LEAST_AGAINST_LOOPS
     return replace(sampling, **{name: max(least[name], getattr(sampling, name)) for name in least})
 
 
-def _unlike_others(sampling: Sampling, at: int) -> Sampling:
-    """Return the sampling of one of several replies, with a seed of its own.
+def _with_own_seed(sampling: Sampling, index: int) -> Sampling:
+    """Return the sampling of one of several replies.
 
-    Raises Refusal: they would be alike.
+    Raises Refusal: all replies would be the same.
     """
     if sampling.temperature <= 0:
         raise Refusal(
@@ -53,7 +52,7 @@ def _unlike_others(sampling: Sampling, at: int) -> Sampling:
         )
     if sampling.seed is None:
         return sampling
-    return replace(sampling, seed=sampling.seed + at)
+    return replace(sampling, seed=sampling.seed + index)
 
 
 class LocalTurn:
@@ -61,12 +60,13 @@ class LocalTurn:
 
     Args:
         on_progress: called after every token and every block of the prompt.
-        calls: takes calls of tools out of the answer; None where the model knows no tools.
-        at: place among several replies that are written together, from 0 on; None for the only one.
-        session: that computes it in place of the model's own.
+        call_splitter: takes tool calls out of the answer; None if the model has no tools.
+        index: index among several replies that are written together; None if there is only one.
+        session: session that computes; None for the model's own.
 
     Attributes:
-        on_begun: called when the prompt is read and the first token is there.
+        on_first_token: called when the prompt is read and a token is generated.
+        meter: measurements of the reply.
     """
 
     def __init__(
@@ -76,37 +76,34 @@ class LocalTurn:
         prompt: TurnPrompt,
         options: ChatOptions,
         on_progress: Callable[[], object],
-        calls: CallSplitter | None = None,
-        at: int | None = None,
+        call_splitter: CallSplitter | None = None,
+        index: int | None = None,
         session: Session | None = None,
     ) -> None:
-        self._calls = calls
-        self._is_alone = at is None
-        self.at = at or 0
-        self.on_begun: Callable[[], object] = lambda: None
+        self.prompt = prompt
+        self.index = index or 0
+        self.on_first_token: Callable[[], object] = lambda: None
         self._link = link
         self._local = local
-        self.prompt = prompt
-        self._earlier = prompt.earlier or ReplyPrefix((), "", None)
         self._on_progress = on_progress
+        self._call_splitter = call_splitter
+        self._is_only = index is None
+        self._prefix = prompt.prefix or ReplyPrefix((), "", None)
+        self._constraint = self._make_constraint(options)
+
         ids = prompt.all_ids
-        model = local.model
-        form = options.form
         self._n_unread = len(ids) - local.session.reusable(ids)
-        if form is not None and form.form is not None:
-            self._constraint = form.constraint(
-                model.tokenizer, self._earlier.ids, self._refuse_stopped
-            )
-        else:
-            self._constraint = local.fence(prompt)
-        sampling = options.sampling(
-            model, prompt.chat.thinking if prompt.chat is not None else ThinkingMode()
-        )
-        if at is not None:
-            sampling = _unlike_others(sampling, at)
+        mode = ThinkingMode()
+        if prompt.chat is not None:
+            mode = prompt.chat.thinking
+        sampling = options.sampling(local.model, mode)
+        if index is not None:
+            sampling = _with_own_seed(sampling, index)
+        if prompt.leaves_loop:
+            sampling = _less_repetitive(sampling)
         self.reply = local.reply(
             prompt,
-            _less_repetitive(sampling) if prompt.leaves_loop else sampling,
+            sampling,
             (options.generation or options.settings.sampling).max_tokens,
             self._constraint,
             on_prompt_progress=self._show_progress,
@@ -114,21 +111,30 @@ class LocalTurn:
             session=session,
         )
         self.meter = self.reply.meter
-        if prompt.earlier is not None:
-            begun = self._earlier.text
-        else:
-            begun = None
-        thinking = self._earlier.thinking
-        self._text = ReplyEmitter(
-            self._emit, self.meter, prompt.opening, begun, thinking, calls, options.emits_pieces
+        self._emitter = ReplyEmitter(
+            self._emit,
+            self.meter,
+            prompt.opening,
+            None if prompt.prefix is None else prompt.prefix.text,
+            self._prefix.thinking,
+            call_splitter,
+            options.emits_pieces,
         )
 
+    def _make_constraint(self, options: ChatOptions) -> Any:
+        """Return the form that the reply must have; None for any."""
+        form = options.form
+        if form is None or form.form is None:
+            return self._local.fence(self.prompt)
+        tokenizer = self._local.model.tokenizer
+        return form.constraint(tokenizer, self._prefix.ids, self._raise_if_stopped)
+
     def written(self) -> WrittenReply:
-        """Tokens and text of the whole reply so far; any thread may ask."""
-        return (*self._earlier.ids, *self.reply.ids), self._earlier.text + self.reply.text
+        """Return tokens and text of the whole reply so far; any thread may call this."""
+        return (*self._prefix.ids, *self.reply.ids), self._prefix.text + self.reply.text
 
     def run(self) -> bool:
-        """Answer; True when there is a reply, whole or partial, that the conversation now holds."""
+        """Write the reply; return whether the conversation now has one, complete or not."""
         try:
             return self._run()
         finally:
@@ -136,62 +142,65 @@ class LocalTurn:
                 self._constraint.close()
 
     def _run(self) -> bool:
-        chat = self.prompt.chat
+        turn_starts: tuple[int, ...] = ()
+        if self.prompt.chat is not None:
+            turn_starts = tuple(self.prompt.chat.turn_starts())
         self._step(
             activity=Activity.READING,
             since_s=self.meter.started_s,
             meter=self.meter,
-            turn_starts=tuple(chat.turn_starts()) if chat is not None else (),
+            turn_starts=turn_starts,
             total=self._n_unread,
         )
         try:
             for piece in self.reply:
-                self.on_begun()
-                self._text.push(piece)
+                self.on_first_token()
+                self._emitter.push(piece)
                 self._step(activity=Activity.WRITING, context_used=self._local.session.length)
                 self._on_progress()
         except BaseException as error:
             if not self.reply.ids:
                 raise
-            self._keep_reply()
-            partial_reply = events.GenerationFinished(
-                Ending.FAILED, self.meter.figures(), *self.written()
-            )
+            self._end_reply()
+            partial_reply = self._finished(Ending.FAILED)
             self._emit(events.GenerationFailed(reason_of(error), partial_reply, error))
             return True
+
         ending = self.meter.ending
         if ending is Ending.REPEATED:
-            self._text.begin_again(self.written()[1])
+            self._emitter.begin_again(self.written()[1])
         if ending is Ending.STOPPED and not self.reply.ids:
             self._emit(events.PromptStopped())
             return False
-        self._keep_reply()
-        if ending is Ending.COMPLETE:
-            calls, calls_at = self._found_calls()
-        else:
-            calls, calls_at = ((), 0)
-        self._emit(
-            events.GenerationFinished(
-                ending, self.meter.figures(), *self.written(), calls, calls_at
-            )
-        )
+        self._end_reply()
+        self._emit(self._finished(ending))
         return True
 
+    def _finished(self, ending: Ending) -> events.GenerationFinished:
+        ids, raw = self.written()
+        finished = events.GenerationFinished(ending, self.meter.figures(), ids, raw)
+        splitter = self._call_splitter
+        if ending is not Ending.COMPLETE or splitter is None or not splitter.calls:
+            return finished
+        calls = tuple(replace(call, call_id=secrets.token_hex(5)[:9]) for call in splitter.calls)
+        return replace(finished, calls=calls, calls_at=len(raw) - splitter.tail_chars)
+
+    def _end_reply(self) -> None:
+        self._emitter.finish()
+        if self.prompt.chat is not None and not self.index:
+            ids, text = self.written()
+            self._local.add_reply(PromptMessage(ASSISTANT, text, ids=ids, raw=text))
+
     def _emit(self, event: events.Event) -> None:
-        self._link.emit(event if self._is_alone else events.AnswerEvent(self.at, event))
+        if not self._is_only:
+            event = events.AnswerEvent(self.index, event)
+        self._link.emit(event)
 
     def _step(self, **changes: Any) -> None:
-        if not self.at:  # the first tells how far they are
+        if not self.index:  # The first of several replies reports the progress.
             self._link.step(**changes)
 
-    def _found_calls(self) -> tuple[tuple[ToolCall, ...], int]:
-        """Return the calls of a whole reply, each with an id, and where in its text they begin."""
-        if self._calls is None or not self._calls.calls:
-            return (), 0
-        calls = tuple(replace(one, call_id=secrets.token_hex(5)[:9]) for one in self._calls.calls)
-        return calls, len(self.written()[1]) - self._calls.tail_chars
-
-    def _refuse_stopped(self) -> None:
+    def _raise_if_stopped(self) -> None:
         if self._link.is_stopped():
             raise Cancelled("stopped while the form of the answer was compiled")
 
@@ -199,17 +208,14 @@ class LocalTurn:
         self._step(done=done, total=total, context_used=self._local.session.length)
         self._on_progress()
 
-    def _keep_reply(self) -> None:
-        self._text.finish()
-        if self.prompt.chat is not None and not self.at:
-            ids, text = self.written()
-            self._local.note_reply(PromptMessage(ASSISTANT, text, ids=ids, raw=text))
-
 
 @contextmanager
-def peers_of(model: Model, session: Session, n: int) -> Iterator[tuple[list[Session], str]]:
-    """Have sessions for n replies, this one first, or as many as memory has room for; and why they
-    are fewer."""
+def peer_sessions(model: Model, session: Session, n: int) -> Iterator[tuple[list[Session], str]]:
+    """Open sessions for ``n`` replies, or for as many as memory has room for.
+
+    Yields the sessions, the given one first, and the reason why they are fewer; empty if they are
+    not. The other sessions are closed after the block.
+    """
     sessions = [session]
     trouble = ""
     try:
@@ -220,51 +226,52 @@ def peers_of(model: Model, session: Session, n: int) -> Iterator[tuple[list[Sess
                 trouble = str(error)
         yield sessions, trouble
     finally:
-        for one in sessions[1:]:
-            one.close()
+        for peer in sessions[1:]:
+            peer.close()
 
 
-class Answers:
-    """Writes several replies: the first in the engine's thread, each other in one of its own.
+class ParallelTurns:
+    """Writes several replies: the first in the engine thread, each other one in its own thread.
 
     The others begin when the first has read the prompt, which they copy.
 
     Args:
-        link: takes events of the answers from all threads.
+        link: receives events from all threads.
     """
 
     def __init__(self, turns: Sequence[LocalTurn], link: EngineLink) -> None:
         self._turns = turns
         self._link = link
-        self._kept: set[int] = set()
+        self._with_reply: set[int] = set()
+        """Indices of the turns that have a reply."""
         self._threads = [
             threading.Thread(
-                target=self._run, args=(turn,), name=f"jalopy-answer-{turn.at}", daemon=True
+                target=self._run, args=(turn,), name=f"jalopy-answer-{turn.index}", daemon=True
             )
             for turn in turns[1:]
         ]
-        turns[0].on_begun = self._begin_others
+        turns[0].on_first_token = self._start_others
 
     def cancel(self) -> None:
-        """Stop all; what is there stays."""
+        """Stop all replies; their text so far stays."""
         for turn in self._turns:
             turn.reply.cancel()
 
     def run(self) -> bool:
-        """Answer; True when there is a reply.
+        """Write the replies; return whether there is one.
 
-        Raises whatever the first does before it has a token.
+        Raises the exception of the first turn if it has no token.
         """
         if self._turns[0].run():
-            self._kept.add(0)
-        self._begin_others()
+            self._with_reply.add(0)
+        self._start_others()
         for thread in self._threads:
             while thread.is_alive():
-                thread.join(_LOOK_S)
+                thread.join(_POLL_S)
                 self._link.step()
-        return bool(self._kept)
+        return bool(self._with_reply)
 
-    def _begin_others(self) -> None:
+    def _start_others(self) -> None:
         for thread in self._threads:
             if thread.ident is None:
                 thread.start()
@@ -272,8 +279,7 @@ class Answers:
     def _run(self, turn: LocalTurn) -> None:
         try:
             if turn.run():
-                self._kept.add(turn.at)
-        except BaseException as error:  # it is one answer less
-            self._link.emit(
-                events.AnswerEvent(turn.at, events.GenerationFailed(reason_of(error), error=error))
-            )
+                self._with_reply.add(turn.index)
+        except BaseException as error:  # There is one answer less.
+            failure = events.GenerationFailed(reason_of(error), error=error)
+            self._link.emit(events.AnswerEvent(turn.index, failure))

@@ -124,9 +124,9 @@ def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
     model = Script().open_model()
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
     states = SavedStates(place, StateFiles(broken, broken, broken, broken), model, model.session())
-    states.note_progress()
+    states.update()
     assert "internal error" in place.state_trouble
-    assert "not used" in states.bring_back([1], tmp_path / "kv.state").trouble
+    assert "not used" in states.restore([1], tmp_path / "kv.state").trouble
     states.close()
 
 
@@ -134,8 +134,8 @@ def test_without_files_nothing_is_kept(tmp_path):
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
     model = Script().open_model()
     states = SavedStates(place, None, model, model.session())
-    states.note_progress()
-    assert states.bring_back([1], tmp_path / "kv.state") == RestoreOutcome()
+    states.update()
+    assert states.restore([1], tmp_path / "kv.state") == RestoreOutcome()
     states.begin_with([1] * 100)
     assert list(tmp_path.iterdir()) == []
 
@@ -245,13 +245,13 @@ def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
     ids = list(range(3, 203)) * 6
     for at in range(0, len(ids), 100):
         session.feed(ids[at : at + 100])
-        states.note_progress()
+        states.update()
         states.leave(60)
-    states.note_progress()
+    states.update()
     wanted = [*ids[:500], 7, 8]
     assert session.reusable(wanted) == 0
     assert states.reusable(wanted) == 500
-    assert states.bring_back(wanted).tokens == 500
+    assert states.restore(wanted).tokens == 500
     assert session.prefill(wanted).fed == 2
     fresh.feed(wanted[:500])
     fresh.prefill(wanted)
@@ -283,7 +283,7 @@ def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
     assert states.read_apart(ids, Store().root / "000001", idle, told.append) == ""
     assert states.n_saved(ids) == len(ids) >= told[-1]
     assert session.tokens == [3, 4, 5]
-    assert states.bring_back(ids).tokens == len(ids)
+    assert states.restore(ids).tokens == len(ids)
     model.close()
 
 

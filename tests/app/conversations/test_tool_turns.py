@@ -139,7 +139,7 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
         local = LocalModel(
             model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings()
         )
-        local.hold(said.prompt_messages())
+        local.set_messages(said.prompt_messages())
         assert knows_tools or tools.offer(local)
         prompts.append(
             list(
@@ -180,14 +180,14 @@ def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) 
     local = held(process)
     asked = said.prompt_messages()
     called = replace(asked[2], calls=())
-    local.hold(asked[:2])
-    local.note_reply(called)
+    local.set_messages(asked[:2])
+    local.add_reply(called)
     assert local.chat.messages[-1].calls == ()
     ids = local.prompt(Request(asked[:4])).ids
     assert local.chat.messages[-2].calls == (CALL,)
     n_read = len(ids) - len("<|im_start|>assistant\n")
     assert list(ids[:n_read]) == whole[:n_read]
-    local.hold((*asked[:2], called))
+    local.set_messages((*asked[:2], called))
     assert local.chat.messages[-1].calls == ()
 
 

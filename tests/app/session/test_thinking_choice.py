@@ -154,7 +154,7 @@ def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) ->
     ]
     for written, text, thinking in cases:
         for now in openings:
-            local.forget()
+            local.clear_messages()
             chat.thinking = ThinkingMode.parse(written)
             said = (PromptMessage(USER, "why"),)
             prompt = local.prompt(Request(said)).ids
@@ -166,15 +166,15 @@ def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) ->
                 assert opened_by(chat.opening) is None
             else:
                 assert list(begun.ids) == list(prompt), (written, now)
-            assert begun.earlier is not None
-            assert list(begun.earlier.ids) == ids
+            assert begun.prefix is not None
+            assert list(begun.prefix.ids) == ids
             assert str(chat.thinking) == now
             edited = local.prompt(Request(said, Continuation(reply, thinking, "no")))
             assert list(edited.ids) == list(begun.ids)
-            assert edited.earlier is not None
+            assert edited.prefix is not None
             kept = text[: answer_start(text, opened_by(chat.opening))]
             # the vocabulary's words begin with a space
-            assert edited.earlier.text.replace(" ", "") == f"{kept}no"
+            assert edited.prefix.text.replace(" ", "") == f"{kept}no"
 
 
 def test_which_opening_fits_a_reply() -> None:
