@@ -1,2 +1,1 @@
-"""Getting a model, when somebody asks for it: from Hugging Face or an address, checked before it
-gets its name."""
+"""Downloads of models from Hugging Face or an address, checked before they get their final name."""

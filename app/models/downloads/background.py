@@ -1,8 +1,6 @@
-"""The one download that goes on while its screen is left: what it says of itself elsewhere, and how
-it ends.
+"""The download that continues while its screen is closed: its progress and its end.
 
-The application has one from its start, so the client is imported with the first download and not
-here.
+The HTTP client is imported with the first download, not with this module.
 """
 
 from __future__ import annotations
@@ -16,30 +14,31 @@ if TYPE_CHECKING:
 
 
 class BackgroundDownload:
-    """Holds the download, of which there is at most one at a time."""
+    """Holder of the download; there is at most one at a time."""
 
     def __init__(self) -> None:
         self.job: PullJob | None = None
-        self._is_told = True
+        self._is_reported = True
 
     @property
     def is_running(self) -> bool:
-        """Whether bytes are coming."""
+        """Whether the download is running."""
         return self.job is not None and self.job.is_running
 
     def take(self, job: PullJob) -> None:
-        """Look after a download that has been started."""
+        """Take over a started download."""
         self.job = job
-        self._is_told = False
+        self._is_reported = False
 
     def stop(self) -> None:
-        """Stop it; what came is kept."""
+        """Stop the download; the part is kept."""
         if self.job is not None:
             self.job.stop()
 
     def word(self) -> str:
-        """Say in a word or two how far it is, for a line that has more to show; "" while nothing
-        comes."""
+        """Return the progress in a word or two, for a line with more content; "" if nothing
+        runs.
+        """
         if self.job is None or not self.is_running:
             return ""
         progress = self.job.state.progress
@@ -48,7 +47,7 @@ class BackgroundDownload:
         return f"{self.job.word} {100 * progress.done_bytes // progress.total_bytes} %"
 
     def line(self) -> str:
-        """Say what comes and how far it is; "" while nothing does."""
+        """Return a line with the title and the progress; "" if nothing runs."""
         if self.job is None or not self.is_running:
             return ""
         from app.models.downloads.pull import progress_text
@@ -58,19 +57,20 @@ class BackgroundDownload:
 
     @property
     def title(self) -> str:
-        """Name of the download, clean."""
+        """Clean name of the download."""
         if self.job is not None:
             return clean_line(self.job.again, 60)
         return ""
 
     def take_ending(self, is_seen: bool = False) -> tuple[str, bool] | None:
-        """Return once how it ended, and whether badly; None where nothing need be said, as on its
-        own screen."""
-        if self.job is None or self._is_told or not self.job.state.is_over:
+        """Return a line about the end and whether it failed, once; None if there is nothing to
+        report.
+        """
+        if self.job is None or self._is_reported or not self.job.state.is_over:
             return None
         from app.models.downloads.job import Stage
 
-        self._is_told = True
+        self._is_reported = True
         state = self.job.state
         if is_seen or not self.job.was_accepted or state.stage is Stage.STOPPED:
             return None
@@ -79,7 +79,9 @@ class BackgroundDownload:
         return f"{self.title} was {self.job.not_done}: {state.trouble}", True
 
     def leave(self) -> str:
-        """Stop what runs because everything ends, and say how it goes on; "" where nothing ran."""
+        """Stop a running download at the end of the program and return a line about it; "" if none
+        ran.
+        """
         if self.job is None or not self.is_running:
             return ""
         self.stop()

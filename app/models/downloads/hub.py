@@ -1,8 +1,8 @@
-"""Hugging Face's hub: which files a repository has, how large they are and what their sha256 is.
+"""Hugging Face's hub: files of a repository, with sizes and sha256.
 
-One request answers all of it: ``/api/models/OWNER/REPO/revision/REV?blobs=true``. What comes back
-is checked like a model file: names that could leave the target directory, sizes that are none and
-files without a hash do not exist here.
+One request returns everything: ``/api/models/OWNER/REPO/revision/REV?blobs=true``. The response is
+not trusted: names that could leave the target directory, wrong sizes and files without a hash are
+ignored.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from app.text.record import record
 DEFAULT_ENDPOINT = "https://huggingface.co"
 SAFE_NAME = re.compile(r"[A-Za-z0-9._-]+\.gguf")
 MOST_NAME_BYTES = 235
-"""Of 255: the note next to its part, while it is replaced, is called `.NAME.part.json.` and eight
-letters more."""
+"""Limit on a file name. Of 255 bytes, `.NAME.part.json.` needs its characters and eight more."""
 _SAFE_DIRECTORY = re.compile(r"[A-Za-z0-9._-]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -39,52 +38,51 @@ class RemoteFile:
     """A file that can be downloaded and checked."""
 
     name: str
-    """Fit to be a file's name here."""
+    """Name that is safe for a local file."""
     url: str
-    """Of this very version."""
+    """Address of this version of the file."""
     size_bytes: int
     sha256: str
 
     @property
     def magic(self) -> bytes:
-        """First bytes of what it must be: a model, an archive that holds one, or anything."""
+        """First bytes that the file must have: of a model, an archive, or any."""
         return {".gguf": b"GGUF", ".whl": b"PK"}.get(self.name[self.name.rfind(".") :], b"")
 
 
 @record
 class Repository:
-    """A repository as the hub describes it."""
+    """A repository of the hub."""
 
     name: str
     files: tuple[RemoteFile, ...]
-    """The GGUF files that can be checked, by name."""
+    """GGUF files that can be checked, sorted by name."""
     parameters: int = 0
-    """Of the model; 0 for unknown."""
+    """Number of parameters; 0 if unknown."""
     architecture: str = ""
-    """As the hub read it from the files; "" for unknown."""
+    """Architecture according to the hub; "" if unknown."""
     licence: str = ""
-    """Clean; "" for unknown."""
+    """Clean name of the licence; "" if unknown."""
     is_gated: bool = False
-    """Its files are for those who accepted its terms."""
+    """Whether users must accept terms."""
     is_disabled: bool = False
-    """No one gets them."""
+    """Whether the hub has disabled access."""
 
 
 def endpoint() -> str:
-    """Return the hub's address, or that of its mirror that HF_ENDPOINT names."""
+    """Return the address of the hub, or of the mirror in HF_ENDPOINT."""
     return (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
 
 
 def token() -> str:
-    """Return the user's token from HF_TOKEN, or from the file where Hugging Face's programs keep
-    it; "" for none."""
+    """Return the token from HF_TOKEN or Hugging Face's token file; "" if there is none."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if os.environ.get(name):
             return _sound_token(os.environ[name])
-    given = os.environ.get("HF_TOKEN_PATH")
+    token_path = os.environ.get("HF_TOKEN_PATH")
     directory = hugging_face_home()
-    if given:
-        path = Path(given)
+    if token_path:
+        path = Path(token_path)
     elif directory:
         path = directory / "token"
     else:
@@ -98,7 +96,7 @@ def token() -> str:
 
 
 def connect(**options: Any) -> Web:
-    """Return a client that shows the token to the hub and to no one else."""
+    """Return a client that sends the token only to the hub."""
     return Web(token(), split_address(endpoint()).netloc, **options)
 
 
@@ -109,8 +107,8 @@ def read_repository(
 
     Raises DownloadError: it cannot be had, or the answer is none.
     """
-    content, siblings, place = ask(web, name, revision, base)
-    files = filter(None, (remote_file(one, place, SAFE_NAME) for one in siblings))
+    content, siblings, files_url = ask(web, name, revision, base)
+    files = filter(None, (remote_file(sibling, files_url, SAFE_NAME) for sibling in siblings))
     gguf = table_in(content, "gguf")
     licence = table_in(content, "cardData").get("license")
     total = gguf.get("total")
@@ -129,10 +127,9 @@ def read_repository(
 def ask(
     web: Web, name: str, revision: str, base: str | None = None
 ) -> tuple[dict[str, Any], list[Any], str]:
-    """Return what the hub says of a repository, its list of files, and the address under which they
-    are.
+    """Return a repository's description, its file list, and the base address of its files.
 
-    Raises DownloadError: it cannot be had, or the answer is none.
+    Raises DownloadError: it is not available, or the response is not valid.
     """
     base = base or endpoint()
     body = web.get_body(
@@ -142,14 +139,14 @@ def ask(
         content = json.loads(body)
     except (ValueError, RecursionError):
         raise DownloadError(
-            f"{name}: the hub's answer is not what a hub says (a login page in between?)"
+            f"{name}: the response is not from the hub (perhaps a login page)"
         ) from None
     if isinstance(content, dict):
         siblings = content.get("siblings")
     else:
         siblings = None
     if not isinstance(siblings, list):
-        raise DownloadError(f"{name}: the hub's answer lists no files", exit_codes.BAD_DATA)
+        raise DownloadError(f"{name}: the hub lists no files", exit_codes.BAD_DATA)
     commit = content.get("sha")
     if isinstance(commit, str) and _COMMIT.fullmatch(commit):
         version = commit
@@ -163,8 +160,9 @@ def ask(
 
 
 def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile | None:
-    """Return a file of a list that can be downloaded and checked, if its name is one of
-    ``names``."""
+    """Return an entry of the file list as a downloadable file; None if it is not one or has another
+    name.
+    """
     if isinstance(sibling, dict):
         path = sibling.get("rfilename")
     else:
@@ -177,7 +175,10 @@ def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile |
     size_bytes = lfs.get("size", sibling.get("size"))
     is_sound = (
         is_safe_name(name, names)
-        and all(_SAFE_DIRECTORY.fullmatch(one) and one not in (".", "..") for one in directories)
+        and all(
+            _SAFE_DIRECTORY.fullmatch(folder) and folder not in (".", "..")
+            for folder in directories
+        )
         and isinstance(sha256, str)
         and _SHA256.fullmatch(sha256) is not None
         and type(size_bytes) is int
@@ -189,7 +190,7 @@ def remote_file(sibling: Any, base: str, names: re.Pattern[str]) -> RemoteFile |
 
 
 def is_safe_name(name: str, names: re.Pattern[str] = SAFE_NAME) -> bool:
-    """Whether a name from elsewhere may become a file's name here."""
+    """Whether a foreign name is safe for a local file."""
     return (
         bool(names.fullmatch(name))
         and not name.startswith(("-", "."))

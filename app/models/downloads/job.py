@@ -1,5 +1,6 @@
-"""A download in a thread of its own, for a screen: it asks for the price, waits for a yes, and can
-be stopped."""
+"""A download in a thread for a screen: it gets the price, waits for confirmation, and can be
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 
 class Stage(str, Enum):
-    """How far a download is."""
+    """Stage of a download."""
 
     ASKING = "asking"
-    """The hub is asked for files and sizes."""
+    """Files and sizes are requested."""
     READY = "ready"
-    """It waits for a yes."""
+    """The download waits for confirmation."""
     DOWNLOADING = "downloading"
     DONE = "done"
     STOPPED = "stopped"
@@ -44,23 +45,26 @@ class JobState:
     prepared: PlannedDownload | None = None
     progress: DownloadProgress | None = None
     path: Path | None = None
-    """Of the model, once it is here."""
+    """Path of the downloaded model."""
     trouble: str = ""
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the download has ended."""
         return self.stage in (Stage.DONE, Stage.STOPPED, Stage.FAILED)
 
 
 class PullJob:
-    """One download. ``what``: a repository or an address, as the user typed it.
+    """A download.
+
+    Args:
+        request: repository or address as typed by the user.
 
     Attributes:
-        word: of the line that has more to show.
-        heading: of its screen; ``begins``, ``kept``, ``done`` and ``not_done`` are said of it there
-            and elsewhere.
-        was_accepted: whether somebody said yes to the price.
+        word: short name for lines with more content.
+        heading: title of the screen; ``begins``, ``stops``, ``kept``, ``done`` and ``not_done`` are
+        its texts.
+        was_accepted: whether the user confirmed the price.
     """
 
     word = "download"
@@ -71,10 +75,10 @@ class PullJob:
     done = "downloaded"
     not_done = "not downloaded"
 
-    def __init__(self, what: str, settings: Settings) -> None:
-        self.what = what
+    def __init__(self, request: str, settings: Settings) -> None:
+        self.request = request
         self._settings = settings
-        self._answered = threading.Event()
+        self._decided = threading.Event()
         self._stopped = threading.Event()
         self._web: Web | None = None
         self.was_accepted = False
@@ -91,23 +95,23 @@ class PullJob:
         return self._stopped.is_set()
 
     def start(self) -> Self:
-        """Begin to ask for the price."""
+        """Start requesting the price."""
         in_background(self._run, "download")
         return self
 
     def price_lines(self) -> list[str]:
-        """Write what will happen, before it does; its name while that is not known."""
+        """Return lines about the download before it starts."""
         prepared = self.state.prepared
         if prepared is not None:
             return price_lines(prepared)
-        return [self.what]
+        return [self.request]
 
     def refusal(self) -> str:
-        """Say why this cannot be begun here; "" where it can."""
+        """Return why the download cannot start; "" if it can."""
         prepared = self.state.prepared
         if prepared is not None and prepared.trouble:
             return (
-                f"Not downloaded: {prepared.trouble}. `jalopy pull {self.what} --anyway` downloads "
+                f"Not downloaded: {prepared.trouble}. `jalopy pull {self.request} --anyway` downloads "
                 f"it anyway"
             )
         is_too_large = prepared is not None and prepared.plan.is_too_large
@@ -117,73 +121,73 @@ class PullJob:
 
     @property
     def again(self) -> str:
-        """What to ask for to get the same again."""
+        """Request that downloads the same again."""
         prepared = self.state.prepared
         if prepared is not None:
             return prepared.again
-        return self.what
+        return self.request
 
     def left(self) -> str:
-        """Say what became of it when everything ended, and how it goes on."""
-        what = clean_line(self.again, 60)
+        """Return a line about a download that the end of the program stopped."""
+        title = clean_line(self.again, 60)
         again = clean_line(self.again, 400)
-        return f"the download of {what} was paused: `jalopy pull {again}` resumes it"
+        return f"the download of {title} was paused: `jalopy pull {again}` resumes it"
 
     def proceed(self) -> None:
-        """Say yes."""
+        """Confirm the download."""
         self.was_accepted = True
-        self._answered.set()
+        self._decided.set()
 
     def stop(self) -> None:
-        """Stop, or say no; what came is kept."""
+        """Stop or decline the download; the part is kept."""
         self._stopped.set()
-        self._answered.set()
+        self._decided.set()
         if self._web is not None:
-            self._web.give_up()  # a read that waits for a slow server would hold the part
+            self._web.give_up()  # otherwise a read from a slow server would hold the part
 
     def _pause(self, pause_s: float) -> None:
-        """Wait before another attempt. Raises Stopped: there will be none."""
+        """Wait before another attempt. Raises DownloadStopped: the user stopped."""
         if self._stopped.wait(pause_s):
-            raise DownloadStopped(clean_line(self.what, 100))
+            raise DownloadStopped(clean_line(self.request, 100))
 
     def _run(self) -> None:
         try:
             self._work()
         except DownloadStopped as error:
-            self._note(stage=Stage.STOPPED, trouble=str(error))
+            self._set_state(stage=Stage.STOPPED, trouble=str(error))
         except Exception as error:
             if exit_code_of(error) is None:
                 line = bug_line(error)
             else:
                 line = str(error)
-            self._note(stage=Stage.FAILED, trouble=clean_line(line, 280))
+            self._set_state(stage=Stage.FAILED, trouble=clean_line(line, 280))
 
     def _ask(self, prepared: PlannedDownload) -> bool:
-        """Wait for a yes; False for a no."""
-        self._note(stage=Stage.READY, prepared=prepared)
-        self._answered.wait()
-        self._note(stage=Stage.STOPPED if self.is_stopped else Stage.DOWNLOADING)
+        """Wait for confirmation; return False if the user declines."""
+        self._set_state(stage=Stage.READY, prepared=prepared)
+        self._decided.wait()
+        self._set_state(stage=Stage.STOPPED if self.is_stopped else Stage.DOWNLOADING)
         return not self.is_stopped
 
     def _work(self) -> None:
         web = self._web = hub.connect(pause=self._pause)
-        prepared = prepare(self.what, self._settings, web)
+        prepared = prepare(self.request, self._settings, web)
         if prepared.here is not None:
-            self._note(stage=Stage.DONE, prepared=prepared, path=prepared.here)
+            self._set_state(stage=Stage.DONE, prepared=prepared, path=prepared.here)
             return
         if not self._ask(prepared):
             return
         path, header = carry_out(prepared, web, self._report)
         if header.reason:
-            trouble = f"Downloaded, but it cannot be opened: {clean_line(header.reason, 200)}"
-            self._note(stage=Stage.FAILED, trouble=trouble)
+            trouble = f"Downloaded, but Jalopy cannot open it: {clean_line(header.reason, 200)}"
+            self._set_state(stage=Stage.FAILED, trouble=trouble)
         else:
-            self._note(stage=Stage.DONE, path=path)
+            self._set_state(stage=Stage.DONE, path=path)
 
     def _report(self, progress: DownloadProgress) -> None:
         if self._stopped.is_set():
             raise DownloadStopped(progress.name) from None
-        self._note(progress=progress)
+        self._set_state(progress=progress)
 
-    def _note(self, **changes: Any) -> None:
+    def _set_state(self, **changes: Any) -> None:
         self.state = replace(self.state, **changes)

@@ -1,8 +1,8 @@
-"""A file while it is being downloaded: ``NAME.part`` next to where it will be, locked, resumed, and
-renamed when sound.
+"""A file while it is downloaded: ``NAME.part``, locked, resumable, and renamed when it is complete.
 
-``NAME.part.json`` next to it says what it is a part of; a part of anything else is begun again. The
-hash runs along with the writing; of a part that is resumed it reads what is there already.
+``NAME.part.json`` describes the file that the part belongs to; a part of another file is started
+again. The hash is updated while writing; when a download resumes, it first reads the existing
+bytes.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ _MOST_NOTE_BYTES = 4096
 
 
 class PartFile:
-    """The open, locked part of one file, a context.
+    """The open, locked part of a file; a context manager.
 
-    Raises DownloadError: another has it, or it is no file; OSError.
+    Raises DownloadError: another process has it, or it is not a regular file; OSError.
     """
 
     def __init__(self, directory: Path, remote: RemoteFile) -> None:
         self.remote = remote
         self.final = directory / remote.name
         self.path = directory / f"{remote.name}.part"
-        self._note = directory / f"{remote.name}.part.json"
+        self._description_file = directory / f"{remote.name}.part.json"
         self.etag = ""
-        """Of the version that the part came from, for a request that resumes; "" for none."""
+        """Version tag of the part, for requests that resume; "" if there is none."""
         self._hash = hashlib.sha256()
         self._fd = _open_plain(self.path)
         try:
             _lock(self._fd, remote.name)
             if not _is_still(self._fd, self.path):
                 raise DownloadError(
-                    f"{remote.name}: another process has just downloaded it (look again)"
+                    f"{remote.name}: another process has just downloaded it (try again)"
                 )
             self.size_bytes = os.fstat(self._fd).st_size
             self._take_up()
@@ -62,11 +62,11 @@ class PartFile:
 
     @property
     def left_bytes(self) -> int:
-        """Bytes still to come."""
+        """Number of missing bytes."""
         return self.remote.size_bytes - self.size_bytes
 
     def hash_existing(self, progress: Callable[[int], None] | None = None) -> None:
-        """Let the hash catch up with what is there already."""
+        """Update the hash with the existing bytes."""
         os.lseek(self._fd, 0, os.SEEK_SET)
         done = 0
         while done < self.size_bytes and (
@@ -78,44 +78,52 @@ class PartFile:
                 progress(done)
 
     def keep(self, n_bytes: int) -> None:
-        """Throw away what follows the first bytes."""
+        """Keep only the first bytes."""
         os.ftruncate(self._fd, n_bytes)
         self._hash = hashlib.sha256()
         self.size_bytes = n_bytes
         self.hash_existing()
 
     def note_version(self, etag: str) -> None:
-        """Note the version tag of the bytes on disk."""
+        """Save the version tag of the bytes on disk."""
         self.etag = etag
-        note = {"sha256": self.remote.sha256, "size": self.remote.size_bytes, "etag": etag}
-        replace_file(self._note, json.dumps(note).encode("ascii"), durable=False)
+        description = {"sha256": self.remote.sha256, "size": self.remote.size_bytes, "etag": etag}
+        replace_file(self._description_file, json.dumps(description).encode("ascii"), durable=False)
 
     def same_bytes(self, piece: bytes, offset: int) -> int:
-        """Return how much of a piece's beginning is here at an offset.
+        """Return how many bytes of a piece are equal to those on disk at an offset.
 
-        Raises DownloadError: no model begins so.
+        Raises DownloadError: the piece is not the beginning of a model.
         """
         os.lseek(self._fd, offset, os.SEEK_SET)
-        here = os.read(self._fd, len(piece))
-        if here == piece:
+        existing = os.read(self._fd, len(piece))
+        if existing == piece:
             return len(piece)
-        same = next(
-            (at for at, (one, other) in enumerate(zip(here, piece, strict=False)) if one != other),
-            len(here),
+        n_equal = next(
+            (
+                index
+                for index, (existing_byte, new_byte) in enumerate(
+                    zip(existing, piece, strict=False)
+                )
+                if existing_byte != new_byte
+            ),
+            len(existing),
         )
-        if offset + same < min(len(self.remote.magic), self.size_bytes):
+        if offset + n_equal < min(len(self.remote.magic), self.size_bytes):
             raise self._no_model(piece)
-        return same
+        return n_equal
 
     def append(self, piece: bytes) -> None:
-        """Write more.
+        """Write a piece at the end.
 
-        Raises DownloadError: it is too much, or no model begins so; OSError: it cannot be written.
+        Raises DownloadError: it is too long, or not the beginning of a model; OSError.
         """
         if len(piece) > self.left_bytes:
             self.discard()
-            raise DownloadError(f"{self.remote.name}: more came than the {self.remote.size_bytes} bytes it has",
-                                exit_codes.BAD_DATA)  # fmt: skip
+            raise DownloadError(
+                f"{self.remote.name}: is longer than the expected {self.remote.size_bytes} bytes",
+                exit_codes.BAD_DATA,
+            )
         if self.size_bytes == 0 and not piece.startswith(self.remote.magic[: len(piece)]):
             self.discard()
             raise self._no_model(piece)
@@ -127,9 +135,9 @@ class PartFile:
         self.size_bytes += len(piece)
 
     def finish(self) -> Path:
-        """Check size, hash and header, and name the file.
+        """Check size, hash and header, and give the file its final name.
 
-        Raises DownloadError: a wrong one; OSError: a part stays.
+        Raises DownloadError: a check failed; OSError: the part stays.
         """
         if (
             self.size_bytes != self.remote.size_bytes
@@ -137,7 +145,7 @@ class PartFile:
         ):
             self.discard()
             raise DownloadError((
-                f"{self.remote.name}: the hash of what came is wrong; it was thrown away (try "
+                f"{self.remote.name}: the hash is wrong and the file was deleted (try "
                 f"again)"
             ),
                                 exit_codes.BAD_DATA)  # fmt: skip
@@ -146,23 +154,24 @@ class PartFile:
         os.fsync(self._fd)
         if os.path.lexists(self.final):
             raise DownloadError(
-                f"{clean_line(str(self.final), 160)}: came to be there meanwhile; "
-                f"{self.path.name} stays"
+                f"{clean_line(str(self.final), 160)}: exists now; {self.path.name} stays"
             )
         os.rename(self.path, self.final)
         with suppress(OSError):
-            self._note.unlink()
+            self._description_file.unlink()
         with suppress(OSError):
             sync_directory(self.final.parent)
         return self.final
 
     def _no_model(self, piece: bytes) -> DownloadError:
         if piece.lstrip()[:1] == b"<":
-            what = "a web page"
+            content = "a web page"
         else:
-            what = "something else"
-        return DownloadError(f"{self.remote.name}: what came is {what}, not a model (a login page in between?)",
-                             exit_codes.BAD_DATA)  # fmt: skip
+            content = "something else"
+        return DownloadError(
+            f"{self.remote.name}: received {content} instead of a model (perhaps a login page)",
+            exit_codes.BAD_DATA,
+        )
 
     def _check_header(self) -> None:
         from engine import read_single
@@ -171,31 +180,32 @@ class PartFile:
         try:
             read_single(self.path, keeps_strings=False).close()
         except UnsupportedQuantError:
-            # the hash is right: it is the file that was wanted, and opening it will say what is wrong
+            # the hash is right; opening the file will explain
             return
         except FileUnreadableError as error:
-            raise DownloadError(f"{error}; what came is kept", exit_codes.UNREADABLE) from None
+            raise DownloadError(f"{error}; the part is kept", exit_codes.UNREADABLE) from None
         except EngineError as error:
             self.discard()
-            raise DownloadError(f"{error}; it was thrown away", exit_codes.BAD_DATA) from None
+            raise DownloadError(f"{error}; the file was deleted", exit_codes.BAD_DATA) from None
 
     def discard(self) -> None:
         """Delete the part."""
-        for path in (self.path, self._note):
+        for path in (self.path, self._description_file):
             with suppress(OSError):
                 path.unlink()
 
     def _take_up(self) -> None:
-        """Keep a part of this very file; begin again otherwise."""
-        note = read_json_object(self._note, _MOST_NOTE_BYTES)
-        is_ours = (
-            note.get("sha256") == self.remote.sha256 and note.get("size") == self.remote.size_bytes
+        """Keep a part of this file; start again otherwise."""
+        description = read_json_object(self._description_file, _MOST_NOTE_BYTES)
+        is_same_file = (
+            description.get("sha256") == self.remote.sha256
+            and description.get("size") == self.remote.size_bytes
         )
-        if not is_ours or self.size_bytes > self.remote.size_bytes:
+        if not is_same_file or self.size_bytes > self.remote.size_bytes:
             self.keep(0)
             self.note_version("")
         else:
-            etag = note.get("etag")
+            etag = description.get("etag")
             if isinstance(etag, str) and etag.isprintable() and etag.isascii():
                 self.etag = etag
             else:
@@ -203,9 +213,9 @@ class PartFile:
 
 
 def part_bytes(directory: Path, remote: RemoteFile) -> int:
-    """Return how much of a file is there already, without touching it."""
-    note = read_json_object(directory / f"{remote.name}.part.json", _MOST_NOTE_BYTES)
-    if note.get("sha256") != remote.sha256:
+    """Return how many bytes of a file are on disk, without changing anything."""
+    description = read_json_object(directory / f"{remote.name}.part.json", _MOST_NOTE_BYTES)
+    if description.get("sha256") != remote.sha256:
         return 0
     try:
         return min(remote.size_bytes, (directory / f"{remote.name}.part").lstat().st_size)
@@ -215,15 +225,13 @@ def part_bytes(directory: Path, remote: RemoteFile) -> int:
 
 def _open_plain(path: Path) -> int:
     if path.is_symlink():
-        raise DownloadError(
-            f"{clean_line(str(path), 160)}: is a link, which is not written to (remove it)"
-        )
+        raise DownloadError(f"{clean_line(str(path), 160)}: is a link (remove it)")
     fd = os.open(path, safe_flags(os.O_RDWR | os.O_CREAT), 0o644)
-    found = os.fstat(fd)
-    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(fd)
         raise DownloadError(
-            f"{clean_line(str(path), 160)}: is no plain file of its own (remove it)"
+            f"{clean_line(str(path), 160)}: is not a regular file of its own (remove it)"
         )
     return fd
 
@@ -233,7 +241,7 @@ def _lock(fd: int, name: str) -> None:
         import fcntl
     except (
         ImportError
-    ):  # Windows: opening is not exclusive there, and the hash finds what two writers spoil
+    ):  # Windows: opening is not exclusive there, and the hash finds content two writers spoil
         return
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -244,8 +252,7 @@ def _lock(fd: int, name: str) -> None:
 
 
 def _is_still(fd: int, path: Path) -> bool:
-    """Whether the name means the open file: who waited for the lock may hold one that has its final
-    name by now."""
+    """Whether the path still names the open file; another process may have renamed it meanwhile."""
     try:
         return os.path.samestat(os.fstat(fd), path.lstat())
     except OSError:

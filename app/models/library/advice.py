@@ -1,4 +1,4 @@
-"""Sizes and types of models that suit a machine, from the data of ``config/model_sizes.toml``."""
+"""Sizes and types of models that suit a machine, from ``config/model_sizes.toml``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from engine import KV_TYPES, MemoryNeeds
 from engine.measure.fit import Fit, MachineMemory, MachineRates, ModelNeeds, fit
 
 READING_TPS = 4.0
-"""Tokens a second that keep up with a reader."""
+"""Tokens per second at which writing keeps up with a reader."""
 USUAL_TYPE = "Q4_K_M"
-"""Fewer bits than this cost more sense than they bring speed."""
+"""Type with the best balance: fewer bits cost more quality than they gain speed."""
 CHAT_CONTEXT = 4096
-"""Tokens of context that advice reckons with."""
+"""Context for which advice is given, in tokens."""
 _SMALLEST_PARAMETERS = 1e6
 _MOST_PARAMETERS = 2e12
 
 
 @record
 class Shape:
-    """A size of models, as one well-known model has it."""
+    """A model size with the shape of a well-known model."""
 
     size: str
     parameters: float
@@ -38,7 +38,7 @@ class Shape:
 
 @record
 class MemoryRow:
-    """The models that suit a machine with this much memory."""
+    """Models that suit a machine with this much memory."""
 
     gib: int
     system: float
@@ -47,7 +47,7 @@ class MemoryRow:
 
 @record
 class Suggestion:
-    """One size that fits here, with its best type and how fast it would be."""
+    """A size that fits, with its best type and estimated speed."""
 
     size: str
     quantization: str
@@ -57,25 +57,25 @@ class Suggestion:
 
 @cache
 def shapes() -> tuple[Shape, ...]:
-    """Return the known sizes, the smallest first."""
+    """Return the known sizes, smallest first."""
     return tuple(Shape(**row) for row in bundled_table("model_sizes.toml")["shape"])
 
 
 @cache
 def bits_per_weight() -> Mapping[str, float]:
-    """Return bits per weight by type, in the order of advice."""
+    """Return bits per weight by type, in order of advice."""
     return dict(bundled_table("model_sizes.toml")["bits_per_weight"])
 
 
 @cache
 def memory_rows() -> tuple[MemoryRow, ...]:
-    """Return the table by memory, the smallest first."""
+    """Return the rows of the memory table, smallest first."""
     rows = bundled_table("model_sizes.toml")["memory"]
     return tuple(MemoryRow(row["gib"], row["system"], tuple(row["best"])) for row in rows)
 
 
 def parameters_of(size: str) -> float:
-    """Read a size as people write it: "8B", "0.5b", "135M". Raises Refusal: it is no size."""
+    """Return the parameters of a size such as "8B", "0.5b" or "135M". Raises Refusal."""
     match = re.fullmatch(r"\s*(\d{1,9}(?:\.\d{1,9})?)\s*([bBmM])\s*", size)
     if match:
         value = float(match[1]) * (1e9 if match[2] in "bB" else 1e6)
@@ -87,7 +87,7 @@ def parameters_of(size: str) -> float:
 
 
 def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> ModelNeeds:
-    """Estimate the needs of a size and type, by the nearest known shape.
+    """Estimate the needs of a size and type from the nearest known shape.
 
     Raises Refusal: the type is not known.
     """
@@ -95,15 +95,17 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
 
     bits = bits_per_weight().get(quantization)
     if bits is None:
-        known = ", ".join(bits_per_weight())
+        known_types = ", ".join(bits_per_weight())
         raise Refusal(
-            f"--type is {quantization!r}: nothing is known of it; known: {known}", exit_codes.USAGE
+            f"--type is {quantization!r}: unknown; known types: {known_types}", exit_codes.USAGE
         )
-    shape = min(shapes(), key=lambda one: abs(math.log(one.parameters / parameters)))
+    shape = min(
+        shapes(), key=lambda known_shape: abs(math.log(known_shape.parameters / parameters))
+    )
     scale = parameters / shape.parameters
     n_bytes = parameters * bits / 8
     inner = parameters - shape.embedding * scale
-    # Most of a mix is made of one type: Q4_K of Q4_K_M.
+    # Most of a mixture has one type: Q4_K in Q4_K_M.
     if quantization in QUANTS:
         kernel = quantization
     else:
@@ -122,15 +124,14 @@ def needs_of_size(parameters: float, quantization: str, kv: str = "f16") -> Mode
 
 
 def suggestions(memory: MachineMemory, rates: MachineRates) -> list[Suggestion]:
-    """Return, for every size that fits into the free memory, its best type here; the largest size
-    first."""
-    found = []
+    """Return the best type of every size that fits the free memory, largest size first."""
+    results = []
     for shape in reversed(shapes()):
         best = best_type(shape.parameters, memory, rates)
         if best is not None:
             trial = _try(shape.parameters, best, memory, rates)
-            found.append(Suggestion(shape.size, best, trial.weights_bytes, trial))
-    return found
+            results.append(Suggestion(shape.size, best, trial.weights_bytes, trial))
+    return results
 
 
 def best_type(
@@ -139,50 +140,64 @@ def best_type(
     rates: MachineRates,
     among: Iterable[str] | None = None,
 ) -> str | None:
-    """Return the type to take of a model of this size; None where none fits into the free memory.
+    """Return the best type for a model of this size; None if no type fits the free memory.
 
-    It is the usual one: most of the sense at the best speed. Where that does not fit or is not
-    there, it is the one with most bits that still keeps up with a reader, else what fits.
-    ``among``: types there are; None for four bits on.
+    The usual type is best. If it does not fit or is not available, take the type with most bits
+    that keeps up with a reader, else any type that fits.
+
+    Args:
+        among: available types; None for all with four bits or more.
     """
     if among is None:
-        there = _four_bits_or_more()
+        available = _four_bits_or_more()
     else:
-        there = [one for one in bits_per_weight() if one in set(among)]
-    trials = {one: _try(parameters, one, memory, rates) for one in there}
-    fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
-    fast = [one for one in fitting if (trials[one].decode_tps or 0) >= READING_TPS]
-    usual = [one for one in fitting if one == USUAL_TYPE]
+        available = [
+            quantization for quantization in bits_per_weight() if quantization in set(among)
+        ]
+    trials = {
+        quantization: _try(parameters, quantization, memory, rates) for quantization in available
+    }
+    fitting = [quantization for quantization, trial in trials.items() if trial.verdict == "yes"]
+    fast = [
+        quantization
+        for quantization in fitting
+        if (trials[quantization].decode_tps or 0) >= READING_TPS
+    ]
+    usual = [quantization for quantization in fitting if quantization == USUAL_TYPE]
     return next(iter(usual or fast or fitting), None)
 
 
 def better_quality(
     parameters: float, memory: MachineMemory, rates: MachineRates
 ) -> Suggestion | None:
-    """Return the type with most bits that fits and keeps up with a reader, if it has more than the
-    usual one."""
-    for one in _four_bits_or_more():
-        if bits_per_weight()[one] <= bits_per_weight()[USUAL_TYPE]:
+    """Return the type with most bits that fits and keeps up with a reader, if it beats the usual
+    type.
+    """
+    for quantization in _four_bits_or_more():
+        if bits_per_weight()[quantization] <= bits_per_weight()[USUAL_TYPE]:
             continue
-        trial = _try(parameters, one, memory, rates)
+        trial = _try(parameters, quantization, memory, rates)
         if trial.verdict == "yes" and (trial.decode_tps or 0) >= READING_TPS:
-            return Suggestion("", one, trial.weights_bytes, trial)
+            return Suggestion("", quantization, trial.weights_bytes, trial)
     return None
 
 
-def best_suggestion(found: Sequence[Suggestion]) -> Suggestion | None:
-    """Return the largest size that keeps up with a reader, else the fastest."""
-    fast = [one for one in found if (one.fit.decode_tps or 0) >= READING_TPS]
+def best_suggestion(candidates: Sequence[Suggestion]) -> Suggestion | None:
+    """Return the largest size that keeps up with a reader, else the fastest; None if there is
+    none.
+    """
+    fast = [
+        suggestion for suggestion in candidates if (suggestion.fit.decode_tps or 0) >= READING_TPS
+    ]
     if fast:
         return fast[0]
-    if found:
-        return found[-1]
+    if candidates:
+        return candidates[-1]
     return None
 
 
 def row_for(total_bytes: int) -> MemoryRow | None:
-    """Return the row of the table that a machine belongs to; firmware and graphics keep a part of
-    what is built in."""
+    """Return the table row of a machine; firmware and graphics may reserve some memory."""
     fitting = [row for row in memory_rows() if total_bytes >= 0.88 * row.gib * (1 << 30)]
     if fitting:
         return fitting[-1]

@@ -1,4 +1,4 @@
-"""The model that a chat starts with: chosen, checked before any screen opens, and remembered."""
+"""Choice of the model for a chat. It is checked before a screen opens, and remembered."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,30 +18,32 @@ Check = Callable[[str], None]
 
 
 def choose_model(
-    given: str | None, settings: Settings, check: Check = engine_access.check_model
+    requested: str | None, settings: Settings, check: Check = engine_access.check_model
 ) -> str | None:
-    """Return the model to open: the one given, that of the settings, the last one used, or the one
-    that is bundled.
+    """Return the model to open: the requested one, that of the settings, the last one used, or the
+    starter.
 
-    What was used last counts only while its file can be used. ``check`` raises for one that cannot
-    be. Before a screen a glance is enough: what opening finds wrong is then shown in the chat, and
-    the first frame need not wait for it.
+    A last model that cannot be used is skipped. Before a screen the check is short: opening finds
+    further problems and shows them in the chat.
 
-    Raises EngineError: the given model cannot be used; Refusal: several have its name, or that of
-    the settings cannot.
+    Args:
+        check: raises an error for a model that cannot be used.
+
+    Raises EngineError: the requested model cannot be used; Refusal: several models have its name,
+    or the model of the settings cannot be used.
     """
-    if given:
-        path = str(named_model(given, settings.model_directories))
+    if requested:
+        path = str(named_model(requested, settings.model_directories))
         check(path)
         return path
     if settings.model:
         path = str(named_model(settings.model, settings.model_directories))
         try:
             check(path)
-        except EngineError as error:  # no one has just typed setting and path: both are named
+        except EngineError as error:  # name setting and path, since nobody has just typed them
             problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
             raise Refusal(
-                f"the setting model: {clean_line(path, 160)}: {problem}", error.exit_code
+                f"setting `model`: {clean_line(path, 160)}: {problem}", error.exit_code
             ) from None
         return path
     starter = starter_file()
@@ -49,21 +51,19 @@ def choose_model(
 
 
 def remember_opened(path: Path | str, directories: Sequence[str] = ()) -> str | None:
-    """Note which model was opened, but for the starter; return a line where that failed, or lists
-    gain a folder by it.
+    """Remember an opened model, except the starter; return a line about a failure or a newly listed
+    folder.
 
-    A file that is away for a day, on a disk that is not plugged in, is the last model again when it
-    is back.
+    A model on a disk that is unplugged for a day stays the last model.
     """
     if is_starter(path):
         return None
-    gained = newly_listed_directory(path, directories)  # as long as it is not remembered
+    gained = newly_listed_directory(path, directories)  # before the model is remembered
     return remember_model(path) or gained
 
 
 def remember_listed(path: Path | str) -> None:
-    """Note a model that was opened without a chat, so that lists have it; losing that is no one's
-    worry."""
+    """Remember a model opened without a chat, so that lists include it."""
     if os.path.isfile(path) and not is_starter(path):
         remember_opened_model(path)
 
@@ -79,6 +79,6 @@ def _last_model(check: Check) -> str | None:
     except Exception as error:
         if exit_code_of(error) is None:
             raise
-        say(f"jalopy: the last model is not opened: {error}")
+        say(f"jalopy: cannot open the last model: {error}")
         return None
     return state.last_model

@@ -1,4 +1,4 @@
-"""A model by the name that lists show, wherever it is kept."""
+"""Models by the names that lists show."""
 
 from __future__ import annotations
 
@@ -20,73 +20,74 @@ if TYPE_CHECKING:
 _MOST_NAMED = 5
 
 
-def named_model(given: str, directories: Sequence[str]) -> Path:
-    """Return the file that a user means: a path, or a name as lists show it, in full or as far as
-    it is the only one.
+def named_model(text: str, directories: Sequence[str]) -> Path:
+    """Return the file for a user's text: a path, or the name of a listed model, in full or as a
+    unique prefix.
 
     Args:
         directories: the setting ``model_directories``.
 
     Raises:
-        Refusal: several models have a name that begins like this.
+        Refusal: several models match.
     """
-    path = model_path(given)
+    path = model_path(text)
     if (
         os.path.lexists(path)
         or path.is_absolute()
-        or given.startswith((".", "~"))
-        or not given.strip()
+        or text.startswith((".", "~"))
+        or not text.strip()
     ):
         return path
-    from app.models.library.header import HeaderCache  # the first frame of a path does without
+    from app.models.library.header import (
+        HeaderCache,
+    )  # not needed for a path, nor by the first frame
     from app.models.library.listing import title_of
     from app.models.library.model_files import find_files, places
 
-    headers = cache(HeaderCache)  # read where the names of files are not enough
-    found = called(
-        given, find_files(places(directories)), lambda file: title_of(file, headers().header(file))
+    headers = cache(HeaderCache)  # only read if file names are not enough
+    file = called(
+        text, find_files(places(directories)), lambda file: title_of(file, headers().header(file))
     )
-    if found is None:
+    if file is None:
         return path
-    return found.path
+    return file.path
 
 
 def called(
-    given: str, files: Sequence[StoredModel], title_of: Callable[[StoredModel], str]
+    text: str, files: Sequence[StoredModel], title_of: Callable[[StoredModel], str]
 ) -> StoredModel | None:
-    """Return the file that has a name, in full or as far as it is the only one; None where none
-    has.
+    """Return the file with a name, in full or as a unique prefix; None if there is none.
 
     Args:
-        title_of: the name that lists show, which has no type of weights; only headers tell it.
+        title_of: returns the listed name, which lacks the type of weights; it needs the header.
 
     Raises:
-        Refusal: several models have a name that begins like this.
+        Refusal: several models match.
     """
-    wanted = given.strip().lower()
+    key = text.strip().lower()
     for fits in (_is_called, _begins):
-        fitting = [file for file in files if fits(file, wanted)]
-        if len(fitting) > 1:
-            exact = [file for file in fitting if title_of(file).lower() == wanted]
+        matches = [file for file in files if fits(file, key)]
+        if len(matches) > 1:
+            exact = [file for file in matches if title_of(file).lower() == key]
             if len(exact) != 1:
                 names = ", ".join(
-                    dict.fromkeys(clean_line(file.title, 60) for file in fitting[:_MOST_NAMED])
+                    dict.fromkeys(clean_line(file.title, 60) for file in matches[:_MOST_NAMED])
                 )
                 raise Refusal(
-                    f"{clean_line(given, 60)}: several models are called so: {names}",
+                    f'"{clean_line(text, 60)}" matches several models: {names}',
                     exit_codes.USAGE,
                 )
-            fitting = exact
-        if fitting:
-            return fitting[0]
+            matches = exact
+        if matches:
+            return matches[0]
     return None
 
 
 def models_by_name(files: Iterable[StoredModel]) -> Mapping[str, tuple[StoredModel, ModelHeader]]:
-    """Return the models that can be opened, each by the name that lists show: with its type where
-    two have one.
+    """Return the models that can be opened by their listed names, with the type if two share a
+    name.
 
-    Of files that are called alike, the first one counts.
+    Of files with the same name, the first counts.
     """
     from app.models.library.header import HeaderCache
     from app.models.library.listing import read_models, title_of
@@ -105,9 +106,9 @@ def models_by_name(files: Iterable[StoredModel]) -> Mapping[str, tuple[StoredMod
     return dict(zip(names, read, strict=True))
 
 
-def _is_called(file: StoredModel, wanted: str) -> bool:
-    return wanted in (file.title.lower(), file.path.name.lower())
+def _is_called(file: StoredModel, key: str) -> bool:
+    return key in (file.title.lower(), file.path.name.lower())
 
 
-def _begins(file: StoredModel, wanted: str) -> bool:
-    return file.title.lower().startswith(wanted)
+def _begins(file: StoredModel, key: str) -> bool:
+    return file.title.lower().startswith(key)

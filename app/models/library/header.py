@@ -1,11 +1,9 @@
-"""Header of a model file as plain values, and the small file that keeps those that were read
-before.
+"""Model headers as plain values, with a cache.
 
-A file that the engine cannot run has a header too, as far as it could be read, and a reason. The
-engine's reader is imported on use. A kept header holds for a path, a size and a time of change, and
-as long as the engine can run the same
-things: a list of a hundred models opens none that did not change. The file is checked like any
-other: what is not sound is read again. Nothing here raises, and losing the file costs a second.
+A file that the engine cannot run has a header, too, as far as it is readable, and a reason. A
+cached header is valid for a path, size and modification time, while the engine supports the same
+formats. So a list of a hundred models opens only changed files. The cache is not trusted, nothing
+here raises, and losing the cache costs about a second.
 """
 
 from __future__ import annotations
@@ -38,32 +36,34 @@ _LONGEST_TEXT = 120
 
 @record
 class ModelHeader:
-    """One model, known by its header.
+    """Facts of a model's header.
 
-    All text is the file's own, unsanitised, cut off where it is long.
+    Texts are from the file: not cleaned, but shortened.
     """
 
     name: str = ""
-    """What the engine calls it (``model_title``); ``general.name`` where it cannot run it."""
+    """Title by the engine (``model_title``), or ``general.name`` if the engine cannot run the
+    model.
+    """
     architecture: str = ""
     parameters: int = 0
-    """Elements of all tensors."""
+    """Number of elements of all tensors."""
     quantization: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
     context_length: int = 0
     licence: str = ""
     reason: str = ""
-    """Why the engine cannot run it, in one clean line; "" where nothing is against it."""
+    """Reason why the engine cannot run the model, in one clean line; "" if it can."""
     needs: ModelNeeds | None = None
-    """What it asks of a machine; None where the engine cannot run it."""
+    """Needs of the model; None if the engine cannot run it."""
     memory: Mapping[str, MemoryNeeds] = field(default_factory=dict)
-    """Size of the layers' memory, by type of the cache."""
+    """Size of the KV cache by type."""
     embeds: bool = False
-    """Whether it is made for vectors of texts."""
+    """Whether the model computes embeddings."""
 
 
 def read_header(path: Path) -> ModelHeader:
-    """Read one file's header, or all headers of a model in parts."""
+    """Read the header of a file, or all headers of a split model."""
     from engine import read_gguf
 
     try:
@@ -71,12 +71,11 @@ def read_header(path: Path) -> ModelHeader:
     except Exception as error:
         return ModelHeader(reason=_reason(error, path))
     with closing(gguf):
-        return _described(gguf)
+        return _from_gguf(gguf)
 
 
 def supported_names() -> str:
-    """Name everything that the engine can run: what a cache remembers of refusals holds for these
-    only."""
+    """Return the names of everything that the engine supports; cached refusals depend on it."""
     from engine import QUANTS
     from engine.models import ARCHITECTURES, ENCODERS
     from engine.tokenizer.pretokenize import ALIASES, PRE_TOKENIZERS
@@ -84,7 +83,7 @@ def supported_names() -> str:
     return ",".join([*ARCHITECTURES, *ENCODERS, *QUANTS, *PRE_TOKENIZERS, *ALIASES])
 
 
-def _described(gguf: GGUFFile) -> ModelHeader:
+def _from_gguf(gguf: GGUFFile) -> ModelHeader:
     from engine import KV_TYPES, memory_needs
     from engine.measure.fit import needs_of
     from engine.models import read_config
@@ -123,7 +122,7 @@ def _described(gguf: GGUFFile) -> ModelHeader:
 
 
 def _reason(error: Exception, path: Path) -> str:
-    """Return the refusal without the file's name, which is next to it; a bug is raised."""
+    """Return the engine's refusal without the file name; raise other errors."""
     if exit_code_of(error) is None:
         raise error
     from engine.errors import shown
@@ -143,7 +142,7 @@ _MOST_FILE_BYTES = 8 << 20
 
 
 class HeaderCache:
-    """Answers from the file where that is possible; ``save`` keeps what was read again."""
+    """Cache of headers in a file. ``save`` writes new headers."""
 
     def __init__(
         self, path: Path | None = None, read: Callable[[Path], ModelHeader] = read_header
@@ -157,10 +156,10 @@ class HeaderCache:
         self._entries = self._load()
         self._used: dict[str, Any] = {}
         self.n_read = 0
-        """Headers that were not known."""
+        """Number of headers read from model files."""
 
     def header(self, file: StoredModel) -> ModelHeader:
-        """Return what the file's header says, from the cache or from the file."""
+        """Return the header of a file, from the cache if it is there."""
         key = os.fspath(file.path)
         stamp = [file.size_bytes, file.mtime_ns, file.n_parts]
         entry = self._entries.get(key)
@@ -168,26 +167,26 @@ class HeaderCache:
             from engine.measure.fit import ModelNeeds
 
             with suppress(ValueError):
-                known: ModelHeader = checked(ModelHeader, entry[1], ModelNeeds)
+                cached_header: ModelHeader = checked(ModelHeader, entry[1], ModelNeeds)
                 self._used[key] = entry
-                return known
+                return cached_header
         self.n_read += 1
         header = self._read(file.path)
-        # what is no model at all is told quickly, and may be a file no one may read yet
+        # other files are recognised quickly, and may become readable later
         if header.architecture:
             self._used[key] = [stamp, asdict(header)]
         return header
 
     def save(self) -> None:
-        """Keep what was asked for, and what else is known, if anything was read again."""
+        """Save the cache if any header was read."""
         if not self.n_read:
             return
         entries = {
             **{key: entry for key, entry in self._entries.items() if key not in self._used},
             **self._used,
         }
-        kept = dict(list(entries.items())[-MOST_ENTRIES:])
-        self._file.write(valid_for=self._valid_for, models=kept)
+        newest_entries = dict(list(entries.items())[-MOST_ENTRIES:])
+        self._file.write(valid_for=self._valid_for, models=newest_entries)
 
     def _load(self) -> dict[str, Any]:
         content = self._file.read()
@@ -200,16 +199,17 @@ class HeaderCache:
 
 
 def embedding_file(settings: Settings) -> EmbeddingFile | None:
-    """Return the smallest file that makes vectors of texts; None where there is none, or the
-    settings want none."""
+    """Return the smallest embedding model; None if there is none or the settings turn it off."""
     if settings.search_by_meaning == "off":
         return None
     headers = HeaderCache()
-    found = [
-        one for one in find_files(places(settings.model_directories)) if headers.header(one).embeds
+    candidates = [
+        file
+        for file in find_files(places(settings.model_directories))
+        if headers.header(file).embeds
     ]
     headers.save()
-    smallest = min(found, key=lambda one: (one.size_bytes, one.path), default=None)
+    smallest = min(candidates, key=lambda file: (file.size_bytes, file.path), default=None)
     if smallest is None:
         return None
     from app.documents.embedding_index import EmbeddingFile

@@ -1,7 +1,6 @@
-"""``jalopy inspect``: what is in a model file. Imports no numba unless the plan is asked for.
+"""``jalopy inspect``: content of a model file. It imports numba only for the plan.
 
-Every text of the file is cleaned on its way into the report, so that printing it is safe in either
-form.
+Texts of the file are cleaned for the report, so that it is safe to print.
 """
 
 from __future__ import annotations
@@ -39,8 +38,10 @@ def inspect(
     template: bool = False,
     as_json: bool = False,
 ) -> int:
-    """Check the file and print what it holds. ``template``: with the chat template and the special
-    tokens whole.
+    """Check a file and print its content.
+
+    Args:
+        template: whether to print the whole chat template and all special tokens.
 
     Raises EngineError: the file cannot be used.
     """
@@ -60,7 +61,7 @@ def inspect(
 
 
 def report_of_file(path: Path) -> list[str]:
-    """Check a file and write what it holds, with the template whole.
+    """Check a file and return a report with the whole template.
 
     Raises EngineError: the file cannot be used.
     """
@@ -72,8 +73,7 @@ def report_of_file(path: Path) -> list[str]:
 
 
 def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
-    """Return all that a checked file holds but its weights, as clean, plain values; texts are cut
-    at ``longest``."""
+    """Return everything but the weights as clean, plain values; texts are cut at ``longest``."""
     gguf = checked.gguf
     tensors = gguf.tensors.values()
     return {
@@ -111,7 +111,7 @@ def describe(checked: Any, longest: int = _SHOWN_CHARS) -> dict[str, Any]:
 
 
 def _template(metadata: Mapping[str, Any]) -> str:
-    from engine.prompt.chat_template import MAX_SOURCE_CHARS  # a longer one is not used
+    from engine.prompt.chat_template import MAX_SOURCE_CHARS  # longer ones are not used
 
     text = metadata.get("tokenizer.chat_template")
     if not isinstance(text, str):
@@ -131,7 +131,7 @@ def _plan(path: str, settings: Settings) -> list[dict[str, Any]]:
 
 
 def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Count tensors and bytes by type, the largest share first."""
+    """Count tensors and bytes by type, largest share first."""
     sums: dict[str, dict[str, Any]] = {}
     for tensor in tensors:
         row = sums.setdefault(
@@ -143,8 +143,11 @@ def _sum_types(tensors: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Iterable[str]:
-    """Write a report of ``describe`` for people, with the template and the special tokens whole, or
-    how they begin."""
+    """Return the lines of a report from ``describe``.
+
+    Args:
+        shows_template: whether to show the whole template and all special tokens.
+    """
     yield report["file"]
     types = ", ".join(
         f"{row['type']} ({row['tensors']} tensors, {size(row['bytes'])})" for row in report["types"]
@@ -153,7 +156,8 @@ def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Ite
         files = f" in {report['n_files']} files"
     else:
         files = ""
-    yield f"  GGUF version {report['gguf_version']}, {size(report['file_bytes'])}{files}, {report['n_tensors']} tensors"
+    version = f"GGUF version {report['gguf_version']}"
+    yield f"  {version}, {size(report['file_bytes'])}{files}, {report['n_tensors']} tensors"
     yield f"  parameters: {parameters(report['parameters'])} ({count(report['parameters'])})"
     yield f"  types: {types}"
     yield f"  vocabulary: {count(report['vocab_size'])} tokens"
@@ -165,9 +169,12 @@ def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Ite
     )
     yield from _tokenizer_lines(report["tokenizer"], shows_template)
     yield from _template_lines(report["template"], shows_template)
-    yield "recommended sampling:" if report["sampling"] else "recommended sampling: none is known"
+    yield "recommended sampling:" if report["sampling"] else "recommended sampling: none"
     yield from _key_lines(
-        {name: f"{one['value']:g} ({one['from']})" for name, one in report["sampling"].items()}
+        {
+            name: f"{advice['value']:g} ({advice['from']})"
+            for name, advice in report["sampling"].items()
+        }
     )
     for title in ("config", "metadata"):
         yield f"{title}:"
@@ -183,17 +190,17 @@ def report_lines(report: Mapping[str, Any], shows_template: bool = False) -> Ite
 
 
 def _layer_lines(layers: Sequence[Mapping[str, Any]]) -> Iterable[str]:
-    parts = list(dict.fromkeys(part for row in layers for part in row["types"]))
+    groups = list(dict.fromkeys(group for row in layers for group in row["types"]))
     rows = [
         {
             "layers": row["layers"],
             "parameters": parameters(row["parameters"]),
             "bytes": size(row["bytes"]),
-            **{part: row["types"].get(part, "") for part in parts},
+            **{group: row["types"].get(group, "") for group in groups},
         }
         for row in layers
     ]
-    yield from _table(["layers", "parameters", "bytes", *parts], rows)
+    yield from _table(["layers", "parameters", "bytes", *groups], rows)
 
 
 def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[str]:
@@ -203,17 +210,17 @@ def _tokenizer_lines(tokenizer: Mapping[str, Any], is_whole: bool) -> Iterable[s
         {key: value for key, value in tokenizer.items() if key != "special" and value is not None}
     )
     if is_whole:
-        shown = special
+        shown_tokens = special
     else:
-        shown = special[:_FIRST_SPECIAL]
-    if shown:
-        yield from _table(["id", "text", "roles"], list(shown))
-    if len(special) > len(shown):
-        yield f"  ... {len(special) - len(shown)} more (--template shows them)"
+        shown_tokens = special[:_FIRST_SPECIAL]
+    if shown_tokens:
+        yield from _table(["id", "text", "roles"], list(shown_tokens))
+    if len(special) > len(shown_tokens):
+        yield f"  ... {len(special) - len(shown_tokens)} more (--template shows them)"
 
 
 def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
-    # a tab is shown as two characters
+    # a tab becomes two characters
     if is_whole:
         most_chars = 2 * len(template)
     else:
@@ -224,25 +231,25 @@ def _template_lines(template: str, is_whole: bool) -> Iterable[str]:
         lines = []
     yield "chat template:" if lines else "chat template: none in the file"
     if is_whole:
-        shown = lines
+        shown_lines = lines
     else:
-        shown = lines[:_FIRST_TEMPLATE_LINES]
-    yield from (f"  {line}" for line in shown)
-    if len(lines) > len(shown):
-        yield f"  ... {len(lines) - len(shown)} more lines (--template shows them)"
+        shown_lines = lines[:_FIRST_TEMPLATE_LINES]
+    yield from (f"  {line}" for line in shown_lines)
+    if len(lines) > len(shown_lines):
+        yield f"  ... {len(lines) - len(shown_lines)} more lines (--template shows them)"
 
 
 def _key_lines(values: Mapping[str, Any]) -> Iterable[str]:
     width = max(map(len, values), default=0)
     for key, value in values.items():
-        yield f"  {key:{width}}  {_shown(value)}"
+        yield f"  {key:{width}}  {_cell_text(value)}"
 
 
-def _shown(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if isinstance(value, dict) and set(value) == {"first", "length"}:
         return f"{count(value['length'])} elements: {', '.join(map(str, value['first']))}, ..."
     if isinstance(value, list):
-        if all(isinstance(one, int) for one in value):
+        if all(isinstance(item, int) for item in value):
             return " x ".join(map(str, value))
         return ", ".join(map(str, value))
     if value is None:
@@ -251,7 +258,7 @@ def _shown(value: Any) -> str:
 
 
 def _table(columns: list[str], rows: list[dict[str, Any]]) -> Iterable[str]:
-    cells = [columns, *([_shown(row.get(column)) for column in columns] for row in rows)]
+    cells = [columns, *([_cell_text(row.get(column)) for column in columns] for row in rows)]
     widths = [max(len(row[n]) for row in cells) for n in range(len(columns))]
     for row in cells:
         yield (
@@ -267,13 +274,15 @@ _MOST_CONTROL_TOKENS = 64
 
 
 def parameters_of(tensors: Iterable[Any]) -> int:
-    """Count the elements of all tensors."""
+    """Return the number of elements of all tensors."""
     return sum(math.prod(tensor.shape) for tensor in tensors)
 
 
 def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
-    """Sum every layer, and what is outside; those that follow each other and are alike are one row,
-    "0-15"."""
+    """Return sums for every layer and for tensors outside layers.
+
+    Equal neighbours share a row, "0-15".
+    """
     sums: dict[int, dict[str, Any]] = {}
     for tensor in tensors:
         match = _LAYER.match(tensor.name)
@@ -289,7 +298,7 @@ def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     first = 0
     for number in sorted(sums):
-        types = {part: " ".join(names) for part, names in sums[number]["types"].items()}
+        types = {group: " ".join(names) for group, names in sums[number]["types"].items()}
         row = {**sums[number], "types": types}
         if number > 0 and number - 1 in sums and {**rows[-1], **row} == rows[-1]:
             rows[-1]["layers"] = f"{first}-{number}"
@@ -302,22 +311,22 @@ def layers_of(tensors: Iterable[Any]) -> list[dict[str, Any]]:
 def rope_of(
     config: Any, metadata: Mapping[str, Any], tensor_names: Iterable[str]
 ) -> dict[str, Any]:
-    """Return what places tokens in the context: trained length, rotation, scaling."""
+    """Return the position settings: trained length, rotation, scaling."""
     start = f"{config.architecture}.rope.scaling."
     scaling = {
         key.rpartition(".")[2]: value for key, value in metadata.items() if key.startswith(start)
     }
     return {
         "context_length": config.context_length,
-        "rope_theta": _one_or_all([one.theta for one in config.ropes]),
-        "rope_dim": _one_or_all([one.dim for one in config.ropes]),
+        "rope_theta": _one_or_all([rope.theta for rope in config.ropes]),
+        "rope_dim": _one_or_all([rope.dim for rope in config.ropes]),
         "scaling": scaling,
         "has_factors": any(name.startswith("rope_") for name in tensor_names),
     }
 
 
 def _one_or_all(values: list[Any]) -> Any:
-    """The value that all layers share, or the list of their values; None for none."""
+    """Return the value shared by all layers, or the list of values; None if there is none."""
     different = list(dict.fromkeys(values))
     if len(different) == 1:
         return different[0]
@@ -325,8 +334,7 @@ def _one_or_all(values: list[Any]) -> Any:
 
 
 def tokenizer_of(tokenizer: Any, metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the vocabulary's kind, and every token that means something by itself: id, spelling,
-    role."""
+    """Return the tokenizer's type and its special tokens: id, text, roles."""
     control = set(tokenizer.control_texts.values())
     roles: dict[int, list[str]] = {}
     for key, value in metadata.items():

@@ -1,7 +1,7 @@
-"""Well-known open models (``config/known_models.toml``) and which of them suit this machine:
-advice, never a catalogue.
+"""Well-known open models (``config/known_models.toml``), and which suit this machine. This is
+advice, not a catalogue.
 
-Nothing is asked of any network, and every figure is an estimate from a model's size.
+Nothing uses the network, and all figures are estimates from a model's size.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 
 _LEAST_SHARE = 0.85
-"""Of the memory that is sold, what a system sees of it."""
+"""Share of the installed memory that the system can use."""
 _SMALL = "1B"
-"""A size that most machines can compare themselves by."""
+"""Size for comparing machines."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
-"""At the end of a file's name."""
+"""Type at the end of a file name."""
 
 
 @record
 class KnownModel:
-    """One model and the repository that holds it.
+    """A well-known model and its repository.
 
     Attributes:
-        active: parameters that a token reads of a mixture of experts; 0 for all.
-        on_disk: parameters that take no memory, since a token reads a row of them.
-        first_from_gib: memory of a machine, in GiB, from which it is the one to begin with; 0 for
-            none.
+        active: parameters used for a token by a mixture of experts; 0 for all.
+        on_disk: parameters that stay on disk, because a token reads only a row of them.
+        first_from_gib: memory of machines in GiB from which this model is the first choice; 0 for
+        none.
         is_checked: whether the repository's name was compared with the hub.
     """
 
@@ -60,12 +60,13 @@ class KnownModel:
 
     @property
     def in_memory(self) -> float:
-        """Parameters that are brought into memory."""
+        """Number of parameters in memory."""
         return self.parameters - self.on_disk
 
     def needs(self, quantization: str, kv: str = "f16") -> ModelNeeds:
-        """Estimate what the model needs in a type: memory for all of it, and speed by what a token
-        reads."""
+        """Estimate the needs in a type: memory for the whole model, speed for what a token
+        reads.
+        """
         from app.models.library.advice import needs_of_size
 
         needs = needs_of_size(self.in_memory, quantization, kv)
@@ -73,26 +74,27 @@ class KnownModel:
             return needs
         share = self.active / self.parameters
         n_bytes, products = (
-            {kernel: int(share * n) for kernel, n in one.items()}
-            for one in (needs.read_bytes, needs.products)
+            {kernel: int(share * n) for kernel, n in sizes.items()}
+            for sizes in (needs.read_bytes, needs.products)
         )
         return replace(needs, read_bytes=n_bytes, products=products)
 
 
 @cache
 def known_models() -> tuple[KnownModel, ...]:
-    """Return the models, the smallest first."""
+    """Return the models, smallest first."""
     return tuple(KnownModel(**row) for row in bundled_table("known_models.toml")["model"])
 
 
 def checked_on() -> str:
-    """Return the day the list was last compared with public documents."""
+    """Return the day on which the list was last checked."""
     return str(bundled_table("known_models.toml")["checked"])
 
 
 def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
-    """Return the model to begin with that fits and keeps up with a reader, else the smallest; None
-    without a rate."""
+    """Return the first choice that fits and keeps up with a reader, else the smallest; None without
+    rates.
+    """
     from app.models.library import advice
     from engine.measure.fit import fit
 
@@ -116,60 +118,67 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
 
 
 def advised_model(settings: Settings) -> KnownModel:
-    """Return the model to begin with on this machine, by what was measured of it, else by typical
-    figures."""
+    """Return the first choice for this machine, by measurements or typical figures."""
     lister = make_lister(settings)
     return best_known(lister.memory, lister.rates) or known_models()[0]
 
 
 def real_model_line(settings: Settings, get_key: str = "", models_key: str = "") -> str:
-    """Name a model that fits this machine and answers what the starter cannot: one that is here,
-    else one to get.
+    """Return a line with a model that can answer what the starter cannot: one on this machine, or
+    one to download.
 
-    The keys are those of the chat; without them the commands of a shell are named.
+    Args:
+        get_key: key of the chat for downloading; without it the line names a command.
+        models_key: key of the chat for the model list.
     """
     lister = make_lister(settings)
     here = [
-        one
-        for one in list_models(places(settings.model_directories), lister)
-        if not is_starter(one.path)
+        entry
+        for entry in list_models(places(settings.model_directories), lister)
+        if not is_starter(entry.path)
     ]
     if (best := _best_here(here)) is not None:
         if models_key:
-            how = f"{models_key} or /model {best.title} opens it"
+            command = f"{models_key} or /model {best.title} opens it"
         else:
-            how = f"`jalopy run {best.title}`"
-        return f"A real model answers this: {best.title}, which is here: {how}"
+            command = f"`jalopy run {best.title}`"
+        return f"A real model answers this: {best.title}, on this machine: {command}"
     offered = offers(lister, here)
     if not offered:
         return ""
-    how_long = (
+    download_size = (
         f"{figures.size(offered[0].size_bytes)}, {figures.time_on_a_line(offered[0].size_bytes)}"
     )
-    how = get_key or f"`jalopy pull {offered[0].repository}`"
-    return f"A real model answers this: {offered[0].title}, {how_long}: {how}"
+    command = get_key or f"`jalopy pull {offered[0].repository}`"
+    return f"A real model answers this: {offered[0].title}, {download_size}: {command}"
 
 
-def _best_here(here: Iterable[ModelEntry]) -> ModelEntry | None:
-    """Return the largest of those that fit and keep up with a reader, else the fastest; None
-    without any."""
+def _best_here(entries: Iterable[ModelEntry]) -> ModelEntry | None:
+    """Return the largest model that keeps up with a reader, else the fastest; None if there is
+    none.
+    """
     from app.models.library import advice
 
-    def worth(one: ModelEntry) -> tuple[bool, float]:
-        decode_tps = (one.outlook.decode_tps if one.outlook else None) or 0.0
+    def worth(entry: ModelEntry) -> tuple[bool, float]:
+        decode_tps = (entry.outlook.decode_tps if entry.outlook else None) or 0.0
         is_fast = decode_tps >= advice.READING_TPS
-        return is_fast, one.parameters if is_fast else decode_tps
+        return is_fast, entry.parameters if is_fast else decode_tps
 
     return max(
-        (one for one in here if one.can_open and one.outlook and one.outlook.verdict != "no"),
+        (
+            entry
+            for entry in entries
+            if entry.can_open and entry.outlook and entry.outlook.verdict != "no"
+        ),
         key=worth,
         default=None,
     )
 
 
 def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
-    """Return rows for known models that are not here and fit, in their best types: the advised one,
-    then by size."""
+    """Return known models that fit and are not on this machine, in their best types: the first
+    choice, then by size.
+    """
     from app.models.library import advice
 
     have = {_plain(entry.name) for entry in here} | {
@@ -177,7 +186,9 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     }
     best = best_known(lister.memory, lister.rates)
     rows = []
-    for model in sorted(known_models(), key=lambda one: (one is not best, one.parameters)):
+    for model in sorted(
+        known_models(), key=lambda known_model: (known_model is not best, known_model.parameters)
+    ):
         chosen = advice.best_type(model.in_memory, lister.memory, lister.rates)
         if chosen is None or _plain(model.name) in have:
             continue
@@ -204,20 +215,23 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     return rows
 
 
-def _better(found: Suggestion | None, chosen: str) -> str:
-    """Say which type gives better answers, and what that costs; "" for none."""
-    if found is None or found.quantization == chosen:
+def _better(suggestion: Suggestion | None, chosen: str) -> str:
+    """Return a type with better answers and its cost; "" if there is none."""
+    if suggestion is None or suggestion.quantization == chosen:
         return ""
-    if found.fit.decode_tps:
-        tps = f", about {figures.rate(found.fit.decode_tps)} tok/s"
+    if suggestion.fit.decode_tps:
+        tps = f", about {figures.rate(suggestion.fit.decode_tps)} tok/s"
     else:
         tps = ""
-    return f"better quality, slower: {found.quantization} ({figures.size(found.file_bytes)}{tps})"
+    file_size = figures.size(suggestion.file_bytes)
+    return f"better quality, slower: {suggestion.quantization} ({file_size}{tps})"
 
 
 def advice_line(lister: Lister) -> str:
-    """Say in a line what suits this machine: "(5.1G free, 12 GB/s): 3B Q4_K_M, about 5.0 tok/s"; ""
-    for nothing."""
+    """Return a line about this machine:
+
+    "(5.1G free, 12 GB/s): 3B Q4_K_M, about 5.0 tok/s"; "" if unknown.
+    """
     from app.models.library import advice
 
     best = advice.best_suggestion(advice.suggestions(lister.memory, lister.rates))
@@ -238,10 +252,12 @@ def advice_line(lister: Lister) -> str:
 
 
 def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bool = True) -> str:
-    """Say how fast memory is here at best, and what sizes suit that; "" while it is not measured.
+    """Return a line with the best memory speed and the sizes that suit it; "" before a measurement.
 
-    ``get_key`` gets the advised model; ``now_gbps``: a measurement just made, in a quiet time if
-    ``is_quiet``.
+    Args:
+        get_key: key that downloads the first choice.
+        now_gbps: speed of a new measurement.
+        is_quiet: whether other programs were quiet then.
     """
     from app.models.library import advice
     from app.models.library.measure import busy_words, memory_for_models
@@ -250,27 +266,32 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
     gbps = known_read_gbps(threads)
     memory = memory_for_models()
     rates = MachineRates(gbps or None)
-    found = advice.suggestions(memory, rates)
-    best = advice.best_suggestion(found)
+    candidates = advice.suggestions(memory, rates)
+    best = advice.best_suggestion(candidates)
     if not gbps or best is None:
         return ""
-    shown = list(dict.fromkeys([*[one for one in found if one.size == _SMALL], best]))
+    examples = list(
+        dict.fromkeys(
+            [*[suggestion for suggestion in candidates if suggestion.size == _SMALL], best]
+        )
+    )
     speeds = ", ".join(
-        f"~{figures.rate(one.fit.decode_tps or 0)} tok/s with {one.size}" for one in shown
+        f"~{figures.rate(suggestion.fit.decode_tps or 0)} tok/s with {suggestion.size}"
+        for suggestion in examples
     )
     words = busy_words(now_gbps, gbps, is_quiet)
     if words:
         busy = f" at best ({words})"
     else:
         busy = ""
-    known = best_known(memory, rates)
-    if known is not None:
-        get = f"; {get_key} gets {known.name}"
+    first_choice = best_known(memory, rates)
+    if first_choice is not None:
+        get = f"; {get_key} gets {first_choice.name}"
     else:
         get = ""
     return (
         f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} "
-        f"are comfortable{get}"
+        f"run well{get}"
     )
 
 

@@ -1,7 +1,6 @@
-"""How a list of models is written: the same columns for `jalopy models` and for the screen. No
-widget, no engine.
+"""Rows of model lists, the same for ``jalopy models`` and the screen. No widget, no engine.
 
-Colour says nothing here: what is estimated wears a sign, what does not fit says so.
+Colour carries no meaning: estimates have a sign, and problems are written out.
 """
 
 from __future__ import annotations
@@ -15,8 +14,11 @@ from app.text.glyphs import cut
 from app.text.record import record
 
 ESTIMATE = "~"
-"""Comes before every speed that was not measured with the model itself."""
-LEGEND = f"{ESTIMATE} estimated from measurements of this machine; without {ESTIMATE}: measured with the model"
+"""Sign before estimated speeds."""
+LEGEND = (
+    f"{ESTIMATE} estimated from measurements of this machine; "
+    f"without {ESTIMATE}: measured with the model"
+)
 NO_RATES = (
     f"{ESTIMATE} typical speeds: other programs are busy, so this machine has not been measured yet"
 )
@@ -30,7 +32,7 @@ class _Column:
     heading: str
     width: int
     least_columns: int = 0
-    """Shown only on rows at least so wide."""
+    """Width of a row from which the column is shown."""
     align: str = "<"
 
 
@@ -47,12 +49,12 @@ _COLUMNS = (
 
 
 def heading(columns: int) -> str:
-    """Write the line above the list."""
+    """Return the heading of the list."""
     return _line("name", {column.heading: column.heading for column in _COLUMNS}, columns)
 
 
 def row(entry: ModelEntry, columns: int) -> str:
-    """Write one model in ``columns`` columns; one that cannot be opened says why."""
+    """Return a row of at most ``columns`` columns, or the reason why a model cannot be opened."""
     if entry.reason:
         title = cut(entry.title, _title_width(columns)).ljust(_title_width(columns))
         return f"{title}  {cut(entry.reason, max(10, columns - _title_width(columns) - 2))}"
@@ -60,20 +62,25 @@ def row(entry: ModelEntry, columns: int) -> str:
     cells = {
         "type": entry.quantization,
         "params": figures.parameters(entry.parameters),
-        "size": figures.size(entry.size_bytes)
-        if entry.is_here
-        else f"{ESTIMATE}{figures.size(entry.size_bytes)}",
-        "fits": outlook.verdict if outlook else "-",
-        "context": context(outlook, entry.context_length) if entry.is_here else "-",
-        "writes": speed(outlook, outlook.decode_tps) if outlook else "-",
-        "reads": speed(outlook, outlook.prefill_tps) if outlook else "-",
+        "size": f"{ESTIMATE}{figures.size(entry.size_bytes)}",
+        "fits": "-",
+        "context": "-",
+        "writes": "-",
+        "reads": "-",
         "from": entry.place,
     }
+    if entry.is_here:
+        cells["size"] = figures.size(entry.size_bytes)
+        cells["context"] = context(outlook, entry.context_length)
+    if outlook is not None:
+        cells["fits"] = outlook.verdict
+        cells["writes"] = speed(outlook, outlook.decode_tps)
+        cells["reads"] = speed(outlook, outlook.prefill_tps)
     return _line(entry.title, cells, columns)
 
 
 def context(outlook: Outlook | None, trained: int) -> str:
-    """Write the largest context that has room, and the trained one where that is more."""
+    """Return the largest context that fits, and the trained one if it is larger."""
     if outlook is None or not outlook.largest_ctx:
         if trained:
             return f"-/{figures.short_tokens(trained)}"
@@ -85,7 +92,7 @@ def context(outlook: Outlook | None, trained: int) -> str:
 
 
 def speed(outlook: Outlook, tokens_per_s: float | None) -> str:
-    """Write a speed, with a sign before one that is only estimated."""
+    """Return a speed, with a sign if it is estimated."""
     if not tokens_per_s:
         return "-"
     if outlook.is_measured:
@@ -94,25 +101,32 @@ def speed(outlook: Outlook, tokens_per_s: float | None) -> str:
 
 
 def details(entry: ModelEntry) -> list[str]:
-    """Write what the columns have no room for."""
-    parts = [
-        "best for this machine" if entry.place == ADVISED else "",
-        f"good at: {entry.good_at}" if entry.good_at else "",
-        entry.better,
-        entry.architecture,
-        f"{figures.parameters(entry.parameters)} parameters" if entry.parameters else "",
-        mix(entry.type_bytes),
-        f"trained for {figures.count(entry.context_length)} tokens" if entry.context_length else "",
-        f"licence {entry.licence}" if entry.licence else "",
-        f"{entry.n_parts} files" if entry.n_parts > 1 else "",
-        f"list of {entry.listed_on}" if entry.listed_on else "",
-        f"name in file: {entry.name}" if entry.name and entry.name != entry.title else "",
-    ]
+    """Return lines with facts that have no column."""
+    facts = []
+    if entry.place == ADVISED:
+        facts.append("best for this machine")
+    if entry.good_at:
+        facts.append(f"good at: {entry.good_at}")
+    facts += [entry.better, entry.architecture]
+    if entry.parameters:
+        facts.append(f"{figures.parameters(entry.parameters)} parameters")
+    facts.append(mix(entry.type_bytes))
+    if entry.context_length:
+        facts.append(f"trained for {figures.count(entry.context_length)} tokens")
+    if entry.licence:
+        facts.append(f"licence {entry.licence}")
+    if entry.n_parts > 1:
+        facts.append(f"{entry.n_parts} files")
+    if entry.listed_on:
+        facts.append(f"list of {entry.listed_on}")
+    if entry.name and entry.name != entry.title:
+        facts.append(f"name in file: {entry.name}")
+
     if entry.is_here:
-        where = clean_line(entry.served.server if entry.served else str(entry.path), 400)
+        location = clean_line(entry.served.server if entry.served else str(entry.path), 400)
     else:
-        where = f"not downloaded: jalopy pull {entry.repository}"
-    lines = [where, " · ".join(part for part in parts if part)]
+        location = f"not downloaded: jalopy pull {entry.repository}"
+    lines = [location, " · ".join(fact for fact in facts if fact)]
     return [
         line
         for line in [*lines, entry.reason or outlook_text(entry.outlook, entry.is_here)]
@@ -121,18 +135,17 @@ def details(entry: ModelEntry) -> list[str]:
 
 
 def mix(type_bytes: Mapping[str, int]) -> str:
-    """Write which types the weights have: "Q4_K 72 %, Q6_K 28 %"; "" where it is one, which the row
-    says."""
+    """Return the types of the weights: "Q4_K 72 %, Q6_K 28 %"; "" for a single type."""
     total = sum(type_bytes.values())
     shares = [(name, round(100 * n_bytes / total)) for name, n_bytes in type_bytes.items() if total]
-    parts = [f"{name} {share} %" for name, share in shares if share][:_MOST_TYPES]
-    if len(parts) > 1:
-        return ", ".join(parts)
+    type_texts = [f"{name} {share} %" for name, share in shares if share][:_MOST_TYPES]
+    if len(type_texts) > 1:
+        return ", ".join(type_texts)
     return ""
 
 
 def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
-    """Say in a sentence whether it fits and how fast it would be."""
+    """Return a sentence on fit and speed."""
     if outlook is None:
         return ""
     needed = f"needs {figures.size(outlook.needed_bytes)}"
@@ -158,12 +171,12 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
 
 
 def table(entries: Sequence[ModelEntry], columns: int) -> list[str]:
-    """Write the whole list."""
+    """Return the lines of the whole list."""
     return [heading(columns), *(row(entry, columns) for entry in entries)]
 
 
 def _about(tokens_per_s: float) -> str:
-    """Write an estimate no more exactly than it is: "5.4", "43", "1.5k"."""
+    """Return an estimate with few digits: "5.4", "43", "1.5k"."""
     if tokens_per_s < 9.95:
         return figures.rate(tokens_per_s)
     if tokens_per_s < 999.5:
@@ -180,8 +193,8 @@ def _title_width(columns: int) -> int:
 
 def _line(title: str, cells: dict[str, str], columns: int) -> str:
     width = _title_width(columns)
-    parts = [cut(title, width).ljust(width)]
+    texts = [cut(title, width).ljust(width)]
     for column in _COLUMNS:
         if columns >= column.least_columns:
-            parts.append(f"{cut(cells[column.heading], column.width):{column.align}{column.width}}")
-    return "  ".join(parts).rstrip()
+            texts.append(f"{cut(cells[column.heading], column.width):{column.align}{column.width}}")
+    return "  ".join(texts).rstrip()

@@ -1,7 +1,6 @@
-"""Every model on this machine with what can be said of it: found, read, compared with memory and
-measurements.
+"""Lists of all models on this machine, with headers, memory needs and speeds.
 
-Nothing is measured, nothing is loaded, and all text that comes out is clean.
+Nothing is measured or loaded, and all texts are clean.
 """
 
 from __future__ import annotations
@@ -29,84 +28,86 @@ if TYPE_CHECKING:
 
 
 ADVISED = "advised"
-"""The place of the one that is not here and suits this machine best."""
+"""Location of the model that suits this machine best and is not downloaded."""
 _LONGEST_TITLE = 60
 _LONGEST_REASON = 200
 
 
 @record
 class Outlook:
-    """Whether a model fits here and how fast it would be."""
+    """Whether a model fits this machine, and how fast it would be."""
 
     verdict: str
-    """"yes", "tight" (with other programs closed) or "no"."""
+    """Verdict: "yes", "tight" (with other programs closed) or "no"."""
     needed_bytes: int
     largest_ctx: int
-    """Tokens that have room now; 0 for none."""
+    """Tokens of context that fit now; 0 if none."""
     decode_tps: float | None = None
     prefill_tps: float | None = None
-    """Tokens a second; None where nothing is known."""
+    """Tokens per second; None if unknown."""
     is_measured: bool = False
-    """These are the model's own earlier replies on this machine, and not an estimate."""
+    """Whether the speeds are from replies of this model here; otherwise they are estimates."""
 
 
 @record
 class ModelEntry:
-    """One row of a list of models; all text in it is clean."""
+    """Row of a model list; all texts are clean."""
 
     path: Path
     title: str
-    """What to call it: Ollama's name, or the file's without suffix and type."""
+    """Title: Ollama's name, or the file name without suffix and type."""
     place: str
     size_bytes: int = 0
     n_parts: int = 1
     name: str = ""
-    """What the file calls itself."""
+    """Name in the file."""
     architecture: str = ""
     parameters: int = 0
     quantization: str = ""
     context_length: int = 0
     licence: str = ""
     type_bytes: Mapping[str, int] = field(default_factory=dict)
-    """Of the tensors by their types, the largest part first."""
+    """Bytes of tensors by type, largest first."""
     reason: str = ""
-    """Why it cannot be opened; "" where nothing is against it."""
+    """Reason why it cannot be opened; "" if it can."""
     outlook: Outlook | None = None
-    """None where it cannot be opened."""
+    """Fit and speed; None if it cannot be opened."""
     repository: str = ""
-    """Where it can be downloaded, if it is not here; its size and outlook are estimates then."""
+    """Repository to download from; "" for models on this machine. Size and outlook are estimates
+    then.
+    """
     listed_on: str = ""
-    """The day the list of those was last checked."""
+    """Day on which the list of known models was checked."""
     good_at: str = ""
     better: str = ""
-    """Which type of it gives better answers, and what that costs."""
+    """Type with better answers, and its cost."""
     served: RemoteModel | None = None
-    """In place of the path where a server computes it; None for a file."""
+    """Model of a server; None for a file."""
 
     @property
     def model(self) -> ModelPlace:
-        """The file, or the model of a server, that is opened."""
+        """The file, or the model of a server."""
         return self.served or self.path
 
     @property
     def is_here(self) -> bool:
-        """Whether it is on this machine."""
+        """Whether the model is on this machine."""
         return not self.repository
 
     @property
     def can_open(self) -> bool:
-        """Whether it is here and nothing is known against opening it."""
+        """Whether the model is on this machine and can be opened, as far as is known."""
         return self.is_here and not self.reason
 
     @property
     def is_short_of_memory(self) -> bool:
-        """Whether it is a file here that would open, and memory is short for it."""
+        """Whether the model can be opened but memory is short."""
         short = self.outlook is not None and self.outlook.verdict != "yes"
         return short and self.served is None and self.can_open and self.parameters > 0
 
     def matches(self, words: str) -> bool:
-        """Whether every word typed is somewhere in the row."""
-        said = (
+        """Whether the row contains every typed word."""
+        texts = (
             self.title,
             self.name,
             self.architecture,
@@ -115,13 +116,13 @@ class ModelEntry:
             self.licence,
             self.good_at,
         )
-        row = " ".join(said).lower()
+        row = " ".join(texts).lower()
         return all(word in row for word in words.lower().split())
 
 
 @record
 class Lister:
-    """Inputs of every row."""
+    """Facts about this machine for the rows of a list."""
 
     memory: MachineMemory
     rates: MachineRates
@@ -129,11 +130,10 @@ class Lister:
     kv_type: str = "f16"
     weights_mode: str = "mmap"
     read_gbps: float = 0.0
-    """The best speed at which memory was read, whatever ``rates`` suppose; 0 where that was never
-    measured."""
+    """Best measured read speed of memory; 0 if it was never measured."""
 
     def entry(self, file: StoredModel, header: ModelHeader) -> ModelEntry:
-        """Make one row."""
+        """Return the row of a file."""
         return ModelEntry(
             path=file.path,
             title=title_of(file, header),
@@ -154,7 +154,7 @@ class Lister:
         )
 
     def outlook(self, header: ModelHeader) -> Outlook | None:
-        """Compare a model with the machine; None for one that cannot be opened."""
+        """Compare a model with this machine; None if it cannot be opened."""
         if header.needs is None:
             return None
         needs = replace(header.needs, memory=header.memory.get(self.kv_type, header.needs.memory))
@@ -164,22 +164,23 @@ class Lister:
         return self.outlook_of(needs, self.history.usual(identity))
 
     def outlook_of(self, needs: ModelNeeds, usual: Speeds | None = None) -> Outlook:
-        """Compare with the machine what a model needs.
+        """Compare needs with this machine.
 
-        ``usual``: median speeds of its earlier replies.
+        Args:
+            usual: median speeds of earlier replies.
         """
         from engine.measure.fit import fit
 
-        found = fit(needs, self.memory, self.rates)
-        decode_tps = found.decode_tps
-        prefill_tps = found.prefill_tps
+        fit_result = fit(needs, self.memory, self.rates)
+        decode_tps = fit_result.decode_tps
+        prefill_tps = fit_result.prefill_tps
         if usual is not None:
             decode_tps = usual.decode_tps
             prefill_tps = usual.prefill_tps or prefill_tps
         return Outlook(
-            found.verdict,
-            found.needed_bytes,
-            found.largest_ctx,
+            fit_result.verdict,
+            fit_result.needed_bytes,
+            fit_result.largest_ctx,
             decode_tps,
             prefill_tps,
             usual is not None,
@@ -187,8 +188,7 @@ class Lister:
 
 
 def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister:
-    """Look at this machine's memory as it is now, at speeds of earlier replies, and at its rates or
-    typical ones."""
+    """Return the facts: memory now, speeds of earlier replies, and measured or typical rates."""
     from app.models.library.measure import memory_for_models
 
     threads = usual_threads(settings)
@@ -208,19 +208,17 @@ def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister
 def list_models(
     places: Sequence[Place], lister: Lister, cache: HeaderCache | None = None
 ) -> list[ModelEntry]:
-    """Return a row for every model found, those that can be opened first."""
-    read = read_models(find_files(places), cache or HeaderCache())
-    return in_order(lister.entry(file, header) for file, header in read)
+    """Return a row for every model, those that can be opened first."""
+    headers = read_models(find_files(places), cache or HeaderCache())
+    return in_order(lister.entry(file, header) for file, header in headers)
 
 
 def read_models(
     files: Iterable[StoredModel], cache: HeaderCache, is_wanted: Callable[[], bool] = lambda: True
 ) -> Iterator[tuple[StoredModel, ModelHeader]]:
-    """Read one header after the other, so that rows can be shown as they come; at the end keep what
-    was read.
+    """Yield files with their headers one after the other, and save new headers at the end.
 
-    One after the other, because getting over a vocabulary takes no longer than reading it from a
-    disk, and disks that turn are slower with several files at once.
+    Reading in parallel would not be faster: disks are the limit, and turning disks become slower.
     """
     try:
         for file in files:
@@ -232,16 +230,17 @@ def read_models(
 
 
 def in_order(entries: Iterable[ModelEntry]) -> list[ModelEntry]:
-    """Put what can be opened before what cannot; by place otherwise, as found."""
+    """Sort models that can be opened first; otherwise keep the order."""
     return sorted(entries, key=lambda entry: not entry.can_open)
 
 
 def title_of(file: StoredModel, header: ModelHeader) -> str:
-    """Return what lists call a file, clean: its name without the type, which has a column of its
-    own."""
+    """Return the listed title of a file: its clean name without the type, which has its own
+    column.
+    """
     name = file.title
-    for between in "-._":
-        ending = f"{between}{header.quantization}".lower()
+    for separator in "-._":
+        ending = f"{separator}{header.quantization}".lower()
         if header.quantization and name.lower().endswith(ending) and len(name) > len(ending):
             name = name[: -len(ending)]
             break
@@ -249,11 +248,10 @@ def title_of(file: StoredModel, header: ModelHeader) -> str:
 
 
 def look_up(path: Path, settings: Settings) -> Future[Outlook | None]:
-    """Begin to read a file's header; the answer is None where it cannot be opened, as the one who
-    opens it will say."""
+    """Read a header in the background; the result is None if the model cannot be opened."""
 
     def read() -> Outlook | None:
-        # it is a figure next to a question, which is asked without it too
+        # the chat works without this figure
         with suppress(Exception):
             return make_lister(settings).outlook(read_header(path))
         return None

@@ -1,7 +1,6 @@
-"""Instruction level and speed of the engine on this machine, and the memory that a model could use.
+"""Measurement of the engine on this machine, and the memory that a model could use.
 
-Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine
-cannot run.
+It runs in the thread that owns the engine, and does not raise if the engine cannot run.
 """
 
 import os
@@ -18,40 +17,40 @@ from engine import Crew
 from engine.measure import fit as fitting
 
 COMMON_TYPE = "Q4_K"
-"""The type that most models for small machines are made of."""
+"""Usual type of models for small machines."""
 BUSY_SHARE = 0.7
-"""Of the best memory speed."""
+"""Share of the best memory speed below which the machine counts as busy."""
 LEAST_FREE_BYTES = 700 << 20
-"""Measuring takes memory for a moment; where less than this is free, it would push a model out."""
+"""Free memory that a measurement needs. With less, it would push a loaded model out of memory."""
 
 Report = Callable[[Any], None]
 
 
 @record
 class EngineReadings:
-    """Readings of the engine; ``error`` instead of the rest where it cannot run."""
+    """Readings of the engine, or only ``error`` if it cannot run."""
 
     level: str = ""
     threads: int = 0
     read_gbps: float | None = None
     prefill_gops: float | None = None
-    """Multiplications of the Q4_K kernel that reads prompts, in billions a second."""
+    """Billions of multiplications per second by the Q4_K kernel that reads prompts."""
     cache: str = ""
-    """Directory of compiled kernels; "" where none is kept."""
+    """Directory of compiled kernels; "" if there is none."""
     cache_bytes: int | None = None
     stale_bytes: int = 0
-    """Of kernels that older versions left."""
+    """Size of kernels of other versions."""
     features_named: bool = False
-    """Whether the environment names the instruction set instead of the processor."""
+    """Whether environment variables set the instruction set."""
     error: str = ""
     best_gbps: float | None = None
-    """The best that reading memory was ever measured at here, in quiet times; None for never."""
+    """Best read speed of memory in quiet times; None if it was never measured."""
     is_quiet: bool = True
-    """Whether other programs left the machine alone meanwhile."""
+    """Whether other programs were quiet during the measurement."""
 
     @property
     def busy_words(self) -> str:
-        """How busy the machine is now; "" where it is quiet."""
+        """How busy the machine is; "" if it is quiet."""
         return busy_words(self.read_gbps, self.best_gbps, self.is_quiet)
 
 
@@ -76,7 +75,7 @@ def measure(
     progress: Report | None,
     crew: Crew | None = None,
 ) -> tuple[EngineReadings, fitting.MachineRates]:
-    """Measure memory and kernels; an engine that cannot run is a reading as well."""
+    """Measure memory and kernels. An engine that cannot run gives readings with an error."""
     try:
         from engine import LEVEL, MOST_THREADS, Crew
         from engine.machine import host
@@ -84,21 +83,25 @@ def measure(
         from engine.measure.speed_probe import measure_rates
 
         threads = threads or min(MOST_THREADS, host.cores().default_threads)
-        rates = known = fitting.MachineRates()
+        rates = known_rates = fitting.MachineRates()
         conditions = Conditions()
         watch = watch_machine()
         if host.available_memory_bytes() >= LEAST_FREE_BYTES:
-            with nullcontext(crew) if crew is not None else closing(Crew()) as used:
+            with nullcontext(crew) if crew is not None else closing(Crew()) as measuring_crew:
                 watch.begin()
                 rates = measure_rates(
-                    used, dict.fromkeys(quants), threads, prefill_threads or threads, progress
+                    measuring_crew,
+                    dict.fromkeys(quants),
+                    threads,
+                    prefill_threads or threads,
+                    progress,
                 )
                 conditions = watch.end()
-            known = remember_rates(threads, rates, conditions.is_quiet)
+            known_rates = remember_rates(threads, rates, conditions.is_quiet)
         cache_bytes, stale_bytes = _cache_sizes(CACHE_DIRECTORY)
     except (
         Exception
-    ) as error:  # no compiler, no memory, a processor no one tried: the doctor reports it
+    ) as error:  # no compiler, no memory, an unknown processor: the doctor reports it
         return EngineReadings(
             error=clean_line(f"{type(error).__name__}: {error}", 160)
         ), fitting.MachineRates()
@@ -106,42 +109,42 @@ def measure(
         level=LEVEL,
         threads=threads,
         read_gbps=rates.read_gbps,
-        prefill_gops=(known if known.prefill_gops else rates).prefill_gops.get(COMMON_TYPE),
+        prefill_gops=(known_rates if known_rates.prefill_gops else rates).prefill_gops.get(
+            COMMON_TYPE
+        ),
         cache=str(CACHE_DIRECTORY or ""),
         cache_bytes=cache_bytes,
         stale_bytes=stale_bytes,
         features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
-        best_gbps=known.read_gbps,
+        best_gbps=known_rates.read_gbps,
         is_quiet=conditions.is_quiet,
     )
-    # Advice goes by the best: it must not change with the load of the moment.
-    if known.read_gbps or not rates.read_gbps:
-        return readings, known
+    # advice must not change with the current load
+    if known_rates.read_gbps or not rates.read_gbps:
+        return readings, known_rates
     return readings, fitting.MachineRates(max(TYPICAL_READ_GBPS, rates.read_gbps))
 
 
 def memory_for_models() -> fitting.MachineMemory:
-    """Read the machine's memory, with what this process holds counted as available: it is what a
-    model would use."""
+    """Return the machine's memory. Memory of this process counts as available for a model."""
     import psutil
 
     memory = fitting.machine_memory()
-    held_bytes = 0
-    with suppress(psutil.Error, OSError):  # without /proc no one tells
-        own = psutil.Process().memory_info()
-        held_bytes = max(0, own.rss - getattr(own, "shared", own.rss))
+    process_bytes = 0
+    with suppress(psutil.Error, OSError):  # not available without /proc
+        memory_info = psutil.Process().memory_info()
+        process_bytes = max(0, memory_info.rss - getattr(memory_info, "shared", memory_info.rss))
     return fitting.MachineMemory(
-        memory.total_bytes, min(memory.total_bytes, memory.available_bytes + held_bytes)
+        memory.total_bytes, min(memory.total_bytes, memory.available_bytes + process_bytes)
     )
 
 
 def _cache_sizes(directory: Path | None) -> tuple[int | None, int]:
-    """Return the bytes of this version's kernels, and of those that other versions left next to
-    them."""
+    """Return the size of this version's kernels, and of other versions' kernels."""
     if directory is None:
         return None, 0
-    others = [place for place in directory.parent.glob("kernels-*") if place != directory]
-    return _size_of(directory), sum(map(_size_of, others))
+    other_directories = [path for path in directory.parent.glob("kernels-*") if path != directory]
+    return _size_of(directory), sum(map(_size_of, other_directories))
 
 
 def _size_of(directory: Path) -> int:

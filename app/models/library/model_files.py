@@ -1,11 +1,10 @@
-"""Directories that may hold models, and their files: the user's, other programs' stores, the
-current one, our own.
+"""Model files and the directories to search: the user's, other programs', the current one and
+Jalopy's own.
 
-Reads a few small configuration files of those programs, Ollama's manifests, and no model. Nothing
-here raises. Directories of others may hold anything: walks are bounded in depth and number, and
-loops of links end. In Ollama's store the file ``manifests/HOST/NAMESPACE/NAME/TAG`` is JSON with
-layers; the digest of the model's layer names the blob. A digest is checked before it becomes part
-of a path (CVE-2024-37032).
+This reads small configuration files and Ollama's manifests, but no model. Nothing here raises.
+Searches are bounded in depth and number, and loops of links end. In Ollama's store the file
+``manifests/HOST/NAMESPACE/NAME/TAG`` is JSON with layers; the digest of the model's layer names the
+blob. A digest is checked before it becomes part of a path (CVE-2024-37032).
 """
 
 from __future__ import annotations
@@ -27,40 +26,41 @@ from engine import part_name
 _MOST_POINTER_BYTES = 1 << 16
 _OLLAMAS_SERVICE = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models")
 MOST_FOLDERS = 10
-"""In which models were opened, and which are looked into for that."""
+"""Limit on folders that are listed because a model in them was opened."""
 DEEP = 8
-"""Levels below a place that are looked into; no store puts its files deeper."""
+"""Levels of subdirectories to search; no program stores models deeper."""
 
 
 @record
 class Place:
-    """One directory to look in."""
+    """A directory to search."""
 
     label: str
-    """How lists name it: a program's name or the directory."""
+    """Name in lists: a program, or the directory."""
     path: Path
     depth: int = DEEP
-    """Levels of directories below it that are looked into; 0 for its own files only."""
+    """Levels of subdirectories to search; 0 for none."""
     is_ollama: bool = False
-    """It is a store of Ollama's, with manifests and blobs."""
+    """Whether it is a store of Ollama, with manifests and blobs."""
 
 
 def places(directories: Sequence[str] = ()) -> list[Place]:
-    """Return every directory to look in, whether it exists or not, each once."""
-    found: dict[str, Place] = {}
-    for place in _all_places(directories):
-        found.setdefault(os.path.realpath(place.path), place)
-    return list(found.values())
+    """Return all directories to search, each once, whether they exist or not."""
+    by_path: dict[str, Place] = {}
+    for directory in _all_places(directories):
+        by_path.setdefault(os.path.realpath(directory.path), directory)
+    return list(by_path.values())
 
 
 def newly_listed_directory(model_path: Path | str, directories: Sequence[str]) -> str:
-    """Say which folder is listed from now on since a model of it was opened; "" if it was, or holds
-    no other."""
+    """Return a line about a folder that is newly listed because a model in it was opened; "" if
+    there is none.
+    """
     folder = Path(os.path.abspath(model_path)).parent
     real = Path(os.path.realpath(folder))
-    for place in places(directories):
-        top = Path(os.path.realpath(place.path))
-        if real == top or (place.depth and top in real.parents):
+    for directory in places(directories):
+        top = Path(os.path.realpath(directory.path))
+        if real == top or (directory.depth and top in real.parents):
             return ""
     n_models = len(find_files([Place("", folder, depth=0)]))
     if n_models > 1:
@@ -71,15 +71,14 @@ def newly_listed_directory(model_path: Path | str, directories: Sequence[str]) -
 
 
 def download_directory(directories: Sequence[str]) -> Path | None:
-    """Return where a downloaded model goes: the first directory of the settings, else one of our
-    own."""
-    given = next((path for path in map(_expanded, directories) if path is not None), None)
+    """Return the directory for downloads: the first one of the settings, or Jalopy's own."""
+    first_directory = next((path for path in map(_expanded, directories) if path is not None), None)
     data = paths.data_dir()
-    return given or (data / "models" if data else None)
+    return first_directory or (data / "models" if data else None)
 
 
 def hugging_face_home() -> Path | None:
-    """Return the directory of Hugging Face's programs; it holds the token and the cache."""
+    """Return the directory of Hugging Face's programs, with token and cache."""
     if os.environ.get("HF_HOME"):
         return _expanded(os.environ["HF_HOME"])
     if os.environ.get("XDG_CACHE_HOME"):
@@ -105,7 +104,7 @@ def _all_places(directories: Sequence[str]) -> Iterator[Place]:
         )
     for folder in _opened_in():
         yield Place(_label(folder, home), folder, depth=0)
-    with contextlib.suppress(OSError):  # it was deleted
+    with contextlib.suppress(OSError):  # the directory may be deleted
         yield Place("this directory", Path.cwd(), depth=0)
     if starter := starter_file():
         yield Place("comes with Jalopy", starter.parent, depth=0)
@@ -118,8 +117,7 @@ def _label(path: Path, home: Path | None) -> str:
 
 
 def _opened_in() -> list[Path]:
-    """Return the folders of models that were opened, the last one first: what is next to them is
-    listed as well."""
+    """Return the folders of opened models, the last one first."""
     opened = reversed(load_state()[0].opened_models)
     return list(dict.fromkeys(Path(path).parent for path in opened))[:MOST_FOLDERS]
 
@@ -140,7 +138,7 @@ def _lm_studio() -> Iterator[str]:
 
 
 def _lm_studios_pointer() -> str:
-    """Return the one line of the file that says where it lives."""
+    """Return the content of LM Studio's pointer file: the path of its directory."""
     pointer = _expanded("~/.lmstudio-home-pointer")
     with contextlib.suppress(OSError, ValueError):
         if pointer:
@@ -160,12 +158,12 @@ def _first_path(*texts: str) -> str:
 
 
 def _expanded(text: str) -> Path | None:
-    """Return an absolute path; None for what is none."""
+    """Return an absolute path; None if the text is not one."""
     if not text or "\0" in text:
         return None
     try:
         path = Path(text).expanduser()
-    except RuntimeError:  # a home that is not known
+    except RuntimeError:  # the home directory is not known
         return None
     if path.is_absolute():
         return path
@@ -182,27 +180,28 @@ _DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
 
 def read_store(directory: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the names that the store gives to models, each with its file; the file need not
-    exist."""
-    for n, parts in enumerate(_manifests(directory / "manifests")):
-        if n >= _MOST_MANIFESTS:
+    """Yield the names and files of a store's models; files may be missing."""
+    for n_read, name_parts in enumerate(_manifests(directory / "manifests")):
+        if n_read >= _MOST_MANIFESTS:
             return
-        digest = _model_digest(directory.joinpath("manifests", *parts))
+        digest = _model_digest(directory.joinpath("manifests", *name_parts))
         if digest:
-            yield _short_name(parts), directory / "blobs" / f"sha256-{digest}"
+            yield _short_name(name_parts), directory / "blobs" / f"sha256-{digest}"
 
 
 def _manifests(store: Path) -> Iterator[tuple[str, ...]]:
-    """Yield host, namespace, name and tag of each manifest in order; links to directories are not
-    followed."""
-    for place, folders, names in os.walk(store):
-        above = Path(place).relative_to(store).parts
-        if len(above) < _LEVELS - 1:
+    """Yield host, namespace, name and tag of each manifest, sorted.
+
+    Linked directories are not followed.
+    """
+    for folder, folders, names in os.walk(store):
+        levels = Path(folder).relative_to(store).parts
+        if len(levels) < _LEVELS - 1:
             folders[:] = sorted(folders)
         else:
             folders[:] = []
-        if len(above) == _LEVELS - 1:
-            yield from ((*above, name) for name in sorted(names))
+        if len(levels) == _LEVELS - 1:
+            yield from ((*levels, name) for name in sorted(names))
 
 
 def _model_digest(manifest: Path) -> str:
@@ -216,9 +215,9 @@ def _model_digest(manifest: Path) -> str:
     return ""
 
 
-def _short_name(parts: tuple[str, ...]) -> str:
-    """Write a name as Ollama does: the usual host and namespace go without saying."""
-    host, namespace, name, tag = parts
+def _short_name(name_parts: tuple[str, ...]) -> str:
+    """Return Ollama's short name, without the default host and namespace."""
+    host, namespace, name, tag = name_parts
     short = f"{name}:{tag}"
     if host == _DEFAULT_HOST:
         if namespace == _DEFAULT_NAMESPACE:
@@ -228,56 +227,60 @@ def _short_name(parts: tuple[str, ...]) -> str:
 
 
 MOST_ENTRIES = 50_000
-"""Of one place; what comes after them is not looked at."""
+"""Limit on the files of one directory to search."""
 
 
 @record
 class StoredModel:
-    """A file that looks like a model, or the first of several that are one."""
+    """A model file, or the first file of a split model."""
 
     path: Path
     title: str
-    """What to call it, as it is in names: to be cleaned before it is shown."""
+    """Title from the file name; it must be cleaned for the screen."""
     size_bytes: int
-    """Of all parts that are there."""
+    """Size of all files."""
     mtime_ns: int
-    """Of the newest part."""
+    """Modification time of the newest file."""
     place: str
     n_parts: int = 1
-    """Files that were found; 1 for a whole model."""
+    """Number of files."""
 
 
 _Parts = list[tuple[Path, os.stat_result]]
-"""Files of one model, the first one first."""
+"""Files of a model with their status, the first one first."""
 
 
 def find_files(places: Iterable[Place]) -> list[StoredModel]:
-    """Return the models of all places, each file once, in the order of the places and by name."""
-    found: dict[tuple[int, int], StoredModel] = {}
-    for place in places:
-        if place.is_ollama:
-            models = _in_ollama(place.path)
+    """Return the models of all directories, each file once, in the order of directories and
+    names.
+    """
+    models_by_file: dict[tuple[int, int], StoredModel] = {}
+    for directory in places:
+        if directory.is_ollama:
+            models = _in_ollama(directory.path)
         else:
-            models = _in_directory(place)
-        for title, parts in sorted(models, key=lambda model: model[0].lower()):
-            first = parts[0][1]
-            found.setdefault((first.st_dev, first.st_ino), _found(title, parts, place.label))
-    return list(found.values())
+            models = _in_directory(directory)
+        for title, files in sorted(models, key=lambda model: model[0].lower()):
+            status = files[0][1]
+            models_by_file.setdefault(
+                (status.st_dev, status.st_ino), _found(title, files, directory.label)
+            )
+    return list(models_by_file.values())
 
 
-def file_at(path: Path, place: str) -> StoredModel | None:
-    """Return the file at a path, wherever it is; None where there is none."""
+def file_at(path: Path, label: str) -> StoredModel | None:
+    """Return the model at a path; None if there is none."""
     status = _regular(path)
     if status is not None:
-        return _found(path.stem, [(path, status)], place)
+        return _found(path.stem, [(path, status)], label)
     return None
 
 
-def _found(title: str, parts: _Parts, place: str) -> StoredModel:
+def _found(title: str, files: _Parts, label: str) -> StoredModel:
     sizes, times_ns = zip(
-        *((status.st_size, status.st_mtime_ns) for _, status in parts), strict=True
+        *((status.st_size, status.st_mtime_ns) for _, status in files), strict=True
     )
-    return StoredModel(parts[0][0], title, sum(sizes), max(times_ns), place, len(parts))
+    return StoredModel(files[0][0], title, sum(sizes), max(times_ns), label, len(files))
 
 
 def _in_ollama(store: Path) -> Iterator[tuple[str, _Parts]]:
@@ -287,37 +290,37 @@ def _in_ollama(store: Path) -> Iterator[tuple[str, _Parts]]:
             yield name, [(blob, status)]
 
 
-def _in_directory(place: Place) -> Iterator[tuple[str, _Parts]]:
+def _in_directory(directory: Place) -> Iterator[tuple[str, _Parts]]:
     models: dict[tuple[Path, str, int], _Parts] = {}
-    for path in _gguf_files(place.path, place.depth):
+    for path in _gguf_files(directory.path, directory.depth):
         status = _regular(path)
         if status is not None:
-            part = part_name(path.name)
-            if part:
-                key = (path.parent, part.stem, part.count)
+            split_name = part_name(path.name)
+            if split_name:
+                key = (path.parent, split_name.stem, split_name.count)
             else:
                 key = (path.parent, path.name, 0)
             models.setdefault(key, []).append((path, status))
-    for (_, name, count), parts in models.items():
+    for (_, name, count), files in models.items():
         yield (
             name if count else name[: -len(".gguf")] or name,
-            sorted(parts, key=lambda part: part[0].name),
+            sorted(files, key=lambda filet_name: filet_name[0].name),
         )
 
 
 def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
-    """Walk down, each directory once, files before directories."""
+    """Yield the files below a directory, each directory once, files before subdirectories."""
     seen: set[tuple[int, int]] = set()
     pending = [(directory, depth)]
     n_left = MOST_ENTRIES
     while pending and n_left > 0:
-        place, levels = pending.pop(0)
+        folder, levels = pending.pop(0)
         try:
-            status = place.stat()
+            status = folder.stat()
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            with os.scandir(place) as entries:
+            with os.scandir(folder) as entries:
                 for entry in entries:
                     n_left -= 1
                     if n_left <= 0:
@@ -328,11 +331,11 @@ def _gguf_files(directory: Path, depth: int) -> Iterator[Path]:
                     elif entry.name.lower().endswith(".gguf"):
                         yield Path(entry.path)
         except OSError:
-            continue  # it is not there, or not ours to read
+            continue  # missing or not readable
 
 
 def _is_directory(entry: os.DirEntry[str]) -> bool:
-    """True for a directory that may be entered; broken or looping links are False."""
+    """Whether an entry is a directory; False for broken links and loops."""
     try:
         return entry.is_dir()
     except OSError:
@@ -340,8 +343,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _regular(path: Path) -> os.stat_result | None:
-    """Return the status of a file with something in it; a directory or a pipe is no model, whatever
-    its name."""
+    """Return the status of a regular file; None for other paths."""
     try:
         status = path.stat()
     except (OSError, ValueError):

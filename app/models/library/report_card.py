@@ -1,8 +1,7 @@
-"""A card to show to others: this machine, a model and its speeds. Nothing on it tells whose machine
-it is.
+"""A card to share: this machine, a model and its speeds, without anything personal.
 
-As text and as SVG, for ``jalopy report``, which opens no model, and for the chat. No path, no name
-of a user or host, and no word of a conversation comes near it.
+It is text or SVG, for ``jalopy report`` (which opens no model) and for the chat. It has no paths,
+no names of users or hosts, and no text of conversations.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ _STYLE = (
 
 @record
 class Card:
-    """Everything on the card, clean."""
+    """Content of the card, clean."""
 
     model: str
     quantization: str
     threads: str
-    """How many write, and how many read where that is another number."""
+    """Number of threads for writing, and for reading if it differs."""
     speeds: Speeds
     machine: tuple[tuple[str, str], ...]
     """Labels and values."""
     today: str = ""
-    """How fast the last reply of today was written."""
+    """Speed of the last reply today."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return labels and values in order."""
@@ -70,7 +69,7 @@ class Card:
             model = f"{self.model} · {self.quantization}"
         else:
             model = ""
-        found = [
+        model_rows = [
             ("model", model),
             (_WRITES, writes if model else ""),
             (_READS, reads),
@@ -78,17 +77,17 @@ class Card:
         ]
         return [
             (label, value)
-            for label, value in (*found, ("threads", self.threads), *self.machine)
+            for label, value in (*model_rows, ("threads", self.threads), *self.machine)
             if value
         ]
 
 
 def report(settings: Settings, model: str | None = None, out: str = "") -> int:
-    """Print the card, or write it into a file.
+    """Print the card, or write it to a file.
 
     Raises:
         EngineError: the model cannot be used.
-        Refusal: the file is not written.
+        Refusal: the file cannot be written.
     """
     path = choose_model(model, settings)
     if path:
@@ -114,21 +113,24 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
 def card_of(
     model: str, quantization: str, threads: tuple[int, int], speeds: Speeds, today: str = ""
 ) -> Card:
-    """Return the card of a model, its name or path untrusted; ``threads``: how many write and read,
-    0 for unknown."""
+    """Return the card of a model, whose name or path is not trusted.
+
+    Args:
+        threads: numbers for writing and reading; 0 if unknown.
+    """
     decode, prefill = threads
     if prefill in (0, decode):
-        said = str(decode)
+        threads_text = str(decode)
     else:
-        said = f"{decode} write, {prefill} read"
+        threads_text = f"{decode} write, {prefill} read"
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
     name = clean_line(name, _NAME_CHARS)
     quantization = clean_line(quantization, 12)
-    return Card(name, quantization, said if decode else "", speeds, _machine(decode), today)
+    return Card(name, quantization, threads_text if decode else "", speeds, _machine(decode), today)
 
 
 def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Card:
-    """Return the open model's card with its usual speeds. Raises Refusal: none is open."""
+    """Return the card of the open model. Raises Refusal: there is none."""
     model = chat_session.model
     in_use = engine_thread.state.threads
     if model is None or in_use is None:
@@ -142,7 +144,7 @@ def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Ca
 
 
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
-    """Return the usual speeds of benches, else of replies."""
+    """Return the usual speeds of benchmarks, else of replies."""
     history = ReplyHistory(paths.speeds_file())
     identities = [
         bench_identity(model, quantization, weights_bytes),
@@ -152,8 +154,9 @@ def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
 
 
 def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds) -> str:
-    """Say how fast the last reply of today was, and how busy the machine then; "" where there was
-    none."""
+    """Return the speed of the last reply today, and how busy the machine was; "" if there was
+    none.
+    """
     from app.models.library.measure import busy_words
 
     history = ReplyHistory(paths.speeds_file())
@@ -166,17 +169,17 @@ def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds)
 
 
 def _identities(model: str, quantization: str, weights_bytes: int) -> list[str]:
-    """Name what replies are remembered under."""
+    """Return the keys of a model's replies in the history."""
     return [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
 
 
 def bench_identity(model: str, quantization: str, weights_bytes: int) -> str:
-    """Name what a bench is remembered under, apart from replies."""
+    """Return the key of a model's benchmarks in the history."""
     return identity_of("bench", model, quantization, weights_bytes)
 
 
 def as_text(card: Card) -> str:
-    """Write the card in lines."""
+    """Return the card as text."""
     rows = card.rows()
     width = max(len(label) for label, _ in rows)
     lines = [
@@ -187,7 +190,7 @@ def as_text(card: Card) -> str:
 
 
 def as_svg(card: Card) -> str:
-    """Draw the card; it loads nothing from anywhere."""
+    """Return the card as SVG, which loads nothing."""
     rows = card.rows()
     big = [row for row in rows if row[0] in (_WRITES, _READS) and card.speeds.decode_tps]
     small = [row for row in rows if row not in big and row[0] != "model"]
@@ -206,19 +209,20 @@ def as_svg(card: Card) -> str:
         texts += [_text(_MARGIN, y, label, "label"), _text(_MARGIN + 110, y, value)]
         y += _ROW
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
+        f'viewBox="0 0 {_WIDTH} {height}">\n'
         f"<style>{_STYLE}</style>\n"
         f'<rect width="{_WIDTH}" height="{height}" rx="14" fill="#191817"/>\n'
         f"{chr(10).join(texts)}\n</svg>\n"
     )
 
 
-def write_card(card: Card, wanted: str) -> str:
-    """Write a new file, an SVG where its name ends so; return the line that says so.
+def write_card(card: Card, path_text: str) -> str:
+    """Write a card to a new file (SVG if the name ends so) and return a line about it.
 
-    Raises Refusal: it cannot be.
+    Raises Refusal: it cannot be written.
     """
-    path = paths.expanded(wanted)
+    path = paths.expanded(path_text)
     try:
         write_new(path, as_svg(card) if path.suffix.lower() == ".svg" else as_text(card))
     except FileExistsError:
@@ -248,9 +252,9 @@ def _machine(threads: int) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _text(x: int, y: int, words: str, kind: str = "") -> str:
-    if kind:
-        name = f' class="{kind}"'
+def _text(x: int, y: int, words: str, style: str = "") -> str:
+    if style:
+        name = f' class="{style}"'
     else:
         name = ""
     return f'<text x="{x}" y="{y}"{name}>{escape(words)}</text>'

@@ -1,5 +1,4 @@
-"""Finding and reading models in a thread of its own, for a screen that looks at the result now and
-then."""
+"""Search for models in a thread, for a screen that polls the result."""
 
 from __future__ import annotations
 
@@ -26,25 +25,27 @@ class ScanResult:
     """Result so far."""
 
     entries: tuple[ModelEntry, ...] = ()
-    """Those on this machine first, then what could be downloaded; by name and size until headers
-    are read."""
+    """Models on this machine, then models to download; without header data until headers are
+    read.
+    """
     n_files: int = 0
-    """Files that look like models; 0 while they are still searched for."""
+    """Number of model files; 0 while they are searched."""
     n_read: int = 0
     looked_in: tuple[str, ...] = ()
     advice: str = ""
-    """What suits this machine, in a line."""
+    """Advice for this machine in a line."""
     read_gbps: float | None = None
     available_bytes: int = 0
     is_done: bool = False
     trouble: str = ""
-    """Why it ended early; "" if it did not."""
+    """Reason for an early end; "" if there is none."""
 
 
 class ModelScan:
-    """One look at everything.
+    """A search for all models.
 
-    ``also``: files that are listed wherever they are, with what to call their place.
+    Args:
+        also: further files, with a name for their location.
     """
 
     def __init__(self, settings: Settings, also: Mapping[Path, str] | None = None) -> None:
@@ -54,12 +55,12 @@ class ModelScan:
         self.found = ScanResult()
 
     def start(self) -> ModelScan:
-        """Begin; the result is ``found``, at any time."""
+        """Start the search; ``found`` has the result at any time."""
         in_background(self._run, "models")
         return self
 
     def cancel(self) -> None:
-        """End after the file that is being read."""
+        """Stop after the current file."""
         self._is_wanted = False
 
     def _run(self) -> None:
@@ -84,7 +85,7 @@ class ModelScan:
         files = [*(file for file in elsewhere if file is not None), *files]
         here = [lister.entry(file, ModelHeader()) for file in files]
 
-        found = ScanResult(
+        first_result = ScanResult(
             n_files=len(files),
             looked_in=tuple(dict.fromkeys(clean_line(place.label, 60) for place in looked_in)),
             advice=advice_line(lister),
@@ -98,16 +99,16 @@ class ModelScan:
                 entries = (*rows, *offers(lister, rows))
             else:
                 entries = tuple(rows)
-            self.found = replace(found, entries=entries, n_read=n_read, is_done=is_done)
+            self.found = replace(first_result, entries=entries, n_read=n_read, is_done=is_done)
 
         show(0)
         shown_s = time.monotonic()
-        for n, (file, header) in enumerate(
+        for index, (file, header) in enumerate(
             read_models(files, HeaderCache(), lambda: self._is_wanted)
         ):
-            here[n] = lister.entry(file, header)
+            here[index] = lister.entry(file, header)
             if time.monotonic() - shown_s > _SHOW_PERIOD_S:
                 shown_s = time.monotonic()
-                show(n + 1)
+                show(index + 1)
         if self._is_wanted:
             show(len(files), is_done=True)

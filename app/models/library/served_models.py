@@ -1,4 +1,4 @@
-"""Models of a server, as entries of the list of models."""
+"""Models of a server as entries of the model list."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from app.text.clean_text import clean_line
 
 
 def served_models(server: str) -> list[ModelEntry]:
-    """Ask a server which models it computes.
+    """Ask a server for its models.
 
-    Raises Refusal: it does not say, or its key cannot be one.
+    Raises Refusal: it does not answer, or its key is not valid.
     """
-    asked = RemoteModel(server_address(server))
+    remote = RemoteModel(server_address(server))
     return [
         ModelEntry(
             Path(),
-            clean_line(one.name, 60),
-            asked.host,
+            clean_line(listed_model.name, 60),
+            remote.host,
             n_parts=0,
-            context_length=one.n_ctx,
-            served=RemoteModel(asked.server, one.name),
+            context_length=listed_model.n_ctx,
+            served=RemoteModel(remote.server, listed_model.name),
         )
-        for one in list_server_models(Exchange(asked, find_key(asked.host)))
+        for listed_model in list_server_models(Exchange(remote, find_key(remote.host)))
     ]

@@ -1,4 +1,4 @@
-"""The hash of a model's file, and the hash that its store names it by."""
+"""Hash of a model file, and the hash in its name in a store."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = None) -> str:
-    """Hash a file.
+    """Return the hash of a file.
 
-    ``progress``: called with (bytes done, bytes in all, seconds left) after every megabyte.
+    Args:
+        progress: called with bytes done, total bytes and seconds left after every megabyte.
     """
     digest = hashlib.sha256()
     started_s = time.monotonic()
@@ -34,8 +35,9 @@ def sha256_of(path: Path, progress: Callable[[int, int, float], None] | None = N
 
 
 def stated_sha256(path: Path) -> str:
-    """Return the hash that Ollama's store or Hugging Face's cache names a file by; "" for other
-    places."""
+    """Return the hash by which Ollama's store or Hugging Face's cache names a file; ""
+    elsewhere.
+    """
     real = Path(os.path.realpath(path))
     if real.parent.name != "blobs":
         return ""
@@ -46,8 +48,8 @@ def stated_sha256(path: Path) -> str:
 
 
 def given_sha256(text: str, command: str) -> str:
-    """Return the hash that ``--sha256`` names, "" for none. Raises Refusal: it is no hash."""
+    """Return the hash of ``--sha256``; "" for none. Raises Refusal: it is not a hash."""
     sha256 = text.lower().removeprefix("sha256:")
     if sha256 and not _DIGEST.fullmatch(sha256):
-        raise Refusal(f"jalopy {command}: --sha256 is no hash of 64 hexadecimal digits")
+        raise Refusal(f"jalopy {command}: --sha256 is not a hash of 64 hexadecimal digits")
     return sha256

@@ -114,7 +114,7 @@ async def half_way(driver: Driver, server: LocalHub, tmp_path: Path) -> Path:
     await driver.pilot.press("enter")
     part = tmp_path / "models" / f"{NAME}.part"
     await driver.until(lambda: part.exists() and part.stat().st_size > 0, "some of it came")
-    await shows(driver, "Esc background", "stops it; what came is kept")
+    await shows(driver, "Esc background", "stops it; the part is kept")
     return part
 
 
@@ -240,7 +240,7 @@ async def test_nothing_comes_before_a_yes_also_of_a_typed_name(
             await driver.pilot.press("slash" if character == "/" else character)
         await shows(driver, "ctrl+d downloads me/Mine")
         await driver.pilot.press("ctrl+d")
-        await shows(driver, "me/Mine Q8_0 (the only one there)", "Enter downloads")
+        await shows(driver, "me/Mine Q8_0 (the only model in it)", "Enter downloads")
 
 
 def test_a_download_left_before_its_size_is_known_is_not_told(
@@ -262,7 +262,7 @@ async def test_a_repository_without_the_best_type_offers_another(
     server.files[REPOSITORY] = {"SmolLM2-135M-Instruct-Q5_0.gguf": content}
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await at_the_price(driver, tmp_path)
-        await shows(driver, "Q5_0 (the only one there)")
+        await shows(driver, "Q5_0 (the only model in it)")
 
 
 async def test_what_the_hub_refuses_is_a_line(server: LocalHub, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def refused(desk: Desk) -> str:
 
 
 def killed(desk: Desk) -> str:
-    """A server that dies within a reply is one line; what came is kept; started again, it
+    """A server that dies within a reply is one line; the part is kept; started again, it
     answers."""
     process = desk.started("chat", "--plain")
     assert process.stdin is not None

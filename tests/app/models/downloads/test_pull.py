@@ -62,7 +62,7 @@ def test_a_model_is_downloaded_checked_and_nothing_else_is_left(
     assert (target / NAME).read_bytes() == content()
     assert left_over(target) == [NAME]
     out = capsys.readouterr().out
-    assert "the only one there" in out
+    assert "the only model in it" in out
     assert " free)" in out
     assert "Fits (needs" in out
     assert "Downloaded and checked" in out
@@ -118,7 +118,7 @@ def test_what_was_begun_goes_on_though_advice_has_changed(
     # now Q8_0 would be advised
     monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))
     assert get(target) == exit_codes.OK
-    assert "begun earlier" in capsys.readouterr().out
+    assert "started earlier" in capsys.readouterr().out
     assert left_over(target) == ["tiny-Q4_K_M.gguf"]
 
 
@@ -130,7 +130,7 @@ def test_several_parts_come_in_order_and_open_as_one(
         sha256 = server.add("someone/Big-GGUF", f"q8/{path.name}", path.read_bytes())
     server.add("someone/Big-GGUF", "mmproj-model-f16.gguf", content())
     error = refusal(target, "someone/Big-GGUF", sha256=sha256)
-    assert (error.exit_code, "in 3 files" in str(error)) == (exit_codes.USAGE, True)
+    assert (error.exit_code, "has 3 files" in str(error)) == (exit_codes.USAGE, True)
     assert server.asked("content") == []
     assert get(target, "someone/Big-GGUF") == exit_codes.OK
     names = [f"big-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
@@ -172,7 +172,7 @@ def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(
 ) -> None:
     url = f"{server.content_address}/{REPOSITORY}/{NAME}"
     assert "--sha256" in str(refusal(target, url))
-    assert "hash of what came is wrong" in str(refusal(target, url, sha256="0" * 64))
+    assert "hash is wrong" in str(refusal(target, url, sha256="0" * 64))
     assert get(target, url, sha256=hashlib.sha256(content()).hexdigest()) == exit_codes.OK
     assert left_over(target) == [NAME]
 
@@ -409,7 +409,7 @@ def test_what_cannot_be_looked_at_just_now_is_not_thrown_away(
     with monkeypatch.context() as now:
         now.setattr("engine.gguf.file._map", no_room)
         error = refusal(target)
-    assert (error.exit_code, "what came is kept" in str(error)) == (exit_codes.UNREADABLE, True)
+    assert (error.exit_code, "the part is kept" in str(error)) == (exit_codes.UNREADABLE, True)
     server.requests.clear()
     assert get(target) == exit_codes.OK
     assert server.asked("content") == []
@@ -419,7 +419,7 @@ def test_a_login_page_is_not_a_model(server: LocalHub, target: Path) -> None:
     for page in (web_page, local_hub.web_page_without_type):
         server.faults.append(page)
         error = refusal(target)
-        assert "a web page, not a model" in str(error)
+        assert "a web page instead of a model" in str(error)
         assert error.exit_code == exit_codes.BAD_DATA
         assert (
             not (target / f"{NAME}.part").exists() or (target / f"{NAME}.part").stat().st_size == 0
@@ -433,12 +433,12 @@ def test_what_the_headers_say_of_another_file_is_refused(server: LocalHub, targe
     assert "compressed" in str(refusal(target))
     for length in ("1", "99999999999"):
         server.faults.append(local_hub.with_headers(Content_Length=length))
-        assert "another file" in str(refusal(target))
+        assert "the file has changed" in str(refusal(target))
 
 
 def test_an_endless_body_ends_at_the_expected_size(server: LocalHub, target: Path) -> None:
     server.faults.append(endless)
-    assert "more came than" in str(refusal(target))
+    assert "is longer than the expected" in str(refusal(target))
     assert left_over(target) == []
 
 
@@ -491,7 +491,7 @@ def test_a_name_that_could_leave_the_directory_does_not_exist(
     server.files[REPOSITORY] |= dict.fromkeys(NAMES, content())
     assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
     del server.files[REPOSITORY][NAME]
-    assert "no GGUF file that could be checked" in str(refusal(target))
+    assert "no GGUF file with a hash" in str(refusal(target))
     assert server.asked("content") == []
 
 
@@ -499,7 +499,7 @@ def test_the_longest_name_leaves_room_for_the_parts_suffixes(
     server: LocalHub, target: Path
 ) -> None:
     server.files[REPOSITORY] = {"x" * 231 + ".gguf": content()}
-    assert "no GGUF file that could be checked" in str(refusal(target))
+    assert "no GGUF file with a hash" in str(refusal(target))
     server.files[REPOSITORY] = {"x" * 230 + ".gguf": content()}
     assert get(target) == exit_codes.OK
 
@@ -538,14 +538,14 @@ def test_a_link_in_the_target_is_not_written_to(
     assert victim.read_text() == "mine"
     (target / f"{NAME}.part").unlink()
     os.link(victim, target / f"{NAME}.part")
-    assert "no plain file of its own" in str(refusal(target))
+    assert "not a regular file of its own" in str(refusal(target))
     assert victim.read_text() == "mine"
 
 
 def test_another_file_of_that_name_is_left_alone(server: LocalHub, target: Path) -> None:
     target.mkdir()
     (target / NAME).write_bytes(b"mine")
-    with pytest.raises(DownloadError, match="is another file"):
+    with pytest.raises(DownloadError, match="another file has this name"):
         get(target)
     assert (target / NAME).read_bytes() == b"mine"
 
@@ -593,7 +593,7 @@ def test_a_full_disk_is_seen_before_anything_is_asked_for(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
-    assert "are free on that disk" in str(refusal(target))
+    assert "are free on this disk" in str(refusal(target))
     assert server.asked("content") == []
 
 
@@ -704,13 +704,13 @@ def test_what_never_fits_is_not_downloaded_unless_named(
     )
     assert "more than this machine has" in str(refusal(target))
     server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
-    assert "nothing in it fits" in str(refusal(target))
+    assert "no model in it fits" in str(refusal(target))
     assert get(target, f"{REPOSITORY}:Q8_0", anyway=True) == exit_codes.OK
 
 
 def test_a_type_that_is_not_there_names_those_that_are(server: LocalHub, target: Path) -> None:
     server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
-    assert "has no Q5_K_M; there are Q4_K_M, Q8_0" in str(refusal(target, f"{REPOSITORY}:Q5_K_M"))
+    assert "has no Q5_K_M; it has Q4_K_M, Q8_0" in str(refusal(target, f"{REPOSITORY}:Q5_K_M"))
 
 
 def test_what_is_neither_repository_nor_address_is_refused(server: LocalHub, target: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_file_with_another_hash_than_described_is_not_read(
     (sibling,) = (one for one in json.loads(described)["siblings"] if one["rfilename"] == NAME)
     sibling["lfs"]["sha256"] = "a" * 64
     server.extra[REPOSITORY] = {"siblings": [sibling]}
-    assert "another file than it described" in str(refusal(target))
+    assert "the hub sends a different file" in str(refusal(target))
 
 
 def test_a_repository_that_was_renamed_is_found_with_the_token(
@@ -122,9 +122,7 @@ def test_a_gated_repository_is_refused_after_one_request(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     server.extra[REPOSITORY] = {"gated": "manual"}
-    assert "it is gated: accept its terms on its page first, then set HF_TOKEN" in str(
-        refusal(target)
-    )
+    assert "gated: accept its terms on its page first, then set HF_TOKEN" in str(refusal(target))
     assert len(server.requests) == 1
     monkeypatch.setenv("HF_TOKEN", "hf_x")
     assert get(target) == exit_codes.OK

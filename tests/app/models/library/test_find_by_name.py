@@ -35,7 +35,7 @@ def test_names_of_the_list_lead_to_the_file(folder: Path) -> None:
 
 def test_a_beginning_of_several_names_lists_them(folder: Path) -> None:
     with pytest.raises(
-        Refusal, match=r"^tall: several models are called so: Tall-1B-Instruct-Q8_0, Tall-1B-Q8_0$"
+        Refusal, match=r'^"tall" matches several models: Tall-1B-Instruct-Q8_0, Tall-1B-Q8_0$'
     ):
         named_model("tall", [str(folder)])
 

@@ -130,10 +130,10 @@ def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.Monke
     monkeypatch.setattr("app.models.library.known_models.make_lister", lambda settings: lister(6))
     monkeypatch.setattr("app.models.library.known_models.list_models", lambda *_: here)
     line = real_model_line(built_in_settings(), "F7", "F3")
-    assert line == "A real model answers this: b, which is here: F3 or /model b opens it"
-    assert real_model_line(built_in_settings()).endswith("which is here: `jalopy run b`")
+    assert line == "A real model answers this: b, on this machine: F3 or /model b opens it"
+    assert real_model_line(built_in_settings()).endswith("on this machine: `jalopy run b`")
     here[:] = [row("c", 9, 1.0), row("d", 8, 2.0)]
-    assert "this: d, which" in real_model_line(built_in_settings())
+    assert "this: d, on" in real_model_line(built_in_settings())
 
 
 def test_only_what_fits_is_offered_the_advised_one_first() -> None:
