@@ -96,7 +96,7 @@ async def test_every_model_has_a_row_and_foreign_files_a_reason() -> None:
         await driver.until(lambda: speeds_of(driver, "first", "second"), "typical speeds")
         await driver.type("portal")
         await driver.pilot.press("enter")
-        await shows(driver, "cannot be opened: is a web page instead of a model")
+        await shows(driver, "cannot be opened: is a web page, not a model")
         assert len(driver.script.opened) == 1
         await driver.pilot.press("tab")
         await shows(driver, "portal.gguf: is a web page")
