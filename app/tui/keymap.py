@@ -168,7 +168,7 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
     else:
         plain = name.lower()
     if plain not in names or not set(modifiers) <= set(_MODIFIERS):
-        known = [
+        key_names = [
             *names.values(),
             *(
                 f"{modifier}+{key}"
@@ -176,7 +176,7 @@ def _parse_key(path: Path, action_id: str, text: str) -> str:
                 for key in names.values()
             ),
         ]
-        near = difflib.get_close_matches(text.lower(), known, n=1, cutoff=0.0)
+        near = difflib.get_close_matches(text.lower(), key_names, n=1, cutoff=0.0)
         raise _error(path, f"{action_id}: {text!r} is not a key", f"nearest: {near[0]}")
     if modifiers == ["shift"] and len(plain) == 1 and plain.isalpha():
         modifiers = []
@@ -225,9 +225,9 @@ def _check_clashes(path: Path, keymap: Keymap) -> None:
     The default keys do not clash among themselves.
     """
     for action_id, keys in keymap.changed.items():
-        for other_id, other in ACTIONS.items():
+        for other_id, other_action in ACTIONS.items():
             scope = ACTIONS[action_id].scope
-            if other_id == action_id or not scopes_overlap(scope, other.scope):
+            if other_id == action_id or not scopes_overlap(scope, other_action.scope):
                 continue
             for key in keys:
                 if key in keymap.keys_of(other_id):

@@ -24,7 +24,7 @@ from app.text.clean_text import clean_line
 from app.text.figures import counted
 
 MIN_CONTRAST = 4.5
-"""Least contrast of text on its background, from WCAG 2.1, level AA."""
+"""Minimum contrast of text on its background, from WCAG 2.1, level AA."""
 
 CONSOLE_THEME = "jalopy-16"
 MAX_USER_THEMES = 200
@@ -147,10 +147,10 @@ def load_theme(path: Path) -> Theme:
 
 
 def _check_keys(name: str, values: dict[str, Any]) -> None:
-    known = (*_FLAGS, *_COLOURS, "variables")
+    known_keys = (*_FLAGS, *_COLOURS, "variables")
     for key in values:
-        if key not in known:
-            nearest = difflib.get_close_matches(key, known, n=1)
+        if key not in known_keys:
+            nearest = difflib.get_close_matches(key, known_keys, n=1)
             if nearest:
                 hint = f"; did you mean {nearest[0]}?"
             else:
@@ -177,9 +177,9 @@ def _check_colours(name: str, values: dict[str, Any], variables: dict[str, Any])
             )
         if key.endswith(_COLOURLESS_SUFFIXES):
             if not (isinstance(value, str) and _STYLE.fullmatch(value)):
-                shown = clean_line(str(value), 40)
+                text = clean_line(str(value), 40)
                 raise ThemeError(
-                    f"{name}: variables.{key} is not a style, such as bold or dim: {shown}"
+                    f"{name}: variables.{key} is not a style, such as bold or dim: {text}"
                 )
         elif not _is_colour(value, may_have_opacity=True):
             raise _not_a_colour(name, f"variables.{key}", value)

@@ -192,7 +192,7 @@ async def resumed(driver: Driver) -> None:
     """A conversation that was opened again."""
     await listed(driver)
     driver.chat.call_later(driver.chat.conversations.open, "000001")
-    await driver.note("read with the next message")
+    await driver.note("read with your next message")
     body = driver.transcript.replies()[-1].body
     await driver.until(lambda: shown_source(body) == body.text, "it is shown")
     await driver.until(lambda: "# Old" not in driver.screen_text())

@@ -27,7 +27,7 @@ class Line:
 
     text: Content = EMPTY
     first: Content = EMPTY
-    rest: Content = EMPTY
+    continuation: Content = EMPTY
     """Content before the first row, and before each further row."""
     mark: str = ""
     """Part of ``first`` that is copied with the text, such as a bullet."""
@@ -57,12 +57,19 @@ class Row:
         return self.lead.is_same(other_row.lead) and self.text.is_same(other_row.text)
 
 
-def indented(lines: Sequence[Line], first: Content, rest: Content, mark: str = "") -> list[Line]:
-    """Put ``first`` before the first row of all lines, and ``rest`` before all others."""
-    leads = [(first, mark), *[(rest, "")] * (len(lines) - 1)]
+def indented(
+    lines: Sequence[Line], first: Content, continuation: Content, mark: str = ""
+) -> list[Line]:
+    """Put ``first`` before the first row of all lines, and ``continuation`` before all others."""
+    leads = [(first, mark), *[(continuation, "")] * (len(lines) - 1)]
     return [
-        replace(line, first=lead + line.first, rest=rest + line.rest, mark=own_mark + line.mark)
-        for line, (lead, own_mark) in zip(lines, leads, strict=False)
+        replace(
+            line,
+            first=lead + line.first,
+            continuation=continuation + line.continuation,
+            mark=line_mark + line.mark,
+        )
+        for line, (lead, line_mark) in zip(lines, leads, strict=False)
     ]
 
 
@@ -73,7 +80,7 @@ def plain_lines(text: str) -> list[Line]:
 
 def rows_of(line: Line, number: int, width: int) -> Iterator[Row]:
     """Wrap a line to rows of ``width`` cells."""
-    width_left = max(2, width - line.rest.cell_length)
+    width_left = max(2, width - line.continuation.cell_length)
     offset = 0
     for count, piece in enumerate(_pieces(line, width_left)):
         match = line.text.plain.find(piece.plain, offset)
@@ -83,7 +90,7 @@ def rows_of(line: Line, number: int, width: int) -> Iterator[Row]:
         if line.fill:
             n_blanks = max(0, width_left - piece.cell_length)
             padded = piece.pad_right(n_blanks).stylize_before(line.fill)
-        lead = line.rest if count else line.first
+        lead = line.continuation if count else line.first
         yield Row(lead, padded, number, len(line.mark) + offset)
         offset += len(piece)
 
@@ -284,7 +291,7 @@ BLOCKS: dict[str, Callable[[SyntaxTreeNode, Page], list[Line]]] = {
 
 
 LEAST_COLUMN_CELLS = 4
-"""Least width of a column; a table with narrower columns is drawn as a list of its cells."""
+"""Minimum width of a column; a table with narrower columns is drawn as a list of its cells."""
 
 Cells = list[Content]
 
@@ -356,12 +363,12 @@ def _row(row: Cells, widths: list[int], aligns: list[str]) -> list[Line]:
 def _align(text: Content, width: int, align: str) -> Content:
     free = max(0, width - text.cell_length)
     if align == "right":
-        left = free
+        n_left = free
     elif align == "center":
-        left = free // 2
+        n_left = free // 2
     else:
-        left = 0
-    return text.pad_left(left).pad_right(free - left)
+        n_left = 0
+    return text.pad_left(n_left).pad_right(free - n_left)
 
 
 def _edge(widths: list[int]) -> Content:

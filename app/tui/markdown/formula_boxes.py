@@ -86,12 +86,12 @@ def _side_by_side(boxes: Sequence[Box]) -> Box:
 def _padded(text: str, width: int, side: str) -> str:
     free = max(0, width - cell_len(text))
     if side == "r":
-        left = free
+        n_left = free
     elif side == "c":
-        left = free // 2
+        n_left = free // 2
     else:
-        left = 0
-    return " " * left + text + " " * (free - left)
+        n_left = 0
+    return " " * n_left + text + " " * (free - n_left)
 
 
 def stacked(cells: list[list[Box]], sides: str, separator: str) -> Box:

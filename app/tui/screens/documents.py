@@ -1,4 +1,4 @@
-"""The documents screen: lists documents that were sent to the model, asks about one, deletes one."""
+"""The documents screen: lists documents that were sent to the model, asks about or deletes one."""
 
 from __future__ import annotations
 

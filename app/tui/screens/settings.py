@@ -229,7 +229,7 @@ class SettingsScreen(ListScreen[str]):
 
 @cache
 def meanings() -> Mapping[str, tuple[str, str]]:
-    """Return group and meaning of each setting: headings and comments of ``config/default.toml``."""
+    """Return group and meaning of each setting, from the comments of ``config/default.toml``."""
     result: dict[str, tuple[str, str]] = {}
     comment: list[str] = []
     table = ""

@@ -359,11 +359,11 @@ class ThreadsScreen(FigureScreen):
         has_curves = report is not None and bool(report.curves)
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
-    def _measure(self, parts: tuple[str, ...]) -> None:
+    def _measure(self, tuning_parts: tuple[str, ...]) -> None:
         if self._is_measuring:
             self._pending_parts = ()
         else:
-            self._pending_parts = parts
+            self._pending_parts = tuning_parts
         self.show_figures()
 
     action_measure = partialmethod(_measure, THREADS_AND_WEIGHTS)

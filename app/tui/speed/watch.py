@@ -141,7 +141,7 @@ class PerformanceView:
 
 
 class PerformanceWatch:
-    """Source of figures for the screens, which requests measurements of an idle machine's memory."""
+    """Source of figures for the screens. It requests measurements of the memory when idle."""
 
     def __init__(self, engine_thread: EngineThread, pace: InterfacePace | None = None) -> None:
         self.pace = pace or InterfacePace()

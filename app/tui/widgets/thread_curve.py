@@ -35,7 +35,7 @@ _ROLES = {
 _NAME_COLUMNS = 10
 _PHASE_ROLES = {"decode": SpanRole.WRITING, "prefill": SpanRole.READING}
 LEAST_ROWS = 9
-"""Least height of the panels with steps and machine."""
+"""Minimum height of the panels with steps and machine."""
 _RESULT_COLUMNS = 8
 _STEP_NAMES = (
     "threads for writing",

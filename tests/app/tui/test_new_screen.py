@@ -37,7 +37,7 @@ def _new_screen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
         def __init__(self, chat: ChatScreen) -> None:
             super().__init__()
-            self._keymap = chat.keymap
+            self._keymap = chat.core.keymap
 
         def compose(self) -> ComposeResult:
             yield Static(f"ten to three, {self._keymap.hint('clock.leave', 'back')}")
