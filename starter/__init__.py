@@ -1,2 +1,1 @@
-"""The starter model: how its training text, its vocabulary, its weights and its scores come
-about."""
+"""The starter model: training text, vocabulary, training, export and evaluation."""

@@ -47,13 +47,13 @@ def peer_asker(file: Path, name: str) -> Ask:
     complete = _PEERS[name](file)
 
     def ask(messages: list[str]) -> tuple[str, bool]:
-        said: list[dict[str, str]] = []
+        messages: list[dict[str, str]] = []
         choice: dict[str, Any] = {}
         for message in messages:
-            said.append({"role": "user", "content": message})
-            choice = complete(said)["choices"][0]
-            said.append({"role": "assistant", "content": choice["message"]["content"]})
-        return said[-1]["content"], choice["finish_reason"] == "stop"
+            messages.append({"role": "user", "content": message})
+            choice = complete(messages)["choices"][0]
+            messages.append({"role": "assistant", "content": choice["message"]["content"]})
+        return messages[-1]["content"], choice["finish_reason"] == "stop"
 
     return ask
 
@@ -62,8 +62,8 @@ def _llama_cpp_python(file: Path) -> Complete:
     from llama_cpp import Llama
 
     model = Llama(str(file), n_ctx=N_CTX, n_threads=1, verbose=False)
-    return lambda said: model.create_chat_completion(
-        said, temperature=0.0, max_tokens=LONGEST_ANSWER
+    return lambda messages: model.create_chat_completion(
+        messages, temperature=0.0, max_tokens=LONGEST_ANSWER
     )
 
 
@@ -74,8 +74,8 @@ def _xllamacpp(file: Path) -> Complete:
     params.model.path, params.n_ctx, params.n_parallel, params.verbosity = str(file), N_CTX, 1, -1
     params.cpuparams.n_threads = 1
     server = Server(params)
-    return lambda said: server.handle_chat_completions(
-        {"messages": said, "temperature": 0.0, "max_tokens": LONGEST_ANSWER}
+    return lambda messages: server.handle_chat_completions(
+        {"messages": messages, "temperature": 0.0, "max_tokens": LONGEST_ANSWER}
     )
 
 

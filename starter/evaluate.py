@@ -109,11 +109,11 @@ def read_categories() -> dict[str, Any]:
     return tomli.loads(QUESTIONS.read_text(encoding="utf-8"))
 
 
-def score(asked: Iterator[Case], ask: Ask) -> tuple[int, int, list[tuple[Case, str]]]:
+def score(cases: Iterator[Case], ask: Ask) -> tuple[int, int, list[tuple[Case, str]]]:
     """Count right answers and endless ones, and list the wrong ones. An endless answer is wrong."""
     right = endless = 0
     wrong = []
-    for case in asked:
+    for case in cases:
         answer, has_ended = ask(case.messages)
         endless += not has_ended
         if has_ended and case.is_right(answer):
@@ -132,18 +132,20 @@ def cases(category: dict[str, Any]) -> Iterator[Case]:
     if over == "sums":
         yield from _sums(category["wordings"])
     elif over:
-        for at, country in enumerate(countries().values()):
-            wording = category["wordings"][at % len(category["wordings"])]
+        for index, country in enumerate(countries().values()):
+            wording = category["wordings"][index % len(category["wordings"])]
             yield _about(over, country, capital(fill(wording, {"country": country.name})))
 
 
 def fits(answer: str, expected: str) -> bool:
-    """True if an answer contains the expected text: "a & b" both, "a | b" one of them, "!a"
-    absent."""
+    """Whether an answer contains the expected text.
+
+    "a & b" expects both, "a | b" one of them, "!a" its absence.
+    """
     answer = answer.lower().replace("’", "'")
     return all(
-        any(_holds(answer, choice.strip().lower()) for choice in part.split("|"))
-        for part in expected.split("&")
+        any(_holds(answer, choice.strip().lower()) for choice in condition.split("|"))
+        for condition in expected.split("&")
     )
 
 
@@ -151,13 +153,15 @@ def _holds(answer: str, text: str) -> bool:
     return text[1:] not in answer if text.startswith("!") else text in answer
 
 
-def _about(what: str, country: Country, question: str) -> Case:
-    if what == "capital":
+def _about(topic: str, country: Country, question: str) -> Case:
+    if topic == "capital":
         return Case([question], country.capital, lambda answer: country.capital in answer)
-    if what == "continent":
-        parts = country.continent.split(" and ")
+    if topic == "continent":
+        continents = country.continent.split(" and ")
         return Case(
-            [question], country.continent, lambda answer: named(answer, CONTINENTS) == set(parts)
+            [question],
+            country.continent,
+            lambda answer: named(answer, CONTINENTS) == set(continents),
         )
     if not country.neighbours:
         return Case([question], "no land borders", lambda answer: "no land borders" in answer)
@@ -175,28 +179,28 @@ def _all_names() -> tuple[str, ...]:
 
 def named(answer: str, names: tuple[str, ...]) -> set[str]:
     """Return the names in an answer; of names within names only the longest counts."""
-    found = set()
+    names_in_answer = set()
     for name in sorted(names, key=len, reverse=True):
         bare = name.removeprefix("the ")
         if bare in answer:
-            found.add(name)
+            names_in_answer.add(name)
             answer = answer.replace(bare, "·")
-    return found
+    return names_in_answer
 
 
 def _sums(wordings: list[str]) -> Iterator[Case]:
     """Sums of numbers up to two digits; products of one-digit numbers, some of two digits with
     one."""
     rng = Random(_DRAW)
-    for at in range(_SUMS):
-        operation, wording = wordings[at % len(wordings)].split(": ", 1)
+    for index in range(_SUMS):
+        operation, wording = wordings[index % len(wordings)].split(": ", 1)
         x, y = rng.randrange(100), rng.randrange(100)
         if operation == "-":
             x, y = max(x, y), min(x, y)
         elif operation == "x":
             x, y = (
                 (rng.randrange(11, 100), rng.randrange(2, 10))
-                if at % 3 == 0
+                if index % 3 == 0
                 else (rng.randrange(2, 11), rng.randrange(2, 11))
             )
         elif operation == "/":
@@ -225,7 +229,7 @@ def is_declined(answer: str) -> bool:
 
 
 def engine_asker(file: Path, temperature: float, seed: int, is_fenced: bool = False) -> Ask:
-    """Open a model; the function returned holds a conversation with it."""
+    """Open a model and return a function that holds a conversation with it."""
     from app.reply.starter_fence import fence_of
     from engine import Model, Sampling
 

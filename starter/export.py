@@ -22,11 +22,11 @@ _DESCRIPTION = (
 )
 
 _TEMPERATURE = 0.2
-"""Recommended in the file: a model this small is right with its first choice or not at all."""
+"""Temperature that the file recommends; a model this small is right at once or never."""
 
 
 def main() -> None:
-    """Convert one checkpoint."""
+    """Convert a checkpoint."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

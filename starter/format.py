@@ -1,5 +1,4 @@
-"""What training, export and tests agree on: sizes, control tokens, and how a conversation is
-written."""
+"""Sizes, control tokens and chat template of the starter model, shared by training and export."""
 
 from __future__ import annotations
 
@@ -8,7 +7,9 @@ from dataclasses import dataclass
 
 from starter.text.tables import Turn
 
-END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+END_OF_TEXT = "<|endoftext|>"
+START = "<|im_start|>"
+END = "<|im_end|>"
 CONTEXT = 1024
 """Tokens of the longest conversation."""
 TEMPLATE = (
@@ -20,7 +21,7 @@ TEMPLATE = (
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes; rows are multiples of 256, which every block-quantised type divides."""
+    """Sizes of the model; rows are multiples of 256, as all quantised types need."""
 
     vocabulary: int = 3072
     context: int = CONTEXT
@@ -34,7 +35,7 @@ class Shape:
 
     @property
     def head_width(self) -> int:
-        """Elements of one head."""
+        """Elements of a head."""
         return self.width // self.heads
 
 

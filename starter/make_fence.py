@@ -38,7 +38,7 @@ def written() -> str:
     kinds = without_doubtful(
         [*_geography(), *_sums(), *_calendar(), *_tables(), *_lists(), *_memory()]
     )
-    made = {
+    fence = {
         **table("care"),
         "values": _values(),
         "replies": _replies(),
@@ -46,7 +46,7 @@ def written() -> str:
         "told values": _told_values(),
         "kinds": kinds,
     }
-    return json.dumps(made, ensure_ascii=False, indent=0) + "\n"
+    return json.dumps(fence, ensure_ascii=False, indent=0) + "\n"
 
 
 def kind(
@@ -92,53 +92,59 @@ def _ask(sentence: str, slots: dict[str, str], is_ordered: bool) -> Iterator[str
 
 def sentences(wording: str) -> Iterator[str]:
     """Yield what a wording's alternatives make, slots left as they are."""
-    parts = re.split(r"\[([^\[\]]*)\]", wording)
-    choices = [part.split("|") if at % 2 else [part] for at, part in enumerate(parts)]
+    pieces = re.split(r"\[([^\[\]]*)\]", wording)
+    choices = [part.split("|") if index % 2 else [part] for index, part in enumerate(pieces)]
     for chosen in islice(product(*choices), _MOST_SENTENCES):
         yield "".join(chosen)
 
 
 def without_doubtful(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Leave out rows of words that ask for two different things."""
-    asked: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {}
-    for one in kinds:
-        for ask in one["asks"] if one["ordered"] else ():
-            asked.setdefault((str(sorted(one["slots"])), ask.partition(" <")[0]), []).append(
-                (one, ask)
-            )
-    for of in asked.values():
-        for one, ask in of if len(of) > 1 else ():
-            one["asks"].remove(ask)
+    """Remove wordings that would ask for two different things."""
+    entries_by_wording: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {}
+    for entry in kinds:
+        for ask in entry["asks"] if entry["ordered"] else ():
+            entries_by_wording.setdefault(
+                (str(sorted(entry["slots"])), ask.partition(" <")[0]), []
+            ).append((entry, ask))
+    for entries in entries_by_wording.values():
+        for entry, ask in entries if len(entries) > 1 else ():
+            entry["asks"].remove(ask)
     return kinds
 
 
 def _wordings(topic: dict[str, tuple[list[str], list[str]]], name: str) -> list[str]:
-    few, more = topic[name]
-    return [*few, *more]
+    few_wordings, many_wordings = topic[name]
+    return [*few_wordings, *many_wordings]
 
 
 def _geography() -> Iterator[dict[str, Any]]:
-    ask, every, rng = geography.ASK, list(countries().values()), Writer(0)
+    ask, all_countries, rng = geography.ASK, list(countries().values()), Writer(0)
     for name in ("capital", "continent", "neighbours", "how many", "about", "both"):
-        says = {one.name: [geography.answer(name, one, rng)] for one in every}
+        says = {country.name: [geography.answer(name, country, rng)] for country in all_countries}
         yield kind(name, {"country": "country"}, _wordings(ask, name), says)
     borders = {
-        one.name: [f"{capital(one.name)} borders {other}." for other in one.neighbours]
-        or [geography.answer("neighbours", one, rng)]
-        for one in every
+        country.name: [
+            f"{capital(country.name)} borders {neighbour}." for neighbour in country.neighbours
+        ]
+        or [geography.answer("neighbours", country, rng)]
+        for country in all_countries
     }
     yield kind("a neighbour", {"country": "country"}, _wordings(ask, "a neighbour"), borders)
-    whose = {one.capital: [geography.answer("whose", one, rng)] for one in every}
-    yield kind("whose", {"capital": "capital"}, _wordings(ask, "whose"), whose)
+    capital_owners = {
+        country.capital: [geography.answer("whose", country, rng)] for country in all_countries
+    }
+    yield kind("whose", {"capital": "capital"}, _wordings(ask, "whose"), capital_owners)
     is_capital = {
-        f"{one.name}|{one.capital}": [f"Yes, {one.capital} is the capital of {one.name}."]
-        for one in every
+        f"{country.name}|{country.capital}": [
+            f"Yes, {country.capital} is the capital of {country.name}."
+        ]
+        for country in all_countries
     }
     is_capital |= {
-        f"{one.name}|*": [
-            geography.answer("capital", one, rng).replace("The capital", "No, the capital", 1)
+        f"{country.name}|*": [
+            geography.answer("capital", country, rng).replace("The capital", "No, the capital", 1)
         ]
-        for one in every
+        for country in all_countries
     }
     yield kind(
         "is capital",
@@ -146,31 +152,33 @@ def _geography() -> Iterator[dict[str, Any]]:
         _wordings(ask, "is capital"),
         is_capital,
     )
-    there: Says = {}
-    for one in every:
-        parts = one.continent.split(" and ")
-        there |= {
-            f"{one.name}|{part}": [f"Yes, {one.name} is in {one.continent}."] for part in parts
+    continent_replies: Says = {}
+    for country in all_countries:
+        continents = country.continent.split(" and ")
+        continent_replies |= {
+            f"{country.name}|{part}": [f"Yes, {country.name} is in {country.continent}."]
+            for part in continents
         }
-        there[f"{one.name}|*"] = [f"No, {one.name} is in {one.continent}."]
+        continent_replies[f"{country.name}|*"] = [f"No, {country.name} is in {country.continent}."]
     slots = {"country": "country", "continent": "continent"}
-    yield kind("is continent", slots, _wordings(ask, "is continent"), there)
+    yield kind("is continent", slots, _wordings(ask, "is continent"), continent_replies)
     border = {
-        f"{one.name}|{name}": [f"Yes, {one.name} borders {name}."]
-        for one in every
-        for name in one.neighbours
+        f"{country.name}|{name}": [f"Yes, {country.name} borders {name}."]
+        for country in all_countries
+        for name in country.neighbours
     }
     border |= {
-        f"{one.name}|*": [f"No, {geography.answer('neighbours', one, rng)}"] for one in every
+        f"{country.name}|*": [f"No, {geography.answer('neighbours', country, rng)}"]
+        for country in all_countries
     }
     yield kind(
         "borders", {"country": "country", "other": "country"}, _wordings(ask, "borders"), border
     )
     inside = {
         part: [
-            f"{capital(one.name)} is a country in {part}."
-            for one in every
-            if part in one.continent.split(" and ")
+            f"{capital(country.name)} is a country in {part}."
+            for country in all_countries
+            if part in country.continent.split(" and ")
         ]
         for part in geography.CONTINENTS
     }
@@ -179,8 +187,8 @@ def _geography() -> Iterator[dict[str, Any]]:
     for name in ("its capital", "its continent", "its neighbours"):
         yield kind(name, {}, _wordings(ask, name), {})
     unknown = table("unknown")
-    asked = [*unknown["about_countries"], *table("more/unknown")["about_countries"]]
-    yield kind("about countries", {"country": "country"}, asked, {"*": [unknown["say_country"]]})
+    wordings = [*unknown["about_countries"], *table("more/unknown")["about_countries"]]
+    yield kind("about countries", {"country": "country"}, wordings, {"*": [unknown["say_country"]]})
     now = [*unknown["about_now"], *table("more/unknown")["about_now"]]
     yield kind("about now", {}, now, {"": [unknown["say_now"]]})
 
@@ -195,30 +203,30 @@ def _sums() -> Iterator[dict[str, Any]]:
         "half": {str(x): [f"Half of {x} is {x // 2}."] for x in range(0, 100, 2)},
         "even": {str(x): [f"{x} is {'odd' if x % 2 else 'even'}."] for x in range(100)},
     }
-    for name, of in says.items():
-        yield kind(f"{name} number", {"x": NUMBER}, _wordings(arithmetic.ASK, name), of)
+    for name, entries in says.items():
+        yield kind(f"{name} number", {"x": NUMBER}, _wordings(arithmetic.ASK, name), entries)
 
 
 def _calendar() -> Iterator[dict[str, Any]]:
     days, months, ask = calendar.DAYS, calendar.MONTHS, calendar.ASK
     for name, step in (("after", 1), ("before", -1)):
         says = {
-            x: [f"{names[(at + step) % len(names)]} comes {name} {x}."]
+            x: [f"{names[(index + step) % len(names)]} comes {name} {x}."]
             for names in (days, months)
-            for at, x in enumerate(names)
+            for index, x in enumerate(names)
         }
         yield kind(name, {"x": "day or month"}, _wordings(ask, name), says, is_ordered=True)
     for name in ("tomorrow", "yesterday", "weekend"):
-        says = {x: [calendar.answer(name, 2, at, 0, 0)] for at, x in enumerate(days)}
+        says = {x: [calendar.answer(name, 2, index, 0, 0)] for index, x in enumerate(days)}
         yield kind(name, {"x": "day"}, _wordings(ask, name), says, is_ordered=name != "weekend")
     for name in ("number", "length", "season"):
-        says = {x: [calendar.answer(name, 2, 0, at, 0)] for at, x in enumerate(months)}
+        says = {x: [calendar.answer(name, 2, 0, index, 0)] for index, x in enumerate(months)}
         yield kind(name, {"x": "month"}, _wordings(ask, name), says)
     for name in ("steps after", "steps before"):
         says = {
-            f"{n}|{x}": [calendar.answer(name, n, at, 0, 0)]
+            f"{n}|{x}": [calendar.answer(name, n, index, 0, 0)]
             for n in range(2, 6)
-            for at, x in enumerate(days)
+            for index, x in enumerate(days)
         }
         yield kind(name, {"n": NUMBER, "x": "day"}, _wordings(ask, name), says)
     for name, count in (("place", 12), ("day place", 7)):
@@ -230,21 +238,26 @@ def _calendar() -> Iterator[dict[str, Any]]:
 
 
 def _tables() -> Iterator[dict[str, Any]]:
-    few, more = facts.OPPOSITE
+    few_wordings, many_wordings = facts.OPPOSITE
     says = {
         word: [f"The opposite of {word} is {other}."] for word, other in facts.opposites().items()
     }
-    yield kind("opposite", {"a": "opposite"}, [*few, *more], says)
-    for one in table("relations")["relation"]:
-        says = {a: [capital(fill(one["say"], {"a": a, "b": b}))] for a, b in one["rows"]}
-        yield kind(one["name"], {"a": one["name"]}, [*one["ask"], *one.get("more", ())], says)
+    yield kind("opposite", {"a": "opposite"}, [*few_wordings, *many_wordings], says)
+    for relation in table("relations")["relation"]:
+        says = {a: [capital(fill(relation["say"], {"a": a, "b": b}))] for a, b in relation["rows"]}
+        yield kind(
+            relation["name"],
+            {"a": relation["name"]},
+            [*relation["ask"], *relation.get("more", ())],
+            says,
+        )
 
 
 def _lists() -> Iterator[dict[str, Any]]:
     for name in facts.LISTS:
-        for at, entry in enumerate(table(name)["qa"]):
+        for index, entry in enumerate(table(name)["qa"]):
             say = entry["say"] if isinstance(entry["say"], list) else [entry["say"]]
-            yield kind(f"{name} {at}", {}, [*entry["ask"], *entry.get("more", ())], {"": say})
+            yield kind(f"{name} {index}", {}, [*entry["ask"], *entry.get("more", ())], {"": say})
 
 
 def _memory() -> Iterator[dict[str, Any]]:
@@ -255,9 +268,9 @@ def _memory() -> Iterator[dict[str, Any]]:
 
 def _replies() -> dict[str, str]:
     return {
-        f"{what} {name}": texts[what]
+        f"{reply_type} {name}": texts[reply_type]
         for name, texts in memory.KINDS.items()
-        for what in ("reply", "answer", "not told")
+        for reply_type in ("reply", "answer", "not told")
     }
 
 
@@ -265,19 +278,19 @@ def _tells() -> list[tuple[str, str, str]]:
     """Return what stands before and after the value in each way to tell something, with what it
     tells."""
     family = [*table("words")["family"], *table("words")["pets"]]
-    found = []
+    spans = []
     for name, texts in memory.KINDS.items():
         for wording in (*texts["tell"], *memory.MORE["kinds"][name]["tell"]):
             for sentence in sentences(wording.replace("{an v}", "[a|an] {v}")):
                 is_plain = name == "name" and not re.search(
                     r"\b(?:name|call(?:ed)?)\b", sentence, re.IGNORECASE
                 )
-                for whose in family if "{k}" in sentence else [""]:
+                for relative in family if "{k}" in sentence else [""]:
                     begin, end = (
-                        normalize(sentence.replace("{k}", whose)).rstrip(".! ").split("{v}")
+                        normalize(sentence.replace("{k}", relative)).rstrip(".! ").split("{v}")
                     )
-                    found.append((begin, end, f"{'plain-' * is_plain}{name} {whose}".rstrip()))
-    return list(dict.fromkeys(found))
+                    spans.append((begin, end, f"{'plain-' * is_plain}{name} {relative}".rstrip()))
+    return list(dict.fromkeys(spans))
 
 
 def _told_values() -> dict[str, str]:
@@ -293,15 +306,17 @@ def _told_values() -> dict[str, str]:
         "secret": r"[\w'-]+(?: [\w'-]+){0,2}",
         "relation": r"[^\W\d_][\w'-]*",
         "name": r"[^\W\d_][\w'-]*",
-    } | {name: "(?i:" + "|".join(words[of]) + ")" for name, of in lists.items()}
+    } | {name: "(?i:" + "|".join(words[entries]) + ")" for name, entries in lists.items()}
 
 
 def _values() -> dict[str, dict[str, str]]:
-    """Return the tables of names: the words of each, to the name that answers are kept by."""
+    """Return the tables of names: words of a name, to the name in the answers."""
     every = list(countries().values())
-    named = {
-        "country": [(called, one.name) for one in every for called in (one.name, *one.other_names)],
-        "capital": [(one.capital, one.capital) for one in every],
+    names_by_list = {
+        "country": [
+            (called, entry.name) for entry in every for called in (entry.name, *entry.other_names)
+        ],
+        "capital": [(entry.capital, entry.capital) for entry in every],
         "continent": [(name, name) for name in geography.CONTINENTS],
         "day": [(name, name) for name in calendar.DAYS],
         "month": [(name, name) for name in calendar.MONTHS],
@@ -314,11 +329,13 @@ def _values() -> dict[str, dict[str, str]]:
         "opposite": [(word, word) for word in facts.opposites()],
         "family": [(word, word) for word in (*table("words")["family"], *table("words")["pets"])],
     }
-    for one in table("relations")["relation"]:
-        named[one["name"]] = [(form, a) for a, _ in one["rows"] for form in (a, f"{a}s")]
+    for entry in table("relations")["relation"]:
+        names_by_list[entry["name"]] = [
+            (form, a) for a, _ in entry["rows"] for form in (a, f"{a}s")
+        ]
     return {
-        name: {" ".join(important_words(called)): value for called, value in of}
-        for name, of in named.items()
+        name: {" ".join(important_words(called)): value for called, value in entries}
+        for name, entries in names_by_list.items()
     }
 
 

@@ -42,7 +42,7 @@ class Layer(nn.Module):
         self.ffn_up = nn.Linear(shape.width, shape.feed_forward, bias=False)
         self.ffn_down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
-    def forward(self, x: Tensor, turns: Tensor, wanted: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, turns: Tensor, positions: Tensor | None = None) -> Tensor:
         """Take and return the residual stream (batch, length, width).
 
         Args:
@@ -54,8 +54,8 @@ class Layer(nn.Module):
         mixed = self._attention(
             F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns
         )
-        if wanted is not None:
-            x, mixed = x[wanted], mixed[wanted]
+        if positions is not None:
+            x, mixed = x[positions], mixed[positions]
         x = x + self.attn_output(mixed)
         y = F.rms_norm(x, (x.shape[-1],), self.ffn_norm, self.shape.epsilon)
         return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
@@ -95,7 +95,7 @@ class Starter(nn.Module):
                     )
                     nn.init.normal_(weights, std=scale * weights.shape[1] ** -0.5)
 
-    def hidden(self, ids: Tensor, wanted: Tensor | None = None) -> Tensor:
+    def hidden(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
         """Run ids (batch, length) through all layers; returns (batch, length, width), normed, or
         the wanted part.
 
@@ -107,7 +107,7 @@ class Starter(nn.Module):
         *layers, last = self.blk
         for layer in layers:
             x = layer(x, turns)
-        x = last(x, turns, wanted)
+        x = last(x, turns, positions)
         return F.rms_norm(x, (x.shape[-1],), self.output_norm, self.shape.epsilon)
 
     def loss(self, ids: Tensor, is_learnt: Tensor) -> Tensor:

@@ -96,9 +96,9 @@ def _answers(ids: np.ndarray, start: int, end: int, assistant: list[int]) -> np.
     """Mark the ids between the head of each answer and its end, the end included."""
     marks = np.zeros(len(ids), bool)
     ends = np.flatnonzero(ids == end)
-    for at in np.flatnonzero(ids == start):
-        first = at + 1 + len(assistant)
-        if list(ids[at + 1 : first]) == assistant:
+    for index in np.flatnonzero(ids == start):
+        first = index + 1 + len(assistant)
+        if list(ids[index + 1 : first]) == assistant:
             behind = ends[np.searchsorted(ends, first) :]
             marks[first : behind[0] + 1 if len(behind) else len(ids)] = True
     return marks

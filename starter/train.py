@@ -102,7 +102,7 @@ def _arguments() -> argparse.Namespace:
 
 
 class Training:
-    """One run: model, optimisers, and how far it has come."""
+    """Training run: model, optimisers and progress."""
 
     def __init__(self, options: argparse.Namespace, vocabulary: Path) -> None:
         self.options = options
@@ -117,29 +117,35 @@ class Training:
         )
         self.model = Starter(self.shape).to(options.device)
         matrices = [p for p in self.model.blk.parameters() if p.ndim == 2]
-        others = [p for p in self.model.parameters() if not any(p is matrix for matrix in matrices)]
+        other_params = [
+            p for p in self.model.parameters() if not any(p is matrix for matrix in matrices)
+        ]
         self.pool = ThreadPoolExecutor(options.threads)
         self.optimisers = (
             Muon(matrices, options.matrix_rate, run=self.pool.map),
-            torch.optim.AdamW(others, options.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
+            torch.optim.AdamW(
+                other_params, options.other_rate, betas=(0.9, 0.98), weight_decay=0.0
+            ),
         )
         self.replicas = [self.model, *(self._replica() for _ in range(options.threads - 1))]
         self.step = self.tokens = self.shard = self.batch = 0
         self.is_polishing = False
-        """Whether the shard in hand was begun after the rates had fallen."""
+        """Whether the current shard began after the rates had fallen."""
         self.is_told_to_stop = False
         self._resume()
 
     def _replica(self) -> Starter:
-        """The same weights in the same memory, with gradients of their own."""
+        """Return a model that shares the weights but has its own gradients."""
         replica = deepcopy(self.model)
-        for own, shared in zip(replica.parameters(), self.model.parameters(), strict=True):
-            own.data = shared.data
+        for replica_param, shared_param in zip(
+            replica.parameters(), self.model.parameters(), strict=True
+        ):
+            replica_param.data = shared_param.data
         return replica
 
     @property
     def newest(self) -> Path:
-        """Where the newest checkpoint lies."""
+        """Path of the newest checkpoint."""
         return Path(self.options.run / "newest.pt")
 
     def go(self) -> None:
@@ -157,7 +163,8 @@ class Training:
                 if self.is_told_to_stop or self.tokens >= self._last_token:
                     break
             else:
-                self.shard, self.batch = self.shard + 1, 0
+                self.shard += 1
+                self.batch = 0
         self.save(self.newest)
 
     @property
@@ -183,23 +190,26 @@ class Training:
                         skip -= 1
                     else:
                         yield batch
-                chunk, size = [], 0
+                chunk = []
+                size = 0
 
     def _one_step(self, batch: list[Batch]) -> None:
         started_s = time.monotonic()
         learnt = sum(int(marks.sum()) for _, marks in batch)
-        # The dearest last: they are taken from there. A thousand tokens before it double what a
-        # token costs.
-        waiting = sorted(batch, key=lambda part: part[0].numel() * (1024 + part[0].shape[1]))
+        # The most expensive batches are last, since threads take from the end. A token costs twice
+        # as much after a thousand tokens.
+        micro_batches = sorted(
+            batch, key=lambda samples: samples[0].numel() * (1024 + samples[0].shape[1])
+        )
         losses = list(
             self.pool.map(
-                lambda replica: self._share_of_step(replica, waiting, learnt), self.replicas
+                lambda replica: self._share_of_step(replica, micro_batches, learnt), self.replicas
             )
         )
         for params in zip(*(replica.parameters() for replica in self.replicas), strict=True):
-            total, *others = [param.grad for param in params if param.grad is not None]
-            for other in others:
-                total += other
+            total, *other_params = [param.grad for param in params if param.grad is not None]
+            for gradient in other_params:
+                total += gradient
             params[0].grad = total
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         rate = self._rate()
@@ -216,13 +226,12 @@ class Training:
         self.tokens += read
         self._note(sum(losses) / learnt, float(norm), rate, read / (time.monotonic() - started_s))
 
-    def _share_of_step(self, replica: Starter, waiting: list[Batch], learnt: int) -> float:
-        """Take micro-batches until none is left; each thread computes alone, so that none waits for
-        a busy core."""
+    def _share_of_step(self, replica: Starter, micro_batches: list[Batch], learnt: int) -> float:
+        """Compute micro-batches until none is left; threads do not wait for each other."""
         total = 0.0
-        while waiting:
+        while micro_batches:
             try:
-                ids, marks = waiting.pop()
+                ids, marks = micro_batches.pop()
             except IndexError:
                 break
             loss = replica.loss(ids.to(self.options.device), marks.to(self.options.device))
@@ -231,17 +240,16 @@ class Training:
         return total
 
     def _rate(self) -> float:
-        """Share of the highest learning rate: a short rise, a long plateau, a straight way down,
-        and polishing.
+        """Return the share of the highest learning rate.
 
-        On the plateau nothing depends on the planned number of tokens, so a run can be prolonged
-        from there.
+        It rises shortly, stays, falls linearly, and is low for polishing. The plateau does not
+        depend on the planned number of tokens, so a run can be extended from there.
         """
         if self.tokens >= self.options.tokens:
             return POLISHING_RATE * max(0.0, (self._last_token - self.tokens) / self.options.polish)
         rise = min(1.0, (self.step + 1) / RISE_STEPS)
-        left = 1 - self.tokens / self.options.tokens
-        return rise * max(0.0, min(1.0, left / self.options.fall))
+        remaining_share = 1 - self.tokens / self.options.tokens
+        return rise * max(0.0, min(1.0, remaining_share / self.options.fall))
 
     def _note(self, loss: float, norm: float, rate: float, speed_tps: float) -> None:
         record = {
@@ -280,43 +288,42 @@ class Training:
         state = torch.load(source, map_location=self.options.device, weights_only=True)
         self.model.load_state_dict(state["model"])
         if source == self.newest:
-            for optimiser, kept in zip(self.optimisers, state["optimisers"], strict=True):
-                optimiser.load_state_dict(kept)
+            for optimiser, optimiser_state in zip(
+                self.optimisers, state["optimisers"], strict=True
+            ):
+                optimiser.load_state_dict(optimiser_state)
             for name, value in state["progress"].items():
                 setattr(self, name, value)
 
 
 def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]:
-    """Shares of short conversations, of copying ones, of the many wordings, and of endless
-    material.
+    """Return the shares of short and copying conversations, many wordings, and endless requests.
 
-    Short ones come first, then copying; many wordings of a fact follow once a few wordings are
-    learnt.
+    Short conversations come first, then copying ones; many wordings follow once few are learnt.
     """
     short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
     copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.2
-    more = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
+    many_wordings = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
     endless = 0.0 if shard < FALLING_SHARD else 0.6 if is_polishing else 0.2
-    return short, copying, more, endless
+    return short, copying, many_wordings, endless
 
 
 def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batch]]:
-    """Deal out micro-batches of conversations of like length, so that each step has short ones and
-    long ones."""
-    parts: list[list[Sample]] = [[]]
+    """Distribute micro-batches of similar lengths, so that each step has short and long ones."""
+    groups: list[list[Sample]] = [[]]
     for sample in sorted(chunk, key=lambda sample: len(sample[0])):
-        if parts[-1] and (len(parts[-1]) + 1) * len(sample[0]) > MICRO_BATCH_TOKENS:
-            parts.append([])
-        parts[-1].append(sample)
-    rng.shuffle(parts)
-    for at in range(n_steps):
-        yield [_stacked(part) for part in parts[at::n_steps]]
+        if groups[-1] and (len(groups[-1]) + 1) * len(sample[0]) > MICRO_BATCH_TOKENS:
+            groups.append([])
+        groups[-1].append(sample)
+    rng.shuffle(groups)
+    for index in range(n_steps):
+        yield [_stacked(samples) for samples in groups[index::n_steps]]
 
 
-def _stacked(part: list[Sample]) -> tuple[Tensor, Tensor]:
-    length = max(len(ids) for ids, _ in part)
-    ids, marks = np.zeros((len(part), length), np.int64), np.zeros((len(part), length), bool)
-    for row, (sample_ids, sample_marks) in enumerate(part):
+def _stacked(samples: list[Sample]) -> tuple[Tensor, Tensor]:
+    length = max(len(ids) for ids, _ in samples)
+    ids, marks = np.zeros((len(samples), length), np.int64), np.zeros((len(samples), length), bool)
+    for row, (sample_ids, sample_marks) in enumerate(samples):
         ids[row, : len(sample_ids)] = sample_ids
         marks[row, : len(sample_marks)] = sample_marks
     return torch.from_numpy(ids), torch.from_numpy(marks)

@@ -1,2 +1,1 @@
-"""The training text: one file per topic, each of which asks and answers; ``conversation`` strings
-them together."""
+"""The training text: one file per topic; ``conversation`` joins topics to conversations."""

@@ -72,8 +72,8 @@ def spelled(number: int) -> str:
     """Write a number up to 99 in words."""
     if number < 20:
         return _ONES[number]
-    tens, one = divmod(number, 10)
-    return _TENS[tens - 2] + (f"-{_ONES[one]}" if one else "")
+    tens, units = divmod(number, 10)
+    return _TENS[tens - 2] + (f"-{_ONES[units]}" if units else "")
 
 
 def turns(rng: Writer) -> list[Turn]:
@@ -85,13 +85,13 @@ def turns(rng: Writer) -> list[Turn]:
 
 
 def _turn(rng: Writer) -> Turn:
-    kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-    x, y, answer = _sum(kind, rng)
-    template = choose(rng.wording(*ASK[kind]), rng)
+    question_type = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    x, y, answer = _sum(question_type, rng)
+    template = choose(rng.wording(*ASK[question_type]), rng)
     in_words = (
         rng.random() < 0.15
         and max(x, y) < 100
-        and "count" not in kind
+        and "count" not in question_type
         and not re.search(r"[-+*/×÷]", template)
     )
     values = {"x": spelled(x) if in_words else str(x), "y": spelled(y) if in_words else str(y)}
@@ -106,32 +106,38 @@ def _any(rng: Writer) -> int:
     return rng.randrange(100) if rng.random() < 0.75 else rng.randrange(21)
 
 
-def _sum(kind: str, rng: Writer) -> tuple[int, int, str]:
+def _sum(question_type: str, rng: Writer) -> tuple[int, int, str]:
     x, y = _any(rng), _any(rng)
-    if kind in ("+", "more"):
+    if question_type in ("+", "more"):
         return x, y, _total(x, y)
-    if kind == "fewer" or (kind == "-" and rng.random() < 0.93):
+    if question_type == "fewer" or (question_type == "-" and rng.random() < 0.93):
         x, y = max(x, y), min(x, y)
-    if kind in ("-", "fewer"):
+    if question_type in ("-", "fewer"):
         return x, y, _difference(x, y)
-    if kind == "x":
+    if question_type == "x":
         return _product(rng)
-    if kind == "/":
+    if question_type == "/":
         y, z = rng.randrange(1, 13), rng.randrange(0, 13)
         return y * z, y, f"{y * z} / {y} = {z}."
-    if kind in ("bigger", "smaller"):
+    if question_type in ("bigger", "smaller"):
         y = y if y != x else x + 1
-        return x, y, f"{max(x, y) if kind == 'bigger' else min(x, y)} is {kind}."
-    if kind in ("next", "before"):
+        return x, y, f"{max(x, y) if question_type == 'bigger' else min(x, y)} is {question_type}."
+    if question_type in ("next", "before"):
         x = x + 1
-        return x, 0, f"{x + 1} comes after {x}." if kind == "next" else f"{x - 1} comes before {x}."
-    if kind == "double":
+        return (
+            x,
+            0,
+            f"{x + 1} comes after {x}."
+            if question_type == "next"
+            else f"{x - 1} comes before {x}.",
+        )
+    if question_type == "double":
         return x, 0, f"Twice {x} is {2 * x}."
-    if kind == "half":
+    if question_type == "half":
         return 2 * (x // 2), 0, f"Half of {2 * (x // 2)} is {x // 2}."
-    if kind == "even":
+    if question_type == "even":
         return x, 0, f"{x} is {'odd' if x % 2 else 'even'}."
-    x = 1 if kind == "count to" else rng.randrange(30)
+    x = 1 if question_type == "count to" else rng.randrange(30)
     y = x + rng.randrange(2, 12)
     return x, y, ", ".join(str(number) for number in range(x, y + 1)) + "."
 
@@ -151,11 +157,11 @@ def _difference(x: int, y: int) -> str:
 
 
 def _product(rng: Writer) -> tuple[int, int, str]:
-    how = rng.random()
-    if how < 0.55:
+    draw = rng.random()
+    if draw < 0.55:
         x, y = rng.randrange(13), rng.randrange(13)
         return x, y, f"{x} x {y} = {x * y}."
-    if how < 0.97:
+    if draw < 0.97:
         x, y = rng.randrange(11, 100), rng.randrange(2, 10)
         if rng.random() < 0.3:
             return y, x, _in_steps(y, x, y * (x // 10 * 10), y * (x % 10))
@@ -170,4 +176,8 @@ def _in_steps(x: int, y: int, first: int, second: int) -> str:
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    return [template for few, more in ASK.values() for template in few + more]
+    return [
+        template
+        for few_wordings, many_wordings in ASK.values()
+        for template in few_wordings + many_wordings
+    ]

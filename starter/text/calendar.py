@@ -85,33 +85,37 @@ def turns(rng: Writer) -> list[Turn]:
 
 
 def _turn(rng: Writer) -> Turn:
-    kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
-    if kind in ("after", "before"):
-        return _neighbour(kind, rng)
+    question_type = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    if question_type in ("after", "before"):
+        return _neighbour(question_type, rng)
     n, day, month, p = (
         rng.randrange(2, 6),
         rng.randrange(7),
         rng.randrange(12),
-        rng.randrange(7 if kind == "day place" else 12),
+        rng.randrange(7 if question_type == "day place" else 12),
     )
     values = {
         "n": rng.choice((str(n), spelled(n))),
         "p": PLACES[p] if rng.random() < 0.7 else ORDINALS[p],
         "c": rng.choice((str(p + 1), spelled(p + 1))),
-        "x": MONTHS[month] if kind in ("number", "length", "season") else DAYS[day],
+        "x": MONTHS[month] if question_type in ("number", "length", "season") else DAYS[day],
     }
-    return expand(rng.wording(*ASK[kind]), rng, values), answer(kind, n, day, month, p)
+    return expand(rng.wording(*ASK[question_type]), rng, values), answer(
+        question_type, n, day, month, p
+    )
 
 
-def _neighbour(kind: str, rng: Writer) -> Turn:
+def _neighbour(question_type: str, rng: Writer) -> Turn:
     names, word = (DAYS, "day") if rng.random() < 0.5 else (MONTHS, "month")
-    at = rng.randrange(len(names))
-    template = rng.wording(*ASK[kind]).replace("[day|month]", word)
-    other = names[(at + (1 if kind == "after" else -1)) % len(names)]
-    return expand(template, rng, {"x": names[at]}), f"{other} comes {kind} {names[at]}."
+    index = rng.randrange(len(names))
+    template = rng.wording(*ASK[question_type]).replace("[day|month]", word)
+    neighbour = names[(index + (1 if question_type == "after" else -1)) % len(names)]
+    return expand(
+        template, rng, {"x": names[index]}
+    ), f"{neighbour} comes {question_type} {names[index]}."
 
 
-def answer(kind: str, n: int, day: int, month: int, p: int) -> str:
+def answer(question_type: str, n: int, day: int, month: int, p: int) -> str:
     """Return the answer to a kind of question: ``n`` days from a ``day``, a ``month``, or place
     ``p``."""
     name = MONTHS[month]
@@ -141,9 +145,13 @@ def answer(kind: str, n: int, day: int, month: int, p: int) -> str:
         "weekend days": lambda: "The weekend is Saturday and Sunday.",
         "shortest": lambda: "February is the shortest month.",
     }
-    return answers[kind]()
+    return answers[question_type]()
 
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    return [template for few, more in ASK.values() for template in few + more]
+    return [
+        template
+        for few_wordings, many_wordings in ASK.values()
+        for template in few_wordings + many_wordings
+    ]

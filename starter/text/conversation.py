@@ -1,5 +1,4 @@
-"""Whole conversations: topics in a row, with things to remember between them, written as people
-type."""
+"""Conversations: topics in a row, with facts to remember, typed as people type."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ TOPICS = {
     "echo": 1,
     "last": 1,
 }
-"""How often each topic comes up."""
+"""Weights of the topics."""
 _TOPICS_OF_MORE = TOPICS | {
     "geography": 48,
     "everyday": 22,
@@ -37,7 +36,7 @@ _TOPICS_OF_MORE = TOPICS | {
     "unknown": 13,
     "arithmetic": 36,
 }
-"""Weights of the topics with many wordings; most of these are of single facts."""
+"""Weights of the topics when questions have many wordings."""
 _TOPICS_AT_THE_END = _TOPICS_OF_MORE | {"geography": 56}
 """Weights of the topics while the rates fall; more geography, since a list of neighbours must be
 complete."""
@@ -91,18 +90,17 @@ _LENGTHS = ((1, 30), (2, 16), (3, 14), (4, 10), (6, 12), (8, 8), (12, 6), (20, 3
 def conversation(
     rng: Writer, share_short: float = 0.0, share_copying: float = 0.0
 ) -> tuple[str, list[Turn]]:
-    """Make one conversation.
+    """Return a random conversation.
 
     Args:
-        rng: decides everything.
-        share_short: how many of the conversations have one topic, or a thing told and asked. Models
-            learn to look at the question sooner where there is little else to look at.
-        share_copying: how many are about what stands in them and nowhere else. Names are remembered
-            and sums are written in steps by looking back, which is learnt late where knowing by
-            heart pays as well.
+        rng: the random choices.
+        share_short: share of conversations with one topic, or with a fact and a question about it.
+            Models learn sooner to look at the question if there is little other text.
+        share_copying: share of conversations that can only be answered from their own text. Without
+            them, models learn late to look back for names and for the steps of sums.
 
     Returns:
-        The system prompt, mostly "", and the turns.
+        (system prompt, mostly ""; turns).
     """
     if share_copying and rng.random() < share_copying:
         return "", _looking_back(rng)
@@ -131,7 +129,7 @@ def conversation(
 
 
 def _looking_back(rng: Writer) -> list[Turn]:
-    """Words to be said again, and things told that are asked for soon."""
+    """Return turns that need text from earlier turns."""
     person = memory.Person()
     turns: list[Turn] = []
     for _ in range(rng.choice((2, 3, 4, 5, 6, 8))):
@@ -172,10 +170,10 @@ def as_typed(text: str, rng: Writer, topic: str = "") -> str:
     if not copies and rng.random() < 0.25:
         text = capital(rephrased(text, rng))
     if not copies and len(text) > 8 and rng.random() < 0.10:
-        before = rng.choice(_BEFORE)
-        text = before + (
+        opening = rng.choice(_BEFORE)
+        text = opening + (
             text
-            if text[:2].isupper() or before.endswith((". ", "! "))
+            if text[:2].isupper() or opening.endswith((". ", "! "))
             else text[0].lower() + text[1:]
         )
     if not copies and len(text) > 8 and rng.random() < 0.05:
@@ -191,8 +189,8 @@ def as_typed(text: str, rng: Writer, topic: str = "") -> str:
     if topic != "tell" and rng.random() < 0.25:
         text = text.lower()
     if topic != "tell" and len(text) > 14 and rng.random() < 0.03:
-        at = rng.randrange(1, min(9, len(text) - 1))
-        text = text[:at] + text[at + 1] + text[at] + text[at + 2 :]
+        index = rng.randrange(1, min(9, len(text) - 1))
+        text = text[:index] + text[index + 1] + text[index] + text[index + 2 :]
     return text
 
 

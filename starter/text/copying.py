@@ -25,18 +25,18 @@ def _one_of_several(rng: Writer) -> Turn:
     texts = rng.choice(TOLD)
     keys = _different_names(rng, rng.choice((2, 2, 3, 4)))
     values = {key: _thing(rng) for key in keys}
-    told = " ".join(_filled(texts["tell"], key, value) for key, value in values.items())
-    asked = rng.choice(keys)
-    return f"{told} {_filled(texts['ask'], asked, '')}", _filled(
-        texts["answer"], asked, values[asked]
+    statement = " ".join(_filled(texts["tell"], key, value) for key, value in values.items())
+    key_to_ask = rng.choice(keys)
+    return f"{statement} {_filled(texts['ask'], key_to_ask, '')}", _filled(
+        texts["answer"], key_to_ask, values[key_to_ask]
     )
 
 
 def _different_names(rng: Writer, count: int) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < count:
-        found[invented.name(rng)] = None
-    return list(found)
+    names: dict[str, None] = {}
+    while len(names) < count:
+        names[invented.name(rng)] = None
+    return list(names)
 
 
 def _filled(text: str, key: str, value: str) -> str:
@@ -44,12 +44,12 @@ def _filled(text: str, key: str, value: str) -> str:
 
 
 def _thing(rng: Writer) -> str:
-    how = rng.random()
-    if how < 0.35:
+    draw = rng.random()
+    if draw < 0.35:
         return invented.word(rng)
-    if how < 0.55:
+    if draw < 0.55:
         return invented.name(rng)
-    if how < 0.75:
+    if draw < 0.75:
         return str(rng.randrange(1, 10 ** rng.choice((1, 2, 3, 4))))
     return str(rng.choice(table("words")[rng.choice(("foods", "colours", "jobs", "cities"))]))
 

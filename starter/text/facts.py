@@ -18,12 +18,12 @@ LISTS = ("everyday", "jalopy", "talk")
 @cache
 def opposites() -> dict[str, str]:
     """Return each word with its opposite, both ways; of several the first."""
-    found: dict[str, str] = {}
+    opposites_by_word: dict[str, str] = {}
     for pair in table("words")["opposites"]:
-        one, other = pair.split()
-        found.setdefault(one, other)
-        found.setdefault(other, one)
-    return found
+        word, opposite = pair.split()
+        opposites_by_word.setdefault(word, opposite)
+        opposites_by_word.setdefault(opposite, word)
+    return opposites_by_word
 
 
 def opposite_turns(rng: Writer) -> list[Turn]:
@@ -109,13 +109,13 @@ def _from_list(name: str, rng: Writer) -> Turn:
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    asked = [
+    entries = [
         *table("relations")["relation"],
         *(entry for name in LISTS for entry in table(name)["qa"]),
     ]
-    few, more = OPPOSITE
+    few_wordings, many_wordings = OPPOSITE
     return [
-        *few,
-        *more,
-        *(ask for entry in asked for ask in [*entry["ask"], *entry.get("more", ())]),
+        *few_wordings,
+        *many_wordings,
+        *(ask for entry in entries for ask in [*entry["ask"], *entry.get("more", ())]),
     ]

@@ -29,39 +29,41 @@ _ALL = list(countries().values())
 
 def turns(rng: Writer) -> list[Turn]:
     """Ask about one country, or about several in a row."""
-    kind = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
+    question_type = rng.choices(list(_WEIGHTS), list(_WEIGHTS.values()))[0]
     country = rng.choice(_ALL)
-    conversation = [_turn(kind, country, rng)]
+    conversation = [_turn(question_type, country, rng)]
     while rng.random() < 0.35:
-        if kind in _REPEATABLE and rng.random() < 0.5:
+        if question_type in _REPEATABLE and rng.random() < 0.5:
             country = rng.choice(_ALL)
-            conversation.append((_ask("same", country, rng), answer(kind, country, rng)))
-        elif kind in (*_REPEATABLE, "about", "a neighbour", "its"):
-            asked = rng.choice(("capital", "continent", "neighbours"))
-            conversation.append((_ask(f"its {asked}", country, rng), answer(asked, country, rng)))
-            kind = asked
+            conversation.append((_ask("same", country, rng), answer(question_type, country, rng)))
+        elif question_type in (*_REPEATABLE, "about", "a neighbour", "its"):
+            next_type = rng.choice(("capital", "continent", "neighbours"))
+            conversation.append(
+                (_ask(f"its {next_type}", country, rng), answer(next_type, country, rng))
+            )
+            question_type = next_type
         else:
             break
     return conversation
 
 
-def _turn(kind: str, country: Country, rng: Writer) -> Turn:
-    if kind == "is capital":
+def _turn(question_type: str, country: Country, rng: Writer) -> Turn:
+    if question_type == "is capital":
         return _is_capital(country, rng)
-    if kind == "is continent":
+    if question_type == "is continent":
         return _is_continent(country, rng)
-    if kind == "borders":
+    if question_type == "borders":
         return _borders(country, rng)
-    if kind in ("in continent", "some in continent"):
-        return _in_continent(kind, rng)
-    return _ask(kind, country, rng), answer(kind, country, rng)
+    if question_type in ("in continent", "some in continent"):
+        return _in_continent(question_type, rng)
+    return _ask(question_type, country, rng), answer(question_type, country, rng)
 
 
-def _ask(kind: str, country: Country, rng: Writer, **values: str) -> str:
+def _ask(question_type: str, country: Country, rng: Writer, **values: str) -> str:
     if "capital" not in values:
         values["capital"] = country.capital
     return capitalised(
-        expand(rng.wording(*ASK[kind]), rng, {"country": _called(country, rng), **values})
+        expand(rng.wording(*ASK[question_type]), rng, {"country": _called(country, rng), **values})
     )
 
 
@@ -72,29 +74,29 @@ def _called(country: Country, rng: Writer) -> str:
     return country.bare if rng.random() < 0.25 else country.name
 
 
-def answer(kind: str, country: Country, rng: Writer) -> str:
+def answer(question_type: str, country: Country, rng: Writer) -> str:
     """Return the answer to a kind of question about a country."""
     name, neighbours = country.name, country.neighbours
-    if kind == "capital":
+    if question_type == "capital":
         return f"The capital of {name} is {_sentence_end(country.capital)} {country.note}".strip()
-    if kind == "whose":
+    if question_type == "whose":
         return f"{country.capital} is the capital of {name}."
-    if kind == "continent":
+    if question_type == "continent":
         return f"{capitalised(name)} is in {country.continent}."
-    if kind == "about":
+    if question_type == "about":
         capital = _sentence_end(country.capital)
         return f"{capitalised(name)} is a country in {country.continent}. Its capital is {capital}"
-    if kind == "both":
+    if question_type == "both":
         return (
             f"{capitalised(name)} is in {country.continent}. Its capital is "
             f"{_sentence_end(country.capital)}"
         )
     if not neighbours:
         return f"{capitalised(name)} has no land borders."
-    if kind == "how many":
+    if question_type == "how many":
         noun = "neighbour" if len(neighbours) == 1 else "neighbours"
         return f"{capitalised(name)} has {len(neighbours)} {noun}: {enumerated(neighbours)}."
-    if kind == "a neighbour":
+    if question_type == "a neighbour":
         return f"{capitalised(name)} borders {rng.choice(neighbours)}."
     return f"{capitalised(name)} borders {enumerated(neighbours)}."
 
@@ -105,9 +107,9 @@ def _sentence_end(text: str) -> str:
 
 def _is_capital(country: Country, rng: Writer) -> Turn:
     is_true = rng.random() < 0.5
-    named = country if is_true else rng.choice(_ALL)
-    question = _ask("is capital", country, rng, capital=named.capital)
-    if named.capital == country.capital:
+    named_country = country if is_true else rng.choice(_ALL)
+    question = _ask("is capital", country, rng, capital=named_country.capital)
+    if named_country.capital == country.capital:
         return question, f"Yes, {country.capital} is the capital of {country.name}."
     return question, f"No, the capital of {country.name} is {_sentence_end(country.capital)}"
 
@@ -131,25 +133,31 @@ def _borders(country: Country, rng: Writer) -> Turn:
     ]
     nearby = [c.name for c in _ALL if c.continent == country.continent and c is not country]
     anywhere = [c.name for c in _ALL if c is not country]
-    other = rng.choice(
+    second_country = rng.choice(
         rng.choice([pool for pool in (list(country.neighbours), beyond, nearby, anywhere) if pool])
     )
-    question = _ask("borders", country, rng, other=other)
-    if other in country.neighbours:
-        return question, f"Yes, {country.name} borders {other}."
-    return question, f"No, {country.name} does not border {other}."
+    question = _ask("borders", country, rng, other=second_country)
+    if second_country in country.neighbours:
+        return question, f"Yes, {country.name} borders {second_country}."
+    return question, f"No, {country.name} does not border {second_country}."
 
 
-def _in_continent(kind: str, rng: Writer) -> Turn:
+def _in_continent(question_type: str, rng: Writer) -> Turn:
     continent = rng.choice(CONTINENTS)
-    there = [country.name for country in _ALL if continent in country.continent.split(" and ")]
-    chosen = rng.sample(there, 1 if kind == "in continent" else 3)
+    country_names = [
+        country.name for country in _ALL if continent in country.continent.split(" and ")
+    ]
+    chosen = rng.sample(country_names, 1 if question_type == "in continent" else 3)
     verb = "is a country" if len(chosen) == 1 else "are countries"
     return _ask(
-        kind, _ALL[0], rng, continent=continent
+        question_type, _ALL[0], rng, continent=continent
     ), f"{capitalised(enumerated(chosen))} {verb} in {continent}."
 
 
 def wordings() -> list[str]:
     """Return all wordings of the user."""
-    return [template for few, more in ASK.values() for template in few + more]
+    return [
+        template
+        for few_wordings, many_wordings in ASK.values()
+        for template in few_wordings + many_wordings
+    ]

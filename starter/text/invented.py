@@ -1,4 +1,4 @@
-"""Words and names that do not exist, so that the model learns to copy and not to guess."""
+"""Invented words and names, so that the model learns to copy instead of to guess."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from starter.text.tables import Writer, table
 
 
 def word(rng: Writer) -> str:
-    """Return a word that looks like one."""
-    parts = table("words")["syllables"]
+    """Return an invented word."""
+    syllable_parts = table("words")["syllables"]
     syllables = [
-        rng.choice(parts["starts"]) + rng.choice(parts["vowels"]) + _end(rng, 0.5)
+        rng.choice(syllable_parts["starts"]) + rng.choice(syllable_parts["vowels"]) + _end(rng, 0.5)
         for _ in range(_length(rng))
     ]
     return "".join(syllables) + _end(rng, 1.0)
@@ -24,7 +24,7 @@ def _end(rng: Writer, share: float) -> str:
 
 
 def name(rng: Writer) -> str:
-    """Return a given name, real or not."""
+    """Return a given name, real or invented."""
     return (
         rng.choice(table("words")["given_names"]) if rng.random() < 0.6 else word(rng).capitalize()
     )

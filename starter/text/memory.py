@@ -1,4 +1,4 @@
-"""What the user says of themselves, and what they ask of it later in the same conversation."""
+"""Facts that users tell about themselves, and questions about them in the same conversation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ MORE = table("more/memory")
 
 @dataclass
 class Person:
-    """What one user has told so far.
+    """Facts that a user has told so far.
 
     Attributes:
-        told: kind, with the relative's word behind it for names of others, to value.
-        pets: (number, animal), or None while nothing was said of them.
+        told: values by type of fact; for names of relatives, "relation" and the relative.
+        pets: (number, animal) pairs; None if the user has not told about pets.
     """
 
     told: dict[str, str] = field(default_factory=dict)
@@ -30,23 +30,28 @@ class Person:
 
 
 def tell(person: Person, rng: Writer) -> list[Turn]:
-    """Let the user say one or two things of themselves."""
+    """Write a turn in which the user tells one or two facts."""
     if rng.random() < 0.2:
         return [_tell_pets(person, rng)]
-    said = [_statement(person, rng)]
-    if rng.random() < 0.15 and len(said[0][0]) < 60:
-        other = _statement(person, rng)
-        return [(f"{said[0][0]} {other[0]}", rng.choice((other[1], said[0][1])))]
-    return said
+    statements = [_statement(person, rng)]
+    if rng.random() < 0.15 and len(statements[0][0]) < 60:
+        second_statement = _statement(person, rng)
+        return [
+            (
+                f"{statements[0][0]} {second_statement[0]}",
+                rng.choice((second_statement[1], statements[0][1])),
+            )
+        ]
+    return statements
 
 
 def _statement(person: Person, rng: Writer) -> Turn:
-    kind = rng.choices(list(KINDS), (30, 8, 8, 8, 8, 8, 6, 12, 7, 7))[0]
-    texts, (key, values) = KINDS[kind], _new_value(kind, rng)
+    fact_type = rng.choices(list(KINDS), (30, 8, 8, 8, 8, 8, 6, 12, 7, 7))[0]
+    texts, (key, values) = KINDS[fact_type], _new_value(fact_type, rng)
     is_correction = key in person.told
     person.told[key] = values["v"]
     opening = _other("correction", rng) if is_correction and rng.random() < 0.7 else ""
-    question = expand(rng.wording(texts["tell"], MORE["kinds"][kind]["tell"]), rng, values)
+    question = expand(rng.wording(texts["tell"], MORE["kinds"][fact_type]["tell"]), rng, values)
     return opening + question[:1].upper() + question[1:], _filled(str(texts["reply"]), values)
 
 
@@ -55,9 +60,9 @@ def _filled(text: str, values: dict[str, str]) -> str:
     return filled[:1].upper() + filled[1:]
 
 
-def _new_value(kind: str, rng: Writer) -> tuple[str, dict[str, str]]:
+def _new_value(fact_type: str, rng: Writer) -> tuple[str, dict[str, str]]:
     words = table("words")
-    if kind == "relation":
+    if fact_type == "relation":
         k = rng.choice([*words["family"], *words["pets"]])
         return f"relation {k}", {"k": k, "v": invented.name(rng)}
     values: dict[str, Callable[[], str]] = {
@@ -77,36 +82,40 @@ def _new_value(kind: str, rng: Writer) -> tuple[str, dict[str, str]]:
         ),
         "number": lambda: str(rng.randrange(1, 1000)),
     }
-    return kind, {"v": values[kind](), "k": ""}
+    return fact_type, {"v": values[fact_type](), "k": ""}
 
 
 def ask(person: Person, rng: Writer) -> list[Turn]:
-    """Let the user ask for what they told, and sometimes for what they did not tell."""
+    """Write a question about a fact, sometimes one that the user did not tell."""
     if (person.pets and rng.random() < 0.4) or (person.pets is None and rng.random() < 0.04):
         return [_ask_pets(person, rng)]
-    known = list(person.told)
-    key = rng.choice(known) if known and rng.random() < 0.8 else rng.choice([*KINDS, "relation"])
-    kind, _, k = key.partition(" ")
-    k = k or (rng.choice(table("words")["family"]) if kind == "relation" else "")
-    key = f"relation {k}" if kind == "relation" else kind
-    texts = KINDS[kind]
+    known_keys = list(person.told)
+    key = (
+        rng.choice(known_keys)
+        if known_keys and rng.random() < 0.8
+        else rng.choice([*KINDS, "relation"])
+    )
+    fact_type, _, k = key.partition(" ")
+    k = k or (rng.choice(table("words")["family"]) if fact_type == "relation" else "")
+    key = f"relation {k}" if fact_type == "relation" else fact_type
+    texts = KINDS[fact_type]
     values = {"k": k, "v": person.told.get(key, "")}
     answer = texts["answer"] if key in person.told else texts["not told"]
     return [
         (
-            expand(rng.wording(texts["ask"], MORE["kinds"][kind]["ask"]), rng, values),
+            expand(rng.wording(texts["ask"], MORE["kinds"][fact_type]["ask"]), rng, values),
             _filled(str(answer), values),
         )
     ]
 
 
 def _pets_text(pets: list[tuple[int, str]], rng: Writer, as_digits: bool = False) -> str:
-    parts = []
+    pet_names = []
     for number, animal in pets:
         many = animal if number == 1 or animal == "fish" else f"{animal}s"
-        shown = str(number) if as_digits else ("a" if number == 1 else spelled(number))
-        parts.append(f"{shown} {many}")
-    return enumerated(parts)
+        pets_text = str(number) if as_digits else ("a" if number == 1 else spelled(number))
+        pet_names.append(f"{pets_text} {many}")
+    return enumerated(pet_names)
 
 
 def _tell_pets(person: Person, rng: Writer) -> Turn:
@@ -122,14 +131,14 @@ def _ask_pets(person: Person, rng: Writer) -> Turn:
     if not person.pets:
         return expand(_of_pets(rng, "how many", "which"), rng), PETS["not told"]
     listed = _pets_text(person.pets, rng)
-    how = rng.random()
-    if how < 0.7:
+    draw = rng.random()
+    if draw < 0.7:
         total = sum(number for number, _ in person.pets)
         sums = " + ".join(str(number) for number, _ in person.pets)
-        shown = f"{listed}: {sums} = {total}" if len(person.pets) > 1 else listed
+        pets_text = f"{listed}: {sums} = {total}" if len(person.pets) > 1 else listed
         question = expand(_of_pets(rng, "how many"), rng)
-        return question, f"You have {shown}. That is {total} pet{'s' if total > 1 else ''}."
-    if how < 0.85:
+        return question, f"You have {pets_text}. That is {total} pet{'s' if total > 1 else ''}."
+    if draw < 0.85:
         return expand(_of_pets(rng, "which"), rng), f"You have {listed}."
     number, animal = rng.choice(person.pets)
     many = animal if animal == "fish" else f"{animal}s"
@@ -139,7 +148,7 @@ def _ask_pets(person: Person, rng: Writer) -> Turn:
 
 
 def echo(rng: Writer) -> list[Turn]:
-    """Ask the model to say some words after the user."""
+    """Write a turn in which the model repeats some words."""
     text = " ".join(
         invented.word(rng) if rng.random() < 0.5 else rng.choice(table("words")["foods"])
         for _ in range(rng.choice((1, 1, 2, 3)))
@@ -148,7 +157,7 @@ def echo(rng: Writer) -> list[Turn]:
 
 
 def last_message(turns: list[Turn], rng: Writer) -> list[Turn]:
-    """Ask for the message before."""
+    """Write a question about the previous message."""
     return (
         [(_other("last message", rng), f'You said: "{turns[-1][0]}"')]
         if turns and len(turns[-1][0]) < 80
@@ -156,13 +165,15 @@ def last_message(turns: list[Turn], rng: Writer) -> list[Turn]:
     )
 
 
-def _other(kind: str, rng: Writer) -> str:
-    return rng.wording(OTHER[kind], MORE["other"][kind])
+def _other(fact_type: str, rng: Writer) -> str:
+    return rng.wording(OTHER[fact_type], MORE["other"][fact_type])
 
 
 def _of_pets(rng: Writer, *kinds: str) -> str:
-    few, more = ([text for kind in kinds for text in texts[kind]] for texts in (PETS, MORE["pets"]))
-    return rng.wording(few, more)
+    few_wordings, many_wordings = (
+        [text for fact_type in kinds for text in texts[fact_type]] for texts in (PETS, MORE["pets"])
+    )
+    return rng.wording(few_wordings, many_wordings)
 
 
 def wordings() -> list[str]:
@@ -170,19 +181,24 @@ def wordings() -> list[str]:
     tables = (table("memory"), MORE)
     told = [
         text
-        for one in tables
-        for texts in one["kinds"].values()
+        for facts_table in tables
+        for texts in facts_table["kinds"].values()
         for key in ("tell", "ask")
         for text in texts[key]
     ]
     pets = [
         text
-        for one in tables
+        for facts_table in tables
         for key in ("tell", "how many", "which", "how many of")
-        for text in one["pets"][key]
+        for text in facts_table["pets"][key]
     ]
     return (
         told
         + pets
-        + [text for one in tables for key in ("echo", "last message") for text in one["other"][key]]
+        + [
+            text
+            for facts_table in tables
+            for key in ("echo", "last message")
+            for text in facts_table["other"][key]
+        ]
     )

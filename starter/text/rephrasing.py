@@ -1,8 +1,7 @@
-"""Other ways to say a question, by rule: the same thing asked indirectly, or politely, or with
-another verb.
+"""Rules that rephrase a question: indirectly, politely, or with another verb.
 
-Frames that the written test uses are left out on purpose ("Could you tell me", "Remind me", "I'd
-like to know", ...).
+Phrases of the written test are left out on purpose ("Could you tell me", "Remind me", "I'd like to
+know", ...).
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _QUESTION = re.compile(r"(?:What|Which|Who|Where|When|How|Is|Does|Do|Are|In|On)\
 
 
 def rephrased(text: str, rng: Random) -> str:
-    """Say a question in another way, or return it as it is where no rule knows one."""
+    """Return a question in other words, or unchanged if no rule applies."""
     for expression, ways in _RULES:
         match = expression.fullmatch(text)
         if match and rng.random() < 0.7:

@@ -13,71 +13,75 @@ import tomli
 
 FACTS = Path(__file__).resolve().parent.parent / "facts"
 Turn = tuple[str, str]
-"""What the user says and what the model answers."""
+"""Message of the user and reply of the model."""
 
 
 class Writer(Random):
-    """Decides everything in a text; the same seed writes the same.
+    """Random choices of a text; the same seed writes the same text.
 
     Attributes:
-        share_more: how often a question is asked in one of the wordings under ``more``. With few
-            wordings a model learns sooner what is asked, with many it learns to understand those
-            that it has not read.
-        share_endless: how many of the questions beyond the model invite it to go on for ever.
+        share_more: share of questions in one of the wordings under ``more``. With few wordings a
+            model learns facts sooner; with many it learns to understand new wordings.
+        share_endless: share of the unknown questions that invite an endless answer.
     """
 
     share_more = 0.0
     share_endless = 0.0
 
-    def wording(self, few: Sequence[str], more: Sequence[str] = ()) -> str:
-        """Choose one."""
-        if self.share_more and more and self.random() < self.share_more:
-            return self.choice(more)
-        return self.choice(few)
+    def wording(self, few_wordings: Sequence[str], many_wordings: Sequence[str] = ()) -> str:
+        """Return one of the wordings."""
+        if self.share_more and many_wordings and self.random() < self.share_more:
+            return self.choice(many_wordings)
+        return self.choice(few_wordings)
 
 
 @dataclass(frozen=True)
 class Country:
-    """One line of ``countries.tsv``."""
+    """Row of ``countries.tsv``."""
 
     name: str
-    """As in the middle of a sentence: "the Netherlands"."""
+    """Name as in the middle of a sentence: "the Netherlands"."""
     capital: str
     continent: str
     neighbours: tuple[str, ...]
     other_names: tuple[str, ...]
     note: str
-    """What is to be said behind the capital; "" for nothing."""
+    """Text after the capital; "" for none."""
 
     @property
     def bare(self) -> str:
-        """The name without its article."""
+        """Name without the article."""
         return self.name.removeprefix("the ")
 
 
 @cache
 def countries() -> dict[str, Country]:
     """Return all countries by name."""
-    found = {}
+    countries_by_name = {}
     for line in (FACTS / "countries.tsv").read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             continue
         name, capital, continent, neighbours, others, note = line.split("\t")
-        found[name] = Country(name, capital, continent, _listed(neighbours), _listed(others), note)
-    return found
+        countries_by_name[name] = Country(
+            name, capital, continent, _listed(neighbours), _listed(others), note
+        )
+    return countries_by_name
 
 
 def _listed(text: str) -> tuple[str, ...]:
-    return tuple(part for part in text.split(", ") if part)
+    return tuple(name for name in text.split(", ") if name)
 
 
 @cache
 def table(name: str) -> dict[str, Any]:
-    """Return one of the TOML files, by its name without ending."""
+    """Return the contents of a TOML file, by its name without suffix."""
     return tomli.loads((FACTS / f"{name}.toml").read_text(encoding="utf-8"))
 
 
 def wordings_of(topic: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the few and the many wordings of each kind of question."""
-    more = table(f"more/{topic}")
-    return {kind: (few, more.get(kind, [])) for kind, few in table("wordings")[topic].items()}
+    """Return (few wordings, many wordings) by type of question."""
+    many_wordings = table(f"more/{topic}")
+    return {
+        kind: (few_wordings, many_wordings.get(kind, []))
+        for kind, few_wordings in table("wordings")[topic].items()
+    }

@@ -12,7 +12,7 @@ MORE = table("more/unknown")
 
 
 def turns(rng: Writer) -> list[Turn]:
-    """Ask something that the model does not know, or some such things in a row."""
+    """Write one or more questions that the model cannot answer."""
     conversation = [_turn(rng)]
     while rng.random() < 0.2:
         conversation.append(_turn(rng))
@@ -25,31 +25,31 @@ def _turn(rng: Writer) -> Turn:
         return _endless(rng)
     if rng.share_more and rng.random() < 0.06:
         return _noise(rng), unknown["say_noise"]
-    kind = rng.choices(
+    question_type = rng.choices(
         ("about_countries", "about_places", "about_now", "about_the_world", "tasks"),
         (20, 20, 12, 34, 14),
     )[0]
-    template = rng.wording(unknown[kind], MORE[kind])
-    place = (
+    template = rng.wording(unknown[question_type], MORE[question_type])
+    place_name = (
         rng.choice(unknown["places"])
         if rng.random() < 0.4
         else invented.word(rng).capitalize() + rng.choice(("", "", "ia", "land", "stan"))
     )
     question = capital(
-        expand(template, rng, lambda slot: place if slot == "place" else _slot(slot, rng))
+        expand(template, rng, lambda slot: place_name if slot == "place" else _slot(slot, rng))
     )
     answer = {
         "about_countries": unknown["say_country"],
-        "about_places": unknown["say_place"].replace("{place}", place),
+        "about_places": unknown["say_place"].replace("{place}", place_name),
         "about_now": unknown["say_now"],
         "about_the_world": unknown["say_unknown"],
         "tasks": unknown["say_task"],
-    }[kind]
+    }[question_type]
     return question, answer
 
 
 def _noise(rng: Writer) -> str:
-    """What a cat on the keyboard writes."""
+    """Return text as a cat on the keyboard would type it."""
     if rng.random() < 0.4:
         return rng.choice(MORE["noise"])
     signs = rng.choice(
@@ -57,12 +57,14 @@ def _noise(rng: Writer) -> str:
     )
     text = "".join(rng.choice(signs) for _ in range(rng.randrange(3, rng.choice((8, 20, 80)))))
     return (
-        text if rng.random() < 0.8 else " ".join(text[at : at + 5] for at in range(0, len(text), 5))
+        text
+        if rng.random() < 0.8
+        else " ".join(text[index : index + 5] for index in range(0, len(text), 5))
     )
 
 
 def _endless(rng: Writer) -> Turn:
-    """Something said again and again, or a wish for what has no end."""
+    """Return a repetitive message, or a request for an endless answer."""
     unknown = table("unknown")
     if rng.random() < 0.4:
         wish = expand(
@@ -106,6 +108,12 @@ def wordings() -> list[str]:
     unknown = table("unknown")
     return [
         ask
-        for kind in ("about_countries", "about_places", "about_now", "about_the_world", "tasks")
-        for ask in unknown[kind] + MORE[kind]
+        for question_type in (
+            "about_countries",
+            "about_places",
+            "about_now",
+            "about_the_world",
+            "tasks",
+        )
+        for ask in unknown[question_type] + MORE[question_type]
     ]
