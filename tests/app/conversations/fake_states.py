@@ -20,7 +20,7 @@ class FakeWriter:
         self.problem = None
         self.is_closed = False
 
-    def note(self):
+    def notify(self):
         tokens = self.session.tokens
         if tokens:
             key = hashlib.md5(repr(tokens).encode()).hexdigest()
