@@ -1,4 +1,4 @@
-"""Findings on machine, terminal and model that affect speed, each with a remedy.
+"""Findings about machine, terminal and model that affect speed, each with a remedy.
 
-Works without a model.
+No model is needed.
 """

@@ -1,8 +1,6 @@
-"""The part of the examination that needs the engine: what it compiles for, what it measures, what a
-model needs.
+"""The part of the examination that needs the engine: kernels, measured rates, needs of the model.
 
-Runs in the thread that owns the engine. Nothing here raises for a machine on which the engine
-cannot run.
+It runs in the thread that owns the engine, and does not raise if the engine cannot run.
 """
 
 from app.models.library import advice
@@ -27,7 +25,7 @@ class Examination:
     engine: EngineReadings
     rates: fitting.MachineRates
     memory: fitting.MachineMemory
-    """What this process holds already counts as available: it is what a model would use."""
+    """Memory for models. Memory of this process counts as available."""
     needs: fitting.ModelNeeds | None
     fit: fitting.Fit | None
     suggestions: tuple[Suggestion, ...]
@@ -41,12 +39,12 @@ def examine(
     progress: Report | None = None,
     crew: Crew | None = None,
 ) -> Examination:
-    """Measure, and compare a model's needs with what was measured.
+    """Measure the machine, and compare a model's needs with it.
 
     Args:
-        threads, prefill_threads: 0 for the engine's own choice.
-        n_ctx: tokens that the model shall hold; None for the engine's choice.
-        crew: the loaded model's; None hires one for the occasion.
+        threads, prefill_threads: numbers of threads; 0 for the engine's choice.
+        n_ctx: context in tokens; None for the engine's choice.
+        crew: crew of the loaded model; None to use a temporary one.
     """
     quants = [COMMON_TYPE, *(needs.products if needs else ())]
     readings, rates = measure(threads, prefill_threads, quants, progress, crew)
@@ -64,7 +62,7 @@ def examine(
 def examine_machine(
     settings: Settings, model: Model | None, session: Session | None, kv_type: str, progress: Report
 ) -> Examination:
-    """Measure for the doctor, between two turns of a chat."""
+    """Measure for the doctor between two turns of a chat."""
     if model is None:
         return examine(settings.threads, settings.prefill_threads, progress=progress)
     if session is not None:

@@ -1,6 +1,6 @@
-"""From readings to findings: what is well, what costs speed, what mends it.
+"""Findings from readings: what is fine, what costs speed, and how to fix it.
 
-Pure functions; nothing is read here.
+The functions are pure; nothing is read here.
 """
 
 from __future__ import annotations
@@ -16,21 +16,24 @@ from app.text.record import record
 OK = "ok"
 WEAK = "!"
 BAD = "x"
-"""Marks: well; costs speed or comfort; does not work."""
+"""Marks of findings: fine, a warning, a failure."""
 
 FEW_COLUMNS = 60
 FEW_ROWS = 20
 SLOW_MEMORY_GBPS = 13.0
-"""One channel of DDR3-1600 carries 12.8 GB/s at best; two channels read more than this."""
+"""Limit for slow memory. One channel of DDR3-1600 carries at most 12.8 GB/s; two channels read
+more.
+"""
 GB_PER_TOKEN_8B = 4.62
-"""Weights that an 8B model as Q4_K_M reads for each token, in GB."""
+"""Weights that an 8B model in Q4_K_M reads for a token, in GB."""
 COMPILATION = "about half a minute on a fast machine, minutes on an old one"
 
 
 @record
 class Finding:
-    """One line of the doctor: what was read, what it means for speed, and the command or setting
-    that mends it."""
+    """A finding: what was read, what it means for speed, and the command or setting that fixes
+    it.
+    """
 
     mark: str
     topic: str
@@ -44,11 +47,11 @@ _INSTRUCTIONS = {
     "amx": "AVX-512, VNNI, AMX", "vnni": "AVX2, FMA, VNNI", "avx2": "AVX2, FMA",
     "ssse3": "SSSE3", "dotprod": "NEON, dotprod", "neon": "NEON",
 }  # fmt: skip
-"""Levels of the kernels, as people know them."""
+"""Instruction sets of the kernel levels, by their usual names."""
 
 
 def processor(readings: Readings) -> Iterable[Finding]:
-    """Judge the instruction sets that the kernels use."""
+    """Judge the instruction sets of the kernels."""
     name = readings.cores.name or "processor"
     engine = readings.engine
     if engine is None:
@@ -59,114 +62,114 @@ def processor(readings: Readings) -> Iterable[Finding]:
         )
         return
     used = _INSTRUCTIONS.get(engine.level, "only basic vector instructions")
-    found = f"{name} uses {used}"
+    text = f"{name} uses {used}"
     if engine.level in ("amx", "vnni", "avx2"):
-        yield Finding(OK, "processor", f"{found} (fastest)")
+        yield Finding(OK, "processor", f"{text} (fastest)")
     elif engine.level in ("dotprod", "neon"):
         yield Finding(
-            OK, "processor", found, "tested in an emulator only; real speed is not known yet"
+            OK, "processor", text, "tested in an emulator only; real speed is not known yet"
         )
     elif engine.features_named:
         meaning = "an environment variable selects an older instruction set"
-        yield Finding(WEAK, "processor", found, meaning, "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES")
+        yield Finding(WEAK, "processor", text, meaning, "unset NUMBA_CPU_NAME NUMBA_CPU_FEATURES")
     elif {"avx2", "fma"} <= readings.cores.flags:
         yield Finding(
             WEAK,
             "processor",
-            found,
+            text,
             "it has AVX2, but the compiler does not detect it",
             "update numba",
         )
     elif "hypervisor" in readings.cores.flags:
         meaning = "about half the speed of AVX2; the virtual machine may hide AVX2"
         mend = "pass the host's processor to the virtual machine (QEMU: -cpu host)"
-        yield Finding(WEAK, "processor", found, meaning, mend)
+        yield Finding(WEAK, "processor", text, meaning, mend)
     else:
-        yield Finding(OK, "processor", found, "no AVX2: use small models in Q8_0 or Q4_0")
+        yield Finding(OK, "processor", text, "no AVX2: use small models in Q8_0 or Q4_0")
 
 
 def cores(readings: Readings) -> Iterable[Finding]:
-    """Judge how many cores there are to work with."""
+    """Judge the number of usable cores."""
     c = readings.cores
     if c.logical is None:
         return
     siblings = c.physical is not None and c.physical < c.logical
     if c.physical is None:
-        found = counted(c.logical, "processor")
+        text = counted(c.logical, "processor")
     elif siblings:
-        found = f"{counted(c.physical, 'core')}, {c.logical} threads"
+        text = f"{counted(c.physical, 'core')}, {c.logical} threads"
     else:
-        found = f"{counted(c.logical, 'core')}, one thread each"
+        text = f"{counted(c.logical, 'core')}, one thread each"
     if c.allowed is not None and c.allowed < c.logical:
-        found = f"{found}; Jalopy may use {c.allowed} of them"
+        text = f"{text}; Jalopy may use {c.allowed} of them"
         mend = "start Jalopy without taskset, or give the container more CPUs"
-        yield Finding(WEAK, "cores", found, "the other cores stay idle", mend)
+        yield Finding(WEAK, "cores", text, "the other cores stay idle", mend)
     elif c.quota is not None and c.quota < (c.allowed_physical or c.physical or c.logical):
-        found = f"{found}; the control group allows {c.quota:g}"
+        text = f"{text}; the control group allows {c.quota:g}"
         mend = "allow more: --cpus of the container, or CPUQuota= of the service"
-        yield Finding(WEAK, "cores", found, "more threads would be throttled", mend)
+        yield Finding(WEAK, "cores", text, "more threads would be throttled", mend)
     else:
         if siblings:
             meaning = "one thread per core writes fastest"
         else:
             meaning = ""
-        yield Finding(OK, "cores", found, meaning)
+        yield Finding(OK, "cores", text, meaning)
 
 
 def threads(readings: Readings) -> Iterable[Finding]:
-    """Judge a thread count that the settings name."""
+    """Judge the number of threads in the settings."""
     c = readings.cores
     usable = c.allowed_physical or c.physical
     if readings.wanted_threads and usable and readings.wanted_threads > usable:
-        found = f"your settings use {readings.wanted_threads} on {counted(usable, 'core')}"
+        text = f"your settings use {readings.wanted_threads} on {counted(usable, 'core')}"
         mend = "set threads = 0 in the settings to choose automatically"
-        yield Finding(WEAK, "threads", found, "more threads than cores slow each other down", mend)
+        yield Finding(WEAK, "threads", text, "more threads than cores slow each other down", mend)
 
 
 def other_programs(readings: Readings) -> Iterable[Finding]:
-    """Judge what other programs take at this moment."""
+    """Judge the current load by other programs."""
     busy = readings.cores.others_busy
     if busy is None:
         return
     if busy <= QUIET_CORES:
         yield Finding(OK, "load", "other programs are quiet")
     else:
-        found = f"Other programs use {busy:.1f} cores"
-        yield Finding(WEAK, "load", found, "that can halve the speed", "`top` shows which")
+        text = f"Other programs use {busy:.1f} cores"
+        yield Finding(WEAK, "load", text, "that can halve the speed", "`top` shows which")
 
 
 def memory(readings: Readings) -> Iterable[Finding]:
-    """Judge the memory there is and how much of it is free."""
+    """Judge total and free memory."""
     m = readings.memory
     if m.total_bytes is None or m.available_bytes is None:
         return
-    found = f"{size(m.available_bytes)} of {size(m.total_bytes)} free"
+    text = f"{size(m.available_bytes)} of {size(m.total_bytes)} free"
     mend = "close other programs, browsers first"
     if m.available_bytes < 1 << 30:
         meaning = "only the smallest models fit; larger ones are read from disk for every token"
-        yield Finding(BAD, "memory", found, meaning, mend)
+        yield Finding(BAD, "memory", text, meaning, mend)
     elif m.available_bytes < 0.4 * m.total_bytes:
         yield Finding(
             WEAK,
             "memory",
-            found,
+            text,
             "a model that does not fit is read from disk for every token",
             mend,
         )
     else:
-        yield Finding(OK, "memory", found)
+        yield Finding(OK, "memory", text)
 
 
 def swap(readings: Readings) -> Iterable[Finding]:
-    """Judge swap: the cache of a conversation may end there, the weights never do."""
+    """Judge swap. Caches of conversations may be swapped, weights never are."""
     m = readings.memory
     if m.swap_bytes is None or m.total_bytes is None:
         return
     used = m.swap_used_bytes or 0
-    found = f"{size(used)} of {size(m.swap_bytes)} in use"
+    text = f"{size(used)} of {size(m.swap_bytes)} in use"
     if used > 0.1 * m.total_bytes:
         meaning = "memory is short: programs and conversations resume slowly"
-        yield Finding(WEAK, "swap", found, meaning, "close other programs")
+        yield Finding(WEAK, "swap", text, meaning, "close other programs")
     elif m.swap_bytes == 0 and m.total_bytes < 10 << 30:
         meaning = "when memory runs out, the system kills a program instead of slowing down"
         yield Finding(
@@ -177,32 +180,32 @@ def swap(readings: Readings) -> Iterable[Finding]:
             "sudo apt install zram-tools (compressed memory, no disk)",
         )
     else:
-        yield Finding(OK, "swap", found if m.swap_bytes else "none")
+        yield Finding(OK, "swap", text if m.swap_bytes else "none")
 
 
 def bandwidth(readings: Readings) -> Iterable[Finding]:
-    """Judge the measured reading speed: it is the ceiling of decode."""
+    """Judge the measured memory bandwidth, which limits writing."""
     engine = readings.engine
     if engine is None or engine.read_gbps is None:
         return
     gbps = engine.read_gbps
-    found = f"{gbps:.1f} GB/s read with {counted(engine.threads, 'thread')}"
+    text = f"{gbps:.1f} GB/s read with {counted(engine.threads, 'thread')}"
     ceiling = f"at most {gbps / GB_PER_TOKEN_8B:.1f} tok/s with an 8B model in Q4_K_M"
     if busy := engine.busy_words:
         if engine.best_gbps:
-            found = f"{found} now, {engine.best_gbps:.1f} at best"
-        yield Finding(WEAK, "bandwidth", found, busy, "try again later")
+            text = f"{text} now, {engine.best_gbps:.1f} at best"
+        yield Finding(WEAK, "bandwidth", text, busy, "try again later")
     elif gbps >= SLOW_MEMORY_GBPS:
-        yield Finding(OK, "bandwidth", found, ceiling)
+        yield Finding(OK, "bandwidth", text, ceiling)
     else:
         mend = "with one RAM module, a matching second one doubles this: sudo dmidecode -t memory"
         yield Finding(
-            WEAK, "bandwidth", found, f"{ceiling}; this looks like single-channel memory", mend
+            WEAK, "bandwidth", text, f"{ceiling}; this looks like single-channel memory", mend
         )
 
 
 def arithmetic(readings: Readings) -> Iterable[Finding]:
-    """Say what the measured arithmetic means for prompts."""
+    """Describe what the measured arithmetic means for prompts."""
     engine = readings.engine
     if (
         engine is None
@@ -210,26 +213,28 @@ def arithmetic(readings: Readings) -> Iterable[Finding]:
         or (not engine.is_quiet and not engine.best_gbps)
     ):
         return
-    found = f"{engine.prefill_gops:.0f} billion multiplications/s (Q4_K)"
+    text = f"{engine.prefill_gops:.0f} billion multiplications/s (Q4_K)"
     yield Finding(
         OK,
         "arithmetic",
-        found,
+        text,
         f"an 8B model reads prompts at about {engine.prefill_gops / 7.8:.1f} tok/s",
     )
 
 
 def disk(readings: Readings) -> Iterable[Finding]:
-    """Judge where the model is kept: it is read once before the first token, more often where
-    memory is short."""
+    """Judge the disk of the model.
+
+    It is read once before the first token, and again if memory is short.
+    """
     d = readings.disk
     if d is None or not d.kind:
         return
-    where = " ".join(part for part in (d.device, d.filesystem) if part)
-    if where:
-        where = f" ({where})"
+    location = " ".join(name for name in (d.device, d.filesystem) if name)
+    if location:
+        location = f" ({location})"
     else:
-        where = ""
+        location = ""
     if d.kind == "spinning":
         if d.file_bytes:
             seconds = f", about {max(1, round(d.file_bytes / 1e8))} s"
@@ -237,48 +242,48 @@ def disk(readings: Readings) -> Iterable[Finding]:
             seconds = ""
         meaning = f"the first word waits until the file is read once{seconds} at 100 MB/s"
         yield Finding(
-            WEAK, "model's disk", f"spinning disk{where}", meaning, "move the model to an SSD"
+            WEAK, "model's disk", f"spinning disk{location}", meaning, "move the model to an SSD"
         )
     elif d.kind == "network":
         meaning = "parts that leave memory are fetched over the network again"
         yield Finding(
-            WEAK, "model's disk", f"network{where}", meaning, "copy the model to a local disk"
+            WEAK, "model's disk", f"network{location}", meaning, "copy the model to a local disk"
         )
     else:
-        yield Finding(OK, "model's disk", {"ssd": "SSD", "memory": "in memory"}[d.kind] + where)
+        yield Finding(OK, "model's disk", {"ssd": "SSD", "memory": "in memory"}[d.kind] + location)
 
 
 def governor(readings: Readings) -> Iterable[Finding]:
-    """Judge what sets the clock."""
+    """Judge the clock governor."""
     c = readings.clock
     if not c.governor:
         return
     in_use = Governor(c.governor, c.driver)
     if c.driver:
-        named = f"{c.governor} ({c.driver})"
+        name = f"{c.governor} ({c.driver})"
     else:
-        named = c.governor
+        name = c.governor
     fix = "sudo cpupower frequency-set -g performance (until the next start)"
     if in_use.holds_clock_down:
         yield Finding(
-            BAD, "governor", named, "the clock stays at its minimum: several times slower", fix
+            BAD, "governor", name, "the clock stays at its minimum: several times slower", fix
         )
     elif in_use.lets_processor_choose and c.preference in ("power", "balance_power"):
-        found = f"{named}, prefers {c.preference}"
-        yield Finding(WEAK, "governor", found, "the clock rises late and not to its maximum", fix)
+        text = f"{name}, prefers {c.preference}"
+        yield Finding(WEAK, "governor", text, "the clock rises late and not to its maximum", fix)
     elif c.governor == "conservative":
-        yield Finding(WEAK, "governor", named, "the clock rises slowly", fix)
+        yield Finding(WEAK, "governor", name, "the clock rises slowly", fix)
     else:
-        yield Finding(OK, "governor", named)
+        yield Finding(OK, "governor", name)
 
 
 def clock(readings: Readings) -> Iterable[Finding]:
-    """Judge limits of the clock: by the system, by heat, by the battery."""
+    """Judge limits of the clock by system, heat and battery."""
     c = readings.clock
     if c.most_mhz and c.limit_mhz and c.limit_mhz < 0.95 * c.most_mhz:
-        found = f"limited to {c.limit_mhz / 1000:.1f} of {c.most_mhz / 1000:.1f} GHz"
+        text = f"limited to {c.limit_mhz / 1000:.1f} of {c.most_mhz / 1000:.1f} GHz"
         mend = f"sudo cpupower frequency-set -u {c.most_mhz / 1000:.1f}GHz"
-        yield Finding(WEAK, "clock", found, "prompts are read that much slower", mend)
+        yield Finding(WEAK, "clock", text, "prompts are read that much slower", mend)
     if c.turbo is False:
         mend = (
             "turn it on in the BIOS, or: echo 0 | sudo tee "
@@ -291,9 +296,9 @@ def clock(readings: Readings) -> Iterable[Finding]:
             )
         yield Finding(WEAK, "turbo", "off", "the processor stays below its highest clock", mend)
     if c.throttled:
-        found = f"slowed down {c.throttled} times since the computer started"
+        text = f"slowed down {c.throttled} times since the computer started"
         mend = "clean the fan, renew the thermal paste, keep the vents free"
-        yield Finding(WEAK, "heat", found, "long replies become slower", mend)
+        yield Finding(WEAK, "heat", text, "long replies become slower", mend)
     if c.on_battery:
         yield Finding(
             WEAK, "battery", "on battery", "most laptops run slower on battery", "plug it in"
@@ -301,7 +306,7 @@ def clock(readings: Readings) -> Iterable[Finding]:
 
 
 def huge_pages(readings: Readings) -> Iterable[Finding]:
-    """Judge transparent huge pages, which cache and buffers ask for."""
+    """Judge transparent huge pages, which cache and buffers use."""
     mode = readings.memory.huge_pages
     if mode == "never":
         meaning = "costs a few per cent of speed; --weights huge has no effect"
@@ -312,7 +317,7 @@ def huge_pages(readings: Readings) -> Iterable[Finding]:
 
 
 def kernel_cache(readings: Readings) -> Iterable[Finding]:
-    """Judge whether compiled kernels are kept."""
+    """Judge whether compiled kernels are saved."""
     engine = readings.engine
     if engine is None or engine.error:
         return
@@ -326,9 +331,9 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
     else:
         cached = "empty"
     if engine.stale_bytes > 100 << 20:
-        found = f"{cached}, and {size(engine.stale_bytes)} of older versions"
+        text = f"{cached}, and {size(engine.stale_bytes)} of older versions"
         mend = f"delete the other kernels-* directories next to {engine.cache}"
-        yield Finding(WEAK, "kernel cache", found, "costs disk space, not speed", mend)
+        yield Finding(WEAK, "kernel cache", text, "costs disk space, not speed", mend)
     else:
         if engine.cache_bytes:
             meaning = ""
@@ -338,7 +343,7 @@ def kernel_cache(readings: Readings) -> Iterable[Finding]:
 
 
 def screen(readings: Readings) -> Iterable[Finding]:
-    """Judge the terminal's kind and size."""
+    """Judge type and size of the terminal."""
     t = readings.terminal
     if not t.is_terminal:
         yield Finding(
@@ -348,25 +353,25 @@ def screen(readings: Readings) -> Iterable[Finding]:
             "the chat works line by line",
         )
         return
-    found = f"{t.name or 'unknown type'}, {t.columns} x {t.rows}"
+    text = f"{t.name or 'unknown type'}, {t.columns} x {t.rows}"
     if t.name in ("", "dumb"):
         yield Finding(
-            WEAK, "terminal", found, "only the line mode works", "export TERM=xterm-256color"
+            WEAK, "terminal", text, "only the line mode works", "export TERM=xterm-256color"
         )
     elif t.columns < FEW_COLUMNS or t.rows < FEW_ROWS:
         yield Finding(
             WEAK,
             "terminal",
-            found,
+            text,
             f"Jalopy's screens need {FEW_COLUMNS} x {FEW_ROWS}",
             "enlarge the window",
         )
     else:
-        yield Finding(OK, "terminal", found)
+        yield Finding(OK, "terminal", text)
 
 
 def colours(readings: Readings) -> Iterable[Finding]:
-    """Say how many colours there are; every screen reads without any."""
+    """Describe the number of colours. All screens work without colours."""
     t = readings.terminal
     if not t.is_terminal or t.colours is None:
         return
@@ -397,7 +402,7 @@ def glyphs(readings: Readings) -> Iterable[Finding]:
 
 
 def clipboard(readings: Readings) -> Iterable[Finding]:
-    """Say where copied text goes, and what is missing for a better way."""
+    """Describe how copying works, and what would improve it."""
     t = readings.terminal
     if not t.is_terminal:
         return
@@ -426,4 +431,4 @@ LOOKS: tuple[Look, ...] = (
     clock, huge_pages,
     kernel_cache, screen, colours, glyphs, clipboard,
 )  # fmt: skip
-"""In the order they are shown."""
+"""All judgements, in the order of the report."""

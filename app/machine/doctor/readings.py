@@ -1,9 +1,7 @@
-"""Readings of a machine as plain values, before any conclusion; None for unknown. Findings are
-functions of these.
+"""Readings of a machine as plain values, before any judgement; None if unknown.
 
-They come from psutil, sysfs, procfs, and what the environment says of the terminal. What cannot be
-read is absent; nothing here raises. Every path hangs below a root, so that a test can lay out the
-files of any machine.
+They come from psutil, sysfs, procfs and the environment. Nothing here raises. All paths are below a
+root directory, so that tests can imitate any machine.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +22,32 @@ from app.program.clipboard import has_desktop
 from app.text.record import record
 
 LOOK_S = 0.3
-"""How long the load of other programs is watched."""
+"""Duration for which the load of other programs is watched."""
 ROOT = Path("/")
 _CPU = Path("sys/devices/system/cpu")
 _NETWORK_KINDS = ("nfs", "cifs", "smb", "sshfs", "fuse.sshfs", "9p", "ceph", "glusterfs", "afs")
 _MEMORY_KINDS = ("tmpfs", "ramfs")
 _VIRTUAL_DISKS = ("vd", "xvd")
-"""Disks of virtual machines: what they say of themselves is the hypervisor's default and not the
-truth."""
+"""Disks of virtual machines, which report the hypervisor's default instead of the truth."""
 
 
 @record
 class CoreReadings:
-    """Processors: how many there are and how many this process may use."""
+    """Numbers of processors, and how many this process may use."""
 
     name: str = ""
     physical: int | None = None
-    """Of the whole machine."""
+    """Cores of the whole machine."""
     logical: int | None = None
     allowed: int | None = None
-    """Logical ones of this process's affinity set."""
+    """Logical CPUs in this process's affinity set."""
     allowed_physical: int | None = None
     quota: float | None = None
-    """Whole CPUs that the control group grants."""
+    """CPUs granted by the control group."""
     flags: frozenset[str] = frozenset()
-    """The processor's features by the system's names; empty for unknown."""
+    """Features of the processor by the system's names; empty if unknown."""
     others_busy: float | None = None
-    """How many cores other programs kept busy while it was looked at."""
+    """Cores kept busy by other programs."""
 
 
 @record
@@ -60,16 +57,16 @@ class ClockReadings:
     governor: str = ""
     driver: str = ""
     preference: str = ""
-    """Energy preference, where the processor chooses its clock itself."""
+    """Energy preference, if the processor chooses its clock itself."""
     most_mhz: float | None = None
-    """The processor's highest clock."""
+    """Highest clock of the processor."""
     limit_mhz: float | None = None
-    """The highest clock that the system allows."""
+    """Highest clock allowed by the system."""
     turbo: bool | None = None
     throttled: int | None = None
-    """How often heat slowed the processor down since the start."""
+    """Number of times that heat slowed the processor since the start."""
     on_battery: bool = False
-    """As far as can be told."""
+    """Whether the machine runs on battery, as far as is known."""
 
 
 @record
@@ -86,10 +83,10 @@ class MemoryReadings:
 
 @record
 class DiskReadings:
-    """Where the model is kept."""
+    """Disk of the model."""
 
     kind: str = ""
-    """"ssd", "spinning", "network", "memory"; "" for unknown."""
+    """Kind of disk: "ssd", "spinning", "network" or "memory"; "" if unknown."""
     device: str = ""
     file_bytes: int | None = None
     filesystem: str = ""
@@ -97,7 +94,7 @@ class DiskReadings:
 
 @record
 class TerminalReadings:
-    """Abilities of the terminal, from the environment; it is not queried."""
+    """Abilities of the terminal according to the environment; the terminal is not queried."""
 
     is_terminal: bool = False
     name: str = ""
@@ -105,19 +102,19 @@ class TerminalReadings:
     rows: int = 24
     encoding: str = ""
     colours: int | None = None
-    """16, 256 or 2**24; 0 where NO_COLOR asks for none."""
+    """Number of colours: 16, 256 or 2**24; 0 with NO_COLOR."""
     clipboard: str = ""
-    """"desktop", "terminal", "file"."""
+    """Route of copied text: "desktop", "terminal" or "file"."""
     clipboard_program: str = ""
     desktop: str = ""
-    """"wayland", "x11" or ""."""
+    """Desktop: "wayland", "x11" or ""."""
     multiplexer: str = ""
-    """"tmux", "screen" or ""."""
+    """Terminal multiplexer: "tmux", "screen" or ""."""
 
 
 @record
 class Readings:
-    """Everything that findings are drawn from; a part that is None was not looked at."""
+    """All readings; None for a group that was not read."""
 
     cores: CoreReadings = field(default_factory=CoreReadings)
     clock: ClockReadings = field(default_factory=ClockReadings)
@@ -126,31 +123,36 @@ class Readings:
     disk: DiskReadings | None = None
     engine: EngineReadings | None = None
     wanted_threads: int = 0
-    """The setting; 0 for automatic."""
+    """Setting ``threads``; 0 for automatic."""
 
 
 def read_cores(root: Path = ROOT, look_s: float = LOOK_S) -> CoreReadings:
-    """Count processors and watch for a moment what other programs take of them."""
+    """Read the processors, and watch the load of other programs for a moment."""
     import psutil
 
     from engine.machine import host
 
-    cores = or_none(host.cores)
     name, flags = _cpu_info(root)
-    return CoreReadings(
+    readings = CoreReadings(
         name=name,
         physical=or_none(lambda: psutil.cpu_count(logical=False)),
         logical=or_none(lambda: psutil.cpu_count(logical=True)),
-        allowed=len(cores.logical) if cores else None,
-        allowed_physical=cores.n_physical if cores else None,
-        quota=cores.quota if cores else None,
         flags=flags,
         others_busy=look_at_load(look_s).others_cores,
+    )
+    cores = or_none(host.cores)
+    if cores is None:
+        return readings
+    return replace(
+        readings,
+        allowed=len(cores.logical),
+        allowed_physical=cores.n_physical,
+        quota=cores.quota,
     )
 
 
 def read_clock(root: Path = ROOT) -> ClockReadings:
-    """Read governor, limits and what heat and battery do to the clock."""
+    """Read governor, clock limits, heat and battery."""
     cpu = root / _CPU
     policy = cpu / "cpu0/cpufreq"
     return ClockReadings(
@@ -171,20 +173,20 @@ def read_memory(root: Path = ROOT) -> MemoryReadings:
 
     from engine.machine import host
 
-    swap: Any = or_none(psutil.swap_memory)
     modes = _text(root / "sys/kernel/mm/transparent_hugepage/enabled")
-    chosen = modes.partition("[")[2].partition("]")[0]
-    return MemoryReadings(
+    readings = MemoryReadings(
         total_bytes=or_none(host.total_memory_bytes),
         available_bytes=or_none(host.available_memory_bytes),
-        swap_bytes=int(swap.total) if swap else None,
-        swap_used_bytes=int(swap.used) if swap else None,
-        huge_pages=chosen,
+        huge_pages=modes.partition("[")[2].partition("]")[0],
     )
+    swap: Any = or_none(psutil.swap_memory)
+    if swap is None:
+        return readings
+    return replace(readings, swap_bytes=int(swap.total), swap_used_bytes=int(swap.used))
 
 
 def read_disk(path: str | os.PathLike[str], root: Path = ROOT) -> DiskReadings:
-    """Find out what kind of disk a file is on, by its device number or by what is mounted there."""
+    """Return the kind of disk of a file, by device number or mount point."""
     return or_none(lambda: _disk(Path(path), root)) or DiskReadings()
 
 
@@ -194,49 +196,49 @@ def _disk(path: Path, root: Path) -> DiskReadings:
     status = path.stat()
     path = path.resolve()
     mounts = [
-        one
-        for one in psutil.disk_partitions(all=True)
-        if Path(one.mountpoint) in (path, *path.parents)
+        mount_point
+        for mount_point in psutil.disk_partitions(all=True)
+        if Path(mount_point.mountpoint) in (path, *path.parents)
     ]
-    mount = max(reversed(mounts), key=lambda one: len(one.mountpoint), default=None)
+    mount = max(reversed(mounts), key=lambda mount_point: len(mount_point.mountpoint), default=None)
+    filesystem = source = ""
     if mount:
-        filesystem, source = (mount.fstype, mount.device)
-    else:
-        filesystem, source = ("", "")
-    kind = device = ""
-    place = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
-    if not place.exists():  # btrfs and overlays give files a device number of their own
-        place = root / "sys/class/block" / Path(source).name
+        filesystem = mount.fstype
+        source = mount.device
+    disk_kind = device = ""
+    device_path = root / f"sys/dev/block/{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
+    if not device_path.exists():  # btrfs and overlays have device numbers of their own
+        device_path = root / "sys/class/block" / Path(source).name
     if filesystem.startswith(_NETWORK_KINDS):
-        kind = "network"
+        disk_kind = "network"
     elif filesystem in _MEMORY_KINDS:
-        kind = "memory"
-    elif place.exists():
-        disk = _whole_disk(place.resolve())
+        disk_kind = "memory"
+    elif device_path.exists():
+        disk = _whole_disk(device_path.resolve())
         device = disk.name
         rotational = _text(disk / "queue/rotational")
         if rotational and not (rotational == "1" and device.startswith(_VIRTUAL_DISKS)):
             if rotational == "1":
-                kind = "spinning"
+                disk_kind = "spinning"
             else:
-                kind = "ssd"
-    return DiskReadings(kind, device, status.st_size, filesystem)
+                disk_kind = "ssd"
+    return DiskReadings(disk_kind, device, status.st_size, filesystem)
 
 
-def _whole_disk(place: Path) -> Path:
-    """Go from a partition to its disk, and from a mapped device (LVM, LUKS) to what it is on."""
+def _whole_disk(path: Path) -> Path:
+    """Return the disk of a partition, or of a mapped device (LVM, LUKS)."""
     for _ in range(8):
-        if (place / "slaves").is_dir():
-            below = sorted((place / "slaves").iterdir())
+        if (path / "slaves").is_dir():
+            below = sorted((path / "slaves").iterdir())
         else:
             below = []
         if below:
-            place = below[0].resolve()
-        elif (place / "partition").exists():
-            place = place.parent
+            path = below[0].resolve()
+        elif (path / "partition").exists():
+            path = path.parent
         else:
             break
-    return place
+    return path
 
 
 def _cpu_info(root: Path) -> tuple[str, frozenset[str]]:
@@ -290,8 +292,12 @@ def read_terminal(
     size: tuple[int, int],
     find_program: Callable[[str], str | None] = shutil.which,
 ) -> TerminalReadings:
-    """Return what is known of the terminal; ``encoding``: of standard output; ``size``: columns and
-    rows."""
+    """Return what the environment tells about the terminal.
+
+    Args:
+        encoding: encoding of standard output.
+        size: columns and rows.
+    """
     name = environ.get("TERM", "")
     if environ.get("WAYLAND_DISPLAY"):
         desktop = "wayland"
@@ -300,8 +306,22 @@ def read_terminal(
     else:
         desktop = ""
     program = next((program for program in _PROGRAMS[desktop] if find_program(program)), "")
-    # TERM_PROGRAM alone, which tmux sets on servers too, makes no desktop.
+    # tmux sets TERM_PROGRAM on servers, too, where there is no desktop
     reaches_desktop = has_desktop(environ) and bool(desktop or program)
+    if reaches_desktop:
+        clipboard = "desktop"
+    elif name == "linux":
+        clipboard = "file"
+    else:
+        clipboard = "terminal"
+    if not reaches_desktop:
+        program = ""
+    if environ.get("TMUX"):
+        multiplexer = "tmux"
+    elif environ.get("STY"):
+        multiplexer = "screen"
+    else:
+        multiplexer = ""
     return TerminalReadings(
         is_terminal=is_terminal,
         name=name,
@@ -309,10 +329,10 @@ def read_terminal(
         rows=size[1],
         encoding=encoding,
         colours=_colours(name, environ),
-        clipboard="desktop" if reaches_desktop else "file" if name == "linux" else "terminal",
-        clipboard_program=program if reaches_desktop else "",
+        clipboard=clipboard,
+        clipboard_program=program,
         desktop=desktop,
-        multiplexer="tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else "",
+        multiplexer=multiplexer,
     )
 
 

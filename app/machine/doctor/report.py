@@ -1,5 +1,4 @@
-"""Writes findings for people: one line each, mark first, folded to the width; and as plain values
-for scripts."""
+"""Findings as text, one line each, folded to a width."""
 
 from __future__ import annotations
 
@@ -21,19 +20,19 @@ if TYPE_CHECKING:
 _TOPIC_COLUMN = 4
 _TEXT_COLUMN = 18
 SMALL_SHARE = 0.5
-"""Of the weights, what a token reads, from which on they are named apart; a dense model reads
-nearly all."""
+"""Share of the weights below which the bytes read for a token are shown. Dense models read nearly
+all.
+"""
 
 
 def all_findings(readings: Readings) -> list[Finding]:
-    """Draw every finding about machine and terminal; what is to be mended comes first, where it is
-    seen."""
-    found = [finding for look in LOOKS for finding in look(readings)]
-    return sorted(found, key=lambda finding: (BAD, WEAK, OK).index(finding.mark))
+    """Return all findings about machine and terminal, failures first, then warnings."""
+    findings = [finding for look in LOOKS for finding in look(readings)]
+    return sorted(findings, key=lambda finding: (BAD, WEAK, OK).index(finding.mark))
 
 
 def finding_lines(finding: Finding, width: int) -> list[str]:
-    """Write one finding: mark, topic, what was found and what it means; below it, what mends it."""
+    """Return the lines of a finding: mark, topic and text, then the remedy."""
     if finding.meaning:
         text = f"{finding.found}: {finding.meaning}"
     else:
@@ -46,7 +45,7 @@ def finding_lines(finding: Finding, width: int) -> list[str]:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """Count the findings: "9 OK, 2 warnings (!), 1 failure (x)"."""
+    """Return the counts of findings: "9 OK, 2 warnings (!), 1 failure (x)"."""
     counts = [sum(finding.mark == mark for finding in findings) for mark in (OK, WEAK, BAD)]
     words = (
         f"{counts[0]} OK",
@@ -57,24 +56,23 @@ def summary(findings: Sequence[Finding]) -> str:
 
 
 def fit_title(needs: ModelNeeds) -> str:
-    """Name the model that is asked about."""
+    """Return the name and type of the model."""
     return f"{clean_line(needs.name, 40)} · {clean_line(needs.quantization, 12)}"
 
 
 def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
-    """Say whether the model fits, with how much context, and how fast it would be; nothing without
-    a model."""
+    """Return findings about memory, context and speed of a model; empty without a model."""
     needs = examination.needs
     fit = examination.fit
     if needs is None or fit is None:
         return []
-    # of experts a token passes a few
+    # mixtures of experts read a part of their weights for a token
     is_small = needs.bytes_per_token < SMALL_SHARE * needs.weights_bytes
     if is_small:
         read = f" ({size(needs.bytes_per_token)} per token)"
     else:
         read = ""
-    parts = (
+    sizes = (
         f"{size(fit.weights_bytes)} weights{read} + {size(fit.kv_bytes)} context "
         f"({count(fit.n_ctx)} tokens, {kv_type}) + {size(fit.own_bytes)} program = "
         f"{size(fit.needed_bytes)}"
@@ -84,22 +82,22 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
         speed = []
     else:
         speed = [_speed_finding(needs, fit, fit.decode_tps)]
-    return [_memory_finding(fit, parts + available), _context_finding(needs, fit), *speed]
+    return [_memory_finding(fit, sizes + available), _context_finding(needs, fit), *speed]
 
 
-def _memory_finding(fit: Fit, found: str) -> Finding:
+def _memory_finding(fit: Fit, text: str) -> Finding:
     if fit.verdict == "yes":
-        return Finding(OK, "memory", found)
+        return Finding(OK, "memory", text)
     if fit.largest_ctx:
         smaller = f"--ctx {fit.largest_ctx} fits; or "
     else:
         smaller = ""
     if fit.verdict == "tight":
         meaning = "fits only with other programs closed; else every token is read from disk"
-        return Finding(WEAK, "memory", found, meaning, f"{smaller}close other programs")
+        return Finding(WEAK, "memory", text, meaning, f"{smaller}close other programs")
     meaning = "more than this machine has: every token would be read from disk"
     return Finding(
-        BAD, "memory", found, meaning, f"{smaller}use a smaller model or a type with fewer bits"
+        BAD, "memory", text, meaning, f"{smaller}use a smaller model or a type with fewer bits"
     )
 
 
@@ -136,7 +134,7 @@ def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
 
 
 def advice_lines(examination: Examination) -> list[str]:
-    """Write what suits this machine now, and the table by memory."""
+    """Return lines with models for this machine, and the table by memory."""
     lines: list[str] = []
     if examination.suggestions:
         lines += [
@@ -144,12 +142,12 @@ def advice_lines(examination: Examination) -> list[str]:
             "Models for this machine now (estimated for a short conversation, > recommended)",
         ]
         lines += _suggestion_lines(examination.suggestions)
-        lines += [f"    {one}" for one in known_lines(examination)]
+        lines += [f"    {line}" for line in known_lines(examination)]
     total = size(examination.memory.total_bytes)
     lines += ["", f"Largest models by memory (> fits in this machine's {total})"]
-    here = advice.row_for(examination.memory.total_bytes)
+    machine_row = advice.row_for(examination.memory.total_bytes)
     for row in advice.memory_rows():
-        if row is here:
+        if row is machine_row:
             mark = " > "
         else:
             mark = "   "
@@ -158,33 +156,35 @@ def advice_lines(examination: Examination) -> list[str]:
 
 
 def known_lines(examination: Examination) -> list[str]:
-    """Name a well-known model that suits this machine, and how to get it."""
+    """Return lines about a well-known model for this machine; empty if there is none."""
     from app.models.library.known_models import best_known, checked_on
 
-    known = best_known(examination.memory, examination.rates)
-    if known is None:
+    model = best_known(examination.memory, examination.rates)
+    if model is None:
         return []
     return [
-        f"for example {known.name}: {known.good_at}",
-        f"    jalopy pull {known.repository}",
-        f"    ({known.licence}, list of {checked_on()})",
+        f"for example {model.name}: {model.good_at}",
+        f"    jalopy pull {model.repository}",
+        f"    ({model.licence}, list of {checked_on()})",
     ]
 
 
-def _suggestion_lines(found: Sequence[Suggestion]) -> list[str]:
-    best = advice.best_suggestion(found)
+def _suggestion_lines(suggestions: Sequence[Suggestion]) -> list[str]:
+    best = advice.best_suggestion(suggestions)
     rows = [
         f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"
     ]
-    for one in found:
-        if one is best:
+    for suggestion in suggestions:
+        if suggestion is best:
             mark = " > "
         else:
             mark = "   "
-        writes = _about(one.fit.decode_tps)
-        reads = _about(one.fit.prefill_tps)
-        sizes = f"{size(one.file_bytes):>6}{size(one.fit.needed_bytes):>8}"
-        rows.append(f"{mark} {one.size:<6}{one.quantization:<8}{sizes}{writes:>14}{reads:>13}")
+        writes = _about(suggestion.fit.decode_tps)
+        reads = _about(suggestion.fit.prefill_tps)
+        sizes = f"{size(suggestion.file_bytes):>6}{size(suggestion.fit.needed_bytes):>8}"
+        rows.append(
+            f"{mark} {suggestion.size:<6}{suggestion.quantization:<8}{sizes}{writes:>14}{reads:>13}"
+        )
     return rows
 
 

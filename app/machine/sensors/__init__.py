@@ -1,4 +1,1 @@
-"""Measurements while the program runs: the machine, the speed, the interface itself.
-
-No widget, no engine.
-"""
+"""Measurements while the program runs: machine, speed and interface. No widget, no engine."""

@@ -1,4 +1,4 @@
-"""Readings taken no more often than their own cost allows, and how fast what they count grows."""
+"""Readings that are taken rarely enough to cost little, and rates of counters."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Generic, TypeVar
 Reading = TypeVar("Reading")
 
 MAX_SHARE = 0.002
-"""Of the time, for any one reading: what takes 10 ms is read every 5 s at most."""
+"""Limit on the share of time for a reading: one that takes 10 ms is taken every 5 s at most."""
 
 
 class CachedReading(Generic[Reading]):
-    """Keeps the last value until the next one is due; any exception of ``read`` means that there is
-    none."""
+    """A reading that is taken again when it is due. An exception counts as no value."""
 
     def __init__(
         self,
@@ -29,7 +28,7 @@ class CachedReading(Generic[Reading]):
         self._value: Reading | None = None
 
     def get(self, now_s: float) -> Reading | None:
-        """Return the reading, taken now if it is due."""
+        """Return the value, read again if it is due."""
         if now_s >= self._due_s:
             began_s = self._cost_clock()
             self._value = or_none(self._read)
@@ -39,7 +38,7 @@ class CachedReading(Generic[Reading]):
 
 
 def or_none(read: Callable[[], Reading | None]) -> Reading | None:
-    """Take a reading; a system that does not give it, in whatever way, has none."""
+    """Return a reading; None if the system does not provide it."""
     try:
         return read()
     except Exception:
@@ -47,21 +46,20 @@ def or_none(read: Callable[[], Reading | None]) -> Reading | None:
 
 
 class Rate:
-    """How fast a count grows, a second."""
+    """Growth of a counter per second."""
 
     def __init__(self, count: Callable[[], float]) -> None:
         self._count = count
-        self._before: tuple[float, float] | None = None
+        self._last: tuple[float, float] | None = None
 
     def since_last(self, now_s: float) -> float | None:
-        """Return the rate since the last call; None at the first, and where the system does not
-        count."""
+        """Return the rate since the last call; None at first, or if the system does not count."""
         total = or_none(self._count)
-        before = self._before
+        last = self._last
         if total is None:
-            self._before = None
+            self._last = None
         else:
-            self._before = (now_s, total)
-        if total is None or before is None or now_s <= before[0]:
+            self._last = (now_s, total)
+        if total is None or last is None or now_s <= last[0]:
             return None
-        return max(0.0, total - before[1]) / (now_s - before[0])
+        return max(0.0, total - last[1]) / (now_s - last[0])

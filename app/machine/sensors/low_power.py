@@ -1,6 +1,6 @@
-"""Fewer redraws and no animation: Textual's own switches, which it reads when it is imported.
+"""Low-power mode: fewer redraws and no animation, by Textual's own switches.
 
-So this must run before the first import of Textual, and imports none itself.
+Textual reads them when it is imported, so this must run first.
 """
 
 from __future__ import annotations
@@ -11,30 +11,30 @@ from contextlib import suppress
 
 from app.machine.sensors.cached_reading import or_none
 
-# Textual's own 60 frames a second stay: the transcript draws five times a second at most whatever
-# this says, and a key that arrives just after such a drawing waits for the next frame (95th
-# percentile 60 ms; at 30 frames 79 to 108).
+# Textual's 60 frames per second stay: the transcript draws at most five times a second anyway, and
+# a key just after such a drawing waits for the next frame (95th percentile 60 ms; at 30 frames 79
+# to 108 ms).
 LOW_POWER_SWITCHES = {"TEXTUAL_ANIMATIONS": "none", "TEXTUAL_SMOOTH_SCROLL": "0"}
 FEW_CORES = 2
 
 
 def prepare_environment(low_power: str, environ: MutableMapping[str, str] = os.environ) -> bool:
-    """Set the switches that the setting asks for; what the user set in the environment stays.
+    """Set Textual's switches as the setting says, and return whether low-power mode is on.
 
-    True if any are on.
+    Variables that the user has set stay.
     """
-    wanted = low_power == "on" or (low_power == "auto" and is_weak_machine())
-    if wanted:
+    is_low_power = low_power == "on" or (low_power == "auto" and is_weak_machine())
+    if is_low_power:
         for name, value in LOW_POWER_SWITCHES.items():
             environ.setdefault(name, value)
-    return wanted
+    return is_low_power
 
 
 def is_weak_machine() -> bool:
-    """Whether the machine runs on battery, or interface and engine share two cores or fewer."""
-    # The first look costs no import, and answers for the machines that have the least time for one.
+    """Whether the machine runs on battery, or has at most two cores."""
+    # this check needs no import and is enough for the weakest machines
     if hasattr(os, "sched_getaffinity"):
-        with suppress(OSError):  # a sandbox may refuse to tell
+        with suppress(OSError):  # a sandbox may forbid this
             if len(os.sched_getaffinity(0)) <= FEW_CORES:
                 return True
     import psutil
@@ -44,7 +44,7 @@ def is_weak_machine() -> bool:
 
 
 def is_on_battery() -> bool:
-    """Whether the machine runs on battery as far as can be told."""
+    """Whether the machine runs on battery, as far as is known."""
     import psutil
 
     if hasattr(psutil, "sensors_battery"):

@@ -1,4 +1,4 @@
-"""Looks at the machine when asked, and never raises. Costs nothing while no one asks."""
+"""Samples of the machine, taken on request. Nothing here raises."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from app.machine.sensors.records import ModelFacts
 from app.machine.sensors.sample import MachineSample
 
 WORKING_SHARE = 0.1
-"""Of a core: who takes less has only looked whether there is work."""
+"""Share of a core from which a thread counts as working."""
 MEMORY_PERIOD_S = 0.9
 _MAX_STATUS_BYTES = 1 << 16
 
 
 class MachineMonitor:
-    """Takes one sample after the other.
+    """Takes samples of the machine.
 
-    ``available``: memory in bytes; None for the source's figure.
+    Args:
+        available: returns available memory in bytes; None to ask the source.
     """
 
     def __init__(
@@ -32,43 +33,47 @@ class MachineMonitor:
         available: Callable[[], int] | None = None,
     ) -> None:
         if source is None:
-            import psutil as source  # not with the module: the first frame would wait for it
+            import psutil as source  # a module import would delay the first frame
         self._source = source
         self._process: Any = or_none(lambda: source.Process())
         self._available = available or (lambda: int(source.virtual_memory().available))
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
-        # the system's files on this process, which alone tell allocated memory from files
-        own = procfs / "self"
-        self._status = own / "status"
-        self._disk = DiskRate(own / "io")
+        # only these files tell allocated memory from mapped files
+        process_directory = procfs / "self"
+        self._status = process_directory / "status"
+        self._disk = DiskRate(process_directory / "io")
         self._allocated = CachedReading(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)
         self._spent_s: dict[int, float] = {}
-        """Processor time of each thread at the last look."""
-        self._before_s: float | None = None
+        """Processor time of each thread at the last sample."""
+        self._last_s: float | None = None
 
     def _set_facts(self, facts: ModelFacts | None) -> None:
         self._facts = facts
-        self._weights = CachedReading(
-            facts.resident_weight_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
-        )
-        self._kv = CachedReading(
-            facts.resident_kv_bytes if facts is not None else lambda: None, MEMORY_PERIOD_S
-        )
+        if facts is None:
+            self._weights: CachedReading[int] = CachedReading(lambda: None, MEMORY_PERIOD_S)
+            self._kv: CachedReading[int] = CachedReading(lambda: None, MEMORY_PERIOD_S)
+        else:
+            self._weights = CachedReading(facts.resident_weight_bytes, MEMORY_PERIOD_S)
+            self._kv = CachedReading(facts.resident_kv_bytes, MEMORY_PERIOD_S)
 
     def sample(
         self, now_s: float, facts: ModelFacts | None, interface_share: float | None
     ) -> MachineSample:
         """Look at everything once; loads and rates speak for the time since the last call."""
-        if self._before_s is not None:
-            interval_s = now_s - self._before_s
+        if self._last_s is not None:
+            interval_s = now_s - self._last_s
         else:
             interval_s = 0.0
-        self._before_s = now_s
-        loads = or_none(lambda: self._loads.since_before(interval_s))
+        self._last_s = now_s
+        core_loads: tuple[float, ...] = ()
+        others_cores = None
+        if (loads := or_none(lambda: self._loads.since_before(interval_s))) is not None:
+            core_loads = loads.cores
+            others_cores = loads.others_cores
         processor = self._processor
-        clock_ghz, most_clock_ghz = processor.clock_ghz(now_s, loads.cores if loads else ())
+        clock_ghz, most_clock_ghz = processor.clock_ghz(now_s, core_loads)
         if facts is not self._facts:
             self._set_facts(facts)
         weights = self._weights.get(now_s)
@@ -77,8 +82,8 @@ class MachineMonitor:
         return MachineSample(
             at_s=now_s,
             interval_s=interval_s,
-            core_loads=loads.cores if loads else (),
-            others_cores=loads.others_cores if loads else None,
+            core_loads=core_loads,
+            others_cores=others_cores,
             clock_ghz=clock_ghz,
             most_clock_ghz=most_clock_ghz,
             temperature_c=processor.temperature_c.get(now_s),
@@ -96,22 +101,25 @@ class MachineMonitor:
         )
 
     def forget_rates(self) -> None:
-        """Begin again after a pause: a rate over minutes no one watched would mislead."""
-        self._before_s = None
+        """Start again after a pause; averages over a long pause would mislead."""
+        self._last_s = None
         self._processor.forget_throttles()
 
     def _threads_working(self, interval_s: float) -> int | None:
-        """Count threads by the time they took since the last look."""
-        before = self._spent_s
-        self._spent_s = {one.id: one.user_time + one.system_time for one in self._process.threads()}
-        if not before or interval_s <= 0:
+        """Return the number of threads that worked since the last sample."""
+        last_spent_s = self._spent_s
+        self._spent_s = {
+            thread.id: thread.user_time + thread.system_time for thread in self._process.threads()
+        }
+        if not last_spent_s or interval_s <= 0:
             return None
-        took_s = (seconds - before.get(number, 0.0) for number, seconds in self._spent_s.items())
+        took_s = (
+            seconds - last_spent_s.get(number, 0.0) for number, seconds in self._spent_s.items()
+        )
         return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s)
 
     def _own_bytes(self, allocated: int | None, weights: int, kv: int) -> int | None:
-        """Return what is left of allocated memory without the cache, and without weights that were
-        copied."""
+        """Return allocated memory without the KV cache and copied weights."""
         if allocated is None:
             return None
         if self._facts is not None and self._facts.weights_mode == "huge":
@@ -127,12 +135,12 @@ class MachineMonitor:
         return None
 
     def _read_allocated(self) -> int | None:
-        """Return what the program allocated; None where that is not told from files in memory."""
+        """Return allocated memory; None if the system does not tell it from mapped files."""
         with self._status.open(encoding="ascii", errors="replace") as file:
             lines = file.read(_MAX_STATUS_BYTES).splitlines()
-        found = {
+        fields = {
             line.split(":")[0]: line for line in lines if line.startswith(("RssAnon:", "RssShmem:"))
         }
-        if len(found) != 2:
+        if len(fields) != 2:
             return None
-        return sum(1024 * int(line.split()[1]) for line in found.values())
+        return sum(1024 * int(line.split()[1]) for line in fields.values())

@@ -1,5 +1,4 @@
-"""Major page faults of this process: pages that had to come from disk; and the bytes that came from
-there."""
+"""Major page faults of this process (pages read from disk), and bytes read from disk."""
 
 from __future__ import annotations
 
@@ -15,19 +14,18 @@ except ImportError:  # Windows
 
 
 def major_faults() -> int | None:
-    """Return how many there were since the start of the process; None where the system does not
-    count them."""
+    """Return the major faults since the process started; None if the system does not count them."""
     if resource is None:
         return None
     return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 
 
 LEAST_DISK_BYTES_PER_S = 1 << 20
-"""Less is not worth a word: a page now and then."""
+"""Rates below this are not worth mentioning."""
 
 
 class DiskRate(Rate):
-    """Bytes a second that this process has disks read: its maps' pages, missed or asked for ahead.
+    """Bytes per second that this process reads from disks, by page faults and read-ahead.
 
     Linux only.
     """
@@ -42,42 +40,40 @@ class DiskRate(Rate):
 
 
 class FaultLog:
-    """Which tokens of a reply came with major faults.
+    """Major faults of a reply by token.
 
-    Written by the engine's thread, read by any.
+    The engine thread writes it, any thread may read it.
     """
 
     def __init__(self) -> None:
         self.prompt = 0
         """Faults while the prompt was read."""
         self.tokens: list[tuple[int, int]] = []
-        """(number of the token, faults before it), only where there were any."""
-        self._before = major_faults()
+        """Token numbers with the faults before them, only if there were any."""
+        self._last_total = major_faults()
 
     @property
     def total(self) -> int | None:
         """All faults of the reply; None where the system does not count them."""
-        if self._before is None:
+        if self._last_total is None:
             return None
         return self.prompt + sum(count for _, count in self.tokens)
 
     def note(self, token: int) -> None:
-        """Book what came since the last call to a token, 0 for the prompt."""
+        """Assign the faults since the last call to a token; 0 is the prompt."""
         now = major_faults()
-        if now is None or self._before is None or now == self._before:
+        if now is None or self._last_total is None or now == self._last_total:
             return
-        count = now - self._before
-        self._before = now
+        count = now - self._last_total
+        self._last_total = now
         if token == 0:
             self.prompt += count
         else:
             self.tokens.append((token, count))
 
     def by_token(self) -> dict[int, int]:
-        """Return faults by number of the token, the first token being 0."""
-        found = Counter[int]()
-        for token, count in list(
-            self.tokens
-        ):  # the last token may be there twice: what came after it counts too
-            found[token - 1] += count
-        return found
+        """Return the faults by token number, starting at 0."""
+        faults = Counter[int]()
+        for token, count in list(self.tokens):  # the last token may occur twice
+            faults[token - 1] += count
+        return faults

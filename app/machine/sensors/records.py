@@ -1,5 +1,4 @@
-"""Measurements of the engine's thread as immutable records, and the speed that memory would
-allow."""
+"""Measurements of the engine thread as immutable records, and the limit that memory sets."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from app.machine.sensors.reply_history import PastSpeeds
 from app.text.record import record
 
 INTERFACE = "interface"
-"""The phase of a token's time that goes to handing it to the screen."""
+"""Name of the phase that hands tokens to the screen."""
 
 
 @record
@@ -19,29 +18,30 @@ class ModelFacts:
     """Constants of the loaded model and its session."""
 
     identity: str
-    """Names machine, model and weights mode in the history; no readable text."""
+    """Key of machine, model and weights mode in the history; not readable."""
     weights_mode: str
     weights_bytes: int
     bytes_per_token: int
-    """Weights that one decode step reads, and what it reads and writes of recurrent layers'
-    states."""
+    """Weights read by a decode step, and states of recurrent layers read and written."""
     kv_bytes: int
     kv_bytes_per_position: float
     resident_weight_bytes: Callable[[], int | None]
-    """Asks the system; safe from any thread, and may raise once the model is closed."""
+    """Function that asks the system. Any thread may call it; it may raise after the model is
+    closed.
+    """
     resident_kv_bytes: Callable[[], int | None]
 
 
 @record
 class PhaseCost:
-    """One phase's part of the time of an average token."""
+    """Share of a phase in the time of an average token."""
 
     name: str
     ms_per_token: float
     share: float
-    """0 to 1."""
+    """Share from 0 to 1."""
     gbps: float | None
-    """Weights read while it ran; None for phases that read none."""
+    """Rate of reading weights; None for phases that read none."""
 
 
 @record
@@ -49,25 +49,25 @@ class TimeSpent:
     """Where the time of one reply went; the parts add up to the whole."""
 
     waited_s: float
-    """In the queue, after other messages."""
+    """Time in the queue behind other messages."""
     disk_s: float
-    """Estimate: what tokens with major page faults took longer than the median token."""
+    """Estimated time for disk: excess of tokens with major page faults over the median."""
     prefill_s: float
-    """Pages that came from disk meanwhile are in here: no one knows their part."""
+    """Time for the prompt, including pages from disk, whose share is unknown."""
     first_s: float
-    """From the end of the prompt to the first token."""
+    """Time from the end of the prompt to the first token."""
     decode_s: float
     interface_s: float
-    """Handing tokens to the screen, and waiting for it."""
+    """Time for handing tokens to the screen and waiting for it."""
     prompt_tokens: int
     reused_tokens: int
     tokens: int
     disk_pages: int | None
-    """Major page faults in all; None where the system does not count them."""
+    """Number of major page faults; None if the system does not count them."""
 
     @property
     def total_s(self) -> float:
-        """From sending the message to the end of the reply."""
+        """Time from sending the message to the end of the reply."""
         return (
             self.waited_s
             + self.disk_s
@@ -80,24 +80,23 @@ class TimeSpent:
 
 @record
 class EngineFigures:
-    """All of it, replaced as a whole by the engine's thread."""
+    """All measurements. The engine thread replaces this record as a whole."""
 
     facts: ModelFacts | None = None
     decode_phases: tuple[PhaseCost, ...] = ()
-    """Of the running reply, or of the last one."""
+    """Phases of the running or last reply."""
     prompt_phases: tuple[PhaseCost, ...] = ()
     faults: FaultLog = field(default_factory=FaultLog)
-    """Of the running reply, growing, or of the last one."""
+    """Faults of the running or last reply."""
     last_reply: TimeSpent | None = None
     earlier: PastSpeeds | None = None
-    """Replies before the running or last one, with the same model, threads and weights mode."""
+    """Earlier replies with the same model, threads and weights mode."""
     threads: int = 0
-    """Those that the running or last reply began with; they may have been changed since. 0 for
-    unknown."""
+    """Threads at the start of the running or last reply; 0 if unknown."""
     weights_mode: str = ""
-    """The same of where the weights lay."""
+    """Weights mode at the start of the running or last reply."""
     read_gbps: Mapping[int, float] = field(default_factory=dict)
-    """Measured read-only memory bandwidth by number of threads."""
+    """Measured memory bandwidth for reading, by number of threads."""
 
 
 @record
@@ -107,29 +106,29 @@ class Ceiling:
     bytes_per_token: float
     read_gbps: float
     reached_tps: float = 0.0
-    """Speed of the reply: what was reached is no more than the limit, whatever was measured of the
-    memory."""
+    """Speed of the reply. The limit is at least this, whatever memory measurements say."""
 
     @property
     def memory_tps(self) -> float:
-        """Tokens per second that the memory would allow, as it was measured."""
+        """Tokens per second that the measured memory allows."""
         if self.bytes_per_token > 0:
             return self.read_gbps * 1e9 / self.bytes_per_token
         return 0.0
 
     @property
     def is_beaten(self) -> bool:
-        """Whether the reply was faster than that: a cache holds weights, or the measurement was
-        disturbed."""
+        """Whether the reply was faster than the memory limit, because of caches or a disturbed
+        measurement.
+        """
         return self.reached_tps > self.memory_tps
 
     @property
     def tps(self) -> float:
-        """The limit in tokens per second."""
+        """Limit in tokens per second."""
         return max(self.memory_tps, self.reached_tps)
 
     def share(self, tps: float) -> float:
-        """Return which part of it is reached, 0 to 1."""
+        """Return the reached share of the limit, 0 to 1."""
         if self.tps > 0:
             return min(1.0, tps / self.tps)
         return 0.0
@@ -138,10 +137,10 @@ class Ceiling:
 def ceiling_at(
     facts: ModelFacts | None, context_used: int, read_gbps: float | None, reached_tps: float = 0.0
 ) -> Ceiling | None:
-    """Return the bound at a context length; None while model or bandwidth is unknown."""
+    """Return the limit at a context length; None if model or bandwidth is unknown."""
     if facts is None or not read_gbps:
         return None
-    # Every token reads all weights, and the keys and values of the whole context, once.
+    # each token reads all weights, and keys and values of the whole context, once
     return Ceiling(
         facts.bytes_per_token + context_used * facts.kv_bytes_per_position, read_gbps, reached_tps
     )

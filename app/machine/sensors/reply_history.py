@@ -1,10 +1,10 @@
-"""Speeds of earlier replies, and rates of memory and kernels: numbers only, by machine, model,
-settings and threads.
+"""Speeds of earlier replies, and rates of memory and kernels, by machine, model, settings and
+threads.
 
-The one store of what was measured: a small JSON file. Losing it costs nothing but the comparison,
-so nothing here raises and nothing is flushed to the disk. Another program can only make a figure
-worse: the best of all rates counts, and what was measured next to a busy program is no truth of its
-own.
+This is the only store of measurements: a small JSON file with numbers. Losing it costs a
+comparison, so nothing here raises and nothing is flushed to the disk. Other programs can only make
+figures worse: the best rate counts, and figures measured next to busy programs count only if they
+are better.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ T = TypeVar("T")
 
 VERSION = 2
 READ_GBPS = "read_gbps"
-"""Name of the memory's bandwidth among the rates; others are named by kind and weight type, as
-"decode_gbps Q4_K"."""
+"""Name of the memory bandwidth among the rates. Others are named like "decode_gbps Q4_K"."""
 MOST_KEYS = 32
 MOST_REPLIES = 50
 LEAST_TOKENS = 8
-"""Shorter replies say nothing about speed."""
+"""Shorter replies do not count."""
 LEAST_PROMPT_TOKENS = 16
-"""Fewer tokens read say nothing about the speed of reading."""
+"""Shorter prompts do not count."""
 _MAX_FILE_BYTES = 1 << 18
 _KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
 _RATE = re.compile(r"read_gbps|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
 _LARGEST = 1e9
 _LAST_UNIX_S = 32e9
-"""Well inside what calendars can show."""
+"""Latest time that calendars can show safely."""
 _ROW = tuple[float, float, float, float, float, bool]
 
 
@@ -49,10 +48,10 @@ class PastReply:
     tokens: float
     decode_tps: float
     prefill_tps: float
-    """0 where too little was read to say."""
+    """Speed of reading; 0 if too little was read."""
     first_token_s: float
     is_quiet: bool = True
-    """Whether other programs left the machine alone."""
+    """Whether other programs were quiet."""
 
 
 @record
@@ -67,7 +66,7 @@ class PastSpeeds:
 
 @record
 class Speeds:
-    """Tokens a second, and the threads that wrote; 0 for unknown."""
+    """Tokens per second and threads; 0 if unknown."""
 
     decode_tps: float = 0.0
     prefill_tps: float = 0.0
@@ -75,7 +74,7 @@ class Speeds:
 
 
 class ReplyHistory:
-    """Earlier replies, kept in a file or, without one, for as long as the program runs."""
+    """Earlier replies, saved in a file; without a path they are only in memory."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._file = JsonFile(path, VERSION, _MAX_FILE_BYTES)
@@ -84,23 +83,24 @@ class ReplyHistory:
         self._load()
 
     def earlier(self, key: str) -> PastSpeeds | None:
-        """Summarise the replies of one key; None where there are none."""
+        """Return a summary of the replies of a key; None if there are none."""
         replies = self._replies.get(key)
         if not replies:
             return None
-        import statistics  # not with the module, nor hashlib: the first frame would wait for them
+        import statistics  # module imports would delay the first frame
 
         best = max(replies, key=lambda reply: reply.decode_tps)
         usual = statistics.median(reply.decode_tps for reply in _quiet(replies))
         return PastSpeeds(len(replies), usual, best.decode_tps, best.finished_unix_s)
 
     def usual(self, identity: str) -> Speeds | None:
-        """Return the usual speeds of the thread count that wrote fastest; None where there was no
-        reply."""
+        """Return the usual speeds with the fastest number of threads; None if there are no
+        replies.
+        """
         import statistics
 
         speeds = []
-        for threads, replies in self._of(identity):
+        for threads, replies in self._by_threads(identity):
             quiet = _quiet(replies)
             read = [reply.prefill_tps for reply in quiet if reply.prefill_tps > 0]
             decode_tps = statistics.median(reply.decode_tps for reply in quiet)
@@ -108,57 +108,60 @@ class ReplyHistory:
         return max(speeds, key=lambda speed: speed.decode_tps, default=None)
 
     def newest(self, identity: str) -> PastReply | None:
-        """Return the last reply, whatever its threads; None where there was none."""
-        replies = [reply for _, found in self._of(identity) for reply in found]
+        """Return the last reply with any number of threads; None if there is none."""
+        replies = [
+            reply
+            for _, replies_of_count in self._by_threads(identity)
+            for reply in replies_of_count
+        ]
         return max(replies, key=lambda reply: reply.finished_unix_s, default=None)
 
-    def _of(self, identity: str) -> list[tuple[int, list[PastReply]]]:
-        """Return the replies of each thread count."""
+    def _by_threads(self, identity: str) -> list[tuple[int, list[PastReply]]]:
+        """Return the replies by number of threads."""
         keys = [key for key in self._replies if key.startswith(f"{identity}.")]
         return [
             (int(key.rpartition(".")[2]), self._replies[key]) for key in keys if self._replies[key]
         ]
 
     def add(self, key: str, reply: PastReply) -> None:
-        """Remember a reply, unless it was too short to say anything."""
+        """Save a reply, unless it is too short."""
         if reply.tokens < LEAST_TOKENS or not _is_sound(reply):
             return
-        self._load()  # another instance may have written meanwhile
+        self._load()  # another process may have written
         replies = self._replies.pop(key, [])
         self._replies[key] = [*replies, reply][-MOST_REPLIES:]
         self._replies = _newest(self._replies)
         self._save()
 
     def rates(self, key: str) -> Mapping[str, float]:
-        """Return the rates known of a key, by name; {} for none."""
+        """Return the rates of a key by name; empty if there are none."""
         return self._rates.get(key, {})
 
     def remember_rates(
         self, key: str, rates: Mapping[str, float], is_quiet: bool
     ) -> Mapping[str, float]:
-        """Remember measurements and return the best of all, by name.
+        """Save measurements and return the best of all by name.
 
-        What was measured while other programs were busy is remembered only where it beats a figure
-        from a quiet time.
+        Measurements next to busy programs are saved only if they beat an earlier one.
         """
         self._load()
-        known = self._rates.pop(key, {})
+        saved = self._rates.pop(key, {})
         measured = {
             name: rate
             for name, rate in rates.items()
-            if _is_rate(name, rate) and (is_quiet or name in known)
+            if _is_rate(name, rate) and (is_quiet or name in saved)
         }
-        joined = {
-            **known,
-            **{name: max(rate, known.get(name, 0.0)) for name, rate in measured.items()},
+        best = {
+            **saved,
+            **{name: max(rate, saved.get(name, 0.0)) for name, rate in measured.items()},
         }
-        if joined:
-            self._rates = _newest({**self._rates, key: joined})
+        if best:
+            self._rates = _newest({**self._rates, key: best})
             self._save()
-        return joined
+        return best
 
     def _load(self) -> None:
-        content = self._file.read()  # what is damaged is left out, and replaced by the next reply
+        content = self._file.read()  # damaged rows are dropped, and replaced with the next reply
         for key, rows in _entries(content.get("replies")).items():
             if isinstance(rows, list):
                 replies = [reply for row in rows if (reply := _reply_of(row))]
@@ -166,9 +169,9 @@ class ReplyHistory:
                 replies = []
             if replies:
                 self._replies[key] = replies[-MOST_REPLIES:]
-        for key, kept in _entries(content.get("rates")).items():
-            if isinstance(kept, dict):
-                rates = {name: rate for name, rate in kept.items() if _is_rate(name, rate)}
+        for key, saved in _entries(content.get("rates")).items():
+            if isinstance(saved, dict):
+                rates = {name: rate for name, rate in saved.items() if _is_rate(name, rate)}
             else:
                 rates = {}
             if rates:
@@ -183,27 +186,29 @@ class ReplyHistory:
 
 
 def history_key(identity: str, threads: int) -> str:
-    """Name what replies or measurements are comparable under."""
+    """Return the key of comparable replies or measurements."""
     return f"{identity}.{threads}"
 
 
 @cache
 def rates_key(threads: int) -> str:
-    """Name what the rates of memory and kernels are kept under."""
+    """Return the key of the rates of memory and kernels."""
     return history_key(identity_of("rates"), threads)
 
 
-def identity_of(*parts: object) -> str:
-    """Return 16 hexadecimal digits for this machine and what else makes figures comparable."""
+def identity_of(*facts: object) -> str:
+    """Return 16 hexadecimal digits for this machine and everything that makes figures
+    comparable.
+    """
     import hashlib
 
-    text = "\0".join([machine_name(), *map(str, parts)])
+    text = "\0".join([machine_name(), *map(str, facts)])
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 @cache
 def machine_name() -> str:
-    """Return what tells this processor from another; never shown."""
+    """Return text that identifies the processor; it is never shown."""
     with (
         suppress(OSError, StopIteration),
         open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file,
@@ -222,14 +227,14 @@ def _newest(entries: dict[str, T]) -> dict[str, T]:
 
 def _entries(value: object) -> dict[str, Any]:
     return _newest(
-        {key: one for key, one in value.items() if _KEY.fullmatch(key)}
+        {key: entry for key, entry in value.items() if _KEY.fullmatch(key)}
         if isinstance(value, dict)
         else {}
     )
 
 
 def _reply_of(row: object) -> PastReply | None:
-    """Return the reply that a row is of; None for a row that is not sound."""
+    """Return the reply of a row; None if the row is unsound."""
     with suppress(ValueError):
         reply = PastReply(*checked(_ROW, row))
         if _is_sound(reply):
@@ -241,16 +246,17 @@ def _reply_of(row: object) -> PastReply | None:
 def _is_sound(reply: PastReply) -> bool:
     figures = reply.tokens, reply.decode_tps, reply.prefill_tps, reply.first_token_s
     is_date = 0 <= reply.finished_unix_s <= _LAST_UNIX_S
-    return is_date and all(0 <= one <= _LARGEST for one in figures) and reply.decode_tps > 0
+    return is_date and all(0 <= figure <= _LARGEST for figure in figures) and reply.decode_tps > 0
 
 
 def _quiet(replies: list[PastReply]) -> list[PastReply]:
-    """Return those of quiet times; where there are none, the fastest of the others, which was
-    disturbed least."""
+    """Return the replies of quiet times, or else the fastest one, which was least disturbed."""
     return [reply for reply in replies if reply.is_quiet] or [
         max(replies, key=lambda reply: reply.decode_tps)
     ]
 
 
 def _is_rate(name: str, rate: object) -> bool:
-    return _RATE.fullmatch(name) is not None and type(rate) in (int, float) and 0 < rate <= _LARGEST  # type: ignore[operator]
+    if _RATE.fullmatch(name) is None or not isinstance(rate, (int, float)):
+        return False
+    return not isinstance(rate, bool) and 0 < rate <= _LARGEST

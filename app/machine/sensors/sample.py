@@ -1,34 +1,35 @@
-"""One look at the machine. A reading that this machine does not give is None, never zero."""
+"""A sample of the machine. Unavailable readings are None, never zero."""
 
 from __future__ import annotations
 
 from app.text.record import record
 
 _CHOOSING_DRIVERS = ("intel_pstate", "amd-pstate-epp")
-"""With these the processor chooses its clock, whatever the governor is called; their passive modes
-have other names."""
+"""Drivers with which the processor chooses its clock, whatever the governor. Their passive modes
+have other names.
+"""
 
 
 @record
 class Governor:
-    """Name of the governor and of the driver it works through, "" where that is not known."""
+    """Governor of the clock and its driver; "" if unknown."""
 
     name: str
     driver: str = ""
 
     @property
     def lets_processor_choose(self) -> bool:
-        """Whether the name says a preference only."""
+        """Whether the governor is only a preference."""
         return self.driver in _CHOOSING_DRIVERS
 
     @property
     def holds_clock_down(self) -> bool:
-        """Whether the clock stays at its lowest."""
+        """Whether the clock stays at its minimum."""
         return self.name == "powersave" and not self.lets_processor_choose
 
 
 BUSY_LOAD = 0.5
-"""A core with this load works, and its clock is one that it works with."""
+"""Load from which a core counts as working."""
 
 
 @record
@@ -41,31 +42,31 @@ class Battery:
 
 @record
 class MachineSample:
-    """Readings of about one second; loads and rates speak for the time since the sample before."""
+    """Readings of about one second. Loads and rates are averages since the last sample."""
 
     at_s: float
     interval_s: float = 0.0
-    """Since the sample before; 0 for the first, which has no loads and no rates."""
+    """Seconds since the last sample; 0 for the first, which has no loads and rates."""
     core_loads: tuple[float, ...] = ()
-    """Of each logical CPU, 0 to 1."""
+    """Load of each logical CPU, 0 to 1."""
     others_cores: float | None = None
-    """Cores' worth of time that other programs, or the host of a virtual machine, took."""
+    """Cores used by other programs, or by the host of a virtual machine."""
     clock_ghz: float | None = None
-    """Mean of the cores that work."""
+    """Mean clock of the working cores."""
     most_clock_ghz: float | None = None
     temperature_c: float | None = None
     throttled: int | None = None
-    """How often the processor slowed down for heat."""
+    """Number of times that heat slowed the processor."""
     governor: Governor | None = None
     battery: Battery | None = None
     weights_resident_bytes: int | None = None
     kv_resident_bytes: int | None = None
     own_bytes: int | None = None
-    """Memory of this program alone, neither weights nor KV cache."""
+    """Memory of this program without weights and KV cache."""
     available_bytes: int | None = None
     swap_used_bytes: int | None = None
     disk_bytes_per_s: float | None = None
-    """What this process had disks read."""
+    """Bytes per second that this process reads from disks."""
     threads_working: int | None = None
     interface_share: float | None = None
-    """Of one core, taken by the thread that draws the screen."""
+    """Share of a core used by the thread that draws the screen."""

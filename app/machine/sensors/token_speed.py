@@ -1,8 +1,6 @@
-"""The speed of a reply from the times of its tokens: rates, a history for the graph, slow tokens
-and why.
+"""Speed of a reply from the times of its tokens: rates, a graph, slow tokens and their causes.
 
-Works on the growing list of a ``ReplyMeter``, which the engine's thread appends to; nothing here
-waits for it.
+It reads the growing list of a ``ReplyMeter``, to which the engine thread appends.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ BUCKET_S = 1.0
 TIMES_THE_MEDIAN = 3.0
 LEAST_EXCESS_S = 0.05
 LEAST_GAPS = 8
-"""Gaps below which their median says nothing."""
+"""Number of gaps below which their median is meaningless."""
 _MOST_KEPT = 64
 _GAPS_KEPT = 501
 _CLOCK_FELL_TO = 0.85
@@ -28,11 +26,10 @@ _INTERFACE_LEAST_SHARE = 0.35
 
 
 def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
-    """Tokens per second over the last seconds; 0 before there are two tokens.
+    """Return tokens per second over the last seconds; 0 before the second token.
 
-    Where tokens come more rarely than the window is long, the time since the token before counts: a
-    slow reply shows its rate and not a change of zero and one, and a stall shows as a rate that
-    falls.
+    If tokens are rarer than the window is long, the time since the previous token counts. So a slow
+    reply shows a steady rate, and a stall shows a falling one.
     """
     n = len(times_s)
     if n < 2:
@@ -40,7 +37,7 @@ def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
     first = min(max(0, bisect_right(times_s, now_s - window_s) - 1), n - 2)
     last_s = times_s[n - 1]
     gap_s = last_s - times_s[n - 2]
-    # Within the usual gap nothing is late yet, and the figure does not sag between two tokens.
+    # within the usual gap nothing is late, and the figure must not sag
     if now_s - last_s > gap_s:
         end_s = now_s
     else:
@@ -52,10 +49,9 @@ def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
 
 
 class RateHistory:
-    """Tokens per second in each second of a reply, counted once and kept.
+    """Tokens per second for each second of a reply.
 
-    A token's share of a second is the share of its own time that is in it, so the curve is smooth
-    at any speed.
+    A token counts for each second by the share of its time, so the curve is smooth at any speed.
     """
 
     def __init__(self) -> None:
@@ -64,7 +60,7 @@ class RateHistory:
         self._tokens: list[float] = []
 
     def follow(self, times_s: Sequence[float]) -> None:
-        """Count what has come since the last call; another list begins a new reply."""
+        """Count new tokens; another list starts a new reply."""
         if times_s is not self._times_s:
             self._times_s = times_s
             self._counted = 0
@@ -75,15 +71,14 @@ class RateHistory:
         self._counted = n
 
     def rates_tps(self) -> list[float]:
-        """Return the rate of every second that is over, oldest first, and of the last one while it
-        lasts."""
+        """Return the rates of all complete seconds, oldest first, and of the current one."""
         if not self._tokens:
             return []
         rates = [tokens / BUCKET_S for tokens in self._tokens]
         ended_s = self._times_s[self._counted - 1] - self._times_s[0]
         covered_s = ended_s - (len(rates) - 1) * BUCKET_S
         if covered_s < BUCKET_S / 4 and len(rates) > 1:
-            return rates[:-1]  # too little of it to call it a rate
+            return rates[:-1]  # too short for a rate
         if covered_s > 0:
             rates[-1] = self._tokens[-1] / covered_s
         else:
@@ -103,28 +98,28 @@ class RateHistory:
 
 @record
 class Stutter:
-    """One slow token."""
+    """A slow token."""
 
     token: int
-    """Its number, the first being 0."""
+    """Number of the token, starting at 0."""
     begin_s: float
     end_s: float
 
 
 class StutterWatch:
-    """Finds the slow tokens of a reply, looking at each token once."""
+    """Finds the slow tokens of a reply; each token is examined once."""
 
     def __init__(self) -> None:
         self._times_s: Sequence[float] = ()
         self._forget()
 
     def _forget(self) -> None:
-        self._looked_at = 1
+        self._n_examined = 1
         self.count = 0
-        """Of all there were."""
+        """Number of all stutters."""
         self._gaps_s: list[float] = []
         self.found: list[Stutter] = []
-        """The newest of them, oldest first."""
+        """Newest stutters, oldest first."""
         self._causes: dict[Stutter, str] = {}
 
     @property
@@ -135,20 +130,22 @@ class StutterWatch:
         return 0.0
 
     def follow(self, times_s: Sequence[float]) -> None:
-        """Look at what has come since the last call; another list begins a new reply."""
+        """Examine new tokens; another list starts a new reply."""
         if times_s is not self._times_s:
             self._times_s = times_s
             self._forget()
         n = len(times_s)
-        for token in range(self._looked_at, n):
+        for token in range(self._n_examined, n):
             self._look_at(token, times_s[token - 1], times_s[token])
-        self._looked_at = max(1, n)
+        self._n_examined = max(1, n)
 
     def newest(
         self, count: int, faults: Mapping[int, int], samples: Sequence[MachineSample]
     ) -> list[tuple[Stutter, str]]:
-        """Return the newest stutters with their causes; a cause is looked for until all that can be
-        seen is there."""
+        """Return the newest stutters with their causes.
+
+        A cause is final when all samples are there.
+        """
         explained = []
         for stutter in self.found[-count:]:
             cause = self._causes.get(stutter)
@@ -169,15 +166,15 @@ class StutterWatch:
             del self.found[:-_MOST_KEPT]
         insort(self._gaps_s, gap_s)
         if len(self._gaps_s) > _GAPS_KEPT:
-            # Drop from both ends in turn, which leaves the median where it is.
+            # removing from both ends in turn keeps the median
             del self._gaps_s[0 if token % 2 else -1]
 
 
 def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
-    """Return what the given tokens of a reply took longer than its median token, in seconds."""
-    import statistics  # not with the module: the first frame would wait for it
+    """Return how many seconds these tokens of a reply took beyond the median."""
+    import statistics  # a module import would delay the first frame
 
-    gaps_s = [after - before for before, after in pairwise(list(times_s))]
+    gaps_s = [end_s - begin_s for begin_s, end_s in pairwise(list(times_s))]
     if not gaps_s:
         return 0.0
     median_s = statistics.median(gaps_s)
@@ -187,8 +184,11 @@ def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
 
 
 def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[MachineSample]) -> str:
-    """Say why a token was slow, as far as it was seen; ``faults``: major page faults by number of
-    the token."""
+    """Describe why a token was slow, as far as is known.
+
+    Args:
+        faults: major page faults by token number.
+    """
     pages = faults.get(stutter.token, 0)
     if pages:
         return f"{counted(pages, 'page')} from disk"
@@ -207,9 +207,9 @@ def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -
     throttled = sum(sample.throttled or 0 for sample in seen)
     if throttled:
         return "throttled by heat"
-    others = max((sample.others_cores or 0.0 for sample in seen), default=0.0)
-    if others > QUIET_CORES:
-        return f"other programs took {others:.1f} cores"
+    other_cores = max((sample.others_cores or 0.0 for sample in seen), default=0.0)
+    if other_cores > QUIET_CORES:
+        return f"other programs took {other_cores:.1f} cores"
     clocks = [sample.clock_ghz for sample in seen if sample.clock_ghz]
     usual = _usual_clock_ghz(samples)
     if clocks and min(clocks) < _CLOCK_FELL_TO * usual:
@@ -221,8 +221,7 @@ def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -
 
 
 def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
-    """Return the clock while a core worked: one that idles runs faster alone than all of them at
-    work."""
+    """Return the usual clock of working cores. An idle machine's single core may run faster."""
     import statistics
 
     clocks = [

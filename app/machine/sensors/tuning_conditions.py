@@ -1,7 +1,6 @@
-"""State of the machine during a measurement: swapping, battery, load of other programs.
+"""Conditions of a measurement: swapping, battery and load of other programs.
 
-A figure taken then says little about the machine. Readings that a system does not give are None,
-and spoil nothing.
+They show whether a figure can be trusted. Unavailable readings are None and spoil nothing.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ from app.machine.sensors.processor import CoreLoads
 from app.text.record import record
 
 SWAPPED_BYTES = 8 << 20
-"""Moved between memory and disk; less than that happens by the way."""
+"""Bytes swapped in or out from which memory counts as short."""
 QUIET_CORES = 0.3
-"""Cores' worth of time that other programs may take of a machine that is quiet."""
+"""Cores that other programs may use on a quiet machine."""
 A_CORE = 0.6
-"""Cores' worth of time that other programs took: one of them had a core most of the time."""
+"""Cores used by other programs from which the machine counts as crowded."""
 
 
 @record
 class Conditions:
-    """State of the machine over a span of time."""
+    """State of the machine over a time span."""
 
     on_battery: bool = False
-    """At its begin or its end."""
+    """Whether the machine was on battery at the start or end."""
     swapped_bytes: int | None = None
-    """Moved between memory and swap."""
+    """Bytes swapped in or out."""
     others_cores: float | None = None
-    """Cores' worth of time that other programs, or the host of a virtual machine, took."""
+    """Cores used by other programs, or by the host of a virtual machine."""
 
     @property
     def is_swapping(self) -> bool:
@@ -40,53 +39,53 @@ class Conditions:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether other programs left the machine alone, as far as can be told: figures then say
-        what it can do."""
+        """Whether other programs were quiet, as far as is known."""
         return self.others_cores is None or self.others_cores <= QUIET_CORES
 
     @property
     def is_crowded(self) -> bool:
-        """Whether another program took a core."""
+        """Whether another program used a core."""
         return self.others_cores is not None and self.others_cores >= A_CORE
 
     @property
     def crowding_cores(self) -> float | None:
-        """Cores' worth of time that other programs took, if it was enough to matter."""
+        """Cores used by other programs, if enough to matter; else None."""
         if self.is_crowded:
             return self.others_cores
         return None
 
-    def joined(self, other: Conditions) -> Conditions:
-        """Return those of both spans: what spoils one spoils what was found in the two."""
+    def joined(self, second: Conditions) -> Conditions:
+        """Return the conditions of both spans together."""
         swapped = [
-            found for found in (self.swapped_bytes, other.swapped_bytes) if found is not None
+            value for value in (self.swapped_bytes, second.swapped_bytes) if value is not None
         ]
-        others = [found for found in (self.others_cores, other.others_cores) if found is not None]
-        on_battery = self.on_battery or other.on_battery
-        return Conditions(on_battery, max(swapped, default=None), max(others, default=None))
+        others_cores = [
+            value for value in (self.others_cores, second.others_cores) if value is not None
+        ]
+        on_battery = self.on_battery or second.on_battery
+        return Conditions(on_battery, max(swapped, default=None), max(others_cores, default=None))
 
     def remarks(self) -> tuple[str, ...]:
-        """Remarks to show next to figures measured in this span."""
-        found = []
+        """Return remarks to show next to figures of this span."""
+        remarks = []
         if self.is_swapping:
-            found.append(
-                "The machine was swapping meanwhile: these figures are not remembered. "
-                "Close programs first."
+            remarks.append(
+                "The machine was swapping, so these figures are not saved. Close programs first."
             )
         if self.on_battery:
-            found.append("Measured on battery: this holds for running on battery only.")
+            remarks.append("Measured on battery, so this applies on battery only.")
         if self.is_crowded:
-            found.append(
-                f"Other programs took {self.others_cores:.1f} cores meanwhile: "
-                "measure again without them."
+            remarks.append(
+                f"Other programs used {self.others_cores:.1f} cores: measure again without them."
             )
-        return tuple(found)
+        return tuple(remarks)
 
 
 class ConditionsWatch:
-    """Watches one span of time after the other.
+    """Watches time spans.
 
-    ``source``: psutil, what replaces it, or None to watch nothing.
+    Args:
+        source: psutil or a substitute; None to watch nothing.
     """
 
     def __init__(
@@ -101,18 +100,22 @@ class ConditionsWatch:
         self._began_s = 0.0
         self._swapped: int | None = None
         self._on_battery = False
-        self._found: Conditions | None = None
+        self._result: Conditions | None = None
 
     def begin(self) -> None:
-        """The span begins now."""
-        self._found = None
+        """Start a time span."""
+        self._result = None
         self._began_s = self._clock()
-        self._swapped, self._on_battery = self._read_swapped(), self.is_on_battery()
+        self._swapped = self._read_swapped()
+        self._on_battery = self.is_on_battery()
         or_none(lambda: self._loads.since_before(0.0))
 
     def end(self) -> Conditions:
-        """The span is over; asked again, the answer is the same until another ``begin``."""
-        if self._found is None:
+        """End the time span and return its conditions.
+
+        Further calls return the same until ``begin``.
+        """
+        if self._result is None:
             loads = or_none(lambda: self._loads.since_before(self._clock() - self._began_s))
             swapped = self._read_swapped()
             if swapped is not None and self._swapped is not None:
@@ -123,11 +126,11 @@ class ConditionsWatch:
                 others_cores = loads.others_cores
             else:
                 others_cores = None
-            self._found = Conditions(self._on_battery or self.is_on_battery(), moved, others_cores)
-        return self._found
+            self._result = Conditions(self._on_battery or self.is_on_battery(), moved, others_cores)
+        return self._result
 
     def is_on_battery(self) -> bool:
-        """Whether the machine runs on battery now, as far as can be told."""
+        """Whether the machine runs on battery, as far as is known."""
         battery = or_none(lambda: self._source.sensors_battery())
         return battery is not None and battery.power_plugged is False
 
@@ -139,14 +142,14 @@ class ConditionsWatch:
 
 
 def watch_machine() -> ConditionsWatch:
-    """Watch this machine."""
-    import psutil  # not with the module: the first frame would wait for it
+    """Return a watch of this machine."""
+    import psutil  # a module import would delay the first frame
 
     return ConditionsWatch(psutil)
 
 
 def look_at_load(look_s: float) -> Conditions:
-    """Watch for ``look_s`` seconds what other programs take."""
+    """Return the conditions of the next ``look_s`` seconds."""
     watch = watch_machine()
     watch.begin()
     time.sleep(look_s)

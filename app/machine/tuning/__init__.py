@@ -1,1 +1,1 @@
-"""Thread counts and memory modes: the choice made, remembered and shown."""
+"""Thread counts and memory modes: the tuned choice, saved and shown."""

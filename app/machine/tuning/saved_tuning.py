@@ -1,9 +1,8 @@
-"""The choice that tuning made: from a search, and as remembered by machine, model and power source.
-Imports no engine.
+"""Tuned choices: from a search, and saved by machine, model and power source. No engine is
+imported.
 
-On battery a machine is another one: its clocks are lower, and the best count may be too. So what
-was measured there holds there. On battery, what holds on mains is used until there is something
-better; never the other way round.
+On battery, clocks are lower and other thread counts may be best. So choices measured on battery
+apply on battery only. Choices measured on mains are used on battery until there is a better one.
 """
 
 from __future__ import annotations
@@ -24,101 +23,111 @@ if TYPE_CHECKING:
 
 _ON_BATTERY = " | on battery"
 _FIELDS = 5
-"""Of a machine after its name: cores, siblings, sockets, quota, instruction level."""
+"""Number of fields after a machine's name: cores, siblings, sockets, quota, instruction level."""
 
 
 @record
 class TuningPlace:
-    """Where a choice holds; machine and model as ``app.backend.local.engine_access`` names them."""
+    """Machine and model of a choice, named as in ``app.backend.local.engine_access``."""
 
     machine: str
     model: str
     kernels: str = ""
-    """Names the compiled code."""
+    """Version of the compiled kernels."""
     on_battery: bool = False
 
     def key(self, on_battery: bool) -> str:
-        """The name under which something is remembered."""
+        """Return the key of a saved choice."""
         return f"{self.machine} | {self.model}{_ON_BATTERY if on_battery else ''}"
 
 
 @record
 class SavedTuning:
-    """The remembered choice to begin with; None where nothing is."""
+    """The saved choice to start with; None if there is none."""
 
     choice: TunedChoice | None = None
     measured: TuningConditions | None = None
-    """Its circumstances; None where it was made by hand."""
+    """Conditions of the measurement; None for a choice made by hand."""
     doubt: str = ""
-    """Why it may not hold, as "threads were tuned on mains, now on battery"; "" for no reason."""
+    """Reason why the choice may not fit, such as "threads were tuned on mains, now on battery"; ""
+    if none.
+    """
 
 
-def kv_type_of(wanted: str, choice: TunedChoice | None) -> str:
-    """Return the format of the KV cache: the one wished for, or the one remembered if it is as
-    exact, or AUTO."""
+def kv_type_of(requested: str, choice: TunedChoice | None) -> str:
+    """Return the type of the KV cache: the requested one, a saved one that is as exact, or AUTO."""
     if choice is not None:
         faster = choice.kv_type
     else:
         faster = ""
-    if wanted != AUTO or faster in ("", DEFAULT_KV_TYPE) or not KV_TYPES[faster].is_exact:
-        return wanted
+    if requested != AUTO or faster in ("", DEFAULT_KV_TYPE) or not KV_TYPES[faster].is_exact:
+        return requested
     return faster
 
 
-def recall(kept: ProgramState, place: TuningPlace) -> SavedTuning:
-    """Return what holds here, and whether it is in doubt."""
-    own = place.key(place.on_battery)
-    other = place.key(not place.on_battery)
-    if own in kept.tuned_threads:
-        measured = kept.tuned_when.get(own)
-        if measured is not None:
-            kernels = {measured.kernels, place.kernels}
+def recall(state: ProgramState, target: TuningPlace) -> SavedTuning:
+    """Return the saved choice for a machine and model, with a reason for doubt."""
+    key = target.key(target.on_battery)
+    other_key = target.key(not target.on_battery)
+    if key in state.tuned_threads:
+        conditions = state.tuned_when.get(key)
+        if conditions is not None:
+            kernels = {conditions.kernels, target.kernels}
         else:
             kernels = set()
         doubt = "threads were tuned with another version of the engine"
         return SavedTuning(
-            kept.tuned_threads[own],
-            measured,
+            state.tuned_threads[key],
+            conditions,
             doubt if len(kernels) > 1 and "" not in kernels else "",
         )
-    if other in kept.tuned_threads and place.on_battery:
+    if other_key in state.tuned_threads and target.on_battery:
         doubt = "threads were tuned on mains, now on battery"
-        return SavedTuning(kept.tuned_threads[other], kept.tuned_when.get(other), doubt)
-    if other in kept.tuned_threads:
+        return SavedTuning(state.tuned_threads[other_key], state.tuned_when.get(other_key), doubt)
+    if other_key in state.tuned_threads:
         return SavedTuning(doubt="threads were tuned on battery, now on mains")
-    return SavedTuning(doubt=_machine_doubt(kept, place))
+    return SavedTuning(doubt=_machine_doubt(state, target))
 
 
-def tuning_keys(place: TuningPlace, measured: TuningConditions | None) -> tuple[str, str]:
-    """Return the name to remember a choice under, and one that must not be in its way; "" for
-    none."""
-    if measured is None:
-        on_battery = place.on_battery
+def tuning_keys(target: TuningPlace, conditions: TuningConditions | None) -> tuple[str, str]:
+    """Return the key for saving a choice, and a key to remove; "" if there is none."""
+    if conditions is None:
+        on_battery = target.on_battery
     else:
-        on_battery = measured.on_battery
-    return place.key(on_battery), place.key(
-        place.on_battery
-    ) if on_battery != place.on_battery else ""
+        on_battery = conditions.on_battery
+    if on_battery == target.on_battery:
+        return target.key(on_battery), ""
+    return target.key(on_battery), target.key(target.on_battery)
 
 
-def _machine_doubt(kept: ProgramState, place: TuningPlace) -> str:
-    """Find the model tuned on the same processor with other cores to use, the newest first."""
-    for key in reversed(list(kept.tuned_threads)):
+def _machine_doubt(state: ProgramState, target: TuningPlace) -> str:
+    """Return a doubt if the newest choice for this model is from the same processor with other
+    cores.
+    """
+    for key in reversed(list(state.tuned_threads)):
         machine, _, model = key.removesuffix(_ON_BATTERY).partition(" | ")
-        then = machine.rsplit(", ", _FIELDS)
-        now = place.machine.rsplit(", ", _FIELDS)
-        if model == place.model and then[0] == now[0] and then != now:
-            changed = [(a, b) for a, b in zip_longest(then[1:], now[1:], fillvalue="") if a != b]
-            was, is_now = (
-                ", ".join(_shown(field) for field in fields)
+        earlier_fields = machine.rsplit(", ", _FIELDS)
+        current_fields = target.machine.rsplit(", ", _FIELDS)
+        if (
+            model == target.model
+            and earlier_fields[0] == current_fields[0]
+            and earlier_fields != current_fields
+        ):
+            changed = [
+                (a, b)
+                for a, b in zip_longest(earlier_fields[1:], current_fields[1:], fillvalue="")
+                if a != b
+            ]
+            earlier_text, current_text = (
+                ", ".join(_field_text(field) for field in fields)
                 for fields in zip(*changed, strict=True)
             )
-            return f"threads were tuned with {was}, now with {is_now}"
+            return f"threads were tuned with {earlier_text}, now with {current_text}"
     return ""
 
 
-def _shown(field: str) -> str:
-    """A field of a machine's name for people: "2+0 cores" is "2 cores"."""
+def _field_text(field: str) -> str:
+    """Return a field of a machine's name in words: "2+0 cores" is "2 cores"."""
     count, _, noun = field.partition(" ")
     fast, plus, slow = count.partition("+")
     if plus and slow != "0":
@@ -139,19 +148,20 @@ def _counted(count: str, noun: str) -> str:
 
 
 def equal_counts(curve: Curve) -> frozenset[int]:
-    """Return the counts as fast as the best one within the spread of the measurements; none if it
-    is the only one."""
+    """Return the counts that are as fast as the best within the error; empty if only the best
+    is.
+    """
     if curve.best is not None:
-        found = curve.point(curve.best)
+        best_point = curve.point(curve.best)
     else:
-        found = None
-    if found is not None:
-        best = found.tps
+        best_point = None
+    if best_point is not None:
+        best = best_point.tps
     else:
         best = None
     if best is None:
         return frozenset()
-    alike = {
+    equal = {
         point.n_threads
         for point in curve.points
         if point.tps is not None
@@ -159,47 +169,46 @@ def equal_counts(curve: Curve) -> frozenset[int]:
         and point.tps.low <= best.high
         and best.low <= point.tps.high
     }
-    if len(alike) > 1:
-        return frozenset(alike)
+    if len(equal) > 1:
+        return frozenset(equal)
     return frozenset()
 
 
-def _best_count(report: TuningReport, phase: str, now: int) -> int:
-    """Return the best count of a phase; the one in use where that is as fast."""
+def _best_count(report: TuningReport, phase: str, current: int) -> int:
+    """Return the best count of a phase, or the current one if it is as fast."""
     curve = report.curve(phase)
-    if curve is None or curve.best is None or now in equal_counts(curve):
-        return now
+    if curve is None or curve.best is None or current in equal_counts(curve):
+        return current
     return curve.best
 
 
-def best_choice(report: TuningReport, now: TunedChoice) -> TunedChoice:
-    """Return the best of what was measured, and what holds now for the rest."""
+def best_choice(report: TuningReport, current: TunedChoice) -> TunedChoice:
+    """Return the best measured values, and current values for the rest."""
     return TunedChoice(
-        decode=_best_count(report, "decode", now.decode),
-        prefill=_best_count(report, "prefill", now.prefill),
-        pinned=now.pinned if report.pinned is None else report.pinned,
-        weights=_best_option(report, "weights") or now.weights,
-        kv_type=_best_option(report, "kv") or now.kv_type,
+        decode=_best_count(report, "decode", current.decode),
+        prefill=_best_count(report, "prefill", current.prefill),
+        pinned=current.pinned if report.pinned is None else report.pinned,
+        weights=_best_option(report, "weights") or current.weights,
+        kv_type=_best_option(report, "kv") or current.kv_type,
     )
 
 
 def choice_to_remember(
-    report: TuningReport, now: TunedChoice, remembered: TunedChoice | None
+    report: TuningReport, current: TunedChoice, remembered: TunedChoice | None
 ) -> TunedChoice:
-    """Return this choice; fields that were not measured keep their remembered value, whatever the
-    settings say."""
+    """Return the choice to save. Fields that were not measured keep their saved values."""
     if remembered is not None:
-        weights, kv_type = (remembered.weights, remembered.kv_type)
+        weights = remembered.weights
+        kv_type = remembered.kv_type
     else:
-        weights, kv_type = ("", "")
-    return best_choice(report, replace(now, weights=weights, kv_type=kv_type))
+        weights = kv_type = ""
+    return best_choice(report, replace(current, weights=weights, kv_type=kv_type))
 
 
 def measured_of(
     report: TuningReport, choice: TunedChoice, conditions: Conditions, kernels: str
 ) -> TuningConditions | None:
-    """Return under which circumstances a choice was measured; None if it was not, but made by
-    hand."""
+    """Return the conditions under which a choice was measured; None if it was made by hand."""
     curve = report.curve("decode")
     if curve is not None:
         point = curve.point(choice.decode)
@@ -210,8 +219,8 @@ def measured_of(
     return None
 
 
-def _best_option(report: TuningReport, part: str) -> str:
-    comparison = report.comparison(part)
+def _best_option(report: TuningReport, group: str) -> str:
+    comparison = report.comparison(group)
     if comparison is not None and comparison.is_measured:
         return comparison.best
     return ""

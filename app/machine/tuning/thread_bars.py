@@ -1,8 +1,8 @@
-"""Results of tuning as lines of plain text, for the command line and the screen.
+"""Results of tuning as plain text, for the command line and the screen.
 
-Thread counts are bars: length is speed, the shaded end its spread. Ways to keep weights, or keys
-and values, in memory are rows with gains over the way in use when it was measured. Imports no
-engine; colour only repeats the text.
+Thread counts are bars: the length is the speed, the shaded end the spread. Memory modes and cache
+types are rows with gains over the mode in use. No engine is imported, and colour only repeats the
+text.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.tuning.report import TuningReport as TuningReport
 
 _FIXED_CELLS = 12
-"""Of a row, all but the bar, the rate and its spread: mark, count, blanks and label."""
+"""Cells of a row besides the bar, the rate and its spread: mark, count, blanks and label."""
 _LEAST_RATE_CELLS = 5
 _LEAST_BAR_CELLS = 3
 _KINDS = {
@@ -36,7 +36,7 @@ TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
 
 
 class CurveRole(Enum):
-    """Kind of a line, by which it is coloured."""
+    """Role of a line, which decides its colour."""
 
     HEADING = "heading"
     KIND = "kind"
@@ -48,18 +48,18 @@ class CurveRole(Enum):
 
 @record
 class BarLine:
-    """One line of a drawn curve."""
+    """A line of a curve."""
 
     text: str
     role: CurveRole
 
 
 def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
-    """Draw one curve in ``columns`` columns, the counts grouped by the kind of core their last
-    thread runs on."""
+    """Return the lines of a curve, with counts grouped by the kind of core of their last thread."""
     rates = {point.n_threads: _rate(point, glyphs) for point in curve.points}
     wide = [
-        max([_LEAST_RATE_CELLS, *(len(texts[part]) for texts in rates.values())]) for part in (0, 1)
+        max([_LEAST_RATE_CELLS, *(len(texts[index]) for texts in rates.values())])
+        for index in (0, 1)
     ]
     equal = equal_counts(curve)
     cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS - bool(equal) - sum(wide))
@@ -75,17 +75,17 @@ def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) 
         )
         return BarLine(text.rstrip(), role)
 
-    kinds = list(dict.fromkeys(point.kind for point in curve.points))
+    core_kinds = list(dict.fromkeys(point.kind for point in curve.points))
     lines = []
-    for kind in kinds:
-        if len(kinds) > 1:
-            lines.append(BarLine(f"   {_KINDS[kind]}", CurveRole.KIND))
-        lines += [drawn(point) for point in curve.points if point.kind == kind]
+    for core_kind in core_kinds:
+        if len(core_kinds) > 1:
+            lines.append(BarLine(f"   {_KINDS[core_kind]}", CurveRole.KIND))
+        lines += [drawn(point) for point in curve.points if point.kind == core_kind]
     return lines
 
 
 def _rate(point: Point, glyphs: Glyphs) -> tuple[str, str]:
-    """Return rate and spread in words; "-" and "" before it was measured."""
+    """Return rate and spread as text; "-" and "" before a measurement."""
     if point.tps is None:
         return "-", ""
     median = figures.rate(point.tps.median)
@@ -116,7 +116,7 @@ def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
 
 
 def pinning_line(report: TuningReport) -> str:
-    """Say what binding threads to CPUs brings; "" where that was not measured."""
+    """Return a line about binding threads to CPUs; "" if that was not measured."""
     gains = [
         f"{curve.best} threads {'writing' if curve.phase == 'decode' else 'reading'} "
         f"{100 * (curve.pinned_gain.median - 1):+.0f} %"
@@ -135,7 +135,7 @@ def pinning_line(report: TuningReport) -> str:
 
 
 def progress_text(report: TuningReport) -> str:
-    """Say how far the search is, or how it ended."""
+    """Describe the progress of the search, or its end."""
     if report.is_over and not report.curves:
         return "nothing was measured"
     if report.is_over:
@@ -150,8 +150,10 @@ def progress_text(report: TuningReport) -> str:
     if not report.measuring:
         return "warming up"
     measuring = report.measuring.replace("decode", "writing").replace("prefill", "reading")
-    left = figures.whole_seconds(report.seconds_left)
-    return f"round {report.round_number} of {report.n_rounds} · {measuring} · at most {left} left"
+    left_text = figures.whole_seconds(report.seconds_left)
+    return (
+        f"round {report.round_number} of {report.n_rounds} · {measuring} · at most {left_text} left"
+    )
 
 
 _PHASES = ("decode", "prefill")
@@ -160,7 +162,7 @@ _CELL = 19
 
 
 def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
-    """Draw one comparison: heading, what it takes, and a line for each way that was measured."""
+    """Return the lines of a comparison: heading, cost, and a line for each measured mode."""
     if comparison.part == "weights":
         title = "weights"
     else:
@@ -187,10 +189,11 @@ def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Gl
         mark = glyphs.here
     else:
         mark = " "
-    is_best = option.name == comparison.best and comparison.is_measured
     cells = "".join(f"{_cell(option, phase, glyphs):<{_CELL}}" for phase in _PHASES)
-    text = f"{mark} {option.name:<8}{cells}{'best' if is_best else ''}"
-    return BarLine(text.rstrip(), CurveRole.BEST if is_best else CurveRole.PLAIN)
+    text = f"{mark} {option.name:<8}{cells}"
+    if option.name == comparison.best and comparison.is_measured:
+        return BarLine(f"{text}best", CurveRole.BEST)
+    return BarLine(text.rstrip(), CurveRole.PLAIN)
 
 
 def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
@@ -200,20 +203,20 @@ def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
         return "-"
     median = figures.rate(tps.median)
     decimals = len(median.partition(".")[2])
-    shown = f"{median:>5} {glyphs.plus_minus}{tps.half_width:.{decimals}f}"
+    rate_text = f"{median:>5} {glyphs.plus_minus}{tps.half_width:.{decimals}f}"
     if gain is not None:
-        return f"{shown:<11} {100 * (gain.median - 1):+.0f} %"
-    return shown
+        return f"{rate_text:<11} {100 * (gain.median - 1):+.0f} %"
+    return rate_text
 
 
-def lookahead_lines(found: Mapping[str, Lookahead]) -> list[str]:
+def lookahead_lines(lookaheads: Mapping[str, Lookahead]) -> list[str]:
     """Return a line for each weight type."""
     lines = []
-    for quant, one in found.items():
-        is_usual = one.gbps <= one.usual_gbps
+    for quant, lookahead in lookaheads.items():
+        is_usual = lookahead.gbps <= lookahead.usual_gbps
         if is_usual:
-            how = f", as usual: {one.gbps:.1f}"
+            comparison = f", as usual: {lookahead.gbps:.1f}"
         else:
-            how = f": {one.gbps:.1f} instead of {one.usual_gbps:.1f}"
-        lines.append(f"{quant}: {one.words}{how} GB/s")
+            comparison = f": {lookahead.gbps:.1f} instead of {lookahead.usual_gbps:.1f}"
+        lines.append(f"{quant}: {lookahead.words}{comparison} GB/s")
     return lines

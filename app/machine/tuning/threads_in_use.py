@@ -1,4 +1,4 @@
-"""Threads and memory modes in use, and those remembered; and ``/threads`` in words."""
+"""Threads and memory modes in use and saved; and ``/threads`` in words."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from app.text.record import record
 
 @record
 class ThreadsInUse:
-    """The choice in use, and the one for the next start. As a wish: the choice to use."""
+    """The choice in use and the saved one."""
 
     now: TunedChoice
     remembered: TunedChoice | None = None
-    """For this machine and model; None where nothing is."""
+    """Saved choice for this machine and model; None if there is none."""
     most: int = 1
-    """Threads there is room for."""
+    """Largest possible number of threads."""
 
 
 USAGE = "/threads N sets both, /threads N M writing and reading"
 
 
 def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
-    """Return the threads of one count for both, or of two: to write and to read. Raises Refusal."""
+    """Return the threads for one number (writing and reading) or two. Raises Refusal."""
     words = text.split()
     if not 1 <= len(words) <= 2 or not all(
         word.isascii() and word.isdigit() and len(word) < 5 for word in words
@@ -34,13 +34,12 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
     counts = [int(word) for word in words]
     for count in counts:
         if not 1 <= count <= in_use.most:
-            raise Refusal(f"{count} threads are not possible here: 1 to {in_use.most} are")
+            raise Refusal(f"{count} threads are not possible (1 to {in_use.most})")
     return replace(in_use.now, decode=counts[0], prefill=counts[-1])
 
 
 def describe(choice: TunedChoice) -> str:
-    """Say how many threads write and read, and where the weights are if that is not the usual
-    place."""
+    """Describe the threads, and the memory of weights if it is unusual."""
     if choice.pinned:
         pinned = ", each fixed to one core"
     else:
@@ -57,7 +56,7 @@ def describe(choice: TunedChoice) -> str:
 
 
 def describe_in_use(in_use: ThreadsInUse) -> str:
-    """Say what holds, and what the next start would begin with."""
+    """Describe the choice in use and the one for the next start."""
     remembered = in_use.remembered
     if remembered is None:
         later = "Not tuned yet"
@@ -71,7 +70,7 @@ def describe_in_use(in_use: ThreadsInUse) -> str:
 
 
 def is_in_use(remembered: TunedChoice, now: TunedChoice) -> bool:
-    """True if the remembered choice is in use; empty fields match anything."""
+    """Whether the saved choice is in use; its empty fields match anything."""
     threads = (remembered.decode, remembered.prefill, remembered.pinned) == (
         now.decode,
         now.prefill,

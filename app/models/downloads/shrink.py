@@ -55,7 +55,9 @@ class ShrinkJob(PullJob):
 
     def left(self) -> str:
         """Return a line about a file that the end of the program stopped."""
-        return f"the smaller file of {clean_line(self.request, 60)} was not finished and was deleted"
+        return (
+            f"the smaller file of {clean_line(self.request, 60)} was not finished and was deleted"
+        )
 
     def _work(self) -> None:
         planned = smaller(self._entry, self._settings, make_lister(self._settings))

@@ -212,7 +212,7 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
 
         machine.swap_memory = look  # type: ignore[method-assign]
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "The machine was swapping meanwhile: these figures are not remembered.")
+        await shown(driver, "The machine was swapping, so these figures are not saved.")
         machine.swap_memory = real  # type: ignore[method-assign]
         await shown(driver, "KV types")  # the first search is over
         # a quiet search afterwards does not make the counts any better
@@ -249,7 +249,7 @@ async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
             driver,
             "Your settings for weights and kv_type override the saved choice",
         )
-        await shown(driver, "Measured on battery: this holds for running on battery only.")
+        await shown(driver, "Measured on battery, so this applies on battery only.")
         await shown(driver, "1 thread writes fastest. Unreliable: other programs used 1.2 cores")
         await shown(driver, "measure again without them")
         assert model_of(driver).weight_calls == []

@@ -167,7 +167,7 @@ def test_a_result_on_battery_is_saved_separately(
 ) -> None:
     machine.on_mains = False
     run(script)
-    assert "Measured on battery: this holds for running on battery only." in capsys.readouterr().out
+    assert "Measured on battery, so this applies on battery only." in capsys.readouterr().out
     saved_state = state.load_state()[0]
     ((key, choice),) = saved_state.tuned_threads.items()
     assert key.endswith(" | on battery")

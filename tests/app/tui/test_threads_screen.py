@@ -459,7 +459,7 @@ async def test_threads_typed_in_the_chat_are_used_and_not_remembered() -> None:
     remembered = TunedChoice(2, 4, True)
     memory = Memory(remembered)
     refused = {
-        "5": "5 threads are not possible here: 1 to 4 are",
+        "5": "5 threads are not possible: 1 to 4 are",
         "0": "0 threads are not possible",
         "two": "not a number of threads",
         "1 2 3": "not a number of threads",

@@ -30,7 +30,7 @@ def test_another_program_or_the_host_that_takes_a_core_is_seen() -> None:
     found = watch.end()
     assert found.others_cores == pytest.approx(0.8)
     assert found.is_crowded
-    assert "Other programs took 0.8 cores meanwhile" in found.remarks()[0]
+    assert "Other programs used 0.8 cores" in found.remarks()[0]
 
 
 def test_swapping_is_seen_from_bytes_moved_not_from_bytes_held() -> None:
@@ -46,7 +46,7 @@ def test_swapping_is_seen_from_bytes_moved_not_from_bytes_held() -> None:
     found = watch.end()
     assert found.is_swapping
     assert found.is_swapping or found.is_crowded
-    assert "not remembered" in found.remarks()[0]
+    assert "not saved" in found.remarks()[0]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -61,7 +61,7 @@ def test_battery_at_either_end_counts(moment: str) -> None:
     assert found.on_battery
     assert not found.is_swapping
     assert not found.is_crowded
-    assert found.remarks() == ("Measured on battery: this holds for running on battery only.",)
+    assert found.remarks() == ("Measured on battery, so this applies on battery only.",)
 
 
 def test_a_machine_that_tells_nothing_is_taken_as_quiet() -> None:
