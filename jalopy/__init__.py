@@ -1,2 +1,2 @@
-"""The one name that an installation claims: ``app``, ``engine`` and the others lie in this folder
-of the wheel."""
+"""The only package name of an installation; in a wheel, ``app``, ``engine`` and the others are in
+this folder."""

@@ -1,5 +1,4 @@
-"""``jalopy``, and ``python -m jalopy``: the program's own folders come before others of their
-names, then it starts."""
+"""``jalopy`` and ``python -m jalopy``: put the program's folders first on ``sys.path``, then start."""
 
 import os
 import sys
@@ -7,10 +6,11 @@ import sys
 
 def main() -> int:
     """Run the program and return its exit code."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    # of a wheel, or of a checkout
-    root = here if os.path.isdir(os.path.join(here, "app")) else os.path.dirname(here)
-    sys.path.insert(0, root)
+    folder = os.path.dirname(os.path.abspath(__file__))
+    # A wheel has app/ in this folder, a checkout next to it.
+    if not os.path.isdir(os.path.join(folder, "app")):
+        folder = os.path.dirname(folder)
+    sys.path.insert(0, folder)
     try:
         from app.__main__ import main as run
     except KeyboardInterrupt:
