@@ -1,7 +1,6 @@
-"""Registry of architectures: one visible line each, named as GGUF's ``general.architecture`` names
-them.
+"""Registry of architectures, by their names in ``general.architecture`` of GGUF.
 
-Knows which architectures exist and where they live. Importing this package imports none of them.
+Importing this package imports none of the architectures.
 """
 
 from collections.abc import Mapping
@@ -109,34 +108,34 @@ ENCODERS: dict[str, str] = {
     "modern-bert": "engine.models.modern_bert",
     "gemma-embedding": "engine.models.gemma_embedding",
 }
-"""Architectures that write no text, but make vectors of it."""
+"""Architectures that compute vectors of texts, and generate no text."""
 
 
 N_NAMED = 5
-"""Architectures that a refusal names: it is one line."""
+"""Number of architectures that the message of a refusal names; it is one line."""
 
 
 def load_architecture(name: str) -> Architecture:
     """Import the module of an architecture and return its ``ARCHITECTURE``.
 
     Args:
-        name: a key of ``ARCHITECTURES`` or ``ENCODERS``.
+        name: Key of ``ARCHITECTURES`` or ``ENCODERS``.
 
     Raises:
-        KeyError: the architecture is not registered; ``read_config`` checks files for that before.
+        KeyError: The architecture is not registered; ``read_config`` checks files before.
     """
     architecture: Architecture = import_module((ARCHITECTURES | ENCODERS)[name]).ARCHITECTURE
     return architecture
 
 
 def read_config(gguf: GGUFFile) -> ModelConfig:
-    """Read and check every hyperparameter of a file, as its architecture does.
+    """Read and check all hyperparameters of a file.
 
     Raises:
-        UnsupportedArchitectureError: a sound file that is no model, or whose architecture is in
+        UnsupportedArchitectureError: The file is sound but no model, or its architecture is in
             neither table.
-        GGUFError: a key is missing, has the wrong type, or contradicts another or the engine's
-            bounds.
+        GGUFError: A key is missing, has the wrong type, contradicts another or exceeds the
+            engine's bounds.
     """
     name = _architecture(gguf.metadata, gguf.shown_name)
     read = Hyperparameters(gguf.metadata, name, gguf.shown_name, gguf.tensors)
@@ -144,12 +143,12 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """List every tensor that a file with this configuration may hold, by GGUF name."""
+    """Return all tensors that a file with this configuration may contain, by GGUF name."""
     return load_architecture(config.architecture).tensors(config) | _pooling_tensors(config)
 
 
 def _pooling_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """What judges a pooled vector: it is not of a token, so that no token reads it."""
+    """Return the tensors that classify a pooled vector; no token reads them."""
     n_labels = max(1, config.n_labels)
     shapes = {
         "cls.weight": (config.dim, config.dim),
@@ -163,24 +162,25 @@ def _pooling_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def why_refused(name: str) -> str:
-    """Say of an architecture that is not in ``ARCHITECTURES`` what it is, and what to use
-    instead."""
+    """Return what an architecture outside ``ARCHITECTURES`` is, and what to use instead."""
     if name in NOT_YET:
         family, instead = NOT_YET[name]
         return f"not supported yet ({family}); use {instead}"
-    named = list(ARCHITECTURES)[:N_NAMED]
+    examples = list(ARCHITECTURES)[:N_NAMED]
     return (
-        f"not supported; supported: {', '.join(named)} and {len(ARCHITECTURES) - N_NAMED} others "
-        f"(see the README)"
+        f"not supported; supported: {', '.join(examples)} and "
+        f"{len(ARCHITECTURES) - N_NAMED} others (see the README)"
     )
 
 
 def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
     value = metadata.get("general.architecture")
-    kind = metadata.get("general.type")
-    if isinstance(kind, str) and kind in KINDS:  # these need not say of which architecture they are
+    file_type = metadata.get("general.type")
+    if (
+        isinstance(file_type, str) and file_type in KINDS
+    ):  # these files need no general.architecture
         raise UnsupportedArchitectureError(
-            f"{file_name}: general.type is '{kind}': this is {KINDS[kind]}"
+            f"{file_name}: general.type is '{file_type}': this is {KINDS[file_type]}"
         )
     if value is None:
         raise GGUFError(f"{file_name}: general.architecture is missing")

@@ -1,5 +1,5 @@
-"""The apertus architecture (Apertus): llama's layers with norms of heads, and a trained function in
-place of a gate."""
+"""Architecture apertus (Apertus): llama's layers with norms of heads, and a trained activation
+instead of a gate."""
 
 import math
 from dataclasses import replace
@@ -18,9 +18,9 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head.
+    """Read the configuration; RoPE pairs the two halves of a head.
 
-    The function's keys have its name in place of the architecture's.
+    The keys of the activation have its name as prefix, not that of the architecture.
     """
     n_layers = read.integer("block_count", 1, reading.MAX_LAYERS)
     names = "alpha_p", "alpha_n", "beta", "eps"

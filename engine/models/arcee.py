@@ -1,5 +1,4 @@
-"""The arcee architecture (AFM): llama's layers with a feed-forward that squares what is above zero
-and has no gate."""
+"""Architecture arcee (AFM): llama's layers with a feed-forward without a gate, and squared ReLU."""
 
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, rope_factors

@@ -1,5 +1,4 @@
-"""The baichuan architecture (Baichuan 1 and 2): llama's layers; the larger tells positions apart by
-distance."""
+"""Architecture baichuan (Baichuan 1 and 2): llama's layers; the 13B has ALiBi instead of RoPE."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -11,7 +10,7 @@ ALIBI = 8.0
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements, but of the model whose scores fall with distance."""
+    """Read the configuration; RoPE rotates neighbouring elements, except in the 13B."""
     is_13b = read.integer("block_count", 1, reading.MAX_LAYERS) == LAYERS_OF_13B
     layers = reading.layer_maker(
         mixer={"rope": None, "alibi": ALIBI} if is_13b else reading.NO_FIELDS

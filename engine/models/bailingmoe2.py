@@ -1,5 +1,5 @@
-"""The bailingmoe2 architecture (Ling and Ring 2.0): norms of heads, groups of experts, and a shared
-one."""
+"""Architecture bailingmoe2 (Ling and Ring 2.0): norms of heads, groups of experts, and a shared
+expert."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -8,7 +8,8 @@ from engine.models.base import Architecture, all_of, choice_biases, fused_tensor
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of what it turns; the first layers have no experts."""
+    """Read the configuration; RoPE pairs the two halves of its elements, and the first layers have
+    no experts."""
     reading.refuse_prediction_layers(read)
     layers = reading.next_to_shared(
         read,

@@ -1,5 +1,4 @@
-"""Parts of an architecture, and the lists of tensors that decoder-only architectures put
-together."""
+"""Architectures, and the lists of tensors that decoder-only architectures share."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,18 +11,18 @@ from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
 
 TensorList = Callable[[ModelConfig], dict[str, TensorSpec]]
-"""The tensors that a file with a configuration may hold, or some of them, by GGUF name."""
+"""Function that returns tensors that a file with a configuration may contain, by GGUF name."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Everything the engine asks of an architecture; each is one file of this package.
+    """Functions that describe an architecture; each architecture is a module of this package.
 
     Attributes:
-        read: hyperparameters -> configuration; raises what is wrong with them.
-        tensors: every tensor that a file may hold.
-        compose: writes the layers, from token ids to the residual stream.
-        head: writes what makes logits of the residual stream.
+        read: Function from hyperparameters to the configuration; it raises errors about them.
+        tensors: Function that returns all tensors that a file may contain.
+        compose: Function that writes the layers, from token ids to the residual stream.
+        head: Function that writes the operations from the residual stream to logits.
     """
 
     read: Callable[[Hyperparameters], ModelConfig]
@@ -33,13 +32,15 @@ class Architecture:
 
 
 def all_of(*lists: TensorList) -> TensorList:
-    """Return the list that has what all of these have."""
-    return lambda config: {name: spec for one in lists for name, spec in one(config).items()}
+    """Return a function that merges the lists of these functions."""
+    return lambda config: {
+        name: spec for tensors in lists for name, spec in tensors(config).items()
+    }
 
 
 def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
-    """Embedding, last norm, and the head; without ``output.weight`` the embedding serves as head
-    too."""
+    """Return the embedding, the last norm, and the head; without ``output.weight`` the embedding is
+    also the head."""
     if config.bare_norms:
         norm = {}
     else:
@@ -64,8 +65,8 @@ def outer_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[s
 
 
 def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict[str, TensorSpec]:
-    """Everything that the configuration itself says a file must hold: the outer tensors and those
-    of all layers."""
+    """Return the tensors that follow from the configuration alone: the outer tensors and those of
+    all layers."""
     tensors = outer_tensors(config, norm_name)
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
@@ -89,15 +90,15 @@ def decoder_tensors(config: ModelConfig, norm_name: str = "output_norm") -> dict
 
 
 def mixer_tensors(block: str, mixer: Mixer, dim: int) -> dict[str, TensorSpec]:
-    """Tensors of what mixes one layer's tokens."""
+    """Return the tensors of a layer's mixer."""
     if isinstance(mixer, Attention):
         return attention_tensors(block, mixer, dim)
     return recurrent.tensors(block, mixer, dim)
 
 
 def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, TensorSpec]:
-    """Projections of one layer's attention, and the norms of its queries and keys where it has
-    them."""
+    """Return the projections of a layer's attention, and the norms of its queries and keys if it
+    has any."""
     if attention.latent is not None:
         return latent.tensors(block, attention, attention.latent, dim)
     tensors = {
@@ -130,44 +131,45 @@ def attention_tensors(block: str, attention: Attention, dim: int) -> dict[str, T
 
 
 def projections(
-    block: str, attention: Attention, kind: str, cols: tuple[int, ...]
+    block: str, attention: Attention, suffix: str, cols: tuple[int, ...]
 ) -> dict[str, TensorSpec]:
-    """Query, key and value, each by itself or all three in one tensor, whose rows follow each
-    other.
+    """Return query, key and value, as three tensors or as rows of one.
 
     Args:
-        kind: of tensor, ``".weight"`` or ``".bias"``.
-        cols: after the number of rows in their shapes.
+        suffix: Suffix of the tensors, ``".weight"`` or ``".bias"``.
+        cols: Rest of their shapes after the number of rows.
     """
     widths = {"q": attention.q_rows, "k": attention.k_dim, "v": attention.v_dim}
-    fused = block + "attn_qkv" + kind
+    fused = block + "attn_qkv" + suffix
     return {
         **{
-            block + f"attn_{x}{kind}": TensorSpec((n, *cols), instead_of=fused)
+            block + f"attn_{x}{suffix}": TensorSpec((n, *cols), instead_of=fused)
             for x, n in widths.items()
         },
-        fused: TensorSpec((sum(widths.values()), *cols), instead_of=block + "attn_q" + kind),
+        fused: TensorSpec((sum(widths.values()), *cols), instead_of=block + "attn_q" + suffix),
     }
 
 
 def feed_forward_tensors(block: str, feed_forward: FeedForward, dim: int) -> dict[str, TensorSpec]:
-    """Matrices of one layer's feed-forward, with experts or without."""
+    """Return the matrices of a layer's feed-forward, with or without experts."""
     if isinstance(feed_forward, Experts):
         return expert_tensors(block, feed_forward, dim)
     return dense_tensors(block, feed_forward, dim)
 
 
 def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSpec]:
-    """Router and experts of one layer: each kind of matrix of all experts is one tensor, gate and
-    up may be one."""
+    """Return the router and the experts of a layer.
+
+    A tensor has the same matrix of all experts; gate and up may be one tensor.
+    """
     n = experts.n_experts
     hidden = experts.hidden_dim
     share = experts.read_share
-    gate, up, both = (f"{block}ffn_{name}_exps.weight" for name in ("gate", "up", "gate_up"))
+    gate, up, fused = (f"{block}ffn_{name}_exps.weight" for name in ("gate", "up", "gate_up"))
     inner = {
-        gate: TensorSpec((n, hidden, dim), read_share=share, instead_of=both),
-        up: TensorSpec((n, hidden, dim), read_share=share, instead_of=both),
-        both: TensorSpec((n, 2 * hidden, dim), read_share=share, instead_of=gate),
+        gate: TensorSpec((n, hidden, dim), read_share=share, instead_of=fused),
+        up: TensorSpec((n, hidden, dim), read_share=share, instead_of=fused),
+        fused: TensorSpec((n, 2 * hidden, dim), read_share=share, instead_of=gate),
     }
     if experts.has_no_gate:
         inner = {up: TensorSpec((n, hidden, dim), read_share=share)}
@@ -179,12 +181,12 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
     if experts.shared is not None:
         shared = dense_tensors(block, experts.shared, dim)
         if experts.norms_apart:
-            kind = ""
+            suffix = ""
         else:
-            kind = "_shexp"
+            suffix = "_shexp"
         tensors |= {
-            f"{name.rpartition('.')[0]}{kind}.{name.rpartition('.')[2]}": one
-            for name, one in shared.items()
+            f"{name.rpartition('.')[0]}{suffix}.{name.rpartition('.')[2]}": spec
+            for name, spec in shared.items()
         }
     if experts.norms_apart:
         tensors |= {block + name: TensorSpec((dim,)) for name in steps.NORMS_APART}
@@ -195,7 +197,7 @@ def expert_tensors(block: str, experts: Experts, dim: int) -> dict[str, TensorSp
 
 
 def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Biases of the router and of each expert's matrices."""
+    """Return the biases of the router and of the matrices of experts."""
     tensors: dict[str, TensorSpec] = {}
     for number, layer in enumerate(config.layers):
         experts = layer.feed_forward
@@ -215,19 +217,19 @@ def expert_biases(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def choice_biases(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Biases added to the scores of a layer's experts for their choice alone."""
-    found = (
+    """Return the biases of the scores of experts that only affect their choice."""
+    feed_forwards = (
         (f"blk.{n}.exp_probs_b.bias", layer.feed_forward) for n, layer in enumerate(config.layers)
     )
     return {
-        name: TensorSpec((one.n_experts,), required=False)
-        for name, one in found
-        if isinstance(one, Experts)
+        name: TensorSpec((form.n_experts,), required=False)
+        for name, form in feed_forwards
+        if isinstance(form, Experts)
     }
 
 
 def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, TensorSpec]:
-    """Matrices of one layer's feed-forward."""
+    """Return the matrices of a layer's feed-forward."""
     hidden = feed_forward.hidden_dim
     if feed_forward.has_no_gate or feed_forward.is_fused:
         gate = {}
@@ -247,7 +249,7 @@ def dense_tensors(block: str, feed_forward: Dense, dim: int) -> dict[str, Tensor
 
 
 def qkv_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSpec]:
-    """Biases of every layer's query, key and value projections."""
+    """Return the biases of the query, key and value projections of all layers."""
     tensors: dict[str, TensorSpec] = {}
     for number, attention in config.attentions.items():
         tensors |= projections(f"blk.{number}.", attention, ".bias", ())
@@ -255,13 +257,17 @@ def qkv_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSp
 
 
 def fused_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """The same, in an order that lets a file with neither form of the projections lack the fused
-    one."""
-    return dict(sorted(decoder_tensors(config).items(), key=lambda one: ".attn_qkv." not in one[0]))
+    """Return the tensors of ``decoder_tensors``, fused projections first.
+
+    The order determines the error for a file without projections: the fused tensor is missing.
+    """
+    return dict(
+        sorted(decoder_tensors(config).items(), key=lambda tensor: ".attn_qkv." not in tensor[0])
+    )
 
 
 def output_biases(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Biases of what attention's heads are projected by."""
+    """Return the biases of the output projections of attention."""
     return {
         f"blk.{number}.attn_output.bias": TensorSpec((config.dim,), False)
         for number in config.attentions
@@ -269,7 +275,7 @@ def output_biases(config: ModelConfig) -> dict[str, TensorSpec]:
 
 
 def other_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSpec]:
-    """Biases of the other projections of every layer."""
+    """Return the biases of the other projections of all layers."""
     tensors: dict[str, TensorSpec] = {}
     for number, layer in enumerate(config.layers):
         block = f"blk.{number}."
@@ -289,17 +295,17 @@ def other_biases(config: ModelConfig, required: bool = True) -> dict[str, Tensor
 
 
 def scales(block: str, *names: str, n: int = 1) -> dict[str, TensorSpec]:
-    """Factors of the products with matrices, a number for each that has one; those of inputs are
+    """Return the scales of products with matrices, one number for each matrix; scales of inputs are
     not read."""
     specs = {
         "scale": TensorSpec((n,), False),
         "input_scale": TensorSpec((n,), False, read_share=0.0, stays_in_file=True),
     }
-    return {f"{block}{name}.{kind}": spec for name in names for kind, spec in specs.items()}
+    return {f"{block}{name}.{suffix}": spec for name in names for suffix, spec in specs.items()}
 
 
 def norm_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorSpec]:
-    """Biases of the norms of the residual stream."""
+    """Return the biases of the norms of the residual stream."""
     names = ["attn_norm", "ffn_norm"]
     inner = [
         f"blk.{n}.{name}"
@@ -310,7 +316,8 @@ def norm_biases(config: ModelConfig, required: bool = True) -> dict[str, TensorS
 
 
 def rope_factors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """The divisors of frequencies that the layers' ropes name, one for each rotated pair."""
+    """Return the divisors of frequencies that the RoPE of layers names, one for each rotated
+    pair."""
     return {
         name: TensorSpec((rope.dim // 2,), required=False)
         for rope in config.ropes
@@ -321,4 +328,4 @@ def rope_factors(config: ModelConfig) -> dict[str, TensorSpec]:
 optional_qkv_biases = partial(qkv_biases, required=False)
 optional_other_biases = partial(other_biases, required=False)
 optional_norm_biases = partial(norm_biases, required=False)
-"""The same for architectures whose files may lack them."""
+"""Variant for architectures whose files may lack the biases."""

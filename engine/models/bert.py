@@ -1,5 +1,5 @@
-"""The bert architecture (BERT, and XLM-RoBERTa in its form): learned positions, norms after
-branches, biases."""
+"""Architecture bert (BERT, and XLM-RoBERTa in its form): learned positions, norms after branches,
+biases."""
 
 from engine.config import Attention, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -14,7 +14,7 @@ MAX_TYPES = 1 << 10
 def post_norm_config(
     read: Hyperparameters, layer: reading.LayerMaker, learned_positions: int = 0
 ) -> ModelConfig:
-    """What encoders of this form share; queries see all tokens."""
+    """Read the configuration of encoders with norms after branches; queries see all tokens."""
     n_types = read.under("tokenizer.ggml").integer("token_type_count", 0, MAX_TYPES, default=0)
     return reading.decoder_config(
         read,
@@ -37,20 +37,20 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def post_norm_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Every tensor but the biases of products."""
+    """Return all tensors except the biases of products."""
     norms = [
         f"blk.{n}.{name}"
         for n in range(config.n_layers)
         for name in ("attn_output_norm", "layer_output_norm")
     ]
     tensors = {
-        f"{name}.{kind}": TensorSpec((config.dim,))
+        f"{name}.{suffix}": TensorSpec((config.dim,))
         for name in ("token_embd_norm", *norms)
-        for kind in ("weight", "bias")
+        for suffix in ("weight", "bias")
     }
-    without = {"output_norm.weight", "output.weight"}
+    omitted = {"output_norm.weight", "output.weight"}
     return {
-        name: one for name, one in fused_tensors(config).items() if name not in without
+        name: spec for name, spec in fused_tensors(config).items() if name not in omitted
     } | tensors
 
 
@@ -61,7 +61,7 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
 def post_norm_layers(d: Decoder) -> None:
     """x = norm(x + attention(x)), then x = norm(x + feed-forward(x)).
 
-    The stream is in two places by turns: no norm may write what other threads still read.
+    The stream alternates between two buffers: a norm may not write what other threads still read.
     """
     steps.embedding(d)
     for number, layer in d.layers:
@@ -84,7 +84,7 @@ def post_norm_layers(d: Decoder) -> None:
 
 
 def no_head(d: Decoder) -> None:
-    """What the layers leave are the tokens' vectors."""
+    """Write nothing: the output of the layers is the vectors of the tokens."""
 
 
 ARCHITECTURE = Architecture(_read, _tensors, post_norm_layers, no_head)

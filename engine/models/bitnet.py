@@ -1,5 +1,5 @@
-"""The bitnet architecture (BitNet b1.58): norms within both branches, and one scale for each matrix
-of three values."""
+"""Architecture bitnet (BitNet b1.58): norms within both branches, and one scale for each ternary
+matrix."""
 
 from dataclasses import replace
 

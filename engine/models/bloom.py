@@ -1,5 +1,4 @@
-"""The bloom architecture (BLOOM, BLOOMZ): a normed embedding, scores that fall with distance,
-biases everywhere."""
+"""Architecture bloom (BLOOM, BLOOMZ): a normed embedding, ALiBi, biases everywhere."""
 
 from engine.config import ModelConfig
 from engine.models import reading
@@ -15,7 +14,7 @@ from engine.weights.weights import TensorSpec
 
 
 def _embedding_norm(config: ModelConfig) -> dict[str, TensorSpec]:
-    return {f"token_embd_norm.{kind}": TensorSpec((config.dim,)) for kind in ("weight", "bias")}
+    return {f"token_embd_norm.{suffix}": TensorSpec((config.dim,)) for suffix in ("weight", "bias")}
 
 
 ARCHITECTURE = Architecture(

@@ -1,5 +1,5 @@
-"""The cohere2 architecture (Command R7B): both branches from one LayerNorm; windows, and rope only
-there."""
+"""Architecture cohere2 (Command R7B): both branches from one LayerNorm; windows, and RoPE only in
+these layers."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, rope_factors
 
 PERIOD = 4
-"""Where the file does not say."""
+"""Period of layers without a window if the file does not give it."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,5 +1,5 @@
-"""The command-r architecture (Command R and R+, Aya): attention and feed-forward side by side from
-one LayerNorm."""
+"""Architecture command-r (Command R and R+, Aya): parallel attention and feed-forward from one
+LayerNorm."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -7,7 +7,7 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 LAYERS_OF_PLUS = 64
-"""Models of this number of layers or more have a LayerNorm for every head."""
+"""Number of layers from which models have a LayerNorm for each head."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

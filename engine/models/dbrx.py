@@ -1,5 +1,5 @@
-"""The dbrx architecture (DBRX): LayerNorm without biases, queries, keys and values that are cut,
-and experts."""
+"""Architecture dbrx (DBRX): LayerNorm without biases, clamped queries, keys and values, and
+experts."""
 
 from dataclasses import replace
 from functools import partial
@@ -11,7 +11,7 @@ from engine.models.base import Architecture, fused_tensors
 from engine.weights.weights import TensorSpec
 
 NORM = "attn_output_norm"
-"""Not after attention, as its name has it, but before the feed-forward."""
+"""Norm before the feed-forward; its name says "after attention"."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

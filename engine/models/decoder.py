@@ -1,5 +1,4 @@
-"""The model under composition: its shape, weights, memory, and the plan that its layers' steps are
-written into."""
+"""Model that is written into a plan: its shape, weights, memory, and the plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from engine.weights.weights import Tensor, Weights
 
 
 class Stage(Enum):
-    """The part of its tokens' results that a walk computes.
+    """Share of the layers that a run computes for its tokens.
 
-    A prompt leaves keys and values and asks for one token's logits. So its blocks need ``STORED``
-    alone, and its last token ``LAST``, to which the step of the walk belongs; both together are
-    ``ALL`` of that token, to the bit.
+    A prompt needs keys and values of all tokens and logits of one token. So its blocks need only
+    ``STORED``, and its last token also ``LAST``. The two stages of a token equal ``ALL``, bit for
+    bit.
     """
 
     ALL = "all layers"
@@ -28,12 +27,12 @@ class Stage(Enum):
 
 @dataclass(frozen=True)
 class Decoder:
-    """Everything ``compose`` may refer to.
+    """Everything that ``compose`` may use.
 
     Attributes:
-        rotations: what each rope of the model turns by.
-        n_logits: tokens of a walk whose logits are wanted: one, chosen by the step, or all.
-        part: of the layers.
+        rotations: Rotation of each RoPE of the model.
+        n_logits: Number of tokens of a run that get logits: one, chosen by the step, or all.
+        stage: Stage of the layers.
     """
 
     plan: Plan
@@ -46,15 +45,14 @@ class Decoder:
 
     @property
     def x(self) -> Activations:
-        """The residual stream."""
+        """Residual stream."""
         if self.stage is Stage.LAST:
             return self.buffers.vector("last", self.config.dim, 1)
         return self.buffers.vector("x", self.config.dim)
 
     @property
     def layers(self) -> list[tuple[int, Layer]]:
-        """The layers of this part, by number; of the last that stores, each part has its own
-        share."""
+        """Layers of this stage, by number; the last layer that stores belongs to both stages."""
         if self.stage is Stage.LAST:
             first = self.config.last_storing
         else:
@@ -66,7 +64,7 @@ class Decoder:
         return list(enumerate(self.config.layers))[first:end]
 
     def computes_queries(self, layer: int) -> bool:
-        """Whether the queries of a layer, and what becomes of them, are of this part."""
+        """Return whether the queries of a layer and what follows from them belong to this stage."""
         return (
             self.stage is not Stage.STORED
             or layer != self.config.last_storing
@@ -74,54 +72,56 @@ class Decoder:
         )
 
     def computes_mixers(self, layer: int) -> bool:
-        """Whether what mixes a layer's tokens is of this part."""
+        """Return whether the mixers of a layer belong to this stage."""
         return self.stage is not Stage.LAST or not self._is_last_mixed(layer)
 
     def ends_after_mixers(self, layer: int) -> bool:
-        """Whether this part ends after what mixes a layer's tokens."""
+        """Return whether this stage ends after the mixers of a layer."""
         return self.stage is Stage.STORED and self._is_last_mixed(layer)
 
     def _is_last_mixed(self, layer: int) -> bool:
-        """Whether the layer is the last that stores, and all tokens pass its mixers, of which one
-        is recurrent."""
+        """Return whether a layer is the last that stores, and one of its mixers is recurrent: all
+        tokens then pass them."""
         return layer == self.config.last_storing and not self.config.layers[layer].only_attends
 
     def computes_keys(self, layer: int, attention: Attention) -> bool:
-        """Whether the keys and values of a layer are of this part."""
+        """Return whether the keys and values of a layer belong to this stage."""
         return attention.kv_of is None and (
             self.stage is not Stage.LAST or layer != self.config.last_storing
         )
 
     def weight(self, layer: int, name: str) -> Tensor:
-        """A tensor of a layer."""
+        """Return a tensor of a layer."""
         return self.weights[f"blk.{layer}.{name}"]
 
     def optional(self, layer: int, name: str) -> Tensor | None:
-        """A tensor that a layer may do without."""
+        """Return an optional tensor of a layer."""
         return self.weights.get(f"blk.{layer}.{name}")
 
     def parts(
         self, layer: int, fused: str, names: Sequence[str], sizes: Sequence[int]
     ) -> list[Tensor | None]:
-        """Tensors of a layer that may be one, the rows of each after those of the one before."""
-        whole = self.optional(layer, fused)
-        if whole is None:
+        """Return tensors of a layer that may be consecutive rows of one tensor."""
+        tensor = self.optional(layer, fused)
+        if tensor is None:
             return [self.optional(layer, name) for name in names]
         starts = accumulate(sizes, initial=0)
-        return [whole.part(first, n) for first, n in zip(starts, sizes, strict=False)]
+        return [tensor.part(first, n) for first, n in zip(starts, sizes, strict=False)]
 
     def angles(self, rope: Rope) -> Activations:
-        """cos and sin of rope.dim / 2 pairs."""
+        """Return the vector of cos and sin of rope.dim / 2 pairs."""
         return self.buffers.vector(f"angles {self.config.ropes.index(rope)}", rope.dim)
 
     def query_angles(self, rope: Rope) -> Activations:
-        """The same for queries, which may grow with their positions."""
+        """Return the angles of queries, which may grow with their positions."""
         if not rope.query_growth:
             return self.angles(rope)
         return self.buffers.vector(f"query angles {self.config.ropes.index(rope)}", rope.dim)
 
     @property
     def stream_eps(self) -> float:
-        """Of norms of the residual stream, which is kept divided by ``residual_scale``: so no
-        branch is multiplied."""
+        """Epsilon of norms of the residual stream.
+
+        The stream is divided by ``residual_scale``, so branches need no multiplication.
+        """
         return self.config.norm_eps / self.config.residual_scale**2

@@ -1,5 +1,5 @@
-"""The deepseek and bailingmoe architectures (DeepSeek MoE 16B; Ling Lite, Plus 1): experts next to
-shared ones."""
+"""Architectures deepseek and bailingmoe (DeepSeek MoE 16B; Ling Lite, Plus 1): experts next to
+shared experts."""
 
 from engine.config import ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters
@@ -14,7 +14,8 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements; the first layers may have no experts."""
+    """Read the configuration; RoPE rotates neighbouring elements, and the first layers may have no
+    experts."""
     scale = reading.multiplier(read, "expert_weights_scale")
     norm = read.flag("expert_weights_norm", default=False)
     layers = reading.next_to_shared(read, Router(renormalised=norm, scale=scale))

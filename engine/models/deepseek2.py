@@ -1,5 +1,5 @@
-"""The deepseek2 architecture (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts next
-to shared ones."""
+"""Architecture deepseek2 (DeepSeek V2 Lite, GLM 4.7 Flash): latent attention, and experts next to
+shared experts."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ QUERY_RANK = "attention.q_lora_rank"
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs neighbours; the first layers have no experts."""
+    """Read the configuration; RoPE pairs neighbours, and the first layers have no experts."""
     n_blocks = read.integer("block_count", 1, reading.MAX_LAYERS)
     layers = reading.next_to_shared(read, _router(read, n_blocks))
     mixers = [_attention(read)] * n_blocks
@@ -26,7 +26,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _router(read: Hyperparameters, n_blocks: int) -> Router:
-    """By the usual keys; early files of GLM 4.7 Flash do not say that it scores by sigmoid."""
+    """Read the router; early files of GLM 4.7 Flash omit that it scores by sigmoid."""
     router = reading.keyed_router(read)
     if (
         read.raw("expert_gating_func") is None
@@ -50,7 +50,7 @@ def _attention(read: Hyperparameters) -> Attention:
     read.integer(
         "attention.head_count_kv", 1, 1, default=1
     )  # the latent vector, which all heads share
-    is_ranked = any(f"blk.0.attn_q_{part}.weight" in read.tensors for part in ("a", "b"))
+    is_ranked = any(f"blk.0.attn_q_{suffix}.weight" in read.tensors for suffix in ("a", "b"))
     key_dim, value_dim = (
         head_width(read, f"attention.{name}_length_mla") for name in ("key", "value")
     )
@@ -66,13 +66,14 @@ def latent_attention(
     rope_of: Callable[[Hyperparameters, int], tuple[Rope, float]],
     latent: Latent,
 ) -> Attention:
-    """One head of keys, whose first elements are turned: queries' scale makes up for what YaRN does
-    to sharpness.
+    """Return attention with one head of keys, whose first elements are rotated.
+
+    The scale of queries compensates the change of sharpness by YaRN.
 
     Args:
-        rope_of: makes the rope of a number of elements, and what it should multiply queries and
-            keys by.
-        latent: all but its rank, which is read.
+        rope_of: Function that returns the RoPE of a number of elements, and the factor of
+            queries and keys.
+        latent: Latent sizes without the rank, which is read.
     """
     rank, turned = (
         head_width(read, name) for name in ("attention.kv_lora_rank", "rope.dimension_count")
@@ -96,18 +97,18 @@ def latent_attention(
 def joint_attention(
     read: Hyperparameters, rope_of: Callable[[Hyperparameters, int], Rope], query_rank: int = 0
 ) -> Attention:
-    """The same of files whose keys say what every head has, and which have keys' and values'
-    matrices in one tensor."""
+    """Return latent attention of files whose keys give the sizes of each head, and which have the
+    matrices of keys and values in one tensor."""
     n_heads = read.integer("attention.head_count", 1, reading.MAX_HEADS)
     read.integer("attention.head_count_kv", n_heads, n_heads, default=n_heads)
     key_dim = head_width(read, "attention.key_length")
     value_dim = head_width(read, "attention.value_length", reading.width(read) // n_heads)
     latent = Latent(0, key_dim, value_dim, query_rank, is_joint=True)
-    return latent_attention(read, lambda *one: (rope_of(*one), 1.0), latent)
+    return latent_attention(read, lambda *arguments: (rope_of(*arguments), 1.0), latent)
 
 
 def head_width(read: Hyperparameters, name: str, default: int | None = None) -> int:
-    """Read a width that kernels can take."""
+    """Read a width that kernels support."""
     width = read.integer(name, reading.DIM_MULTIPLE, reading.MAX_DIM, default)
     if width % reading.DIM_MULTIPLE:
         raise read.fail(
@@ -117,8 +118,8 @@ def head_width(read: Hyperparameters, name: str, default: int | None = None) -> 
 
 
 def _rope(read: Hyperparameters, turned: int) -> tuple[Rope, float]:
-    """The rope, and what queries and keys are multiplied by in place of what their turned parts
-    would be."""
+    """Return the RoPE and the factor of queries and keys, which includes that of their rotated
+    elements."""
     rope = reading.rope(read, turned, neighbours=True)
     factor = read.positive("rope.scaling.attn_factor", 1.0)
     if rope.yarn is None:

@@ -1,4 +1,4 @@
-"""The dots1 architecture (dots.llm1): norms of heads, experts, and shared ones."""
+"""Architecture dots1 (dots.llm1): norms of heads, experts, and shared experts."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -13,7 +13,8 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; the first layers have no experts."""
+    """Read the configuration; RoPE pairs the two halves of a head, and the first layers have no
+    experts."""
     layers = reading.next_to_shared(read, reading.keyed_router(read), {"head_norms": True})
     return reading.decoder_config(read, layers, neighbours=False, has_experts=True)
 

@@ -1,4 +1,4 @@
-"""The ernie4_5 architecture (ERNIE 4.5, dense): llama's layers."""
+"""Architecture ernie4_5 (ERNIE 4.5, dense): llama's layers."""
 
 from engine.models import reading
 from engine.models.base import (

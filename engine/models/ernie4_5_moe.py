@@ -1,5 +1,5 @@
-"""The ernie4_5-moe architecture (ERNIE 4.5 21B-A3B): ernie4_5's layers, most with experts and a
-shared one."""
+"""Architecture ernie4_5-moe (ERNIE 4.5 21B-A3B): ernie4_5's layers, most with experts and a shared
+expert."""
 
 from dataclasses import replace
 
@@ -17,8 +17,10 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements; the first layers, and all but each ``step``-th, have no
-    experts."""
+    """Read the configuration; RoPE rotates neighbouring elements.
+
+    Only each ``step``-th layer has experts, and none of the first ones.
+    """
     first = reading.leading_dense(read)
     step = read.integer("interleave_moe_layer_step", 1, reading.MAX_LAYERS)
 

@@ -1,5 +1,5 @@
-"""The exaone and pangu-embedded architectures (EXAONE 3, 3.5; openPangu Embedded): llama's layers,
-halves turned."""
+"""Architectures exaone and pangu-embedded (EXAONE 3, 3.5; openPangu Embedded): llama's layers; RoPE
+pairs halves."""
 
 from engine.models import reading
 from engine.models.base import (

@@ -1,5 +1,5 @@
-"""The exaone4 architecture (EXAONE 4): norms after the branches alone; the 32B has windows, and
-rope only there."""
+"""Architecture exaone4 (EXAONE 4): norms only after branches; the 32B has windows, and RoPE only in
+these layers."""
 
 from dataclasses import replace
 
@@ -11,11 +11,11 @@ from engine.models.base import Architecture, all_of, decoder_tensors, rope_facto
 LAYERS_OF_32B = 64
 WINDOW = 4096
 PERIOD = 4
-"""Of the 32B, where the file does not say."""
+"""Period of layers without a window in the 32B if the file does not give it."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head, of queries and keys that are normed."""
+    """Read the configuration; RoPE pairs the two halves of normed heads."""
     slides = reading.sliding_layers(read, PERIOD)
     if len(slides) == LAYERS_OF_32B:
         window = reading.window(read, WINDOW)

@@ -1,4 +1,5 @@
-"""The step of a feed-forward whose tokens pass a few of many experts (Shazeer et al.
+"""Step of a feed-forward with a few of many experts for each token (Shazeer et al. 2017,
+arXiv:1701.06538).
 
 2017, arXiv:1701.06538).
 """
@@ -20,11 +21,11 @@ def routed_feed_forward(
     shared: Activations | None,
     routed: Activations | None = None,
 ) -> Activations:
-    """Weighted sum of down(function(gate(x)) * up(x)) of the experts that each token chooses.
+    """Return the weighted sum of down(function(gate(x)) * up(x)) over the experts of each token.
 
     Args:
-        shared: what every token passes next to them, or None; means nothing afterwards.
-        routed: what the router reads; None for x.
+        shared: Result of the shared expert, which is overwritten; None if there is none.
+        routed: Input of the router; None for x.
     """
     rows = ExpertRows(d.plan, d.buffers, experts, x.n)
     plan = d.plan
@@ -59,23 +60,22 @@ def routed_feed_forward(
 
 
 def _factors(d: Decoder, layer: int) -> int:
-    """Address of each expert's factor, or 0: up and down are linear, so both scales may come
-    last."""
+    """Return the address of each expert's factor, or 0: up and down are linear, so both scales may
+    be applied last."""
     names = [f"blk.{layer}.ffn_{name}_exps.scale" for name in ("up", "down")]
-    found = [d.weights.float32(name) for name in names if d.weights.get(name) is not None]
-    if found:
-        return d.buffers.constant(names[0], np.prod(found, axis=0))
+    scales = [d.weights.float32(name) for name in names if d.weights.get(name) is not None]
+    if scales:
+        return d.buffers.constant(names[0], np.prod(scales, axis=0))
     return 0
 
 
 def _products(
     d: Decoder, layer: int, experts: Experts, rows: ExpertRows
 ) -> list[tuple[Tensor, int, Activations, Tensor | None]]:
-    """Gate and up: weights of all experts, the first row of one expert, where the product goes, and
-    its bias."""
-    both = d.optional(layer, "ffn_gate_up_exps.weight")
-    if both is not None:
-        return [(both, 0, rows.gate, None), (both, experts.hidden_dim, rows.up, None)]
+    """Return gate and up: weights of all experts, first row of an expert, output and bias."""
+    fused = d.optional(layer, "ffn_gate_up_exps.weight")
+    if fused is not None:
+        return [(fused, 0, rows.gate, None), (fused, experts.hidden_dim, rows.up, None)]
     return [
         (
             d.weight(layer, f"ffn_{name}_exps.weight"),
@@ -96,12 +96,12 @@ def _score(
     experts: Experts,
     routed: Activations,
 ) -> Activations | None:
-    """The router's products, and that of the shared expert's gate, which is returned if there is
-    one.
+    """Write the products of the router and of the shared expert's gate; return the latter if there
+    is one.
 
     Args:
-        readers: what reads x, next to them.
-        routed: what they read.
+        readers: Other weights whose input is x.
+        routed: Input of the router and of the gate.
     """
     plan = d.plan
     router = d.weight(layer, "ffn_gate_inp.weight")

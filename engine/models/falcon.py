@@ -1,5 +1,5 @@
-"""The falcon architecture (Falcon 7B, 40B, 180B): branches side by side from one LayerNorm, or from
-one each."""
+"""Architecture falcon (Falcon 7B, 40B, 180B): parallel branches from one LayerNorm, or from one
+each."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -9,11 +9,11 @@ from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
 
 SECOND = "attn_norm_2"
-"""What attention reads through where the file has it; the feed-forward then has the other norm."""
+"""Norm of the attention if the file has it; the feed-forward then has the other norm."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    has_two = any(f"blk.0.{SECOND}.{kind}" in read.tensors for kind in ("weight", "bias"))
+    has_two = any(f"blk.0.{SECOND}.{suffix}" in read.tensors for suffix in ("weight", "bias"))
     layers = reading.layer_maker(form=reading.UNGATED, side_by_side=True, own_norms=has_two)
     return reading.decoder_config(read, layers, neighbours=False, layer_norm=True)
 
@@ -23,8 +23,8 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     if not config.layers[0].own_norms:
         return tensors
     return {
-        name.replace("attn_norm", SECOND).replace("ffn_norm", "attn_norm"): one
-        for name, one in tensors.items()
+        name.replace("attn_norm", SECOND).replace("ffn_norm", "attn_norm"): spec
+        for name, spec in tensors.items()
     }
 
 

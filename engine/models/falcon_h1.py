@@ -1,4 +1,4 @@
-"""The falcon-h1 architecture (Falcon H1): attention and Mamba-2 side by side in every layer."""
+"""Architecture falcon-h1 (Falcon H1): attention and Mamba-2 in parallel in each layer."""
 
 from dataclasses import replace
 
@@ -10,20 +10,23 @@ from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; what the model multiplies with is part of the file's
-    weights."""
+    """Read the configuration; RoPE pairs the two halves of a head.
+
+    The weights of the file include the multipliers of the model.
+    """
     layers = reading.layer_maker(second_mixer=recurrent.mamba2_of(read))
     return reading.decoder_config(read, layers, neighbours=False, factors="rope_freqs.weight")
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Files name the norm before the feed-forward without ``.weight``, or with it."""
+    """Return the tensors; files name the norm before the feed-forward with or without
+    ``.weight``."""
     tensors = {**decoder_tensors(config), **optional_other_biases(config), **rope_factors(config)}
     for number in range(config.n_layers):
         bare = f"blk.{number}.ffn_norm"
-        whole = tensors[bare + ".weight"]
-        tensors[bare + ".weight"] = replace(whole, instead_of=bare)
-        tensors[bare] = replace(whole, instead_of=bare + ".weight")
+        spec = tensors[bare + ".weight"]
+        tensors[bare + ".weight"] = replace(spec, instead_of=bare)
+        tensors[bare] = replace(spec, instead_of=bare + ".weight")
     return tensors
 
 

@@ -1,5 +1,4 @@
-"""The gemma architecture (Gemma 1, CodeGemma): llama's layers with a scaled embedding and another
-gate."""
+"""Architecture gemma (Gemma 1, CodeGemma): llama's layers with a scaled embedding and GELU."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

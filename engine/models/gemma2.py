@@ -1,5 +1,4 @@
-"""The gemma2 architecture (Gemma 2): every other layer sees a window, and scores and logits are
-capped."""
+"""Architecture gemma2 (Gemma 2): a window in every other layer, and capped scores and logits."""
 
 from dataclasses import replace
 
@@ -12,13 +11,14 @@ WINDOW = 4096
 PERIOD = 2
 SCORE_CAP = 50.0
 LOGIT_CAP = 30.0
-"""Where the file does not say."""
+"""Cap of logits if the file does not give it."""
 LAYERS_OF_27B = 46
-"""The model whose queries are scaled by the width of the model instead of the head's."""
+"""Number of layers of the model that scales queries by its width instead of that of a head."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; that of windows may have a base of its own."""
+    """Read the configuration; RoPE pairs the two halves of a head, and layers with a window may
+    have another base."""
     dim = reading.width(read)
     window = reading.window(read, WINDOW)
     slides = reading.sliding_layers(read, PERIOD)

@@ -1,5 +1,5 @@
-"""The gemma3 architecture (Gemma 3, text): windows that alternate with full attention, each with a
-rope of its own."""
+"""Architecture gemma3 (Gemma 3, text): windows alternate with full attention, each with its own
+RoPE."""
 
 from dataclasses import replace
 
@@ -9,21 +9,22 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 PERIOD = 6
-"""Every sixth layer attends to everything, unless the file says otherwise."""
+"""Period of layers with full attention if the file does not give it."""
 LAYERS_OF_27B = 62
-"""The model whose queries are scaled by the width of the model instead of the head's."""
+"""Number of layers of the model that scales queries by its width instead of that of a head."""
 
 
 def read_config(read: Hyperparameters, is_encoder: bool = False) -> ModelConfig:
-    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    """Read the configuration; RoPE pairs the two halves of a head, and is never stretched in layers
+    with a window."""
     dim = reading.width(read)
     window = reading.window_or_none(read)
     slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive("rope.freq_base_swa", 10000.0)
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-        whole = attention.rope
-        assert whole is not None
+        rope = attention.rope
+        assert rope is not None
         if len(slides) != LAYERS_OF_27B:
             scale = attention.scale
         else:
@@ -35,7 +36,7 @@ def read_config(read: Hyperparameters, is_encoder: bool = False) -> ModelConfig:
             soft_cap=read.positive_or_none(reading.SCORE_CAP),
         )
         if window is not None and slides[number]:
-            mixer = replace(mixer, window=window, rope=Rope(theta, whole.dim, whole.neighbours))
+            mixer = replace(mixer, window=window, rope=Rope(theta, rope.dim, rope.neighbours))
         return Layer(mixer, replace(feed_forward, gate="gelu"), norm_after=True)
 
     return reading.decoder_config(

@@ -1,10 +1,10 @@
-"""The gemma4 architecture (Gemma 4): two sizes of heads, layers that share keys and values, inputs
-of layers.
+"""Architecture gemma4 (Gemma 4): two head widths, layers that share keys and values, inputs of
+layers.
 
-Layers with a window have heads of their own width. The last layers store nothing: they read the
-keys and values of the last layer before them that is of their kind. Each layer of the small models
-adds what a table says of the token, which is half of their file; a token reads one row of it, so it
-stays there. Layers of the 26B have experts next to their feed-forward.
+Layers with a window have heads of another width. The last layers store nothing: they read the keys
+and values of the last earlier layer of their type. Each layer of the small models adds an input
+from a table by token. The table is half of the file; a token needs one row of it, so it stays in
+the file. Layers of the 26B have experts next to their feed-forward.
 """
 
 from dataclasses import replace
@@ -28,7 +28,8 @@ THETA_OF_WINDOWS = 10000.0
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    """Read the configuration; RoPE pairs the two halves of a head, and is never stretched in layers
+    with a window."""
     dim = reading.width(read)
     window = reading.window(read)
     slides = _slides(read)
@@ -73,7 +74,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _expert_widths(read: Hyperparameters, n_layers: int) -> list[int]:
-    """The width of each layer's experts, 0 for none; a file without experts may say anything."""
+    """Return the width of each layer's experts, 0 for none; the key of a file without experts is
+    ignored."""
     if not _has_experts(read, "blk."):
         return [0] * n_layers
     return read.per_layer("expert_feed_forward_length", n_layers, 0, reading.MAX_DIM, default=0)
@@ -82,8 +84,7 @@ def _expert_widths(read: Hyperparameters, n_layers: int) -> list[int]:
 def _feed_forward(
     read: Hyperparameters, number: int, dense: Dense, widths: list[int]
 ) -> Dense | Experts:
-    """A layer has experts next to its feed-forward where the file has a router or experts for
-    it."""
+    """Return the feed-forward of a layer, with experts next to it if the file has their tensors."""
     if not _has_experts(read, f"blk.{number}."):
         return dense
     if not widths[number]:
@@ -101,7 +102,7 @@ def _has_experts(read: Hyperparameters, prefix: str) -> bool:
 
 
 def _slides(read: Hyperparameters) -> list[bool]:
-    """Which layers have a window: the file must say it of each."""
+    """Return which layers have a window; the file must list all."""
     key = f"attention.{PATTERN}"
     n_layers = read.integer("block_count", 1, reading.MAX_LAYERS)
     value = read.raw(key)
@@ -109,11 +110,11 @@ def _slides(read: Hyperparameters) -> list[bool]:
         raise read.fail(f"{read.key(key)} is missing")
     if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != n_layers:
         raise read.fail(f"{read.key(key)} must be {n_layers} bools, one for each layer")
-    return [bool(one) for one in value]
+    return [bool(flag) for flag in value]
 
 
-def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
-    """Width of a head of keys, and of values, and how keys are turned."""
+def _head_of_windows(read: Hyperparameters, rope: Rope) -> tuple[int, Rope]:
+    """Return the width of a head in layers with a window, and its RoPE."""
     widths: list[int] = []
     for name in ("attention.key_length_swa", "attention.value_length_swa"):
         width = read.integer(name, reading.DIM_MULTIPLE, reading.MAX_HEAD_DIM)
@@ -124,8 +125,8 @@ def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
         if width != [*widths, width][0]:
             raise read.fail(f"{read.key(name)} is {width}, keys have {widths[0]}: must be equal")
         widths.append(width)
-    if whole.dim <= widths[0]:
-        default = whole.dim
+    if rope.dim <= widths[0]:
+        default = rope.dim
     else:
         default = None
     dim = read.integer("rope.dimension_count_swa", 2, widths[0], default=default)
@@ -139,8 +140,8 @@ def _head_of_windows(read: Hyperparameters, whole: Rope) -> tuple[int, Rope]:
 def _source(
     read: Hyperparameters, number: int, n_storing: int, slides: list[bool], kv_heads: list[int]
 ) -> int:
-    """The layer whose keys and values a layer reads that stores none: the last of its kind, one of
-    the last two."""
+    """Return the layer whose keys and values another layer reads: the last of its type, one of the
+    last two that store."""
     source = n_storing - (2 if slides[number] else 1)
     wrong = ""
     if slides[source] != slides[number]:
@@ -157,8 +158,11 @@ def _source(
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """Values may be the keys before their norm; what layers without keys of their own have of them
-    is not read."""
+    """Return the tensors.
+
+    Values may be the keys before their norm. Tensors of keys and values of layers that store
+    nothing are not read.
+    """
     tensors = {
         **decoder_tensors(config),
         **{name: replace(spec, required=True) for name, spec in _factors(config)},
@@ -196,7 +200,7 @@ def _factors(config: ModelConfig) -> list[tuple[str, TensorSpec]]:
 
 
 def _compose(d: Decoder) -> None:
-    """Token ids to residual stream."""
+    """Write the layers, from token ids to the residual stream."""
     steps.embedding(d)
     if d.config.per_layer_width:
         inputs = _inputs(d)
@@ -206,15 +210,15 @@ def _compose(d: Decoder) -> None:
 
 
 def _asking(d: Decoder) -> list[int]:
-    """Numbers of the layers of this part that are computed to their end."""
+    """Return the numbers of the layers that this stage computes to their end."""
     return [number for number, _ in d.layers if d.computes_queries(number)]
 
 
 def _inputs(d: Decoder) -> Activations | None:
-    """Compute the per-layer inputs of this part: a row of the table, and a projection of the
-    embedding, normed.
+    """Compute the inputs of the layers of this stage: a row of the table plus a normed projection
+    of the embedding.
 
-    Both are left sqrt(2) too large, and the norm after takes that back.
+    Both are too large by sqrt(2), which the norm after the branch compensates.
     """
     plan = d.plan
     config = d.config
@@ -237,8 +241,7 @@ def _inputs(d: Decoder) -> Activations | None:
     plan.barrier()
     plan.matmul(projection, start, inputs)
     plan.barrier()
-    # Each is divided by the root of the model's width before its norm: only that what is added
-    # there weighs more.
+    # The model divides by the root of its width before this norm; a larger epsilon does the same.
     plan.attention.rope(
         inputs,
         width,
@@ -254,8 +257,8 @@ def _inputs(d: Decoder) -> Activations | None:
 
 
 def _end_layer(d: Decoder, inputs: Activations | None, layer: int) -> None:
-    """x += norm(proj(gelu(gate(x)) * input)), where layers have inputs; x *= the layer's scale,
-    where it has one."""
+    """x += norm(proj(gelu(gate(x)) * input)) if layers have inputs; x *= scale of the layer, if it
+    has one."""
     plan = d.plan
     if inputs is not None:
         width = d.config.per_layer_width

@@ -1,5 +1,4 @@
-"""The gemma-embedding architecture (EmbeddingGemma): Gemma 3's layers, where tokens see those after
-them, too."""
+"""Architecture gemma-embedding (EmbeddingGemma): Gemma 3's layers; tokens also see later tokens."""
 
 from dataclasses import replace
 
@@ -11,7 +10,7 @@ from engine.weights.weights import TensorSpec
 
 
 def _both_ways(layer: Layer) -> Layer:
-    """A window is as many positions, half of them on each side."""
+    """Return a layer whose window is as wide, half of it on each side."""
     assert isinstance(layer.mixer, Attention)
     if layer.mixer.window is None:
         return replace(layer, mixer=replace(layer.mixer, sees_after=reading.MAX_CONTEXT_LENGTH))
@@ -20,7 +19,8 @@ def _both_ways(layer: Layer) -> Layer:
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """A pooled vector passes two matrices where the file has them."""
+    """Read the configuration; if the file has two dense matrices, pooled vectors pass through
+    them."""
     config = gemma3.read_config(read, is_encoder=True)
     names = [n for n in (2, 3) if f"dense_{n}.weight" in read.tensors]
     if names not in ([], [2, 3]):
@@ -38,7 +38,7 @@ def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
         f"dense_{n}.weight": TensorSpec(shape, read_share=0.0) for n, shape in enumerate(shapes, 2)
     }
     return {
-        name: one for name, one in decoder_tensors(config).items() if name != "output.weight"
+        name: spec for name, spec in decoder_tensors(config).items() if name != "output.weight"
     } | dense
 
 

@@ -1,4 +1,4 @@
-"""The glm4 architecture (GLM 4, dense): norms before and after the branches, gate and up in one
+"""Architecture glm4 (GLM 4, dense): norms before and after the branches, gate and up in one
 tensor."""
 
 from engine.models import reading

@@ -1,5 +1,5 @@
-"""The glm4moe architecture (GLM 4.5 Air, 4.6): experts next to a shared one, and norms of heads in
-some."""
+"""Architecture glm4moe (GLM 4.5 Air, 4.6): experts next to a shared expert; some models have norms
+of heads."""
 
 from dataclasses import replace
 from functools import partial
@@ -12,12 +12,12 @@ from engine.models.base import Architecture, choice_biases, decoder_tensors, opt
 from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
-"""Not after attention, as its name has it, but before the feed-forward."""
+"""Norm before the feed-forward; its name says "after attention"."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns, a part of each head; the first layers have no
-    experts."""
+    """Read the configuration; RoPE pairs halves of a part of each head, and the first layers have
+    no experts."""
     has_norms = any(f"blk.0.attn_{x}_norm.weight" in read.tensors for x in "qk")
     router = reading.keyed_router(read)
     if not read.integer("expert_gating_func", 0, len(SCORES), default=0):

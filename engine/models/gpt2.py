@@ -1,5 +1,5 @@
-"""The gpt2 and starcoder architectures (GPT-2, Cerebras-GPT; StarCoder 1): learned positions,
-biases everywhere."""
+"""Architectures gpt2 and starcoder (GPT-2, Cerebras-GPT; StarCoder 1): learned positions, biases
+everywhere."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -15,7 +15,7 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Each position of the trained context has a vector of its own."""
+    """Read the configuration; each position of the trained context has its own vector."""
     layers = reading.layer_maker(mixer={"rope": None}, form=reading.UNGATED)
     n_positions = read.integer("context_length", 1, reading.MAX_CONTEXT_LENGTH)
     return reading.decoder_config(

@@ -1,4 +1,4 @@
-"""The gpt-oss architecture (GPT-OSS 20B and 120B): windows in every other layer, sinks, and experts
+"""Architecture gpt-oss (GPT-OSS 20B and 120B): a window in every other layer, sinks, and experts
 with biases."""
 
 from dataclasses import replace
@@ -17,13 +17,14 @@ from engine.models.base import (
 from engine.weights.weights import TensorSpec
 
 PERIOD = 2
-"""Every second layer attends to everything, unless the file says otherwise."""
+"""Period of layers with full attention if the file does not give it."""
 NORM = "post_attention_norm"
-"""Not after attention, as its name has it, but before the feed-forward."""
+"""Norm before the feed-forward; its name says "after attention"."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; it is stretched in layers with windows, too."""
+    """Read the configuration; RoPE pairs the two halves of a head, and is stretched in all
+    layers."""
     window = reading.window(read)
     slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive_or_none("rope.freq_base_swa")

@@ -1,5 +1,5 @@
-"""The gptneox architecture (GPT-NeoX, Pythia, Dolly): branches side by side, each through a
-LayerNorm of its own."""
+"""Architecture gptneox (GPT-NeoX, Pythia, Dolly): parallel branches, each from its own
+LayerNorm."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -15,9 +15,9 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns, a part of each head.
+    """Read the configuration; RoPE pairs halves of a part of each head.
 
-    Some models' branches follow each other.
+    The branches of some models are sequential.
     """
     if read.raw("use_parallel_residual") is None:
         raise read.fail(f"{read.key('use_parallel_residual')} is missing")

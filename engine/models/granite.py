@@ -1,4 +1,4 @@
-"""The granite architecture (Granite 3 and 4, dense): llama's layers with four multipliers."""
+"""Architecture granite (Granite 3 and 4, dense): llama's layers with four multipliers."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,15 +20,16 @@ def granite_config(
     feed_forward: Callable[[Dense], FeedForward] | None = None,
     recurrent: Recurrent | None = None,
 ) -> ModelConfig:
-    """Rope turns neighbouring elements, unless the file says that the model was not trained with
-    it.
+    """Read the configuration; RoPE rotates neighbouring elements, unless the file says that the
+    model was trained without it.
 
     Args:
-        feed_forward: makes what layers have in place of a dense one; None where they have that.
-        recurrent: what layers without key heads have in place of attention; None where all attend.
+        feed_forward: Function that returns the replacement of a dense feed-forward; None to
+            keep it.
+        recurrent: Mixer of layers without key heads; None if all layers have attention.
     """
     turns = read.flag("rope.scaling.finetuned", default=True)
-    scale = read.number("attention.scale", 0.0)  # 0 means the usual one
+    scale = read.number("attention.scale", 0.0)  # 0 means the default
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         if feed_forward:

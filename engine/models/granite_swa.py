@@ -1,5 +1,5 @@
-"""The granite_swa architecture (Granite with windows): granite's layers, dense or with experts,
-each with sinks."""
+"""Architecture granite_swa (Granite with windows): granite's layers, dense or with experts, all
+with sinks."""
 
 from dataclasses import replace
 
@@ -14,31 +14,36 @@ ROPE_PATTERN = "attention.rope_pattern"
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Which layers have a window, and which are turned, are two lists; all are where the file has
-    no second one."""
+    """Read the configuration.
+
+    One list gives the layers with a window, another the layers with RoPE; without the second, all
+    layers have RoPE.
+    """
     has_experts = read.integer("expert_count", 0, reading.MAX_EXPERTS, default=0) > 0
     config = granite_config(read, granite_experts(read, is_fused=True) if has_experts else None)
     window = reading.window(read)
-    slides = reading.layer_flags(read, "attention.sliding_window_pattern")
+    has_window = reading.layer_flags(read, "attention.sliding_window_pattern")
     if read.raw(ROPE_PATTERN) is None:
-        turns = [True] * config.n_layers
+        has_rope = [True] * config.n_layers
     else:
-        turns = reading.layer_flags(read, ROPE_PATTERN)
+        has_rope = reading.layer_flags(read, ROPE_PATTERN)
 
-    def layer(number: int, one: Layer) -> Layer:
-        attention = one.mixer
+    def layer(number: int, plain: Layer) -> Layer:
+        attention = plain.mixer
         assert isinstance(attention, Attention)
-        if turns[number]:
+        if has_rope[number]:
             rope = attention.rope
         else:
             rope = None
-        if slides[number]:
+        if has_window[number]:
             seen = window
         else:
             seen = None
-        return replace(one, mixer=replace(attention, sinks=True, rope=rope, window=seen))
+        return replace(plain, mixer=replace(attention, sinks=True, rope=rope, window=seen))
 
-    return replace(config, layers=tuple(layer(*one) for one in enumerate(config.layers)))
+    return replace(
+        config, layers=tuple(layer(*numbered_layer) for numbered_layer in enumerate(config.layers))
+    )
 
 
 ARCHITECTURE = Architecture(_read, granite_tensors)

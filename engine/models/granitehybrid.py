@@ -1,5 +1,5 @@
-"""The granitehybrid architecture (Granite 4 H): granite's layers with Mamba-2 in most, dense or
-with experts."""
+"""Architecture granitehybrid (Granite 4 H): granite's layers, most with Mamba-2, dense or with
+experts."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -10,7 +10,7 @@ from engine.models.granitemoe import granite_experts
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Layers without key heads are recurrent."""
+    """Read the configuration; layers without key heads are recurrent."""
     has_experts = read.integer("expert_count", 0, reading.MAX_DIM, default=0) > 0
     return granite_config(
         read, granite_experts(read) if has_experts else None, recurrent.mamba2_of(read)

@@ -1,5 +1,5 @@
-"""The granitemoe architecture (Granite 3 1B-A400M, 3B-A800M): granite's layers with experts, some
-shared."""
+"""Architecture granitemoe (Granite 3 1B-A400M, 3B-A800M): granite's layers with experts, some of
+them shared."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,16 +12,16 @@ from engine.models.granite import granite_config, granite_tensors
 
 
 def granite_experts(read: Hyperparameters, is_fused: bool = False) -> Callable[[Dense], Experts]:
-    """Return the function that gives a layer's experts, in place of its dense feed-forward.
+    """Return a function that returns the experts of a layer, given its dense feed-forward.
 
     Args:
-        is_fused: gate and up of the shared one are one tensor.
+        is_fused: Whether gate and up of the shared expert are one tensor.
     """
 
     def experts(dense: Dense) -> Experts:
         width = reading.shared_width(read)
-        found = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
-        return replace(found, shared=Dense(width, is_fused=is_fused) if width else None)
+        routed = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
+        return replace(routed, shared=Dense(width, is_fused=is_fused) if width else None)
 
     return experts
 

@@ -1,5 +1,4 @@
-"""The hunyuan-dense architecture (Hunyuan 0.5B to 7B): queries and keys are normed after they are
-turned."""
+"""Architecture hunyuan-dense (Hunyuan 0.5B to 7B): queries and keys are normed after RoPE."""
 
 from dataclasses import replace
 
@@ -18,8 +17,10 @@ MAX_ALPHA = 1e6
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; its base grows with ``alpha`` where the file has it not
-    grown already."""
+    """Read the configuration; RoPE pairs the two halves of a head.
+
+    Its base grows with ``alpha`` if the file has not applied it already.
+    """
     alpha = read.number("rope.scaling.alpha", 0.0)
     if alpha > MAX_ALPHA:
         raise read.fail(

@@ -1,5 +1,5 @@
-"""The hunyuan-moe architecture (Hunyuan A13B): norms of heads after they are turned, experts, and a
-shared one."""
+"""Architecture hunyuan-moe (Hunyuan A13B): heads are normed after RoPE; experts, and a shared
+expert."""
 
 from dataclasses import replace
 
@@ -18,10 +18,10 @@ from engine.models.base import (
 def _read(read: Hyperparameters) -> ModelConfig:
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
-        found = reading.experts(read, dense.hidden_dim, router)
+        routed = reading.experts(read, dense.hidden_dim, router)
         shared = Dense(reading.shared_width(read) or dense.hidden_dim)
         return Layer(
-            replace(attention, head_norms=True, norms_turned=True), replace(found, shared=shared)
+            replace(attention, head_norms=True, norms_turned=True), replace(routed, shared=shared)
         )
 
     return reading.decoder_config(

@@ -1,4 +1,4 @@
-"""The internlm2 architecture (InternLM 2 and 2.5): llama's layers."""
+"""Architecture internlm2 (InternLM 2 and 2.5): llama's layers."""
 
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases

@@ -1,5 +1,4 @@
-"""The jais architecture (Jais 13B, 30B): scores that fall with distance, biases everywhere, and
-gates."""
+"""Architecture jais (Jais 13B, 30B): ALiBi, biases everywhere, and gates."""
 
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Scores are divided by the width of a head, not by its root."""
+    """Read the configuration; scores are divided by the width of a head, not by its root."""
     alibi = reading.number_or_none(read, "attention.max_alibi_bias") or 0.0
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:

@@ -1,11 +1,10 @@
-"""Latent attention (DeepSeek-V2, arXiv:2405.04434): what is kept of a token is one vector for all
+"""Latent attention (DeepSeek-V2, arXiv:2405.04434): the cache has one vector of a token for all
 heads.
 
-Keys and values of a head are products with that vector, which are not made: queries are multiplied
-by the keys' matrix instead, and what a head attended to by the values'. Where both are rows of one
-tensor, what queries are multiplied by is made of it (``Buffers.transpose_parts``). So attention has
-one head of keys, which are the values too: first the part that is turned, after it the latent
-vector.
+Keys and values of a head are products with that vector, which are never computed: queries are
+multiplied by the matrix of keys instead, and the result of attention by that of values. If both are
+rows of one tensor, the matrix of keys is transposed (``Buffers.transpose_parts``). So attention has
+one head of keys, which are also the values: first the rotated elements, then the latent vector.
 """
 
 from engine.config import Attention, Latent
@@ -15,7 +14,8 @@ from engine.weights.weights import Tensor, TensorSpec
 
 
 def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[str, TensorSpec]:
-    """Projections of one layer's attention; those of keys and values are a matrix for each head."""
+    """Return the projections of a layer's attention; keys and values have a matrix for each
+    head."""
     n = attention.n_heads
     rank = latent.rank
     queries = {"attn_q.weight": TensorSpec((n * latent.key_dim, dim))}
@@ -25,17 +25,18 @@ def tensors(block: str, attention: Attention, latent: Latent, dim: int) -> dict[
             "attn_q_a_norm.weight": TensorSpec((latent.query_rank,)),
             "attn_q_b.weight": TensorSpec((n * latent.key_dim, latent.query_rank)),
         }
-    others = {
+    tensors = {
+        **queries,
         "attn_kv_a_mqa.weight": TensorSpec((attention.key_dim, dim)),
         "attn_kv_a_norm.weight": TensorSpec((rank,)),
         **_made_of(attention, latent),
         "attn_output.weight": TensorSpec((dim, n * latent.value_dim)),
     }
-    return {block + name: spec for name, spec in {**queries, **others}.items()}
+    return {block + name: spec for name, spec in tensors.items()}
 
 
 def _made_of(attention: Attention, latent: Latent) -> dict[str, TensorSpec]:
-    """Tensors that keys and values are made by."""
+    """Return the tensors of keys and values."""
     n = attention.n_heads
     plain = latent.plain_dim(attention)
     if latent.is_joint:
@@ -49,14 +50,14 @@ def _made_of(attention: Attention, latent: Latent) -> dict[str, TensorSpec]:
 def _of_heads(
     d: Decoder, layer: int, attention: Attention, latent: Latent
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Each head's matrix that queries are multiplied by, and that of values."""
+    """Return, for each head, the matrix for queries and the matrix of values."""
     heads = range(attention.n_heads)
     plain = latent.plain_dim(attention)
     n_rows = latent.value_dim
     if latent.is_joint:
-        both = d.weight(layer, "attn_kv_b.weight")
-        keys = d.buffers.transpose_parts(both, len(heads), plain)
-        values = [both.part(head * (plain + n_rows) + plain, n_rows) for head in heads]
+        fused = d.weight(layer, "attn_kv_b.weight")
+        keys = d.buffers.transpose_parts(fused, len(heads), plain)
+        values = [fused.part(head * (plain + n_rows) + plain, n_rows) for head in heads]
     else:
         keys = d.weight(layer, "attn_k_b.weight")
         all_values = d.weight(layer, "attn_v_b.weight")
@@ -67,8 +68,10 @@ def _of_heads(
 def attend(
     d: Decoder, layer: int, attention: Attention, latent: Latent, x: Activations
 ) -> Activations | None:
-    """The heads' results side by side, after a barrier; None where what is kept of x is all that is
-    wanted."""
+    """Return the concatenated results of heads, after a barrier.
+
+    Return None if only keys and values of x are needed.
+    """
     plan = d.plan
     n = attention.n_heads
     asks = d.computes_queries(layer)
@@ -78,14 +81,14 @@ def attend(
         compressed = d.buffers.vector("compressed queries", latent.query_rank)
     else:
         compressed = queries
-    both = d.buffers.vector("latent and turned", attention.key_dim)
+    key_projection = d.buffers.vector("latent and turned", attention.key_dim)
     first = d.weight(layer, "attn_q_a.weight" if latent.query_rank else "attn_q.weight")
     if asks:
         products = [(first, compressed)]
     else:
         products = []
     if stores:
-        products += [(d.weight(layer, "attn_kv_a_mqa.weight"), both)]
+        products += [(d.weight(layer, "attn_kv_a_mqa.weight"), key_projection)]
     else:
         products += []
     plan.quantize(x, *(weight for weight, _ in products))
@@ -103,7 +106,7 @@ def attend(
         plan.matmul(second, normed, queries)
         plan.barrier()
     if stores:
-        _store(d, layer, attention, latent, both)
+        _store(d, layer, attention, latent, key_projection)
     if not asks:
         return None
     of_keys, of_values = _of_heads(d, layer, attention, latent)
@@ -118,8 +121,11 @@ def attend(
     return out
 
 
-def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: Activations) -> None:
-    """Norm the latent vector, turn the other part, and keep them in the order of the cache."""
+def _store(
+    d: Decoder, layer: int, attention: Attention, latent: Latent, key_projection: Activations
+) -> None:
+    """Norm the latent vector, rotate the other elements, and store both in the order of the
+    cache."""
     plan = d.plan
     rank = latent.rank
     rope = attention.rope
@@ -128,8 +134,8 @@ def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: A
     raw = d.buffers.vector("latent", rank)
     normed = d.buffers.vector("normed latent", rank)
     keys = d.buffers.vector("k", attention.key_dim)
-    plan.copy(both, (0, 0), raw, (0, 0), rank)
-    plan.copy(both, (rank, 0), keys, (0, 0), turned)
+    plan.copy(key_projection, (0, 0), raw, (0, 0), rank)
+    plan.copy(key_projection, (rank, 0), keys, (0, 0), turned)
     plan.barrier()
     plan.rmsnorm(raw, d.weight(layer, "attn_kv_a_norm.weight"), normed, d.config.norm_eps)
     plan.barrier()
@@ -145,8 +151,8 @@ def _store(d: Decoder, layer: int, attention: Attention, latent: Latent, both: A
 def _absorbed(
     d: Decoder, weights: list[Tensor], attention: Attention, latent: Latent, queries: Activations
 ) -> Activations:
-    """Queries as the cache's keys are: the turned part, and the rest times the keys' matrix of its
-    head."""
+    """Return queries in the form of the cached keys: the rotated elements, and the rest times the
+    matrix of keys."""
     plan = d.plan
     n = attention.n_heads
     width = attention.key_dim
@@ -169,23 +175,25 @@ def _each_head(
     source: tuple[Activations, int, int],
     target: tuple[Activations, int, int],
 ) -> None:
-    """Multiply a part of every head by a matrix of the head's own.
+    """Multiply some elements of each head by the matrix of the head.
 
     Args:
-        source, target: (vector, from one head in it to the next, first element of a head's part).
+        source, target: (vector, offset between heads, offset in a head).
     """
     plan = d.plan
-    (x, step, first) = source
-    (out, out_step, out_first) = target
-    parts = [d.buffers.vector(f"head {head}", one.n_cols) for head, one in enumerate(weights)]
-    for head, part in enumerate(parts):
-        plan.copy(x, (head * step + first, 0), part, (0, 0), part.n)
+    x, step, first = source
+    out, out_step, out_first = target
+    inputs = [
+        d.buffers.vector(f"head {head}", weight.n_cols) for head, weight in enumerate(weights)
+    ]
+    for head, head_input in enumerate(inputs):
+        plan.copy(x, (head * step + first, 0), head_input, (0, 0), head_input.n)
     plan.barrier()
-    before = len(plan.operations)
-    for part, one in zip(parts, weights, strict=True):
-        plan.quantize(part, one)
-    if len(plan.operations) > before:
+    n_operations = len(plan.operations)
+    for head_input, weight in zip(inputs, weights, strict=True):
+        plan.quantize(head_input, weight)
+    if len(plan.operations) > n_operations:
         plan.barrier()
-    for head, (part, one) in enumerate(zip(parts, weights, strict=True)):
-        plan.matmul(one, part, out, first=head * out_step + out_first)
+    for head, (head_input, weight) in enumerate(zip(inputs, weights, strict=True)):
+        plan.matmul(weight, head_input, out, first=head * out_step + out_first)
     plan.barrier()

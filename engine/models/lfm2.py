@@ -1,5 +1,5 @@
-"""The lfm2 architecture (LFM 2): short convolutions in most layers, attention with normed heads in
-the others."""
+"""Architecture lfm2 (LFM 2): short convolutions in most layers, attention with normed heads in the
+others."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,10 +17,12 @@ LAST_NORM = "token_embd_norm"
 def lfm2_config(
     read: Hyperparameters, feed_forward: Callable[[int, Dense], FeedForward] | None = None
 ) -> ModelConfig:
-    """Layers without key heads are convolutions; rope pairs the two halves of a head.
+    """Read the configuration; layers without key heads are convolutions, and RoPE pairs the two
+    halves of a head.
 
     Args:
-        feed_forward: makes what layer i has in place of a dense one; None where all have that.
+        feed_forward: Function that returns the replacement of the dense feed-forward of layer
+            i; None to keep it.
     """
     dim = reading.width(read)
     taps = recurrent.taps(read, "shortconv.l_cache")

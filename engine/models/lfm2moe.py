@@ -1,4 +1,4 @@
-"""The lfm2moe architecture (LFM 2 8B-A1B, 24B-A2B): lfm2's layers, all but the first ones with
+"""Architecture lfm2moe (LFM 2 8B-A1B, 24B-A2B): lfm2's layers, all except the first ones with
 experts."""
 
 from dataclasses import replace

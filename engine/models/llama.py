@@ -1,5 +1,5 @@
-"""The llama architecture: Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM2 and what else is
-converted so."""
+"""Architecture llama: Llama 2 and 3, Mistral, Mixtral, TinyLlama, SmolLM2 and other models
+converted to it."""
 
 from engine.config import Attention, Dense, Layer, ModelConfig, Router
 from engine.gguf.hyperparameters import Hyperparameters
@@ -15,7 +15,8 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements: the converter has permuted q and k so.
+    """Read the configuration; RoPE rotates neighbouring elements, because the converter permutes q
+    and k.
 
     Llama 3.1 divides frequencies.
     """

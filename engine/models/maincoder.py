@@ -1,4 +1,4 @@
-"""The maincoder architecture (Maincoder 1B): heads are normed after they are turned."""
+"""Architecture maincoder (Maincoder 1B): heads are normed after RoPE."""
 
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors

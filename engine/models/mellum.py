@@ -1,4 +1,4 @@
-"""The mellum architecture (Mellum 2): qwen3moe's layers, some of them with a window."""
+"""Architecture mellum (Mellum 2): qwen3moe's layers, some of them with a window."""
 
 from dataclasses import replace
 
@@ -8,11 +8,12 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 PERIOD = 4
-"""Every fourth layer attends to everything, unless the file says otherwise."""
+"""Period of layers with full attention if the file does not give it."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    """Read the configuration; RoPE pairs the two halves of a head, and is never stretched in layers
+    with a window."""
     window = reading.window_or_none(read)
     slides = reading.sliding_layers(read, PERIOD)
 

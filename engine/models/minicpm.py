@@ -1,5 +1,4 @@
-"""The minicpm architecture (MiniCPM 1 to 4, dense): granite's multipliers, which older files do not
-state."""
+"""Architecture minicpm (MiniCPM 1 to 4, dense): granite's multipliers, which older files omit."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -15,8 +14,8 @@ from engine.models.base import (
 EMBEDDING_SCALE = 12.0
 DEPTH_SCALE = 1.4
 BASE_WIDTH = 256
-"""Of the published models: branches are multiplied by DEPTH_SCALE / sqrt(layers), logits by
-BASE_WIDTH / width."""
+"""Width of the published base model: branches are multiplied by DEPTH_SCALE / sqrt(layers), logits
+by BASE_WIDTH / width."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

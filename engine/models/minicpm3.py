@@ -1,4 +1,4 @@
-"""The minicpm3 architecture (MiniCPM 3 4B): minicpm's multipliers, and latent attention."""
+"""Architecture minicpm3 (MiniCPM 3 4B): minicpm's multipliers, and latent attention."""
 
 from engine.config import ModelConfig, Rope
 from engine.gguf.hyperparameters import Hyperparameters
@@ -9,7 +9,8 @@ from engine.models.minicpm import BASE_WIDTH, DEPTH_SCALE, EMBEDDING_SCALE
 
 
 def _rope(read: Hyperparameters, turned: int) -> Rope:
-    """Pairs the two halves; files have divisors of frequencies and do not say so."""
+    """Return the RoPE; it pairs the two halves, and files have divisors of frequencies without a
+    key for them."""
     return reading.longrope(read, reading.rope(read, turned, neighbours=False))
 
 

@@ -1,5 +1,4 @@
-"""The mistral3 architecture (Ministral 3): llama's layers, whose queries grow with their
-positions."""
+"""Architecture mistral3 (Ministral 3): llama's layers; queries grow with their positions."""
 
 from dataclasses import replace
 
@@ -16,7 +15,8 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements of whole heads, and what turns queries lets them grow."""
+    """Read the configuration; RoPE rotates neighbouring elements of entire heads, and scales
+    queries by their positions."""
     growth = read.number("attention.temperature_scale", 0.0)
     original = reading.original_context(read)
 

@@ -1,5 +1,5 @@
-"""The modern-bert architecture (ModernBERT, arXiv:2412.13663): norms before branches, windows both
-ways, GeGLU."""
+"""Architecture modern-bert (ModernBERT, arXiv:2412.13663): norms before branches, windows on both
+sides, GeGLU."""
 
 from dataclasses import replace
 
@@ -11,10 +11,9 @@ from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
 
 PERIOD = 3
-"""Every third layer, the first one included, attends to everything, unless the file says
-otherwise."""
+"""Period of layers with full attention, including the first layer, if the file does not give it."""
 NO_NORM = "blk.0.attn_norm.weight"
-"""The first layer reads the normed embedding as it is."""
+"""Norm that files lack: the first layer reads the normed embedding directly."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -26,8 +25,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
         mixer = replace(attention, sees_after=reading.MAX_CONTEXT_LENGTH)
         if number % period:
             assert attention.rope is not None
-            own = Rope(theta, attention.rope.dim, attention.rope.neighbours)
-            mixer = replace(attention, window=half + 1, sees_after=half, rope=own)
+            rope = Rope(theta, attention.rope.dim, attention.rope.neighbours)
+            mixer = replace(attention, window=half + 1, sees_after=half, rope=rope)
         return Layer(mixer, replace(feed_forward, gate="gelu", is_fused=True))
 
     return reading.decoder_config(
@@ -37,7 +36,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     tensors = fused_tensors(config) | {"token_embd_norm.weight": TensorSpec((config.dim,))}
-    return {name: one for name, one in tensors.items() if name not in (NO_NORM, "output.weight")}
+    return {name: spec for name, spec in tensors.items() if name not in (NO_NORM, "output.weight")}
 
 
 def _layers(d: Decoder) -> None:

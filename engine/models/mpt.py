@@ -1,5 +1,4 @@
-"""The mpt architecture (MPT 7B, 30B): scores fall with distance, or learned positions; no gate,
-seldom a bias."""
+"""Architecture mpt (MPT 7B, 30B): ALiBi or learned positions; no gate, rarely biases."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
@@ -15,7 +14,7 @@ from engine.models.base import (
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Without learned positions, distances tell positions apart."""
+    """Read the configuration; models without learned positions have ALiBi."""
     alibi, bound = (
         reading.number_or_none(read, f"attention.{name}")
         for name in ("max_alibi_bias", "clamp_kqv")

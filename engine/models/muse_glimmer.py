@@ -1,5 +1,5 @@
-"""The muse-glimmer architecture (Muse Glimmer 30B): windows that turn, whole layers that do not,
-gates and norms."""
+"""Architecture muse-glimmer (Muse Glimmer 30B): layers with windows have RoPE, layers with full
+attention have none; gates and norms."""
 
 from dataclasses import replace
 
@@ -10,13 +10,13 @@ from engine.models.base import Architecture, decoder_tensors
 
 PERIOD = 4
 EPS_AFTER = 1e-8
-"""Every fourth layer attends to everything, unless the file says otherwise; what norms after
-branches add."""
+"""Epsilon of the norms after branches. Every fourth layer has full attention, unless the file says
+otherwise."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope turns neighbouring elements of layers with a window; the others tell no positions
-    apart."""
+    """Read the configuration; RoPE rotates neighbouring elements of layers with a window, the
+    others have none."""
     window = reading.window(read)
     slides = reading.sliding_layers(read, PERIOD)
     theta = read.positive_or_none("rope.freq_base_swa")

@@ -1,5 +1,5 @@
-"""The nemotron architecture (Nemotron 4, Minitron): LayerNorm, and a squared feed-forward without a
-gate."""
+"""Architecture nemotron (Nemotron 4, Minitron): LayerNorm, and a feed-forward with squared ReLU
+without a gate."""
 
 from engine.models import reading
 from engine.models.base import (

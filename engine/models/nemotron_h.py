@@ -1,4 +1,4 @@
-"""The nemotron_h and nemotron_h_moe architectures (Nemotron H, Nano 2, 3): a layer is a mixer or a
+"""Architectures nemotron_h and nemotron_h_moe (Nemotron H, Nano 2, 3): a layer is a mixer or a
 feed-forward."""
 
 from dataclasses import replace
@@ -11,12 +11,15 @@ from engine.models.base import Architecture, choice_biases, decoder_tensors, opt
 from engine.weights.weights import TensorSpec
 
 NORM = "attn_norm"
-"""The only norm of a layer, whatever the layer is."""
+"""Only norm of a layer of any type."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """A layer with a width of feed-forward is that, one with key heads attends without rope, others
-    are recurrent."""
+    """Read the configuration.
+
+    A layer with a feed-forward width is a feed-forward, a layer with key heads is attention without
+    RoPE, the others are recurrent.
+    """
     mamba2 = recurrent.mamba2_of(read)
     has_experts = any("_exps." in name for name in read.tensors)
 
@@ -39,18 +42,18 @@ def _read(read: Hyperparameters) -> ModelConfig:
 
 
 def _experts(read: Hyperparameters, dense: Dense) -> Experts:
-    """Experts without gates, scored by sigmoid, next to a shared one."""
+    """Return experts without gates, scored by sigmoid, next to a shared expert."""
     if read.integer("moe_latent_size", 0, reading.MAX_DIM, default=0):
         raise read.fail(
             f"{read.key('moe_latent_size')}: experts in a narrower space are not supported "
             f"(Nano 3 has none)"
         )
     router = replace(reading.keyed_router(read), score="sigmoid")
-    found = reading.experts(read, reading.expert_width(read, dense), router, dense.gate)
+    routed = reading.experts(read, reading.expert_width(read, dense), router, dense.gate)
     shared = replace(
         dense, hidden_dim=read.integer("expert_shared_feed_forward_length", 1, reading.MAX_DIM)
     )
-    return replace(found, has_no_gate=True, shared=shared)
+    return replace(routed, has_no_gate=True, shared=shared)
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -1,4 +1,4 @@
-"""The nomic-bert architecture (Nomic Embed 1 and 1.5): BERT with rope and gates, without biases of
+"""Architecture nomic-bert (Nomic Embed 1 and 1.5): BERT with RoPE and gates, without biases of
 products."""
 
 from engine.config import ModelConfig

@@ -1,5 +1,4 @@
-"""Architectures and kinds of files that are known by name and not run: what they are, and what runs
-in their place."""
+"""Architectures and file types that are known but not supported, with replacements."""
 
 from __future__ import annotations
 
@@ -64,17 +63,17 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "rwkv7": ("RWKV 7, recurrent", "Qwen 3.5 or LFM 2"),
     "arwkv7": ("ARWKV 7, recurrent", "Qwen 3.5 or LFM 2"),
     "kimi-linear": ("Kimi Linear 48B-A3B, partly recurrent", "Qwen 3.5 35B-A3B"),
-    # Of data centres
+    # Models for data centres
     **{
         name: (f"{family}, {_HUGE}", "Qwen 3 30B-A3B or a smaller model")
         for name, family in _LARGEST.items()
     },
-    # What answers about images only
+    # Models that only answer about images
     "chameleon": ("Chameleon, whose answers mix text and images", "Llama 3 or Qwen 3"),
     "cogvlm": ("CogVLM, made to see", "Qwen 3 VL, whose text runs"),
     "deepseek2-ocr": ("DeepSeek OCR, which reads images of pages", "a chat model"),
     "paddleocr": ("PaddleOCR, which reads images of pages", "a chat model"),
-    # What fills in text in any order
+    # Diffusion models
     "dream": ("Dream, which fills in text in any order", "Qwen 2.5"),
     "llada": ("LLaDA, which fills in text in any order", "Llama 3"),
     "llada-moe": ("LLaDA with experts, which fills in text in any order", "OLMoE"),
@@ -85,18 +84,19 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "eagle3": ("a part that guesses ahead for a larger model", "the larger model itself"),
     "gemma4-assistant": ("a part that guesses ahead for Gemma 4", "Gemma 4 itself"),
     "controlvector": ("a control vector, which steers a model", "the model itself"),
-    # What writes no text
+    # Models that generate no text
     **dict.fromkeys(_EMBEDDERS, ("an embedding model, which writes no text", "a chat model")),
     **{name: (f"{family}, which makes speech", "a chat model") for name, family in _SPEECH.items()},
     "t5": ("T5, an encoder with a decoder", "a chat model"),
 }
-"""``general.architecture`` -> what people call it, and what to use instead."""
+"""``general.architecture`` -> name of the model, and what to use instead."""
 KINDS: dict[str, str] = {
-    "adapter": "an adapter, which changes a model (open the model it was made for, with --lora and this file)",
+    "adapter": "an adapter, which changes a model (open the model it was made for, with --lora "
+    "and this file)",
     "imatrix": "an importance matrix, with which models are made smaller (open the model itself)",
     "mmproj": "the part of a model that sees or hears (open the model's main file)",
     "projector": "the part of a model that sees or hears (open the model's main file)",
     "controlvector": "a control vector, which steers a model (open the model itself)",
     "vocab": "a vocabulary without a model (open the model itself)",
 }
-"""``general.type`` of files that are no language models -> what they are, and what to open."""
+"""``general.type`` of files other than language models -> description, and what to open."""

@@ -1,5 +1,5 @@
-"""The olmo architecture (OLMo 1): LayerNorm without weights; some models' queries, keys and values
-are cut."""
+"""Architecture olmo (OLMo 1): LayerNorm without weights; some models clamp queries, keys and
+values."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

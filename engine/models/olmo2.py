@@ -1,5 +1,5 @@
-"""The olmo2 architecture (OLMo 2 and 3): norms after the branches, and over all heads of queries
-and of keys."""
+"""Architecture olmo2 (OLMo 2 and 3): norms after the branches, and over all heads of queries and of
+keys."""
 
 from dataclasses import replace
 
@@ -9,12 +9,12 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 PERIOD = 4
-"""Every fourth layer attends to everything, unless the file says otherwise; OLMo 2 has no
-windows."""
+"""Period of layers with full attention if the file does not give it; OLMo 2 has no windows."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; that of windows is never stretched."""
+    """Read the configuration; RoPE pairs the two halves of a head, and is never stretched in layers
+    with a window."""
     window = reading.window_or_none(read)
     slides = reading.sliding_layers(read, PERIOD)
 

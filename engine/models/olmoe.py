@@ -1,5 +1,4 @@
-"""The olmoe architecture (OLMoE 1B-7B): norms over all heads of queries and of keys, and
-experts."""
+"""Architecture olmoe (OLMoE 1B-7B): norms over all heads of queries and of keys, and experts."""
 
 from dataclasses import replace
 
@@ -10,7 +9,8 @@ from engine.models.base import Architecture, decoder_tensors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; what experts weigh stays as the router says."""
+    """Read the configuration; RoPE pairs the two halves of a head, and the weights of experts are
+    not normalised."""
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         return Layer(

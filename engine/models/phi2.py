@@ -1,5 +1,5 @@
-"""The phi2 architecture (Phi 1.5 and 2): both branches from one LayerNorm, biases everywhere, the
-head's included."""
+"""Architecture phi2 (Phi 1.5 and 2): both branches from one LayerNorm, biases everywhere, also of
+the head."""
 
 from engine.config import ModelConfig
 from engine.models import reading

@@ -1,4 +1,4 @@
-"""The phi3 architecture (Phi 3, 3.5 and 4): fused projections, heads turned in part, and
+"""Architecture phi3 (Phi 3, 3.5 and 4): fused projections, RoPE on a part of each head, and
 longrope."""
 
 from dataclasses import replace
@@ -10,16 +10,14 @@ from engine.models.base import Architecture, all_of, fused_tensors, rope_factors
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns.
+    """Read the configuration; RoPE pairs the halves of its elements.
 
-    A window in the file counts for nothing: llama.cpp has none here, too.
+    A window in the file is ignored, as in llama.cpp.
     """
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         assert attention.rope is not None
-        rope = reading.longrope(
-            read, attention.rope
-        )  # files do not always name the kind of scaling
+        rope = reading.longrope(read, attention.rope)  # some files do not name the type of scaling
         return Layer(replace(attention, rope=rope), replace(feed_forward, is_fused=True))
 
     return reading.decoder_config(read, layer, neighbours=False)

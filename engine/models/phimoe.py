@@ -1,4 +1,4 @@
-"""The phimoe architecture (Phi 3.5 MoE): longrope, experts, and biases of norms and projections."""
+"""Architecture phimoe (Phi 3.5 MoE): longrope, experts, and biases of norms and projections."""
 
 from dataclasses import replace
 
@@ -17,16 +17,14 @@ from engine.weights.weights import TensorSpec
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the halves of what it turns.
+    """Read the configuration; RoPE pairs the halves of its elements.
 
-    Norms take no mean off, as in llama.cpp; the authors' do.
+    Norms do not subtract the mean, as in llama.cpp; those of the authors do.
     """
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         assert attention.rope is not None
-        rope = reading.longrope(
-            read, attention.rope
-        )  # files do not always name the kind of scaling
+        rope = reading.longrope(read, attention.rope)  # some files do not name the type of scaling
         experts = reading.experts(read, dense.hidden_dim, Router(renormalised=True))
         return Layer(replace(attention, rope=rope), experts)
 

@@ -1,4 +1,4 @@
-"""The plamo architecture (PLaMo 13B): attention and feed-forward side by side from one norm."""
+"""Architecture plamo (PLaMo 13B): parallel attention and feed-forward from one norm."""
 
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors

@@ -1,5 +1,4 @@
-"""The plm architecture (PLM 1.8B): latent attention, and a feed-forward that squares what is above
-zero."""
+"""Architecture plm (PLM 1.8B): latent attention, and a feed-forward with squared ReLU."""
 
 from functools import partial
 
@@ -11,7 +10,7 @@ from engine.models.deepseek2 import joint_attention
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs neighbours; queries are made of the token itself."""
+    """Read the configuration; RoPE pairs neighbours, and queries are not compressed."""
     mixer = joint_attention(read, partial(reading.rope, neighbours=True))
     mixers = [mixer] * read.integer("block_count", 1, reading.MAX_LAYERS)
     return reading.decoder_config(

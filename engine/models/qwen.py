@@ -1,4 +1,4 @@
-"""The qwen architecture (Qwen 1): fused projections with biases."""
+"""Architecture qwen (Qwen 1): fused projections with biases."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from engine.models.base import Architecture, all_of, fused_tensors, qkv_biases
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    """What files give as the width is that of gate and up together."""
+    """Return a layer; the feed-forward width in files is that of gate and up together."""
     return Layer(attention, replace(feed_forward, hidden_dim=max(1, feed_forward.hidden_dim // 2)))
 
 

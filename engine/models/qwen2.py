@@ -1,4 +1,4 @@
-"""The qwen2 architecture (Qwen 2 and 2.5): llama's layers with biases on query, key and value."""
+"""Architecture qwen2 (Qwen 2 and 2.5): llama's layers with biases of query, key and value."""
 
 from engine.config import ModelConfig
 from engine.models import reading

@@ -1,5 +1,5 @@
-"""The qwen2moe architecture (Qwen 1.5 and 2 with experts): qwen2's layers, experts, and a gated
-shared expert."""
+"""Architecture qwen2moe (Qwen 1.5 and 2 with experts): qwen2's layers, experts, and a gated shared
+expert."""
 
 from dataclasses import replace
 
@@ -10,7 +10,8 @@ from engine.models.base import Architecture, all_of, decoder_tensors, qkv_biases
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
-    """Rope pairs the two halves of a head; what experts weigh stays as the router says."""
+    """Read the configuration; RoPE pairs the two halves of a head, and the weights of experts are
+    not normalised."""
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         shared = Dense(reading.shared_width(read) or dense.hidden_dim)

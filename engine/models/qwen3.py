@@ -1,5 +1,5 @@
-"""The qwen3, qwen3vl and openelm architectures: llama's layers with every head's query and key
-normed before rope."""
+"""Architectures qwen3, qwen3vl and openelm: llama's layers; queries and keys are normed by head
+before RoPE."""
 
 from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors

@@ -1,5 +1,5 @@
-"""The qwen35 architecture (Qwen 3.5, 3.6): gated delta nets, and attention with gates in every
-fourth layer."""
+"""Architecture qwen35 (Qwen 3.5, 3.6): gated delta nets, and gated attention in every fourth
+layer."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,13 +23,13 @@ from engine.models.base import Architecture, decoder_tensors
 from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
-"""Not after attention, as its name has it, but before the feed-forward."""
+"""Norm before the feed-forward; its name says "after attention"."""
 PERIOD = 4
-"""Every fourth layer attends, unless the file says otherwise."""
+"""Period of layers with attention if the file does not give it."""
 
 
 def recurrent_layers(read: Hyperparameters) -> list[bool]:
-    """Which layers are recurrent: as a list says, or all but each n-th, the last of its period."""
+    """Return which layers are recurrent: those of a list, or all except the last of each period."""
     key = "attention.recurrent_layers"
     n_blocks = read.integer("block_count", 1, reading.MAX_LAYERS)
     value = read.raw(key)
@@ -38,7 +38,7 @@ def recurrent_layers(read: Hyperparameters) -> list[bool]:
         return [(number + 1) % period != 0 for number in range(n_blocks)]
     if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or len(value) != n_blocks:
         raise read.fail(f"{read.key(key)} must be {n_blocks} bools")
-    return [bool(one) for one in value]
+    return [bool(flag) for flag in value]
 
 
 def qwen35_config(
@@ -46,11 +46,12 @@ def qwen35_config(
     delta_net: DeltaNet | None = None,
     feed_forward: Callable[[Dense], FeedForward] | None = None,
 ) -> ModelConfig:
-    """Rope pairs the two halves of a part of a head.
+    """Read the configuration; RoPE pairs the two halves of a part of a head.
 
     Args:
-        delta_net: of a family that has another one.
-        feed_forward: makes what layers have in place of a dense one; None where they have that.
+        delta_net: Delta net of another family; None for the usual one.
+        feed_forward: Function that returns the replacement of a dense feed-forward; None to
+            keep it.
     """
     is_recurrent = recurrent_layers(read)
     mixer = delta_net or recurrent.delta_net_of(read)
@@ -71,19 +72,19 @@ def qwen35_config(
 
 
 def qwen35_experts(read: Hyperparameters) -> Callable[[Dense], Experts]:
-    """Return the function that gives a layer's experts, in place of its dense feed-forward."""
+    """Return a function that returns the experts of a layer, given its dense feed-forward."""
 
     def experts(dense: Dense) -> Experts:
         router = Router(renormalised=True, scale=reading.multiplier(read, "expert_weights_scale"))
-        found = reading.experts(read, reading.expert_width(read, dense), router)
+        routed = reading.experts(read, reading.expert_width(read, dense), router)
         shared = Dense(reading.shared_width(read) or dense.hidden_dim)
-        return replace(found, shared=shared, shared_is_gated=True)
+        return replace(routed, shared=shared, shared_is_gated=True)
 
     return experts
 
 
 def qwen35_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
-    """The layers' tensors, with the name that these families give the norm before the
+    """Return the tensors of the layers, with the name of these families for the norm before the
     feed-forward."""
     return {name.replace("ffn_norm", NORM): spec for name, spec in decoder_tensors(config).items()}
 

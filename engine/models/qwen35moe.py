@@ -1,4 +1,4 @@
-"""The qwen35moe architecture (Qwen 3.5 and 3.6 35B-A3B): qwen35's layers with experts, and a gated
+"""Architecture qwen35moe (Qwen 3.5 and 3.6 35B-A3B): qwen35's layers with experts, and a gated
 shared expert."""
 
 from engine.config import ModelConfig

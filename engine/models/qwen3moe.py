@@ -1,4 +1,4 @@
-"""The qwen3moe architecture (Qwen 3 30B-A3B, 235B-A22B): qwen3's layers with experts in each."""
+"""Architecture qwen3moe (Qwen 3 30B-A3B, 235B-A22B): qwen3's layers with experts in each."""
 
 from dataclasses import replace
 

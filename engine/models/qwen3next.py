@@ -1,5 +1,5 @@
-"""The qwen3next architecture (Qwen 3 Next): qwen35moe's layers with key heads for neighbours and
-fused rates."""
+"""Architecture qwen3next (Qwen 3 Next): qwen35moe's layers with neighbouring key heads and fused
+rates."""
 
 from engine.config import ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters

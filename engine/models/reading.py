@@ -1,5 +1,5 @@
-"""Hyperparameters that decoder-only architectures share: their keys, and the bounds that the
-kernels set."""
+"""Hyperparameters that decoder-only architectures share: their keys, and the bounds of the
+kernels."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -41,20 +41,21 @@ LayerFields = Mapping[str, Any]
 NO_FIELDS: LayerFields = {}
 UNGATED: LayerFields = {"gate": "gelu", "has_no_gate": True}
 SQUARED: LayerFields = {"gate": "relu squared", "has_no_gate": True}
-"""Feed-forwards without a gate, by what they make of ``up``."""
+"""Fields of feed-forwards without a gate."""
 MEAN = "mean"
 RANK = "rank"
 POOLINGS = "", MEAN, "cls", "last", RANK
-"""By the number in the file (ggml-org/llama.cpp, ``llama.h``)."""
+"""Types of pooling by their numbers in files (ggml-org/llama.cpp, ``llama.h``)."""
 MAX_LABELS = 1 << 10
 DIM_MULTIPLE = 8
-"""Of the width and of a head: kernels take eight floats at a time and have no rest."""
+"""Divisor of the model width and of head widths: kernels process eight floats at a time, without a
+remainder."""
 
 
 def decoder(
     layer: LayerMaker | None = None, **options: Any
 ) -> Callable[[Hyperparameters], ModelConfig]:
-    """Return what reads ``decoder_config`` with these options."""
+    """Return a function that calls ``decoder_config`` with these options."""
     return lambda read: decoder_config(read, layer, **options)
 
 
@@ -72,23 +73,25 @@ def decoder_config(
     has_experts: bool = False,
     is_encoder: bool = False,
     mixers: list[Attention] | None = None,
-    **more: float | None,
+    **fields: float | None,
 ) -> ModelConfig:
-    """Read what every decoder has.
+    """Read the hyperparameters that all decoders have.
 
     Args:
-        layer: makes layer i of its attention and its feed-forward, as the shared keys describe
-            them; plain by default.
-        neighbours, factors: of the rope, see ``Rope``.
-        layer_norm: see ``ModelConfig``; it has its own key for what is added.
-        eps_name: key of what is added; "" for the usual one.
-        is_hybrid: some layers do not attend: they come to ``layer`` with no key heads.
-        has_bare_mixers: some layers have no feed-forward: it comes to ``layer`` with a width of 0.
-        has_predictors: files may hold blocks after the layers that predict further tokens.
-        has_experts: ``layer`` reads them; else a model with experts is refused.
-        is_encoder: tokens see those after them.
-        mixers: attention of each block, where the shared keys do not describe it.
-        more: fields of ``ModelConfig`` that have a default.
+        layer: Function that returns layer i, given its attention and feed-forward by the shared
+            keys; plain layers by default.
+        neighbours, factors: Fields of ``Rope``.
+        layer_norm: Field of ``ModelConfig``; LayerNorm has its own key for epsilon.
+        eps_name: Key of epsilon; "" for the usual one.
+        is_hybrid: Whether some layers do not attend: ``layer`` gets them with no key heads.
+        has_bare_mixers: Whether some layers have no feed-forward: ``layer`` gets it with a
+            width of 0.
+        has_predictors: Whether files may contain blocks that predict further tokens, after the
+            layers.
+        has_experts: Whether ``layer`` reads experts; if not, a model with experts is refused.
+        is_encoder: Whether tokens see later tokens.
+        mixers: Attention of each block, if the shared keys do not describe it.
+        fields: Fields of ``ModelConfig`` that have a default.
     """
     refuse_what_is_no_whole_model(read, is_encoder)
     if not has_experts:
@@ -112,26 +115,26 @@ def decoder_config(
         vocab_size=vocab_size(read),
         layer_norm=layer_norm,
         ignored_blocks=ignored,
-        **more,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]
     )
 
 
 def layer_maker(
-    mixer: LayerFields = NO_FIELDS, form: LayerFields = NO_FIELDS, **own: Any
+    mixer: LayerFields = NO_FIELDS, form: LayerFields = NO_FIELDS, **fields: Any
 ) -> LayerMaker:
-    """Return what makes all layers of what the shared keys say, but for some fields.
+    """Return a function that returns layers by the shared keys, with some fields replaced.
 
     Args:
-        mixer, form: fields of each layer's attention and of its feed-forward.
-        own: fields of each ``Layer``.
+        mixer, form: Fields of each layer's attention and of its feed-forward.
+        fields: Fields of each ``Layer``.
     """
     return lambda _, attention, dense: Layer(
-        replace(attention, **mixer), replace(dense, **form), **own
+        replace(attention, **mixer), replace(dense, **form), **fields
     )
 
 
 def width(read: Hyperparameters) -> int:
-    """Width of the residual stream."""
+    """Read the width of the residual stream."""
     dim = read.integer("embedding_length", 1, MAX_DIM)
     if dim % DIM_MULTIPLE:
         raise read.fail(
@@ -148,10 +151,10 @@ def attentions(
     factors: str = "",
     is_hybrid: bool = False,
 ) -> list[Attention]:
-    """Attention of every layer; the numbers of heads may differ between layers.
+    """Return the attention of each layer; the number of heads may differ between layers.
 
     Args:
-        is_hybrid: layers without key heads are described, too; they do not attend.
+        is_hybrid: Whether to include layers without key heads, which do not attend.
     """
     if is_hybrid:
         least = 0
@@ -174,7 +177,7 @@ def attentions(
 
 
 def head_width(read: Hyperparameters, dim: int, n_heads: int) -> int:
-    """Width of a head of keys, which must be that of values too."""
+    """Read the width of a head, which keys and values must share."""
     key = read.key("attention.key_length")
     if read.raw("attention.key_length") is None and dim % n_heads:
         heads = read.key("attention.head_count")
@@ -199,43 +202,40 @@ def head_width(read: Hyperparameters, dim: int, n_heads: int) -> int:
 
 
 def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = "") -> Rope:
-    """The rotation that all layers share, by the usual keys; see ``Rope`` for the arguments."""
+    """Read the RoPE that all layers share, by the usual keys; see ``Rope`` for the arguments."""
     dim = read.integer("rope.dimension_count", 2, head_dim, default=head_dim)
     if dim % 2:
         raise read.fail(f"{read.key('rope.dimension_count')} is {dim}: must be even")
-    kind = scaling_kind(read)
+    scaling = scaling_kind(read)
     magnitude = read.positive("rope.scaling.attn_factor", 1.0)
     plain = Rope(
         read.positive("rope.freq_base", 10000.0), dim, neighbours, 1.0, factors, magnitude=magnitude
     )
-    if kind == "none":
+    if scaling == "none":
         return plain
-    if kind == "longrope":
+    if scaling == "longrope":
         return longrope(read, plain)
     factor = read.positive(
         "rope.scaling.factor", default=read.positive("rope.scale_linear", default=1.0)
     )
-    if kind == "yarn":
+    if scaling == "yarn":
         return yarn(read, plain, factor)
     return replace(plain, scaling_factor=factor)
 
 
 def longrope(read: Hyperparameters, plain: Rope) -> Rope:
-    """Divisors of the frequencies, those for long contexts and others (Ding et al.
-
-    2024, arXiv:2402.13753).
-    """
+    """Add divisors of frequencies for short and for long contexts (Ding et al. 2024,
+    arXiv:2402.13753)."""
     short, long = (f"rope_factors_{length}.weight" for length in ("short", "long"))
     return replace(plain, factors=short, long_factors=long, original_context=original_context(read))
 
 
 def yarn(read: Hyperparameters, plain: Rope, factor: float) -> Rope:
-    """Stretch a rope by YaRN's keys; what it is trained to gain in length it loses in sharpness,
-    which is made up for.
+    """Stretch a RoPE by the keys of YaRN, and compensate the loss of sharpness.
 
     Raises:
-        EngineError: the base of the frequencies is 1 or less, or there is no knowing how often each
-            turns.
+        EngineError: The base of frequencies is 1 or less, or the number of rotations is out of
+            bounds.
     """
     if plain.theta <= 1:
         raise read.fail(f"{read.key('rope.freq_base')} is {plain.theta}: must be above 1 for YaRN")
@@ -261,7 +261,7 @@ def _beta(read: Hyperparameters, which: str, default: float) -> float:
 
 
 def original_context(read: Hyperparameters) -> int:
-    """Positions the model was trained for before it was stretched."""
+    """Read the number of positions that the model was trained for before it was stretched."""
     trained = read.integer("context_length", 1, MAX_CONTEXT_LENGTH)
     return read.integer(
         "rope.scaling.original_context_length", 1, MAX_CONTEXT_LENGTH, default=trained
@@ -269,29 +269,30 @@ def original_context(read: Hyperparameters) -> int:
 
 
 def window(read: Hyperparameters, default: int | None = None) -> int:
-    """Positions that the queries of sliding layers see, of a family that has such layers.
+    """Read the number of positions that queries of sliding layers see; the family always has such
+    layers.
 
     Args:
-        default: where the file does not say; None where it must.
+        default: Value if the file has no key; None if the key is required.
     """
     return read.integer("attention.sliding_window", 1, MAX_CONTEXT_LENGTH, default=default)
 
 
 def window_or_none(read: Hyperparameters) -> int | None:
-    """The same of a family whose models may do without; None where no layer slides."""
+    """Read the window of a family that may have sliding layers; None if no layer slides."""
     return read.integer("attention.sliding_window", 0, MAX_CONTEXT_LENGTH, default=0) or None
 
 
 def experts(read: Hyperparameters, hidden_dim: int, router: Router, gate: str = "silu") -> Experts:
-    """The experts of a layer by the usual keys; the shared one is the architecture's.
+    """Read the experts of a layer by the usual keys; the architecture adds the shared expert.
 
     Args:
-        hidden_dim: width of one.
-        router: what the architecture says of it; keys may make groups.
+        hidden_dim: Width of an expert.
+        router: Router by the architecture; keys may add groups.
 
     Raises:
-        EngineError: fewer than two experts, none or more used than there are, or groups that do not
-            hold enough.
+        EngineError: There are fewer than two experts, no expert or more than all are used, or
+            groups are too small.
     """
     n = read.integer("expert_count", 2, MAX_EXPERTS)
     used = read.integer("expert_used_count", 1, min(n, MAX_USED))
@@ -313,10 +314,11 @@ def experts(read: Hyperparameters, hidden_dim: int, router: Router, gate: str = 
 
 
 def expert_width(read: Hyperparameters, dense: Dense | None = None) -> int:
-    """Width of one expert.
+    """Read the width of an expert.
 
     Args:
-        dense: where the file does not say, those used are as wide together; None where it must say.
+        dense: Feed-forward as wide as the used experts together, if the file does not give the
+            width; None if the key is required.
     """
     used = read.integer("expert_used_count", 1, MAX_USED)
     if dense is None:
@@ -327,12 +329,12 @@ def expert_width(read: Hyperparameters, dense: Dense | None = None) -> int:
 
 
 def shared_width(read: Hyperparameters) -> int:
-    """Width of a shared expert; 0 where the file does not say."""
+    """Read the width of a shared expert; 0 if the file does not give it."""
     return read.integer("expert_shared_feed_forward_length", 0, MAX_DIM, default=0)
 
 
 def leading_dense(read: Hyperparameters) -> int:
-    """How many of the first layers have no experts."""
+    """Read the number of leading layers without experts."""
     return read.integer("leading_dense_block_count", 0, MAX_LAYERS, default=0)
 
 
@@ -343,12 +345,13 @@ def next_to_shared(
     part_width: int = 0,
     is_width_stated: bool = True,
 ) -> LayerMaker:
-    """Return what makes layers of experts next to a shared one; the first ones have no experts.
+    """Return a function that returns layers of experts next to a shared expert; the leading layers
+    have no experts.
 
     Args:
-        mixer: fields of each layer's attention.
-        part_width: of one part of the shared one; 0 for that of an expert.
-        is_width_stated: files must say how wide an expert is.
+        mixer: Fields of each layer's attention.
+        part_width: Width of one part of the shared expert; 0 for that of an expert.
+        is_width_stated: Whether files must give the width of an expert.
     """
     first = leading_dense(read)
 
@@ -365,8 +368,7 @@ def next_to_shared(
 
 
 def keyed_router(read: Hyperparameters) -> Router:
-    """The router of a family whose files say themselves how experts are scored, and what they
-    weigh."""
+    """Read the router of a family whose files give the scoring and the weights of experts."""
     score = SCORES[read.integer("expert_gating_func", 1, len(SCORES), default=1) - 1]
     return Router(
         score, read.flag("expert_weights_norm", False), multiplier(read, "expert_weights_scale")
@@ -374,10 +376,10 @@ def keyed_router(read: Hyperparameters) -> Router:
 
 
 def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) -> float:
-    """Read a factor; a file's 0 means no multiplication.
+    """Read a factor; 0 in a file means no multiplication.
 
     Args:
-        default: where the file does not say; None where it must.
+        default: Value if the file has no key; None if the key is required.
     """
     if read.number(name, default):
         return read.positive(name, default)
@@ -385,18 +387,18 @@ def multiplier(read: Hyperparameters, name: str, default: float | None = 1.0) ->
 
 
 def number_or_none(read: Hyperparameters, name: str) -> float | None:
-    """Read a number above 0; a file's 0 means none."""
+    """Read a number above 0; 0 in a file means none."""
     if read.number(name, 0.0):
         return read.positive(name)
     return None
 
 
 def sliding_layers(read: Hyperparameters, period: int, dense: int = -1) -> list[bool]:
-    """Which layers slide: as a list says, or all but one of each period.
+    """Return which layers slide: those of a list, or all except one of each period.
 
     Args:
-        period: layers of it, where the file does not say.
-        dense: the one of each period that does not.
+        period: Layers of a period, if the file does not give it.
+        dense: Layer of each period that does not slide.
     """
     key = "attention.sliding_window_pattern"
     n_layers = read.integer("block_count", 1, MAX_LAYERS)
@@ -407,36 +409,37 @@ def sliding_layers(read: Hyperparameters, period: int, dense: int = -1) -> list[
 
 
 def layer_flags(read: Hyperparameters, name: str, or_else: str = "") -> list[bool]:
-    """Read what holds of some layers and not of others: a list of bools, or of 1 and 0.
+    """Read a flag of each layer: a list of bools, or of 1 and 0.
 
     Args:
-        or_else: what else the value may be, for the message.
+        or_else: Other allowed values, for the message.
     """
     value = read.raw(name)
     n_layers = read.integer("block_count", 1, MAX_LAYERS)
     is_list = isinstance(value, np.ndarray) and len(value) == n_layers
     if not is_list or value.dtype.kind not in "biu" or not np.isin(value, (0, 1)).all():
         raise read.fail(f"{read.key(name)} must be {or_else}{n_layers} bools")
-    return [bool(one) for one in value]
+    return [bool(flag) for flag in value]
 
 
 def scaling_kind(read: Hyperparameters) -> str:
-    """How positions are stretched: a name of ``SCALINGS``; linear where the file does not say.
+    """Read the type of RoPE scaling, a member of ``SCALINGS``; "linear" if the file does not give
+    it.
 
     Raises:
-        EngineError: scaling of another type.
+        EngineError: The type is not supported.
     """
-    kind = read.word("rope.scaling.type", "linear")
-    if kind not in SCALINGS:
+    scaling = read.word("rope.scaling.type", "linear")
+    if scaling not in SCALINGS:
         raise read.fail(
-            f"{read.key('rope.scaling.type')}: rope scaling '{shown(kind)}' is not supported; "
+            f"{read.key('rope.scaling.type')}: rope scaling '{shown(scaling)}' is not supported; "
             f"supported: {', '.join(SCALINGS)}"
         )
-    return kind
+    return scaling
 
 
 def norm_eps(read: Hyperparameters, name: str) -> float:
-    """Read the epsilon that a norm adds to the mean square; must be below 1."""
+    """Read the epsilon that a norm adds to the mean square; it must be below 1."""
     eps = read.positive(name)
     if eps >= 1:
         raise read.fail(f"{read.key(name)} is {eps}: must be below 1")
@@ -444,7 +447,8 @@ def norm_eps(read: Hyperparameters, name: str) -> float:
 
 
 def vocab_size(read: Hyperparameters) -> int:
-    """Length of the list of tokens; a key that states another one is ignored, as llama.cpp does."""
+    """Return the length of the list of tokens; a key with another size is ignored, as in
+    llama.cpp."""
     key = "tokenizer.ggml.tokens"
     tokens = read.metadata.get(key)
     if tokens is None:
@@ -457,7 +461,7 @@ def vocab_size(read: Hyperparameters) -> int:
 
 
 def refuse_prediction_layers(read: Hyperparameters) -> None:
-    """Refuse a file whose last layers predict further tokens; ``block_count`` counts them."""
+    """Refuse a file whose last layers predict further tokens; ``block_count`` includes them."""
     if read.integer("nextn_predict_layers", 0, MAX_LAYERS, default=0):
         raise read.fail(
             f"{read.key('nextn_predict_layers')} is not 0: layers that predict ahead are not "
@@ -466,26 +470,25 @@ def refuse_prediction_layers(read: Hyperparameters) -> None:
 
 
 def refuse_experts(read: Hyperparameters) -> None:
-    """Refuse a mixture of experts of an architecture that has none."""
+    """Refuse a mixture of experts of an architecture without experts."""
     if read.integer("expert_count", 0, MAX_DIM, default=0):
-        found = f"{read.key('expert_count')} is {read.raw('expert_count')}"
-        raise read.fail(f"{found}: experts are not supported in {read.architecture}")
+        setting = f"{read.key('expert_count')} is {read.raw('expert_count')}"
+        raise read.fail(f"{setting}: experts are not supported in {read.architecture}")
 
 
-def no_model(kind: Any) -> str:
-    """Say of a file's ``general.type``, which is not that of a model, what the file is."""
-    if not isinstance(kind, str):
-        return f"general.type is {kind_of(kind)}: must be a string"
-    what = KINDS.get(kind, "no language model (get the model itself)")
-    return f"general.type is '{shown(kind)}': this is {what}"
+def no_model(file_type: Any) -> str:
+    """Return a description of a file by its ``general.type``, which is not that of a model."""
+    if not isinstance(file_type, str):
+        return f"general.type is {kind_of(file_type)}: must be a string"
+    description = KINDS.get(file_type, "no language model (get the model itself)")
+    return f"general.type is '{shown(file_type)}': this is {description}"
 
 
 def refuse_what_is_no_whole_model(read: Hyperparameters, is_encoder: bool) -> None:
-    """Refuse adapters, parts of split models, and models whose tokens see others than the
-    architecture's, by name."""
-    kind = read.metadata.get("general.type", "model")
-    if not isinstance(kind, str) or kind != "model":  # an array compares entry by entry
-        raise read.fail(no_model(kind))
+    """Refuse adapters, parts of split models, and models with the wrong direction of attention."""
+    file_type = read.metadata.get("general.type", "model")
+    if not isinstance(file_type, str) or file_type != "model":  # an array compares entry by entry
+        raise read.fail(no_model(file_type))
     n_parts = read.metadata.get("split.count", 0)
     if not isinstance(n_parts, int) or isinstance(n_parts, bool):
         raise read.fail(f"split.count is {kind_of(n_parts)}: must be an integer")
@@ -496,17 +499,18 @@ def refuse_what_is_no_whole_model(read: Hyperparameters, is_encoder: bool) -> No
     causal = read.raw("attention.causal")
     if causal is not None and causal is not (not is_encoder):
         if is_encoder:
-            wanted = "false"
+            expected = "false"
         else:
-            wanted = "true"
+            expected = "true"
         raise read.fail(
-            f"{read.key('attention.causal')} is not {wanted}: not supported in {read.architecture}"
+            f"{read.key('attention.causal')} is not {expected}: "
+            f"not supported in {read.architecture}"
         )
 
 
 def pooling(read: Hyperparameters) -> dict[str, Any]:
-    """Fields of ``ModelConfig`` that say what becomes of a text's vectors."""
-    kind = read.integer("pooling_type", 0, len(POOLINGS) - 1, default=0)
+    """Return the fields of ``ModelConfig`` for pooling and classification."""
+    number = read.integer("pooling_type", 0, len(POOLINGS) - 1, default=0)
     labels = read.raw("classifier.output_labels")
     if labels is not None and not (
         isinstance(labels, (list, StringArray)) and 1 <= len(labels) <= MAX_LABELS
@@ -514,4 +518,4 @@ def pooling(read: Hyperparameters) -> dict[str, Any]:
         raise read.fail(
             f"{read.key('classifier.output_labels')} must be up to {MAX_LABELS} strings"
         )
-    return {"pooling": POOLINGS[kind], "n_labels": len(labels) if labels is not None else 0}
+    return {"pooling": POOLINGS[number], "n_labels": len(labels) if labels is not None else 0}

@@ -13,15 +13,15 @@ MAX_TAPS = 64
 
 
 def taps(read: Hyperparameters, name: str) -> int:
-    """Inputs that an output of a convolution is made of."""
+    """Read the number of inputs of an output of a convolution."""
     return read.integer(name, 2, MAX_TAPS)
 
 
 def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
-    """A gated delta net by its keys.
+    """Read a gated delta net.
 
     Raises:
-        EngineError: the heads contradict each other, or the kernels do not know their width.
+        EngineError: The heads contradict each other, or kernels do not support their width.
     """
     head_dim = read.integer("ssm.state_size", 1, reading.MAX_HEAD_DIM)
     if head_dim % STRIP:
@@ -47,8 +47,7 @@ def delta_net_of(read: Hyperparameters, is_grouped: bool = False) -> DeltaNet:
 
 
 def _rate_widths(mixer: DeltaNet) -> dict[str, int]:
-    """Tensors that say how fast heads learn and forget, in one where key heads go with
-    neighbours."""
+    """Return the tensors of decay and learning rate; one tensor if neighbours share a key head."""
     n_heads = mixer.n_value_heads
     if mixer.is_grouped:
         return {"ssm_ba.weight": 2 * n_heads}
@@ -56,10 +55,10 @@ def _rate_widths(mixer: DeltaNet) -> dict[str, int]:
 
 
 def mamba2_of(read: Hyperparameters) -> Mamba2:
-    """Mamba-2 by its keys.
+    """Read a Mamba-2 mixer.
 
     Raises:
-        EngineError: the heads contradict each other, or the kernels do not know their width.
+        EngineError: The heads contradict each other, or kernels do not support their width.
     """
     n_heads = _heads(read, "ssm.time_step_rank")
     n_groups = _heads(read, "ssm.group_count")
@@ -86,11 +85,11 @@ def mamba2_of(read: Hyperparameters) -> Mamba2:
 
 
 def mamba_tensors(block: str, mixer: Mamba2, dim: int) -> dict[str, TensorSpec]:
-    """Tensors of one layer's Mamba-2."""
+    """Return the tensors of a layer's Mamba-2."""
     n_heads = mixer.n_heads
     channels = mixer.n_channels
     groups = mixer.n_groups
-    found = {
+    specs = {
         "ssm_in.weight": TensorSpec((mixer.in_dim, dim)),
         "ssm_conv1d.weight": TensorSpec((channels, mixer.taps), is_vectors=True),
         "ssm_conv1d.bias": TensorSpec((channels,), required=False),
@@ -102,7 +101,7 @@ def mamba_tensors(block: str, mixer: Mamba2, dim: int) -> dict[str, TensorSpec]:
         ),
         "ssm_out.weight": TensorSpec((dim, mixer.out_dim)),
     }
-    return {block + name: spec for name, spec in found.items()}
+    return {block + name: spec for name, spec in specs.items()}
 
 
 def _heads(read: Hyperparameters, name: str) -> int:
@@ -110,7 +109,7 @@ def _heads(read: Hyperparameters, name: str) -> int:
 
 
 def delta_tensors(block: str, mixer: DeltaNet, dim: int) -> dict[str, TensorSpec]:
-    """Tensors of one layer's gated delta net."""
+    """Return the tensors of a layer's gated delta net."""
     n_heads = mixer.n_value_heads
     shapes: dict[str, tuple[int, ...]] = {
         "attn_qkv.weight": (mixer.n_channels, dim),
@@ -121,13 +120,13 @@ def delta_tensors(block: str, mixer: DeltaNet, dim: int) -> dict[str, TensorSpec
         "ssm_norm.weight": (mixer.head_dim,),
         "ssm_out.weight": (dim, mixer.out_dim),
     }
-    found = {block + name: TensorSpec(shape) for name, shape in shapes.items()}
-    found[block + "ssm_conv1d.weight"] = TensorSpec((mixer.n_channels, mixer.taps), is_vectors=True)
-    return found
+    specs = {block + name: TensorSpec(shape) for name, shape in shapes.items()}
+    specs[block + "ssm_conv1d.weight"] = TensorSpec((mixer.n_channels, mixer.taps), is_vectors=True)
+    return specs
 
 
 def tensors(block: str, mixer: Recurrent, dim: int) -> dict[str, TensorSpec]:
-    """Tensors of one layer's mixer."""
+    """Return the tensors of a layer's mixer."""
     if isinstance(mixer, DeltaNet):
         return delta_tensors(block, mixer, dim)
     if isinstance(mixer, Mamba2):
@@ -142,8 +141,8 @@ def tensors(block: str, mixer: Recurrent, dim: int) -> dict[str, TensorSpec]:
 
 
 def mix(d: Decoder, layer: int, mixer: Recurrent, x: Activations) -> tuple[Tensor, Activations]:
-    """Apply a recurrent mixer to x: return its output projection and the vector to multiply with
-    it."""
+    """Apply a recurrent mixer to x; return its output projection and the input of that
+    projection."""
     if isinstance(mixer, DeltaNet):
         return delta_net(d, layer, mixer, x)
     if isinstance(mixer, Mamba2):
@@ -154,7 +153,7 @@ def mix(d: Decoder, layer: int, mixer: Recurrent, x: Activations) -> tuple[Tenso
 def short_convolution(
     d: Decoder, layer: int, mixer: ShortConvolution, x: Activations
 ) -> tuple[Tensor, Activations]:
-    """c * convolution(b * y) with b, c and y projections of x."""
+    """Compute c * convolution(b * y); b, c and y are projections of x."""
     plan = d.plan
     n = mixer.n_channels
     w_in = d.weight(layer, "shortconv.in_proj.weight")
@@ -166,7 +165,7 @@ def short_convolution(
     plan.matmul(w_in, x, projected)
     plan.barrier()
     plan.recurrence.short_convolution(
-        _place(d, layer, "shortconv.conv", mixer.taps), projected, convolved
+        _convolution_state(d, layer, "shortconv.conv", mixer.taps), projected, convolved
     )
     plan.barrier()
     return d.weight(layer, "shortconv.out_proj.weight"), convolved
@@ -175,7 +174,7 @@ def short_convolution(
 def delta_net(
     d: Decoder, layer: int, mixer: DeltaNet, x: Activations
 ) -> tuple[Tensor, Activations]:
-    """Query each value head's state matrix; the answers are normed and gated."""
+    """Query the state matrix of each value head; norm and gate the results."""
     plan = d.plan
     heads = mixer.n_value_heads
     width = mixer.head_dim
@@ -184,9 +183,9 @@ def delta_net(
         "attn_gate.weight": mixer.out_dim,
         **_rate_widths(mixer),
     }
-    made = {name: d.buffers.vector(name, n) for name, n in sizes.items()}
+    projections = {name: d.buffers.vector(name, n) for name, n in sizes.items()}
     weights = {name: d.weight(layer, name) for name in sizes}
-    (qkv, gate, *raw) = made.values()
+    (qkv, gate, *raw) = projections.values()
     decay = d.buffers.vector("decay", heads)
     rate = d.buffers.vector("rate", heads)
     answers = d.buffers.vector("answers", mixer.out_dim)
@@ -194,27 +193,33 @@ def delta_net(
     plan.barrier()
     plan.phase = "delta net projections"
     for name, weight in weights.items():
-        plan.matmul(weight, x, made[name])
+        plan.matmul(weight, x, projections[name])
     plan.barrier()
     plan.phase = "delta net"
     keys = mixer.n_key_heads
     lengths = HeadLengths(width, 2 * keys, keys, width**-0.5, d.config.norm_eps)
     plan.recurrence.convolution(
-        _place(d, layer, "ssm_conv1d", mixer.taps), qkv, (0, qkv.n), heads=lengths
+        _convolution_state(d, layer, "ssm_conv1d", mixer.taps), qkv, (0, qkv.n), heads=lengths
     )
     bias = d.weight(layer, "ssm_dt.bias")
     factor = d.weight(layer, "ssm_a")
-    each = heads // keys
-    if mixer.is_grouped:  # of each key head, the rates of its value heads and then their times
+    heads_per_key = heads // keys
+    if mixer.is_grouped:  # for each key head, the rates of its value heads, then their times
         plan.recurrence.rates(
-            (raw[0], each), bias, factor, (raw[0], 0), decay, rate, (each, 2 * each)
+            (raw[0], heads_per_key),
+            bias,
+            factor,
+            (raw[0], 0),
+            decay,
+            rate,
+            (heads_per_key, 2 * heads_per_key),
         )
     else:
         plan.recurrence.rates((raw[1], 0), bias, factor, (raw[0], 0), decay, rate)
     plan.barrier()
-    place = ScanState(layer, mixer.window_floats, width, keys, mixer.is_grouped)
+    state = ScanState(layer, mixer.window_floats, width, keys, mixer.is_grouped)
     starts = 0, keys * width, 2 * keys * width
-    plan.recurrence.scan("delta net", place, (qkv, *starts), decay, rate, answers)
+    plan.recurrence.scan("delta net", state, (qkv, *starts), decay, rate, answers)
     plan.barrier()
     norm = d.weight(layer, "ssm_norm.weight")
     plan.recurrence.gated_norm(answers, (gate, 0), norm, heads, d.config.norm_eps, gate_first=False)
@@ -223,7 +228,7 @@ def delta_net(
 
 
 def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tensor, Activations]:
-    """Query each head's state matrix; the answers are gated, and normed where the file has a
+    """Query the state matrix of each head; gate the results, and norm them if the file has a
     norm."""
     plan = d.plan
     heads = mixer.n_heads
@@ -241,8 +246,8 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
     plan.barrier()
     plan.phase = "mamba"
     mixed = inner, mixer.n_channels
-    place = _place(d, layer, "ssm_conv1d", mixer.taps)
-    plan.recurrence.convolution(place, projected, mixed, d.optional(layer, "ssm_conv1d.bias"))
+    state = _convolution_state(d, layer, "ssm_conv1d", mixer.taps)
+    plan.recurrence.convolution(state, projected, mixed, d.optional(layer, "ssm_conv1d.bias"))
     bias = d.weight(layer, "ssm_dt.bias")
     factor = d.weight(layer, "ssm_a")
     plan.recurrence.rates((projected, sum(mixed)), bias, factor, None, decay, rate)
@@ -261,9 +266,9 @@ def mamba2(d: Decoder, layer: int, mixer: Mamba2, x: Activations) -> tuple[Tenso
     return d.weight(layer, "ssm_out.weight"), answers
 
 
-def _place(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionState:
-    """Where a convolution's weights are, turned so that channels are side by side, and whose state
-    it has."""
+def _convolution_state(d: Decoder, layer: int, name: str, n_taps: int) -> ConvolutionState:
+    """Return the state of a convolution with its weights, transposed so that channels are
+    adjacent."""
     name = f"blk.{layer}.{name}.weight"
     address = d.buffers.constant(name, d.weights.float32(name).T)
     return ConvolutionState(address, n_taps, layer)

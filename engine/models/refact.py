@@ -1,5 +1,4 @@
-"""The refact architecture (Refact 1.6B): llama's layers without rope, whose scores fall with
-distance."""
+"""Architecture refact (Refact 1.6B): llama's layers with ALiBi instead of RoPE."""
 
 from engine.models import reading
 from engine.models.base import Architecture, all_of, decoder_tensors, optional_qkv_biases

@@ -1,4 +1,4 @@
-"""The seed_oss architecture (Seed-OSS): qwen2's layers under another name of the norm before the
+"""Architecture seed_oss (Seed-OSS): qwen2's layers with another name of the norm before the
 feed-forward."""
 
 from functools import partial
@@ -9,7 +9,7 @@ from engine.models.base import Architecture, decoder_tensors, optional_qkv_biase
 from engine.weights.weights import TensorSpec
 
 NORM = "post_attention_norm"
-"""Not after attention, as its name has it, but before the feed-forward."""
+"""Norm before the feed-forward; its name says "after attention"."""
 
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:

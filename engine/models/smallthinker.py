@@ -1,4 +1,4 @@
-"""The smallthinker architecture (SmallThinker 4B-A0.6B, 21B-A3B): experts that are chosen before
+"""Architecture smallthinker (SmallThinker 4B-A0.6B, 21B-A3B): experts that are chosen before
 attention."""
 
 from dataclasses import replace
@@ -9,7 +9,8 @@ from engine.models import reading
 from engine.models.base import Architecture, decoder_tensors
 
 PERIOD = 4
-"""The first of four layers attends to everything and is not turned, in a model with windows."""
+"""Period of layers with full attention and without RoPE, beginning with the first, in a model with
+windows."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:

@@ -1,5 +1,4 @@
-"""The smollm3 architecture (SmolLM 3): llama's layers, every fourth of which does not tell
-positions apart."""
+"""Architecture smollm3 (SmolLM 3): llama's layers, every fourth without RoPE."""
 
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ PERIOD = 4
 
 
 def _layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
-    """The last layer of each period has no rope."""
+    """Return a layer; the last layer of each period has no RoPE."""
     return Layer(
         replace(attention, rope=None) if number % PERIOD == PERIOD - 1 else attention, feed_forward
     )

@@ -1,4 +1,4 @@
-"""The starcoder2 architecture (StarCoder 2): LayerNorm and biases everywhere, and a feed-forward
+"""Architecture starcoder2 (StarCoder 2): LayerNorm and biases everywhere, and a feed-forward
 without a gate."""
 
 from engine.models import reading

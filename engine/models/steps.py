@@ -1,25 +1,24 @@
-"""The steps that decoder-only architectures are put together from, as operations of a plan.
+"""Steps of decoder-only architectures, as operations of a plan.
 
-A layer, as most families have it; a family's file says only what it does otherwise::
+The usual layer is below; the module of an architecture contains only its differences::
 
-    x ------------------------------+                 the residual stream, (tokens, dim) float32
+    x ------------------------------+   residual stream, (tokens, dim) float32
     |                               |
-    norm                            |                 rmsnorm or layernorm of x
+    norm                            |   rmsnorm or layernorm of x
     |                               |
-    q, k, v = products of the norm  |                 (heads, head_dim); biases, norms of heads where the file has them
-    q, k turned by their positions  |                 rope
+    q, k, v = products of the norm  |   (heads, head_dim); optional biases and norms of heads
+    q, k rotated by positions       |   RoPE
     k, v -> KV cache                |
-    attention(q, all k, all v)      |                 a group of query heads shares one head of keys and values
-    output product                  |                 a branch, (tokens, dim)
+    attention(q, all k, all v)      |   a group of query heads shares a head of keys and values
+    output product                  |   branch, (tokens, dim)
     |                               |
-    + ------------------------------+                 x += branch, normed first in some families
+    + ------------------------------+   x += branch, normed first in some families
     |
-    norm -> gate(x) * up(x) -> down -> +              the feed-forward, or experts: the same way round
+    norm -> gate(x) * up(x) -> down -> +   feed-forward, or experts
 
-A step takes its part of a layer, reads one buffer and returns another; what a branch adds to the
-residual stream is a step of its own, so that norms after a branch and branches side by side
-compose. Speed lives in the kernels and in the plan, which lets a matrix product add by itself,
-never here.
+A step writes the operations of some part of a layer: it reads one buffer and returns another.
+Adding a branch to the residual stream is a separate step, so norms after branches and parallel
+branches combine. Kernels and the plan provide the speed, not this module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,17 +34,18 @@ from engine.weights.weights import Tensor
 NORMS_AFTER = ("post_attention_norm.weight", "post_ffw_norm.weight")
 """Norms after the two branches of a layer."""
 ROUTED = "routed"
-"""The vector that a router reads where that is not what the experts read."""
+"""Vector that a router reads, if it is not the input of the experts."""
 NORMS_APART = (
     "post_ffw_norm_1.weight", "ffn_gate_inp.scale", "pre_ffw_norm_2.weight",
     "post_ffw_norm_2.weight",
 )  # fmt: skip
-"""Norms of a feed-forward next to experts: what it leaves, what the router and the experts read,
-what those leave."""
+"""Norms of a feed-forward next to experts: of its result, of the inputs of router and experts, and
+of the result of experts."""
 
 
 def all_layers(d: Decoder, ffn_norm: str = "ffn_norm", mixer_norm: str = "attn_norm") -> None:
-    """Token ids to residual stream; see ``each_layer`` for the arguments."""
+    """Write the layers, from token ids to the residual stream; ``each_layer`` describes the
+    arguments."""
     embedding(d)
     each_layer(d, ffn_norm, mixer_norm)
 
@@ -56,17 +56,17 @@ def each_layer(
     mixer_norm: str = "attn_norm",
     end_layer: Callable[[int], None] | None = None,
 ) -> None:
-    """The layers of this part, in order.
+    """Write the layers of this stage, in order.
 
     Args:
-        ffn_norm, mixer_norm: names of the norms that the feed-forward and the mixer read through.
-        end_layer: writes what ends a layer, by its number.
+        ffn_norm, mixer_norm: Names of the norms before the feed-forward and the mixer.
+        end_layer: Function that writes the end of a layer, by its number.
     """
     for number, layer in d.layers:
         if layer.own_norms and d.computes_queries(number):
-            own = norm(d, number, ffn_norm, "normed of its own")
+            own_normed = norm(d, number, ffn_norm, "normed of its own")
         else:
-            own = None
+            own_normed = None
         if (
             isinstance(layer.feed_forward, Experts)
             and layer.feed_forward.routes_first
@@ -87,13 +87,15 @@ def each_layer(
             return
         if layer.feed_forward is None:
             continue
-        if not layer.side_by_side:  # else x is still what attention has read
+        if not layer.side_by_side:  # if so, x is still the input of attention
             if layer.norm_before:
                 x = norm(d, number, ffn_norm)
             else:
                 x = d.x
         residual(
-            d, feed_forward(d, number, layer.feed_forward, own or x), _norm_after(d, number, 1)
+            d,
+            feed_forward(d, number, layer.feed_forward, own_normed or x),
+            _norm_after(d, number, 1),
         )
         if end_layer is not None:
             end_layer(number)
@@ -106,9 +108,10 @@ def _norm_after(d: Decoder, layer: int, branch: int) -> Tensor | None:
 
 
 def embedding(d: Decoder) -> None:
-    """x = rows of the embedding; and the angles of the step's positions, which all layers use.
+    """Write the residual stream from the embedding, and the angles of positions, which all layers
+    use.
 
-    Of one token of a block, the layers before have been added already.
+    For the last token of a block, the earlier layers are already added.
     """
     d.plan.phase = "embedding"
     if d.stage is Stage.LAST:
@@ -125,7 +128,7 @@ def embedding(d: Decoder) -> None:
 
 
 def _begin(d: Decoder) -> None:
-    """The residual stream of the step's tokens, with what some models do to their embeddings."""
+    """Write the residual stream of the step's tokens, with the changes of some models."""
     if d.config.embedding_norm:
         out = d.buffers.vector("embedded", d.config.dim)
     else:
@@ -137,7 +140,7 @@ def _begin(d: Decoder) -> None:
         )
     if (
         d.config.token_types
-    ):  # every token is of the first type: a table with one row for all positions
+    ):  # all tokens have the first type: a table with one row for all positions
         d.plan.add_positions(d.weights["token_types.weight"].address, 1, out)
     if d.config.embedding_norm:
         d.plan.barrier()
@@ -145,23 +148,22 @@ def _begin(d: Decoder) -> None:
 
 
 def look_up(d: Decoder, out: Activations) -> None:
-    """Out = what the residual stream of the step's tokens begins with."""
+    """Write the scaled rows of the embedding."""
     d.plan.embed(d.weights["token_embd.weight"], out)
     if d.config.embedding_scale != d.config.residual_scale:
         d.plan.scale(out, d.config.embedding_scale / d.config.residual_scale)
 
 
-def norm(d: Decoder, layer: int, name: str, place: str = "normed") -> Activations:
-    """The residual stream, normed for a branch to read."""
-    normed = d.buffers.vector(place, d.config.dim)
+def norm(d: Decoder, layer: int, name: str, buffer_name: str = "normed") -> Activations:
+    """Return the normed residual stream, the input of a branch."""
+    normed = d.buffers.vector(buffer_name, d.config.dim)
     d.plan.phase = "norms"
     normed_by(d, d.x, f"blk.{layer}.{name}", normed)
     return normed
 
 
 def normed_by(d: Decoder, x: Activations, name: str, out: Activations) -> None:
-    """Out = a vector of the stream, normed by the weights of a name, and by its bias where the file
-    has one."""
+    """Norm a vector of the stream by the weights of a name, and by its bias if the file has one."""
     weight = d.weights.get(name + ".weight") or d.weights.get(name)
     bias = d.weights.get(name + ".bias")
     if weight:
@@ -176,14 +178,13 @@ def normed_by(d: Decoder, x: Activations, name: str, out: Activations) -> None:
 
 
 def residual(d: Decoder, branch: Activations, norm_after: Tensor | None = None) -> None:
-    """x += branch, normed first if there is a norm after it; the branch means nothing
-    afterwards."""
+    """x += branch, normed first if there is a norm after it; the branch is overwritten."""
     d.plan.add(d.x, branch, norm_after, d.config.norm_after_eps or d.config.norm_eps)
     d.plan.barrier()
 
 
 def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | None:
-    """Apply a layer's mixer to x; None as for ``self_attention``."""
+    """Apply a mixer to x; None as for ``self_attention``."""
     if isinstance(mixer, Attention) and mixer.latent is not None:
         heads = latent.attend(d, layer, mixer, mixer.latent, x)
         if heads is None:
@@ -197,13 +198,13 @@ def mix(d: Decoder, layer: int, mixer: Mixer, x: Activations) -> Activations | N
 def self_attention(
     d: Decoder, layer: int, attention: Attention, x: Activations
 ) -> Activations | None:
-    """output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads where the
-    file has them.
+    """Return output(attention(q, k, v)) of x, with grouped queries; biases and norms of heads are
+    optional.
 
-    None where keys and values of x are all that is wanted of this layer and of those after it.
+    Return None if this stage only needs keys and values of x in this layer.
     """
     plan = d.plan
-    wanted = {
+    is_needed = {
         "q": d.computes_queries(layer),
         "k": d.computes_keys(layer, attention),
         "v": d.computes_keys(layer, attention),
@@ -212,19 +213,21 @@ def self_attention(
     names = "queries and gates" if attention.gated else "q", "k", "v"
     q, k, v = (d.buffers.vector(name, n) for name, n in zip(names, widths, strict=True))
     weights, biases = (
-        d.parts(layer, f"attn_qkv.{kind}", [f"attn_{letter}.{kind}" for letter in "qkv"], widths)
-        for kind in ("weight", "bias")
+        d.parts(
+            layer, f"attn_qkv.{suffix}", [f"attn_{letter}.{suffix}" for letter in "qkv"], widths
+        )
+        for suffix in ("weight", "bias")
     )
     products = [
         (weight, out, bias)
         for letter, weight, out, bias in zip("qkv", weights, (q, k, v), biases, strict=True)
-        if weight and wanted[letter]
+        if weight and is_needed[letter]
     ]
     if attention.gated or attention.gated_apart:
         gate = d.buffers.vector("q gate", attention.q_dim)
     else:
         gate = None
-    if gate is not None and attention.gated_apart and wanted["q"]:
+    if gate is not None and attention.gated_apart and is_needed["q"]:
         products.append((d.weight(layer, "attn_gate.weight"), gate, None))
     plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
@@ -239,25 +242,25 @@ def self_attention(
             plan.clamp(out, attention.bound)
         plan.barrier()
     if (
-        wanted["v"] and attention.value_norms
-    ):  # the threads have the same heads in all rows up to the store: no barrier
+        is_needed["v"] and attention.value_norms
+    ):  # threads have the same heads in all rows up to the store: no barrier
         plan.attention.unit_heads(v if weights[2] else k, attention.value_dim, v, d.config.norm_eps)
     if (
         attention.gated and gate is not None
-    ):  # the threads have the same heads when they norm and turn them: no barrier
-        both = q
+    ):  # threads have the same heads when they norm and rotate them: no barrier
+        queries_and_gates = q
         q = d.buffers.vector("q", attention.q_dim)
-        if wanted["q"]:
-            plan.attention.split_heads(both, attention.key_dim, q, gate)
-    _norm_and_turn(
-        d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if wanted[letter]}
+        if is_needed["q"]:
+            plan.attention.split_heads(queries_and_gates, attention.key_dim, q, gate)
+    _norm_and_rotate(
+        d, layer, attention, {letter: x for letter, x in (("q", q), ("k", k)) if is_needed[letter]}
     )
-    if wanted["q"]:  # the threads have the same heads in all rows from the norms on: no barrier
+    if is_needed["q"]:  # threads have the same heads in all rows from the norms on: no barrier
         plan.attention.hadamard(attention.key_dim, q)
-    if wanted["k"]:
+    if is_needed["k"]:
         plan.attention.store_kv(layer, k, v)
     plan.barrier()
-    if not wanted["q"]:
+    if not is_needed["q"]:
         return None
     attended = d.buffers.vector("attended", attention.out_dim)
     plan.attention.attend(layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
@@ -274,11 +277,11 @@ def self_attention(
     )
 
 
-def _norm_and_turn(
+def _norm_and_rotate(
     d: Decoder, layer: int, attention: Attention, heads: Mapping[str, Activations]
 ) -> None:
-    """Norm queries and keys, by their letters, and turn them by their positions, each as far as the
-    layer does."""
+    """Norm queries and keys, by their letters, and rotate them by their positions, as the layer
+    does."""
     plan = d.plan
     rope = attention.rope
     width = attention.key_dim
@@ -295,7 +298,7 @@ def _norm_and_turn(
     norms = [d.optional(layer, f"attn_{letter}_norm.weight") for letter in heads]
     if attention.whole_norms:
         for (x, _), norm in zip(turned, norms, strict=True):
-            plan.attention.rope(x, x.n, None, None, norm, eps)  # one head of all the width
+            plan.attention.rope(x, x.n, None, None, norm, eps)  # one head of the full width
         plan.barrier()
         norms = [None] * len(turned)
     if attention.head_layer_norms:
@@ -303,10 +306,10 @@ def _norm_and_turn(
             assert norm is not None
             plan.attention.layernorm_heads(
                 x, width, norm, eps
-            )  # the threads have the same heads when they turn them: no barrier
+            )  # threads have the same heads when they rotate them: no barrier
         norms = [None] * len(turned)
     for (x, angles), norm in zip(turned, norms, strict=True):
-        if attention.norms_turned:  # the threads have the same heads in both rows: no barrier
+        if attention.norms_turned:  # threads have the same heads in both rows: no barrier
             plan.attention.rope(x, width, rotation, angles)
             plan.attention.rope(x, width, None, None, norm, eps)
         else:
@@ -314,7 +317,7 @@ def _norm_and_turn(
 
 
 def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> Activations:
-    """Apply the layer's feed-forward to x, with experts or without."""
+    """Apply the feed-forward of a layer to x, with or without experts."""
     if not isinstance(form, Experts):
         return dense_feed_forward(d, layer, form, x)
     if form.norms_apart:
@@ -331,8 +334,8 @@ def feed_forward(d: Decoder, layer: int, form: FeedForward, x: Activations) -> A
 
 
 def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Activations:
-    """norm(shared feed-forward of x) + norm(experts), which read the stream through a norm of their
-    own."""
+    """Return norm(shared feed-forward of x) + norm(experts); the experts have their own norm of the
+    stream."""
     assert form.shared is not None
     plan = d.plan
     dim = d.config.dim
@@ -341,7 +344,7 @@ def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Acti
     out, routed = (d.buffers.vector(name, dim) for name in ("normed branch", ROUTED))
     plan.rmsnorm(shared, d.weight(layer, "post_ffw_norm_1.weight"), out, d.config.norm_eps)
     scale = (
-        f"blk.{layer}.ffn_gate_inp.scale"  # of a vector that has unit length, not unit mean square
+        f"blk.{layer}.ffn_gate_inp.scale"  # scale of a vector of unit length, not unit mean square
     )
     plan.rmsnorm(
         d.x, d.buffers.constant(scale, d.weights.float32(scale) / dim**0.5), routed, d.stream_eps
@@ -354,24 +357,24 @@ def _normed_apart(d: Decoder, layer: int, form: Experts, x: Activations) -> Acti
 
 
 def dense_feed_forward(
-    d: Decoder, layer: int, dense: Dense, x: Activations, kind: str = ""
+    d: Decoder, layer: int, dense: Dense, x: Activations, suffix: str = ""
 ) -> Activations:
-    """down(function(gate(x)) * up(x)) with the layer's function, or down(function(up(x))).
+    """Return down(function(gate(x)) * up(x)), or down(function(up(x))).
 
     Args:
-        kind: what the tensors' names end with.
+        suffix: Suffix of the names of tensors.
     """
     plan = d.plan
     n = dense.hidden_dim
     gate, up = (d.buffers.vector(name, n) for name in ("gate", "up"))
-    w_up = d.weight(layer, f"ffn_up{kind}.weight")
-    w_down = d.weight(layer, f"ffn_down{kind}.weight")
-    products = [(w_up, up, d.optional(layer, f"ffn_up{kind}.bias"))]
+    w_up = d.weight(layer, f"ffn_up{suffix}.weight")
+    w_down = d.weight(layer, f"ffn_down{suffix}.weight")
+    products = [(w_up, up, d.optional(layer, f"ffn_up{suffix}.bias"))]
     if dense.is_fused:
         products = [(w_up.part(0, n), gate, None), (w_up.part(n, n), up, None)]
     elif not dense.has_no_gate:
-        w_gate = d.weight(layer, f"ffn_gate{kind}.weight")
-        products = [(w_gate, gate, d.optional(layer, f"ffn_gate{kind}.bias")), *products]
+        w_gate = d.weight(layer, f"ffn_gate{suffix}.weight")
+        products = [(w_gate, gate, d.optional(layer, f"ffn_gate{suffix}.bias")), *products]
     plan.quantize(x, *(weight for weight, _, _ in products))
     plan.barrier()
     plan.phase = "feed-forward"
@@ -394,7 +397,9 @@ def dense_feed_forward(
         hidden = _normed_within(d, layer, "ffn_sub_norm", hidden)
     plan.quantize(hidden, w_down)
     plan.barrier()
-    return product(d, w_down, hidden, d.optional(layer, f"ffn_down{kind}.bias"), is_quantized=True)
+    return product(
+        d, w_down, hidden, d.optional(layer, f"ffn_down{suffix}.bias"), is_quantized=True
+    )
 
 
 def product(
@@ -404,12 +409,12 @@ def product(
     bias: Tensor | None = None,
     is_quantized: bool = False,
 ) -> Activations:
-    """weight @ x + bias as a branch, for x that comes after a barrier."""
+    """Return weight @ x + bias as a branch; a barrier must come before."""
     branch = d.buffers.vector("branch", weight.n_rows)
     if not is_quantized:
-        before = len(d.plan.operations)
+        n_operations = len(d.plan.operations)
         d.plan.quantize(x, weight)
-        if len(d.plan.operations) > before:  # the reader wants int8
+        if len(d.plan.operations) > n_operations:  # the product reads int8
             d.plan.barrier()
     d.plan.matmul(weight, x, branch, bias)
     d.plan.barrier()
@@ -418,18 +423,17 @@ def product(
 
 
 def _scaled(d: Decoder, products: Sequence[tuple[Tensor, Activations, Tensor | None]]) -> None:
-    """Multiply what comes after a barrier by the scales of the weights it was made with, where the
-    file has them."""
+    """Multiply results of products by the scales of their weights, if the file has them."""
     scales = [(out, weight.name.removesuffix("weight") + "scale") for weight, out, _ in products]
-    found = [(out, name) for out, name in scales if d.weights.get(name) is not None]
-    for out, name in found:
+    scaled = [(out, name) for out, name in scales if d.weights.get(name) is not None]
+    for out, name in scaled:
         d.plan.scale(out, float(d.weights.float32(name)[0, 0]))
-    if found:
+    if scaled:
         d.plan.barrier()
 
 
 def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activations:
-    """Normalize the input of a branch's last product."""
+    """Return the normed input of a branch's last product."""
     normed = d.buffers.vector(f"normed {x.n}", x.n)
     d.plan.rmsnorm(x, d.weight(layer, name + ".weight"), normed, d.config.norm_eps)
     d.plan.barrier()
@@ -437,9 +441,9 @@ def _normed_within(d: Decoder, layer: int, name: str, x: Activations) -> Activat
 
 
 def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
-    """logits = output(norm(x)); without a tensor of its own, the embedding is the output.
+    """Write logits = output(norm(x)); without an output tensor the embedding is used.
 
-    What embeds texts wants no logits, but every token's normed vector.
+    A plan of embeddings has no logits, but the normed vectors of all tokens.
     """
     plan = d.plan
     buffers = d.buffers
@@ -459,7 +463,7 @@ def output_head(d: Decoder, norm_name: str = "output_norm") -> None:
     normed_by(d, x, norm_name, normed)
     if d.config.logit_scale != 1.0:
         plan.barrier()
-        plan.scale(normed, d.config.logit_scale)  # instead of the logits, which are more
+        plan.scale(normed, d.config.logit_scale)  # instead of the logits, which are longer
         plan.barrier()
     plan.quantize(normed, output)
     plan.barrier()
