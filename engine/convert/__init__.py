@@ -1,1 +1,1 @@
-"""Models as Hugging Face keeps them, made into GGUF files."""
+"""Conversion of Hugging Face models to GGUF files."""

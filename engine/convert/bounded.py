@@ -1,4 +1,4 @@
-"""JSON files of a model's directory: bounded in bytes, values and depth, read as they should be."""
+"""JSON files of a model's directory: typed values, bounded in bytes, number and depth."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from engine.machine.regular_file import read_regular
 from engine.nesting import is_nested_deeper
 
 MAX_JSON_BYTES = 128 << 20
-"""A vocabulary of 260,000 tokens with its merges takes 33 MB."""
+"""Limit on the size of a file: a vocabulary of 260,000 tokens with its merges has 33 MB."""
 MAX_SETTINGS_BYTES = 16 << 20
-"""Limit on files without a vocabulary; the largest have the tokens that were added to one."""
+"""Limit on files without a vocabulary; the largest of them contain added tokens."""
 MAX_VALUES = 1 << 23
-"""Limit on the values in a file: a vocabulary of 260,000 tokens with its merges has two million."""
+"""Limit on the number of values in a file; a vocabulary of 260,000 tokens with its merges has two
+million."""
 MAX_DEPTH = 64
 
 
 def read_bytes(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes | None:
-    """Return a small file's content; None if there is no such file.
+    """Return the content of a small file; None if there is no such file.
 
     Raises:
-        ConversionError: it cannot be read, or is larger than it may be.
+        ConversionError: The file cannot be read, or is too large.
     """
     try:
         if not path.is_file():
@@ -45,7 +46,7 @@ def read_object(path: Path, most_bytes: int = MAX_SETTINGS_BYTES) -> dict[str, A
     """Return the object in a JSON file; None if there is no such file.
 
     Raises:
-        ConversionError: it cannot be read, is too large, or holds something else.
+        ConversionError: The file cannot be read, is too large, or contains no object.
     """
     content = read_bytes(path, most_bytes)
     if content is None:
@@ -57,13 +58,13 @@ def read_object(path: Path, most_bytes: int = MAX_SETTINGS_BYTES) -> dict[str, A
 def parse_object(
     content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Return the object that a text in JSON is.
+    """Parse a JSON text that is an object.
 
     Args:
-        pairs: makes each object of its pairs; None for a dict.
+        pairs: Function that returns an object, given its pairs; None for a dict.
 
     Raises:
-        ConversionError: it is none, or has too many or too deeply nested values.
+        ConversionError: The text is no object, or has too many or too deeply nested values.
     """
     value = parse_json(content, name, pairs)
     if not isinstance(value, dict):
@@ -74,7 +75,7 @@ def parse_object(
 def parse_json(
     content: bytes, name: str, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
 ) -> Any:
-    """Return the value that a text in JSON is; arguments and errors as of ``parse_object``."""
+    """Parse a JSON text; arguments and errors are those of ``parse_object``."""
     if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ConversionError(
             f"{shown(name)}: has more than {MAX_VALUES} values, too many for what it is"
@@ -98,39 +99,41 @@ class JsonObject:
     """Typed access to an object in a JSON file; numbers must be in ``engine.convert.ranges``.
 
     Args:
-        name: of the file, which begins each message.
-        place: name of the object in the file with a dot after it, "" for the whole.
+        name: Name of the file, which begins each message.
+        place: Path of the object in the file with a dot at the end; "" for the whole file.
     """
 
-    def __init__(self, values: Mapping[str, Any], name: str, place: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], name: str, path: str = "") -> None:
         self.values = values
         self.name = name
-        self._place = place
+        self._path = path
 
     def fail(self, problem: str) -> ConversionError:
-        """Make the exception for a problem."""
+        """Return the exception for a problem."""
         return ConversionError(f"{self.name}: {problem}")
 
-    def fail_value(self, names: str, wanted: str) -> ConversionError:
-        """Make the exception for a value that is not what it must be."""
-        key = shown(f"{self._place}{names.split('|')[0]}")
+    def fail_value(self, names: str, expected: str) -> ConversionError:
+        """Return the exception for a value that is not as expected."""
+        key = shown(f"{self._path}{names.split('|')[0]}")
         return self.fail(
-            f"{key} is {shown_value(self.get(names))}: must be {wanted} (get the file again)"
+            f"{key} is {shown_value(self.get(names))}: must be {expected} (get the file again)"
         )
 
     def get(self, names: str) -> Any:
-        """Return the first value that is not null, under names with "|" between them; None for
-        none."""
+        """Return the first value that is not null; names are separated by "|".
+
+        Return None if all are null or missing.
+        """
         return next(
             (self.values[name] for name in names.split("|") if self.values.get(name) is not None),
             None,
         )
 
     def integer(self, names: str, default: int | None = None) -> int:
-        """Return a whole number.
+        """Return an integer.
 
         Raises:
-            ConversionError: it is out of range, something else, or missing without default.
+            ConversionError: The value is out of range, no integer, or missing without a default.
         """
         least, most = WHOLE[names.split("|")[0]]
         value = self._present(names, default)
@@ -139,7 +142,7 @@ class JsonObject:
         return value
 
     def number(self, names: str, default: float | None = None) -> float:
-        """Return a finite number; raises as ``integer`` does."""
+        """Return a finite number; errors are those of ``integer``."""
         value = self._present(names, default)
         if value is not default and not _is_in_range(names, value):
             least, most = REAL[names.split("|")[0]]
@@ -161,50 +164,50 @@ class JsonObject:
         return value
 
     def numbers(self, name: str, count: int) -> list[float]:
-        """Return a list of as many finite numbers."""
+        """Return a list of ``count`` finite numbers."""
         value = self.get(name)
         if not (
             isinstance(value, list)
             and len(value) == count
-            and all(_is_in_range(name, one) for one in value)
+            and all(_is_in_range(name, number) for number in value)
         ):
             least, most = REAL[name]
             raise self.fail_value(name, f"{count} numbers from {least:g} to {most:g}")
-        return [float(one) for one in value]
+        return [float(number) for number in value]
 
     def ids(self, name: str) -> list[int]:
-        """Return the ids of tokens under a name, of one or of several; they may be of no token."""
+        """Return the token id or ids under a name; tokens with these ids may not exist."""
         value = self.get(name)
         if isinstance(value, list):
-            listed = value
+            token_ids = value
         elif value is None:
-            listed = []
+            token_ids = []
         else:
-            listed = [value]
-        if not all(type(one) is int for one in listed):
+            token_ids = [value]
+        if not all(type(token_id) is int for token_id in token_ids):
             raise self.fail_value(name, "a token's id, or a list of them")
-        return listed
+        return token_ids
 
     def under(self, name: str) -> JsonObject:
-        """Return the object under a name; an empty one where there is none."""
+        """Return the object under a name; an empty object if there is none."""
         value = self.get(name)
         if value is not None and not isinstance(value, dict):
             raise self.fail_value(name, "an object")
-        return JsonObject(value or {}, self.name, f"{self._place}{name}.")
+        return JsonObject(value or {}, self.name, f"{self._path}{name}.")
 
     def objects(self, name: str) -> list[JsonObject]:
-        """Return the objects in the list under a name; none where there is no list."""
+        """Return the list of objects under a name; an empty list if there is none."""
         value = self.get(name)
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
             raise self.fail_value(name, "a list of objects")
-        return [JsonObject(item, self.name, f"{self._place}{name}.") for item in value]
+        return [JsonObject(item, self.name, f"{self._path}{name}.") for item in value]
 
     def check_texts(self, name: str, texts: Iterable[str]) -> None:
-        """Raise ConversionError if one of the texts under a name has half of a surrogate pair."""
+        """Raise ConversionError if a text under a name has an unpaired surrogate."""
         if not is_utf8("".join(texts)):
-            key = f"{self._place}{name}"
+            key = f"{self._path}{name}"
             raise self.fail(
                 f"{key} has half of a surrogate pair, which is no character (get the file again)"
             )
@@ -212,17 +215,14 @@ class JsonObject:
     def _present(self, names: str, default: Any) -> Any:
         value = self.get(names)
         if value is None and default is None:
-            raise self.fail(f"{self._place}{names.split('|')[0]} is missing")
+            raise self.fail(f"{self._path}{names.split('|')[0]} is missing")
         if value is None:
             return default
         return value
 
 
 def is_utf8(text: str) -> bool:
-    """Whether a text can be written as UTF-8.
-
-    Halves of surrogate pairs, which JSON may have, cannot.
-    """
+    """Return whether a text can be encoded as UTF-8; unpaired surrogates of JSON cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -231,7 +231,8 @@ def is_utf8(text: str) -> bool:
 
 
 def shown_value(value: Any) -> str:
-    """Return a value for a message: cut if it is long, of lists and objects only their kind."""
+    """Return a value for a message: truncated if it is long, only the type for lists and
+    objects."""
     if isinstance(value, (list, dict)):
         if isinstance(value, list):
             return "a list"

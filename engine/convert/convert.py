@@ -1,8 +1,8 @@
-"""From a directory of Hugging Face's form to a GGUF file. All reasons to refuse are found before a
-byte is written.
+"""Conversion of a Hugging Face directory to a GGUF file.
 
-Tensors pass through memory a few megabytes at a time. A model that is converted is one that the
-engine opens: what the file will say is checked as a file's header is.
+Everything is checked before the first byte is written. Tensors pass through memory in pieces of a
+few megabytes. The engine can open each converted model: the content of the file is checked like the
+header of a file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from engine.convert.hyperparameters import describe
 from engine.convert.pooling import pooling_keys
 from engine.convert.recipes import RECIPES, Recipe
 from engine.convert.safetensors import SourceTensor, close_files, read_directory
-from engine.convert.tensors import ConvertedTensor, made_tensors
+from engine.convert.tensors import ConvertedTensor, converted_tensors
 from engine.convert.vocabulary import vocabulary_keys
 from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, shown
 from engine.gguf.contents import GGUFFile, TensorInfo
@@ -39,10 +39,10 @@ from engine.weights.weights import checked_tensors
 
 _N_NAMED = 6
 _LENGTH_BYTES = 8
-"""Bytes before each text in a file."""
+"""Bytes of the length of a string in a file."""
 _MOST_REVISION_BYTES = 1 << 20
 _MORE_HEADER_BYTES = 1 << 20
-"""Room for the table of tensors and the keys of a file's header."""
+"""Allowance for the tensor table and the keys in the header of a file."""
 _QUANTISED = "quantization_config", "quantization", "compression_config"
 """Settings of models whose weights are quantised.
 
@@ -52,14 +52,14 @@ They are those of transformers, of MLX, and of older compressed-tensors.
 
 @dataclass(frozen=True)
 class Conversion:
-    """A model that can be converted: everything but its bytes.
+    """Model that can be converted: everything except the weights.
 
     Attributes:
-        name: of the model.
-        mix: of its weights.
-        metadata: of the file.
-        tensors: with the type that each will have.
-        numbers: tensors that are made of settings.
+        name: Name of the model.
+        mix: Mix of the weights.
+        metadata: Metadata of the file.
+        tensors: Tensors and the types that they get.
+        numbers: Tensors that are computed from settings.
     """
 
     name: str
@@ -70,73 +70,75 @@ class Conversion:
 
     @property
     def architecture(self) -> str:
-        """As GGUF names it."""
+        """Value of ``general.architecture``."""
         return str(self.metadata["general.architecture"])
 
     @property
     def writes(self) -> bool:
-        """Whether it writes text; others make vectors of it."""
+        """Whether the model generates text; other models compute vectors of texts."""
         return self.architecture not in ENCODERS
 
     @property
     def total_bytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(one.size_bytes for one in self.table)
+        return sum(tensor.size_bytes for tensor in self.table)
 
     @property
     def table(self) -> list[TensorToWrite]:
-        """The file's table of tensors."""
+        """Tensor table of the file."""
         constants = [
             TensorToWrite(name, values.shape, "F32") for name, values in self.numbers.items()
         ]
         return constants + [
-            TensorToWrite(made.name, made.shape, kind) for made, kind in self.tensors
+            TensorToWrite(tensor.name, tensor.shape, type_name)
+            for tensor, type_name in self.tensors
         ]
 
     def close(self) -> None:
-        """Close the files of weights, of which nothing may be read afterwards."""
-        close_files(piece.source for made, _ in self.tensors for piece in made.pieces)
+        """Close the files of weights; nothing may be read afterwards."""
+        close_files(piece.source for tensor, _ in self.tensors for piece in tensor.pieces)
 
     def write(self, path: Path, progress: Callable[[int, str], object], n_threads: int = 1) -> None:
-        """Write the file, which has its name only when it is whole; one of that name is replaced.
+        """Write the file; it gets its name when it is complete, and replaces a file of the same
+        name.
 
         Args:
-            progress: is told of the bytes that are done, and a tensor's name.
+            progress: Called with the number of bytes that are done and the name of a tensor.
 
         Raises:
-            ConversionError: a weight is NaN or infinity, or too large for the type.
-            FileUnwritableError: the disk is full.
+            ConversionError: A weight is NaN, infinite, or too large for the type.
+            FileUnwritableError: The disk is full.
         """
         done_bytes = 0
         with writing(path, self.metadata, self.table) as out:
             for values in self.numbers.values():
                 out.write(values)
-            for made, type_name in self.tensors:
-                for rows in (rows for piece in made.pieces for rows in piece.rows()):
-                    packed = _packed(made, rows, type_name, n_threads)
+            for tensor, type_name in self.tensors:
+                for rows in (rows for piece in tensor.pieces for rows in piece.rows()):
+                    packed = _packed(tensor, rows, type_name, n_threads)
                     out.write(packed)
                     done_bytes += packed.nbytes
-                    progress(done_bytes, made.name)
+                    progress(done_bytes, tensor.name)
 
 
-def _packed(made: ConvertedTensor, rows: Floats, type_name: str, n_threads: int) -> Bytes:
+def _packed(tensor: ConvertedTensor, rows: Floats, type_name: str, n_threads: int) -> Bytes:
     try:
         return quantise_rows(rows, type_name, n_threads=n_threads)
     except BrokenModelError as error:
-        name = made.source.file.shown_name
+        name = tensor.source.file.shown_name
         raise ConversionError(
-            f"{name}: {made.name} {error} (damaged? else take --type BF16)"
+            f"{name}: {tensor.name} {error} (damaged? else take --type BF16)"
         ) from None
 
 
 def model_directory(directory: Path) -> Path:
     """Return the directory itself, or the snapshot in a repository's folder.
 
-    Hugging Face's programs have such folders in their cache.
+    The cache of Hugging Face's programs has such folders.
 
     Raises:
-        ConversionError: there are several snapshots, and the folder does not say which is the
-            latest.
+        ConversionError: There are several snapshots, and the folder does not name the latest
+            one.
     """
     snapshots = directory / "snapshots"
     if (directory / "config.json").exists() or not snapshots.is_dir():
@@ -154,13 +156,13 @@ def model_directory(directory: Path) -> Path:
 
 
 def prepare(directory: Path, mix: str = "") -> Conversion:
-    """Read what a directory says of its model, and check that the engine would open it.
+    """Read the model's settings and tensors, and check that the engine can open the result.
 
     Args:
-        mix: of the weights; "" for the type that they have.
+        mix: Mix of the weights; "" for the type of the source.
 
     Raises:
-        EngineError: one line that says which file, what is wrong with it, and what to do.
+        EngineError: The message is a line with the file, the problem, and a remedy.
     """
     config, recipe = _configuration(directory)
     sources = read_directory(directory)
@@ -178,13 +180,13 @@ def _prepared(
     sources: Mapping[str, SourceTensor],
     mix: str,
 ) -> Conversion:
-    described = describe(config, recipe.has_rope)
-    for add in recipe.more:
-        add(config, described)
+    converted = describe(config, recipe.has_rope)
+    for add_keys in recipe.more_keys:
+        add_keys(config, converted)
     is_tied = config.flag("tie_word_embeddings", False)
-    made = made_tensors(recipe, described, sources, is_tied)
-    mix = mix or _main_type(made)
-    embedding = next((tensor for tensor in made if tensor.name == "token_embd.weight"), None)
+    tensors = converted_tensors(recipe, converted, sources, is_tied)
+    mix = mix or _main_type(tensors)
+    embedding = next((tensor for tensor in tensors if tensor.name == "token_embd.weight"), None)
     if embedding is None or len(embedding.shape) != 2:
         raise ConversionError(
             f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)"
@@ -196,37 +198,39 @@ def _prepared(
         "general.name": name,
         **{
             f"{recipe.architecture}.{key}": value
-            for key, value in (described.keys | pooling_keys(directory)).items()
+            for key, value in (converted.keys | pooling_keys(directory)).items()
         },
         f"{recipe.architecture}.vocab_size": embedding.shape[0],
         "general.file_type": mixtures.MIXTURES[mix],
         "general.quantization_version": QUANTIZATION_VERSION,
         **vocabulary_keys(directory, config, embedding.shape[0]),
-        **{f"tokenizer.ggml.{key}": value for key, value in described.vocabulary.items()},
+        **{f"tokenizer.ggml.{key}": value for key, value in converted.vocabulary.items()},
     }
-    shapes = {tensor.name: mixtures.TypedShape(tensor.shape, "F32") for tensor in made}
+    shapes = {tensor.name: mixtures.TypedShape(tensor.shape, "F32") for tensor in tensors}
     types = mixtures.mixture(metadata, shapes, mix)
-    typed = [(tensor, types[tensor.name]) for tensor in made]
-    conversion = Conversion(name, mix, metadata, typed, described.tensors)
+    typed_tensors = [(tensor, types[tensor.name]) for tensor in tensors]
+    conversion = Conversion(name, mix, metadata, typed_tensors, converted.tensors)
     _check(conversion)
     return conversion
 
 
 def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
-    """Return the settings of the part that writes, and the recipe."""
+    """Return the settings of the text model, and the recipe."""
     values = read_object(directory / "config.json")
     if values is None:
         raise _no_model(directory)
-    whole = JsonObject(values, "config.json")
-    name = _class_name(whole)
+    file_config = JsonObject(values, "config.json")
+    name = _class_name(file_config)
     recipe = RECIPES.get(name)
     if recipe is None:
-        named = list(RECIPES)[:_N_NAMED]
-        others = f"{', '.join(named)} and {len(RECIPES) - len(named)} others (jalopy help convert)"
-        raise UnsupportedArchitectureError(
-            f"config.json: architecture {shown(name)} cannot be converted; can be: {others}"
+        examples = list(RECIPES)[:_N_NAMED]
+        supported = (
+            f"{', '.join(examples)} and {len(RECIPES) - len(examples)} others (jalopy help convert)"
         )
-    inner = {**values, **whole.under("text_config").values}
+        raise UnsupportedArchitectureError(
+            f"config.json: architecture {shown(name)} cannot be converted; can be: {supported}"
+        )
+    inner = {**values, **file_config.under("text_config").values}
     config = JsonObject({**recipe.defaults, **inner}, "config.json")
     for setting in _QUANTISED:
         if config.get(setting) is not None:
@@ -252,7 +256,7 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
 
 
 def _no_model(directory: Path) -> ConversionError:
-    """Make the exception for a directory without config.json."""
+    """Return the exception for a directory without config.json."""
     name = shown(directory.name or str(directory))
     adapter = read_object(directory / "adapter_config.json")
     if adapter is None:
@@ -272,7 +276,7 @@ def _no_model(directory: Path) -> ConversionError:
 
 
 def _class_name(config: JsonObject) -> str:
-    """Return the name of the model's class in transformers."""
+    """Return the class name of the model in transformers."""
     names = config.get("architectures")
     if names is None or names == []:
         return "missing"
@@ -282,32 +286,29 @@ def _class_name(config: JsonObject) -> str:
 
 
 def _name(directory: Path) -> str:
-    """Return the model's name: that of its directory, or of its repository in the cache of Hugging
-    Face's programs."""
-    place = directory.resolve()
-    in_cache = re.fullmatch(r"models--.+?--(.+)", place.parent.parent.name)
-    return shown((in_cache[1] if in_cache else place.name).rpartition("--")[2], 200)
+    """Return the name of the model's directory, or of its repository in the cache of Hugging Face's
+    programs."""
+    path = directory.resolve()
+    in_cache = re.fullmatch(r"models--.+?--(.+)", path.parent.parent.name)
+    return shown((in_cache[1] if in_cache else path.name).rpartition("--")[2], 200)
 
 
-def _main_type(made: Sequence[ConvertedTensor]) -> str:
-    """Return the type that holds most matrices as they are; F16 in place of F32."""
+def _main_type(tensors: Sequence[ConvertedTensor]) -> str:
+    """Return the type of most matrices; F16 instead of F32."""
     sizes = dict.fromkeys(("BF16", "F16", "F32"), 0)
-    for one in made:
-        if len(one.shape) > 1:
-            sizes[one.source.dtype] += math.prod(one.shape)
-    found = max(sizes, key=lambda name: sizes[name])
-    if found == "F32":
+    for tensor in tensors:
+        if len(tensor.shape) > 1:
+            sizes[tensor.source.dtype] += math.prod(tensor.shape)
+    main_type = max(sizes, key=lambda name: sizes[name])
+    if main_type == "F32":
         return "F16"
-    return found
+    return main_type
 
 
-def _header_bytes(found: Conversion) -> int:
-    """Return about as many bytes as the file's metadata and table of tensors take.
-
-    It is never fewer.
-    """
+def _header_bytes(conversion: Conversion) -> int:
+    """Return an upper estimate of the bytes of the metadata and the tensor table."""
     total_bytes = _MORE_HEADER_BYTES
-    for value in found.metadata.values():
+    for value in conversion.metadata.values():
         if isinstance(value, np.ndarray):
             total_bytes += value.nbytes
         elif isinstance(value, (str, bytes)):
@@ -320,26 +321,36 @@ def _header_bytes(found: Conversion) -> int:
     return total_bytes
 
 
-def _check(found: Conversion) -> None:
-    """Look at what the file will say, as if it were there."""
+def _check(conversion: Conversion) -> None:
+    """Check the content of the file as if it existed."""
     numbers = {layout.name: number for number, layout in GGML_TYPES.items()}
     tensors = {
-        one.name: TensorInfo(
-            one.name, numbers[one.type_name], one.type_name, one.shape, 0, one.size_bytes
+        tensor.name: TensorInfo(
+            tensor.name,
+            numbers[tensor.type_name],
+            tensor.type_name,
+            tensor.shape,
+            0,
+            tensor.size_bytes,
         )
-        for one in found.table
+        for tensor in conversion.table
     }
-    if _header_bytes(found) > MAX_HEADER_BYTES:
+    if _header_bytes(conversion) > MAX_HEADER_BYTES:
         raise ConversionError(
-            f"{found.name}: its vocabulary is larger than {MAX_HEADER_BYTES >> 20} MiB (damaged?)"
+            f"{conversion.name}: its vocabulary is larger than {MAX_HEADER_BYTES >> 20} MiB "
+            f"(damaged?)"
         )
-    if len(tensors) < len(found.table):
+    if len(tensors) < len(conversion.table):
         raise ConversionError(
-            f"{found.name}: two of its tensors have one meaning (are its files of one model?)"
+            f"{conversion.name}: two of its tensors have one meaning (are its files of one model?)"
         )
     gguf = GGUFFile(
-        cast(ModelFile, SimpleNamespace(shown_name=found.name)), 3, dict(found.metadata), tensors, 0
+        cast(ModelFile, SimpleNamespace(shown_name=conversion.name)),
+        3,
+        dict(conversion.metadata),
+        tensors,
+        0,
     )
     config = read_config(gguf)
     checked_tensors(gguf, config, expected_tensors(config))
-    Tokenizer.from_metadata(gguf.metadata, found.name)
+    Tokenizer.from_metadata(gguf.metadata, conversion.name)

@@ -1,5 +1,5 @@
-"""A model's ``config.json`` as keys of a GGUF file: what architectures share, and how positions are
-told apart."""
+"""Keys of a GGUF file from a model's ``config.json``: those that architectures share, and
+positions."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ LLAMA3_CONTEXT = 8192
 
 @dataclass
 class ConvertedConfig:
-    """What a configuration becomes.
+    """Keys and tensors that a configuration is converted to.
 
     Attributes:
-        keys: without the architecture's name.
-        vocabulary: keys that belong to the vocabulary in GGUF.
-        tensors: numbers that a file has as tensors.
+        keys: Keys without the prefix of the architecture.
+        vocabulary: Keys that belong to the vocabulary in GGUF.
+        tensors: Numbers that a GGUF file has as tensors.
     """
 
     keys: dict[str, Any] = field(default_factory=dict)
@@ -50,12 +50,12 @@ class ConvertedConfig:
 
     @property
     def n_heads(self) -> int:
-        """Heads of queries."""
+        """Number of query heads."""
         return int(self.keys["attention.head_count"])
 
     @property
     def n_kv_heads(self) -> int:
-        """Heads of keys."""
+        """Number of key heads."""
         return int(self.keys["attention.head_count_kv"])
 
     @property
@@ -70,8 +70,8 @@ def describe(config: JsonObject, has_rope: bool) -> ConvertedConfig:
     """Return the keys that all architectures share.
 
     Raises:
-        ConversionError: one is missing or cannot be; which values a model may have is checked with
-            the whole file.
+        ConversionError: A key is missing or invalid; the ranges of the model's values are
+            checked with the entire file.
     """
     keys: dict[str, Any] = {key: config.integer(names) for key, names in _INTEGERS.items()}
     if keys["embedding_length"] < keys["attention.head_count"]:
@@ -93,21 +93,21 @@ def describe(config: JsonObject, has_rope: bool) -> ConvertedConfig:
         for key, names in _EPSILONS.items()
         if config.get(names) is not None
     }
-    described = ConvertedConfig(keys)
+    converted = ConvertedConfig(keys)
     if has_rope:
-        _describe_rope(config, described)
-    return described
+        _describe_rope(config, converted)
+    return converted
 
 
-def rope_of(config: JsonObject, kind: str = "full_attention") -> JsonObject:
-    """Return what says how positions are told apart: ``rope_parameters``, or the older keys.
+def rope_of(config: JsonObject, layer_type: str = "full_attention") -> JsonObject:
+    """Return the settings of RoPE: ``rope_parameters``, or the older keys.
 
     Args:
-        kind: of layers, where each has its own.
+        layer_type: Type of the layers, if each type has its own settings.
     """
     parameters = config.under("rope_parameters")
-    if kind in parameters.values:
-        parameters = parameters.under(kind)
+    if layer_type in parameters.values:
+        parameters = parameters.under(layer_type)
     older = {
         name: config.values[name]
         for name in ("rope_theta", "partial_rotary_factor")
@@ -118,49 +118,49 @@ def rope_of(config: JsonObject, kind: str = "full_attention") -> JsonObject:
     )
 
 
-def _describe_rope(config: JsonObject, described: ConvertedConfig) -> None:
-    """Add base, turned elements, and what stretches positions."""
+def _describe_rope(config: JsonObject, converted: ConvertedConfig) -> None:
+    """Add the base, the number of rotated elements, and the scaling of positions."""
     rope = rope_of(config)
-    keys = described.keys
-    head_dim = described.head_dim
+    keys = converted.keys
+    head_dim = converted.head_dim
     theta = rope.number("rope_theta", config.number("rotary_emb_base|rope_base", 10000.0))
     share = rope.number("partial_rotary_factor", config.number("rotary_pct|rope_pct", 1.0))
     keys |= {"rope.freq_base": theta, "rope.dimension_count": int(share * head_dim)}
-    kind = rope.word("rope_type|type", "default")
+    scaling = rope.word("rope_type|type", "default")
     original = rope.integer(
         "original_max_position_embeddings",
         config.integer(
             "original_max_position_embeddings",
-            LLAMA3_CONTEXT if kind == "llama3" else keys["context_length"],
+            LLAMA3_CONTEXT if scaling == "llama3" else keys["context_length"],
         ),
     )
-    if kind == "linear":
+    if scaling == "linear":
         keys |= {"rope.scaling.type": "linear", "rope.scaling.factor": rope.number("factor")}
-    elif kind == "yarn":
+    elif scaling == "yarn":
         _describe_yarn(rope, keys, original)
-    elif kind == "llama3":
-        described.tensors[_FACTORS[0]] = llama3_factors(
+    elif scaling == "llama3":
+        converted.tensors[_FACTORS[0]] = llama3_factors(
             rope, theta, keys["rope.dimension_count"], original
         )
-    elif kind in ("longrope", "su"):
+    elif scaling in ("longrope", "su"):
         n_pairs = keys["rope.dimension_count"] // 2
         stretch = keys["context_length"] / max(1, original)
         for name, length in zip(_FACTORS[1:], ("short", "long"), strict=True):
-            described.tensors[name] = np.array(
+            converted.tensors[name] = np.array(
                 rope.numbers(f"{length}_factor", n_pairs), np.float32
             )
         if stretch > 1 < original:
-            usual = math.sqrt(1 + math.log(stretch) / math.log(original))
+            default_factor = math.sqrt(1 + math.log(stretch) / math.log(original))
         else:
-            usual = 1.0
+            default_factor = 1.0
         keys |= {
             "rope.scaling.type": "longrope",
             "rope.scaling.original_context_length": original,
-            "rope.scaling.attn_factor": rope.number("attention_factor", usual),
+            "rope.scaling.attn_factor": rope.number("attention_factor", default_factor),
         }
-    elif kind not in ("default", "dynamic"):  # dynamic leaves the trained context as it is
+    elif scaling not in ("default", "dynamic"):  # dynamic does not change the trained context
         supported = "default, linear, dynamic, llama3, yarn, longrope"
-        raise config.fail(f"rope_type is '{shown(kind, 40)}'; supported: {supported}")
+        raise config.fail(f"rope_type is '{shown(scaling, 40)}'; supported: {supported}")
 
 
 def _describe_yarn(rope: JsonObject, keys: dict[str, Any], original: int) -> None:
@@ -178,10 +178,10 @@ def _describe_yarn(rope: JsonObject, keys: dict[str, Any], original: int) -> Non
 
 
 def llama3_factors(
-    rope: JsonObject, theta: float, n_turned: int, original: int
+    rope: JsonObject, theta: float, n_rotated: int, original: int
 ) -> np.ndarray[Any, Any]:
-    """Return what Llama 3.1 divides frequencies by: slow ones by the factor, fast ones by 1, and a
-    ramp between.
+    """Return the divisors of frequencies of Llama 3.1: the factor for slow ones, 1 for fast ones,
+    and a ramp between them.
 
     Source: https://github.com/meta-llama/llama-models/blob/main/models/llama3/model.py
     """
@@ -194,8 +194,8 @@ def llama3_factors(
             f"low_freq_factor is {low:g}: must be below high_freq_factor, {high:g} (get the "
             f"file again)"
         )
-    frequencies = theta ** -(np.arange(0, n_turned, 2) / n_turned)
-    turns = original * frequencies / (2 * np.pi)
-    with np.errstate(over="ignore"):  # where both factors are as good as one
-        smooth = np.clip((turns - low) / (high - low), 0.0, 1.0)
+    frequencies = theta ** -(np.arange(0, n_rotated, 2) / n_rotated)
+    rotations = original * frequencies / (2 * np.pi)
+    with np.errstate(over="ignore"):  # if both factors are nearly 1
+        smooth = np.clip((rotations - low) / (high - low), 0.0, 1.0)
     return (1 / ((1 - smooth) / factor + smooth)).astype(np.float32)

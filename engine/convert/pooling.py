@@ -1,4 +1,4 @@
-"""What a directory of sentence-transformers says of making one vector of a text's vectors.
+"""Pooling settings of a sentence-transformers directory.
 
 Source: https://sbert.net/docs/package_reference/sentence_transformer/models.html
 """
@@ -25,10 +25,10 @@ _MODES = {
 
 
 def pooling_keys(directory: Path) -> dict[str, int]:
-    """Return the key that says it; none where the directory does not.
+    """Return the key of the pooling type; empty if the directory has none.
 
     Raises:
-        ConversionError: it is done in a way that a GGUF file cannot say.
+        ConversionError: GGUF cannot express the pooling.
     """
     content = read_bytes(directory / "modules.json", MAX_SETTINGS_BYTES)
     if content is None:
@@ -37,19 +37,19 @@ def pooling_keys(directory: Path) -> dict[str, int]:
         modules = parse_json(content, "modules.json")
     if not isinstance(modules, list):
         raise ConversionError("modules.json: is not a list in JSON (get the file again)")
-    for one in modules:
-        if isinstance(one, dict):
-            kind, place = (one.get("type"), one.get("path"))
-        else:
-            kind, place = (None, None)
+    for module in modules:
+        if not isinstance(module, dict):
+            continue
+        module_type = module.get("type")
+        folder = module.get("path")
         if not (
-            isinstance(kind, str)
-            and kind.endswith(".Pooling")
-            and re.fullmatch(r"[\w-]{1,100}", str(place))
+            isinstance(module_type, str)
+            and module_type.endswith(".Pooling")
+            and re.fullmatch(r"[\w-]{1,100}", str(folder))
         ):
             continue
         read = JsonObject(
-            read_object(directory / str(place) / "config.json") or {}, f"{place}/config.json"
+            read_object(directory / str(folder) / "config.json") or {}, f"{folder}/config.json"
         )
         mode = next((mode for setting, mode in _MODES.items() if read.flag(setting, False)), "")
         if not mode:

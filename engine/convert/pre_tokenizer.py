@@ -1,8 +1,7 @@
-"""Which known way to cut words a ``tokenizer.json`` describes: the one that cuts a text of all
-kinds as it does.
+"""Recognition of the pre-tokenizer that a ``tokenizer.json`` describes, by its result for a sample.
 
-Expressions of one meaning are spelled in many ways, so they are not compared. What is found is a
-key of ``PRE_TOKENIZERS``; ways that no text here tells apart would be the same for users, too.
+Expressions of the same meaning have many spellings, so they are not compared. The result is a key
+of ``PRE_TOKENIZERS``; pre-tokenizers with equal results for the sample are the same for users.
 
 Source: https://huggingface.co/docs/tokenizers/api/pre-tokenizers
 """
@@ -17,27 +16,29 @@ from engine.convert.bounded import JsonObject, shown_value
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 
 Cut = Callable[[str, float], list[str]]
-"""Cuts a text; raises TimeoutError after the time that is given."""
+"""Function that splits a text; it raises TimeoutError after the given time."""
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 MAX_EXPRESSION = 4096
 _MOST_STEPS = 16
 TIMEOUT_S = 5.0
 _NOT_BY_BYTES = ("default", "gemma4", "sarvam-moe", "whitespace")
-"""What files without a name get, and ways of vocabularies that merge characters."""
+"""Default of files without a name, and pre-tokenizers of vocabularies that merge characters."""
 
 SAMPLE = (
-    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n        \n\r\n\r\n word\r\n (normal) \U0001f680 \U0001f636"
-    "\u200d\U0001f32b\ufe0f \u2705 3 33 333 3333 33333 333333 3333333 33333333 3.3 3..3 3...3 a1b22c333d4444 1,234,56"
-    "7 \u0661\u0662\u0663\u0664 \u00b2\u00b3\u00bd\u2167 x=10000;y=[2,30] I've 'told he's, 'RE you 'M 'D We'Ve a'lL d"
-    "on\u2019t it'S O'Neil can'tdo I'MX we'llo CamelCaseWord XMLHttp HTTPServer iPhone \u00c9t\u00e9\u00c9T\u00c9 "
-    "\u01c5x \u02b0A \u00aax nai\u0308ve e\u0301E\u0301 \u043d\u0435\u0449\u043e \u041d\u0410 \u0431\u044a\u043b"
-    "\u0433\u0430\u0440\u0441\u043a\u0438 \u4f60\u597d\uff0c\u4e16\u754c\uff01apple\u5de5\u4f5c1314\u5929\uff5e\u3053"
-    "\u3093\u306b\u3061\u306f\u30ab\u30bf\u30ab\u30ca \ud55c\uad6d\uc5b4abc \u3131\u3145 \u0e2a\u0e27\u0e31\u0e2a"
-    "\u0e14\u0e35 \u1780\u17b6\u1793\u17cb \u0915\u094d\u0937\u093f \u0964 \u3105\u3107 \u2026\u2014\u201cq\u201d ---"
-    "---=======''''''```````\"\"\"\"......!!!!!!?????? /path/to/file //x\n/y ;\n\n;\r\n<sentinel:12> IMGIMGABCZ a_b _"
-    "c $5 +1 <a> ^~| \u20ac\u00a3 #tag @me %x% &amp; *b* \\n (a)(b) f(x)) end  two   three    four     five\u3000wide"
-    "\u00a0nbsp   12 ab 12.5e-7    tail   \n   x\n\n\ny\n \t z 1\n2\n\n3 \n"
+    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n        \n\r\n\r\n word\r\n (normal) "
+    "\U0001f680 \U0001f636\u200d\U0001f32b\ufe0f \u2705 3 33 333 3333 33333 333333 3333333 333333"
+    "33 3.3 3..3 3...3 a1b22c333d4444 1,234,567 \u0661\u0662\u0663\u0664 \u00b2\u00b3\u00bd\u2167"
+    " x=10000;y=[2,30] I've 'told he's, 'RE you 'M 'D We'Ve a'lL don\u2019t it'S O'Neil can'tdo I"
+    "'MX we'llo CamelCaseWord XMLHttp HTTPServer iPhone \u00c9t\u00e9\u00c9T\u00c9 \u01c5x \u02b0"
+    "A \u00aax nai\u0308ve e\u0301E\u0301 \u043d\u0435\u0449\u043e \u041d\u0410 \u0431\u044a"
+    "\u043b\u0433\u0430\u0440\u0441\u043a\u0438 \u4f60\u597d\uff0c\u4e16\u754c\uff01apple\u5de5"
+    "\u4f5c1314\u5929\uff5e\u3053\u3093\u306b\u3061\u306f\u30ab\u30bf\u30ab\u30ca \ud55c\uad6d"
+    "\uc5b4abc \u3131\u3145 \u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35 \u1780\u17b6\u1793\u17cb \u0915"
+    "\u094d\u0937\u093f \u0964 \u3105\u3107 \u2026\u2014\u201cq\u201d ------=======''''''```````"
+    '""""......!!!!!!?????? /path/to/file //x\n/y ;\n\n;\r\n<sentinel:12> IMGIMGABCZ a_b _c $'
+    "5 +1 <a> ^~| \u20ac\u00a3 #tag @me %x% &amp; *b* \\n (a)(b) f(x)) end  two   three    four  "
+    "   five\u3000wide\u00a0nbsp   12 ab 12.5e-7    tail   \n   x\n\n\ny\n \t z 1\n2\n\n3 \n"
 )
 
 
@@ -45,25 +46,28 @@ def find_pre_tokenizer(tokenizer: Mapping[str, Any], name: str) -> str:
     """Return the value of ``tokenizer.ggml.pre`` for a byte-level vocabulary.
 
     Args:
-        tokenizer: content of the file ``name``.
+        tokenizer: Content of the file ``name``.
 
     Raises:
-        ConversionError: it cuts words in a way that is not known.
+        ConversionError: The pre-tokenizer is not known.
     """
     read = JsonObject(tokenizer, name)
     cuts = _cuts(read, read.get("pre_tokenizer"))
-    ignores = read.under("model").flag("ignore_merges", False)
+    ignores_merges = read.under("model").flag("ignore_merges", False)
     pieces = _applied(read, cuts)
-    found = [
-        known
-        for known in PRE_TOKENIZERS
-        if known not in _NOT_BY_BYTES and list(splitter(known)(SAMPLE)) == pieces
+    matches = [
+        candidate
+        for candidate in PRE_TOKENIZERS
+        if candidate not in _NOT_BY_BYTES and list(splitter(candidate)(SAMPLE)) == pieces
     ]
-    if not found:
+    if not matches:
         raise read.fail(
             "pre_tokenizer cuts words in a way that is not known (get a GGUF file of this model)"
         )
-    return next((one for one in found if PRE_TOKENIZERS[one].ignore_merges == ignores), found[0])
+    return next(
+        (match for match in matches if PRE_TOKENIZERS[match].ignore_merges == ignores_merges),
+        matches[0],
+    )
 
 
 def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
@@ -71,7 +75,7 @@ def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
     until_s = time.monotonic() + TIMEOUT_S
     for cut in cuts:
         try:
-            pieces = [part for piece in pieces for part in cut(piece, until_s) if part]
+            pieces = [subpiece for piece in pieces for subpiece in cut(piece, until_s) if subpiece]
         except TimeoutError:
             raise read.fail(
                 f"pre_tokenizer needs over {TIMEOUT_S:.0f} s for a page of text (made wrongly?)"
@@ -84,31 +88,34 @@ def _applied(read: JsonObject, cuts: list[Cut]) -> list[str]:
 
 
 def _cuts(read: JsonObject, node: Any) -> list[Cut]:
-    """Return the steps of a description."""
+    """Return the splitting steps of a description."""
     if not isinstance(node, dict):
         if node is None:
-            kind_of_node = "no pre_tokenizer"
+            problem = "no pre_tokenizer"
         else:
-            kind_of_node = f"{shown_value(node)} in place of a pre_tokenizer"
-        raise read.fail(f"has {kind_of_node} (get a GGUF file of this model)")
-    kind = node.get("type")
-    parts = node.get("pretokenizers")
-    if kind == "Sequence" and isinstance(parts, list) and len(parts) <= _MOST_STEPS:
-        if any(isinstance(part, dict) and part.get("type") == "Sequence" for part in parts):
+            problem = f"{shown_value(node)} in place of a pre_tokenizer"
+        raise read.fail(f"has {problem} (get a GGUF file of this model)")
+    step_type = node.get("type")
+    steps = node.get("pretokenizers")
+    if step_type == "Sequence" and isinstance(steps, list) and len(steps) <= _MOST_STEPS:
+        if any(isinstance(step, dict) and step.get("type") == "Sequence" for step in steps):
             raise read.fail("pre_tokenizer has a sequence in a sequence, which is not supported")
-        return [cut for part in parts for cut in _cuts(read, part)]
-    if kind == "ByteLevel" and node.get("add_prefix_space") is not True:
+        return [cut for step in steps for cut in _cuts(read, step)]
+    if step_type == "ByteLevel" and node.get("add_prefix_space") is not True:
         if node.get("use_regex", True):
             return [_cut(read, _GPT2)]
         return []
-    if kind == "Digits":
+    if step_type == "Digits":
         return [_cut(read, r"\p{N}" if node.get("individual_digits") else r"\p{N}+")]
-    if kind == "Punctuation" and node.get("behavior", "Isolated") in ("Isolated", "Contiguous"):
+    if step_type == "Punctuation" and node.get("behavior", "Isolated") in (
+        "Isolated",
+        "Contiguous",
+    ):
         return [_cut(read, _PUNCTUATION + ("+" if node.get("behavior") == "Contiguous" else ""))]
-    if kind == "Split":
+    if step_type == "Split":
         return [_split(read, node)]
     raise read.fail(
-        f"pre_tokenizer {shown_value(kind)} is not supported in this form (get a GGUF file of "
+        f"pre_tokenizer {shown_value(step_type)} is not supported in this form (get a GGUF file of "
         f"this model)"
     )
 
@@ -116,9 +123,9 @@ def _cuts(read: JsonObject, node: Any) -> list[Cut]:
 def _split(read: JsonObject, node: Mapping[str, Any]) -> Cut:
     import regex
 
-    found = node.get("pattern")
-    if isinstance(found, dict):
-        pattern = found
+    setting = node.get("pattern")
+    if isinstance(setting, dict):
+        pattern = setting
     else:
         pattern = {}
     expression = pattern.get("Regex")
@@ -138,7 +145,7 @@ def _split(read: JsonObject, node: Mapping[str, Any]) -> Cut:
 
 
 def _cut(read: JsonObject, expression: str, drops_gaps: bool = False) -> Cut:
-    """Return what cuts a text into matches and the gaps between them."""
+    """Return a function that splits a text into matches and the gaps between them."""
     import regex
 
     try:
@@ -148,15 +155,15 @@ def _cut(read: JsonObject, expression: str, drops_gaps: bool = False) -> Cut:
 
     def cut(text: str, until_s: float) -> list[str]:
         pieces = []
-        at = 0
+        position = 0
         for match in pattern.finditer(text, timeout=max(0.001, until_s - time.monotonic())):
             if not drops_gaps:
-                pieces += [text[at : match.start()], match.group()]
+                pieces += [text[position : match.start()], match.group()]
             else:
                 pieces += [match.group()]
-            at = match.end()
+            position = match.end()
         if drops_gaps:
             return pieces
-        return [*pieces, text[at:]]
+        return [*pieces, text[position:]]
 
     return cut

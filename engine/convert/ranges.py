@@ -1,6 +1,6 @@
-"""Range of every number in the JSON files of a model, checked before anything is made of it.
+"""Ranges of all numbers in the JSON files of a model, which are checked first.
 
-A number has several names in the settings of transformers; the first of them is its name here.
+A number has several names in the settings of transformers; the tables have the first of them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from engine.models.reading import (
 
 
 class Range(NamedTuple):
-    """Least and most of a number."""
+    """Bounds of a number, both included."""
 
     least: float
     most: float
@@ -50,7 +50,7 @@ WHOLE: dict[str, Range] = {
     "type_vocab_size": Range(0, MAX_STRINGS),
     "unk_id": Range(0, MAX_STRINGS),
 }
-"""Whole numbers: of ``config.json``, and of the model in ``tokenizer.json``."""
+"""Integers of ``config.json``, and of the model in ``tokenizer.json``."""
 
 REAL: dict[str, Range] = {
     "rms_norm_eps": Range(0, 1),
@@ -79,4 +79,4 @@ REAL: dict[str, Range] = {
     "logit_scale": _SCALE,
     "score": Range(-3.4e38, 3.4e38),
 }
-"""Numbers that may have a fraction: of ``config.json``, and of the pieces in ``tokenizer.json``."""
+"""Floats of ``config.json``, and of the pieces in ``tokenizer.json``."""

@@ -1,8 +1,7 @@
-"""Safetensors files: a header in JSON, then each tensor's bytes, mapped read-only. Nothing in them
-can run.
+"""Safetensors files: a JSON header and the bytes of each tensor, mapped read-only.
 
-Every length is checked before anything is made of it: tensors lie one after the other, without
-overlap or hole, and each has the bytes that its shape and type need.
+The format contains no code. Each length is checked before it is used: tensors are consecutive,
+without overlaps or gaps, and each has as many bytes as its shape and type require.
 
 Source: https://github.com/huggingface/safetensors/blob/main/README.md#format
 """
@@ -23,7 +22,7 @@ from engine.gguf.file import ModelFile
 from engine.gguf.magic import START_BYTES, other_format
 
 MAX_HEADER_BYTES = 16 << 20
-"""Twenty times that of a file with 5,000 tensors."""
+"""Limit on the size of the header: twenty times that of a file with 5,000 tensors."""
 MAX_TENSORS = 1 << 17
 MAX_DIMS = 8
 INDEX = "model.safetensors.index.json"
@@ -41,52 +40,52 @@ _SAFE = (
 
 
 class SourceTensor(NamedTuple):
-    """A tensor in a file.
+    """Tensor in a safetensors file.
 
     Attributes:
-        dtype: as the format names it; ``F32``, ``F16`` and ``BF16`` can be read.
-        shape: slowest first.
-        at: offset in the file, in bytes.
+        dtype: Type in the format; ``F32``, ``F16`` and ``BF16`` can be read.
+        shape: Shape, slowest dimension first.
+        offset: Offset in the file, in bytes.
     """
 
     file: ModelFile
     dtype: str
     shape: tuple[int, ...]
-    at: int
+    offset: int
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its data."""
+        """Bytes of the data."""
         return math.prod(self.shape) * _SIZES[self.dtype]
 
     @property
     def is_float(self) -> bool:
-        """Whether ``values`` can read it."""
+        """Whether ``values`` can read the tensor."""
         return self.dtype in _DTYPES
 
     def values(self) -> np.ndarray[Any, Any]:
-        """Return what the file holds, without a copy; BF16 as uint16."""
+        """Return the values without a copy; BF16 as uint16."""
         n = math.prod(self.shape)
-        return np.frombuffer(self.file.map, _DTYPES[self.dtype], n, self.at).reshape(self.shape)
+        return np.frombuffer(self.file.map, _DTYPES[self.dtype], n, self.offset).reshape(self.shape)
 
 
 def read_directory(directory: Path) -> dict[str, SourceTensor]:
-    """Map the tensors of a model's directory, by name: those of one file, or of the files that an
-    index names.
+    """Map the tensors of a model's directory by name: those of a single file, or of the files in an
+    index.
 
     Raises:
-        FileUnreadableError: a file is missing or cannot be opened.
-        ConversionError: there is no such file, or what one says of itself is wrong.
+        FileUnreadableError: A file is missing or cannot be opened.
+        ConversionError: There is no safetensors file, or the index or a header is wrong.
     """
     weight_map = _read_index(directory / INDEX)
     if weight_map is None:
         return read_safetensors(_only_file(directory))
     tensors: dict[str, SourceTensor] = {}
     try:
-        for part in sorted(set(weight_map.values())):
-            read = read_safetensors(directory / part)
+        for file_name in sorted(set(weight_map.values())):
+            read = read_safetensors(directory / file_name)
             tensors |= read
-            _check_index(weight_map, part, read)
+            _check_index(weight_map, file_name, read)
         _check_all_there(weight_map, tensors)
     except BaseException:
         close_files(tensors.values())
@@ -95,17 +94,19 @@ def read_directory(directory: Path) -> dict[str, SourceTensor]:
 
 
 def close_files(tensors: Iterable[SourceTensor]) -> None:
-    """Close the files of tensors, of which nothing may be read afterwards."""
+    """Close the files of tensors; nothing may be read afterwards."""
     for file in {id(tensor.file): tensor.file for tensor in tensors}.values():
         file.close()
 
 
 def _check_index(
-    weight_map: Mapping[str, str], part: str, tensors: Mapping[str, SourceTensor]
+    weight_map: Mapping[str, str], file_name: str, tensors: Mapping[str, SourceTensor]
 ) -> None:
     for name in tensors:
-        if weight_map.get(name) != part:
-            raise ConversionError(f"{part}: tensor {shown(name)} is not one that {INDEX} has there")
+        if weight_map.get(name) != file_name:
+            raise ConversionError(
+                f"{file_name}: tensor {shown(name)} is not one that {INDEX} has there"
+            )
 
 
 def _check_all_there(weight_map: Mapping[str, str], tensors: Mapping[str, SourceTensor]) -> None:
@@ -117,11 +118,11 @@ def _check_all_there(weight_map: Mapping[str, str], tensors: Mapping[str, Source
 
 
 def read_safetensors(path: Path) -> dict[str, SourceTensor]:
-    """Map one file, which stays open as long as a tensor of it is used.
+    """Map a file; it stays open while a tensor of it is used.
 
     Raises:
-        FileUnreadableError: it cannot be opened.
-        ConversionError: it is damaged, or its tensors are not where they should be.
+        FileUnreadableError: The file cannot be opened.
+        ConversionError: The file is damaged, or its tensors are misplaced.
     """
     file = ModelFile(path)
     try:
@@ -133,8 +134,8 @@ def read_safetensors(path: Path) -> dict[str, SourceTensor]:
 
 def _read(file: ModelFile) -> dict[str, SourceTensor]:
     size_bytes = int.from_bytes(file.map[:8], "little")
-    if wrong := other_format(file.map[:START_BYTES]):
-        raise ConversionError(f"{file.shown_name}: {wrong}")
+    if problem := other_format(file.map[:START_BYTES]):
+        raise ConversionError(f"{file.shown_name}: {problem}")
     if file.size_bytes < 8 or size_bytes > min(file.size_bytes - 8, MAX_HEADER_BYTES):
         raise ConversionError(
             f"{file.shown_name}: its header needs {size_bytes} bytes, more than there are or "
@@ -156,9 +157,9 @@ def _read(file: ModelFile) -> dict[str, SourceTensor]:
 
 
 def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
-    """Read one entry of a header; where it lies is checked with the others."""
-    described: dict[str, Any] = entry if isinstance(entry, dict) else {}
-    dtype, shape, offsets = map(described.get, ("dtype", "shape", "data_offsets"))
+    """Read an entry of a header; ``_check_layout`` checks its position."""
+    settings: dict[str, Any] = entry if isinstance(entry, dict) else {}
+    dtype, shape, offsets = map(settings.get, ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in _SIZES:
         raise ConversionError(
             f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown_value(dtype)}"
@@ -180,34 +181,36 @@ def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
 
 def _are_sizes(values: Any) -> TypeGuard[list[int]]:
     return isinstance(values, list) and all(
-        type(one) is int and 0 <= one < 1 << 48 for one in values
+        type(size) is int and 0 <= size < 1 << 48 for size in values
     )
 
 
 def _check_layout(file: ModelFile, start: int, tensors: Mapping[str, SourceTensor]) -> None:
-    """Refuse overlaps, holes, and a file that ends too early or too late."""
-    at = start
-    for name, tensor in sorted(tensors.items(), key=lambda one: (one[1].at, one[1].size_bytes)):
-        if tensor.at != at:
-            if tensor.at < at:
-                what = "overlaps the one before it"
+    """Refuse overlaps, gaps, and a file that ends too early or too late."""
+    offset = start
+    for name, tensor in sorted(
+        tensors.items(), key=lambda item: (item[1].offset, item[1].size_bytes)
+    ):
+        if tensor.offset != offset:
+            if tensor.offset < offset:
+                problem = "overlaps the one before it"
             else:
-                what = "has a hole before it"
+                problem = "has a hole before it"
             raise ConversionError(
-                f"{file.shown_name}: tensor {shown(name)} {what} (damaged? get the file again)"
+                f"{file.shown_name}: tensor {shown(name)} {problem} (damaged? get the file again)"
             )
-        at += tensor.size_bytes
-    if at != file.size_bytes:
-        sizes = f"has {file.size_bytes} bytes, but its tensors end at {at}"
+        offset += tensor.size_bytes
+    if offset != file.size_bytes:
+        sizes = f"has {file.size_bytes} bytes, but its tensors end at {offset}"
         raise ConversionError(f"{file.shown_name}: {sizes} (truncated? get it again)")
 
 
 def _without_twins(name: str) -> Any:
     def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        values = dict(pairs)
+        if len(values) != len(pairs):
             raise ConversionError(f"{name}: names something twice (damaged? get the file again)")
-        return found
+        return values
 
     return checked
 
@@ -216,33 +219,33 @@ def _read_index(path: Path) -> dict[str, str] | None:
     index = read_object(path, MAX_JSON_BYTES)
     if index is None:
         return None
-    found = index.get("weight_map")
-    if not isinstance(found, dict) or not found or len(found) > MAX_TENSORS:
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or len(weight_map) > MAX_TENSORS:
         raise ConversionError(f"{INDEX}: has no sound weight_map (get it again)")
-    for part in found.values():
-        if not isinstance(part, str) or not _PART_NAME.fullmatch(part):
+    for file_name in weight_map.values():
+        if not isinstance(file_name, str) or not _PART_NAME.fullmatch(file_name):
             raise ConversionError(
-                f"{INDEX}: {shown_value(part)} is no name of a safetensors file here"
+                f"{INDEX}: {shown_value(file_name)} is no name of a safetensors file here"
             )
-    return found
+    return weight_map
 
 
 def _only_file(directory: Path) -> Path:
-    """Return the one file of a directory without index."""
-    usual = directory / "model.safetensors"
-    if usual.exists():
-        found = [usual]
+    """Return the single file of a directory without an index."""
+    default_path = directory / "model.safetensors"
+    if default_path.exists():
+        paths = [default_path]
     else:
-        found = sorted(directory.glob("*.safetensors"))
-    if len(found) == 1:
-        return found[0]
+        paths = sorted(directory.glob("*.safetensors"))
+    if len(paths) == 1:
+        return paths[0]
     name = shown(directory.name)
-    if found:
+    if paths:
         raise ConversionError(
-            f"{name}: has {len(found)} safetensors files and no {INDEX} (get the index, too)"
+            f"{name}: has {len(paths)} safetensors files and no {INDEX} (get the index, too)"
         )
     pickle = next(
-        (one.name for pattern in _PICKLES for one in sorted(directory.glob(pattern))), None
+        (path.name for pattern in _PICKLES for path in sorted(directory.glob(pattern))), None
     )
     if pickle is not None:
         raise ConversionError(

@@ -1,4 +1,4 @@
-"""SentencePiece's ``tokenizer.model``: a message of protocol buffers, of which a few fields are
+"""Reader of SentencePiece's ``tokenizer.model``, a protocol buffers message; only some fields are
 read.
 
 Source: https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto and
@@ -30,14 +30,14 @@ _NORMAL = 1
 
 @dataclass(frozen=True)
 class SentencePieceModel:
-    """What such a file says.
+    """Contents of a SentencePiece file.
 
     Attributes:
         model_type: ``UNIGRAM`` or ``BPE``.
-        pieces: text, score and type of each token; types have the numbers of ``TokenType``.
-        adds_space: a text begins with a space.
-        merges_spaces: runs of spaces count as one.
-        rules: table of rewritten characters.
+        pieces: Text, score and type of each token; types have the numbers of ``TokenType``.
+        adds_space: Whether a space is added before a text.
+        merges_spaces: Whether runs of spaces count as one.
+        rules: Table of rewritten characters.
     """
 
     model_type: int
@@ -48,10 +48,10 @@ class SentencePieceModel:
 
 
 def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
-    """Read a file's content.
+    """Parse the content of a file.
 
     Raises:
-        ConversionError: it is no such model.
+        ConversionError: The content is no SentencePiece model.
     """
     pieces: list[tuple[bytes, float, int]] = []
     trainer: dict[int, Any] = {}
@@ -78,7 +78,7 @@ def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
         if (
             not pieces
             or model_type not in (UNIGRAM, BPE)
-            or not all(0 <= kind <= 6 for _, _, kind in pieces)
+            or not all(0 <= token_type <= 6 for _, _, token_type in pieces)
         ):
             raise ValueError
     except (
@@ -99,45 +99,46 @@ def parse_sentencepiece(content: bytes, name: str) -> SentencePieceModel:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Yield number and value of each field; messages and texts as memoryview, fixed numbers as
+    """Yield number and value of each field; messages and texts as memoryview, fixed-size numbers as
     bytes."""
-    at = 0
-    while at < len(data):
-        key, at = _varint(data, at)
-        kind = key & 7
-        if kind == _VARINT:
+    position = 0
+    while position < len(data):
+        key, position = _varint(data, position)
+        wire_type = key & 7
+        if wire_type == _VARINT:
             value: Any
-            value, at = _varint(data, at)
+            value, position = _varint(data, position)
         else:
-            if kind == _BYTES:
-                size, at = _varint(data, at)
+            if wire_type == _BYTES:
+                size, position = _varint(data, position)
             else:
-                size, at = ({_FIXED64: 8, _FIXED32: 4}[kind], at)
-            value = data[at : at + size]
+                size, position = ({_FIXED64: 8, _FIXED32: 4}[wire_type], position)
+            value = data[position : position + size]
             if len(value) != size:
                 raise ValueError
-            at += size
+            position += size
         yield key >> 3, value
 
 
 def _some_fields(data: Any, numbers: tuple[int, ...]) -> dict[int, Any]:
-    """Return the last value of each of these fields; others take no memory.
+    """Return the last value of each of these fields; other fields are skipped.
 
     Raises:
-        TypeError: it is no message.
+        TypeError: The data is no message.
     """
     return {number: value for number, value in _fields(data) if number in numbers}
 
 
 def _bytes(value: Any) -> bytes:
-    """Return a text; TypeError for a number, which would be a length for Python."""
+    """Return a bytes value; raise TypeError for a number, which ``bytes`` would take for a
+    length."""
     if not isinstance(value, (bytes, memoryview)):
         raise TypeError
     return bytes(value)
 
 
 def _float(value: Any) -> float:
-    """Return a finite number of four bytes; ValueError or TypeError: it is something else."""
+    """Return a finite four-byte number; raise ValueError or TypeError for other values."""
     if len(value) != 4:
         raise ValueError
     number = float(unpack("<f", value)[0])
@@ -146,12 +147,12 @@ def _float(value: Any) -> float:
     return number
 
 
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
+def _varint(data: memoryview, position: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        byte = data[at]
-        at += 1
+        byte = data[position]
+        position += 1
         value |= (byte & 127) << shift
         if byte < 128:
-            return value, at
+            return value, position
     raise ValueError

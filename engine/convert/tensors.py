@@ -1,5 +1,4 @@
-"""Which tensors of a GGUF file are made of which tensors of a directory, and their rows, a few
-megabytes at a time."""
+"""Tensors of a GGUF file from those of a directory; rows are read in pieces of a few megabytes."""
 
 from __future__ import annotations
 
@@ -21,23 +20,25 @@ from engine.gguf.read import MAX_DIMS
 
 Array = np.ndarray[Any, Any]
 _CHUNK_ELEMENTS = 1 << 22
-_OF_ONE = re.compile(r"(.+\.(?:experts|norms))\.(\d{1,5})\.((?:\w+\.)?(?:weight|bias))")
-"""A tensor of one expert, or of the norm of one head: in GGUF those of all are one tensor."""
+_ONE_OF_MANY = re.compile(r"(.+\.(?:experts|norms))\.(\d{1,5})\.((?:\w+\.)?(?:weight|bias))")
+"""Pattern of a tensor of one expert, or of the norm of one head; in GGUF all of them are one
+tensor."""
 _NOT_NEEDED = re.compile(
-    r".*(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|\.attention\.(masked_)?bias|position_ids|pooler\.dense\.\w+)|"
+    r".*(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|\.attention\.(masked_)?bias|position_ids"
+    r"|pooler\.dense\.\w+)|"
     r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|audio_tower)\..*"
 )
-"""Constants that are computed, and what looks at pictures or listens."""
+"""Pattern of computed constants, and of tensors for images or audio."""
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Rows of a tensor that are made of one tensor of the source.
+    """Rows of a tensor that come from one tensor of the source.
 
     Attributes:
         values: (n_rows, n_cols), a view of the file; BF16 as uint16.
-        order: number of the source's row for each row; None for the source's own order.
-        added: to each value.
+        order: Index of the source row for each row; None for the order of the source.
+        added: Number to add to each value.
     """
 
     source: SourceTensor
@@ -46,35 +47,37 @@ class Piece:
     added: float = 0.0
 
     def rows(self) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
-        """Yield the rows as float32, some at a time; what was read does not stay in memory."""
+        """Yield the rows as float32, in groups; pages that were read are released."""
         if self.order is None:
             n_rows = len(self.values)
         else:
             n_rows = len(self.order)
         step = max(1, _CHUNK_ELEMENTS // max(1, self.values.shape[1]))
         for first in range(0, n_rows, step):
-            wanted = slice(first, first + step)
+            selection = slice(first, first + step)
             raw = np.ascontiguousarray(
-                self.values[wanted if self.order is None else self.order[wanted]]
+                self.values[selection if self.order is None else self.order[selection]]
             )
             if self.source.dtype == "BF16":
                 raw = (raw.astype(np.uint32) << 16).view(np.float32)
             values = raw.astype(np.float32, copy=False)
             yield values + np.float32(self.added) if self.added else values
-        first_page = self.source.at // mmap.PAGESIZE * mmap.PAGESIZE
+        first_page = self.source.offset // mmap.PAGESIZE * mmap.PAGESIZE
         if hasattr(mmap, "MADV_DONTNEED"):
             self.source.file.map.madvise(
-                mmap.MADV_DONTNEED, first_page, self.source.at - first_page + self.source.size_bytes
+                mmap.MADV_DONTNEED,
+                first_page,
+                self.source.offset - first_page + self.source.size_bytes,
             )
 
 
 @dataclass(frozen=True, eq=False)
 class ConvertedTensor:
-    """A tensor of the GGUF file.
+    """Tensor of the GGUF file.
 
     Attributes:
-        shape: in NumPy's order.
-        pieces: of which its rows are made, one after the other.
+        shape: Shape in the order of NumPy.
+        pieces: Consecutive pieces of its rows.
     """
 
     name: str
@@ -83,24 +86,24 @@ class ConvertedTensor:
 
     @property
     def source(self) -> SourceTensor:
-        """The first tensor that it is made of."""
+        """First source tensor."""
         return self.pieces[0].source
 
 
-def made_tensors(
-    recipe: Recipe, described: ConvertedConfig, sources: Mapping[str, SourceTensor], is_tied: bool
+def converted_tensors(
+    recipe: Recipe, converted: ConvertedConfig, sources: Mapping[str, SourceTensor], is_tied: bool
 ) -> list[ConvertedTensor]:
-    """Return the tensors of the file, in the source's order.
+    """Return the tensors of the file, in the order of the source.
 
     Args:
-        is_tied: the embedding is the head, too; a head next to it counts for nothing.
+        is_tied: Whether the embedding is also the head; a separate head is then ignored.
 
     Raises:
-        ConversionError: a tensor has a type that cannot be read, or a name that the architecture
-            does not know.
+        ConversionError: A tensor has an unsupported type, or a name that the architecture does
+            not have.
     """
-    names = _Names(recipe.architecture, described.keys["block_count"])
-    made = []
+    names = _Names(recipe.architecture, converted.keys["block_count"])
+    tensors = []
     groups = defaultdict[str, dict[int, SourceTensor]](dict)
     for source_name, source in sources.items():
         if _NOT_NEEDED.fullmatch(source_name) or (
@@ -108,63 +111,75 @@ def made_tensors(
         ):
             continue
         if not source.is_float or not math.prod(source.shape):
-            what = f"has type {source.dtype}, which is not supported (get the model in BF16 or F16)"
-            raise ConversionError(f"{source.file.shown_name}: tensor {shown(source_name)} {what}")
-        of_one = _OF_ONE.fullmatch(source_name)
-        if of_one:
-            whole = f"{of_one[1].removesuffix('.norms')}.{of_one[3]}"
-            groups[names.of(whole, source)][int(of_one[2])] = source
+            problem = (
+                f"has type {source.dtype}, which is not supported (get the model in BF16 or F16)"
+            )
+            raise ConversionError(
+                f"{source.file.shown_name}: tensor {shown(source_name)} {problem}"
+            )
+        match = _ONE_OF_MANY.fullmatch(source_name)
+        if match:
+            merged_name = f"{match[1].removesuffix('.norms')}.{match[3]}"
+            groups[names.of(merged_name, source)][int(match[2])] = source
             continue
-        made.append(_made(recipe, described, source_name, names.of(source_name, source), source))
-    return made + [_stacked(name, group) for name, group in groups.items()]
+        tensors.append(
+            _converted(recipe, converted, source_name, names.of(source_name, source), source)
+        )
+    return tensors + [_stacked(name, group) for name, group in groups.items()]
 
 
 class _Names:
-    """Names of tensors in GGUF, by those of transformers.
+    """Names of tensors in GGUF, by their names in transformers.
 
-    What wrappers for training put before these is left out.
+    Prefixes of training wrappers are removed.
     """
 
     def __init__(self, architecture: str, n_blocks: int) -> None:
         from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
-        kind = next(kind for kind, name in MODEL_ARCH_NAMES.items() if name == architecture)
-        self._map = get_tensor_name_map(kind, n_blocks)
+        architecture_id = next(
+            architecture_id
+            for architecture_id, name in MODEL_ARCH_NAMES.items()
+            if name == architecture
+        )
+        self._map = get_tensor_name_map(architecture_id, n_blocks)
         self._architecture = architecture
 
     def of(self, name: str, source: SourceTensor) -> str:
-        plain = name.removeprefix("module.").replace("_orig_mod.", "")
-        plain = re.sub(
-            r"^(model\.language_model\.|language_model\.model\.|bert\.)", _standing_for, plain
+        source_name = name.removeprefix("module.").replace("_orig_mod.", "")
+        source_name = re.sub(
+            r"^(model\.language_model\.|language_model\.model\.|bert\.)",
+            _shorter_prefix,
+            source_name,
         )
-        plain = plain.removeprefix("language_model.")
+        source_name = source_name.removeprefix("language_model.")
         ends = (".weight", ".bias")
-        found = self._map.get_name(plain, ends) or self._map.get_name(
-            plain.removeprefix("transformer."), ends
+        gguf_name = self._map.get_name(source_name, ends) or self._map.get_name(
+            source_name.removeprefix("transformer."), ends
         )
-        if found is None:
-            what = (
+        if gguf_name is None:
+            problem = (
                 f"is not known of the architecture {self._architecture} (a GGUF file of this "
                 f"model may be had)"
             )
-            raise ConversionError(f"{source.file.shown_name}: tensor {shown(name)} {what}")
-        return str(found)
+            raise ConversionError(f"{source.file.shown_name}: tensor {shown(name)} {problem}")
+        return str(gguf_name)
 
 
-def _standing_for(prefix: re.Match[str]) -> str:
+def _shorter_prefix(prefix: re.Match[str]) -> str:
     if prefix[0] == "bert.":
         return ""
     return "model."
 
 
-def _made(
-    recipe: Recipe, described: ConvertedConfig, source_name: str, name: str, source: SourceTensor
+def _converted(
+    recipe: Recipe, converted: ConvertedConfig, source_name: str, name: str, source: SourceTensor
 ) -> ConvertedTensor:
     values = source.values()
     if not 1 <= values.ndim <= MAX_DIMS:
-        what = f"has {values.ndim} dimensions: must have 1 to {MAX_DIMS}"
+        problem = f"has {values.ndim} dimensions: must have 1 to {MAX_DIMS}"
         raise ConversionError(
-            f"{source.file.shown_name}: tensor {shown(source_name)} {what} (damaged?)"
+            f"{source.file.shown_name}: tensor {shown(source_name)} {problem} (damaged?)"
         )
     if values.ndim == 2 and source_name.endswith(recipe.transposed):
         values = values.T
@@ -176,11 +191,11 @@ def _made(
     else:
         added = 0.0
     order = None
-    for letter, n_heads in (("q", described.n_heads), ("k", described.n_kv_heads)):
+    for letter, n_heads in (("q", converted.n_heads), ("k", converted.n_kv_heads)):
         if recipe.is_turned and f".attn_{letter}." in name:
-            order = _turned(values.shape[0], n_heads)
+            order = _interleaved_halves(values.shape[0], n_heads)
     if recipe.is_by_head and ".attn_qkv." in name:
-        order = _by_kind(values.shape[0], described.n_heads)
+        order = _grouped_qkv(values.shape[0], converted.n_heads)
     if order is not None and len(shape) == 1:
         # a bias is one row
         values = values[order][None, :]
@@ -190,8 +205,8 @@ def _made(
     )
 
 
-def _turned(n_rows: int, n_heads: int) -> Array:
-    """Return the order of rows in which the two halves of each head take turns."""
+def _interleaved_halves(n_rows: int, n_heads: int) -> Array:
+    """Return the order of rows that interleaves the two halves of each head."""
     if not n_heads or n_rows % (2 * n_heads):
         raise ConversionError(
             f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows"
@@ -200,9 +215,8 @@ def _turned(n_rows: int, n_heads: int) -> Array:
     return order
 
 
-def _by_kind(n_rows: int, n_heads: int) -> Array:
-    """Return the order of rows in which all queries are before all keys, and those before all
-    values."""
+def _grouped_qkv(n_rows: int, n_heads: int) -> Array:
+    """Return the order of rows with all queries first, then all keys, then all values."""
     if not n_heads or n_rows % (3 * n_heads):
         raise ConversionError(
             f"config.json: {n_heads} heads do not fit a projection of {n_rows} rows"
@@ -212,17 +226,17 @@ def _by_kind(n_rows: int, n_heads: int) -> Array:
 
 
 def _stacked(name: str, group: Mapping[int, SourceTensor]) -> ConvertedTensor:
-    """Put the tensors of all experts, or of all heads, into one."""
+    """Merge the tensors of all experts, or of all heads."""
     ordered = [group[number] for number in sorted(group)]
     first = ordered[0]
-    is_whole = sorted(group) == list(range(len(group)))
+    is_complete = sorted(group) == list(range(len(group)))
     if (
-        not is_whole
+        not is_complete
         or not 1 <= len(first.shape) < MAX_DIMS
-        or any(one.shape != first.shape for one in ordered)
+        or any(tensor.shape != first.shape for tensor in ordered)
     ):
         raise ConversionError(
             f"{first.file.shown_name}: the tensors of {name} are not all there, or of one shape"
         )
-    pieces = [Piece(one, one.values().reshape(-1, first.shape[-1])) for one in ordered]
+    pieces = [Piece(tensor, tensor.values().reshape(-1, first.shape[-1])) for tensor in ordered]
     return ConvertedTensor(name, (len(ordered), *first.shape), pieces)

@@ -1,9 +1,8 @@
-"""The vocabulary of a model's directory as a GGUF file has it: ``tokenizer.json``, or
-``tokenizer.model``.
+"""Vocabulary keys of a GGUF file from ``tokenizer.json`` or ``tokenizer.model`` of a directory.
 
 Types, scores and special ids are those of llama.cpp's converter (ggml-org/llama.cpp,
-convert_hf_to_gguf.py and gguf-py/gguf/vocab.py). Scores of a vocabulary that comes without them are
-the order of its merges: they mean no more.
+convert_hf_to_gguf.py and gguf-py/gguf/vocab.py). Without scores in the source, they are the order
+of merges.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ JSON = "tokenizer.json"
 MODEL = "tokenizer.model"
 SETTINGS = "tokenizer_config.json"
 MAX_MODEL_BYTES = 32 << 20
-"""Limit on a file of SentencePiece: 260,000 pieces take 5 MB."""
+"""Limit on the size of a SentencePiece file; 260,000 pieces have 5 MB."""
 MAX_RULES_BYTES = 8 << 20
-"""Limit on the table of rewritten characters; those in use have a quarter of a megabyte."""
+"""Limit on the table of rewritten characters; known tables have a quarter of a megabyte."""
 MAX_TEMPLATE_BYTES = 1 << 20
 SPACE = "\u2581"
 _ADDED_SCORE = -1000.0
@@ -46,19 +45,19 @@ _SPECIAL_IDS = {
     "bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator", "pad": "padding",
     "cls": "cls", "mask": "mask",
 }  # fmt: skip
-"""Names in ``tokenizer_config.json``, and as GGUF spells them."""
+"""Names in ``tokenizer_config.json`` and in GGUF."""
 _SEEM_SPECIAL = frozenset({"<pad>", "<mask>", "<2mass>", "[@BOS@]"})
 
 
 @dataclass
 class Tokens:
-    """The tokens of a vocabulary before the keys are made of them.
+    """Tokens of a vocabulary, from which the keys are computed.
 
     Attributes:
         model: ``tokenizer.ggml.model``.
-        texts, types, scores: by id; ids that no token has are missing.
-        keys: further keys, without their prefix.
-        post: steps that put marks around a text, as tokenizer.json says it.
+        texts, types, scores: Values by token id; unused ids are missing.
+        keys: Further keys, without their prefix.
+        post: Steps that put special tokens around a text, from tokenizer.json.
     """
 
     model: str
@@ -68,13 +67,13 @@ class Tokens:
     keys: dict[str, Any] = field(default_factory=dict)
     post: Sequence[JsonObject] = ()
 
-    def put(self, token_id: int, text: str | bytes, kind: int, score: float = 0.0) -> None:
-        """Give an id a token."""
+    def put(self, token_id: int, text: str | bytes, token_type: int, score: float = 0.0) -> None:
+        """Set the token of an id."""
         if isinstance(text, str):
             self.texts[token_id] = text.encode()
         else:
             self.texts[token_id] = text
-        self.types[token_id] = kind
+        self.types[token_id] = token_type
         self.scores[token_id] = score
 
 
@@ -82,21 +81,20 @@ def vocabulary_keys(directory: Path, config: JsonObject, n_tokens: int) -> dict[
     """Return the ``tokenizer.*`` keys of a GGUF file.
 
     Args:
-        config: of the model, which names some special tokens.
-        n_tokens: rows of the embedding; ids that no token has become unused ones.
+        config: Settings of the model, which name some special tokens.
+        n_tokens: Rows of the embedding; unused ids get placeholder tokens.
 
     Raises:
-        ConversionError: there is no vocabulary, or it is damaged or of a kind that is not
-            supported.
+        ConversionError: There is no vocabulary, or it is damaged or not supported.
     """
     settings = JsonObject(read_object(directory / SETTINGS) or {}, SETTINGS)
     tokens = _read_tokens(directory)
     _add_tokens(tokens, settings)
     if n_tokens > MAX_STRINGS:
         raise config.fail(f"the embedding has {n_tokens} rows: at most {MAX_STRINGS} are supported")
-    if (most := max(tokens.texts, default=-1) + 1) > n_tokens:
+    if (n_known := max(tokens.texts, default=-1) + 1) > n_tokens:
         raise config.fail(
-            f"the vocabulary has {most} tokens, but the embedding only {n_tokens} rows"
+            f"the vocabulary has {n_known} tokens, but the embedding only {n_tokens} rows"
         )
     keys: dict[str, Any] = {
         "model": tokens.model,
@@ -115,46 +113,46 @@ def _table(tokens: Tokens, n_tokens: int) -> dict[str, Any]:
     unused = [i for i in range(n_tokens) if i not in tokens.texts]
     for i in unused:
         tokens.put(i, f"[PAD{i}]", TokenType.UNUSED, _UNUSED_SCORE)
-    everyone = range(n_tokens)
+    ids = range(n_tokens)
     table: dict[str, Any] = {
-        "tokens": [tokens.texts[i] for i in everyone],
-        "token_type": np.array([tokens.types[i] for i in everyone], np.int32),
+        "tokens": [tokens.texts[i] for i in ids],
+        "token_type": np.array([tokens.types[i] for i in ids], np.int32),
     }
     if tokens.model in ("llama", "t5"):
-        table["scores"] = np.array([tokens.scores[i] for i in everyone], np.float32)
+        table["scores"] = np.array([tokens.scores[i] for i in ids], np.float32)
     return table
 
 
 def _read_tokens(directory: Path) -> Tokens:
-    """Read tokenizer.json, unless it was made of a file of SentencePiece that has the scores."""
-    found = read_object(directory / JSON, MAX_JSON_BYTES)
-    tokenizer = JsonObject(found or {}, JSON)
+    """Read tokenizer.json, unless it comes from a SentencePiece file that has the scores."""
+    values = read_object(directory / JSON, MAX_JSON_BYTES)
+    tokenizer = JsonObject(values or {}, JSON)
     model = tokenizer.under("model")
-    kind = model.word("type", "BPE" if "merges" in model.values else "")
-    if found is None or model.flag("byte_fallback", False):
+    model_type = model.word("type", "BPE" if "merges" in model.values else "")
+    if values is None or model.flag("byte_fallback", False):
         content = read_bytes(directory / MODEL, MAX_MODEL_BYTES)
     else:
         content = None
     if content is not None:
         return _of_sentencepiece(content, tokenizer)
-    if found is None:
+    if values is None:
         raise ConversionError(
             f"{shown(directory.name)}: has neither {JSON} nor {MODEL} (transformers makes the "
             f"first: "
             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))"
         )
     makers = {"BPE": _of_bpe, "Unigram": _of_unigram, "WordPiece": _of_wordpiece}
-    if kind not in makers:
+    if model_type not in makers:
         raise tokenizer.fail(
-            f"its model is {shown(kind) or 'missing'}; supported: {', '.join(makers)}"
+            f"its model is {shown(model_type) or 'missing'}; supported: {', '.join(makers)}"
         )
-    tokens = makers[kind](tokenizer, model)
+    tokens = makers[model_type](tokenizer, model)
     tokens.post = _post_steps(tokenizer)
     return tokens
 
 
 def _of_bpe(tokenizer: JsonObject, model: JsonObject) -> Tokens:
-    """Byte-level BPE keeps its merges; that of SentencePiece becomes scores."""
+    """Read BPE: byte-level BPE has merges; the merges of SentencePiece become scores."""
     vocabulary = _vocabulary(model)
     merges = _merges(model)
     if model.flag("byte_fallback", False):
@@ -169,7 +167,7 @@ def _of_bpe(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     for text, token_id in vocabulary.items():
         tokens.put(token_id, text, TokenType.NORMAL)
     tokens.keys["merges"] = [
-        " ".join(part.replace(" ", "\u0120") for part in pair).encode() for pair in merges
+        " ".join(symbol.replace(" ", "\u0120") for symbol in pair).encode() for pair in merges
     ]
     _add(tokens, tokenizer.objects("added_tokens"))
     return tokens
@@ -180,15 +178,17 @@ def _of_piece_merges(
 ) -> Tokens:
     tokens = Tokens("llama")
     rank: dict[str, int] = {}
-    for left, right in merges:
-        rank.setdefault(left + right, len(rank))
+    for first, second in merges:
+        rank.setdefault(first + second, len(rank))
     for text, token_id in vocabulary.items():
         is_byte = len(text) == 6 and text.startswith("<0x") and text.endswith(">")
         if is_byte:
-            kind = TokenType.BYTE
+            token_type = TokenType.BYTE
         else:
-            kind = TokenType.NORMAL
-        tokens.put(token_id, text, kind, 0.0 if is_byte else -float(rank.get(text, len(rank))))
+            token_type = TokenType.NORMAL
+        tokens.put(
+            token_id, text, token_type, 0.0 if is_byte else -float(rank.get(text, len(rank)))
+        )
     unknown = tokenizer.under("model").word("unk_token")
     _add(tokens, tokenizer.objects("added_tokens"))
     if unknown in vocabulary:
@@ -198,7 +198,7 @@ def _of_piece_merges(
 
 
 def _begins_with_space(tokenizer: JsonObject) -> bool:
-    """Whether a text is read as if a space were before it."""
+    """Return whether a text is read as if a space came before it."""
     normalizer = tokenizer.under("normalizer")
     cutter = tokenizer.under("pre_tokenizer")
     prepends = any(
@@ -266,18 +266,18 @@ def _unigram_keys(rules: bytes, adds_space: bool, merges_spaces: bool) -> dict[s
 
 
 def _of_wordpiece(tokenizer: JsonObject, model: JsonObject) -> Tokens:
-    """Pieces that begin a word have a space before them there, and those that go on with one have
-    nothing."""
+    """Read WordPiece: pieces at the start of a word get a space before them, the others lose their
+    "##"."""
     tokens = Tokens("bert")
     for text, token_id in _vocabulary(model).items():
         is_marked = text.startswith("[") and text.endswith("]")
         if is_marked:
-            whole = text
+            piece = text
         elif text.startswith("##"):
-            whole = text[2:]
+            piece = text[2:]
         else:
-            whole = SPACE + text
-        tokens.put(token_id, whole, TokenType.NORMAL)
+            piece = SPACE + text
+        tokens.put(token_id, piece, TokenType.NORMAL)
     _add(tokens, tokenizer.objects("added_tokens"))
     normalizer = tokenizer.under("normalizer")
     lowers = normalizer.flag("lowercase", True)
@@ -293,34 +293,38 @@ def _of_sentencepiece(content: bytes, tokenizer: JsonObject) -> Tokens:
     )
     if model.model_type == UNIGRAM:
         tokens.keys = _unigram_keys(model.rules, model.adds_space, model.merges_spaces)
-    for token_id, (text, score, kind) in enumerate(model.pieces):
-        tokens.put(token_id, text, kind, score)
+    for token_id, (text, score, token_type) in enumerate(model.pieces):
+        tokens.put(token_id, text, token_type, score)
     _add(tokens, tokenizer.objects("added_tokens"), _ADDED_SCORE)
     tokens.post = _post_steps(tokenizer)
     return tokens
 
 
 def _vocabulary(model: JsonObject) -> dict[str, int]:
-    found = model.get("vocab")
-    if not isinstance(found, dict) or not found or not all(map(_is_id, found.values())):
+    ids_by_text = model.get("vocab")
+    if (
+        not isinstance(ids_by_text, dict)
+        or not ids_by_text
+        or not all(map(_is_id, ids_by_text.values()))
+    ):
         raise model.fail("model.vocab is no table of tokens and ids (get the file again)")
-    if max(map(len, found)) > MAX_TOKEN_CHARS:
+    if max(map(len, ids_by_text)) > MAX_TOKEN_CHARS:
         raise model.fail(
             f"model.vocab has a token of over {MAX_TOKEN_CHARS} characters (get the file again)"
         )
-    model.check_texts("vocab", found)
-    return found
+    model.check_texts("vocab", ids_by_text)
+    return ids_by_text
 
 
 def _merges(model: JsonObject) -> list[tuple[str, str]]:
-    found = model.get("merges")
-    listed: list[Any] = found if isinstance(found, list) else [None]
-    pairs = [one.split(" ") if isinstance(one, str) else one for one in listed]
+    setting = model.get("merges")
+    listed: list[Any] = setting if isinstance(setting, list) else [None]
+    pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in listed]
     if not all(
-        isinstance(one, list) and len(one) == 2 and all(map(_is_text, one)) for one in pairs
+        isinstance(pair, list) and len(pair) == 2 and all(map(_is_text, pair)) for pair in pairs
     ):
         raise model.fail("model.merges is no list of pairs (get the file again)")
-    model.check_texts("merges", (part for pair in pairs for part in pair))
+    model.check_texts("merges", (symbol for pair in pairs for symbol in pair))
     return [(pair[0], pair[1]) for pair in pairs]
 
 
@@ -329,17 +333,17 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_id(value: Any) -> TypeGuard[int]:
-    """Whether a value is a number that an id can be."""
+    """Return whether a value can be a token id."""
     return type(value) is int and 0 <= value < 1 << 31
 
 
 def _is_token(value: Any) -> bool:
-    """Whether a value is a text that a token can have."""
+    """Return whether a value can be the text of a token."""
     return isinstance(value, str) and len(value) <= MAX_TOKEN_CHARS and is_utf8(value)
 
 
 def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
-    """Take the tokens that tokenizer_config.json adds."""
+    """Add the tokens of tokenizer_config.json."""
     added = settings.under("added_tokens_decoder")
     listed = []
     for key in added.values:
@@ -353,8 +357,8 @@ def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
 
 
 def _add(tokens: Tokens, added: Sequence[JsonObject], score: float = 0.0) -> None:
-    """Give tokens that were added to a vocabulary their types: control tokens, and text that is
-    never cut."""
+    """Set the tokens that were added to a vocabulary: control tokens, and texts that are never
+    split."""
     for entry in added:
         token_id = entry.get("id")
         text = entry.get("content")
@@ -382,7 +386,8 @@ def _seems_special(text: str) -> bool:
 
 
 def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> dict[str, int]:
-    """Return the ids of special tokens, by the tokenizer's settings, or else by the model's."""
+    """Return the ids of special tokens, by the settings of the tokenizer, or else by those of the
+    model."""
     ids = {text: token_id for token_id, text in tokens.texts.items()}
     keys = {}
     for name, key in _SPECIAL_IDS.items():
@@ -393,40 +398,43 @@ def _special_ids(settings: JsonObject, config: JsonObject, tokens: Tokens) -> di
         if token_id is not None and token_id in tokens.texts:
             keys[f"{key}_token_id"] = token_id
     unknown = next(
-        (token_id for token_id, kind in tokens.types.items() if kind == TokenType.UNKNOWN), None
+        (
+            token_id
+            for token_id, token_type in tokens.types.items()
+            if token_type == TokenType.UNKNOWN
+        ),
+        None,
     )
     if unknown is not None:
         keys.setdefault("unknown_token_id", unknown)
-    for name, instead in (("bos", "cls"), ("eos", "seperator")):  # as encoders call them
-        if f"{name}_token_id" not in keys and f"{instead}_token_id" in keys:
-            keys[f"{name}_token_id"] = keys[f"{instead}_token_id"]
+    for name, alternative in (("bos", "cls"), ("eos", "seperator")):  # names of encoders
+        if f"{name}_token_id" not in keys and f"{alternative}_token_id" in keys:
+            keys[f"{name}_token_id"] = keys[f"{alternative}_token_id"]
     return keys
 
 
 def _special_text(settings: JsonObject, name: str) -> str:
-    """Return the text of a special token; "" if it has none.
-
-    The token may be an object with more about it.
-    """
+    """Return the text of a special token, which may be an object; "" if there is none."""
     if isinstance(settings.get(name), dict):
         return settings.under(name).word("content")
     return settings.word(name)
 
 
 def _marks(tokens: Tokens, settings: JsonObject) -> dict[str, bool]:
-    """Return whether a text begins and ends with a mark: as the settings say, or as the
-    post-processor does it."""
+    """Return whether texts get a first and a last special token, by the settings or the
+    post-processor."""
     marks = {}
-    before, after = _around(tokens.post)
-    for name, found in (("bos", before), ("eos", after)):
+    has_first, has_last = _around(tokens.post)
+    for name, is_added in (("bos", has_first), ("eos", has_last)):
         key = f"add_{name}_token"
-        if settings.get(key) is not None or found is not None:
-            marks[key] = settings.flag(key, bool(found))
+        if settings.get(key) is not None or is_added is not None:
+            marks[key] = settings.flag(key, bool(is_added))
     return marks
 
 
 def _around(post: Sequence[JsonObject]) -> tuple[bool | None, bool | None]:
-    """Return whether special tokens are put before and after a text; None where nothing says it."""
+    """Return whether special tokens are put before and after a text; None if no step determines
+    it."""
     for step in post:
         if step.get("type") == "RobertaProcessing":
             return True, True
@@ -436,7 +444,8 @@ def _around(post: Sequence[JsonObject]) -> tuple[bool | None, bool | None]:
 
 
 def _post_steps(tokenizer: JsonObject) -> Sequence[JsonObject]:
-    """Return the steps that put marks around a text: those of a sequence, or the only one."""
+    """Return the steps that put special tokens around a text: those of a sequence, or the only
+    one."""
     post = tokenizer.under("post_processor")
     if post.get("processors") is None:
         return [post]
@@ -446,25 +455,27 @@ def _post_steps(tokenizer: JsonObject) -> Sequence[JsonObject]:
 def _further_ends(
     directory: Path, config: JsonObject, keys: Mapping[str, Any], tokens: Tokens
 ) -> dict[str, int]:
-    """Return what ends a reply by the generation's settings and is not known by its text."""
+    """Return further tokens that end a reply, by the generation settings, unless their texts are
+    known."""
     name = "generation_config.json"
     generation = JsonObject(read_object(directory / name) or {}, name)
     if generation.get("eos_token_id") is not None:
         ends = generation.ids("eos_token_id")
     else:
         ends = config.ids("eos_token_id")
-    known = {text.encode() for text in END_TEXTS}
+    known_texts = {text.encode() for text in END_TEXTS}
     further = [
-        one
-        for one in ends
-        if tokens.texts.get(one, b"") not in known and one != keys.get("eos_token_id")
+        token_id
+        for token_id in ends
+        if tokens.texts.get(token_id, b"") not in known_texts
+        and token_id != keys.get("eos_token_id")
     ]
-    there = [one for one in further if one in tokens.texts]
-    return dict(zip(("eot_token_id", "eom_token_id"), there, strict=False))
+    existing = [token_id for token_id in further if token_id in tokens.texts]
+    return dict(zip(("eot_token_id", "eom_token_id"), existing, strict=False))
 
 
 def _templates(directory: Path, settings: JsonObject) -> dict[str, Any]:
-    """Return the chat templates: a file of its own counts more than the settings."""
+    """Return the chat templates; their own file has priority over the settings."""
     content = read_bytes(directory / "chat_template.jinja", MAX_TEMPLATE_BYTES)
     if content is not None:
         return {"tokenizer.chat_template": content.decode("utf-8", "replace")}
@@ -472,20 +483,20 @@ def _templates(directory: Path, settings: JsonObject) -> dict[str, Any]:
     if settings.get("chat_template") is None:
         name = "chat_template.json"
         holder = JsonObject(read_object(directory / name) or {}, name)
-    found = holder.get("chat_template")
-    if not isinstance(found, list):
+    setting = holder.get("chat_template")
+    if not isinstance(setting, list):
         text = holder.word("chat_template")
         holder.check_texts("chat_template", [text])
-        if found is not None:
+        if setting is not None:
             return {"tokenizer.chat_template": text}
         return {}
-    named = {
-        one["name"]: one["template"]
-        for one in found
-        if isinstance(one, dict)
-        and isinstance(one.get("name"), str)
-        and isinstance(one.get("template"), str)
+    templates = {
+        template["name"]: template["template"]
+        for template in setting
+        if isinstance(template, dict)
+        and isinstance(template.get("name"), str)
+        and isinstance(template.get("template"), str)
     }
-    holder.check_texts("chat_template", named.values())
-    kinds = {"default": "tokenizer.chat_template", "tool_use": "tokenizer.chat_template.tool_use"}
-    return {key: named[name] for name, key in kinds.items() if name in named}
+    holder.check_texts("chat_template", templates.values())
+    keys = {"default": "tokenizer.chat_template", "tool_use": "tokenizer.chat_template.tool_use"}
+    return {key: templates[name] for name, key in keys.items() if name in templates}

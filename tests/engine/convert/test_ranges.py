@@ -47,7 +47,7 @@ HOSTILE: tuple[Any, ...] = (
 def described(recipe: Recipe, values: dict[str, Any]) -> ConvertedConfig:
     config = JsonObject(values, "config.json")
     found = describe(config, recipe.has_rope)
-    for add in recipe.more:
+    for add in recipe.more_keys:
         add(config, found)
     return found
 
