@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
     Floats = np.ndarray[Any, np.dtype[np.float32]]
 
-MOST_RANK = 4096
-MOST_SCALE = 1000.0
+MAX_RANK = 4096
+MAX_SCALE = 1000.0
 _ALIGNMENT = 64
 _FIRST, _SECOND = FACTORS
-_PER_HEAD = ("attn_kv_b.weight", "attn_k_b.weight", "attn_v_b.weight")
+_LATENT_MATRICES = ("attn_kv_b.weight", "attn_k_b.weight", "attn_v_b.weight")
 """Matrices that latent attention takes apart."""
 
 
@@ -86,7 +86,7 @@ def load_adapters(
         MemoryPlanError: they do not fit into memory.
         EngineError: a scale is out of range.
     """
-    found: dict[str, list[_Factors]] = {}
+    factors_by_name: dict[str, list[_Factors]] = {}
     digest = hashlib.sha256()
     notices = []
     specs = expected_tensors(config)
@@ -95,12 +95,12 @@ def load_adapters(
         try:
             reader = _AdapterReader(gguf, config, weights, specs, scale)
             for name, factors in reader.read().items():
-                found.setdefault(name, []).append(factors)
+                factors_by_name.setdefault(name, []).append(factors)
             digest.update(f"{fingerprint_of(gguf)} {scale!r} ".encode())
             notices += reader.notices
         finally:
             gguf.close()
-    low_ranks = _joined(found, specs)
+    low_ranks = _joined(factors_by_name, specs)
     matrices = [(low, specs[name]) for name, low in low_ranks.items() if low.back is None]
     n_bytes = sum(
         spec.bytes_read(low.down.size_bytes + low.up.size_bytes) for low, spec in matrices
@@ -136,7 +136,7 @@ class _AdapterReader:
         names = self._names()
         for name in names:
             self._check(name)
-        n_bytes = 4 * sum(int(np.prod(one.shape)) for one in self._gguf.tensors.values())
+        n_bytes = 4 * sum(int(np.prod(tensor.shape)) for tensor in self._gguf.tensors.values())
         available = host.available_memory_bytes() - RESERVE_BYTES
         if 2 * n_bytes > available:
             raise self._fail(
@@ -153,7 +153,7 @@ class _AdapterReader:
         }
         tensors = Weights(self._gguf, infos).tensors
         factors = {name: self._factors(name, tensors, alpha) for name in names}
-        if not any(one.down.any() and one.up.any() for one in factors.values()):
+        if not any(tensor.down.any() and tensor.up.any() for tensor in factors.values()):
             if self._scale:
                 reason = "its factors are"
             else:
@@ -164,13 +164,15 @@ class _AdapterReader:
     def _check_header(self) -> float:
         keys = self._keys
         metadata = self._gguf.metadata
-        kind, architecture = (metadata.get(f"general.{name}") for name in ("type", "architecture"))
-        if kind != "adapter":
+        file_type, architecture = (
+            metadata.get(f"general.{name}") for name in ("type", "architecture")
+        )
+        if file_type != "adapter":
             raise self._fail(
-                f"general.type is '{shown(str(kind))}', not 'adapter': this changes no other model"
+                f"general.type is '{shown(str(file_type))}', not 'adapter': this changes no other model"
             )
-        if (form := keys.word("type", "")) != "lora":
-            raise self._fail(f"adapter.type is '{shown(form)}': only 'lora' is supported")
+        if (adapter_type := keys.word("type", "")) != "lora":
+            raise self._fail(f"adapter.type is '{shown(adapter_type)}': only 'lora' is supported")
         if architecture != self._config.architecture:
             raise self._fail(
                 f"is for models of '{shown(str(architecture))}', not of "
@@ -180,10 +182,10 @@ class _AdapterReader:
             raise self._fail(
                 "begins in the midst of a text (activated LoRA), which is not supported"
             )
-        if not (np.isfinite(self._scale) and abs(self._scale) <= MOST_SCALE):
+        if not (np.isfinite(self._scale) and abs(self._scale) <= MAX_SCALE):
             raise EngineError(
                 f"the scale of {self._gguf.shown_name} is {self._scale}: must be at most "
-                f"{MOST_SCALE:g}"
+                f"{MAX_SCALE:g}"
             )
         return keys.number("lora.alpha", 0.0)
 
@@ -219,7 +221,7 @@ class _AdapterReader:
                 f"changes {shown(name)}, which the model lacks (it is for another one)"
             )
         is_experts = "_exps." in name
-        if spec.is_plain or name.endswith(_PER_HEAD) or len(spec.shape) != 2 + is_experts:
+        if spec.is_plain or name.endswith(_LATENT_MATRICES) or len(spec.shape) != 2 + is_experts:
             raise self._fail(f"changes {name}, which adapters cannot change here")
         for half in FACTORS:
             info = self._gguf.tensors.get(name + half)
@@ -233,17 +235,17 @@ class _AdapterReader:
         first, second = (self._shape(name + half, len(spec.shape)) for half in (_FIRST, _SECOND))
         rank = second[-1]
         *experts, n_rows, n_cols = spec.shape
-        wanted = (*experts, rank, n_cols), (*experts, n_rows, rank)
+        expected = (*experts, rank, n_cols), (*experts, n_rows, rank)
         if spec.is_table:
-            wanted = (n_rows, rank), (n_cols, rank)
-        if (first, second) != wanted:
+            expected = (n_rows, rank), (n_cols, rank)
+        if (first, second) != expected:
             shapes = " and ".join(" x ".join(map(str, shape)) for shape in (first, second))
             size = " x ".join(map(str, spec.shape))
             raise self._fail(
                 f"factors of {shapes} do not fit {name} of {size} (it is for another model)"
             )
-        if rank > MOST_RANK:
-            raise self._fail(f"changes {name} with a rank of {rank}: must be at most {MOST_RANK}")
+        if rank > MAX_RANK:
+            raise self._fail(f"changes {name} with a rank of {rank}: must be at most {MAX_RANK}")
 
     def _shape(self, name: str, n_dims: int) -> tuple[int, ...]:
         """A shape with as many leading ones as it takes, for writers that leave them out or add
@@ -265,9 +267,11 @@ class _AdapterReader:
             first, second = second.T, first
         rank = shapes[1][-1]
         scale: Any = self._scale * alpha / rank if alpha else self._scale
-        own = name.removesuffix("weight") + "scale"
-        if self._weights.get(own) is not None:  # which products are multiplied by at last
-            scale = scale / self._weights.float32(own).reshape(-1, *(1,) * (len(spec.shape) - 1))
+        scale_name = name.removesuffix("weight") + "scale"
+        if self._weights.get(scale_name) is not None:  # which products are multiplied by at last
+            scale = scale / self._weights.float32(scale_name).reshape(
+                -1, *(1,) * (len(spec.shape) - 1)
+            )
         with np.errstate(all="ignore"):
             up = (second * scale).astype(np.float32)
         if not np.isfinite(up).all():
@@ -288,39 +292,42 @@ class _AdapterReader:
 
 
 def _joined(
-    found: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorSpec]
+    factors_by_name: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorSpec]
 ) -> dict[str, LowRank]:
     """All adapters' factors for each matrix as one pair, whose rank is the sum of theirs, in memory
     of their own."""
     arrays: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = {}
-    for name, factors in found.items():
-        down = np.concatenate([one.down for one in factors], axis=1)
-        up = np.concatenate([one.up for one in factors], axis=2)
-        if (rank := up.shape[-1]) > MOST_RANK:
+    for name, factors in factors_by_name.items():
+        down = np.concatenate([factor.down for factor in factors], axis=1)
+        up = np.concatenate([factor.up for factor in factors], axis=2)
+        if (rank := up.shape[-1]) > MAX_RANK:
             raise EngineError(
                 f"the adapters change {name} with a rank of {rank} together: must be at most "
-                f"{MOST_RANK}"
+                f"{MAX_RANK}"
             )
-        arrays[name] = [_kept(down.reshape(-1, down.shape[-1])), _kept(up.reshape(-1, rank))]
+        arrays[name] = [
+            _with_type(down.reshape(-1, down.shape[-1])),
+            _with_type(up.reshape(-1, rank)),
+        ]
         if specs[name].is_table:
-            arrays[name] += [_kept(down[0].T)]
+            arrays[name] += [_with_type(down[0].T)]
         else:
             arrays[name] += []
     sizes = [
-        -(-kept.nbytes // _ALIGNMENT) * _ALIGNMENT
-        for several in arrays.values()
-        for _, kept in several
+        -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
+        for matrices in arrays.values()
+        for _, values in matrices
     ]
     memory = Memory(sum(sizes))
     starts = accumulate(sizes, initial=0)
     low_ranks = {}
-    for name, several in arrays.items():
+    for name, matrices in arrays.items():
         tensors = []
-        for half, (quant, kept) in zip((_FIRST, _SECOND, _FIRST), several, strict=False):
+        for half, (quant, values) in zip((_FIRST, _SECOND, _FIRST), matrices, strict=False):
             start = next(starts)
-            (n_rows, n_cols) = kept.shape
-            memory.bytes[start : start + kept.nbytes] = kept.view(np.uint8).ravel()
-            row_bytes = kept.nbytes // n_rows
+            (n_rows, n_cols) = values.shape
+            memory.bytes[start : start + values.nbytes] = values.view(np.uint8).ravel()
+            row_bytes = values.nbytes // n_rows
             tensors.append(
                 Tensor(
                     name + half,
@@ -328,7 +335,7 @@ def _joined(
                     n_rows,
                     n_cols,
                     row_bytes,
-                    kept.nbytes,
+                    values.nbytes,
                     memory.address + start,
                 )
             )
@@ -339,7 +346,7 @@ def _joined(
     return low_ranks
 
 
-def _kept(values: Floats) -> tuple[str, np.ndarray[Any, Any]]:
+def _with_type(values: Floats) -> tuple[str, np.ndarray[Any, Any]]:
     """A matrix and its type: in 16 bits each where those hold the very numbers, else as it is."""
     values = np.ascontiguousarray(values)
     with np.errstate(over="ignore"):

@@ -80,14 +80,14 @@ def target_name() -> str | None:
 
 def sources_of(module: str) -> frozenset[Path]:
     """The compiled sources among the files that a module's code comes from, its own first."""
-    found: set[Path] = set()
-    left = [module]
-    while left:
-        file = _file_of(left.pop())
-        if file is not None and file not in found and _is_compiled(file):
-            found.add(file)
-            left += _imports(file)
-    return frozenset(found)
+    sources: set[Path] = set()
+    waiting = [module]
+    while waiting:
+        file = _file_of(waiting.pop())
+        if file is not None and file not in sources and _is_compiled(file):
+            sources.add(file)
+            waiting += _imports(file)
+    return frozenset(sources)
 
 
 @cache
@@ -109,29 +109,34 @@ def _digest(file: Path) -> bytes:
 
 @cache
 def _imports(file: Path) -> tuple[str, ...]:
-    found: list[str] = []
+    modules: list[str] = []
     for module, names in _IMPORT.findall(read_source(file).decode()):
         inner = [f"{module}.{name.split()[0]}" for name in names.split(",") if name.strip()]
         # a package's own names, or modules of it
         if all(map(_file_of, inner)):
-            found += inner
+            modules += inner
         else:
-            found += [module, *inner]
-    return tuple(found)
+            modules += [module, *inner]
+    return tuple(modules)
 
 
 @cache
 def _file_of(module: str) -> Path | None:
-    place = ENGINE.joinpath(*module.split(".")[1:])
+    kernel_name = ENGINE.joinpath(*module.split(".")[1:])
     return next(
-        (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None
+        (
+            file
+            for file in (kernel_name.with_suffix(".py"), kernel_name / "__init__.py")
+            if file.is_file()
+        ),
+        None,
     )
 
 
 @cache
 def _is_compiled(file: Path) -> bool:
     name = file.relative_to(ENGINE).as_posix()
-    return any(name == one or name.startswith(f"{one}/") for one in COMPILED_SOURCES)
+    return any(name == source or name.startswith(f"{source}/") for source in COMPILED_SOURCES)
 
 
 class CompiledKernel(NamedTuple):
@@ -151,12 +156,12 @@ class CompiledKernel(NamedTuple):
 def write_pack(path: Path, kernels: Mapping[str, CompiledKernel]) -> None:
     """Write a pack: the same bytes for the same kernels."""
     index = {}
-    at = 0
-    for place, one in sorted(kernels.items()):
-        index[place] = [one.source, list(one.needs), at, len(one.code)]
-        at += len(one.code)
+    offset = 0
+    for kernel_name, kernel in sorted(kernels.items()):
+        index[kernel_name] = [kernel.source, list(kernel.needs), offset, len(kernel.code)]
+        offset += len(kernel.code)
     head = json.dumps(index, separators=(",", ":")).encode()
-    code = b"".join(one.code for _, one in sorted(kernels.items()))
+    code = b"".join(kernel.code for _, kernel in sorted(kernels.items()))
     body = lzma.compress(
         len(head).to_bytes(4, "little") + head + code, preset=9 | lzma.PRESET_EXTREME
     )
@@ -175,11 +180,13 @@ def read_pack(path: Path) -> dict[str, CompiledKernel]:
     if hashlib.sha256(raw[32:]).digest() != raw[:32]:
         return {}
     content = memoryview(lzma.decompress(raw[32:]))
-    begin = 4 + int.from_bytes(content[:4], "little")
-    index: dict[str, Any] = json.loads(bytes(content[4:begin]))
+    start = 4 + int.from_bytes(content[:4], "little")
+    index: dict[str, Any] = json.loads(bytes(content[4:start]))
     return {
-        place: CompiledKernel(source, tuple(needs), bytes(content[begin + at : begin + at + size]))
-        for place, (source, needs, at, size) in index.items()
+        kernel_name: CompiledKernel(
+            source, tuple(needs), bytes(content[start + offset : start + offset + size])
+        )
+        for kernel_name, (source, needs, offset, size) in index.items()
     }
 
 
@@ -205,33 +212,33 @@ _addresses: dict[str, int | None] = {}
 _linking = threading.Lock()
 
 
-def linked(place: str) -> int | None:
+def linked(kernel_name: str) -> int | None:
     """Address of a kernel that was built ahead; None where it must be compiled. Any thread may ask.
 
     Args:
-        place: module and name, as ``engine.quants.q4_k:matvec``.
+        kernel_name: module and name, as ``engine.quants.q4_k:matvec``.
     """
     with _linking:
-        if place not in _addresses:
-            _addresses[place] = _link(place)
-        return _addresses[place]
+        if kernel_name not in _addresses:
+            _addresses[kernel_name] = _link(kernel_name)
+        return _addresses[kernel_name]
 
 
-def _link(place: str) -> int | None:
-    one = own_pack().get(place)
-    if one is None or one.source != source_hash(place.partition(":")[0]):
+def _link(kernel_name: str) -> int | None:
+    kernel = own_pack().get(kernel_name)
+    if kernel is None or kernel.source != source_hash(kernel_name.partition(":")[0]):
         return None
-    if not all(map(llvm.address_of_symbol, one.needs)):
+    if not all(map(llvm.address_of_symbol, kernel.needs)):
         return None
-    _linker().add_object_file(llvm.object_file.ObjectFileRef.from_data(one.code))
+    _linker().add_object_file(llvm.object_file.ObjectFileRef.from_data(kernel.code))
     _linker().finalize_object()
-    return int(_linker().get_function_address(place)) or None
+    return int(_linker().get_function_address(kernel_name)) or None
 
 
-def address_of(place: str) -> int:
+def address_of(kernel_name: str) -> int:
     """Address of a kernel, linked, or compiled by numba, which is imported for that alone."""
-    found = linked(place)
-    if found is None:
-        module, name = place.split(":")
-        found = getattr(import_module(module), name).compiled.address
-    return int(found)
+    address = linked(kernel_name)
+    if address is None:
+        module, name = kernel_name.split(":")
+        address = getattr(import_module(module), name).compiled.address
+    return int(address)

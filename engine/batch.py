@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SHORT_BLOCK = 128
 """Limit on the tokens of a block while other sessions wait for the threads."""
 MIN_COPIED_TOKENS = 32
-"""Least number of tokens to copy from another session; fewer are computed."""
+"""Minimum of tokens to copy from another session; fewer are computed."""
 PATIENCE = 1.0
 """Time that a decode step waits for sessions that are choosing their next token, as a multiple of a
 step. A session that comes too late is not waited for again until it asks by itself."""

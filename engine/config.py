@@ -465,12 +465,12 @@ class Layer:
     @property
     def mixers(self) -> tuple[Mixer, ...]:
         """Attention and recurrent mixers of the layer, in order."""
-        return tuple(one for one in (self.mixer, self.second_mixer) if one is not None)
+        return tuple(mixer for mixer in (self.mixer, self.second_mixer) if mixer is not None)
 
     @property
     def stores(self) -> bool:
         """Whether the layer remembers tokens."""
-        return any(not isinstance(one, Attention) or one.kv_of is None for one in self.mixers)
+        return any(not isinstance(mixer, Attention) or mixer.kv_of is None for mixer in self.mixers)
 
     @property
     def only_attends(self) -> bool:
@@ -534,7 +534,7 @@ class ModelConfig:
     @property
     def is_encoder(self) -> bool:
         """Whether tokens see those after them, so that no text can be gone on with."""
-        return any(one.sees_after for one in self.attentions.values())
+        return any(attention.sees_after for attention in self.attentions.values())
 
     @property
     def n_layers(self) -> int:
@@ -553,8 +553,8 @@ class ModelConfig:
     @property
     def recurrents(self) -> dict[int, Recurrent]:
         """The recurrent mixers, by the number of their layer."""
-        mixers = ((i, one) for i, layer in enumerate(self.layers) for one in layer.mixers)
-        return {i: one for i, one in mixers if not isinstance(one, Attention)}
+        mixers = ((i, mixer) for i, layer in enumerate(self.layers) for mixer in layer.mixers)
+        return {i: mixer for i, mixer in mixers if not isinstance(mixer, Attention)}
 
     @cached_property  # every layer of every plan asks
     def last_storing(self) -> int:
@@ -565,19 +565,32 @@ class ModelConfig:
     @property
     def activation_floats(self) -> int:
         """Numbers that a token of a block takes between the steps of the layers, about."""
-        attended = max((one.q_dim for one in self.attentions.values()), default=0)
-        forms = [layer.feed_forward for layer in self.layers if layer.feed_forward is not None]
-        hidden = max((_feed_forward_floats(form, self.dim) for form in forms), default=0)
-        mixed = max((one.buffer_floats for one in self.recurrents.values()), default=0)
+        attention_floats = max((mixer.q_dim for mixer in self.attentions.values()), default=0)
+        feed_forwards = [
+            layer.feed_forward for layer in self.layers if layer.feed_forward is not None
+        ]
+        hidden_floats = max(
+            (_feed_forward_floats(feed_forward, self.dim) for feed_forward in feed_forwards),
+            default=0,
+        )
+        mixer_floats = max((mixer.buffer_floats for mixer in self.recurrents.values()), default=0)
         return (
-            4 * self.dim + 2 * attended + hidden + mixed + 2 * self.n_layers * self.per_layer_width
+            4 * self.dim
+            + 2 * attention_floats
+            + hidden_floats
+            + mixer_floats
+            + 2 * self.n_layers * self.per_layer_width
         )
 
     @cached_property
     def ropes(self) -> tuple[Rope, ...]:
         """The ways in which layers tell positions apart, each once, in order of first use."""
         return tuple(
-            dict.fromkeys(one.rope for one in self.attentions.values() if one.rope is not None)
+            dict.fromkeys(
+                attention.rope
+                for attention in self.attentions.values()
+                if attention.rope is not None
+            )
         )
 
     def summary(self) -> dict[str, Any]:
@@ -590,28 +603,30 @@ class ModelConfig:
             flat = _flat(asdict(layer))
             for name in [*flat, *(name for name in layers if name not in flat)]:
                 layers.setdefault(name, [None] * number).append(flat.get(name))
-        own = {
+        model_fields = {
             f.name: getattr(self, f.name)
             for f in fields(self)
             if f.name not in ("layers", "ignored_blocks")
         }
-        same = {
+        layer_fields = {
             name: values[0] if values.count(values[0]) == len(values) else values
             for name, values in layers.items()
         }
-        found = {**own, "n_layers": self.n_layers, **same}
-        return {name: value for name, value in found.items() if value not in (None, "", False, ())}
+        summary = {**model_fields, "n_layers": self.n_layers, **layer_fields}
+        return {
+            name: value for name, value in summary.items() if value not in (None, "", False, ())
+        }
 
 
-def _feed_forward_floats(form: FeedForward, dim: int) -> int:
+def _feed_forward_floats(feed_forward: FeedForward, dim: int) -> int:
     """Numbers that a token takes in a feed-forward; of experts a token passes several."""
-    if not isinstance(form, Experts):
-        return 3 * form.hidden_dim
-    if form.shared:
-        shared = form.shared.hidden_dim
+    if not isinstance(feed_forward, Experts):
+        return 3 * feed_forward.hidden_dim
+    if feed_forward.shared:
+        shared = feed_forward.shared.hidden_dim
     else:
         shared = 0
-    return 3 * shared + form.n_used * (dim + 3 * form.hidden_dim)
+    return 3 * shared + feed_forward.n_used * (dim + 3 * feed_forward.hidden_dim)
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:
@@ -623,7 +638,7 @@ def _flat(fields: dict[str, Any]) -> dict[str, Any]:
                 prefix = f"{name}_"
             else:
                 prefix = ""
-            flat |= {prefix + inner: found for inner, found in _flat(value).items()}
+            flat |= {prefix + inner: member for inner, member in _flat(value).items()}
         else:
             flat[name] = value
     return flat

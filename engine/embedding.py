@@ -1,5 +1,5 @@
-"""Vectors of texts: a text's tokens in all layers, pooled to one vector, or to how well a document
-answers a query."""
+"""Embeddings: a text's tokens in all layers, pooled to one vector, or to a score of how well a
+document answers a query."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 Vector = np.ndarray[Any, np.dtype[np.float32]]
 
-JUDGING_TEMPLATE = (
-    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
-    'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+RERANK_TEMPLATE = (
+    "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and "
+    'the Instruct provided. Note that the answer can only be "yes" or "no".<|im_end|>\n'
+    "<|im_start|>user\n"
     "<Instruct>: Given a web search query, retrieve relevant passages that answer the query\n"
-    "<Query>: {query}\n<Document>: {document}<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    "<Query>: {query}\n<Document>: {document}<|im_end|>\n"
+    "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 )
-"""What Qwen3-Reranker reads, of its model card; newer files have it themselves."""
-JUDGING_ANSWERS = "yes", "no"
+"""Prompt of Qwen3-Reranker, from its model card. Newer files include it."""
+RERANK_ANSWERS = "yes", "no"
 
 
 class Embedder:
@@ -37,18 +39,18 @@ class Embedder:
     may use it.
 
     Args:
-        pipeline: made to leave vectors.
-        n_ctx: limit on a text in tokens; an encoder's text is one block.
+        pipeline: pipeline for embeddings.
+        n_ctx: limit on the tokens of a text; an encoder takes a text as one block.
         needs: memory by the tokens of a text.
-        shown_name: of the file, for messages.
-        answers: as of ``answers_of``.
-        n_threads: called for the threads of a walk.
-        turn: called for what has the model's threads meanwhile.
+        shown_name: name of the file, for messages.
+        answer_ids: result of ``answer_ids_of``.
+        n_threads: returns the number of threads of a run.
+        use_threads: returns a context manager that holds the model's threads.
 
     Attributes:
-        n_ctx: the same.
-        dim: of a vector.
-        pooling: what the file asks for, a name of ``POOLINGS``.
+        n_ctx: limit on the tokens of a text.
+        dim: width of a vector.
+        pooling: the file's kind of pooling, a name of ``POOLINGS``.
     """
 
     def __init__(
@@ -57,110 +59,108 @@ class Embedder:
         n_ctx: int,
         needs: MemoryNeeds,
         shown_name: str,
-        answers: tuple[int, int] | None,
+        answer_ids: tuple[int, int] | None,
         n_threads: Callable[[], int],
-        turn: Callable[[], AbstractContextManager[None]],
+        use_threads: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._pipeline = pipeline
         self._shown_name = shown_name
         self._n_threads = n_threads
-        self._turn = turn
-        config = pipeline.config
+        self._use_threads = use_threads
         self._needs = needs
-        self._answers = answers
+        self._answer_ids = answer_ids
+        self._longest_text = 0
+        """Number of tokens of the longest text so far."""
         self.n_ctx = n_ctx
-        self._n_written = 0
-        """Tokens of the longest text so far."""
-        if answers is None:
-            self.pooling = config.pooling or MEAN
-        else:
+        config = pipeline.config
+        self.pooling = config.pooling or MEAN
+        if answer_ids is not None:
             self.pooling = RANK
         self.dim = (config.dim, *config.dense_widths)[-1]
 
     @property
     def unwritten_bytes(self) -> int:
-        """Memory that no text was long enough for by now; the system counts it as available."""
-        return self._needs.bytes_for(self.n_ctx) - self._needs.bytes_for(self._n_written)
+        """Bytes of memory that no text has used yet, which the system counts as available."""
+        return self._needs.bytes_for(self.n_ctx) - self._needs.bytes_for(self._longest_text)
 
     def embed(self, ids: Sequence[int], pooling: str = "") -> Vector:
         """Return a text's vector, (dim,) float32 of unit length.
 
         Args:
-            ids: as the tokenizer encodes a text.
-            pooling: ``"mean"``, ``"cls"`` or ``"last"`` in place of what the file asks for.
+            ids: token ids of the text.
+            pooling: ``"mean"``, ``"cls"`` or ``"last"``; empty for the file's pooling.
 
         Raises:
-            EngineError: no ids, an id is out of range, or the model judges documents and was asked
-                for no pooling.
+            EngineError: no ids, an id is out of range, or the model judges documents and no pooling
+                is given.
             ContextFullError: more tokens than ``n_ctx``.
             BrokenModelError: the model computed NaN or infinity.
         """
-        if (pooling or self.pooling) == RANK:
+        pooling = pooling or self.pooling
+        if pooling == RANK:
             raise EngineError(
-                f"{self._shown_name}: judges documents and makes no vectors (jalopy serve, /v1/rerank)"
+                f"{self._shown_name}: judges documents and makes no vectors (jalopy serve, "
+                f"/v1/rerank)"
             )
-        found = self._pooled(ids, pooling or self.pooling)
+        vector = self._pooled(ids, pooling)
         for name in ("dense_2.weight", "dense_3.weight")[: len(self._pipeline.config.dense_widths)]:
-            found = self._product(name, found)
-        length = float(np.sqrt((found.astype(np.float64) ** 2).sum()))
-        return (found / length if length else found).astype(np.float32)
+            vector = self._product(name, vector)
+        length = float(np.sqrt((vector.astype(np.float64) ** 2).sum()))
+        if length:
+            vector = vector / length
+        return vector.astype(np.float32)
 
     def rank(self, ids: Sequence[int]) -> float:
-        """Return how well the document answers the query in ``ids``, as llama.cpp scores it: more
+        """Return how well the document in ``ids`` answers the query, with llama.cpp's score; more
         is better.
 
+        Args:
+            ids: result of ``pair_ids``.
+
         Raises:
-            EngineError: as ``embed``; or the model does not judge documents.
+            EngineError: the errors of ``embed``; or the model does not judge documents.
         """
         config = self._pipeline.config
         tensors = self._pipeline.tensors
         if self.pooling != RANK:
             raise EngineError(f"{self._shown_name}: does not judge documents (use a reranker)")
-        if "cls.output.weight" not in tensors and self._answers is None:
+        if "cls.output.weight" not in tensors and self._answer_ids is None:
             raise EngineError(
-                f"{self._shown_name}: lacks cls.output.weight, which judges documents (get a newer file of this model)"
+                f"{self._shown_name}: lacks cls.output.weight, which judges documents (get a newer "
+                f"file of this model)"
             )
-        found = self._pooled(ids, "cls" if config.is_encoder else "last")
+
+        pooling = "cls" if config.is_encoder else "last"
+        vector = self._pooled(ids, pooling)
         if "cls.output.weight" not in tensors:
-            assert self._answers is not None
-            found = self._product(
-                "output.weight" if "output.weight" in tensors else "token_embd.weight", found
-            )
-            return float(_shares(found[list(self._answers)])[0])
+            assert self._answer_ids is not None
+            head = "output.weight" if "output.weight" in tensors else "token_embd.weight"
+            logits = self._product(head, vector)
+            return float(_softmax(logits[list(self._answer_ids)])[0])
+
         if "cls.weight" in tensors:
-            found = np.tanh(self._product("cls.weight", found))
-        found = self._product("cls.output.weight", found)
-        if (
-            not config.is_encoder and len(found) > 1
-        ):  # yes and no, of which the first counts (llama.cpp)
-            found = _shares(found)
-        return float(found[0])
+            vector = np.tanh(self._product("cls.weight", vector))
+        scores = self._product("cls.output.weight", vector)
+        if not config.is_encoder and len(scores) > 1:  # logits of yes and no, as in llama.cpp
+            scores = _softmax(scores)
+        return float(scores[0])
 
     def _pooled(self, ids: Sequence[int], pooling: str) -> Vector:
-        config = self._pipeline.config
         pipeline = self._pipeline
-        checked = [int(one) for one in ids]
-        if not checked:
-            raise EngineError("no tokens to embed")
-        if min(checked) < 0 or max(checked) >= config.vocab_size:
-            raise EngineError(f"token ids must be 0 to {config.vocab_size - 1}")
-        if len(checked) > self.n_ctx:
-            raise ContextFullError(
-                f"a text of {len(checked):,} tokens is too long: at most {self.n_ctx:,} (shorten it)"
-            )
-        self._n_written = max(self._n_written, len(checked))
-        if config.is_encoder:
-            columns = self.n_ctx
-        else:
-            columns = min(pipeline.block_size, SHORT_BLOCK)
-        total = np.zeros(config.dim, np.float64)
+        checked = self._checked(ids)
+        self._longest_text = max(self._longest_text, len(checked))
+        size = self.n_ctx
+        if not pipeline.config.is_encoder:
+            size = min(pipeline.block_size, SHORT_BLOCK)
+
+        total = np.zeros(pipeline.config.dim, np.float64)
         last = np.zeros(0)
         pipeline.memory.rewind(0)
-        for pos in range(0, len(checked), columns):
+        for pos in range(0, len(checked), size):
             pause()
-            block = checked[pos : pos + columns]
+            block = checked[pos : pos + size]
             pipeline.memory.reserve(pos + len(block))
-            with self._turn():
+            with self._use_threads():
                 rows = pipeline.vectors(block, pos, self._n_threads())
                 if rows is None:
                     raise Cancelled("stopped")
@@ -169,86 +169,106 @@ class Embedder:
                 if pooling == "cls":
                     return self._finite(rows[0].astype(np.float64))
             pipeline.memory.commit(pos + len(block))
-        return self._finite(total / len(checked) if pooling == MEAN else last)
+        if pooling == MEAN:
+            return self._finite(total / len(checked))
+        return self._finite(last)
+
+    def _checked(self, ids: Sequence[int]) -> list[int]:
+        vocab_size = self._pipeline.config.vocab_size
+        checked = [int(token) for token in ids]
+        if not checked:
+            raise EngineError("no tokens to embed")
+        if min(checked) < 0 or max(checked) >= vocab_size:
+            raise EngineError(f"token ids must be 0 to {vocab_size - 1}")
+        if len(checked) > self.n_ctx:
+            raise ContextFullError(
+                f"a text of {len(checked):,} tokens is too long: at most {self.n_ctx:,} (shorten "
+                f"it)"
+            )
+        return checked
 
     def _product(self, name: str, x: Vector) -> Vector:
-        with self._turn():
-            found = self._pipeline.multiply(name, x, self._n_threads())
-            if found is None:
+        with self._use_threads():
+            result = self._pipeline.multiply(name, x, self._n_threads())
+            if result is None:
                 raise Cancelled("stopped")
-            return self._finite(found.astype(np.float64))
+            return self._finite(result.astype(np.float64))
 
-    def _finite(self, found: np.ndarray[Any, np.dtype[np.float64]]) -> Vector:
-        if not np.isfinite(found).all():
+    def _finite(self, vector: np.ndarray[Any, np.dtype[np.float64]]) -> Vector:
+        if not np.isfinite(vector).all():
             raise BrokenModelError(
-                f"{self._shown_name}: the model computed NaN or infinity: its weights are damaged (download it again)"
+                f"{self._shown_name}: the model computed NaN or infinity: its weights are damaged "
+                f"(download it again)"
             )
-        return found.astype(np.float32)
+        return vector.astype(np.float32)
 
 
-def _shares(found: Vector) -> Vector:
-    """Return the softmax."""
-    raised = np.exp(found - found.max())
-    return raised / raised.sum()  # type: ignore[no-any-return]
+def _softmax(logits: Vector) -> Vector:
+    powers = np.exp(logits - logits.max())
+    return powers / powers.sum()  # type: ignore[no-any-return]
 
 
-def answers_of(
+def answer_ids_of(
     tokenizer: Tokenizer, metadata: Mapping[str, Any], pooling: str
 ) -> tuple[int, int] | None:
-    """Return the tokens of a yes and a no, of which Qwen3-Reranker says how likely each is; None
-    for another model.
+    """Return the ids of "yes" and "no" for Qwen3-Reranker; None for any other model.
 
-    Files from before llama.cpp's converter knew it have the whole head, and only their name says
-    what they are for.
+    Files from before llama.cpp's converter knew the model have its whole output head; only their
+    name shows that they judge documents.
     """
     names = [metadata.get(key) for key in ("general.name", "general.basename")]
-    judges = pooling == RANK or any(
-        isinstance(one, str) and "rerank" in one.lower() for one in names
-    )
-    answers = [tokenizer.encode(one, bos=False, special=False) for one in JUDGING_ANSWERS if judges]
-    spelled = [
-        one.text for one in tokenizer.split(JUDGING_TEMPLATE, special=True) if one.token_id is None
-    ]
-    knows_form = not any("<|" in text or "<think>" in text for text in spelled)
-    if not judges or not knows_form or any(len(ids) != 1 for ids in answers):
+    is_named_reranker = any(isinstance(name, str) and "rerank" in name.lower() for name in names)
+    if pooling != RANK and not is_named_reranker:
         return None
-    return answers[0][0], answers[1][0]
+
+    fragments = tokenizer.split(RERANK_TEMPLATE, special=True)
+    texts = [fragment.text for fragment in fragments if fragment.token_id is None]
+    if any("<|" in text or "<think>" in text for text in texts):  # the vocabulary lacks the tokens
+        return None
+    yes_ids, no_ids = (tokenizer.encode(text, bos=False, special=False) for text in RERANK_ANSWERS)
+    if len(yes_ids) != 1 or len(no_ids) != 1:
+        return None
+    return yes_ids[0], no_ids[0]
 
 
 def pair_ids(
     tokenizer: Tokenizer, metadata: Mapping[str, Any], query: str, document: str, pooling: str
 ) -> list[int]:
-    """Return the tokens of a query and a document, as a model that judges documents reads them.
+    """Return the tokens of a query and a document for a model that judges documents.
 
-    In the form of the file's template for it, if it has one; else both as texts that follow each
-    other. Control tokens that are spelled in either stay text.
+    They follow the file's template for reranking, or follow each other if it has none. Control
+    tokens that are spelled out in either stay text.
     """
     template = metadata.get("tokenizer.chat_template.rerank")
-    if template is None and answers_of(tokenizer, metadata, pooling) is not None:
-        template = JUDGING_TEMPLATE
-    if not isinstance(template, str):
-        ids = tokenizer.encode(query, special=False)
-        parts = (
-            metadata.get("tokenizer.ggml.add_sep_token") is True
-            and metadata.get("tokenizer.ggml.model") != "bert"
-        )
-        more = tokenizer.encode(document, bos=None, special=False)
-        begins = tokenizer.add_bos and tokenizer.bos_id is not None
-        return (
-            ids
-            + ([tokenizer.eos_id] if parts and tokenizer.eos_id is not None else [])
-            + more[1 if begins else 0 :]
-        )
-    found: list[int] = (
-        [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
+    if template is None and answer_ids_of(tokenizer, metadata, pooling) is not None:
+        template = RERANK_TEMPLATE
+    if isinstance(template, str):
+        return _templated_ids(tokenizer, template, query, document)
+
+    ids = tokenizer.encode(query, special=False)
+    has_separator = (
+        metadata.get("tokenizer.ggml.add_sep_token") is True
+        and metadata.get("tokenizer.ggml.model") != "bert"
     )
+    if has_separator and tokenizer.eos_id is not None:
+        ids.append(tokenizer.eos_id)
+    document_ids = tokenizer.encode(document, bos=None, special=False)
+    if tokenizer.add_bos and tokenizer.bos_id is not None:
+        del document_ids[0]
+    return ids + document_ids
+
+
+def _templated_ids(tokenizer: Tokenizer, template: str, query: str, document: str) -> list[int]:
+    ids: list[int] = []
+    if tokenizer.add_bos and tokenizer.bos_id is not None:
+        ids.append(tokenizer.bos_id)
     texts = {"{query}": query, "{document}": document}
     after_special = True
     for fragment in tokenizer.split(template, special=True):
         if fragment.token_id is None:
-            text = re.sub(r"\{query\}|\{document\}", lambda place: texts[place[0]], fragment.text)
-            found += tokenizer.encode_text(text, after_special)
+            text = re.sub(r"\{query\}|\{document\}", lambda match: texts[match[0]], fragment.text)
+            ids += tokenizer.encode_text(text, after_special)
         else:
-            found.append(fragment.token_id)
+            ids.append(fragment.token_id)
         after_special = fragment.token_id is not None
-    return found
+    return ids

@@ -28,7 +28,7 @@ wait longer for the GIL."""
 
 @dataclass(frozen=True)
 class GeneratedToken:
-    """One token of a reply.
+    """Token of a reply, with its text.
 
     Attributes:
         token_id: 0 to ``vocab_size`` - 1.

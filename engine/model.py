@@ -1,5 +1,4 @@
-"""An opened model file: memory-mapped weights, a crew of threads, and the sessions that share
-both."""
+"""An opened model file: memory-mapped weights, threads, and the sessions that share both."""
 
 from __future__ import annotations
 
@@ -41,10 +40,9 @@ if TYPE_CHECKING:
     from engine.weights.weights import Tensor, Weights
 
 DEFAULT_CONTEXT = 8192
-"""Limit on the context chosen by default, in tokens: a larger one costs memory that few
-conversations use."""
+"""Limit on the default context in tokens. A larger one costs memory that few conversations use."""
 CHECKPOINT_SHARE = 4
-"""Copies of recurrent states take at most one byte in this many of the memory available."""
+"""Copies of recurrent states take at most this fraction, 1 / 4, of the available memory."""
 ROPE_SCALINGS = "file", "yarn"
 
 
@@ -55,21 +53,19 @@ class Model:
     sessions, except where a method says "any thread".
 
     Attributes:
-        path: of the file; the first part of a model in several files.
-        config: hyperparameters read from the file.
-        tokenizer: the file's vocabulary.
-        name: what to call it, unsanitised.
+        path: path of the file; the first one of a model in several files.
+        config: hyperparameters of the file.
+        tokenizer: tokenizer of the file's vocabulary.
+        name: title of the model, unsanitised.
         quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
         threads: threads of a decode step, 1 to ``MOST_THREADS``.
         prefill_threads: threads of a prefill block, 1 to ``MOST_THREADS``.
-        weights_mode: the mode in use, one of ``WEIGHT_MODES``.
-        weights_bytes: bytes of all tensors that are brought into memory.
+        weights_mode: weights mode in use, one of ``WEIGHT_MODES``.
+        weights_bytes: bytes of all tensors that are loaded into memory.
         bytes_per_token: bytes of weights that one decode step reads.
-        rope_scaling: one of ``ROPE_SCALINGS``: how a later session's positions beyond the trained
-            context are told
-            apart: as the file says, or stretched by YaRN.
-        checkpoint_bytes: limit on the copies of recurrent layers' states that a later session keeps
-            to go back to.
+        rope_scaling: one of ``ROPE_SCALINGS``, for positions beyond the trained context in later
+            sessions: those of the file, or stretched by YaRN.
+        checkpoint_bytes: limit on the checkpoints of recurrent states in a later session.
     """
 
     def __init__(
@@ -80,13 +76,13 @@ class Model:
         weights: str,
         progress: ProgressCallback | None,
     ) -> None:
-        self._checked = validate(path)
-        self._weights = self._checked.weights
+        self._file = validate(path)
+        self._weights = self._file.weights
         self.path = path
-        self.config = self._checked.config
-        self.tokenizer = self._checked.tokenizer
-        self.weights_bytes = self._checked.weights.memory_bytes
-        self.quantization = self._checked.weights.quantization_label()
+        self.config = self._file.config
+        self.tokenizer = self._file.tokenizer
+        self.weights_bytes = self._file.weights.memory_bytes
+        self.quantization = self._file.weights.quantization_label()
         self.threads = threads
         self.prefill_threads = prefill_threads
         self.weights_mode = MMAP
@@ -119,15 +115,13 @@ class Model:
         """Open and check a GGUF file. Kernels are compiled when the first session is made.
 
         Args:
-            path: of a .gguf file; the first part of a model in several files.
-            threads: threads of decode, 1 to ``MOST_THREADS``; None takes one per physical core this
-                process may use.
+            path: path of a .gguf file; the first one of a model in several files.
+            threads: threads of decode, 1 to ``MOST_THREADS``; None for one per physical core that
+                this process may use.
             weights: ``"mmap"`` reads weights from the file's map; ``"huge"`` copies them once into
                 memory advised for huge pages.
-            prefill_threads: threads of prefill, 1 to ``MOST_THREADS``; None takes as many as
-                decode.
-            pinned: bind every thread but the caller's to one logical CPU, physical cores first
-                (Linux only).
+            prefill_threads: threads of prefill, 1 to ``MOST_THREADS``; None for as many as decode.
+            pinned: bind every thread but the caller's to one logical CPU, physical cores first.
             progress: called during slow work (loading, compiling), now and in later sessions.
 
         Raises:
@@ -151,31 +145,31 @@ class Model:
 
     @property
     def shown_name(self) -> str:
-        """The file's name, escaped for a one-line message."""
-        return self._checked.gguf.shown_name
+        """Name of the file, escaped for a one-line message."""
+        return self._file.gguf.shown_name
 
     @property
     def name(self) -> str:
-        """What to call it (``model_title``), unsanitised."""
-        return model_title(self._checked.gguf.metadata, self.path)
+        """Title of the model (``model_title``), unsanitised."""
+        return model_title(self._file.gguf.metadata, self.path)
 
     @property
     def weights(self) -> Weights:
-        """Its tensors, where they are now."""
+        """Tensors of the model in their present place."""
         return self._weights
 
     @property
     def file_bytes(self) -> int:
-        """Of all its files."""
-        return self._checked.gguf.file_bytes
+        """Bytes of all files of the model."""
+        return self._file.gguf.file_bytes
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes of weights that one decode step reads: one row of the embedding table, every other
-        matrix whole."""
-        return self._file_bytes_per_token + (
-            self._adapters.bytes_per_token if self._adapters is not None else 0
-        )
+        """Bytes of weights that one decode step reads: one row of the embedding table, and all of
+        every other matrix."""
+        if self._adapters is None:
+            return self._file_bytes_per_token
+        return self._file_bytes_per_token + self._adapters.bytes_per_token
 
     @cached_property
     def _file_bytes_per_token(self) -> int:
@@ -185,7 +179,7 @@ class Model:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the file's metadata, of samples of its weights, and of its adapters, 64
+        """Hash of the file's metadata, of samples of its weights, and of the adapters, 64
         hexadecimal digits.
 
         Raises:
@@ -200,22 +194,22 @@ class Model:
         from engine.saved_state.fingerprint import fingerprint_of
 
         self.refuse_changed_file()
-        return fingerprint_of(self._checked.gguf)
+        return fingerprint_of(self._file.gguf)
 
     @cached_property
     def chat_template(self) -> ChatTemplate:
-        """The chat template of the file, or ChatML if it has no usable one."""
+        """Chat template of the file, or ChatML if it has no usable one."""
         from engine.prompt.chat_template import ChatTemplate
 
         tokenizer = self.tokenizer
         bos = tokenizer.token_text(tokenizer.bos_id)
         eos = tokenizer.token_text(tokenizer.eos_id)
-        return ChatTemplate.from_metadata(self._checked.gguf.metadata, self.shown_name, bos, eos)
+        return ChatTemplate.from_metadata(self._file.gguf.metadata, self.shown_name, bos, eos)
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Keys and values of the file, unsanitised."""
-        return self._checked.gguf.metadata
+        """Metadata of the file, unsanitised."""
+        return self._file.gguf.metadata
 
     @property
     def notices(self) -> list[str]:
@@ -223,35 +217,28 @@ class Model:
 
         A replaced chat template is reported only after ``chat`` was called.
         """
-        if "chat_template" in self.__dict__:
-            template = self.chat_template
-        else:
-            template = None
-        found = [
-            *self.tokenizer.notices,
-            *filter(None, [template.notice if template is not None else None]),
-        ]
+        notices = list(self.tokenizer.notices)
+        if "chat_template" in self.__dict__ and self.chat_template.notice:
+            notices.append(self.chat_template.notice)
         if self._adapters is not None:
-            found += self._adapters.notices
-        else:
-            found += ()
+            notices += self._adapters.notices
         if refused := refused_keys(self.metadata):
-            found.append(
+            notices.append(
                 f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is "
                 f"allowed)"
             )
-        found += dict.fromkeys(line for session in self._sessions for line in session.notices)
-        jit = sys.modules.get("engine.jit")  # where nothing was compiled, nothing need be kept
+        notices += dict.fromkeys(line for session in self._sessions for line in session.notices)
+        jit = sys.modules.get("engine.jit")  # None if nothing was compiled
         if jit is not None and jit.CACHE_DIRECTORY is None:
-            found.append(
+            notices.append(
                 "no private cache directory: kernels are compiled at every start "
                 "(set JALOPY_CACHE_DIR to a directory of your own)"
             )
-        return found
+        return notices
 
     @property
     def crew(self) -> Any:
-        """The worker threads; started when the first plan runs."""
+        """Threads that run the plans; they start when the first plan runs."""
         if self._crew is None:
             from engine.plan.crew import Crew
 
@@ -266,12 +253,12 @@ class Model:
 
     @cached_property
     def embedder(self) -> Embedder:
-        """What makes vectors of texts; it has a memory of its own, next to the sessions'.
+        """Embedder of texts, with its own memory.
 
         Raises:
-            EngineError: as ``session``.
+            EngineError: the errors of ``session``.
         """
-        from engine.embedding import Embedder, answers_of
+        from engine.embedding import Embedder, answer_ids_of
 
         kv_type = kv_type_of("f16", self.config)
         n_ctx = self._context(None, kv_type)
@@ -279,15 +266,15 @@ class Model:
         pipeline = self._pipeline(kv_type, n_ctx, is_embedding=True)
         pipeline.compile(self._progress)
         needs = self._needs(kv_type, host.available_memory_bytes())
-        answers = answers_of(self.tokenizer, self.metadata, self.config.pooling)
+        answer_ids = answer_ids_of(self.tokenizer, self.metadata, self.config.pooling)
         return Embedder(
             pipeline,
             n_ctx,
             needs,
             self.shown_name,
-            answers,
+            answer_ids,
             lambda: self.prefill_threads,
-            lambda: self._turn(pipeline),
+            lambda: self._use_threads(pipeline),
         )
 
     def pair_ids(self, query: str, document: str) -> list[int]:
@@ -297,10 +284,12 @@ class Model:
         return pair_ids(self.tokenizer, self.metadata, query, document, self.config.pooling)
 
     @contextmanager
-    def _turn(self, pipeline: Pipeline) -> Iterator[None]:
-        """Have the threads while no session computes."""
+    def _use_threads(self, pipeline: Pipeline) -> Iterator[None]:
+        """Hold the threads inside the ``with`` block, while no session computes."""
         self.refuse_changed_file()
-        batch = next((one.batch for one in self._sessions if one.batch is not None), None)
+        batch = next(
+            (session.batch for session in self._sessions if session.batch is not None), None
+        )
         if batch is not None:
             with batch.use_threads(pipeline):
                 yield
@@ -315,24 +304,24 @@ class Model:
         progress: ProgressCallback | None = None,
         peer: Session | None = None,
     ) -> Session:
-        """Allocate a cache and compile what it needs.
+        """Allocate a KV cache and compile the kernels.
 
         Args:
-            n_ctx: size of the context in tokens, at least 1. None takes the trained context,
-                limited by ``DEFAULT_CONTEXT`` and by half of what fits into memory.
-            kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto": f16, or a smaller one
-                where memory is short for the context.
+            n_ctx: size of the context in tokens, at least 1. None for the trained context, limited
+                by ``DEFAULT_CONTEXT`` and by half of the context that fits into memory.
+            kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto" for f16, or a smaller
+                type if memory is short for the context.
             progress: called during slow work instead of the model's own callback; its exceptions
                 pass through.
-            peer: a session whose context and type of cache this one has, too, in place of ``n_ctx``
-                and ``kv``. From then on each of them may have a thread of its own, and what they
-                write is computed together (``engine.batch``).
+            peer: session whose context and KV type this one copies, instead of ``n_ctx`` and
+                ``kv``. Different threads may then use the two sessions, and their replies are
+                computed together (``engine.batch``).
 
         Raises:
-            MemoryPlanError: the cache does not fit (the message names the largest context that
-                does), ``kv`` is unknown, or the model's heads do not suit it.
-            EngineError: the context is longer than the trained one, and ``rope_scaling`` is not for
-                this model; or the model writes no text.
+            MemoryPlanError: the cache does not fit into memory (the message names the largest
+                context that does), ``kv`` is unknown, or the model's heads do not suit it.
+            EngineError: the context is longer than the trained one and YaRN cannot stretch this
+                model's ropes, or the model writes no text.
             ModelChangedError: the model file was changed on disk.
             UnsupportedCPUError: the kernels cannot be compiled for this processor.
         """
@@ -345,25 +334,25 @@ class Model:
             n_ctx = peer.n_ctx
             kv = peer.kv_type
         if kv == AUTO:
-            kv_type = self._roomy_type(n_ctx)
+            kv_type = self._kv_type_that_fits(n_ctx)
         else:
             kv_type = kv_type_of(kv, self.config)
-        n_ctx = self._context(n_ctx, kv_type, 0 if peer is None else self._promised_bytes(peer))
-        self._refuse_stretching(n_ctx)
+        promised_bytes = 0 if peer is None else self._promised_bytes(peer)
+        n_ctx = self._context(n_ctx, kv_type, promised_bytes)
+        self._check_yarn(n_ctx)
         self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
         pipeline = self._pipeline(kv_type, n_ctx, peer)
         pipeline.compile(progress or self._progress)
-        session = Session(
-            self, pipeline, n_ctx, self._notices_of(n_ctx, kv_type if kv == AUTO else None)
-        )
+        notices = self._notices_of(n_ctx, kv_type, is_automatic=kv == AUTO)
+        session = Session(self, pipeline, n_ctx, notices)
         if peer is not None:
             _share_threads(self.crew, session, peer)
         self._sessions.append(session)
         return session
 
     def describe_plan(self) -> list[dict[str, Any]]:
-        """The operations of one decode step, in order; each with phase, op, weights, type, shape,
-        bytes and threads."""
+        """Return the operations of a decode step in order, each with phase, op, weights, type,
+        shape, bytes and threads."""
         plan = self._pipeline(kv_type_of("f16", self.config), 256).plans["decode"]
         return [{**row, "threads": self.threads} for row in plan.describe()]
 
@@ -373,14 +362,13 @@ class Model:
         return list({tensor.quant: tensor for tensor in matrices}.values())
 
     def set_threads(self, decode: int, prefill: int | None = None) -> None:
-        """Change the thread counts; takes effect with the next step.
+        """Change the thread counts, starting with the next step.
 
-        A session made earlier keeps to its own limit, the ``most_threads`` of the time it was made.
+        An earlier session keeps its own limit, the ``most_threads`` at the time it was made.
 
         Args:
             decode: threads of a decode step, 1 to ``MOST_THREADS``.
-            prefill: threads of a prefill block, 1 to ``MOST_THREADS``; None takes as many as
-                decode.
+            prefill: threads of a prefill block, 1 to ``MOST_THREADS``; None for as many as decode.
 
         Raises:
             EngineError: a count is out of range.
@@ -395,8 +383,8 @@ class Model:
 
     @property
     def most_threads(self) -> int:
-        """Limit on a new session's threads: the number of logical CPUs, or the counts in use if
-        those are higher."""
+        """Limit on the threads of a new session: the number of logical CPUs, or the counts in use
+        if these are higher."""
         return max(self.threads, self.prefill_threads, min(MOST_THREADS, host.cores().most_threads))
 
     @property
@@ -405,8 +393,7 @@ class Model:
         return hasattr(os, "sched_setaffinity")
 
     def set_pinned(self, pinned: bool) -> None:
-        """Bind the threads to CPUs, or let the system place them; takes effect with the next
-        step."""
+        """Bind the threads to CPUs, or let the system place them, starting with the next step."""
         self._pinned = pinned
         if self._crew is not None:
             self._crew.set_pinned(pinned)
@@ -414,31 +401,27 @@ class Model:
     def use_weights(
         self, mode: str, progress: ProgressCallback | None = None, keep_copy: bool = False
     ) -> None:
-        """Switch all sessions to another place of the weights, from their next step on; their
-        contents are kept.
+        """Switch all sessions to another place of the weights, starting with their next step. Their
+        contents stay.
 
         Args:
             mode: one of ``WEIGHT_MODES``. ``"huge"`` first copies the weights into huge pages if
                 there is no copy yet.
-            progress: called while copying, instead of the model's own callback; an exception from
-                it ends the copying and leaves everything unchanged.
-            keep_copy: keep the copy in huge pages while the map is in use, so that switching back
-                is immediate.
+            progress: called while copying, instead of the model's own callback. Its exceptions end
+                the copying, and nothing changes.
+            keep_copy: keep the copy in huge pages while the map is in use, for a quick switch back.
 
         Raises:
-            MemoryPlanError: the copy does not fit into memory; nothing was changed.
+            MemoryPlanError: the copy does not fit into memory; nothing has changed.
             ModelChangedError: the model file was changed on disk.
         """
         if mode != self.weights_mode:
             self.refuse_changed_file()
-        if progress is None:
-            report = self._report_bytes
-        else:
-            report = partial(self._report_bytes, to=progress)
+        report = partial(self._report_bytes, to=progress)
         weights = self._modes.in_mode(mode, report)
         for session in self._sessions:
             session.pipeline.use_weights(weights, keep_copy)
-        self.__dict__.pop("embedder", None)  # its plans have the old addresses
+        self.__dict__.pop("embedder", None)  # its plans point to the old place
         self._weights = weights
         self.weights_mode = mode
         if mode == MMAP and not keep_copy:
@@ -447,32 +430,30 @@ class Model:
                 self.bring_weights_in()
 
     def use_adapters(self, chosen: Sequence[tuple[str | os.PathLike[str], float]]) -> None:
-        """Change the weights of all sessions by low-rank adapters, in place of those before, from
-        the next step on.
+        """Change the weights of all sessions by low-rank adapters, which replace earlier ones.
 
-        What sessions hold is dropped: it was computed by other weights.
+        All tokens of the sessions are dropped, since other weights computed them.
 
         Args:
-            chosen: (path of an adapter, its scale); they add up, and none are none.
+            chosen: (path, scale) of each adapter. Adapters add up; an empty list removes all.
 
         Raises:
-            EngineError: as ``load_adapters``; nothing was changed.
+            EngineError: the errors of ``load_adapters``; nothing has changed.
         """
         from engine.adapters import load_adapters
 
-        before = self._weights.low_ranks
-        done = list[Session]()
+        earlier = self._weights.low_ranks
+        done: list[Session] = []
+        adapters = None
         if chosen:
             adapters = load_adapters(chosen, self.config, self._weights)
-        else:
-            adapters = None
-        self._modes.adapt(adapters.low_ranks if adapters is not None else {})
+        self._modes.adapt({} if adapters is None else adapters.low_ranks)
         try:
             for session in self._sessions:
                 session.reset()
                 done.append(session)
         except BaseException:
-            self._modes.adapt(before)
+            self._modes.adapt(earlier)
             for session in done:
                 session.reset()
             raise
@@ -480,8 +461,8 @@ class Model:
         self.__dict__.pop("embedder", None)
 
     def room_for_both_modes(self) -> BothCopies:
-        """Return the memory needed for the weights in the map and in huge pages at once, and the
-        memory available."""
+        """Return the memory that the weights need in the map and in huge pages at once, and the
+        available memory."""
         return self._modes.room_for_both()
 
     def read_bandwidth_gbps(
@@ -490,57 +471,58 @@ class Model:
         """Measure this machine's read-only memory bandwidth, in GB/s (10^9 bytes per second).
 
         Args:
-            threads: number of reading threads; None takes those of decode.
+            threads: number of reading threads; None for those of decode.
             is_unwanted: called every few milliseconds; returns True to end the measurement.
 
         Raises:
-            Cancelled: ``is_unwanted`` returned True, or the crew was cancelled.
-            MemoryPlanError: the buffer to read does not fit into memory.
+            Cancelled: ``is_unwanted`` returned True, or the threads were cancelled.
+            MemoryPlanError: the buffer does not fit into memory.
         """
         from engine.plan.profile import read_bandwidth_gbps
 
         return read_bandwidth_gbps(self.crew, threads or self.threads, is_unwanted=is_unwanted)
 
     def clock_ghz(self) -> float | None:
-        """Measure the clock of a computing core, in GHz; None where that cannot be told.
+        """Measure the clock of a computing core, in GHz; None if that is not possible.
 
         Raises:
-            Cancelled: the crew was cancelled meanwhile.
+            Cancelled: the threads were cancelled.
         """
         from engine.plan.clock import clock_ghz
 
         return clock_ghz(self.crew)
 
     def resident_weight_bytes(self) -> int | None:
-        """Bytes of the weights that are in memory now; None if the system does not tell.
+        """Return the bytes of the weights that are in memory now; None if the system does not say.
 
         Any thread may call it.
         """
         return self._weights.resident_bytes()
 
     def refuse_changed_file(self) -> None:
-        """Check that the file is unchanged; call it before reading the map, since a shortened file
-        ends the process.
+        """Check that the file is unchanged. Call it before reading the map, since reading a
+        shortened file ends the process.
 
         Raises:
             ModelChangedError: the file was changed on disk since it was opened.
         """
-        if self._checked.gguf.changed():
+        if self._file.gguf.changed():
             raise ModelChangedError(
                 f"{self.shown_name}: the file was changed since it was opened (open it again)"
             )
 
     @property
     def unwritten_bytes(self) -> int:
-        """Memory of sessions and embedder that is not in use yet; the system counts it as
+        """Memory of sessions and embedder that is not in use yet, which the system counts as
         available."""
+        n_bytes = sum(session.unwritten_bytes for session in list(self._sessions))
         embedder: Embedder | None = self.__dict__.get("embedder")
-        return sum(one.unwritten_bytes for one in list(self._sessions)) + (
-            embedder.unwritten_bytes if embedder else 0
-        )
+        if embedder is not None:
+            n_bytes += embedder.unwritten_bytes
+        return n_bytes
 
     def forget(self, session: Session) -> None:
-        """Drop a closed session."""
+        """Remove a closed session."""
         if session in self._sessions:
             self._sessions.remove(session)
 
@@ -555,20 +537,16 @@ class Model:
             self._crew.close()
         if "chat_template" in self.__dict__:
             self.chat_template.close()
-        self._checked.gguf.close()
+        self._file.gguf.close()
 
     def bring_weights_in(self, other_bytes: int = 0) -> None:
-        """Read what stays in memory once, in order, if it is not cached yet; a part where not all
-        of it fits.
+        """Load the weights into memory in order, if they are not there yet, or as many as fit.
 
         Args:
-            other_bytes: what else has to fit, next to the program.
+            other_bytes: bytes of memory that are needed next to the weights and the program.
         """
         is_needed = self._weights.resident_share() < residency.RESIDENT_ENOUGH
-        if is_needed:
-            available_bytes = host.available_memory_bytes()
-        else:
-            available_bytes = None
+        available_bytes = host.available_memory_bytes() if is_needed else None
         self._weights.fit_into(available_bytes, RESERVE_BYTES + other_bytes)
         if is_needed and (places := self._weights.places_to_read()):
             residency.read_in_order(places, self._report_bytes)
@@ -580,7 +558,7 @@ class Model:
 
     @property
     def huge_bytes(self) -> int:
-        """Bytes of weights that the system actually backs with huge pages."""
+        """Bytes of the weights that are in huge pages now."""
         return self._weights.huge_bytes
 
     def _pipeline(
@@ -590,56 +568,62 @@ class Model:
         try:
             from engine.pipeline import Pipeline
 
-            budget_bytes = self._checkpoint_budget(host.available_memory_bytes())
+            config = self.config
             if self.rope_scaling == "yarn":
-                config = with_yarn(self.config, n_ctx)
-            else:
-                config = self.config
-            if peer is None:
-                other = None
-            else:
-                other = peer.pipeline
-            room = self.most_threads, budget_bytes
+                config = with_yarn(config, n_ctx)
             return Pipeline(
-                config, self._weights, kv_type, n_ctx, self.crew, *room, other, is_embedding
+                config,
+                self._weights,
+                kv_type,
+                n_ctx,
+                self.crew,
+                self.most_threads,
+                self._checkpoint_budget(host.available_memory_bytes()),
+                None if peer is None else peer.pipeline,
+                is_embedding,
             )
         except ImportError as error:
             if address_space.limit_bytes() is not None:
-                raise  # the limit on memory is the likelier cause than the processor
+                raise  # the limit on memory is a more likely cause than the processor
             raise UnsupportedCPUError(f"numba cannot run on this processor: {error}") from None
 
     def _needs(self, kv_type: KVType, available_bytes: int) -> MemoryNeeds:
         return memory_needs(self.config, kv_type, self._checkpoint_budget(available_bytes))
 
     def _checkpoint_budget(self, available_bytes: int) -> int:
-        """Bytes for copies of states: the limit, or less where memory is short."""
+        """Return the bytes for checkpoints: the limit, or less if memory is short."""
         return min(
             self.checkpoint_bytes, max(0, available_bytes - RESERVE_BYTES) // CHECKPOINT_SHARE
         )
 
-    def _roomy_type(self, n_ctx: int | None) -> KVType:
-        """Return the most exact type of the cache with which memory has room for a context, or for
-        the usual one."""
+    def _kv_type_that_fits(self, n_ctx: int | None) -> KVType:
+        """Return the most exact KV type with which a context fits into memory.
+
+        Args:
+            n_ctx: requested context; None for the default one.
+        """
         if n_ctx is None:
-            wanted = 2 * self._usual_context
+            n_tokens = 2 * self._usual_context
+            names = AUTO_TYPES[:-1]
         else:
-            wanted = n_ctx
-        found = kv_type_of(AUTO_TYPES[0], self.config)
-        for name in AUTO_TYPES[:-1] if n_ctx is None else AUTO_TYPES:
-            with suppress(MemoryPlanError):  # heads that do not suit it
-                found = kv_type_of(name, self.config)
+            n_tokens = n_ctx
+            names = AUTO_TYPES
+        kv_type = kv_type_of(AUTO_TYPES[0], self.config)
+        for name in names:
+            with suppress(MemoryPlanError):  # the type does not suit the model's heads
+                kv_type = kv_type_of(name, self.config)
                 available = host.available_memory_bytes()
-                if wanted <= self._needs(found, available).largest_context(
+                if n_tokens <= self._needs(kv_type, available).largest_context(
                     available - RESERVE_BYTES
                 ):
                     break
-        return found
+        return kv_type
 
     @property
     def _usual_context(self) -> int:
         return min(self.config.context_length, DEFAULT_CONTEXT)
 
-    def _refuse_stretching(self, n_ctx: int) -> None:
+    def _check_yarn(self, n_ctx: int) -> None:
         trained = self.config.context_length
         if (
             self.rope_scaling == "yarn"
@@ -652,76 +636,72 @@ class Model:
                 "(choose a smaller context, or rope_scaling file)"
             )
 
-    def _notices_of(self, n_ctx: int, chosen: KVType | None) -> list[str]:
-        """Return warnings about a session; ``chosen``: the type of its cache, where that was left
-        to us."""
-        found = []
+    def _notices_of(self, n_ctx: int, kv_type: KVType, is_automatic: bool) -> list[str]:
+        """Return warnings about a session; ``is_automatic``: whether the user left the KV type to
+        the engine."""
+        notices = []
         trained = self.config.context_length
-        if chosen is not None and not chosen.is_exact:
-            found.append(
-                f"keys and values are kept in {chosen.name}, which is less exact: memory is "
-                f"short for {n_ctx:,} tokens "
-                "in f16 (a smaller context stays exact)"
+        if is_automatic and not kv_type.is_exact:
+            notices.append(
+                f"keys and values are kept in {kv_type.name}, which is less exact: memory is "
+                f"short for {n_ctx:,} tokens in f16 (a smaller context stays exact)"
             )
         if n_ctx > trained and self.rope_scaling != "yarn":
-            may_stretch = not yarn_obstacle(self.config, self._weights)
-            if may_stretch:
-                way = "rope_scaling yarn helps"
-            else:
-                way = "a smaller context is better"
-            found.append(
-                f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the "
-                f"model was trained for: "
-                f"beyond these it may write nonsense ({way})"
+            advice = "rope_scaling yarn helps"
+            if yarn_obstacle(self.config, self._weights):
+                advice = "a smaller context is better"
+            notices.append(
+                f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the model "
+                f"was trained for: beyond these it may write nonsense ({advice})"
             )
-        return found
+        return notices
 
     def _promised_bytes(self, peer: Session) -> int:
-        """Memory that a session and its peers have a right to and did not write yet."""
+        """Return the bytes of memory that a session and its peers may still start to use."""
         peers = [
-            one
-            for one in self._sessions
-            if one is peer or (one.batch is not None and one.batch is peer.batch)
+            session
+            for session in self._sessions
+            if session is peer or (session.batch is not None and session.batch is peer.batch)
         ]
-        return sum(one.unwritten_bytes for one in peers)
+        return sum(session.unwritten_bytes for session in peers)
 
     def _context(self, n_ctx: int | None, kv_type: KVType, promised_bytes: int = 0) -> int:
-        """Check the requested context against available memory, or choose one."""
+        """Check a requested context against the available memory, or choose one."""
         available = host.available_memory_bytes() - promised_bytes
         needs = self._needs(kv_type, available)
-        most = needs.largest_context(available - RESERVE_BYTES)
+        largest = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
-            n_ctx = min(self._usual_context, max(256, most // 2))
+            n_ctx = min(self._usual_context, max(256, largest // 2))
         if n_ctx < 1:
             raise MemoryPlanError(
                 f"a context of {n_ctx} tokens is not possible: must be at least 1"
             )
-        n_ctx = min(
-            n_ctx, self.config.learned_positions or n_ctx
-        )  # a model knows no positions after those
-        if not most and needs.fixed_bytes > max(0, available - RESERVE_BYTES):
+        if self.config.learned_positions:
+            n_ctx = min(n_ctx, self.config.learned_positions)
+        if not largest and needs.fixed_bytes > max(0, available - RESERVE_BYTES):
             raise MemoryPlanError(
                 f"this model's recurrent layers need {shown_bytes(needs.fixed_bytes)} for "
                 f"what they remember; "
                 f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of "
                 f"them for the program"
             )
-        if not most:
+        if not largest:
             raise MemoryPlanError(
                 f"the program needs about {shown_bytes(RESERVE_BYTES)} next to the model, but only "
                 f"{shown_bytes(available)} of memory are available (end other programs, or "
                 f"raise a container's limit)"
             )
-        if n_ctx > most:
-            wanted = shown_bytes(needs.bytes_for(n_ctx))
-            trained = self.config.context_length
-            raise MemoryPlanError(
-                f"a context of {n_ctx:,} tokens needs {wanted} for its KV cache ({kv_type.name}); "
+        if n_ctx > largest:
+            needed = shown_bytes(needs.bytes_for(n_ctx))
+            problem = (
+                f"a context of {n_ctx:,} tokens needs {needed} for its KV cache ({kv_type.name}); "
                 f"{shown_bytes(available)} are available, {shown_bytes(RESERVE_BYTES)} of "
-                f"them for the program: "
-                f"the largest that fits is {most:,}"
-                + (f" (the model was trained for {trained:,})" if trained < most else "")
+                f"them for the program: the largest that fits is {largest:,}"
             )
+            trained = self.config.context_length
+            if trained < largest:
+                problem += f" (the model was trained for {trained:,})"
+            raise MemoryPlanError(problem)
         return n_ctx
 
 

@@ -53,7 +53,7 @@ Logits = np.ndarray[Any, np.dtype[np.float32]]
 BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models have smaller blocks."""
 MIN_BLOCK = 32
-"""Least number of tokens of the largest block."""
+"""Minimum of ``block_size``, in tokens."""
 ATTENTION_PRODUCTS = 400_000_000
 """Limit on the products of one operation of prefill attention: about 15 ms on two cores of 2025,
 80 ms on two of 2014."""
@@ -70,7 +70,7 @@ class PlanSpec:
         n_tokens: tokens of a run; 0 for as many as the largest block has.
         batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``, which selects the kernels of the matrix
             products. A head of one token uses those of ``DECODE``.
-        part: layers that run; None for the output head alone.
+        layers: layers that run; None for the output head alone.
         n_logits: number of tokens that get logits.
         is_embedding: whether the plan leaves the vector of each token after the last norm, instead
             of logits.
@@ -315,12 +315,12 @@ class Pipeline:
     def rewrite_plans(self) -> None:
         """Write all plans again after a change of the adapters."""
         self._other_weights.clear()
-        before = self._current
-        self._current = WeightPlans(before.weights, self._write_plans(before.weights), {})
+        previous = self._current
+        self._current = WeightPlans(previous.weights, self._write_plans(previous.weights), {})
         try:
             self.compile(None)
         except BaseException:
-            self._current = before
+            self._current = previous
             raise
 
     # ---- weights in another place

@@ -1,4 +1,4 @@
-"""One conversation in the engine: the tokens in its cache, and how a reply continues them."""
+"""Session of the engine: the tokens of a conversation in a KV cache, and its replies."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ PrefillProgress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
 
 MIN_SHIFTED_TOKENS = 16
-"""Least number of tokens after a gap for which a shift pays; fewer are computed again."""
+"""Minimum of tokens after a gap for a shift; fewer are computed again."""
 MIN_CHECKPOINT_GAP = 64
-"""Least number of tokens between two checkpoints of recurrent layers. A block ends at each
-checkpoint, which costs one more run."""
+"""Minimum of tokens between two checkpoints of recurrent layers. A block ends at each checkpoint,
+which costs one more run."""
 
 
 @dataclass(frozen=True)
@@ -416,13 +416,13 @@ class Session:
 
     def _rewind(self, n: int) -> None:
         """Rewind the layers to n tokens, or to fewer if they cannot go back to n."""
-        before = len(self._tokens)
-        if n < before:
+        length = len(self._tokens)
+        if n < length:
             self.cached.cut(n)
         n_reached = self.memory.rewind(n)
         if n_reached < n:
             self.cached.cut(n_reached)
-        if len(self._tokens) < before:
+        if len(self._tokens) < length:
             self._logits = None
             self._ends_with_reply = False
 

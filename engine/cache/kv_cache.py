@@ -31,7 +31,7 @@ Copied = tuple[int, int, int]
 """First position, position after the last, and the number of bytes that ``copy_out`` wrote."""
 
 AUTO = "auto"
-AUTO_TYPES = "f16", "q8_0", "q8_0/q4_0"
+AUTO_TYPES: tuple[str, ...] = "f16", "q8_0", "q8_0/q4_0"
 """Types that ``AUTO`` chooses from: the first with which the context fits. The last one is only for
 a context that the user requested.
 

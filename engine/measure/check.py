@@ -18,7 +18,7 @@ from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
 
 N_ROWS = 24
-N_COLUMNS = 1, 3, 11
+TOKEN_COUNTS = 1, 3, 11
 """Numbers of columns, one for each of a type's three kernels."""
 TOLERANCE = 1e-4
 """Limit on the error relative to the largest result; another order of float32 sums stays far below
@@ -32,8 +32,8 @@ def check_model(model: Model) -> None:
         BrokenModelError: a kernel's error exceeds ``TOLERANCE``; the message names the type.
     """
     for tensor in model.sample_tensors():
-        for columns in N_COLUMNS:
-            error = matmul_error(tensor, columns)
+        for n_tokens in TOKEN_COUNTS:
+            error = matmul_error(tensor, n_tokens)
             if not error <= TOLERANCE:
                 raise BrokenModelError(
                     f"{model.shown_name}: the {tensor.quant} kernel is off by {error:.1e} on "
@@ -42,7 +42,7 @@ def check_model(model: Model) -> None:
                 )
 
 
-def matmul_error(tensor: Tensor, columns: int) -> float:
+def matmul_error(tensor: Tensor, n_tokens: int) -> float:
     """Return the largest error of a few rows times random columns, relative to the largest
     result."""
     rows = Tensor(
@@ -51,24 +51,24 @@ def matmul_error(tensor: Tensor, columns: int) -> float:
     )  # fmt: skip
     step = Memory(128)
     scratch = Memory(MATMUL_SCRATCH_BYTES)
-    step.array(np.int64, (16,))[STEP.n_tokens // 8] = columns
+    step.array(np.int64, (16,))[STEP.n_tokens // 8] = n_tokens
     weights = dequantised(rows, np.arange(rows.n_rows)).astype(np.float64)
-    x = Activations("x", rows.n_cols, columns)
-    out = Activations("out", rows.n_rows, columns)
-    x.array()[:columns] = np.random.default_rng(0).standard_normal(
-        (columns, rows.n_cols), np.float32
+    x = Activations("x", rows.n_cols, n_tokens)
+    out = Activations("out", rows.n_rows, n_tokens)
+    x.array()[:n_tokens] = np.random.default_rng(0).standard_normal(
+        (n_tokens, rows.n_cols), np.float32
     )
-    plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES))
+    plan = Plan(step.address, n_tokens, (scratch.address, MATMUL_SCRATCH_BYTES))
     plan.quantize(x, rows)
     plan.matmul(rows, x, out)
     run(plan)
 
-    read = x.values(
-        QUANT_TYPES[rows.quant].form(columns <= SMALL_BATCH_TOKENS),
-        columns,
+    inputs = x.values(
+        QUANT_TYPES[rows.quant].form(n_tokens <= SMALL_BATCH_TOKENS),
+        n_tokens,
         TILE_TOKENS,
         INTERLEAVED_TOKENS,
     )
-    wanted = read @ weights.T
-    found = out.array()[:columns]
-    return float(np.abs(found - wanted).max() / max(np.abs(wanted).max(), 1e-30))
+    expected = inputs @ weights.T
+    result = out.array()[:n_tokens]
+    return float(np.abs(result - expected).max() / max(np.abs(expected).max(), 1e-30))

@@ -25,7 +25,7 @@ from engine.tokenizer.vocabulary import kind_of_vocabulary
 from engine.weights.modes import RESERVE_BYTES
 from engine.weights.weights import TensorSpec, Weights, checked_tensors, multiplied
 
-SMALLEST_CONTEXT = 256
+MIN_CONTEXT = 256
 """Least context worth offering, in tokens."""
 SYSTEM_BYTES = 1 << 30
 """Bytes that the operating system needs when all other programs are closed."""
@@ -160,11 +160,11 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
         name=model_title(gguf.metadata, gguf.path),
         quantization=Weights(gguf, tensors).quantization_label(),
         weights_bytes=sum(
-            one.size_bytes for name, one in tensors.items() if not specs[name].stays_in_file
+            tensor.size_bytes for name, tensor in tensors.items() if not specs[name].stays_in_file
         ),
         read_bytes=_read_bytes(tensors, specs),
         products=_products(
-            {name: one for name, one in matrices.items() if name in tensors},
+            {name: tensor for name, tensor in matrices.items() if name in tensors},
             specs,
             config.last_storing,
         ),
@@ -204,10 +204,10 @@ def default_context(needs: ModelNeeds) -> int:
 
 def largest_context(needs: ModelNeeds, available_bytes: int) -> int:
     """Return the largest context that fits next to the weights, in tokens; 0 if below
-    ``SMALLEST_CONTEXT``."""
+    ``MIN_CONTEXT``."""
     free = available_bytes - needs.weights_bytes - RESERVE_BYTES
     n_ctx = min(needs.context_length, needs.memory.largest_context(free))
-    if n_ctx >= min(SMALLEST_CONTEXT, needs.context_length):
+    if n_ctx >= min(MIN_CONTEXT, needs.context_length):
         return n_ctx
     return 0
 
@@ -258,20 +258,20 @@ def _prefill_tps(needs: ModelNeeds, rates: MachineRates) -> float | None:
 def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
     """Return the matrices by name; refuse types without kernels."""
     # Some writers pad shapes with ones: only the number of rows counts.
-    found = {
+    matrices = {
         name: tensor for name, tensor in gguf.tensors.items() if math.prod(tensor.shape[:-1]) > 1
     }
-    for tensor in found.values():
+    for tensor in matrices.values():
         if tensor.type_name not in QUANTS:
             raise UnsupportedQuantError(
                 f"{gguf.shown_name}: tensor {tensor.name} is {tensor.type_name}; supported: "
                 f"{', '.join(QUANTS)}"
             )
-    if "token_embd.weight" not in found or not any(name.startswith("blk.") for name in found):
+    if "token_embd.weight" not in matrices or not any(name.startswith("blk.") for name in matrices):
         raise GGUFError(
             f"{gguf.shown_name}: has no layers: it is a vocabulary or a part, not a model"
         )
-    return found
+    return matrices
 
 
 def _read_bytes(

@@ -107,7 +107,7 @@ def measure(
     losses = _Mean()
     reference_losses = _Mean()
     divergence = _Mean()
-    same = _Mean()
+    agreement = _Mean()
     for chunk in chunks:
         half = len(chunk) // 2
         inputs = chunk[:-1]
@@ -126,13 +126,13 @@ def measure(
             reference_losses.add(-float(reference[target]))
             differences = np.exp(reference) * (reference - logprobs)
             divergence.add(float(np.sum(differences, dtype=np.float64)))
-            same.add(float(logprobs.argmax() == reference.argmax()))
+            agreement.add(float(logprobs.argmax() == reference.argmax()))
         yield TextScore(
             losses.n,
             losses.exponential,
             reference_losses.exponential,
             divergence.estimate,
-            same.estimate,
+            agreement.estimate,
         )
 
 

@@ -28,7 +28,7 @@ PREFILL_ROWS = 512
 N_COLS = 2048
 PROMPT_TOKENS = 128
 ROUNDS = 3
-SOME_NUMBER = 0x3F
+WEIGHT_BYTE = 0x3F
 """Value of every byte of the weights: a normal number in all types, neither subnormal nor
 infinite."""
 
@@ -52,7 +52,7 @@ def measure_rates(
     """
     crew.clear_cancel()
     weights = Memory(MATRIX_BYTES)
-    weights.bytes[:] = SOME_NUMBER
+    weights.bytes[:] = WEIGHT_BYTE
     decode = {}
     prefill = {}
     for quant in quants:
@@ -83,19 +83,19 @@ def prefill_gops(
 
 
 def _best_s(
-    crew: Crew, matrix: Tensor, columns: int, threads: int, progress: ProgressCallback | None
+    crew: Crew, matrix: Tensor, n_tokens: int, threads: int, progress: ProgressCallback | None
 ) -> float:
     """Seconds of one product, the best of a few after one that warms up."""
     step = Memory(128)
-    tokens = Memory(4 * columns)
+    tokens = Memory(4 * n_tokens)
     scratch = Memory(MATMUL_SCRATCH_BYTES * threads)
     words = step.array(np.int64, (16,))
     words[STEP.tokens // 8] = tokens.address
-    words[STEP.n_tokens // 8] = columns
-    x = Activations("x", matrix.n_cols, columns)
-    out = Activations("out", matrix.n_rows, columns)
+    words[STEP.n_tokens // 8] = n_tokens
+    x = Activations("x", matrix.n_cols, n_tokens)
+    out = Activations("out", matrix.n_rows, n_tokens)
     x.array()[:] = 1.0
-    plan = Plan(step.address, columns, (scratch.address, MATMUL_SCRATCH_BYTES), threads)
+    plan = Plan(step.address, n_tokens, (scratch.address, MATMUL_SCRATCH_BYTES), threads)
     plan.quantize(x, matrix)
     plan.barrier()
     plan.matmul(matrix, x, out)

@@ -17,8 +17,8 @@ Lists, tables and code repeat short lines more often than long ones: 5 copies of
 and of 104 were the most in 6 MB of them.
 """
 MIN_POOR_TOKENS = 1024
-"""Least number of tokens of a loop whose unit has few different letters. Rules, zeros, blanks and
-padding are long in sound text."""
+"""Minimum of tokens in a loop whose unit has few different letters. Rules, zeros, blanks and padding
+are long in sound text."""
 FEW_LETTERS = 3
 FIRST_EMOJI = 0x1F000
 LONGEST = COPIES * LONGEST_PERIOD + MIN_POOR_TOKENS
@@ -109,10 +109,10 @@ class CountedList:
         self.n_tokens += 1
         *lines, self._line = (self._line + piece).split(b"\n")
         self._line = self._line[:MAX_ITEM_BYTES]  # a longer line ends the list
-        before = self.n_items
+        n_before = self.n_items
         for line in filter(None, map(bytes.strip, lines)):
             self._end_line(line)
-        return self.n_items > before > 0
+        return self.n_items > n_before > 0
 
     def _end_line(self, line: bytes) -> None:
         item = _ITEM.fullmatch(line) if len(line) < MAX_ITEM_BYTES else None

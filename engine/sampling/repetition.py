@@ -60,9 +60,9 @@ class RepetitionPenalties:
         """
         self._update_tokens(tokens)
         s = self._settings
-        known = self._tokens[: self._n_tokens]
+        tokens_so_far = self._tokens[: self._n_tokens]
         if self._penalises:
-            recent = known[-s.repeat_window :]
+            recent = tokens_so_far[-s.repeat_window :]
             run(
                 "penalise",
                 PENALISE,
@@ -76,7 +76,7 @@ class RepetitionPenalties:
                 presence=float(s.presence_penalty),
             )
         if self._is_dry:
-            self._apply_dry(logits, known)
+            self._apply_dry(logits, tokens_so_far)
 
     def _update_tokens(self, tokens: Sequence[int]) -> None:
         """Append the new tokens; start again if they do not continue the known ones."""
@@ -98,14 +98,16 @@ class RepetitionPenalties:
                     self._last_breaker = index
                     break
 
-    def _apply_dry(self, logits: Logits, known: np.ndarray[Any, np.dtype[np.int32]]) -> None:
+    def _apply_dry(
+        self, logits: Logits, tokens_so_far: np.ndarray[Any, np.dtype[np.int32]]
+    ) -> None:
         """Take base^(length - allowed length) off the logit of each token that would continue a
         repetition of that length.
 
         Source: p-e-w 2024, "DRY", as llama.cpp implements it.
         """
         s = self._settings
-        recent = known[-s.dry_window :] if s.dry_window else known
+        recent = tokens_so_far[-s.dry_window :] if s.dry_window else tokens_so_far
         n = len(recent)
         limit = min(n, self._n_tokens - 1 - self._last_breaker)
         if n <= s.dry_allowed_length or limit < s.dry_allowed_length:

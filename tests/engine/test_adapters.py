@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from engine import Model, Session
-from engine.adapters import _PER_HEAD
+from engine.adapters import _LATENT_MATRICES
 from engine.errors import EngineError
 from engine.models import expected_tensors
 from engine.saved_state import StateWriter, restore_state
@@ -29,7 +29,7 @@ def matrices(tiny: TinyGGUF, model: Model) -> list[str]:
     """Names of what an adapter may change."""
     names = {str(one.name) for one in tiny.tensors}
     specs = expected_tensors(model.config)
-    found = [name for name in specs if name in names and not name.endswith(_PER_HEAD)]
+    found = [name for name in specs if name in names and not name.endswith(_LATENT_MATRICES)]
     return [name for name in found if not specs[name].is_plain]
 
 
@@ -284,7 +284,7 @@ def test_what_is_no_adapter_of_the_model_is_refused(
 def test_what_latent_attention_takes_apart_is_not_changed(tmp_path: Path) -> None:
     tiny = tiny_gguf.model("deepseek2")
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
-    names = [str(one.name) for one in tiny.tensors if str(one.name).endswith(_PER_HEAD)]
+    names = [str(one.name) for one in tiny.tensors if str(one.name).endswith(_LATENT_MATRICES)]
     assert names
     for name in names:
         with pytest.raises(EngineError, match=f"changes {name}, which adapters cannot change here"):

@@ -47,7 +47,7 @@ def test_vectors_of_encoders_equal_the_numpy_twin(
 ) -> None:
     described = encoders.TINY[architecture](n_layers=3, context_length=600)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    twin = Twin(model._checked)
+    twin = Twin(model._file)
     wanted = encoders.VECTORS[architecture](twin, ids)
     for pooling, pooled in {"": wanted.mean(axis=0), "cls": wanted[0], "last": wanted[-1]}.items():
         found = model.embedder.embed(ids, pooling)
@@ -74,7 +74,7 @@ def test_vectors_of_decoders_equal_the_numpy_twin(architecture: str, tmp_path: P
     described.set(f"{architecture}.pooling_type", 3)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     for ids in (IDS, LONG, IDS):
-        wanted = architectures.load(architecture).logits(VectorTwin(model._checked), ids)
+        wanted = architectures.load(architecture).logits(VectorTwin(model._file), ids)
         assert cosine(model.embedder.embed(ids), wanted[-1]) > 1 - 1e-6
         assert cosine(model.embedder.embed(ids, "mean"), wanted.mean(axis=0)) > 1 - 1e-6
     session = model.session(n_ctx=64)  # both may be there
@@ -86,7 +86,7 @@ def test_vectors_of_decoders_equal_the_numpy_twin(architecture: str, tmp_path: P
 def test_documents_are_judged_as_the_twin_judges(quant: str, tmp_path: Path) -> None:
     path = encoders.judging(encoders.bert(quant), 1, has_dense=True).write(tmp_path / "bert.gguf")
     model = Model.open(path, threads=2)
-    twin = Twin(model._checked)
+    twin = Twin(model._file)
     judged = np.tanh(twin.project(encoders.VECTORS["bert"](twin, IDS)[0], "cls"))
     wanted = (
         judged @ twin.tensor("cls.output.weight").ravel() + twin.tensor("cls.output.bias")
@@ -100,7 +100,7 @@ def test_documents_are_judged_as_the_twin_judges(quant: str, tmp_path: Path) -> 
 def test_of_two_labels_the_first_ones_share_counts(tmp_path: Path) -> None:
     path = encoders.judging(tiny_gguf.model("qwen3"), 2, has_dense=False).write(tmp_path / "m.gguf")
     model = Model.open(path, threads=1)
-    twin = VectorTwin(model._checked)
+    twin = VectorTwin(model._file)
     wanted = softmax(twin.project(architectures.load("qwen3").logits(twin, IDS)[-1], "cls.output"))
     assert abs(model.embedder.rank(IDS) - wanted[0]) < 1e-4
     model.close()
@@ -129,7 +129,7 @@ def test_a_reranker_with_a_whole_head_says_yes_or_no(
     tokens = model.tokenizer.token_text
     assert sum(tokens(one) == "<|im_end|>" for one in ids) == 2  # none of them the query's
     assert model.tokenizer.decode(ids).count("<Document>: the sea") == 1
-    logits = architectures.load("qwen3").logits(Twin(model._checked), ids)[-1]
+    logits = architectures.load("qwen3").logits(Twin(model._file), ids)[-1]
     wanted = softmax(logits[[model.tokenizer.encode(one, bos=False)[0] for one in ("yes", "no")]])[
         0
     ]
@@ -158,7 +158,7 @@ def test_a_long_text_is_one_block_as_memory_allows(
     before = model.unwritten_bytes
     found = model.embedder.embed(ids)
     assert (
-        cosine(found, encoders.VECTORS["modern-bert"](Twin(model._checked), ids).mean(axis=0))
+        cosine(found, encoders.VECTORS["modern-bert"](Twin(model._file), ids).mean(axis=0))
         > 0.999
     )
     each = before // 4096

@@ -168,7 +168,7 @@ def test_widths_with_a_rest_change_no_bit_in_blocks_or_tokens(quant: str, tmp_pa
     single = np.stack([session.feed([token]) for token in IDS[:8]])
     session.truncate(0)
     assert session.verify(IDS[:8]).tobytes() == single.tobytes()
-    assert nmse(single, QWEN3MOE.logits(Twin(model._checked), IDS[:8])) < 1e-3
+    assert nmse(single, QWEN3MOE.logits(Twin(model._file), IDS[:8])) < 1e-3
     model.close()
 
 
@@ -264,7 +264,7 @@ def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> 
     session.prefill(forked)
     fresh.prefill(forked)
     assert session.feed(IDS[:3], every=True).tobytes() == fresh.feed(IDS[:3], every=True).tobytes()
-    assert nmse(first, QWEN3MOE.logits(Twin(model._checked), IDS)) < 1e-6
+    assert nmse(first, QWEN3MOE.logits(Twin(model._file), IDS)) < 1e-6
     model.close()
 
 

@@ -34,7 +34,7 @@ def plain_logits(name: str) -> Array:
         TemporaryDirectory() as folder,
         closing(Model.open(ROWS[name].tiny().write(Path(folder) / "m.gguf"))) as model,
     ):
-        return ROWS[name].logits(Twin(model._checked), IDS)
+        return ROWS[name].logits(Twin(model._file), IDS)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -57,7 +57,7 @@ def test_a_long_prompt_equals_the_recurrence_step_by_step(variant: str, tmp_path
     row = {**ROWS, **VARIANTS}[variant]
     model = Model.open(row.tiny(context_length=512).write(tmp_path / "m.gguf"), threads=3)
     found = model.session(n_ctx=512, kv="f32").feed(ids, every=True)
-    assert nmse(found, row.logits(Twin(model._checked), ids)) < 1e-9
+    assert nmse(found, row.logits(Twin(model._file), ids)) < 1e-9
     model.close()
 
 
@@ -83,8 +83,8 @@ def test_the_sessions_context_chooses_the_factors(name: str, tmp_path: Path) -> 
     model = Model.open(row.tiny().write(tmp_path / "m.gguf"))
     for n_ctx, length, other in ((64, "short", "long"), (65, "long", "short")):
         found = model.session(n_ctx=n_ctx, kv="f32").feed(IDS, every=True)
-        assert nmse(found, row.logits(Twin(model._checked), IDS, length)) < 1e-9
-        assert nmse(found, row.logits(Twin(model._checked), IDS, other)) > 1e-5
+        assert nmse(found, row.logits(Twin(model._file), IDS, length)) < 1e-9
+        assert nmse(found, row.logits(Twin(model._file), IDS, other)) > 1e-5
     model.close()
 
 

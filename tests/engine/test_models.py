@@ -28,7 +28,7 @@ def nmse(found: np.ndarray, wanted: np.ndarray) -> float:
 
 def twin_logits(model: Model, ids: list[int]) -> Array:
     """Results of the twin of the model's architecture."""
-    logits: Array = architectures.load(model.config.architecture).logits(Twin(model._checked), ids)
+    logits: Array = architectures.load(model.config.architecture).logits(Twin(model._file), ids)
     return logits
 
 
@@ -41,7 +41,7 @@ def assert_equals_twin(
     """Compare the logits of a block, and of the last tokens one by one; returns the twin's."""
     model = Model.open(described.write(folder / "m.gguf"), threads=2)
     session = model.session(n_ctx=64, kv="f32")
-    wanted = logits(Twin(model._checked), IDS)
+    wanted = logits(Twin(model._file), IDS)
     assert nmse(session.feed(IDS, every=True), wanted) < bound
     session.truncate(0)
     session.feed(IDS[:-4])

@@ -70,7 +70,7 @@ class Fed:
 
     def exact(self) -> Array:
         twins = architectures.load(self.model.config.architecture)
-        logits: Array = twins.logits(Twin(self.model._checked), IDS, *self._twin_arguments)
+        logits: Array = twins.logits(Twin(self.model._file), IDS, *self._twin_arguments)
         return logits
 
 

@@ -150,7 +150,7 @@ def test_query_rank_yarn_and_sigmoid_router_equal_the_numpy_twin(tmp_path: Path)
         tiny(query_rank=64, keys={**YARN, **SIGMOID}).write(tmp_path / "m.gguf"), threads=2
     )
     session = model.session(n_ctx=64, kv="f32")
-    wanted = logits(Twin(model._checked), IDS)
+    wanted = logits(Twin(model._file), IDS)
     assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
     session.truncate(0)
     assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
@@ -159,7 +159,7 @@ def test_query_rank_yarn_and_sigmoid_router_equal_the_numpy_twin(tmp_path: Path)
 
 def test_absorbed_queries_score_as_each_heads_own_keys_would(tmp_path: Path) -> None:
     model = Model.open(tiny().write(tmp_path / "m.gguf"))
-    twin = Twin(model._checked)
+    twin = Twin(model._file)
     rng = np.random.default_rng(2)
     by_head = twin.tensor("blk.0.attn_k_b.weight").reshape(N_HEADS, RANK, PLAIN)
     q = rng.standard_normal((N_HEADS, PLAIN))

@@ -265,12 +265,12 @@ def test_variants_equal_the_numpy_twin(
     if change is not None:
         change(described)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    wanted = logits(Twin(model._checked), IDS)
+    wanted = logits(Twin(model._file), IDS)
     session = model.session(n_ctx=64, kv="f32")
     assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
     session.truncate(0)
     assert nmse(session.feed(IDS), wanted[-1]) < 1e-9
-    assert nmse(session.feed([7]), logits(Twin(model._checked), [*IDS, 7])[-1]) < 1e-9
+    assert nmse(session.feed([7]), logits(Twin(model._file), [*IDS, 7])[-1]) < 1e-9
     model.close()
 
 
@@ -371,7 +371,7 @@ def test_the_table_of_inputs_is_not_read_ahead(
         residency, "read_in_order", lambda places, _: read.extend(one[1:] for one in places)
     )
     model = opened(tmp_path)
-    info = model._checked.gguf.tensors[TABLE]
+    info = model._file.gguf.tensors[TABLE]
     first = info.offset_bytes
     end = info.offset_bytes + info.size_bytes
     assert info.size_bytes > 16 * mmap.PAGESIZE
@@ -379,7 +379,7 @@ def test_the_table_of_inputs_is_not_read_ahead(
     n_inside = sum(max(0, min(end, upto) - max(first, start)) for start, upto in read)
     assert n_inside < 2 * mmap.PAGESIZE
     assert read[0][0] == 0
-    assert read[-1][1] == model._checked.gguf.file_bytes
+    assert read[-1][1] == model._file.gguf.file_bytes
     model.close()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine import Model
 from engine.errors import BrokenModelError
-from engine.measure.check import N_COLUMNS, check_model, matmul_error
+from engine.measure.check import TOKEN_COUNTS, check_model, matmul_error
 from engine.plan.buffers import Activations
 from tests.engine import tiny_gguf
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 def test_every_kernel_of_a_model_passes(tmp_path: Path, kind: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind), threads=1)
     for tensor in model.sample_tensors():
-        for columns in N_COLUMNS:
+        for columns in TOKEN_COUNTS:
             assert 0 <= matmul_error(tensor, columns) < 1e-5
     check_model(model)
     model.close()
@@ -27,7 +27,7 @@ def test_a_result_that_is_off_is_measured(tmp_path: Path, monkeypatch: pytest.Mo
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", "Q8_0"), threads=1)
     read = Activations.values
     monkeypatch.setattr(Activations, "values", lambda *arguments: 1.25 * read(*arguments))
-    for columns in N_COLUMNS:
+    for columns in TOKEN_COUNTS:
         assert matmul_error(model.sample_tensors()[0], columns) == pytest.approx(0.2, rel=1e-4)
     with pytest.raises(BrokenModelError, match=r"kernel is off by 2\.0e-01"):
         check_model(model)

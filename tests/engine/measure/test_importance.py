@@ -46,13 +46,13 @@ def collected(model: Model, *chunks: list[int]) -> Imatrix:
 def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
     found = collected(model, IDS)
-    twin = Watched(model._checked)
+    twin = Watched(model._file)
     architectures.load(architecture).logits(twin, IDS)
     compared = set()
     for (name, row), squares in twin.squares.items():
         if name in found.sums:
             n_parts = len(found.sums[name])
-            rows = model._checked.weights[name].n_rows
+            rows = model._file.weights[name].n_rows
             part = row // (rows // n_parts)
             wanted = np.concatenate(squares).mean(0)
             n = found.counts[name][part]

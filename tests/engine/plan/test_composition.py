@@ -113,7 +113,7 @@ def test_composed_steps_compute_what_the_twin_computes(
         if is_before and name != "side-by-side":
             described.drop_tensor(tensor)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    wanted = twin(Twin(model._checked), IDS)  # type: ignore[operator]
+    wanted = twin(Twin(model._file), IDS)  # type: ignore[operator]
     session = model.session(n_ctx=64, kv="f32")
     bound = 1e-9 if quant == "F32" else 1e-2
     assert nmse(session.feed(IDS, every=True), wanted) < bound

@@ -17,9 +17,9 @@ from tests.engine.reference import Twin
 @pytest.mark.parametrize("quant", ["F32", "Q4_0", "Q4_K"])
 def test_rows_and_turned_matrices_hold_what_the_file_says(quant: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", quant))
-    tensor = model._checked.weights["blk.0.attn_q.weight"]
+    tensor = model._file.weights["blk.0.attn_q.weight"]
     buffers = Buffers(32)
-    wanted = Twin(model._checked).tensor(tensor.name).astype(np.float32)
+    wanted = Twin(model._file).tensor(tensor.name).astype(np.float32)
     assert (dequantised(tensor, np.array([9, 3, 3])) == wanted[[9, 3, 3]]).all()
     turned = buffers.transpose_parts(tensor, 4, 8)
     assert (turned.n_rows, turned.n_cols) == (4 * tensor.n_cols, 8)

@@ -42,7 +42,7 @@ def test_a_plan_names_every_matrix_once_and_in_order(tmp_path: Path) -> None:
 def test_the_bytes_of_a_plan_are_the_bytes_a_token_reads(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
     read = sum(row.get("bytes", 0) for row in model.describe_plan())
-    vectors = sum(t.size_bytes for t in model._checked.weights.tensors.values() if t.n_rows == 1)
+    vectors = sum(t.size_bytes for t in model._file.weights.tensors.values() if t.n_rows == 1)
     assert read == model.bytes_per_token - vectors
     model.close()
 

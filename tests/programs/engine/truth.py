@@ -111,7 +111,7 @@ def distances(path: Path, peer_python: str, prompts: Prompts, *twin_arguments: s
     twin = architectures.load(model.config.architecture)
     rows = []
     for seed, prompt in enumerate(ids.tolist()):
-        exact = twin.logits(Twin(model._checked), prompt, *twin_arguments)
+        exact = twin.logits(Twin(model._file), prompt, *twin_arguments)
         ours = fed(model, prompt, prompts.n_ctx)
         rows.append((
             max(distance(one, exact) for one in ours),
