@@ -1,4 +1,4 @@
-"""Text of the running reply: turns the pieces that a model writes into events, and collects them."""
+"""Text of the running reply: makes events of the pieces that a model writes, and collects them."""
 
 from __future__ import annotations
 

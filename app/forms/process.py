@@ -1,9 +1,9 @@
 """Process that computes constraints (``app.forms.sandbox``): starting it, and messages to its
 children.
 
-The process lives as long as the model is open. Each form has a child of its own with limits. A child
-ends with its channel: when the reply is done, when somebody stops it, and when Jalopy ends, however
-that happens.
+The process lives as long as the model is open. Each form has a child of its own with limits. A
+child ends with its channel: when the reply is done, when somebody stops it, and when Jalopy ends,
+however that happens.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 ``app.forms.process``.
 
 Forms are hostile, and the code that compiles them is native: some overflow its stack, some take
-minutes or gigabytes. So a process holds the vocabulary, which takes a second to prepare, and forks a
-child for each form. A child starts in a clean state, has limits of processor time, memory and stack,
-and ends with its form. The process reports how a child ended. No other module imports llguidance.
+minutes or gigabytes. So a process holds the vocabulary, which takes a second to prepare, and forks
+a child for each form. A child starts in a clean state, has limits of processor time, memory and
+stack, and ends with its form. The process reports how a child ended. No other module imports
+llguidance.
 """
 
 from __future__ import annotations
@@ -214,8 +215,8 @@ class _Children:
             _send_last(channel, REFUSED, b"cannot be used now: the system cannot start a process")
             return True
         if not pid:
-            for _, other in self._children.values():
-                other.close()
+            for _, open_channel in self._children.values():
+                open_channel.close()
             return False
         self._children[channel.fileno()] = pid, channel
         self.poll.register(channel.fileno(), 0)  # only its end

@@ -1,9 +1,9 @@
 """Simplification of any JSON schema to one that a form can enforce.
 
-llguidance refuses keywords that it does not support, reads numbers as floats of 64 bits, and crashes
-on some of them. So a schema is rewritten first: keywords without effect are removed, others are
-expressed differently where possible, bounds of numbers move inwards to exact values, and the names
-of the remaining unsupported keywords are returned.
+llguidance refuses keywords that it does not support, reads numbers as floats of 64 bits, and
+crashes on some of them. So a schema is rewritten first: keywords without effect are removed, others
+are expressed differently where possible, bounds of numbers move inwards to exact values, and the
+names of the remaining unsupported keywords are returned.
 """
 
 from __future__ import annotations
@@ -352,8 +352,10 @@ class _Simplifier:
         return None
 
     def _clean_unevaluated(self, schema: dict[str, Any]) -> None:
-        """Express rules for further properties or items by older keywords, which mean the same within
-        one schema."""
+        """Express rules for further properties or items by older keywords.
+
+        They mean the same within one schema.
+        """
         is_alone = not any(keyword in schema for keyword in _COMBINING)
         for keyword, older in (
             ("unevaluatedProperties", "additionalProperties"),

@@ -2,9 +2,9 @@
 
 A question is known if its important words are those of a trained wording, apart from names and
 numbers. A misspelt long word counts as the known word that is closest to it. A question is near a
-wording if it has most of its words and no words that are foreign to its kind; then the model chooses
-between that answer and saying that it does not know. Statements that people make about themselves,
-and ask for later, are recognized as whole sentences.
+wording if it has most of its words and no words that are foreign to its kind; then the model
+chooses between that answer and saying that it does not know. Statements that people make about
+themselves, and ask for later, are recognized as whole sentences.
 """
 
 from __future__ import annotations
@@ -86,33 +86,45 @@ _TENS = {
 _NUMBERS = {word: n for n, word in enumerate(_UNITS)} | _TENS
 
 
-def _add(x: int, y: int) -> str | None:
-    return f"{x} + {y} = {x + y}." if max(x, y) < 100 else None
+def _add(x: int, y: int) -> str:
+    if max(x, y) >= 100:
+        return ""
+    return f"{x} + {y} = {x + y}."
 
 
-def _subtract(x: int, y: int) -> str | None:
-    return f"{x} - {y} = {x - y}." if max(x, y) < 100 else None
+def _subtract(x: int, y: int) -> str:
+    if max(x, y) >= 100:
+        return ""
+    return f"{x} - {y} = {x - y}."
 
 
-def _multiply(x: int, y: int) -> str | None:
+def _multiply(x: int, y: int) -> str:
     is_known = max(x, y) < 13 or (min(x, y) < 10 and max(x, y) < 100)
-    return f"{x} x {y} = {x * y}." if is_known else None
+    if not is_known:
+        return ""
+    return f"{x} x {y} = {x * y}."
 
 
-def _divide(x: int, y: int) -> str | None:
+def _divide(x: int, y: int) -> str:
     is_known = 0 < y < 13 and x % y == 0 and x // y < 13
-    return f"{x} / {y} = {x // y}." if is_known else None
+    if not is_known:
+        return ""
+    return f"{x} / {y} = {x // y}."
 
 
-def _bigger(x: int, y: int) -> str | None:
-    return f"{max(x, y)} is bigger." if x != y and max(x, y) < 100 else None
+def _bigger(x: int, y: int) -> str:
+    if x == y or max(x, y) >= 100:
+        return ""
+    return f"{max(x, y)} is bigger."
 
 
-def _smaller(x: int, y: int) -> str | None:
-    return f"{min(x, y)} is smaller." if x != y and max(x, y) < 100 else None
+def _smaller(x: int, y: int) -> str:
+    if x == y or max(x, y) >= 100:
+        return ""
+    return f"{min(x, y)} is smaller."
 
 
-_SUMS: dict[str, Callable[[int, int], str | None]] = {
+_SUMS: dict[str, Callable[[int, int], str]] = {
     "+": _add,
     "-": _subtract,
     "x": _multiply,
@@ -120,7 +132,7 @@ _SUMS: dict[str, Callable[[int, int], str | None]] = {
     "bigger": _bigger,
     "smaller": _smaller,
 }
-"""Functions of two numbers that return the answer; None if training has no such sum."""
+"""Functions of two numbers that return the answer; "" if training has no such sum."""
 
 
 def important_words(text: str) -> list[str]:
@@ -164,14 +176,14 @@ class DialogueFacts:
     Attributes:
         statements: Values that the user has stated, by subject.
         has_unknown: Whether a message was not understood; it may have stated something.
-        kind: Kind of the last question; None before the first.
+        question: Kind of the last question; None before the first.
         key: Values in the slots of the last question.
     """
 
     def __init__(self) -> None:
         self.statements: dict[str, str] = {}
         self.has_unknown = False
-        self.kind: QuestionKind | None = None
+        self.question: QuestionKind | None = None
         self.key: tuple[str, ...] = ()
 
     def add_unknown(self, text: str) -> None:
@@ -235,7 +247,9 @@ class QuestionKind:
             if self.slots or (len(common) > 1 and _is_similar(words, wording, common)):
                 best = share
 
-        minimum = _MIN_SLOT_SIMILARITY if self.slots else _MIN_SIMILARITY
+        minimum = _MIN_SIMILARITY
+        if self.slots:
+            minimum = _MIN_SLOT_SIMILARITY
         if best < minimum:
             return 0.0
         return best * 0.99
@@ -244,7 +258,9 @@ class QuestionKind:
         """Return the answers for the values of the slots."""
         if self.name in _SUMS:
             answer = _SUMS[self.name](int(key[0]), int(key[1]))
-            return [answer] if answer else []
+            if not answer:
+                return []
+            return [answer]
         exact = self.replies.get("|".join(key))
         return exact or self.replies.get("|".join([*key[:-1], "*"]), [])
 
@@ -254,7 +270,7 @@ class _Fit:
     """Kind that a question may have, and the values of its slots."""
 
     similarity: float
-    kind: QuestionKind
+    question: QuestionKind
     key: tuple[str, ...]
 
 
@@ -270,7 +286,7 @@ class KnownQuestions:
             table: {tuple(text.split()): name for text, name in names.items()}
             for table, names in data["values"].items()
         }
-        self._kinds = {fields["name"]: _parse_kind(fields) for fields in data["kinds"]}
+        self._questions = {fields["name"]: _parse_kind(fields) for fields in data["kinds"]}
         self._statements: list[tuple[str, str, str]] = [
             tuple(statement) for statement in data["tells"]
         ]
@@ -281,7 +297,10 @@ class KnownQuestions:
 
         name_words = {word for names in self._names.values() for text in names for word in text}
         wording_words = {
-            word for kind in self._kinds.values() for wording in kind.wordings for word in wording
+            word
+            for question in self._questions.values()
+            for wording in question.wordings
+            for word in wording
         }
         self._words = name_words | wording_words | set(_NUMBERS) | _FILLER_WORDS
         self._words_by_letter: dict[str, list[str]] = {}
@@ -300,7 +319,9 @@ class KnownQuestions:
             facts.add_unknown(text)
             return [], False
 
-        earlier_slots = () if facts.kind is None else facts.kind.slots
+        earlier_slots: tuple[str, ...] = ()
+        if facts.question is not None:
+            earlier_slots = facts.question.slots
         fits = self._cached_fits(text, earlier_slots)
         best = max((fit.similarity for fit in fits), default=0.0)
         is_exact = best >= 1
@@ -311,7 +332,7 @@ class KnownQuestions:
             facts.add_unknown(text)
 
         candidates = [fit for fit in fits if fit.similarity == best or not is_exact]
-        candidates = [fit for fit in candidates if fit.kind.name == "same"] or candidates
+        candidates = [fit for fit in candidates if fit.question.name == "same"] or candidates
         answers = [answer for fit in candidates for answer in self._answers_to(fit, facts)]
         return list(dict.fromkeys(answers)), is_exact
 
@@ -328,9 +349,9 @@ class KnownQuestions:
         names[NUMBER] = [(word[1:], (word,)) for word in words if word[0] == "#" and word != "#"]
 
         fits = []
-        for kind in self._kinds.values():
-            slots = kind.slots
-            if kind.name == "same":
+        for question in self._questions.values():
+            slots = question.slots
+            if question.name == "same":
                 slots = earlier_slots if len(earlier_slots) == 1 else ("",)
             slot_names = [name for table in dict.fromkeys(slots) for name in names.get(table, ())]
             has_all = len(slot_names) == len(slots) and all(
@@ -339,10 +360,10 @@ class KnownQuestions:
             if not has_all:
                 continue
             slot_words = {word for _, name_words in slot_names for word in name_words}
-            similarity, order = kind.fit(words, slot_words)
+            similarity, order = question.fit(words, slot_words)
             if similarity:
                 key = tuple(name for name, _ in slot_names)
-                fits.append(_Fit(similarity, kind, key[::-1] if order == "yx" else key))
+                fits.append(_Fit(similarity, question, key[::-1] if order == "yx" else key))
         return tuple(fits)
 
     def _names_in(self, table: str, words: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
@@ -362,19 +383,19 @@ class KnownQuestions:
         return sorted(longest, key=lambda named: words.index(named[1][0]))
 
     def _answers_to(self, fit: _Fit, facts: DialogueFacts) -> list[str]:
-        kind = fit.kind
+        question = fit.question
         key = fit.key
-        if kind.name == "same" and facts.kind is not None:
-            kind = facts.kind
-        elif kind.name.startswith("its "):
-            is_about_country = facts.kind is not None and facts.kind.slots == ("country",)
-            kind = self._kinds[kind.name.removeprefix("its ")]
+        if question.name == "same" and facts.question is not None:
+            question = facts.question
+        elif question.name.startswith("its "):
+            is_about_country = facts.question is not None and facts.question.slots == ("country",)
+            question = self._questions[question.name.removeprefix("its ")]
             key = facts.key if is_about_country else ("",)
-        elif kind.name.startswith("told "):
-            return self._recall(kind.name.removeprefix("told "), key[0] if key else "", facts)
-        facts.kind = kind
+        elif question.name.startswith("told "):
+            return self._recall(question.name.removeprefix("told "), key[0] if key else "", facts)
+        facts.question = question
         facts.key = key
-        return kind.answers(key)
+        return question.answers(key)
 
     def _recall(self, subject: str, owner: str, facts: DialogueFacts) -> list[str]:
         """Return the answer to a question about an earlier statement."""

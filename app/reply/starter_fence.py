@@ -1,11 +1,11 @@
-"""Fence of the starter model: it may give only the answers that training has for a question, or else
-say that it does not know.
+"""Fence of the starter model: it may give only the answers that training has for a question, or
+else say that it does not know.
 
-A model of four megabytes answers everything, mostly wrongly. So its last question is looked up among
-those of its training (``starter/fence.json``, made by ``python -m starter.make_fence``), and its
-reply is limited to the answers for it. If there are several, the model chooses. Other models are
-not limited, nor are replies in a form, texts without a conversation, and replies that the user has
-edited.
+A model of four megabytes answers everything, mostly wrongly. So its last question is looked up
+among those of its training (``starter/fence.json``, made by ``python -m starter.make_fence``), and
+its reply is limited to the answers for it. If there are several, the model chooses. Other models
+are not limited, nor are replies in a form, texts without a conversation, and replies that the user
+has edited.
 """
 
 from __future__ import annotations

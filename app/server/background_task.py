@@ -19,7 +19,7 @@ SLICE_S = 0.02
 
 
 class BackgroundTask:
-    """One piece of work in its own thread, which runs only while the engine thread waits for it.
+    """A piece of work in its own thread, which runs only while the engine thread waits for it.
 
     Args:
         work: Function of the model that returns the result.

@@ -143,8 +143,8 @@ class Guard:
                 if needs_place and not has_body:
                     self._requests.take_place(request)
                 await self._app(scope, receive_counted, send_watched)
-            except ClientLeftError as left:
-                without_trace(left)
+            except ClientLeftError as departure:
+                without_trace(departure)
                 status = CLIENT_LEFT
             except Exception as failure:
                 error = _api_error_of(failure, scope)
@@ -293,9 +293,9 @@ def normalize_path(path: str) -> str:
     plain = _SLASHES.sub("/", path)
     if len(plain) > 1 and plain.endswith("/"):
         plain = plain[:-1]
-    rest = plain
+    short_path = plain
     if plain.startswith("/v1"):
-        rest = _VERSIONS.sub("", plain, count=1)
-    if any(rest == v1_path or rest.startswith(f"{v1_path}/") for v1_path in V1_PATHS):
-        return f"/v1{rest}"
-    return rest or plain
+        short_path = _VERSIONS.sub("", plain, count=1)
+    if any(short_path == v1_path or short_path.startswith(f"{v1_path}/") for v1_path in V1_PATHS):
+        return f"/v1{short_path}"
+    return short_path or plain

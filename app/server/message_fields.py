@@ -181,8 +181,8 @@ def _read_part(message: Fields, item: Any, path: str, is_result: bool) -> str:
     """Return the text of a content part; "" for parts that are left out."""
     if isinstance(item, str):
         return item
-    part = message.array_item(item, path)
-    part_type = part.text("type", "text")
+    content_part = message.array_item(item, path)
+    part_type = content_part.text("type", "text")
     if part_type in _THOUGHT_TYPES:
         return ""
     if part_type not in _TEXT_FIELDS:
@@ -190,17 +190,17 @@ def _read_part(message: Fields, item: Any, path: str, is_result: bool) -> str:
             message.ignore(f"{part_type} in the result of a tool")
             return ""
         raise unsupported(
-            part.path("type"),
+            content_part.path("type"),
             f"is {describe(part_type)}: only text is supported (the model reads no images)",
         )
 
     text_field = _TEXT_FIELDS[part_type]
-    text = part.value(text_field)
+    text = content_part.value(text_field)
     if text is not None and not isinstance(text, str):
-        raise part.wrong_value(text_field, "a string")
+        raise content_part.wrong_value(text_field, "a string")
     for name in ("annotations", "logprobs"):
-        part.value(name)
-    part.ignore_rest()
+        content_part.value(name)
+    content_part.ignore_rest()
     return text or ""
 
 

@@ -94,7 +94,7 @@ ReplyEvent = PromptAccepted | ReplyPiece | Finish
 
 
 class ReplyTask:
-    """One reply to a request. The engine thread calls all methods except ``cancel``.
+    """A reply to a request. The engine thread calls all methods except ``cancel``.
 
     Attributes:
         request: The request, with the prompt of this reply.

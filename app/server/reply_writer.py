@@ -110,7 +110,8 @@ class ReplyWriter:
         if call_format is None:
             raise unsupported(
                 "tools",
-                "cannot be used: the chat template of this model has no tools (serve another model)",
+                "cannot be used: the chat template of this model has no tools (serve another "
+                "model)",
             )
         return call_format
 

@@ -1,4 +1,4 @@
-"""Transfer of one request: its limited body, JSON and streams in response, and clients that leave."""
+"""Transfer of a request: its limited body, JSON or a stream in response, and clients that leave."""
 
 from __future__ import annotations
 

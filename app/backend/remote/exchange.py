@@ -1,5 +1,5 @@
-"""One request to a server and its answer: sent once, never redirected to another host, limited in
-bytes and time.
+"""Request to a server and its answer: sent once, never redirected to another host, limited in bytes
+and time.
 
 Every failure is one line. It contains the server's words, cleaned and without the key. The type of
 each field is checked before it is used; a field of another type counts as absent.
@@ -58,7 +58,7 @@ class Limits:
 
 
 class Exchange:
-    """One request, which any thread may cancel.
+    """A request, which any thread may cancel.
 
     Args:
         model: The model, with the address of its server.

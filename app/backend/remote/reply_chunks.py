@@ -1,7 +1,7 @@
 """Parser for the JSON objects of a reply: text, thought, tool calls, reason of the end, figures.
 
-Servers send them in various formats. The type of each field is checked before it is used; a field of
-another type counts as absent.
+Servers send them in various formats. The type of each field is checked before it is used; a field
+of another type counts as absent.
 """
 
 from __future__ import annotations

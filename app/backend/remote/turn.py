@@ -1,4 +1,4 @@
-"""One turn with a server: a request and its reply, reported in the same events as a local one."""
+"""Turn with a server: a request and its reply, reported in the same events as a local turn."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPENING_TAG = "<think>\n"
 CLOSING_TAG = "\n</think>\n\n"
 """Tags around a thought in the raw text of a reply. Servers send the thought separately."""
 _CALL_FORMAT = format_of("<tool_call>")
-"""Format of calls in the raw text of a reply, and in the text of servers that do not parse calls."""
+"""Format of calls in the raw text of a reply. Servers that do not parse calls use it, too."""
 _MAX_TOKENS = 1 << 20
 """Limit on the number of tokens that a server is believed to have written."""
 

@@ -190,10 +190,10 @@ class _Item:
 
     def content(self) -> dict[str, Any]:
         """Return the only content part."""
-        part = {"type": self.content_type, "text": self.text, **self.event_fields}
+        fields = {"type": self.content_type, "text": self.text, **self.event_fields}
         if self.type == "answer":
-            part["annotations"] = []
-        return part
+            fields["annotations"] = []
+        return fields
 
     def encode(self, is_done: bool) -> dict[str, Any]:
         """Return the item, without its text unless it is done."""

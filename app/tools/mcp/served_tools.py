@@ -199,35 +199,35 @@ def result_text(result: Mapping[str, Any]) -> str:
     """Return the result of a call as text for the model, whatever types of content it has."""
     content = result.get("content")
     if content is None:
-        parts = []
+        items = []
     elif isinstance(content, list):
-        parts = content
+        items = content
     else:
-        parts = [content]
-    texts = [_part_text(part) for part in parts]
+        items = [content]
+    texts = [_part_text(item) for item in items]
 
     structured = result.get("structuredContent", result.get("toolResult"))
     if is_deep(structured):
         texts.append("[structured content: nested too deeply]")
-    elif structured is not None and not any(_is_same_json(part, structured) for part in parts):
+    elif structured is not None and not any(_is_same_json(item, structured) for item in items):
         texts.append(json.dumps(structured, ensure_ascii=False))
     return "\n".join(texts)
 
 
-def _part_text(part: Any) -> str:
-    if isinstance(part, str):
-        return part
-    part_type = part.get("type") if isinstance(part, dict) else None
-    if part_type == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
+def _part_text(item: Any) -> str:
+    if isinstance(item, str):
+        return item
+    part_type = item.get("type") if isinstance(item, dict) else None
+    if part_type == "text" and isinstance(item.get("text"), str):
+        return str(item["text"])
     if part_type in ("image", "audio"):
-        return f"[{part_type}: {_describe_data(part, 'data')}; you cannot see or hear it]"
+        return f"[{part_type}: {_describe_data(item, 'data')}; you cannot see or hear it]"
     if part_type == "resource_link":
         names = ("name", "title", "uri", "mimeType", "description")
-        description = ", ".join(filter(None, (_line(part.get(name)) for name in names)))
+        description = ", ".join(filter(None, (_line(item.get(name)) for name in names)))
         return f"[link to a resource: {description or 'nothing'}]"
-    if part_type == "resource" and isinstance(part.get("resource"), dict):
-        return _describe_resource(part["resource"])
+    if part_type == "resource" and isinstance(item.get("resource"), dict):
+        return _describe_resource(item["resource"])
     return f"[{clean_line(str(part_type), 20)}: left out]"
 
 
@@ -257,11 +257,11 @@ def _resource_text(resource: Mapping[str, Any]) -> str | None:
         return None
 
 
-def _describe_data(part: Mapping[str, Any], name: str) -> str:
+def _describe_data(item: Mapping[str, Any], name: str) -> str:
     """Describe data in base64, such as "image/png, 1.2K"."""
-    data = part.get(name)
+    data = item.get(name)
     n_bytes = len(data) * 3 // 4 if isinstance(data, str) else 0
-    return f"{_line(part.get('mimeType')) or 'of unknown type'}, {size(n_bytes)}"
+    return f"{_line(item.get('mimeType')) or 'of unknown type'}, {size(n_bytes)}"
 
 
 def _line(value: Any) -> str:
@@ -270,9 +270,9 @@ def _line(value: Any) -> str:
     return ""
 
 
-def _is_same_json(part: Any, value: Any) -> bool:
-    """Whether a content part is the JSON of a value, as the protocol recommends."""
+def _is_same_json(item: Any, value: Any) -> bool:
+    """Whether a content item is the JSON of a value, as the protocol recommends."""
     try:
-        return isinstance(part, dict) and json.loads(part.get("text", "")) == value
+        return isinstance(item, dict) and json.loads(item.get("text", "")) == value
     except (TypeError, ValueError, RecursionError):
         return False

@@ -1,8 +1,8 @@
 """A tool server and its requests, one at a time, over any transport (``transport.py``).
 
 The server is untrusted: every answer is limited in time and bytes. The protocol is JSON-RPC 2.0.
-Tools need only a small part of it; the usual package (mcp 2.3) accepts lines of any length and takes
-0.6 s to import.
+Tools need only a small part of it; the usual package (mcp 2.3) accepts lines of any length and
+takes 0.6 s to import.
 """
 
 from __future__ import annotations
