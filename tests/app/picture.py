@@ -1,8 +1,8 @@
-"""Pictures of screens as text files: what stands in ``pictures/`` is what the terminal shows.
+"""Pictures of screens: text files in ``pictures/`` with the text that a terminal shows.
 
-One file for each scene, with a section for each kind of terminal. Colours and attributes stand
-below the text, as lists of the words that have them. ``make pictures`` draws all again; look at the
-difference before keeping it.
+Each scene has a file with a section for each kind of terminal. Below the text, the words of each
+colour and attribute are listed. ``make pictures`` draws all pictures again; look at the differences
+before you commit them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parent / "pictures"
 IS_DRAWING = bool(os.environ.get("JALOPY_WRITE_PICTURES"))
 _HEADING = "=== "
 _QUIET_S = 0.35
-"""Longer than three drains of the engine's messages."""
+"""Seconds without a change, longer than three polls of the engine."""
 _PATIENCE_S = 60.0
 _PAUSES = 20
 _ATTRIBUTES = ("bold", "dim", "italic", "underline", "reverse", "strike")
@@ -35,15 +35,13 @@ _SCROLL_BAR_ENDS = re.compile(" [▁▂▃▄▅▆▇](?= ?[│|])")
 
 
 def text_of(driver: Driver) -> str:
-    """Return what the terminal shows, without the ends of scroll bars, which without colour are
-    drawn otherwise."""
+    """Return the text of the terminal without the ends of scroll bars, which depend on colour."""
     lines = (_SCROLL_BAR_ENDS.sub("  ", line) for line in driver.screen_text().splitlines())
     return "\n".join((line[:-1] + line[-1:].strip("▁▂▃▄▅▆▇█")).rstrip() for line in lines) + "\n"
 
 
 def styles_of(driver: Driver) -> str:
-    """Return which words stand out and how, a line for each style; words without any style are left
-    out."""
+    """Return a line for each style with the words that have it."""
     words: dict[str, list[str]] = {}
     for segment in _runs(driver):
         name = _name_of(segment.style or Style())
@@ -78,7 +76,7 @@ def _colour_name(colour: Color) -> str:
 
 
 def kinds_of_colours(driver: Driver) -> set[ColorType]:
-    """Return the kinds of colours on the screen."""
+    """Return the types of colours on the screen."""
     styles = [segment.style or Style() for segment in _runs(driver)]
     return {
         colour.type
@@ -89,7 +87,7 @@ def kinds_of_colours(driver: Driver) -> set[ColorType]:
 
 
 async def settled(driver: Driver, look: Callable[[Driver], str]) -> str:
-    """Wait until what is looked at stays as it is, and return it."""
+    """Wait until a value stops changing, and return it."""
     shown = ""
     since_s = 0.0
 
@@ -106,7 +104,7 @@ async def settled(driver: Driver, look: Callable[[Driver], str]) -> str:
 
 
 class Picture:
-    """One scene's file."""
+    """File with the pictures of a scene."""
 
     def __init__(self, name: str) -> None:
         self._path = FOLDER / f"{name}.txt"
@@ -114,8 +112,7 @@ class Picture:
     async def check(
         self, section: str, driver: Driver, look: Callable[[Driver], str] = text_of
     ) -> str:
-        """Wait until the screen looks as it is kept, or say what differs; drawing, keep what it
-        looks like."""
+        """Wait until the screen looks like its picture, or save the picture when drawing."""
         if IS_DRAWING:
             for _ in range(_PAUSES):  # a screen below a modal one is drawn after it
                 await driver.pilot.pause()
@@ -133,7 +130,7 @@ class Picture:
         return shown
 
     def sections(self) -> dict[str, str]:
-        """Return what is kept, by the headings."""
+        """Return the saved pictures by their headings."""
         if not self._path.is_file():
             return {}
         parts = re.split(

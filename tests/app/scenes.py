@@ -1,6 +1,6 @@
-"""Scenes of the pictures, and how each comes about.
+"""Scenes of the pictures, each with the steps that lead to it.
 
-A new screen gets its pictures with a line in ``SCENES``.
+A line in ``SCENES`` adds the pictures of a new screen.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ PERSONAS = {"teacher.md": "You explain with examples.", "terse.txt": "Answer in 
 
 
 def tokens(text: str) -> list[str]:
-    """Cut a text as the scripted engine gives it out."""
+    """Split a text into the pieces that the scripted engine returns."""
     return re.findall(r"\s*\S+|\s+$", text)
 
 
 def two_turns(**changes: Any) -> Script:
-    """A plain answer, then one with thinking."""
+    """Return a script with a plain reply, then one with thinking."""
     return Script(**{"replies": [tokens(FIRST), tokens(SECOND)], "n_ctx": 256, **changes})
 
 
 def swept(speeds: dict[int, float], **changes: Any) -> Script:
-    """An engine with the given speed per thread count."""
+    """Return a script of an engine with the given speed for each thread count."""
     return Script(seconds_per_prompt_token=0.02, thread_speeds=speeds, **changes)
 
 
@@ -72,21 +72,21 @@ Play = Callable[[Driver], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Scene:
-    """One state of one screen."""
+    """State of a screen."""
 
     play: Play
-    """Brings the application there from its start."""
+    """Function that brings the application from its start to the scene."""
     screen: str = "ChatScreen"
-    """Name of the class of the screen it ends on."""
+    """Name of the class of the final screen."""
     script: Callable[[], Script] = two_turns
     model: str | None = "model.gguf"
     is_ready: bool = True
-    """Whether the model is loaded when it begins."""
+    """Whether the model is loaded at the start."""
     machine: str = "laptop"
     view: Callable[[], PerformanceView] = view
-    """Input of the performance views."""
+    """Function that returns the figures of the performance views."""
     found: ScanResult = scripted_models.FOUND
-    """The models that there are."""
+    """Models in the list."""
     settings: dict[str, object] = field(default_factory=dict)
     sizes: tuple[tuple[int, int], ...] = SIZES
 
@@ -140,7 +140,7 @@ def say(text: str, sees: str = "") -> Play:
 
 
 def after(*plays: Play) -> Play:
-    """Do one thing after the other."""
+    """Return a scene with several steps."""
 
     async def play(driver: Driver) -> None:
         for one in plays:
@@ -150,11 +150,11 @@ def after(*plays: Play) -> Play:
 
 
 async def nothing(driver: Driver) -> None:
-    """Stay where the application begins."""
+    """Stay at the start of the application."""
 
 
 async def compiling(driver: Driver) -> None:
-    """The first of two kernels is there."""
+    """Wait until the first of two kernels is compiled."""
     gate = driver.script.open_gate
     assert gate is not None
     gate.allow(2)
@@ -162,7 +162,7 @@ async def compiling(driver: Driver) -> None:
 
 
 async def listed(driver: Driver) -> None:
-    """Two conversations, both on disk, on a day that is always the same."""
+    """Save two conversations on a fixed day."""
     driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     await driver.ask("Why do old laptops get slow?")
     await driver.say("/new")
@@ -173,7 +173,7 @@ async def listed(driver: Driver) -> None:
 
 
 async def shelved(driver: Driver) -> None:
-    """A document went with a question."""
+    """Ask a question with a document."""
     driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     lines = "\n".join(f"Clean fan {n}." for n in range(12))
     driver.prompt.attach(whole([Document("fans.txt", Path("fans.txt"), lines)]))
@@ -183,13 +183,13 @@ async def shelved(driver: Driver) -> None:
 
 
 async def cited(driver: Driver) -> None:
-    """A reply names two places in a document."""
+    """Show a reply that cites two passages of a document."""
     driver.script.replies.insert(0, tokens("After the fan (fans.txt, line 5); see lines 9-10 too."))
     await shelved(driver)
 
 
 async def resumed(driver: Driver) -> None:
-    """A conversation that was opened again."""
+    """Reopen a conversation."""
     await listed(driver)
     driver.chat.call_later(driver.chat.conversations.open, "000001")
     await driver.note("read with your next message")
@@ -199,13 +199,13 @@ async def resumed(driver: Driver) -> None:
 
 
 async def talk(driver: Driver) -> None:
-    """Two turns."""
+    """Hold a conversation of two turns."""
     await driver.ask("Why do old laptops get slow?")
     await driver.ask("And how do I clean it?")
 
 
 def held(message: str, n_tokens: int, *then: str, sees: str = "") -> Play:
-    """Ask, and hold the reply after ``n_tokens`` tokens."""
+    """Ask, and pause the reply after ``n_tokens`` tokens."""
 
     async def play(driver: Driver) -> None:
         gate = driver.script.token_gate
@@ -220,8 +220,7 @@ def held(message: str, n_tokens: int, *then: str, sees: str = "") -> Play:
 
 
 def dealt(message: str, n_tokens: int) -> Play:
-    """Ask, and let the screen show each of ``n_tokens`` tokens before the next, so that parsing is
-    deterministic."""
+    """Ask, and show each of ``n_tokens`` tokens before the next, for deterministic parsing."""
 
     async def play(driver: Driver) -> None:
         gate = driver.script.token_gate
@@ -239,13 +238,13 @@ def dealt(message: str, n_tokens: int) -> Play:
 
 
 def shown_of_reply(driver: Driver) -> str:
-    """The shown part of the newest reply."""
+    """Return the visible text of the newest reply."""
     bodies = driver.app.screen.query(ReplyBody)
     return shown_source(bodies.last()) if bodies else ""
 
 
 async def read_slowly(driver: Driver) -> None:
-    """A long prompt, not yet read."""
+    """Send a long prompt that is not read yet."""
     gate = driver.script.prefill_gate
     assert gate is not None
     await driver.say("word " * 400)
@@ -254,7 +253,7 @@ async def read_slowly(driver: Driver) -> None:
 
 
 async def measured(driver: Driver) -> None:
-    """The thread screen with a finished sweep."""
+    """Open the threads screen with a finished search."""
     await driver.pilot.press("f4", "enter")
     await driver.until(
         lambda: (
@@ -266,7 +265,7 @@ async def measured(driver: Driver) -> None:
 
 
 async def measuring(driver: Driver) -> None:
-    """The thread screen in the middle of a sweep."""
+    """Open the threads screen in the middle of a search."""
     gate = driver.script.prefill_gate
     assert gate is not None
     await driver.until(
@@ -279,14 +278,14 @@ async def measuring(driver: Driver) -> None:
 
 
 async def asked_about_call(driver: Driver) -> None:
-    """The model wants to use a tool."""
+    """Let the model request a tool."""
     call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt", "lines": [1, 40]}))
     driver.app.push_screen(QuestionScreen("files", call, driver.chat.core.keymap, lambda: 0.0))
     await driver.shows("read_file")
 
 
 async def asked_about_file(driver: Driver) -> None:
-    """A file is about to go to a server."""
+    """Ask to send a file to a server."""
     files = "notes/todo.txt, 1.2 kB, 40 lines"
     driver.app.push_screen(
         SendFilesScreen(files, "api.example:8000", driver.chat.core.keymap, lambda: 0.0)
@@ -295,7 +294,7 @@ async def asked_about_file(driver: Driver) -> None:
 
 
 async def with_personas(driver: Driver) -> None:
-    """Two personas on disk."""
+    """Save two personas."""
     folder = paths.personas_dir()
     assert folder is not None
     folder.mkdir(parents=True)
@@ -304,7 +303,7 @@ async def with_personas(driver: Driver) -> None:
 
 
 def threads(machine: str, speeds: dict[int, float] = MANY_CORES) -> Scene:
-    """The thread screen of a machine."""
+    """Open the threads screen of a machine."""
     return Scene(measured, "ThreadsScreen", lambda: swept(speeds), machine=machine)
 
 
@@ -435,4 +434,4 @@ SCENES: dict[str, Scene] = {
     ),
     "threads-no-model": Scene(press("f4", sees="No model is loaded"), "ThreadsScreen", model=None),
 }
-"""Every picture. The names are those of the files in ``pictures/``."""
+"""All scenes, by the names of their files in ``pictures/``."""

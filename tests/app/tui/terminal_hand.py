@@ -1,4 +1,4 @@
-"""A terminal that a test types on, and the time that passes meanwhile."""
+"""Scripted terminal input with a scripted clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.tui.terminal_input import TerminalInput
 
 
 class Hand:
-    """A terminal and the time that passes."""
+    """Terminal input with a clock that the test advances."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

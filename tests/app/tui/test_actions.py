@@ -52,7 +52,7 @@ CARRIERS = {
 }
 
 
-async def test_every_action_has_a_method_where_its_scope_says():
+async def test_every_action_has_a_method_in_its_scope():
     async with chatting(model=None) as driver:
         for action in ACTIONS.values():
             name = f"action_{action.name}"
@@ -89,7 +89,7 @@ def test_every_screen_of_an_action_exists_and_has_its_keys():
             assert f"{action.shows}.leave" in ACTIONS
 
 
-def test_no_key_and_no_command_means_two_things():
+def test_keys_and_commands_are_unambiguous():
     keys = [(key, action) for action in ACTIONS.values() for key in action.keys.split(",") if key]
     names = [name for action in commands() for name in action.names]
     clashes = [
@@ -102,7 +102,7 @@ def test_no_key_and_no_command_means_two_things():
     assert len(names) == len(set(names))
 
 
-def test_bindings_carry_the_ids_a_key_map_refers_to():
+def test_bindings_have_the_ids_of_a_key_map():
     ids = {binding.id for binding in bindings("app")}
     assert ids == {action_id for action_id, action in ACTIONS.items() if action.scope == "app"}
     assert {"app.help", "app.quit"} <= ids
@@ -120,7 +120,7 @@ def test_bindings_carry_the_ids_a_key_map_refers_to():
         ("", ""),
     ],
 )
-def test_a_typo_has_a_nearest_command_if_any_is_near(typed, nearest):
+def test_a_mistyped_command_has_a_nearest_command(typed, nearest):
     assert nearest_command(typed) == nearest
 
 
@@ -140,7 +140,7 @@ def test_only_a_word_after_a_slash_is_a_command(text, split):
     assert split_command(text) == split
 
 
-def test_suggestions_narrow_while_typing_and_end_at_an_argument():
+def test_suggestions_narrow_while_typing_and_stop_at_arguments():
     assert len(commands_starting("/")) == len(list(commands()))
     assert [action.command for action in commands_starting("/sy")] == ["system"]
     assert {"system", "save"} <= {action.command for action in commands_starting("/s")}
@@ -149,6 +149,6 @@ def test_suggestions_narrow_while_typing_and_end_at_an_argument():
     assert commands_starting("hello") == []
 
 
-def test_commands_are_found_by_alias_and_whatever_their_case():
+def test_commands_are_found_by_alias_in_any_case():
     assert find_command("Clear").name == "new"
     assert find_command("nothing") is None

@@ -1,4 +1,4 @@
-"""Several answers to one message, written together: shown next to each other, and one is chosen."""
+"""Several replies to one message, written together, of which the user chooses one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def choosing(
     size: tuple[int, int] = (120, 24),
     temperature: float = 0.7,
 ) -> AsyncIterator[Driver]:
-    """Run the chat, where one message is answered; the answers to it differ."""
+    """Run the chat with a message that has several different replies."""
     how = {"sampling": lambda model, mode: Sampling(temperature=temperature, seed=5)}
     monkeypatch.setattr(
         chat_driver, "options_for", lambda script: dataclasses.replace(OPTIONS_FOR(script), **how)
@@ -44,7 +44,7 @@ def said(driver: Driver) -> list[str]:
 
 
 async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
-    """The answers, when all have ended."""
+    """Return the finished replies."""
     await driver.until(
         lambda: isinstance(driver.app.screen, AnswersScreen), "the answers are shown"
     )
@@ -56,7 +56,7 @@ async def shown(driver: Driver, n: int) -> list[AnswerColumn]:
     return list(driver.app.screen.query(AnswerColumn))
 
 
-async def test_answers_are_next_to_each_other_and_one_is_chosen(
+async def test_replies_appear_side_by_side_and_one_is_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with choosing(monkeypatch, answers("One [here](x).", "Two.", "Three.")) as driver:
@@ -87,7 +87,7 @@ async def test_answers_are_next_to_each_other_and_one_is_chosen(
         assert "Two." not in context
 
 
-async def test_esc_stops_all_and_what_is_there_can_be_chosen(
+async def test_esc_stops_all_replies_which_can_then_be_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = answers("alpha " * 99, "echo " * 99)
@@ -109,7 +109,7 @@ async def test_esc_stops_all_and_what_is_there_can_be_chosen(
         await driver.shows("/continue goes on")
 
 
-async def test_stopped_before_a_word_the_earlier_answer_stays(
+async def test_stopping_before_the_first_word_keeps_the_old_reply(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = answers("One.", "Two.")
@@ -123,7 +123,7 @@ async def test_stopped_before_a_word_the_earlier_answer_stays(
         assert driver.app.screen is driver.chat
 
 
-async def test_what_would_make_no_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_without_a_choice_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     async with choosing(monkeypatch, answers("One."), temperature=0.0) as driver:
         for wanted in ("5", "x"):
             await driver.say(f"/regen {wanted}")
@@ -134,7 +134,7 @@ async def test_what_would_make_no_choice_is_refused(monkeypatch: pytest.MonkeyPa
         assert said(driver) == ["hello", "Before."]
 
 
-async def test_with_room_for_fewer_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_less_memory_allows_fewer_replies(monkeypatch: pytest.MonkeyPatch) -> None:
     async with choosing(monkeypatch, answers("One.", "Two.", "Three.", most_sessions=2)) as driver:
         await driver.say("/regen 4")
         await shown(driver, 2)

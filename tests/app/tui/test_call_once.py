@@ -1,4 +1,4 @@
-"""Delayed calls happen once, even where the machine holds the process up."""
+"""Delayed calls happen once, even if the machine delays the process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DELAY_S = 0.001
 
 @pytest.fixture
 def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let more than the delay pass between any two looks at the clock that a timer takes."""
+    """Advance the clock by more than the delay whenever a timer reads it."""
     clock = FakeClock()
 
     def late_s() -> float:
@@ -29,14 +29,14 @@ def held_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(textual.timer, "_time", SimpleNamespace(get_time=late_s))
 
 
-async def test_a_call_comes_after_its_time_is_over(held_up):
+async def test_a_late_call_still_comes(held_up):
     async with chatting() as driver:
         calls: list[str] = []
         call_once(driver.chat, _DELAY_S, lambda: calls.append("late"))
         await driver.until(lambda: calls == ["late"])
 
 
-async def test_the_prompts_corner_is_right_after_a_busy_machine(held_up, monkeypatch):
+async def test_the_prompts_corner_is_correct_on_a_busy_machine(held_up, monkeypatch):
     monkeypatch.setattr(draft_cost, "TICK_S", _DELAY_S)
     async with chatting(prefill_while_typing="off") as driver:
         for text, tokens in (("one", "5 tokens"), ("one two", "6 tokens")):
@@ -44,7 +44,7 @@ async def test_the_prompts_corner_is_right_after_a_busy_machine(held_up, monkeyp
             await driver.until(lambda tokens=tokens: driver.prompt.border_subtitle == tokens)
 
 
-def test_no_one_relies_on_a_timer_that_may_never_call():
+def test_all_delayed_calls_use_call_once():
     files = Path(app.__file__).parent.rglob("*.py")
     users = {path.name for path in files if ".set_timer(" in path.read_text(encoding="utf-8")}
     assert users == {"textual_hacks.py"}

@@ -1,5 +1,4 @@
-"""The doctor's screen: files at once, measurements when the engine is free, nothing while no one
-looks."""
+"""The doctor screen: readings at once, measurements when the engine is free, no hidden polling."""
 
 import dataclasses
 from typing import Any
@@ -37,7 +36,7 @@ def examination() -> examine.Examination:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Results or exceptions of examining, in turn; the last one repeats."""
+    """Return the results or exceptions of examinations, in turn; the last one repeats."""
     found: list[Any] = [examination()]
 
     def examine_machine(*_: Any) -> Any:
@@ -69,7 +68,7 @@ async def measured(driver: Driver) -> None:
     )
 
 
-async def test_its_title_has_room_while_kernels_compile(answers: list[Any]) -> None:
+async def test_the_doctors_title_has_room_during_compilation(answers: list[Any]) -> None:
     gate = Gate()
     async with chatting(Script(open_gate=gate), wait=False) as driver:
         gate.allow(2)
@@ -78,7 +77,7 @@ async def test_its_title_has_room_while_kernels_compile(answers: list[Any]) -> N
         await driver.shows("setup 1/2")
 
 
-async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[Any]) -> None:
+async def test_a_key_and_a_command_open_the_doctor_and_esc_closes_it(answers: list[Any]) -> None:
     answers[:] = [RuntimeError("out of\x1b[31m luck"), examination()]
     async with chatting(size=(120, 26)) as driver:
         await driver.ask("hello")
@@ -110,7 +109,7 @@ async def test_a_key_and_a_command_open_it_and_escape_closes_it(answers: list[An
             await driver.shows("Esc back")
 
 
-async def test_a_large_screen_lists_what_fits_and_what_is_fine(answers: list[Any]) -> None:
+async def test_a_large_screen_lists_models_and_passed_checks(answers: list[Any]) -> None:
     async with chatting(size=(120, 60)) as driver:
         await driver.pilot.press("f5")
         await measured(driver)
@@ -126,7 +125,7 @@ async def test_a_large_screen_lists_what_fits_and_what_is_fine(answers: list[Any
         await driver.hides("Old CPU uses AVX2")
 
 
-async def test_while_a_reply_runs_the_measurement_waits(answers: list[Any]) -> None:
+async def test_the_measurement_waits_for_a_running_reply(answers: list[Any]) -> None:
     script = Script(replies=[["one", " two"]], token_gate=Gate())
     async with chatting(script) as driver:
         await driver.say("hello")
@@ -149,7 +148,7 @@ async def test_while_a_reply_runs_the_measurement_waits(answers: list[Any]) -> N
         assert reply.text == "one two"
 
 
-async def test_it_works_without_a_model(answers: list[Any]) -> None:
+async def test_the_doctor_works_without_a_model(answers: list[Any]) -> None:
     answers[:] = [dataclasses.replace(examination(), needs=None, fit=None)]
     async with chatting(model=None) as driver:
         await driver.pilot.press("f5")

@@ -1,5 +1,4 @@
-"""The shelf of documents: what is on it, what is read of it while nothing is asked, asking about
-one, deleting one."""
+"""The documents screen: list, reading ahead, questions, deleting."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def _documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ask_with(driver: Driver, files: str, question: str) -> ReplyView:
-    """Attach files and ask."""
+    """Attach files and ask a question."""
     await driver.say(f"/read {files}")
     await driver.until(
         lambda: files.split()[-1] in driver.prompt.draft.files_line, "they are attached"
@@ -63,7 +62,7 @@ async def ask_with(driver: Driver, files: str, question: str) -> ReplyView:
 
 
 async def ask(driver: Driver, question: str) -> ReplyView:
-    """Ask with what is in the prompt, and wait for the reply."""
+    """Send the prompt and wait for the reply."""
     before = driver.chat.core.chat_session.conversation.last_reply
     driver.prompt.insert(question)
     await driver.pilot.press("enter")
@@ -75,7 +74,7 @@ async def ask(driver: Driver, question: str) -> ReplyView:
 
 
 async def ask_about_both(driver: Driver) -> None:
-    """One conversation has the book and the plan, a later one the plan alone."""
+    """Save a conversation with book and plan, and a later one with the plan only."""
     await ask_with(driver, "book.txt plan.txt", "what is this?")
     await driver.say("/new")
     await driver.note("A new conversation")
@@ -83,7 +82,7 @@ async def ask_about_both(driver: Driver) -> None:
 
 
 async def is_quiet(driver: Driver) -> None:
-    """Nothing is asked for a while."""
+    """Let the chat be idle for a while."""
     shelf = driver.chat.core.documents
     driver.chat._read_documents()
     await driver.until(lambda: shelf._quiet_since_s is not None, "the engine is free")
@@ -91,7 +90,7 @@ async def is_quiet(driver: Driver) -> None:
 
 
 async def all_is_read(driver: Driver) -> None:
-    """Nothing is asked until both documents are read."""
+    """Wait until both documents are read ahead."""
     shelf = driver.chat.core.documents
     await is_quiet(driver)
     await driver.until(
@@ -100,7 +99,7 @@ async def all_is_read(driver: Driver) -> None:
 
 
 @pytest.mark.usefixtures("_documents")
-async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
+async def test_each_document_is_listed_once_until_deleted() -> None:
     async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
         await driver.pilot.press("f6")
         await driver.shows("No documents yet: /read FILE")
@@ -158,7 +157,7 @@ async def test_each_document_is_listed_once_until_it_is_deleted() -> None:
 
 
 @pytest.mark.usefixtures("_documents")
-async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path) -> None:
+async def test_a_document_too_long_for_the_context_can_be_asked_about(tmp_path: Path) -> None:
     async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
         await driver.say("/read book.txt")
         await driver.note("book.txt is too long")
@@ -190,7 +189,7 @@ async def test_a_document_too_long_for_the_context_is_asked_again(tmp_path: Path
 
 
 class Recording:
-    """Stands in for the search by meaning: what it was asked for."""
+    """Fake embedding index that records its requests."""
 
     def __init__(self) -> None:
         self.learned: list[tuple[str, list[str]]] = []
@@ -198,23 +197,23 @@ class Recording:
         self.kept: list[list[str]] = []
 
     def learn(self, document: str, texts: list[str], goes_on: Callable[[], bool]) -> bool:
-        """Take note of the passages."""
+        """Record the passages."""
         assert goes_on()
         self.learned.append((document, texts))
         return True
 
     def similarities(self, question: str, texts: list[str]) -> list[float | None]:
-        """Take note of the question."""
+        """Record the question."""
         self.asked.append(question)
         return [None] * len(texts)
 
     def keep_only(self, documents: list[str]) -> None:
-        """Take note of what is left."""
+        """Record the remaining documents."""
         self.kept.append(documents)
 
 
 @pytest.mark.usefixtures("_documents")
-async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
+async def test_vectors_of_a_long_document_are_computed_when_idle() -> None:
     async with chatting(Script(n_ctx=256), size=(100, 30)) as driver:
         shelf = driver.chat.core.documents
         shelf.embeddings = seen = Recording()  # type: ignore[assignment]
@@ -233,7 +232,7 @@ async def test_vectors_of_a_long_document_are_made_while_quiet() -> None:
         await driver.until(lambda: seen.kept[-1:] == [[]], "they are deleted with it")
 
 
-async def test_a_list_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_list_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(store: Store) -> None:
         raise ValueError("no list")
 
@@ -246,7 +245,7 @@ async def test_a_list_that_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("_documents")
-async def test_documents_are_read_while_nothing_is_asked() -> None:
+async def test_documents_are_read_ahead_when_idle() -> None:
     script = with_one_vocabulary()
     script.n_ctx = 2048
     async with chatting(script) as driver:
@@ -294,7 +293,7 @@ async def test_a_question_comes_before_a_document_is_read() -> None:
 
 
 @pytest.mark.usefixtures("_documents")
-async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_documents_are_not_read_ahead_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     async with chatting(Script(n_ctx=2048), size=(100, 30)) as driver:
         shelf = driver.chat.core.documents
         # nothing is read before memory is short
@@ -312,7 +311,7 @@ async def test_nothing_is_read_where_memory_is_short(monkeypatch: pytest.MonkeyP
         assert not any(one.is_whole for one in shelf._progress.values())
 
 
-def test_a_conversation_of_nothing_but_the_document_goes_with_it() -> None:
+def test_deleting_a_document_deletes_its_empty_conversation() -> None:
     store = Store()
     text = attached("book.txt", BOOK).strip()
     with closing(store.create()) as held:

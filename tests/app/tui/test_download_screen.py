@@ -1,4 +1,4 @@
-"""From a home with nothing in it to a pulled model chatting: every key is on the screen."""
+"""From an empty home to a chat with a downloaded model. Every key is shown on the screen."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def shows(driver: Driver, *words: str) -> str:
 
 
 async def at_the_price(driver: Driver, tmp_path: Path) -> None:
-    """Go from the chat to the price of the smallest known model."""
+    """Go from the chat to the download dialog of the smallest known model."""
     await driver.pilot.press("f3")
     await shows(driver, "No model was found")
     await driver.type("smollm2")
@@ -88,7 +88,7 @@ async def at_the_price(driver: Driver, tmp_path: Path) -> None:
     await shows(driver, "Enter downloads", " free)")
 
 
-async def test_from_nothing_to_a_chat_with_a_pulled_model(
+async def test_a_new_user_downloads_a_model_and_chats(
     server: LocalHub, tmp_path: Path, content: bytes
 ) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
@@ -108,7 +108,7 @@ async def test_from_nothing_to_a_chat_with_a_pulled_model(
 
 
 async def half_way(driver: Driver, server: LocalHub, tmp_path: Path) -> Path:
-    """Begin a download that halts in its middle; returns the part."""
+    """Start a download that stops in the middle, and return its part."""
     await at_the_price(driver, tmp_path)
     server.faults.append(waits)
     await driver.pilot.press("enter")
@@ -118,7 +118,7 @@ async def half_way(driver: Driver, server: LocalHub, tmp_path: Path) -> Path:
     return part
 
 
-async def test_a_key_stops_it_and_keeps_what_came(server: LocalHub, tmp_path: Path) -> None:
+async def test_a_key_pauses_a_download_and_keeps_its_part(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         part = await half_way(driver, server, tmp_path)
         await driver.pilot.press("ctrl+x")
@@ -132,7 +132,7 @@ async def test_a_key_stops_it_and_keeps_what_came(server: LocalHub, tmp_path: Pa
         assert not (tmp_path / "models" / NAME).exists()
 
 
-async def test_a_left_download_goes_on_and_the_chat_tells_its_end(
+async def test_a_background_download_ends_with_a_line_in_the_chat(
     server: LocalHub, tmp_path: Path, content: bytes
 ) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
@@ -150,7 +150,7 @@ async def test_a_left_download_goes_on_and_the_chat_tells_its_end(
         await driver.until(lambda: "│ download" not in driver.screen_text())
 
 
-async def test_the_models_screen_leads_back_to_it_and_stops_it(
+async def test_the_models_screen_reopens_and_pauses_a_download(
     server: LocalHub, tmp_path: Path
 ) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
@@ -171,7 +171,7 @@ async def test_the_models_screen_leads_back_to_it_and_stops_it(
         assert part.stat().st_size > 0
 
 
-async def test_the_models_screen_tells_a_downloads_end_and_lists_it(
+async def test_the_models_screen_lists_a_finished_download(
     server: LocalHub, tmp_path: Path
 ) -> None:
     async with chatting(
@@ -186,7 +186,7 @@ async def test_the_models_screen_tells_a_downloads_end_and_lists_it(
         await driver.hides("+ SmolLM2-135M-Instruct")
 
 
-async def test_a_low_screen_shows_how_far_it_is_and_what_stops_it(
+async def test_a_low_screen_shows_progress_and_the_key_to_pause(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with playing(SCENES["downloading"], monkeypatch, tmp_path) as driver:
@@ -197,7 +197,7 @@ async def test_a_low_screen_shows_how_far_it_is_and_what_stops_it(
         await shows(driver, "licence: apache-2.0", "ctrl+x stops it")
 
 
-async def test_what_fails_while_no_one_looks_is_said_in_the_chat(
+async def test_a_failed_background_download_is_reported_in_the_chat(
     server: LocalHub, tmp_path: Path
 ) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
@@ -210,7 +210,7 @@ async def test_what_fails_while_no_one_looks_is_said_in_the_chat(
         await driver.note("was not downloaded: ")
 
 
-async def test_quitting_keeps_the_part_and_says_how_it_goes_on(
+async def test_quitting_keeps_the_part_and_says_how_to_resume(
     server: LocalHub, tmp_path: Path
 ) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
@@ -221,9 +221,7 @@ async def test_quitting_keeps_the_part_and_says_how_it_goes_on(
     assert "`jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF:" in driver.app.parting_line
 
 
-async def test_nothing_comes_before_a_yes_also_of_a_typed_name(
-    server: LocalHub, tmp_path: Path
-) -> None:
+async def test_nothing_is_downloaded_before_a_yes(server: LocalHub, tmp_path: Path) -> None:
     server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f3")
@@ -243,9 +241,7 @@ async def test_nothing_comes_before_a_yes_also_of_a_typed_name(
         await shows(driver, "me/Mine Q8_0 (the only model in it)", "Enter downloads")
 
 
-def test_a_download_left_before_its_size_is_known_is_not_told(
-    server: LocalHub, tmp_path: Path
-) -> None:
+def test_closing_before_the_size_is_known_reports_nothing(server: LocalHub, tmp_path: Path) -> None:
     background = BackgroundDownload()
     background.take(PullJob("no one/nothing", built_in_settings()))
     job = background.job
@@ -265,7 +261,7 @@ async def test_a_repository_without_the_best_type_offers_another(
         await shows(driver, "Q5_0 (the only model in it)")
 
 
-async def test_what_the_hub_refuses_is_a_line(server: LocalHub, tmp_path: Path) -> None:
+async def test_a_refusal_of_the_hub_is_one_line(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f3")
         await shows(driver, "No model was found")
@@ -282,7 +278,7 @@ async def test_what_the_hub_refuses_is_a_line(server: LocalHub, tmp_path: Path) 
                 await driver.type("smollm2")
 
 
-async def test_a_look_at_a_download_without_screens_is_no_error() -> None:
+async def test_polling_a_download_without_screens_is_no_error() -> None:
     async with chatting() as driver:
         app = driver.app
     assert not app.screen_stack
@@ -290,7 +286,7 @@ async def test_a_look_at_a_download_without_screens_is_no_error() -> None:
     app._look_at_download()
 
 
-async def test_one_key_gets_the_model_that_suits_the_machine(
+async def test_one_key_downloads_the_best_model(
     server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     advised = SimpleNamespace(repository=REPOSITORY)
@@ -306,7 +302,7 @@ async def test_one_key_gets_the_model_that_suits_the_machine(
         )
 
 
-def test_the_advised_model_fits_and_needs_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_recommended_model_fits_without_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     for n_bytes, least, most in ((2 * GIB, 0.1e9, 0.9e9), (8 * GIB, 0.9e9, 9e9)):
         monkeypatch.setattr(
             "app.models.library.measure.memory_for_models",

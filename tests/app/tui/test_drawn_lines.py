@@ -50,7 +50,7 @@ def strip(shown, height=40, glyphs=BLOCKS) -> str:
 # ---- panels, gauges, digits
 
 
-def test_a_panel_bears_its_title_and_is_as_large_as_it_is_told():
+def test_a_panel_has_its_title_and_the_requested_size():
     drawn = texts(
         panel("Memory", [line("one"), line("a line that is longer")], 20, BLOCKS, 5, line("4 GB"))
     )
@@ -74,16 +74,16 @@ def test_a_panel_bears_its_title_and_is_as_large_as_it_is_told():
 
 @pytest.mark.parametrize("width", range(9))
 @pytest.mark.parametrize("height", range(4))
-def test_a_panel_in_no_room_breaks_nothing(width, height):
+def test_a_panel_without_room_raises_nothing(width, height):
     for one in panel("Memory", [line("one")], width, BLOCKS, height, line("note"), line("foot")):
         assert width_of(one) <= max(width, 3), text_of(one)
 
 
-def test_an_empty_note_leaves_no_gap_in_the_edge():
+def test_an_empty_note_leaves_no_gap_in_the_frame():
     assert panel("a", [], 20, BLOCKS, note=line(muted(""))) == panel("a", [], 20, BLOCKS)
 
 
-def test_panels_stand_next_to_each_other_whatever_they_hold():
+def test_panels_of_any_content_stand_side_by_side():
     left = panel("A", [line("漢字")], 12, BLOCKS)
     right = panel("B", [line("x"), line("y")], 8, BLOCKS)
     both = side_by_side([left, right], [12, 8])
@@ -91,19 +91,19 @@ def test_panels_stand_next_to_each_other_whatever_they_hold():
     assert text_of(both[1]) == "│ 漢字     ││ x    │"
 
 
-def test_what_stands_at_the_right_end_is_never_cut():
+def test_the_right_aligned_text_is_never_cut():
     assert text_of(apart(line("a long title"), line(muted("now")), 10)) == "a long now"
     assert text_of(apart(line("a"), line(muted("now")), 10)) == "a      now"
 
 
-def test_a_gauge_fills_by_halves_and_more_than_nothing_is_seen():
+def test_a_gauge_fills_in_half_cells_and_shows_small_shares():
     assert [text_of(gauge(share, 4, BLOCKS)) for share in (0, 0.01, 0.3, 0.5, 1, 7)] == [
         "────", "╸───", "━───", "━━──", "━━━━", "━━━━",
     ]  # fmt: skip
     assert text_of(gauge(0.5, 4, ASCII)) == "##--"
 
 
-def test_parts_fill_the_bar_and_differ_without_colour():
+def test_areas_fill_a_bar_and_differ_without_colour():
     parts = [
         (70.0, SpanRole.WRITING),
         (20.0, SpanRole.READING),
@@ -118,12 +118,12 @@ def test_parts_fill_the_bar_and_differ_without_colour():
         assert len(one.parts) == len(set(one.parts)) == 6
 
 
-def test_large_digits_take_three_rows_of_one_width():
+def test_large_digits_have_three_rows_of_equal_width():
     assert big_digits("5.1", BLOCKS) == ["█▀▀   ▄█ ", "▀▀█    █ ", "▀▀▀ ▀ ▀▀▀"]
     assert big_digits("5.1", ASCII) == ["", "5.1", ""]
 
 
-def test_the_time_of_a_token_is_never_cut_within_a_word():
+def test_the_time_per_token_is_never_cut():
     for tps, words in ((5.0, "200 ms/token"), (26.2, "38.2 ms"), (1298.0, "0.8 ms")):
         shown = view(speed=Speed(tps, tps, tps, 39.0))
         *_, last = texts(writing_lines.number_lines(shown, 27, BLOCKS))
@@ -131,7 +131,7 @@ def test_the_time_of_a_token_is_never_cut_within_a_word():
         assert len(last) <= 27
 
 
-def test_a_greeting_begins_with_the_name_and_its_keys_stand_out():
+def test_the_welcome_starts_with_the_name_and_marks_keys():
     text = "Hello!\n\nTry:\n  F3  gets a real model"
     shown = welcome(text)
     assert shown.plain.endswith(text)
@@ -149,14 +149,14 @@ def test_the_colour_of_a_speed_follows_its_share_of_the_limit():
 # ---- what the figures say
 
 
-def test_a_cache_of_few_bytes_a_token_is_in_bytes_once():
+def test_few_bytes_per_token_have_one_unit():
     facts = dataclasses.replace(FACTS, kv_bytes_per_position=640.0)
     shown = dashboard(view(figures=EngineFigures(facts)))
     assert "640 B per token" in shown
     assert "BB" not in shown
 
 
-def test_the_screen_says_where_the_time_went():
+def test_the_screen_shows_the_phases_of_a_reply():
     assert texts(writing_lines.reply_lines(SPENT, 44, 9, BLOCKS)) == [
         "▅" + "▄" * 21 + "▆" * 21 + "▃",
         "▄ reading 840 tokens, 31 cached       21.6 s",
@@ -169,13 +169,13 @@ def test_the_screen_says_where_the_time_went():
     ]
 
 
-def test_the_parts_of_the_time_are_told_apart_in_ascii_too():
+def test_phases_differ_in_ascii():
     bar = texts(writing_lines.reply_lines(SPENT, 60, 9, ASCII))[0]
     assert set(bar) == {"o", "=", "#", ":"}
     assert len(bar) == 60
 
 
-def test_the_screen_says_where_a_tokens_time_goes():
+def test_the_screen_shows_the_phases_of_a_token():
     shown = texts(writing_lines.token_lines(view(), 60, 9, BLOCKS))
     assert shown[0].split() == ["feed-forward", "━" * 19, "118", "ms", "60", "%", "11.9", "GB/s"]
     assert shown[2].split() == ["attention", "━━", "14.0", "ms", "7", "%"]
@@ -183,7 +183,7 @@ def test_the_screen_says_where_a_tokens_time_goes():
     assert [one.split()[0] for one in few] == ["feed-forward", "q"], "the longest"
 
 
-def test_while_a_prompt_is_read_its_own_phases_are_shown():
+def test_reading_a_prompt_shows_its_own_phases():
     status = EngineStatus(Activity.READING, done=312, total=840, threads=2, n_ctx=4096)
     shown = view(status=status)
     assert "─ Reading ─" in dashboard(shown)
@@ -203,7 +203,7 @@ def test_a_reply_is_compared_with_earlier_ones(tps, text):
     )
 
 
-def test_a_speed_above_that_of_memory_is_its_own_limit():
+def test_a_speed_above_the_memory_limit_becomes_the_limit():
     shown = view(ceiling=Ceiling(1e6, 2.0, reached_tps=9000.0), speed=Speed(9000, 9000, 9000))
     drawn = texts(writing_lines.limit_lines(shown, 27, BLOCKS))
     assert drawn[0].endswith(" 100 %")
@@ -216,7 +216,7 @@ def test_stutters_are_counted_and_the_newest_is_explained():
     assert not writing_lines.stutter_line(view(n_stutters=0, stutter=None), BLOCKS)
 
 
-def test_the_disk_light_and_the_held_back_interface_are_words():
+def test_disk_reads_and_slowed_drawing_are_named():
     busy = view(
         sample=dataclasses.replace(SAMPLE, disk_bytes_per_s=212 << 20),
         slowed_by=2,
@@ -229,13 +229,13 @@ def test_the_disk_light_and_the_held_back_interface_are_words():
 
 
 @pytest.mark.parametrize("cost", [None, 0.01])
-def test_an_interface_that_costs_little_is_no_reason_to_worry(cost):
+def test_cheap_drawing_is_not_a_warning(cost):
     (span,) = machine_lines.screen_line(view(slowed_by=4, interface_cost=cost), 60)
     assert span.text.endswith("redraws less often)")
     assert span.role is SpanRole.MUTED
 
 
-def test_weights_that_are_not_all_in_memory_are_said_to_be_so():
+def test_partly_loaded_weights_are_shown():
     half = dataclasses.replace(SAMPLE, weights_resident_bytes=1 << 30)
     assert "model 1.0G of 2.0G" in dashboard(view(sample=half))
 
@@ -263,7 +263,7 @@ def test_no_line_is_too_wide_and_the_screen_is_filled(width, height, glyphs):
         assert all(width_of(one) <= width for one in flat_lines(shown, width, glyphs))
 
 
-def test_with_nothing_known_nothing_is_claimed():
+def test_unknown_figures_are_not_shown():
     shown = dashboard(bare())
     assert "no model is open" in shown
     assert "B/s" not in shown
@@ -294,7 +294,7 @@ def test_with_nothing_known_nothing_is_claimed():
 # ---- the graph
 
 
-def test_the_graph_stands_on_zero_and_a_short_reply_is_stretched():
+def test_the_graph_starts_at_zero_and_stretches_short_replies():
     drawn = texts(graph_lines(Graph((2.0, 4.0, 1.0)), 25, 5, BLOCKS, top=4.0))
     assert drawn == [
         "   5       ⢀",
@@ -305,17 +305,17 @@ def test_the_graph_stands_on_zero_and_a_short_reply_is_stretched():
     ]
 
 
-def test_a_steady_rate_is_a_flat_line_and_not_noise():
+def test_a_steady_rate_is_a_flat_line():
     drawn = texts(graph_lines(Graph((3.0, 3.01, 2.99, 3.0)), 30, 5, BLOCKS))
     assert all(len(set(one[6:20])) <= 1 for one in drawn[:4])
 
 
-def test_a_slow_second_is_not_nothing_and_a_stall_is():
+def test_a_slow_second_has_a_dot_and_a_stall_has_none():
     base = texts(graph_lines(Graph((100.0, 0.5, 0.0) * 20), 65, 5, ASCII))[3]
     assert base[5:8] == "#. "
 
 
-def test_limit_and_median_are_named_and_stutters_are_marked():
+def test_limit_and_median_are_labelled_and_stutters_marked():
     drawn = texts(
         graph_lines(Graph((4.0, 4.0), limit_tps=7.0, median_tps=5.0, marked=(1,)), 60, 9, BLOCKS)
     )
@@ -344,25 +344,25 @@ def test_the_newest_seconds_are_shown_if_columns_are_too_few():
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 0), (1, 1), (5, 5), (9, 2), (200, 1), (12, 2)])
-def test_the_graph_has_an_answer_to_any_size(width, height):
+def test_the_graph_works_in_any_size(width, height):
     drawn = graph_lines(Graph((1.0, 2.0), 3.0, 1.5, (0, 1)), width, height, BLOCKS)
     assert len(drawn) == height
     assert all(width_of(one) <= max(width, 0) for one in drawn)
 
 
-def test_a_history_ends_at_the_right():
+def test_a_history_is_right_aligned():
     drawn = texts(history_lines((1.0, 2.0, 2.0), 6, 2, 2.0, ASCII))
     assert drawn == ["    ##", "   ###"]
     assert texts(history_lines((), 6, 2, 2.0, ASCII)) == ["", ""]
 
 
-def test_round_numbers():
+def test_next_round_returns_round_numbers():
     assert [next_round(value) for value in (0.07, 1.0, 1.2, 5.3, 6.4, 9.5, 101)] == pytest.approx(
         [0.08, 1.0, 1.5, 6.0, 8.0, 10.0, 150.0]
     )
 
 
-def test_the_scale_of_the_graph_only_grows_while_a_reply_lasts():
+def test_the_scale_only_grows_during_a_reply():
     scale = GraphScale()
     tops = [scale.follow(Graph(rates)) for rates in ((5.0,), (5.0, 30.0), (5.0, 30.0, 2.0), (2.0,))]
     assert tops == [6.0, 40.0, 40.0, 3.0]
@@ -376,7 +376,7 @@ def test_a_console_and_an_old_encoding_get_plain_characters():
     assert "".join(sign for sign in vars(ASCII).values() if isinstance(sign, str)).isascii()
 
 
-async def test_the_background_is_found_once_for_all_drawn_lines(monkeypatch):
+async def test_the_background_is_computed_once_for_all_lines(monkeypatch):
     async with chatting(size=(100, 30)) as driver:
         await driver.pilot.press("f2")
         await driver.until(lambda: driver.app.screen.query("#figures"))

@@ -1,4 +1,4 @@
-"""Work before the first frame, by count: modules, parsed style sheets, styled widgets, paints."""
+"""Work before the first frame: modules, parsed style sheets, styled widgets, paints."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ _NOT_NEEDED = {
 }
 
 
-def test_the_first_frame_imports_nothing_that_it_does_not_show() -> None:
+def test_the_first_frame_imports_only_what_it_shows() -> None:
     code = f"NOT_NEEDED = {_NOT_NEEDED!r}\n{_FIRST_FRAME}"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
@@ -114,7 +114,7 @@ async def test_another_theme_changes_colours_and_the_first_returns() -> None:
         await driver.until(lambda: driver.prompt.styles.border_top == first)
 
 
-async def test_rules_are_looked_up_without_a_call_of_python_for_each() -> None:
+async def test_rules_are_hashed_without_python() -> None:
     called: list[object] = []
 
     def note(frame: FrameType, event: str, _: object) -> None:
@@ -132,7 +132,7 @@ async def test_rules_are_looked_up_without_a_call_of_python_for_each() -> None:
     assert (RuleSet, "__hash__") not in called
 
 
-async def test_widgets_are_not_all_styled_again_for_the_screens_size() -> None:
+async def test_a_screens_size_does_not_restyle_all_widgets() -> None:
     restyled: list[int] = []
     update_nodes = Stylesheet.update_nodes
 
@@ -178,7 +178,7 @@ async def test_the_first_frame_is_painted_once_before_the_engine() -> None:
             assert "engine" in happened
 
 
-async def test_there_is_no_strip_until_somebody_asks_for_it() -> None:
+async def test_the_strip_is_created_when_first_shown() -> None:
     async with chatting() as driver:
         n_widgets = len(driver.chat.query("*"))
         await driver.pilot.press("ctrl+t")
@@ -186,7 +186,7 @@ async def test_there_is_no_strip_until_somebody_asks_for_it() -> None:
         assert len(driver.chat.query("*")) > n_widgets
 
 
-async def test_a_widget_is_styled_again_only_for_a_change() -> None:
+async def test_a_widget_is_restyled_only_after_a_change() -> None:
     styled: Counter[object] = Counter()
     apply = Stylesheet.apply
 

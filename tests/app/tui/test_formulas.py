@@ -1,4 +1,4 @@
-"""Formulas of a reply as Unicode text, and what looks like one and is none."""
+"""Formulas of a reply as Unicode text, and text that only looks like a formula."""
 
 import pytest
 
@@ -27,7 +27,7 @@ from tests.app.tui.test_markdown_rows import rows
         (r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}", "(a, b; c, d)"),
     ],
 )
-def test_formula_within_a_line(source: str, shown: str) -> None:
+def test_a_formula_in_a_line_has_one_row(source: str, shown: str) -> None:
     assert formula_rows(source, is_display=False) == (shown,)
 
 
@@ -45,7 +45,7 @@ def test_formula_within_a_line(source: str, shown: str) -> None:
         (r"\begin{align} a &= b + c \\ &= 2d \\ \end{align}", ("a = b + c", "  = 2d")),
     ],
 )
-def test_formula_by_itself_has_rows(source: str, shown: tuple[str, ...]) -> None:
+def test_a_formula_by_itself_has_rows(source: str, shown: tuple[str, ...]) -> None:
     assert formula_rows(source, is_display=True) == shown
 
 
@@ -62,7 +62,7 @@ def test_formula_by_itself_has_rows(source: str, shown: tuple[str, ...]) -> None
         " ",
     ],
 )
-def test_unknown_or_hostile_formula_has_no_rows(source: str) -> None:
+def test_an_unknown_or_hostile_formula_has_no_rows(source: str) -> None:
     assert formula_rows(source, is_display=True) == ()
 
 
@@ -81,10 +81,10 @@ def test_unknown_or_hostile_formula_has_no_rows(source: str) -> None:
         (r"an unknown $\foo_1$ stays", [r"an unknown $\foo_1$ stays"]),
     ],
 )
-def test_formulas_and_prices_in_a_reply(text: str, expected: list[str]) -> None:
+def test_formulas_and_prices_differ_in_a_reply(text: str, expected: list[str]) -> None:
     assert rows(text) == expected
 
 
-def test_console_without_signs_gets_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_console_without_symbols_shows_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "linux")
     assert rows(r"so $x^2$") == ["so $x^2$"]

@@ -10,14 +10,14 @@ def drawn(pace: InterfacePace, due: int = 40) -> int:
     return sum(not pace.leaves_out(number) for number in range(1, due + 1))
 
 
-def test_an_interface_that_costs_little_draws_whenever_it_is_due():
+def test_cheap_drawing_happens_whenever_it_is_due():
     pace = InterfacePace()
     spend(pace, 0.02, 60)
     assert (pace.divisor, drawn(pace)) == (1, 40)
     assert round(pace.cost, 2) == 0.02
 
 
-def test_above_its_limit_the_pace_slows_step_by_step_to_a_floor():
+def test_costly_drawing_slows_step_by_step_to_a_floor():
     pace = InterfacePace()
     seen = []
     for _ in range(60):
@@ -29,7 +29,7 @@ def test_above_its_limit_the_pace_slows_step_by_step_to_a_floor():
     assert drawn(pace) == 10
 
 
-def test_the_pace_recovers_once_cheap_and_holds_between_replies():
+def test_the_pace_recovers_when_drawing_is_cheap():
     pace = InterfacePace()
     spend(pace, 0.4, 60)
     spend(pace, 0.005, 60)
@@ -39,13 +39,13 @@ def test_the_pace_recovers_once_cheap_and_holds_between_replies():
     assert pace.divisor == SLOWEST
 
 
-def test_a_busy_screen_takes_nothing_from_an_idle_engine():
+def test_an_idle_engine_does_not_slow_drawing():
     pace = InterfacePace()
     spend(pace, 0.4, 60, is_engine_busy=False)
     assert pace.divisor == 1
 
 
-def test_what_was_not_measured_changes_nothing():
+def test_a_missing_measurement_changes_nothing():
     pace = InterfacePace()
     pace.note_cost(None, True)
     assert (pace.cost, pace.divisor) == (None, 1)

@@ -35,7 +35,7 @@ def test_the_bundled_file_changes_nothing():
     assert all(keymap.keys_of(action_id) == defaults.keys_of(action_id) for action_id in ACTIONS)
 
 
-def test_without_a_file_the_table_holds():
+def test_without_a_file_the_default_keys_apply():
     assert load_keymap() == Keymap()
     assert Keymap().keys_of("prompt.new_line") == ("ctrl+j", "shift+enter", "alt+enter")
     assert Keymap().keys_of("chat.new") == ()
@@ -54,7 +54,7 @@ def test_without_a_file_the_table_holds():
         ("[]", ()),
     ],
 )
-def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[str, ...]):
+def test_keys_may_be_written_in_common_ways(file: Path, value: str, keys: tuple[str, ...]):
     assert keymap_of(file, f"[chat]\nnew = {value}").keys_of("chat.new") == keys
 
 
@@ -80,9 +80,7 @@ def test_keys_may_be_written_as_people_do(file: Path, value: str, keys: tuple[st
         ("[chat", "is not valid TOML"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_file_and_what_was_meant(
-    file: Path, text: str, message: str
-):
+def test_a_mistake_is_one_line_with_file_and_nearest_name(file: Path, text: str, message: str):
     with pytest.raises(KeymapError) as refusal:
         keymap_of(file, text)
     line = str(refusal.value)
@@ -97,7 +95,7 @@ def test_two_actions_may_swap_their_keys(file: Path):
     assert keymap.first_key("chat.save") == "ctrl+r"
 
 
-def test_keys_are_shown_as_people_write_them():
+def test_keys_are_shown_in_common_notation():
     shown = [
         show_key(key)
         for key in ("enter", "shift+enter", "f1", "ctrl+j", "alt+question_mark", "pageup")
@@ -105,7 +103,7 @@ def test_keys_are_shown_as_people_write_them():
     assert shown == ["Enter", "shift+Enter", "F1", "ctrl+j", "alt+?", "PgUp"]
 
 
-async def test_keys_of_the_prompt_and_the_chat_are_remapped_and_named(file: Path):
+async def test_keys_of_prompt_and_chat_can_be_remapped(file: Path):
     text = '[prompt]\nsend = "ctrl+j"\nnew_line = "enter"\n[chat]\ncopy = "ctrl+k"\nsave = ""'
     async with chatting(keymap=keymap_of(file, text)) as driver:
         await driver.shows("ctrl+j sends · Enter new line")
@@ -120,7 +118,7 @@ async def test_keys_of_the_prompt_and_the_chat_are_remapped_and_named(file: Path
         await driver.until(lambda: not driver.chat.core.chat_session.conversation.is_empty)
 
 
-async def test_help_and_palette_show_the_real_keys(file: Path):
+async def test_help_and_palette_show_the_users_keys(file: Path):
     keymap = keymap_of(file, '[chat]\nsave = "f9"\n[app]\nhelp = "f12"')
     async with chatting(keymap=keymap, size=(80, 60)) as driver:
         commands = {
@@ -135,7 +133,7 @@ async def test_help_and_palette_show_the_real_keys(file: Path):
         await driver.until(lambda: driver.app.screen is driver.chat)
 
 
-async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
+async def test_every_screen_shows_the_users_keys(file: Path):
     scopes = ("help", "theme", "performance", "doctor", "threads", "models")
     text = "".join(f'[{scope}]\nleave = "f12"\n' for scope in scopes)
     text += '[chat]\nstop = "f11"\n[prompt]\ncomplete = "f9"\n[app]\ninterrupt = "f10"\nmodels = ""\ntune = ""\n'
@@ -159,7 +157,7 @@ async def test_every_screen_names_the_keys_that_are_the_users_own(file: Path):
         assert driver.chat.core.busy_line() == "the engine is busy: F11 stops it"
 
 
-def test_no_screen_holds_the_name_of_a_key_that_can_be_changed():
+def test_no_screen_hard_codes_a_key():
     textuals_own = {
         "palette.py": ["Type to search · Enter run · Esc back"],
         "theme_picker.py": ["Enter choose"],

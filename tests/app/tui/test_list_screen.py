@@ -1,4 +1,4 @@
-"""Behaviour that all list screens share, by one that has nothing but words."""
+"""Common behaviour of list screens, tested with a list of words."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORDS = ("apple", "banana", "cherry")
 
 
 class Words(ListScreen[str]):
-    """The whole of a list, which finds another word each time."""
+    """List screen that finds another word with each poll."""
 
     TITLE = "Words"
     SCOPE = "conversations"
@@ -70,7 +70,7 @@ async def listed(driver: Driver) -> Words:
     return words
 
 
-async def test_rows_come_as_they_are_found_and_then_the_timer_rests() -> None:
+async def test_rows_appear_as_found_and_then_polling_stops() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         await driver.shows("apple has 5 letters")
@@ -79,7 +79,7 @@ async def test_rows_come_as_they_are_found_and_then_the_timer_rests() -> None:
         assert words.n_looks == 3
 
 
-async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
+async def test_typing_filters_and_the_cursor_keeps_its_row() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         await driver.pilot.press("down", "down")
@@ -103,7 +103,7 @@ async def test_typing_narrows_and_the_cursor_stays_on_its_row() -> None:
         assert words.opened == "cherry"
 
 
-async def test_pages_are_turned_where_no_row_is_seen() -> None:
+async def test_paging_works_without_visible_rows() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         for size in ((1, 1), (80, 1), (1, 24), (3, 2)):
@@ -115,7 +115,7 @@ async def test_pages_are_turned_where_no_row_is_seen() -> None:
         await driver.until(lambda: words.highlighted() == "cherry")
 
 
-async def test_what_is_pasted_narrows_as_if_it_were_typed() -> None:
+async def test_pasted_text_filters_like_typed_text() -> None:
     async with chatting() as driver:
         words = await listed(driver)
         await driver.type("an")
@@ -139,7 +139,7 @@ async def test_enter_pressed_twice_opens_once() -> None:
         assert words.n_opened == 1
 
 
-async def test_on_a_low_screen_the_answer_to_a_key_is_seen() -> None:
+async def test_a_low_screen_shows_the_answer_to_a_key() -> None:
     async with chatting(size=(80, 10)) as driver:
         words = await listed(driver)
         words.message = "cannot be opened"
@@ -185,7 +185,7 @@ async def test_a_key_pressed_many_times_leaves_one_screen() -> None:
         await driver.until(lambda: driver.app.screen is driver.chat)
 
 
-async def test_whatever_is_chosen_in_the_palette_can_be_done() -> None:
+async def test_every_action_of_the_palette_works() -> None:
     async with chatting() as driver:
         needing = [
             action

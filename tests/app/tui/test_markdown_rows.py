@@ -1,4 +1,4 @@
-"""Blocks of Markdown: as rows, one kind at a time; where one ends; the code in them."""
+"""Blocks of Markdown as rows, the ends of blocks, and their code."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def rows(text: str, width: int = 30) -> list[str]:
         ("", []),
     ],
 )
-def test_each_kind_of_block(text: str, expected: list[str]) -> None:
+def test_each_kind_of_block_has_its_rows(text: str, expected: list[str]) -> None:
     assert rows(text) == expected
 
 
@@ -74,14 +74,12 @@ def test_each_kind_of_block(text: str, expected: list[str]) -> None:
         ("- [ok]: yes\n- b", ["• [ok]: yes", "• b"]),
     ],
 )
-def test_what_links_refer_to_is_shown_and_not_only_linked_to(
-    text: str, expected: list[str]
-) -> None:
+def test_link_references_are_shown(text: str, expected: list[str]) -> None:
     assert rows(text) == expected
 
 
 @pytest.mark.parametrize("text", [">" * 60 + " deep", "- " * 60 + "deep", "> - " * 30 + "deep"])
-def test_text_however_deep_is_shown(text: str) -> None:
+def test_deeply_nested_text_is_shown(text: str) -> None:
     assert "deep" in "".join(rows(text + "\n\nafter", 200))
     assert rows(text + "\n\nafter", 200)[-1] == "after"
 
@@ -102,7 +100,7 @@ def test_every_level_of_a_deep_list_is_shown() -> None:
         ("# &ZeroWidthSpace;x&shy;y", ["\u200bxy"]),
     ],
 )
-def test_characters_written_as_entities_are_cleaned_too(text: str, expected: list[str]) -> None:
+def test_entities_are_cleaned_like_characters(text: str, expected: list[str]) -> None:
     assert rows(text) == expected
 
 
@@ -126,18 +124,18 @@ def test_a_table_of_too_many_columns_is_a_list() -> None:
     ]
 
 
-def test_wide_characters_fit() -> None:
+def test_wide_characters_fit_their_rows() -> None:
     assert rows("漢字" * 10, 15) == ["漢字漢字漢字漢", "字漢字漢字漢字", "漢字漢字漢字"]
     assert rows("```\n" + "漢字" * 5 + "\n```", 10) == [" 漢字漢字", " 漢字漢字", " 漢字"]
 
 
-def test_emphasis_within_emphasis_keeps_both() -> None:
+def test_nested_emphasis_keeps_both_styles() -> None:
     text = inline_text(tree_of("**a `b` *c***").children[0])
     styles = {(text.plain[span.start : span.end], span.style) for span in text.spans}
     assert styles == {("a b c", ".strong"), ("b", ".code"), ("c", ".em")}
 
 
-def test_growing_by_pieces_gives_the_same_rows_as_all_at_once() -> None:
+def test_growing_text_ends_with_the_same_rows() -> None:
     text = (
         "# T\n\n- a\n- b\n\n| x | y |\n|---|---|\n| 1 | 2 |\n\n```py\n"
         + "x = 1\n" * 300
@@ -183,7 +181,7 @@ def test_a_long_table_is_a_table_while_it_grows() -> None:
         assert "| " not in "\n".join(texts(markdown)[:-1])
 
 
-def test_text_shown_plain_stays_plain_and_is_not_parsed_again(
+def test_raw_text_stays_raw_without_parsing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     markdown = GrowingMarkdown()
@@ -195,7 +193,7 @@ def test_text_shown_plain_stays_plain_and_is_not_parsed_again(
     assert texts(markdown) == ["*one*", "", "*two*", "", "*three*"]
 
 
-def test_a_long_growing_paragraph_is_wrapped_as_a_whole() -> None:
+def test_a_long_growing_paragraph_is_wrapped() -> None:
     markdown = GrowingMarkdown()
     markdown.lay_out(40)
     text = "Some words of a paragraph without any break. " * 30
@@ -204,7 +202,7 @@ def test_a_long_growing_paragraph_is_wrapped_as_a_whole() -> None:
         assert texts(markdown) == texts(whole(markdown.source, 40))
 
 
-def test_another_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
     markdown = whole("# T\n\n" + "word " * 9, 20)
     monkeypatch.setattr("app.tui.markdown.growing.tree_of", None)
     markdown.lay_out(12, is_whole=True)
@@ -232,7 +230,7 @@ def test_another_width_needs_no_parsing(monkeypatch: pytest.MonkeyPatch) -> None
         ("", ""),
     ],
 )
-def test_the_end_of_the_last_complete_block_is_seen_by_its_kind(complete: str, rest: str) -> None:
+def test_complete_blocks_end_by_their_kind(complete: str, rest: str) -> None:
     assert complete_chars(complete + rest) == len(complete)
 
 

@@ -1,5 +1,4 @@
-"""The models screen: rows as they are found, narrowed by typing, and another model opened without
-leaving the chat."""
+"""The models screen: rows, filter, and opening another model."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The one place that is looked into, with two models and something that is none."""
+    """Return a folder with two models and another file, the only one that is searched."""
     directory = tmp_path / "models"
     directory.mkdir()
     tiny_gguf.write(directory / "first.gguf", "llama", "F32")
@@ -60,7 +59,7 @@ async def opened(driver: Driver, key: str = "f3") -> ModelsScreen:
 
 
 async def change_model(driver: Driver, name: str, answer: str) -> None:
-    """Ask for another model, and answer with a key what becomes of the conversation."""
+    """Open another model and answer the question about the conversation."""
     await driver.say(f"/model {name}")
     await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
     await driver.pilot.press(answer)
@@ -85,7 +84,7 @@ def with_options(monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
     )
 
 
-async def test_every_model_has_a_row_and_foreign_files_a_reason() -> None:
+async def test_models_have_rows_and_other_files_reasons() -> None:
     async with chatting(size=(60, 20)) as driver:
         await opened(driver)
         for size in ((60, 20), (80, 24), (100, 30)):
@@ -129,7 +128,7 @@ async def test_every_model_has_a_row_and_foreign_files_a_reason() -> None:
         await driver.until(lambda: driver.app.screen is driver.chat)
 
 
-async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_appear_before_headers_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     may_read = threading.Event()
 
     def waits(path: Path) -> ModelHeader:
@@ -145,7 +144,7 @@ async def test_names_stand_there_before_a_header_is_read(monkeypatch: pytest.Mon
         await shows(driver, "is a web", "Q8_0")
 
 
-async def test_downloadable_models_stay_during_another_scan(
+async def test_downloadable_models_stay_during_a_rescan(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [Place("here", tmp_path / "none")])
@@ -172,7 +171,7 @@ async def test_downloadable_models_stay_during_another_scan(
         may_find.set()
 
 
-async def test_enter_opens_a_model_unasked_in_an_empty_conversation(directory: Path) -> None:
+async def test_enter_opens_a_model_at_once_in_an_empty_chat(directory: Path) -> None:
     async with chatting(model=None) as driver:
         await driver.note("F3 or /models shows what is on this machine")
         await opened(driver)
@@ -186,7 +185,7 @@ async def test_enter_opens_a_model_unasked_in_an_empty_conversation(directory: P
         await driver.until(lambda: "▶ second" in driver.screen_text(), "it is marked as open")
 
 
-async def test_a_conversation_goes_on_once_the_next_model_has_read_it() -> None:
+async def test_a_conversation_continues_after_a_model_switch() -> None:
     async with chatting() as driver:
         await driver.ask("what is this")
         await opened(driver)
@@ -211,7 +210,7 @@ async def test_a_conversation_goes_on_once_the_next_model_has_read_it() -> None:
         assert len(driver.transcript.replies()) == 2
 
 
-async def test_while_a_reply_comes_no_other_model_can_be_opened() -> None:
+async def test_no_model_can_be_opened_during_a_reply() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("what is this")
@@ -229,7 +228,7 @@ async def test_while_a_reply_comes_no_other_model_can_be_opened() -> None:
         assert len(script.opened) == 1
 
 
-async def test_a_switch_can_be_cancelled_or_begin_a_new_conversation() -> None:
+async def test_a_switch_can_be_cancelled_or_start_a_new_chat() -> None:
     async with chatting() as driver:
         await driver.ask("what is this")
         await opened(driver)
@@ -247,7 +246,7 @@ async def test_a_switch_can_be_cancelled_or_begin_a_new_conversation() -> None:
         assert driver.transcript.replies() == []
 
 
-async def test_a_stopped_reading_again_goes_on_with_the_next_message() -> None:
+async def test_a_stopped_rereading_resumes_with_the_next_message() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("one two three four five")
@@ -264,7 +263,7 @@ async def test_a_stopped_reading_again_goes_on_with_the_next_message() -> None:
         assert script.opened[-1].sessions[-1].length > 8
 
 
-async def test_a_conversation_too_long_for_the_new_model_loses_turns() -> None:
+async def test_a_conversation_too_long_for_the_new_model_drops_turns() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("word " * 100)
@@ -276,7 +275,7 @@ async def test_a_conversation_too_long_for_the_new_model_loses_turns() -> None:
         await driver.ask("short")
 
 
-async def test_if_a_model_fails_to_open_the_one_before_opens_again() -> None:
+async def test_a_failed_switch_reopens_the_previous_model() -> None:
     script = Script(
         open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")}
     )
@@ -298,7 +297,7 @@ async def test_if_a_model_fails_to_open_the_one_before_opens_again() -> None:
         assert len(script.opened) == 3
 
 
-async def test_a_file_that_is_no_good_closes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bad_file_does_not_close_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     def check(path: Path) -> None:
         raise GGUFError(f"{path.name}: is damaged")
 
@@ -340,7 +339,7 @@ async def test_esc_stops_the_opening_of_a_model() -> None:
         assert driver.app.focused is driver.chat.prompt
 
 
-async def test_a_message_for_a_model_that_fails_goes_to_the_one_before() -> None:
+async def test_a_message_for_a_failing_model_goes_to_the_previous() -> None:
     script = Script(
         open_errors={"other.gguf": MemoryPlanError("other.gguf: there is not enough memory")}
     )
@@ -360,7 +359,7 @@ async def test_a_message_for_a_model_that_fails_goes_to_the_one_before() -> None
         ]
 
 
-async def test_a_message_for_another_model_begins_its_conversation() -> None:
+async def test_a_message_for_another_model_starts_its_conversation() -> None:
     script = Script()
     async with chatting(script) as driver:
         await driver.ask("one")
@@ -382,7 +381,7 @@ async def test_a_message_for_another_model_begins_its_conversation() -> None:
         assert len(driver.transcript.messages()) == 2
 
 
-async def test_the_price_of_a_typed_path_is_named_with_its_time(directory: Path) -> None:
+async def test_a_switch_by_path_shows_the_time_to_read(directory: Path) -> None:
     remember_rates(2, MachineRates(12.0, {"F32": 10.0, "Q8_0": 10.0}, {"F32": 5.0, "Q8_0": 40.0}))
     async with chatting() as driver:
         await driver.ask("what is this")
@@ -410,7 +409,7 @@ async def test_a_conversation_survives_a_model_that_fails_to_open() -> None:
         await driver.ask("still there?")
 
 
-async def test_measuring_asks_the_engine_and_fills_in_the_speeds(
+async def test_measuring_fills_in_the_speeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     busy = SimpleNamespace(engine=EngineReadings(read_gbps=5.0, best_gbps=12.0))
@@ -441,7 +440,7 @@ async def test_measuring_asks_the_engine_and_fills_in_the_speeds(
         assert "~" in next(line for line in text.splitlines() if "first" in line)
 
 
-async def test_an_empty_machine_says_where_was_looked(
+async def test_without_models_the_searched_folders_are_listed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [Place("the moon", tmp_path / "none")])
@@ -450,7 +449,7 @@ async def test_an_empty_machine_says_where_was_looked(
         await shows(driver, "No model was found", "Looked in: the moon")
 
 
-async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(
+async def test_an_internal_error_is_a_line_and_the_screen_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def broken(places: object) -> None:
@@ -462,12 +461,12 @@ async def test_a_bug_while_looking_is_a_line_and_the_screen_lives(
         await shows(driver, "internal error: ZeroDivisionError")
 
 
-def test_the_price_is_named_with_time_where_it_is_known() -> None:
+def test_a_switch_shows_the_time_to_read_if_known() -> None:
     assert "about 2 min 0 s" in price_line(1200, 10.0)
     assert "The new model has to read this conversation first" in price_line(1200, None)
 
 
-async def test_the_open_model_is_marked_whatever_way_led_to_it(
+async def test_the_open_model_is_marked_for_any_path(
     directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -478,7 +477,7 @@ async def test_the_open_model_is_marked_whatever_way_led_to_it(
             await driver.until(lambda: "▶ second" in driver.screen_text(), "it is marked as open")
 
 
-async def test_the_open_model_has_a_row_wherever_it_lies(tmp_path: Path) -> None:
+async def test_the_open_model_is_listed_from_any_folder(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere" / "third.gguf"
     elsewhere.parent.mkdir()
     tiny_gguf.write(elsewhere, "llama", "F32")
@@ -491,7 +490,7 @@ async def test_the_open_model_has_a_row_wherever_it_lies(tmp_path: Path) -> None
         await driver.shows("third")
 
 
-async def test_what_the_chat_has_measured_of_the_memory_counts() -> None:
+async def test_memory_measured_in_the_chat_is_used() -> None:
     history = ReplyHistory(paths.speeds_file())
     history.remember_rates(rates_key(2), {READ_GBPS: 40.0}, is_quiet=True)
     async with chatting() as driver:
@@ -505,7 +504,7 @@ def speeds_of(driver: Driver, *names: str) -> bool:
     return all(any(name in row and "~" in row for row in rows) for name in names)
 
 
-async def test_every_row_has_a_speed_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_row_has_a_speed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "app.models.library.measure.memory_for_models", lambda: MachineMemory(8 << 30, 6 << 30)
     )

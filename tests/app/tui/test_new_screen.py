@@ -1,4 +1,4 @@
-"""A new screen is its file, its styles and one line in the table of actions: here is one."""
+"""A new screen needs only its file, its styles and a line in the table of actions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _is_shown_and_left(driver: Driver, key: str) -> None:
     await driver.until(lambda: driver.app.screen is driver.chat, "back in the chat")
 
 
-async def test_its_key_and_command_show_it_and_its_own_keys_leave_it() -> None:
+async def test_a_new_screen_opens_and_closes_by_its_keys() -> None:
     async with chatting() as driver:
         await driver.pilot.press("f9")
         await _is_shown_and_left(driver, "escape")
@@ -69,7 +69,7 @@ async def test_its_key_and_command_show_it_and_its_own_keys_leave_it() -> None:
         await _is_shown_and_left(driver, "f9")
 
 
-async def test_help_and_palette_name_it() -> None:
+async def test_help_and_palette_list_a_new_screen() -> None:
     async with chatting(size=(100, 60)) as driver:
         await driver.pilot.press("f1")
         await driver.shows("Show the time")

@@ -48,7 +48,7 @@ def shown(payload: bytes) -> list[str]:
 @example(b"hello \x1b x \x07" + b" " * 40_000 + b"\x1b:!touch file\r\r", [])
 @example(BEGIN, range(100))
 @example(b"\x1b[201", range(100))
-def test_all_between_the_marks_is_text_and_presses_no_key(payload: bytes, cuts: list[int]) -> None:
+def test_text_between_paste_marks_presses_no_key(payload: bytes, cuts: list[int]) -> None:
     hand = Hand().send(*split(BEGIN + payload + END, cuts))
     assert hand.messages == [message for message in hand.messages if isinstance(message, Paste)]
     assert hand.pasted == shown(payload)
@@ -62,9 +62,7 @@ def test_all_between_the_marks_is_text_and_presses_no_key(payload: bytes, cuts: 
     CUTS,
     st.sampled_from([0.15, 0.5, 2.9]),
 )
-def test_a_pause_within_a_paste_presses_no_key(
-    payload: bytes, cuts: list[int], pause_s: float
-) -> None:
+def test_a_pause_in_a_paste_presses_no_key(payload: bytes, cuts: list[int], pause_s: float) -> None:
     hand = Hand().send(BEGIN[:3])
     for chunk in [BEGIN[3:], *split(payload + END, cuts)]:
         hand.wait(pause_s).send(chunk)
@@ -73,13 +71,13 @@ def test_a_pause_within_a_paste_presses_no_key(
 
 
 @given(st.binary(max_size=200), CUTS)
-def test_no_byte_is_too_much(data: bytes, cuts: list[int]) -> None:
+def test_any_bytes_are_accepted(data: bytes, cuts: list[int]) -> None:
     hand = Hand().send(*split(data, cuts)).wait(1).wait(10).wait(10).send(END).wait(1)
     hand.messages.clear()
     assert hand.send(b"x").typed == "x"
 
 
-def test_every_place_to_split_at() -> None:
+def test_input_may_be_split_anywhere() -> None:
     payload = b"a\x1b[201\x1b[31m\x1b[200~\r\xc3\xa9\x1b"
     whole = b"k" + BEGIN + payload + END + b"\x1b[I" + b"\x1b[<35;5;5M" + b"z"
     for cut in range(len(whole)):
@@ -95,14 +93,14 @@ def test_every_place_to_split_at() -> None:
     assert Hand().send(*(bytes([byte]) for byte in whole)).keys == ["k", "z"]
 
 
-def test_a_paste_mark_that_comes_in_parts_still_begins_a_paste() -> None:
+def test_a_split_paste_mark_starts_a_paste() -> None:
     for cut in range(1, len(BEGIN)):
         hand = Hand().send(BEGIN[:cut]).wait(60).wait(60).send(BEGIN[cut:] + b"\r!\x07").send(END)
         assert hand.pasted == ["\n!␇"]
         assert hand.keys == {1: ["escape"], 2: ["left_square_bracket"]}.get(cut, [])
 
 
-def test_escape_alone_is_a_key_after_its_delay_and_no_later() -> None:
+def test_escape_alone_is_a_key_after_its_delay() -> None:
     hand = Hand().send(b"\x1b")
     assert hand.keys == []
     assert hand.wait(constants.ESCAPE_DELAY).keys == ["escape"]
@@ -110,7 +108,7 @@ def test_escape_alone_is_a_key_after_its_delay_and_no_later() -> None:
     assert hand.send(b"\x1b[A\x1b[2~\x1bOP").keys[2:] == ["up", "insert", "f1"]
 
 
-def test_a_paste_without_an_end_is_given_and_its_rest_is_no_key() -> None:
+def test_an_unfinished_paste_is_delivered_without_keys() -> None:
     hand = Hand().send(BEGIN + b"half\x1b[20")
     assert hand.pasted == []
     hand.wait(PASTE_PATIENCE_S)
@@ -121,7 +119,7 @@ def test_a_paste_without_an_end_is_given_and_its_rest_is_no_key() -> None:
     assert hand.send(b"\r").keys == ["enter"]
 
 
-def test_the_rest_of_a_paste_that_was_held_up_is_text() -> None:
+def test_the_rest_of_a_delayed_paste_is_text() -> None:
     hand = Hand().send(BEGIN + b"one\r").wait(60).send(b"\x1b:!touch file\r\r").wait(60)
     hand.send(b"three\r").send(END).send(b"\r")
     assert "".join(hand.pasted) == "one\n␛:!touch file\n\nthree\n"
@@ -132,7 +130,7 @@ def test_the_rest_of_a_paste_that_was_held_up_is_text() -> None:
 @pytest.mark.parametrize(
     ("pressed", "key"), [(b"\x03", "ctrl+c"), (b"a", "a"), (b"\x1b[A", "up"), (b"\x1b", "escape")]
 )
-def test_keys_count_again_after_a_paste_without_an_end(pressed: bytes, key: str) -> None:
+def test_keys_work_again_after_an_unfinished_paste(pressed: bytes, key: str) -> None:
     hand = Hand().send(BEGIN + b"half").wait(PASTE_PATIENCE_S).wait(60).send(pressed)
     assert hand.keys == []
     assert hand.wait(KEY_PAUSE_S).wait(KEY_PAUSE_S).keys == [key]
@@ -140,7 +138,7 @@ def test_keys_count_again_after_a_paste_without_an_end(pressed: bytes, key: str)
     assert hand.pasted == ["half"]
 
 
-def test_a_paste_without_an_end_takes_bounded_memory() -> None:
+def test_an_unfinished_paste_takes_bounded_memory() -> None:
     hand = Hand().send(BEGIN)
     tracemalloc.start()
     for _ in range(100):
@@ -156,7 +154,7 @@ def test_a_paste_without_an_end_takes_bounded_memory() -> None:
     ("unit", "n_chars"),
     [(b"0123456789", 10), (b"\r\n", 1), ("\U0001f600".encode(), 1), (b"\xff", 1), (b"\xcc\x81", 1)],
 )
-def test_what_is_too_long_is_refused_as_a_whole(
+def test_a_paste_that_is_too_long_is_refused(
     monkeypatch: pytest.MonkeyPatch, unit: bytes, n_chars: int
 ) -> None:
     most_chars = MAX_PASTE_CHARS
@@ -176,7 +174,7 @@ def test_what_is_too_long_is_refused_as_a_whole(
         assert hand.keys == ["enter"]
 
 
-def test_bytes_not_utf_8_are_shown_and_old_mouse_reports_are_not() -> None:
+def test_invalid_bytes_are_shown_and_mouse_reports_dropped() -> None:
     assert Hand().send(b"caf\xe9!", b"\xc3", b"\xa9\xff").typed == "caf�!é�"
     assert Hand().send(b"a\x1b[M\x40\xff\x21b\x1b[M", b"\xc3", b"\xa9\xc3", b"c").typed == "abc"
 
@@ -191,7 +189,7 @@ def test_bytes_not_utf_8_are_shown_and_old_mouse_reports_are_not() -> None:
         (b"", []),
     ],
 )
-def test_the_line_end_that_was_typed_ahead_is_enter(data: bytes, keys: list[str]) -> None:
+def test_a_line_end_typed_ahead_is_enter(data: bytes, keys: list[str]) -> None:
     hand = Hand()
     hand.messages += hand.input.feed_typed_ahead(data)
     assert hand.keys == keys
@@ -235,7 +233,7 @@ def test_a_paste_without_marks_may_come_in_several_reads() -> None:
     "sent",
     [b"\r", b"hello\r", b"hello\r\r", b"hello\r\x11", b"a\nb\r", b"/new\r\x0f", b"x\x1b[A\ry"],
 )
-def test_keys_of_one_read_that_a_person_types_are_keys(sent: bytes) -> None:
+def test_fast_keys_of_one_read_are_keys(sent: bytes) -> None:
     hand = Hand().send(sent)
     assert hand.pasted == []
     assert "enter" in hand.keys
@@ -256,7 +254,9 @@ def test_keys_of_one_read_that_a_person_types_are_keys(sent: bytes) -> None:
         ([b"\x1b", b"[<35;10;10M"], ["escape"]),
     ],
 )
-def test_a_key_cut_by_a_slow_line_is_whole_or_nothing(pieces: list[bytes], keys: list[str]) -> None:
+def test_a_key_split_by_a_slow_line_is_complete_or_dropped(
+    pieces: list[bytes], keys: list[str]
+) -> None:
     hand = Hand()
     for piece in pieces:
         hand.send(piece).wait(0.35)
@@ -264,7 +264,7 @@ def test_a_key_cut_by_a_slow_line_is_whole_or_nothing(pieces: list[bytes], keys:
     assert hand.keys == [*keys, "x"]
 
 
-def test_what_is_typed_after_escape_is_text() -> None:
+def test_text_typed_after_escape_is_text() -> None:
     hand = Hand().send(b"\x1b").wait(0.2)
     for letter in b"[106;5u":
         hand.send(bytes([letter])).wait(0.05)
@@ -275,7 +275,7 @@ def test_what_is_typed_after_escape_is_text() -> None:
     assert hand.typed == "\x1b[A"
 
 
-def test_a_long_line_is_a_paste_with_what_follows_at_once() -> None:
+def test_a_long_line_and_its_successors_are_a_paste() -> None:
     hand = Hand().send(b"a" * 4000).wait(0.01).send(b"\rb\r")
     assert hand.keys == []
     assert "".join(hand.pasted) == "a" * 4000 + "\nb\n"

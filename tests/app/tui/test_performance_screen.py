@@ -17,7 +17,7 @@ WORDS = [f" word{n}" for n in range(30)]
 
 @pytest.fixture
 def samples(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Count how often the machine is looked at."""
+    """Count the samples of the machine."""
     taken: list[object] = []
     take = MachineMonitor.sample
 
@@ -35,7 +35,7 @@ async def sees(driver: Driver, *parts: str) -> None:
 
 
 async def opened(driver: Driver) -> FigureLines:
-    """Go to the screen, and return its figures."""
+    """Open the screen and return its figures."""
     await driver.pilot.press("f2")
     await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
     figures = driver.app.screen.query_one("#figures", FigureLines)
@@ -84,7 +84,7 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
         assert len(samples) - taken in (2, 3)
 
 
-async def test_a_reply_is_compared_under_its_own_thread_count():
+async def test_a_reply_is_compared_at_its_own_thread_count():
     async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
         await driver.ask("hello")
         await driver.ask("again")
@@ -119,7 +119,7 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
         assert (await driver.last_reply()).text.endswith("word29")
 
 
-async def test_the_strip_looks_while_it_is_in_sight_and_typing_goes_on(samples):
+async def test_the_strip_polls_while_visible_without_blocking_keys(samples):
     async with chatting(Script(replies=[WORDS]), size=(100, 30)) as driver:
         assert not driver.chat.query(PerformanceStrip), (
             "nothing is laid out before anyone asks for it"
@@ -142,7 +142,7 @@ async def test_the_strip_looks_while_it_is_in_sight_and_typing_goes_on(samples):
         assert not driver.app.performance.is_watched
 
 
-async def test_every_size_shows_something_and_none_breaks():
+async def test_every_size_shows_figures():
     async with chatting(Script(replies=[WORDS]), size=(200, 60)) as driver:
         await driver.ask("hello")
         await driver.pilot.press("ctrl+t")
@@ -169,7 +169,7 @@ async def test_every_size_shows_something_and_none_breaks():
             await driver.until(lambda: driver.app.screen is driver.chat)
 
 
-async def test_only_lines_that_changed_are_drawn_again():
+async def test_only_changed_lines_are_redrawn():
     async with chatting(size=(100, 40)) as driver:
         lines = await opened(driver)
         drawn = []

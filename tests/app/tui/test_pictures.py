@@ -1,4 +1,4 @@
-"""Pictures of every screen: in all sizes, in 16 colours, without colour, on the Linux console."""
+"""Pictures of every screen in all sizes, in 16 colours, without colour, and on the console."""
 
 import importlib
 import pkgutil
@@ -43,8 +43,8 @@ BEGUN_THERE = (
     "editing",
     "editing-reply",
 )
-"""Scenes that are played in a terminal of each kind: how three of them begin matters, the others
-keep a place that they came to. Of all others the terminal changes once they are played."""
+"""Scenes that are played again in each kind of terminal. Other scenes are played once, and then the
+terminal changes."""
 SHOWN_BY_OTHERS = frozenset(
     (
         "compiling",
@@ -69,12 +69,11 @@ SHOWN_BY_OTHERS = frozenset(
         "threads-no-model",
     )
 )
-"""Scenes all of whose styles and signs another scene of the same screen has: one kind of terminal
-is enough."""
+"""Scenes without styles and characters of their own, which need one kind of terminal only."""
 
 
 @pytest.mark.parametrize("name", SCENES)
-async def test_every_kind_and_size(
+async def test_scenes_look_right_in_every_kind_and_size(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     scene = SCENES[name]
@@ -106,19 +105,18 @@ async def test_every_kind_and_size(
 
 
 def draw_again(driver: Driver) -> None:
-    """Draw all of the screen again, with what its terminal has now."""
-    shown = [
-        one for screen in driver.app.screen_stack for one in screen.walk_children(with_self=True)
-    ]
-    lists = [screen._listing for screen in driver.app.screen_stack if hasattr(screen, "_listing")]
-    for one in (*shown, *lists):
-        if hasattr(one, "_glyphs"):
-            one._glyphs = choose_glyphs()
-    for one in shown:
-        one._styles_cache.clear()
-        one.refresh()
-        if isinstance(one, Note):
-            one.say(one.text, one._kind)
+    """Redraw everything after a change of the terminal."""
+    screens = driver.app.screen_stack
+    visible = [node for screen in screens for node in screen.walk_children(with_self=True)]
+    lists = [screen._listing for screen in screens if hasattr(screen, "_listing")]
+    for node in (*visible, *lists):
+        if hasattr(node, "_glyphs"):
+            node._glyphs = choose_glyphs()
+    for node in visible:
+        node._styles_cache.clear()
+        node.refresh()
+        if isinstance(node, Note):
+            node.say(node.text, node._style)
     driver.app.refresh_css(animate=False)
 
 
@@ -137,7 +135,7 @@ async def check_without_colour(picture: Picture, driver: Driver) -> None:
 
 
 @pytest.mark.parametrize("name", BEGUN_THERE)
-async def test_the_linux_console(
+async def test_scenes_work_on_the_linux_console(
     name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TERM", "linux")
@@ -146,7 +144,9 @@ async def test_the_linux_console(
 
 
 @pytest.mark.parametrize("name", BEGUN_THERE)
-async def test_without_colour(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_scenes_work_without_colour(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
         await check_without_colour(Picture(name), driver)
@@ -161,7 +161,7 @@ async def test_the_theme_of_16_colours_says_the_same_in_any_terminal(
         assert text_of(driver) == Picture("chat").sections()[BASE]
 
 
-async def test_keys_do_no_harm_where_nothing_can_be_seen(
+async def test_keys_are_harmless_on_invisible_screens(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with playing(SCENES["chat"], monkeypatch, tmp_path) as driver:
@@ -195,7 +195,7 @@ def test_every_screen_has_a_picture() -> None:
     assert {value.__name__ for value in own - bases} == {scene.screen for scene in SCENES.values()}
 
 
-def test_no_picture_is_left_of_a_scene_that_is_gone() -> None:
+def test_every_picture_has_a_scene() -> None:
     assert {path.stem for path in FOLDER.glob("*.txt")} == set(SCENES)
 
 
@@ -206,7 +206,7 @@ def test_the_pictures_are_compared_and_not_drawn() -> None:
 
 
 FOR_README = {"chat": (100, 43), "speed": (110, 34)}
-"""Scenes that the README shows, and how large."""
+"""Sizes of the scenes in the README."""
 
 
 @pytest.mark.parametrize("name", FOR_README)

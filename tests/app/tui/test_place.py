@@ -1,4 +1,4 @@
-"""From a reply to the place in a document that it is from."""
+"""The source screen: the passages of a document that a reply cites."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def ask(driver: Driver, question: str, n: int) -> None:
     )
 
 
-async def test_enter_on_a_reply_shows_where_it_is_from(
+async def test_enter_on_a_reply_shows_its_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

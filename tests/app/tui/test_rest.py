@@ -1,4 +1,4 @@
-"""A chat that rests: what it looks at, how often, and that nothing is missed."""
+"""Polling of an idle chat."""
 
 from unittest.mock import patch
 
@@ -8,7 +8,7 @@ from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script
 
 
-async def test_a_chat_at_rest_puts_no_line_together_that_stands() -> None:
+async def test_an_idle_chat_rebuilds_no_unchanged_line() -> None:
     async with chatting(Script()) as driver:
         await driver.until(lambda: "tok/s" in driver.chat.query_one(StatusLine).line)
         feed = driver.chat.feed

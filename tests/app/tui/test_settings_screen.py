@@ -1,5 +1,4 @@
-"""The settings screen: every setting with its source, changed in the user's file and at once where
-that is possible."""
+"""The settings screen: values with their sources, and changes in the user's file."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def file() -> Path:
 
 
 async def on(driver: Driver, words: str) -> None:
-    """Narrow the list to one setting."""
+    """Filter the list down to one setting."""
     screen = driver.app.screen
     assert isinstance(screen, SettingsScreen)
     screen.apply_filter(words)
@@ -32,8 +31,7 @@ async def on(driver: Driver, words: str) -> None:
 
 
 async def refused(driver: Driver) -> None:
-    """Wait for the line about the damaged file, wherever it breaks: that depends on the path's
-    length."""
+    """Wait for the line about the damaged file, which wraps depending on the path's length."""
     await driver.until(
         lambda: "is not valid TOML" in " ".join(driver.screen_text().split()), "the refusal"
     )
@@ -70,7 +68,7 @@ async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) 
         assert file.read_text() == MINE
 
 
-async def test_what_can_changes_at_once(file: Path) -> None:
+async def test_live_settings_change_at_once(file: Path) -> None:
     async with chatting(size=(80, 24)) as driver:
         await driver.say("/settings")
         await driver.until(lambda: isinstance(driver.app.screen, SettingsScreen), "shown")
@@ -102,7 +100,7 @@ async def test_what_can_changes_at_once(file: Path) -> None:
         )
 
 
-async def test_settings_are_in_groups_that_the_cursor_passes_over() -> None:
+async def test_the_cursor_skips_headings_of_settings() -> None:
     async with chatting(size=(80, 24)) as driver:
         await driver.say("/settings")
         await driver.shows("Context")

@@ -1,5 +1,4 @@
-"""The line at the bottom: speed and its curve, what comes from disk, the context, and what goes
-without room."""
+"""The status line: speed and its curve, disk reads, context, narrow screens."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ MB = 1 << 20
 
 
 def meter(*times_s: float) -> ReplyMeter:
-    """A reply whose tokens came at these times."""
+    """Return a status of a reply with tokens at these times."""
     found = ReplyMeter(1, lambda: times_s[-1])
     found.token_times_s += times_s
     return found
@@ -54,14 +53,14 @@ def shown(
     return fit(segments, columns).plain
 
 
-def test_the_curve_stands_on_zero_and_an_even_speed_is_level() -> None:
+def test_the_curve_starts_at_zero_and_shows_even_speed_level() -> None:
     assert curve_text([], glyphs.BLOCKS) == curve_text([0.0, 0.0], glyphs.BLOCKS) == ""
     assert curve_text([5.0] * 20, glyphs.BLOCKS) == "▆" * 8
     assert curve_text([4.0, 2.0, 0.0, 4.0], glyphs.BLOCKS) == "    ▆▃▁▆"
     assert curve_text([4.0, 2.0], glyphs.ASCII) == "      =:"
 
 
-def test_the_curve_is_next_to_the_speed_and_goes_first_if_narrow() -> None:
+def test_the_curve_is_dropped_first_on_narrow_screens() -> None:
     writing = EngineStatus(
         Activity.WRITING, meter=meter(*range(9)), threads=2, context_used=20, n_ctx=1000
     )
@@ -96,7 +95,7 @@ def test_a_late_report_does_not_count_down_to_nothing() -> None:
     ]
 
 
-def test_what_each_token_reads_from_disk_is_said_but_not_at_rest() -> None:
+def test_disk_reads_per_token_are_shown_only_while_writing() -> None:
     writing = EngineStatus(
         Activity.WRITING, meter=meter(*(0.25 * n for n in range(1, 42))), threads=2, n_ctx=1000
     )
@@ -107,7 +106,7 @@ def test_what_each_token_reads_from_disk_is_said_but_not_at_rest() -> None:
     assert "disk" not in shown(replace(writing, activity=Activity.READY), mb_per_s=480)
 
 
-def test_bytes_are_those_that_the_system_counts_for_this_process(tmp_path: Path) -> None:
+def test_disk_reads_are_those_of_this_process(tmp_path: Path) -> None:
     counts = tmp_path / "io"
     rate = DiskRate(counts)
     assert rate.since_last(1.0) is None
@@ -123,7 +122,7 @@ def test_bytes_are_those_that_the_system_counts_for_this_process(tmp_path: Path)
     assert rate.since_last(6.0) is None
 
 
-def test_the_context_is_divided_where_turns_begin() -> None:
+def test_the_context_is_divided_at_turns() -> None:
     assert context_parts(status(500, (100, 250, 400))) == ContextParts(100, 300, 100, 500)
     assert context_parts(status(500, (100,))) == ContextParts(100, 0, 400, 500)
     assert context_parts(status(0, ())) == ContextParts(0, 0, 0, 1000)
@@ -132,7 +131,7 @@ def test_the_context_is_divided_where_turns_begin() -> None:
 
 
 @pytest.mark.parametrize("n_cells", [8, 14])
-def test_every_part_with_tokens_has_a_cell_and_the_width_is_kept(n_cells: int) -> None:
+def test_every_part_with_tokens_has_a_cell(n_cells: int) -> None:
     for counts in (
         (1, 1, 1, 997),
         (997, 1, 1, 1),
@@ -158,7 +157,7 @@ def test_shapes_and_colours_tell_the_parts_of_the_context_apart() -> None:
     assert len({span.style for span in bar}) == 4
 
 
-def test_a_nearly_full_context_says_so_in_words_and_colour() -> None:
+def test_a_nearly_full_context_warns_in_words_and_colour() -> None:
     line = fit(status_segments(status(920, (0,)), 0, 80), 80)
     assert [str(span.style) for span in line.spans] == ["bold $text-warning"]
     assert (
@@ -167,7 +166,7 @@ def test_a_nearly_full_context_says_so_in_words_and_colour() -> None:
     )
 
 
-def test_below_sixty_columns_numbers_stand_for_the_bar() -> None:
+def test_narrow_screens_show_the_context_in_numbers() -> None:
     assert "ctx 500/1,000" in shown(status(500, (250, 500)), 40)
     assert "ctx ██▓▓░░░░ 50 %" in shown(status(500, (250, 500)), 60)
     assert "ctx 950/1,000!" in shown(status(950, (250,)), 40)

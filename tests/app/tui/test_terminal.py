@@ -1,4 +1,4 @@
-"""The application on a pseudo-terminal: no end leaves the terminal."""
+"""The application on a pseudo-terminal: every way to end restores the terminal."""
 
 from __future__ import annotations
 
@@ -51,8 +51,7 @@ def test_a_signal_ends_the_chat_with_code_and_sane_terminal(start, moment, numbe
 
 
 def test_a_sigcont_without_a_stop_still_reads_each_key_once(start):
-    """As by cpulimit, many times a second; some signals come while the one before is still
-    heeded."""
+    """Send SIGCONT many times a second, as cpulimit does, also while one is being handled."""
     terminal = start()
     terminal.read_until(b"ready")
     n_threads = psutil.Process(terminal.process.pid).num_threads()
@@ -100,7 +99,7 @@ threading.Thread(target=let_more_come, daemon=True).start()
 
 @pytest.fixture
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand for an editor that ends when the file that is returned appears."""
+    """Install an editor that ends when the returned file appears."""
     program = tmp_path / "editor.py"
     go = tmp_path / "go"
     program.write_text(EDITOR.format(go=str(go)), encoding="utf-8")
@@ -133,7 +132,7 @@ def test_a_signal_during_an_editor_ends_both_and_saves_the_reply(start, editor, 
     assert saved_reply(tmp_path).startswith("Hello")
 
 
-def test_a_signal_saves_what_came_however_long_the_exit_takes(start, tmp_path):
+def test_a_signal_saves_the_reply_even_if_the_exit_is_slow(start, tmp_path):
     terminal = start(
         """
 import time
@@ -175,7 +174,7 @@ def test_a_reply_during_an_editor_is_saved_and_not_drawn(start, editor, tmp_path
 
 
 @pytest.mark.parametrize("stderr", ["open({!r}, 'w')", "None"], ids=["redirected", "closed"])
-def test_the_chat_draws_on_the_terminal_wherever_stderr_goes(start, stderr, tmp_path: Path):
+def test_the_chat_draws_on_the_terminal_if_stderr_is_redirected(start, stderr, tmp_path: Path):
     errors = tmp_path / "errors"
     errors.touch()
     terminal = start(f"sys.__stderr__ = sys.stderr = {stderr.format(str(errors))}")
@@ -194,15 +193,15 @@ def test_a_dead_terminal_does_not_keep_the_process_alive(start):
     assert terminal.process.wait(PATIENCE_S) == 129
 
 
-def test_a_terminal_that_goes_without_a_signal_ends_the_chat_too(start):
-    """The system sends SIGHUP only to those who have it as their controlling terminal."""
+def test_a_lost_terminal_ends_the_chat_without_a_signal(start):
+    """The system sends SIGHUP only to processes whose controlling terminal it is."""
     terminal = start()
     terminal.read_until(b"ready")
     terminal.hang_up()
     assert terminal.process.wait(PATIENCE_S) == 129
 
 
-def test_an_interface_bug_is_one_line_and_logs_no_words_typed(start, tmp_path: Path):
+def test_an_interface_bug_is_one_line_without_typed_text(start, tmp_path: Path):
     terminal = start(
         """
 from app.tui.chat.screen import ChatScreen

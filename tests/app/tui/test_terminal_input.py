@@ -1,5 +1,4 @@
-"""Terminal input in the chat as it is used: a paste is text, Enter is Enter, and no byte ends the
-program."""
+"""Terminal input in the chat: pastes are text, Enter is Enter, and no byte ends the program."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ threading.Thread(target=mirror, daemon=True).start()
 
 
 class Chat:
-    """A chat on a terminal, and what stands in it."""
+    """Chat on a terminal."""
 
     def __init__(self, directory: Path, extra: str = "") -> None:
         self._seen = directory / "seen"
@@ -60,7 +59,7 @@ class Chat:
         return json.loads(self._seen.read_text()) if self._seen.exists() else {}
 
     def until(self, condition: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Wait until what stands there meets a condition."""
+        """Wait until the text on the screen meets a condition."""
         give_up_s = time.monotonic() + PATIENCE_S
         while not (self.now() and condition(self.now())):
             assert time.monotonic() < give_up_s, f"never happened: {str(self.now())[:2000]}"
@@ -92,7 +91,7 @@ def open_chat(tmp_path: Path):
 
 @pytest.fixture
 def editor_was_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand for an editor that leaves a file when it is opened."""
+    """Install an editor that writes a file when it is opened."""
     opened = tmp_path / "opened"
     program = tmp_path / "editor.py"
     program.write_text(f"open({str(opened)!r}, 'w').close()", encoding="utf-8")
@@ -159,7 +158,7 @@ _SAVED = b"jalopy: what was not sent is there again at the next start\r\n"
 
 
 def _recalled(chat: Chat, n_times: int) -> list[str]:
-    """Go back through what was sent."""
+    """Go back through the sent messages."""
     found: list[str] = []
     for _ in range(n_times):
         before = chat.now()["draft"]
@@ -169,7 +168,7 @@ def _recalled(chat: Chat, n_times: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("fault", "key"), [(_FAILS, "\x12"), (_FAILS_TO_READ, "!")])
-def test_a_crash_keeps_the_draft_and_what_waits(open_chat, fault, key):
+def test_a_crash_keeps_the_draft_and_queued_messages(open_chat, fault, key):
     chat = open_chat(fault)
     chat.is_ready()
     chat.terminal.type("asked\r")
@@ -221,7 +220,7 @@ def test_a_hangup_keeps_the_draft(open_chat):
     again.leave()
 
 
-def test_a_draft_that_cannot_be_saved_is_said_to_be_lost(open_chat, tmp_path):
+def test_a_lost_draft_is_reported(open_chat, tmp_path):
     (tmp_path / "jalopy" / "conversations" / "conversations.db").mkdir(mode=0o700, parents=True)
     chat = open_chat(_FAILS)
     chat.is_ready()
@@ -272,7 +271,7 @@ _SCREENS = {
     "Path('x.gguf'), 'x', app.keymap))",
 }
 _N_RANDOM_BYTES = int(os.environ.get("JALOPY_TEST_RANDOM_BYTES", "200"))
-"""For each screen; a key takes a few milliseconds."""
+"""Keys for each screen; a key takes a few milliseconds."""
 
 
 def test_random_bytes_leave_every_screen_running(open_chat, tmp_path, monkeypatch):

@@ -1,5 +1,4 @@
-"""Keys and reports of terminals: a key is typed, what no one asked for is dropped whole, and no
-byte ends the chat."""
+"""Keys and reports of terminals: keys are typed, unrequested reports are dropped."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("foreign", FOREIGN, ids=lambda foreign: repr(foreign[:24]))
-def test_what_no_one_asked_for_is_dropped_whole(foreign: bytes) -> None:
+def test_unrequested_reports_are_dropped(foreign: bytes) -> None:
     assert Hand().send(b"a" + foreign + b"b").keys == ["a", "b"]
     step = max(1, len(foreign) // 40)
     for cut in range(1, len(foreign), step):
@@ -76,7 +75,7 @@ def test_foreign_reports_one_after_another_press_no_key(
 @pytest.mark.parametrize(
     "begun", [b"\x1b]11;rgb:1e", b"\x1bP>|Wez", b"\x1b_Gi=31;", b"\x1b[?61;6", b"\x1b[<0;1"]
 )
-def test_an_answer_without_an_end_is_dropped_then_keys_count(begun: bytes) -> None:
+def test_an_unfinished_report_is_dropped_before_keys(begun: bytes) -> None:
     hand = Hand().send(begun).wait(REPLY_PATIENCE_S).send(b"x\r")
     assert hand.keys == ["x", "enter"]
     hand = Hand().send(begun + b";1" * MAX_SEQUENCE_BYTES, b";1" * 10)
@@ -84,7 +83,7 @@ def test_an_answer_without_an_end_is_dropped_then_keys_count(begun: bytes) -> No
     assert hand.wait(REPLY_PATIENCE_S).send(b"x").keys == ["x"]
 
 
-def test_an_answer_that_is_held_up_after_its_escape_is_no_text() -> None:
+def test_a_delayed_report_is_no_text() -> None:
     hand = Hand().send(b"\x1b").wait(0.2).send(b"[?61;6;7c", b"x")
     assert hand.keys == ["escape", "x"]
     hand = Hand().send(b"\x1b]").wait(0.2).send(b"11;rgb:0/0/0\x07", b"x")
@@ -105,14 +104,14 @@ def test_an_answer_that_is_held_up_after_its_escape_is_no_text() -> None:
         (b"\x1b\r", "ctrl+j"),
     ],
 )
-def test_a_key_with_alt_is_one(sent: bytes, key: str) -> None:
+def test_a_key_with_alt_is_one_key(sent: bytes, key: str) -> None:
     teach_alt_enter()
     for cut in range(len(sent)):
         assert Hand().send(sent[:cut], sent[cut:]).wait(0.2).keys == [key]
     assert Hand().send(sent).wait(0.2).send(b"m" * 40).keys == [key, *"m" * 40]
 
 
-def test_a_bracket_with_alt_and_quick_letters_are_keys_after_all() -> None:
+def test_alt_bracket_and_quick_letters_are_keys() -> None:
     hand = Hand().send(b"\x1b]hello\r").wait(KEYS_PATIENCE_S)
     assert hand.typed == "]hello\r"
 
@@ -155,7 +154,7 @@ def test_a_bracket_with_alt_and_quick_letters_are_keys_after_all() -> None:
         (b"\x1b[3$", "shift+delete", ""),
     ],
 )
-def test_a_key_report_is_its_key_however_much_it_says(sent: bytes, key: str, typed: str) -> None:
+def test_a_detailed_key_report_is_its_key(sent: bytes, key: str, typed: str) -> None:
     for cut in range(len(sent)):
         hand = Hand().send(sent[:cut], sent[cut:])
         assert (hand.keys, hand.typed) == ([key], typed)
@@ -165,7 +164,7 @@ def test_two_characters_of_an_input_method_are_both_typed() -> None:
     assert Hand().send(b"\x1b[49;;20320:22909u").typed == "你好"
 
 
-def test_reports_that_the_chat_asked_for_come_through() -> None:
+def test_requested_reports_arrive() -> None:
     hand = Hand().send(b"\x1b[I\x1b[O\x1b[<35;5;5M\x1b[48;24;80;480;800t\x1b[?2026;2$y")
     assert [type(message) for message in hand.messages[:4]] == [
         AppFocus,
@@ -176,7 +175,7 @@ def test_reports_that_the_chat_asked_for_come_through() -> None:
     assert len(hand.messages) == 5
 
 
-def test_a_sequence_that_breaks_off_takes_nothing_along() -> None:
+def test_a_broken_sequence_drops_no_keys() -> None:
     assert Hand().send(b"\x1b[12\r").keys == ["enter"]
     assert Hand().send(b"\x1b[12\x1b[A").keys == ["up"]
     assert Hand().send(b"\x1b]11;rgb\x1b[Ax").keys == ["up", "x"]

@@ -98,7 +98,7 @@ async def test_an_unknown_theme_is_named_in_the_transcript():
         assert "jalopy-light" in await driver.note("Unknown theme: 'dusk-till-dawn'")
 
 
-def test_there_are_six_of_our_own_and_one_of_high_contrast():
+def test_there_are_six_themes_and_one_has_high_contrast():
     themes = {theme.name: theme for theme in load_themes()}
     assert len(themes) >= 6
     high = themes["jalopy-contrast"]
@@ -115,7 +115,7 @@ def test_there_are_six_of_our_own_and_one_of_high_contrast():
     assert min(contrast(Color.parse(colour), background) for colour in colours) >= 7.0
 
 
-async def test_a_theme_is_chosen_by_name_and_remembered():
+async def test_a_theme_chosen_by_name_is_saved():
     async with chatting(theme="jalopy-light") as driver:
         assert driver.app.theme == "jalopy-light"
         await driver.say("/theme nord")
@@ -127,7 +127,7 @@ async def test_a_theme_is_chosen_by_name_and_remembered():
         assert driver.app.theme == "nord"
 
 
-def test_the_remembered_theme_yields_to_settings_and_console(monkeypatch):
+def test_settings_and_console_override_the_saved_theme(monkeypatch):
     def theme_of(setting: str, remembered: str) -> str:
         settings = dataclasses.replace(built_in_settings(), theme=setting)
         return JalopyApp(settings, options=options_for(Script()), remembered_theme=remembered).theme
@@ -166,7 +166,7 @@ async def test_the_picker_shows_each_theme_and_keeps_the_chosen_one():
 
 
 async def colours_after_escape(driver: Driver) -> str:
-    """Look at the last colours of the list and leave it."""
+    """Preview the last theme of the list and close it."""
     before = driver.app.theme
     driver.app.action_theme()
     await picker_of(driver)
@@ -219,7 +219,7 @@ def test_colours_with_a_meaning_differ_and_scroll_bars_match(path):
             assert contrast(Color.parse(found[name]), Color.parse(theme.background)) >= 4.5, name
 
 
-async def test_a_users_own_theme_can_be_chosen_and_a_broken_is_named():
+async def test_user_themes_work_and_broken_ones_are_reported():
     directory = paths.themes_dir()
     assert directory is not None
     directory.mkdir(parents=True)
@@ -255,7 +255,7 @@ def _latin(path: Path) -> None:
 @pytest.mark.parametrize(
     "make", [_link_to_zero, os.mkfifo, Path.mkdir, _deep, _dotted, _huge, _latin]
 )
-def test_a_hostile_theme_is_named_in_one_line_and_left_out(make):
+def test_a_hostile_theme_is_reported_in_one_line(make):
     directory = paths.themes_dir()
     assert directory is not None
     directory.mkdir(parents=True)

@@ -1,5 +1,4 @@
-"""The thread screen and ``/threads``, over a scripted engine that is as fast as the test says per
-thread count."""
+"""The threads screen and ``/threads``, with a scripted speed for each thread count."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Callable
@@ -50,7 +49,7 @@ def laptop_script(**changes: Any) -> Script:
 
 
 class Memory:
-    """Stands in for the state file."""
+    """Fake state file."""
 
     def __init__(self, remembered: TunedChoice | None = None) -> None:
         self.remembered = remembered
@@ -105,13 +104,13 @@ async def tuning(
 
 
 async def shown(driver: Driver, part: str) -> str:
-    """Wait until the screen shows a text, wherever its lines break, and return the whole screen."""
+    """Wait until the screen shows a text, ignoring line breaks, and return all of its text."""
     await driver.until(lambda: part in unframed(driver), f"the screen shows {part!r}")
     return driver.screen_text()
 
 
 def unframed(driver: Driver) -> str:
-    """Text of the screen in one line, without the frames of panels and their scroll bars."""
+    """Return the text of the screen in one line, without frames and scroll bars."""
     return " ".join(driver.screen_text().replace("│", " ").replace("┃", " ").split())
 
 
@@ -127,7 +126,7 @@ def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
     return dataclasses.replace(choice, weights="", kv_type="") if choice is not None else None
 
 
-async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
+async def test_f4_measures_memory_prefetch() -> None:
     asked = []
 
     def try_lookahead(
@@ -152,7 +151,7 @@ async def test_f4_measures_the_lookahead_of_the_kernels_and_says_it() -> None:
     assert asked == [(True, False)]
 
 
-async def test_f4_measures_when_asked_explains_the_winner_and_keeps_it() -> None:
+async def test_f4_measures_on_request_and_explains_the_best() -> None:
     async with tuning(laptop_script(), threads=2) as driver:
         engine_thread = driver.app.engine_thread
         await driver.pilot.press("f4")
@@ -222,7 +221,7 @@ async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
         assert not driver.app.performance.is_watched
 
 
-async def test_the_conversation_is_untouched_by_a_search() -> None:
+async def test_a_search_does_not_change_the_conversation() -> None:
     async with tuning(laptop_script(replies=[["One."], ["Two."]])) as driver:
         await driver.ask("first?")
         session = driver.script.opened[0].sessions[0]
@@ -236,7 +235,7 @@ async def test_the_conversation_is_untouched_by_a_search() -> None:
         assert "from cache" in reply.details
 
 
-async def test_enter_uses_and_remembers_the_best_and_u_undoes_it() -> None:
+async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
     memory = Memory()
     async with tuning(
         laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory
@@ -338,7 +337,7 @@ async def test_quitting_while_threads_are_measured_ends_the_engine() -> None:
         assert not driver.app.engine_thread.is_alive
 
 
-async def test_a_model_that_breaks_while_measured_is_told_in_the_chat() -> None:
+async def test_a_model_failing_during_tuning_is_reported_in_the_chat() -> None:
     script = laptop_script()
     async with tuning(script) as driver:
         script.prefill_error = BrokenModelError("model.gguf: NaN")
@@ -350,7 +349,7 @@ async def test_a_model_that_breaks_while_measured_is_told_in_the_chat() -> None:
         assert (await driver.ask("hi")).text == "Hello there."
 
 
-async def test_a_full_context_is_said_and_not_measured() -> None:
+async def test_a_full_context_is_not_measured() -> None:
     script = laptop_script(n_ctx=40, replies=[[" word"] * 60])
     async with tuning(script) as driver:
         await driver.ask("fill it")
@@ -359,7 +358,7 @@ async def test_a_full_context_is_said_and_not_measured() -> None:
         assert "Enter use" not in text
 
 
-async def test_before_it_measures_a_tall_screen_shows_what_will_be() -> None:
+async def test_a_tall_screen_explains_the_measurement() -> None:
     async with tuning(Script(), size=(120, 40)) as driver:
         await driver.pilot.press("f4")
         await shown(driver, "Tries every thread count")
@@ -399,7 +398,7 @@ async def test_a_choice_by_hand_ends_the_search_even_after_the_help() -> None:
         assert screen._wants == ()
 
 
-async def test_what_cannot_be_remembered_is_said() -> None:
+async def test_a_choice_that_cannot_be_saved_is_reported() -> None:
     memory = Memory()
     memory.trouble = "no directory is writable"
     async with tuning(laptop_script(), memory) as driver:
@@ -415,7 +414,7 @@ _MACHINES = ["hybrid", "two sockets", "virtual machine", "quota"]
 
 
 @pytest.mark.parametrize(("machine", "first"), [*zip(_MACHINES, _SIZES, strict=True)])
-async def test_every_machine_fits_every_size(
+async def test_every_machine_fits_every_screen_size(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, first: tuple[int, int]
 ) -> None:
     root = tmp_path / "other"
@@ -455,7 +454,7 @@ async def test_every_machine_fits_every_size(
 # ---- /threads
 
 
-async def test_threads_typed_in_the_chat_are_used_and_not_remembered() -> None:
+async def test_threads_typed_in_the_chat_are_not_saved() -> None:
     remembered = TunedChoice(2, 4, True)
     memory = Memory(remembered)
     refused = {

@@ -1,4 +1,4 @@
-"""Changed regions are drawn as Textual would draw them, and nothing else is drawn at all."""
+"""Changed regions look as Textual would draw them, and nothing else is drawn."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REPLY = [
 
 
 def drawn(driver: Driver, regions: set[Region], compositor: type[Compositor]) -> str:
-    """Output to the terminal when these regions have changed."""
+    """Return the output to the terminal after these regions changed."""
     own = driver.app.screen._compositor
     assert isinstance(own, ThriftyCompositor)
     own._dirty_regions = set(regions)
@@ -37,7 +37,7 @@ def drawn(driver: Driver, regions: set[Region], compositor: type[Compositor]) ->
     return _MOVE_FOR_NOTHING.sub("", update.render_segments(driver.app.console))
 
 
-async def test_any_regions_are_drawn_as_textual_draws_them() -> None:
+async def test_any_regions_look_as_textual_draws_them() -> None:
     random = Random(1)
     async with chatting(Script(replies=[_REPLY])) as driver:
         await driver.ask("A question")
@@ -62,7 +62,7 @@ async def test_any_regions_are_drawn_as_textual_draws_them() -> None:
                 )
 
 
-async def test_only_widgets_that_are_seen_in_a_change_are_drawn() -> None:
+async def test_only_visible_changed_widgets_are_drawn() -> None:
     async with chatting(Script(replies=[_REPLY])) as driver:
         await driver.ask("A question")
         status = driver.chat.query_one(StatusLine)
@@ -78,7 +78,7 @@ async def test_only_widgets_that_are_seen_in_a_change_are_drawn() -> None:
         assert names == ["StatusLine"], "nothing after it"
 
 
-async def test_the_scroll_bar_is_drawn_where_a_layout_moves_it() -> None:
+async def test_a_moved_scroll_bar_is_redrawn() -> None:
     async with chatting(Script(replies=[[word + " " for word in _REPLY] * 6])) as driver:
         await driver.ask("A question")
         await driver.ask("Another")

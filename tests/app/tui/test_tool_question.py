@@ -1,5 +1,4 @@
-"""Tools on the screen, with a server that runs: the question, its three answers, and what is shown
-of a call."""
+"""Tool calls on the screen with a real server: the question and its three answers."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ async def question(chat: Driver) -> QuestionScreen:
 
 
 @pytest.mark.slow
-async def test_a_call_is_shown_asked_about_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tool_call_is_shown_confirmed_and_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     replies = [
         ["Look. ", call("one\n\x1b[31mtwo\u202e")],
         [call("three")],
@@ -99,7 +98,7 @@ async def test_a_tool_that_always_runs_is_not_asked_about() -> None:
         ] == "echo: one"
 
 
-def test_arguments_are_shown_whole_and_do_nothing() -> None:
+def test_all_arguments_are_shown_as_plain_text() -> None:
     text = full_arguments(
         ToolCall("echo", json.dumps({"a\nb": "\x1b[2J\u202e", "n": [1, {"x": "\x9b"}]}))
     )
