@@ -1,4 +1,4 @@
-"""``jalopy`` and ``python -m jalopy``: put the program's folders first on ``sys.path``, then start."""
+"""``jalopy`` and ``python -m jalopy``: put the program's folder on ``sys.path``, then start it."""
 
 import os
 import sys
