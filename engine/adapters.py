@@ -22,7 +22,7 @@ from engine.errors import (
     GGUFError,
     MemoryPlanError,
     UnsupportedQuantError,
-    shown,
+    printable,
 )
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import read_gguf
@@ -169,13 +169,15 @@ class _AdapterReader:
         )
         if file_type != "adapter":
             raise self._fail(
-                f"general.type is '{shown(str(file_type))}', not 'adapter': this changes no other model"
+                f"general.type is '{printable(str(file_type))}', not 'adapter': this changes no other model"
             )
         if (adapter_type := keys.word("type", "")) != "lora":
-            raise self._fail(f"adapter.type is '{shown(adapter_type)}': only 'lora' is supported")
+            raise self._fail(
+                f"adapter.type is '{printable(adapter_type)}': only 'lora' is supported"
+            )
         if architecture != self._config.architecture:
             raise self._fail(
-                f"is for models of '{shown(str(architecture))}', not of "
+                f"is for models of '{printable(str(architecture))}', not of "
                 f"'{self._config.architecture}'"
             )
         if keys.raw("alora.invocation_tokens") is not None:
@@ -201,7 +203,7 @@ class _AdapterReader:
                 left_out.append(name)
             else:
                 raise self._fail(
-                    f"tensor {shown(name)} is no factor of an adapter (names end with "
+                    f"tensor {printable(name)} is no factor of an adapter (names end with "
                     f"{_FIRST}, {_SECOND})"
                 )
         if not names:
@@ -218,7 +220,7 @@ class _AdapterReader:
         model = self._weights.get(name)
         if spec is None or model is None:
             raise self._fail(
-                f"changes {shown(name)}, which the model lacks (it is for another one)"
+                f"changes {printable(name)}, which the model lacks (it is for another one)"
             )
         is_experts = "_exps." in name
         if spec.is_plain or name.endswith(_LATENT_MATRICES) or len(spec.shape) != 2 + is_experts:

@@ -5,7 +5,7 @@ supported. ``exit_code`` is the process's exit status for the error (sysexits.h)
 """
 
 
-def shown(text: str | bytes, limit: int = 60) -> str:
+def printable(text: str | bytes, limit: int = 60) -> str:
     r"""Make untrusted text safe to put into a one-line message.
 
     Args:

@@ -32,7 +32,7 @@ from app.forms.sandbox import (
     pack_ids,
 )
 from app.program.paths import own_module
-from engine.errors import EngineError, shown
+from engine.errors import EngineError, printable
 
 POLL_S = 0.05
 """Time between two calls of ``on_wait``."""
@@ -222,7 +222,7 @@ class FormChannel:
     def refuse(self, reason: str) -> FormError:
         """End the child, and return an error with the reason."""
         self.close()
-        return FormError(self._name, shown(reason, 200))
+        return FormError(self._name, printable(reason, 200))
 
     def _end_reason(self, signal_number: int) -> str:
         if signal_number == getattr(signal, "SIGPROF", None):

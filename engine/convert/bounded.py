@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.convert.ranges import REAL, WHOLE
-from engine.errors import ConversionError, shown
+from engine.errors import ConversionError, printable
 from engine.gguf.magic import START_BYTES, other_format
 from engine.machine.regular_file import read_regular
 from engine.nesting import is_nested_deeper
@@ -34,10 +34,10 @@ def read_bytes(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes | None:
             return None
         content = read_regular(path, most_bytes, follows_links=True)
     except OSError as error:
-        raise ConversionError(f"{shown(path.name)}: cannot be read: {error.strerror}") from None
+        raise ConversionError(f"{printable(path.name)}: cannot be read: {error.strerror}") from None
     if content is None:
         raise ConversionError(
-            f"{shown(path.name)}: is larger than {most_bytes >> 20} MiB, too large for what it is"
+            f"{printable(path.name)}: is larger than {most_bytes >> 20} MiB, too large for what it is"
         )
     return content
 
@@ -68,7 +68,7 @@ def parse_object(
     """
     value = parse_json(content, name, pairs)
     if not isinstance(value, dict):
-        raise ConversionError(f"{shown(name)}: is not an object in JSON (get the file again)")
+        raise ConversionError(f"{printable(name)}: is not an object in JSON (get the file again)")
     return value
 
 
@@ -78,7 +78,7 @@ def parse_json(
     """Parse a JSON text; arguments and errors are those of ``parse_object``."""
     if sum(map(content.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ConversionError(
-            f"{shown(name)}: has more than {MAX_VALUES} values, too many for what it is"
+            f"{printable(name)}: has more than {MAX_VALUES} values, too many for what it is"
         )
     try:
         value = json.loads(content, object_pairs_hook=pairs)
@@ -87,10 +87,10 @@ def parse_json(
         is_deep = True
     except ValueError:
         reason = other_format(content[:START_BYTES]) or "is not JSON (damaged? get the file again)"
-        raise ConversionError(f"{shown(name)}: {reason}") from None
+        raise ConversionError(f"{printable(name)}: {reason}") from None
     if is_deep:
         raise ConversionError(
-            f"{shown(name)}: is nested more than {MAX_DEPTH} deep (damaged? get the file again)"
+            f"{printable(name)}: is nested more than {MAX_DEPTH} deep (damaged? get the file again)"
         )
     return value
 
@@ -114,7 +114,7 @@ class JsonObject:
 
     def fail_value(self, names: str, expected: str) -> ConversionError:
         """Return the exception for a value that is not as expected."""
-        key = shown(f"{self._path}{names.split('|')[0]}")
+        key = printable(f"{self._path}{names.split('|')[0]}")
         return self.fail(
             f"{key} is {shown_value(self.get(names))}: must be {expected} (get the file again)"
         )
@@ -237,7 +237,7 @@ def shown_value(value: Any) -> str:
         if isinstance(value, list):
             return "a list"
         return "an object"
-    return shown(str(value))
+    return printable(str(value))
 
 
 def _is_in_range(names: str, value: Any) -> bool:

@@ -24,7 +24,7 @@ from engine.convert.recipes import RECIPES, Recipe
 from engine.convert.safetensors import SourceTensor, close_files, read_directory
 from engine.convert.tensors import ConvertedTensor, converted_tensors
 from engine.convert.vocabulary import vocabulary_keys
-from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, shown
+from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, printable
 from engine.gguf.contents import GGUFFile, TensorInfo
 from engine.gguf.file import ModelFile
 from engine.gguf.ggml_types import GGML_TYPES
@@ -149,7 +149,7 @@ def model_directory(directory: Path) -> Path:
         return snapshots / revision
     candidates = sorted(path for path in snapshots.iterdir() if path.is_dir())
     if len(candidates) != 1:
-        name = shown(directory.name)
+        name = printable(directory.name)
         advice = f"name the one that is meant, in {name}/snapshots"
         raise ConversionError(f"{name}: has {len(candidates)} snapshots ({advice})")
     return candidates[0]
@@ -189,7 +189,7 @@ def _prepared(
     embedding = next((tensor for tensor in tensors if tensor.name == "token_embd.weight"), None)
     if embedding is None or len(embedding.shape) != 2:
         raise ConversionError(
-            f"{shown(directory.name)}: has no embedding of tokens (are all its files here?)"
+            f"{printable(directory.name)}: has no embedding of tokens (are all its files here?)"
         )
     name = _name(directory)
     metadata = {
@@ -228,13 +228,13 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
             f"{', '.join(examples)} and {len(RECIPES) - len(examples)} others (jalopy help convert)"
         )
         raise UnsupportedArchitectureError(
-            f"config.json: architecture {shown(name)} cannot be converted; can be: {supported}"
+            f"config.json: architecture {printable(name)} cannot be converted; can be: {supported}"
         )
     inner = {**values, **file_config.under("text_config").values}
     config = JsonObject({**recipe.defaults, **inner}, "config.json")
     for setting in _QUANTISED:
         if config.get(setting) is not None:
-            method = shown(config.under(setting).word("quant_method", setting))
+            method = printable(config.under(setting).word("quant_method", setting))
             raise config.fail(
                 f"the weights are quantised ({method}): get the model as it was trained (BF16 "
                 f"or F16)"
@@ -245,7 +245,7 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
     )
     if function not in recipe.activations:
         raise config.fail(
-            f"hidden_act is {shown(function)}: {recipe.architecture} means {recipe.activations[0]}"
+            f"hidden_act is {printable(function)}: {recipe.architecture} means {recipe.activations[0]}"
         )
     for setting, expected in recipe.expects.items():
         if config.values.get(setting, expected) != expected:
@@ -257,7 +257,7 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
 
 def _no_model(directory: Path) -> ConversionError:
     """Return the exception for a directory without config.json."""
-    name = shown(directory.name or str(directory))
+    name = printable(directory.name or str(directory))
     adapter = read_object(directory / "adapter_config.json")
     if adapter is None:
         return ConversionError(
@@ -265,7 +265,7 @@ def _no_model(directory: Path) -> ConversionError:
         )
     base = adapter.get("base_model_name_or_path")
     if isinstance(base, str):
-        model = f" of {shown(base)}"
+        model = f" of {printable(base)}"
     else:
         model = ""
     advice = (
@@ -290,7 +290,7 @@ def _name(directory: Path) -> str:
     programs."""
     path = directory.resolve()
     in_cache = re.fullmatch(r"models--.+?--(.+)", path.parent.parent.name)
-    return shown((in_cache[1] if in_cache else path.name).rpartition("--")[2], 200)
+    return printable((in_cache[1] if in_cache else path.name).rpartition("--")[2], 200)
 
 
 def _main_type(tensors: Sequence[ConvertedTensor]) -> str:

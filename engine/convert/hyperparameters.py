@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.config import sharpness
 from engine.convert.bounded import JsonObject
-from engine.errors import shown
+from engine.errors import printable
 
 _INTEGERS = {
     "block_count": "num_hidden_layers|n_layer|num_layers",
@@ -160,7 +160,7 @@ def _describe_rope(config: JsonObject, converted: ConvertedConfig) -> None:
         }
     elif scaling not in ("default", "dynamic"):  # dynamic does not change the trained context
         supported = "default, linear, dynamic, llama3, yarn, longrope"
-        raise config.fail(f"rope_type is '{shown(scaling, 40)}'; supported: {supported}")
+        raise config.fail(f"rope_type is '{printable(scaling, 40)}'; supported: {supported}")
 
 
 def _describe_yarn(rope: JsonObject, keys: dict[str, Any], original: int) -> None:

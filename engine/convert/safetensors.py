@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeGuard
 import numpy as np
 
 from engine.convert.bounded import MAX_JSON_BYTES, parse_object, read_object, shown_value
-from engine.errors import ConversionError, shown
+from engine.errors import ConversionError, printable
 from engine.gguf.file import ModelFile
 from engine.gguf.magic import START_BYTES, other_format
 
@@ -105,7 +105,7 @@ def _check_index(
     for name in tensors:
         if weight_map.get(name) != file_name:
             raise ConversionError(
-                f"{file_name}: tensor {shown(name)} is not one that {INDEX} has there"
+                f"{file_name}: tensor {printable(name)} is not one that {INDEX} has there"
             )
 
 
@@ -113,7 +113,7 @@ def _check_all_there(weight_map: Mapping[str, str], tensors: Mapping[str, Source
     if missing := weight_map.keys() - tensors.keys():
         name = min(missing)
         raise ConversionError(
-            f"{weight_map[name]}: has no tensor {shown(name)}, which {INDEX} has there"
+            f"{weight_map[name]}: has no tensor {printable(name)}, which {INDEX} has there"
         )
 
 
@@ -162,19 +162,19 @@ def _tensor(file: ModelFile, start: int, name: str, entry: Any) -> SourceTensor:
     dtype, shape, offsets = map(settings.get, ("dtype", "shape", "data_offsets"))
     if not isinstance(dtype, str) or dtype not in _SIZES:
         raise ConversionError(
-            f"{file.shown_name}: tensor {shown(name)} has the unknown type {shown_value(dtype)}"
+            f"{file.shown_name}: tensor {printable(name)} has the unknown type {shown_value(dtype)}"
         )
     if not (
         _are_sizes(shape) and len(shape) <= MAX_DIMS and _are_sizes(offsets) and len(offsets) == 2
     ):
         raise ConversionError(
-            f"{file.shown_name}: tensor {shown(name)} has no sound shape and offsets (damaged?)"
+            f"{file.shown_name}: tensor {printable(name)} has no sound shape and offsets (damaged?)"
         )
     tensor = SourceTensor(file, dtype, tuple(shape), start + offsets[0])
     if tensor.size_bytes != offsets[1] - offsets[0]:
         sizes = f"{offsets[1] - offsets[0]} bytes, but its shape and type need {tensor.size_bytes}"
         raise ConversionError(
-            f"{file.shown_name}: tensor {shown(name)} has {sizes} (damaged? get the file again)"
+            f"{file.shown_name}: tensor {printable(name)} has {sizes} (damaged? get the file again)"
         )
     return tensor
 
@@ -197,7 +197,7 @@ def _check_layout(file: ModelFile, start: int, tensors: Mapping[str, SourceTenso
             else:
                 problem = "has a hole before it"
             raise ConversionError(
-                f"{file.shown_name}: tensor {shown(name)} {problem} (damaged? get the file again)"
+                f"{file.shown_name}: tensor {printable(name)} {problem} (damaged? get the file again)"
             )
         offset += tensor.size_bytes
     if offset != file.size_bytes:
@@ -239,7 +239,7 @@ def _only_file(directory: Path) -> Path:
         paths = sorted(directory.glob("*.safetensors"))
     if len(paths) == 1:
         return paths[0]
-    name = shown(directory.name)
+    name = printable(directory.name)
     if paths:
         raise ConversionError(
             f"{name}: has {len(paths)} safetensors files and no {INDEX} (get the index, too)"
@@ -249,7 +249,7 @@ def _only_file(directory: Path) -> Path:
     )
     if pickle is not None:
         raise ConversionError(
-            f"{name}: {shown(pickle)} may run any program when it is read, so it is not ({_SAFE})"
+            f"{name}: {printable(pickle)} may run any program when it is read, so it is not ({_SAFE})"
         )
     raise ConversionError(
         f"{name}: has no safetensors file (name the directory that has model.safetensors)"

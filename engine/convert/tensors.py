@@ -15,7 +15,7 @@ import numpy as np
 from engine.convert.hyperparameters import ConvertedConfig
 from engine.convert.recipes import Recipe
 from engine.convert.safetensors import SourceTensor
-from engine.errors import ConversionError, shown
+from engine.errors import ConversionError, printable
 from engine.gguf.read import MAX_DIMS
 
 Array = np.ndarray[Any, Any]
@@ -115,7 +115,7 @@ def converted_tensors(
                 f"has type {source.dtype}, which is not supported (get the model in BF16 or F16)"
             )
             raise ConversionError(
-                f"{source.file.shown_name}: tensor {shown(source_name)} {problem}"
+                f"{source.file.shown_name}: tensor {printable(source_name)} {problem}"
             )
         match = _ONE_OF_MANY.fullmatch(source_name)
         if match:
@@ -162,7 +162,7 @@ class _Names:
                 f"is not known of the architecture {self._architecture} (a GGUF file of this "
                 f"model may be had)"
             )
-            raise ConversionError(f"{source.file.shown_name}: tensor {shown(name)} {problem}")
+            raise ConversionError(f"{source.file.shown_name}: tensor {printable(name)} {problem}")
         return str(gguf_name)
 
 
@@ -179,7 +179,7 @@ def _converted(
     if not 1 <= values.ndim <= MAX_DIMS:
         problem = f"has {values.ndim} dimensions: must have 1 to {MAX_DIMS}"
         raise ConversionError(
-            f"{source.file.shown_name}: tensor {shown(source_name)} {problem} (damaged?)"
+            f"{source.file.shown_name}: tensor {printable(source_name)} {problem} (damaged?)"
         )
     if values.ndim == 2 and source_name.endswith(recipe.transposed):
         values = values.T

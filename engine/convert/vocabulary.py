@@ -26,7 +26,7 @@ from engine.convert.bounded import (
 )
 from engine.convert.pre_tokenizer import find_pre_tokenizer
 from engine.convert.sentencepiece import BPE, UNIGRAM, parse_sentencepiece
-from engine.errors import ConversionError, shown
+from engine.errors import ConversionError, printable
 from engine.gguf.header import MAX_STRINGS
 from engine.tokenizer.vocabulary import END_TEXTS, MAX_TOKEN_CHARS, TokenType
 
@@ -137,14 +137,14 @@ def _read_tokens(directory: Path) -> Tokens:
         return _of_sentencepiece(content, tokenizer)
     if values is None:
         raise ConversionError(
-            f"{shown(directory.name)}: has neither {JSON} nor {MODEL} (transformers makes the "
+            f"{printable(directory.name)}: has neither {JSON} nor {MODEL} (transformers makes the "
             f"first: "
             "AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR))"
         )
     makers = {"BPE": _of_bpe, "Unigram": _of_unigram, "WordPiece": _of_wordpiece}
     if model_type not in makers:
         raise tokenizer.fail(
-            f"its model is {shown(model_type) or 'missing'}; supported: {', '.join(makers)}"
+            f"its model is {printable(model_type) or 'missing'}; supported: {', '.join(makers)}"
         )
     tokens = makers[model_type](tokenizer, model)
     tokens.post = _post_steps(tokenizer)
@@ -161,7 +161,7 @@ def _of_bpe(tokenizer: JsonObject, model: JsonObject) -> Tokens:
     is_empty = normalizer == "Sequence" and not tokenizer.under("normalizer").objects("normalizers")
     if normalizer != "NFC" and not is_empty:
         raise tokenizer.fail(
-            f"normalizer {shown(normalizer)} is not supported (get a GGUF file of this model)"
+            f"normalizer {printable(normalizer)} is not supported (get a GGUF file of this model)"
         )
     tokens = Tokens("gpt2", keys={"pre": find_pre_tokenizer(tokenizer.values, JSON)})
     for text, token_id in vocabulary.items():
@@ -349,7 +349,7 @@ def _add_tokens(tokens: Tokens, settings: JsonObject) -> None:
     for key in added.values:
         if not (key.isascii() and key.isdecimal() and len(key) < 10):
             raise settings.fail(
-                f"added_tokens_decoder has {shown(key)} in place of a token's id (get the "
+                f"added_tokens_decoder has {printable(key)} in place of a token's id (get the "
                 f"file again)"
             )
         listed.append(JsonObject({**added.under(key).values, "id": int(key)}, SETTINGS))

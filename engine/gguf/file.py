@@ -10,7 +10,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from engine.errors import FileUnreadableError, GGUFError, MemoryPlanError, shown
+from engine.errors import FileUnreadableError, GGUFError, MemoryPlanError, printable
 from engine.machine import address_space
 
 
@@ -29,7 +29,7 @@ class ModelFile:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.shown_name = shown(self.path.name or str(self.path))
+        self.shown_name = printable(self.path.name or str(self.path))
         self._fd = _open_regular(self.path, self.shown_name)
         try:
             opened = os.fstat(self._fd)
@@ -78,7 +78,7 @@ def _open_regular(path: Path, name: str) -> int:
         ) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise FileUnreadableError(f"{name}: cannot be opened: {shown(reason)}") from None
+        raise FileUnreadableError(f"{name}: cannot be opened: {printable(reason)}") from None
     mode = os.fstat(fd).st_mode
     if stat.S_ISREG(mode):
         return fd
@@ -103,7 +103,7 @@ def _map(fd: int, size_bytes: int, name: str) -> mmap.mmap:
             ) from None
         reason = getattr(error, "strerror", None) or str(error)
         raise FileUnreadableError(
-            f"{name}: cannot be mapped into memory: {shown(reason)}"
+            f"{name}: cannot be mapped into memory: {printable(reason)}"
         ) from None
 
 

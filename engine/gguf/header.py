@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import EngineError, GGUFError, shown
+from engine.errors import EngineError, GGUFError, printable
 from engine.gguf.file import ModelFile
 from engine.gguf.magic import START_BYTES, refuse_other_formats
 from engine.gguf.strings import (
@@ -166,9 +166,9 @@ def read_metadata(header: Header, n_keys: int) -> dict[str, Any]:
     for index in range(n_keys):
         key = checked_name(header, header.string(f"key {index}"), f"key {index}", MAX_KEY_BYTES)
         if key in metadata:
-            raise header.fail(f"key {shown(key)} is there twice")
+            raise header.fail(f"key {printable(key)} is there twice")
         metadata[key] = _read_value(
-            header, header.number(U32, f"{shown(key)} (value type)"), shown(key)
+            header, header.number(U32, f"{printable(key)} (value type)"), printable(key)
         )
     return metadata
 
@@ -184,9 +184,9 @@ def checked_name(header: Header, raw: bytes, field: str, most_bytes: int) -> str
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise header.fail(f"{field} has a name that is not UTF-8: {shown(raw)}") from None
+        raise header.fail(f"{field} has a name that is not UTF-8: {printable(raw)}") from None
     if not text.isprintable():
-        raise header.fail(f"{field} has a name with control characters: {shown(text)}")
+        raise header.fail(f"{field} has a name with control characters: {printable(text)}")
     return text
 
 

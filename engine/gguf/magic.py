@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from engine.errors import GGUFError, shown
+from engine.errors import GGUFError, printable
 from engine.gguf.file import ModelFile
 
 START_BYTES = 64
@@ -102,15 +102,15 @@ def _problem(start: bytes) -> str:
         return "begins with zeros: its download has not ended, or failed (download it again)"
     if start.startswith((b"{", b"[")):
         return (
-            f"is JSON, not a model: '{shown(start, 40)}' (an error of the server? download it "
+            f"is JSON, not a model: '{printable(start, 40)}' (an error of the server? download it "
             f"again)"
         )
     if _is_text(start):
         return (
-            f"is a text, not a model: '{shown(start.strip(), 40)}' (an error of the server? "
+            f"is a text, not a model: '{printable(start.strip(), 40)}' (an error of the server? "
             f"download it again)"
         )
-    return f"is not a GGUF file: magic is '{shown(start[:4])}', not 'GGUF'"
+    return f"is not a GGUF file: magic is '{printable(start[:4])}', not 'GGUF'"
 
 
 def _is_text(start: bytes) -> bool:

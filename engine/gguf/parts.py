@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.errors import EngineError, FileUnreadableError, GGUFError, shown
+from engine.errors import EngineError, FileUnreadableError, GGUFError, printable
 from engine.gguf.contents import GGUFFile, TensorInfo
 
 MOST_PARTS = 999
@@ -102,7 +102,7 @@ def _checked_name(first: GGUFFile, n_parts: int) -> PartName:
         )
     if name.number != 1:
         raise _fail(
-            first, f"is part {name.number} of {n_parts} of a model (open {shown(name.of(1))})"
+            first, f"is part {name.number} of {n_parts} of a model (open {printable(name.of(1))})"
         )
     return name
 

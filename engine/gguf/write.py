@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from engine.errors import FileUnwritableError, shown
+from engine.errors import FileUnwritableError, printable
 from engine.gguf.ggml_types import GGML_TYPES, TYPES_BY_NAME
 from engine.gguf.read import DEFAULT_ALIGNMENT
 from engine.machine.directories import sync_directory
@@ -145,7 +145,7 @@ def _check_disk_space(path: Path, n_bytes: int) -> None:
     free_bytes = shutil.disk_usage(path.parent).free
     if n_bytes > free_bytes:
         raise FileUnwritableError(
-            f"{shown(path.name)}: needs {shown_bytes(n_bytes)} and its disk has "
+            f"{printable(path.name)}: needs {shown_bytes(n_bytes)} and its disk has "
             f"{shown_bytes(free_bytes)} left"
             " (make room, or choose another folder)"
         )
@@ -161,7 +161,7 @@ def _refusing(path: Path) -> Iterator[None]:
         else:
             advice = "choose another folder"
         raise FileUnwritableError(
-            f"{shown(path.name)}: cannot be written: {error.strerror} ({advice})"
+            f"{printable(path.name)}: cannot be written: {error.strerror} ({advice})"
         ) from None
 
 

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.errors import GGUFError, UnsupportedArchitectureError, shown
+from engine.errors import GGUFError, UnsupportedArchitectureError, printable
 from engine.gguf.contents import GGUFFile
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
 from engine.models.base import Architecture
@@ -188,6 +188,6 @@ def _architecture(metadata: Mapping[str, Any], file_name: str) -> str:
         raise GGUFError(f"{file_name}: general.architecture is {kind_of(value)}: must be a string")
     if value not in ARCHITECTURES and value not in ENCODERS:
         raise UnsupportedArchitectureError(
-            f"{file_name}: general.architecture '{shown(value)}' is {why_refused(value)}"
+            f"{file_name}: general.architecture '{printable(value)}' is {why_refused(value)}"
         )
     return value

@@ -18,7 +18,7 @@ from engine.config import (
     Yarn,
     sharpness,
 )
-from engine.errors import shown
+from engine.errors import printable
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
 from engine.gguf.strings import StringArray, StringCount
 from engine.kernels.records import SCORES
@@ -432,7 +432,7 @@ def scaling_kind(read: Hyperparameters) -> str:
     scaling = read.word("rope.scaling.type", "linear")
     if scaling not in SCALINGS:
         raise read.fail(
-            f"{read.key('rope.scaling.type')}: rope scaling '{shown(scaling)}' is not supported; "
+            f"{read.key('rope.scaling.type')}: rope scaling '{printable(scaling)}' is not supported; "
             f"supported: {', '.join(SCALINGS)}"
         )
     return scaling
@@ -481,7 +481,7 @@ def no_model(file_type: Any) -> str:
     if not isinstance(file_type, str):
         return f"general.type is {kind_of(file_type)}: must be a string"
     description = KINDS.get(file_type, "no language model (get the model itself)")
-    return f"general.type is '{shown(file_type)}': this is {description}"
+    return f"general.type is '{printable(file_type)}': this is {description}"
 
 
 def refuse_what_is_no_whole_model(read: Hyperparameters, is_encoder: bool) -> None:

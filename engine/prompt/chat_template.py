@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.errors import TemplateError, shown
+from engine.errors import TemplateError, printable
 from engine.prompt.template_process import TemplateProcess
 from engine.prompt.thinking_mode import ThinkingMode, knows_levels
 from engine.prompt.thought_markers import closed_by, mentioned_in, opened_by, split_channels
@@ -432,7 +432,7 @@ def _refusal(source: object) -> str | None:
     if source is None:
         return ""
     if not isinstance(source, str):
-        return f"is a {shown(type(source).__name__)}, not a string"
+        return f"is a {printable(type(source).__name__)}, not a string"
     if not source.strip():
         return "is empty"
     if len(source) > MAX_SOURCE_CHARS:

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from engine.errors import TemplateError, shown
+from engine.errors import TemplateError, printable
 
 READ_BYTES = 1 << 16
 
@@ -106,7 +106,7 @@ class TemplateProcess:
                 json.dumps(request).encode() + b"\n", 12 * request["output_chars"] + READ_BYTES
             )
         if "text" not in answer:
-            raise TemplateError(shown(str(answer.get("error", "fails")), 160))
+            raise TemplateError(printable(str(answer.get("error", "fails")), 160))
         return str(answer["text"])
 
     def close(self) -> None:

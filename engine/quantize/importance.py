@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.errors import GGUFError, shown
+from engine.errors import GGUFError, printable
 from engine.gguf.contents import GGUFFile, TensorInfo
 from engine.quantize.rows import UNWEIGHTED, Floats
 
@@ -56,7 +56,7 @@ def fit_importance(
     Raises:
         GGUFError: A matrix has another size, or most matrices are not the model's.
     """
-    name = shown(file_name)
+    name = printable(file_name)
     columns = {matrix: values for matrix, values in importance.items() if matrix in gguf.tensors}
     n_foreign = len(importance) - len(columns)
     if n_foreign > len(columns):

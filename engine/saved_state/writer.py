@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.cache.layer_cache import POSITIONS
-from engine.errors import EngineError, shown
+from engine.errors import EngineError, printable
 from engine.machine.directories import make_private, sync_directory
 from engine.machine.memory import shown_bytes
 from engine.saved_state.segments import (
@@ -199,14 +199,14 @@ class StateWriter:
             self._save(is_everything, is_flush)
         except OSError as error:
             problem = (
-                f"the conversation's state is not saved: {shown(error.strerror or str(error))}"
+                f"the conversation's state is not saved: {printable(error.strerror or str(error))}"
             )
         except EngineError as error:
             problem = f"the conversation's state is not saved: {error}"
         except Exception as error:
             problem = (
                 f"the conversation's state is not saved: {type(error).__name__}: "
-                f"{shown(str(error))}"
+                f"{printable(str(error))}"
             )
         with self._changed:
             self._problem = problem

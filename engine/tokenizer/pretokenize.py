@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 
-from engine.errors import TokenizerError, shown
+from engine.errors import TokenizerError, printable
 from engine.tokenizer.newer_characters import has_newer, with_older
 
 
@@ -277,7 +277,7 @@ def resolve_pre_tokenizer(name: str, file_name: str) -> str:
     """
     canonical = ALIASES.get(name, name)
     if canonical not in PRE_TOKENIZERS:
-        problem = f"tokenizer.ggml.pre is '{shown(name)}'"
+        problem = f"tokenizer.ggml.pre is '{printable(name)}'"
         raise TokenizerError(
             f"{file_name}: {problem}, a way to cut words that is not known (get another model)"
         )

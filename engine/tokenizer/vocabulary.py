@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import TokenizerError, shown
+from engine.errors import TokenizerError, printable
 from engine.gguf.strings import StringArray, join_with_zeros
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
@@ -231,7 +231,9 @@ def kind_of_vocabulary(metadata: Mapping[str, Any], file_name: str) -> tuple[str
         return "gpt2", model
     if model not in ("llama", "gpt2", "gemma4", "t5", "bert"):
         raise fields.error(
-            "model", f"is '{shown(model)}'", "supported: llama, gpt2, gemma4, t5, bert, whitespace"
+            "model",
+            f"is '{printable(model)}'",
+            "supported: llama, gpt2, gemma4, t5, bert, whitespace",
         )
     if model != "gpt2":
         pre = "gemma4" if model == "gemma4" else "default"
@@ -426,7 +428,7 @@ def check_merges(vocabulary: Vocabulary) -> None:
     results = (merge.replace(" ", "") for merge in vocabulary.merges)
     bad = next((result for result in results if result not in vocabulary.ids), None)
     if bad is not None:
-        problem = f"merges make '{shown(bad)}', which is no token"
+        problem = f"merges make '{printable(bad)}', which is no token"
         raise TokenizerError(f"{vocabulary.file_name}: {PREFIX}{problem} ({BAD_FILE_ADVICE})")
 
 

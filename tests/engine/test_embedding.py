@@ -158,8 +158,7 @@ def test_a_long_text_is_one_block_as_memory_allows(
     before = model.unwritten_bytes
     found = model.embedder.embed(ids)
     assert (
-        cosine(found, encoders.VECTORS["modern-bert"](Twin(model._file), ids).mean(axis=0))
-        > 0.999
+        cosine(found, encoders.VECTORS["modern-bert"](Twin(model._file), ids).mean(axis=0)) > 0.999
     )
     each = before // 4096
     assert model.unwritten_bytes == before - 1100 * each > 4 * model.config.activation_floats * 1500

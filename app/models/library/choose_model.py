@@ -12,7 +12,7 @@ from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
 from app.program.state import load_state, remember_model, remember_opened_model
 from app.text.clean_text import clean_line
-from engine.errors import EngineError, shown
+from engine.errors import EngineError, printable
 
 Check = Callable[[str], None]
 
@@ -41,7 +41,7 @@ def choose_model(
         try:
             check(path)
         except EngineError as error:  # name setting and path, since nobody has just typed them
-            problem = str(error).removeprefix(f"{shown(os.path.basename(path))}: ")
+            problem = str(error).removeprefix(f"{printable(os.path.basename(path))}: ")
             raise Refusal(
                 f"setting `model`: {clean_line(path, 160)}: {problem}", error.exit_code
             ) from None

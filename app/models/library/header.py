@@ -125,9 +125,9 @@ def _reason(error: Exception, path: Path) -> str:
     """Return the engine's refusal without the file name; raise other errors."""
     if exit_code_of(error) is None:
         raise error
-    from engine.errors import shown
+    from engine.errors import printable
 
-    return str(error).removeprefix(f"{shown(path.name)}: ")
+    return str(error).removeprefix(f"{printable(path.name)}: ")
 
 
 def _text(value: Any) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.errors import shown
+from engine.errors import printable
 
 MAX_NAME_CHARS = 128
 """Limit on the characters of a tool's name, the same as in MCP."""
@@ -155,13 +155,13 @@ def misfit(call: ToolCall, tools: Schemas) -> str:
     if isinstance(required, list):
         for name in required:
             if name not in values:
-                return f"{shown(str(name))} is missing"
+                return f"{printable(str(name))} is missing"
     for name, value in values.items():
         parameter = properties.get(name) if isinstance(properties, dict) else None
         if parameter is None and schema.get("additionalProperties") is False:
-            return f"it has no parameter {shown(name)}"
+            return f"it has no parameter {printable(name)}"
         if isinstance(parameter, dict) and not _is_of(value, parameter):
-            return f"{shown(name)} is of another kind"
+            return f"{printable(name)} is of another kind"
     return ""
 
 

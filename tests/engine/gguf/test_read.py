@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, LlamaFileType
 
-from engine.errors import GGUFError, shown
+from engine.errors import GGUFError, printable
 from engine.gguf.ggml_types import MIXES
 from engine.gguf.read import GGML_TYPES, read_gguf
 from engine.gguf.strings import StringArray
@@ -207,7 +207,7 @@ def test_checking_a_model_imports_no_numba(tmp_path: Path) -> None:
     ],
 )
 def test_foreign_text_is_shown_clean_and_short(text: str | bytes, clean: str) -> None:
-    found = shown(text)
+    found = printable(text)
     assert found.isprintable()
     assert len(found) <= 60
     assert found == clean
