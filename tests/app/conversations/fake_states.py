@@ -36,7 +36,7 @@ class FakeWriter:
         return self.session.length
 
     def flush(self, timeout_s):
-        self.note()
+        self.notify()
         return True
 
     def close(self):
