@@ -409,7 +409,7 @@ class LocalBackend:
             opened.states.update()
             self.settle(turn.meter if turn is not None else None)
         if has_reply:
-            opened.earlier.keep()
+            opened.earlier.save()
             opened.earlier.give()
             opened.tuning.tune_kernels()
 

@@ -1,8 +1,7 @@
-"""Room in a context that is full: which of the oldest turns go, so that the next prompt fits. In
-the engine's thread.
+"""Room in a full context: which of the oldest turns to drop so that the next prompt fits.
 
-Whole turns go, and the system prompt stays. A quarter of the context is made free where that is
-possible, so that this does not happen with every message.
+Whole turns are dropped, and the system prompt stays. If possible, a quarter of the context is freed,
+so that this does not happen with every message.
 """
 
 from __future__ import annotations
@@ -10,27 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 MIN_REPLY_TOKENS = 16
-"""Room that must be left for an answer before a prompt is taken."""
+"""Tokens that a prompt must leave free for its reply."""
 ANNOUNCED_SHARE = 0.85
-"""From here on the user knows what will happen when the context is full."""
+"""Share of the context above which the user is told what happens when it is full."""
 FREED_SHARE = 4
 """After turns were dropped, one part in this many of the context is free."""
 
 
 class NoRoomError(Exception):
-    """A prompt does not fit, whatever goes."""
+    """A prompt does not fit the context even without earlier turns.
+
+    Attributes:
+        needed_tokens: tokens of the prompt alone, with the least reply.
+    """
 
     def __init__(self, needed_tokens: int) -> None:
         super().__init__(f"{needed_tokens} tokens are needed")
         self.needed_tokens = needed_tokens
-        """Of the context, for the prompt alone with the least of a reply."""
 
 
 def turns_to_drop(starts: Sequence[int], n_tokens: int, n_ctx: int, least_free: int) -> int:
-    """Return how many of the oldest turns should go, at most all but the last; ``starts``: where
-    each begins."""
-    for wanted_free in (max(least_free, n_ctx // FREED_SHARE), least_free):
+    """Return the number of oldest turns to drop, at most all but the last.
+
+    Args:
+        starts: positions of the turns.
+        n_tokens: tokens of the prompt.
+        least_free: tokens that must be free at least.
+    """
+    for free in (max(least_free, n_ctx // FREED_SHARE), least_free):
         for n in range(1, len(starts)):
-            if n_tokens - (starts[n] - starts[0]) + wanted_free <= n_ctx:
+            if n_tokens - (starts[n] - starts[0]) + free <= n_ctx:
                 return n
     return max(0, len(starts) - 1)

@@ -1,9 +1,8 @@
-"""Tokens of earlier conversations on disk, which guesses of a reply come from too; in the engine's
-thread.
+"""Tokens of earlier conversations on disk, from which replies are guessed; in the engine thread.
 
-A file for each conversation, in a directory for each vocabulary: as the cache had it after its last
-reply, with documents and all. A disposable cache: what cannot be read or written is left out.
-``Store.delete`` deletes a conversation's.
+Each conversation has a file, in a directory for each vocabulary, with the tokens that the cache had
+after its last reply. The files are a disposable cache: what cannot be read or written is ignored.
+``Store.delete`` deletes those of a conversation.
 """
 
 from __future__ import annotations
@@ -25,40 +24,40 @@ if TYPE_CHECKING:
     from engine.sampling.earlier_text import EarlierText
 
 MOST_TOKENS = 1 << 18
-"""Of all conversations, those used last: a megabyte on disk, six in memory, and a quarter of a
-second to sort them."""
+"""Limit on all conversations, those used last first: 1 MB on disk, 6 MB in memory, and a quarter of a
+second to sort."""
 _TOKEN_BYTES = 4
 
 
 class EarlierTexts:
-    """Keeps the tokens of the live conversation, and gives a session those of the others.
+    """Saves the tokens of the live conversation, and gives a session those of the others.
 
     Args:
-        place: where the live conversation is.
-        is_wanted: whether work waits.
+        location: place on disk of the live conversation.
+        has_other_work: returns whether other work waits.
     """
 
     def __init__(
         self,
-        place: StateLocation,
+        location: StateLocation,
         settings: Settings,
         tokenizer: Any,
         session: Session,
-        is_wanted: Callable[[], bool],
+        has_other_work: Callable[[], bool],
     ) -> None:
-        self._place = place
+        self._location = location
         self._tokenizer = tokenizer
         self._session = session
-        self._is_wanted = is_wanted
+        self._has_other_work = has_other_work
         self._is_on = settings.guess_ahead == "on" and settings.save_conversations == "on"
         self._new: set[str] | None = None
-        """Names of conversations kept after the others were given; None before they were."""
+        """Names of conversations saved since the session got the others; None before it did."""
 
-    def keep(self) -> None:
-        """Write down the conversation; in a millisecond, without waiting for the disk."""
+    def save(self) -> None:
+        """Save the live conversation, in a millisecond and without waiting for the disk."""
         import numpy as np  # which no first frame waits for
 
-        path = self._place.state_path
+        path = self._location.state_path
         directory = self._directory()
         if path is not None and directory is not None:
             with suppress(OSError):
@@ -68,13 +67,14 @@ class EarlierTexts:
                     self._new.add(path.name)
 
     def give(self) -> None:
-        """Let guesses come from other conversations, if nothing waits and there are new ones;
-        delete all where off."""
-        if self._place.state_path is not None:
-            live = self._place.state_path.name
-        else:
-            live = ""
-        if self._is_wanted() or (self._new is not None and not self._new - {live}):
+        """Give the session the tokens of other conversations, if they are new and no work waits.
+
+        If guessing is off, delete all files.
+        """
+        live = ""
+        if self._location.state_path is not None:
+            live = self._location.state_path.name
+        if self._has_other_work() or (self._new is not None and not self._new - {live}):
             return
         directory = self._directory()
         self._new = set()
@@ -84,13 +84,12 @@ class EarlierTexts:
             rmtree(root, ignore_errors=True)
 
     def _directory(self) -> Path | None:
-        if self._is_on:
-            root = paths.private_directory(paths.guesses_dir())
-        else:
-            root = None
-        if root is not None:
-            return paths.private_directory(root / self._tokenizer.fingerprint)
-        return None
+        if not self._is_on:
+            return None
+        root = paths.private_directory(paths.guesses_dir())
+        if root is None:
+            return None
+        return paths.private_directory(root / self._tokenizer.fingerprint)
 
 
 def _read(directory: Path, vocab_size: int) -> EarlierText | None:
@@ -99,26 +98,25 @@ def _read(directory: Path, vocab_size: int) -> EarlierText | None:
 
     from engine.sampling.earlier_text import EarlierText
 
-    left = MOST_TOKENS
+    n_free = MOST_TOKENS
     texts = []
     with suppress(OSError):
-        found = [
-            (one.stat(follow_symlinks=False).st_mtime, one.path) for one in os.scandir(directory)
+        files = [
+            (entry.stat(follow_symlinks=False).st_mtime, entry.path)
+            for entry in os.scandir(directory)
         ]
-        for _, path in sorted(found, reverse=True):
+        for _, path in sorted(files, reverse=True):
             with suppress(OSError):
-                if left:
-                    raw = read_bounded(Path(path), _TOKEN_BYTES * left)
-                else:
-                    raw = None
-                if raw is None:
-                    left = 0
+                content = None
+                if n_free:
+                    content = read_bounded(Path(path), _TOKEN_BYTES * n_free)
+                if content is None:
+                    n_free = 0
                     os.unlink(path)
-                else:
-                    texts.append(
-                        np.frombuffer(raw[: len(raw) // _TOKEN_BYTES * _TOKEN_BYTES], "<i4")
-                    )
-                    left -= len(texts[-1])
-    if texts:
-        return EarlierText(texts[::-1], vocab_size)
-    return None
+                    continue
+                n_bytes = len(content) // _TOKEN_BYTES * _TOKEN_BYTES
+                texts.append(np.frombuffer(content[:n_bytes], "<i4"))
+                n_free -= len(texts[-1])
+    if not texts:
+        return None
+    return EarlierText(texts[::-1], vocab_size)

@@ -1,5 +1,4 @@
-"""A reply that the user has edited: the exact ids of the beginning that stays, and new ones for
-what follows."""
+"""Ids of a reply that the user edited: those of the unchanged beginning, and new ones after it."""
 
 from __future__ import annotations
 
@@ -15,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def text_of(tokenizer: Tokenizer, ids: Sequence[int], tags: Collection[int]) -> str:
-    """Text of a reply's beginning, without a character of which it holds only a part."""
+    """Return the text of ids, without a character of which they have only a part."""
     stream = tokenizer.stream(tags)
     return "".join(stream.push(token_id) for token_id in ids)
 
 
 class _Boundary(NamedTuple):
-    """A place between two tokens that is no place inside a character."""
+    """Position between two tokens that is not inside a character."""
 
     n_ids: int
     chars: int
-    """Characters of the cleaned text before it."""
+    """Number of characters of the cleaned text before the position."""
 
 
 def edited_ids(
@@ -35,14 +34,15 @@ def edited_ids(
     opening: str,
     spelled: Collection[int] = (),
 ) -> list[int]:
-    """Return the ids of a reply, given as it was generated, with its answer or, before any, its
-    thinking edited.
+    """Return the ids of a reply whose answer was edited, or its thinking if it has no answer.
 
-    The exact ids of the beginning that stays, which the cache keeps too, and new ones for what
-    follows.
+    The unchanged beginning keeps its exact ids, so the cache keeps it too.
 
-    ``opening``: the last words of the prompt, which may open a thinking block; ``spelled``: control
-    tokens in the text.
+    Args:
+        ids: tokens of the reply as they were generated.
+        edited: new text of the answer or of the thinking.
+        opening: last words of the prompt, which may open a thought.
+        spelled: control tokens that are part of the text.
     """
     stream = tokenizer.stream(spelled)
     cleaner = TextCleaner()
@@ -51,34 +51,33 @@ def edited_ids(
     start = answer_start(text, opened_by(opening))
     if edited == text[start:]:
         return list(ids)
-    wanted = text[:start] + edited
-    kept = [boundary for boundary in _boundaries(tokenizer, ids, spelled, wanted) if boundary.n_ids]
-    while kept and kept[-1].chars > start and _is_within_word(wanted, kept[-1].chars):
-        kept.pop()
-    if kept:
-        n_ids, chars = kept[-1]
-    else:
-        n_ids, chars = _Boundary(0, 0)
-    rest = wanted[chars:]
-    return [*ids[:n_ids], *(tokenizer.encode_text(rest, after_special=False) if rest else ())]
+    new_text = text[:start] + edited
+    boundaries = [_Boundary(0, 0), *_boundaries(tokenizer, ids, spelled, new_text)]
+    while boundaries[-1].chars > start and _is_within_word(new_text, boundaries[-1].chars):
+        boundaries.pop()
+    n_ids, chars = boundaries[-1]
+    new_ids: Sequence[int] = ()
+    if chars < len(new_text):
+        new_ids = tokenizer.encode_text(new_text[chars:], after_special=False)
+    return [*ids[:n_ids], *new_ids]
 
 
 def _boundaries(
-    tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], wanted: str
+    tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], text: str
 ) -> Iterator[_Boundary]:
-    """Yield the places up to which the ids say what is wanted."""
+    """Yield the boundaries up to which the ids spell the beginning of a text."""
     stream = tokenizer.stream(spelled)
     cleaner = TextCleaner()
     chars = 0
     for n_ids, token_id in enumerate(ids, start=1):
         piece = cleaner.push(stream.push(token_id))
-        if not wanted.startswith(piece, chars):
+        if not text.startswith(piece, chars):
             return
         chars += len(piece)
         if not stream.is_within_character and not cleaner.is_holding:
             yield _Boundary(n_ids, chars)
 
 
-def _is_within_word(text: str, at: int) -> bool:
-    """Whether a place is one where a tokenizer would hardly cut: between two letters or digits."""
-    return text[at - 1 : at].isalnum() and text[at : at + 1].isalnum()
+def _is_within_word(text: str, index: int) -> bool:
+    """Return whether an index is between two letters or digits, where tokenizers seldom split."""
+    return text[index - 1 : index].isalnum() and text[index : index + 1].isalnum()

@@ -1,8 +1,8 @@
-"""A short title for a conversation, which its model writes while nothing is asked.
+"""A short title for a conversation, which its model writes while nothing is requested.
 
-The request goes after the conversation that the cache holds and is forgotten again: the next turn
-reads nothing again. Where a template would write the earlier turns in another way for it, as some
-do with thoughts, there is no title.
+The request follows the conversation in the cache and is removed from it afterwards, so the next turn
+reads nothing again. There is no title if the template would render earlier turns differently for
+it, as some do with thoughts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_TOKENS = 12
 MOST_COLUMNS = 40
 MOST_S = 10.0
-"""Nothing is begun that would take longer, and what does is broken off."""
+"""Limit on the seconds that a title may take."""
 REQUEST = (
     "Write a title of two to five words for this conversation, in its language. Write nothing but "
     "the title."
@@ -39,17 +39,16 @@ _LEAST_LETTERS = 3
 def write_title(
     link: EngineLink, session: Session, chat: ChatPrompt, prefill_tps: float, decode_tps: float
 ) -> str:
-    """Return a title for the conversation; "" where none came of it, or something else is wanted
-    first.
+    """Return a title for the conversation; empty if there is none, or if other work comes first.
 
     Args:
-        prefill_tps: of the last turn, to know how long it would take; 0 for unknown, as the next.
-        decode_tps: of the last reply.
+        prefill_tps: prompt tokens per second of the last turn; 0 if unknown.
+        decode_tps: tokens per second of the last reply; 0 if unknown.
     """
-    held = session.tokens
+    cached = session.tokens
     ids, opening_words = _request(chat)
-    unread = len(ids) - len(held)
-    if not held or ids[: len(held)] != held or len(ids) + MOST_TOKENS > session.n_ctx:
+    unread = len(ids) - len(cached)
+    if not cached or ids[: len(cached)] != cached or len(ids) + MOST_TOKENS > session.n_ctx:
         return ""
     is_slow = (
         min(prefill_tps, decode_tps) <= 0
@@ -59,21 +58,21 @@ def write_title(
         return ""
     ends_s = link.now_s() + MOST_S
 
-    def give_way(*_: int) -> None:
+    def check_limits(*_: int) -> None:
         if link.inbox.idle_work.is_dropped or link.now_s() > ends_s:
             session.cancel()
 
     text = ""
-    with session.restoring(), link.inbox.idle_work.computing(session) as is_wanted:
-        if not is_wanted:
+    with session.restoring(), link.inbox.idle_work.computing(session) as may_compute:
+        if not may_compute:
             return ""
         try:
-            session.prefill(ids, on_progress=give_way)
+            session.prefill(ids, on_progress=check_limits)
         except Cancelled:
             return ""
         for generated in session.generate(samplers.greedy_sampling(), MOST_TOKENS, chat.stops):
             text += generated.text
-            give_way()
+            check_limits()
     is_whole = session.finish_reason == "stop"
     if is_whole or session.finish_reason == "length":
         return title_in(text, opening_words, is_whole)
@@ -81,30 +80,29 @@ def write_title(
 
 
 def _request(chat: ChatPrompt) -> tuple[list[int], str]:
-    """Return the prompt that asks for a title, and its last words; the conversation is as
-    before."""
-    saved = chat.save()
+    """Return the prompt that requests a title, and its last words; the conversation stays."""
+    chat_state = chat.save()
     thinking = chat.thinking
     chat.thinking = ThinkingMode(False)
     try:
         return list(chat.add_user(REQUEST)), chat.opening
     finally:
         chat.thinking = thinking
-        chat.restore(saved)
+        chat.restore(chat_state)
 
 
 def title_in(text: str, opening_words: str = "", is_whole: bool = True) -> str:
-    """Return the title in what a model wrote, as one clean line; "" for none.
+    """Return the title in a model's text as one clean line; empty if there is none.
 
-    Cut off, it ends with a whole word.
+    Args:
+        is_whole: whether the text is complete; otherwise the title ends with a whole word.
     """
     splitter = ThinkingSplitter(opened_by(opening_words))
     answer = clean_text(splitter.push(text).answer + splitter.flush().answer)
     lines = [line for line in answer.splitlines() if line.strip(_MARKS)]
+    line = ""
     if lines:
         line = " ".join(lines[0].split())
-    else:
-        line = ""
     if not is_whole and len(lines) == 1:
         line = line.rpartition(" ")[0]
     title = _LABEL.sub("", line.strip(_MARKS)).strip(_MARKS)

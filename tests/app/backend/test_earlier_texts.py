@@ -47,7 +47,7 @@ def kept() -> list[Path]:
 
 
 def test_another_conversation_of_a_later_start_knows_it() -> None:
-    texts().keep()
+    texts().save()
     assert known(texts("000002"), SAID[5:9]) == SAID[9:12]
     assert known(texts(""), SAID[:3]) == SAID[3:6]
     (file,) = kept()
@@ -58,26 +58,26 @@ def test_another_conversation_of_a_later_start_knows_it() -> None:
 def test_what_another_conversation_said_is_known_at_once() -> None:
     one = texts()
     assert known(one, SAID[:3]) == []
-    one.keep()
+    one.save()
     assert known(one, SAID[:3]) == []  # it is the live one, in which guesses are found anyway
-    one._place.state_path = Path("000002")
+    one._location.state_path = Path("000002")
     assert known(one, SAID[:3]) == SAID[3:6]
 
 
 def test_a_conversation_without_a_place_is_not_kept() -> None:
-    texts("").keep()
+    texts("").save()
     assert kept() == []
 
 
 def test_nothing_is_sorted_while_work_waits() -> None:
-    texts().keep()
+    texts().save()
     assert known(texts("000002", waits=True), SAID[:3]) == []
 
 
 def test_those_used_last_stay_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier_texts, "MOST_TOKENS", 50)
     for n, start in enumerate((100, 200, 300)):
-        texts(f"00000{n}", list(range(start, start + 20))).keep()
+        texts(f"00000{n}", list(range(start, start + 20))).save()
         os.utime(kept()[-1], (n, n))
     one = texts("000009")
     assert known(one, [100, 101, 102]) == []
@@ -88,7 +88,7 @@ def test_those_used_last_stay_and_the_others_go(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_long_conversation_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier_texts, "MOST_TOKENS", 10)
-    texts().keep()
+    texts().save()
     assert known(texts("000002"), SAID[-6:-3]) == SAID[-3:]
     assert kept()[0].stat().st_size == 40
 
@@ -98,16 +98,16 @@ def test_a_long_conversation_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> N
     [{"guess_ahead": "conversation"}, {"guess_ahead": "off"}, {"save_conversations": "off"}],
 )
 def test_where_it_is_off_nothing_is_kept_or_stays(changed: dict[str, str]) -> None:
-    texts().keep()
+    texts().save()
     one = texts("000002", **changed)
-    one.keep()
+    one.save()
     assert [file.name for file in kept()] == ["000001"]
     assert known(one, SAID[:3]) == []
     assert kept() == []
 
 
 def test_hostile_files_are_left_out() -> None:
-    texts().keep()
+    texts().save()
     (file,) = kept()
     wrong = np.array([*SAID[:3], 1000, -1, 1 << 30, 2**31 - 1, -(2**31)], "<i4").tobytes()
     file.with_name("000003").write_bytes(wrong + b"xyz")
@@ -125,14 +125,14 @@ def test_a_disk_that_takes_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatch
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(earlier_texts, "replace_file", full)
-    texts().keep()
+    texts().save()
     assert kept() == []
 
 
 def test_a_deleted_conversation_takes_its_tokens_along(tmp_path: Path) -> None:
     saved_talk(tmp_path)
-    texts("000001").keep()
-    texts("000002").keep()
+    texts("000001").save()
+    texts("000002").save()
     Store(tmp_path).delete("000001")
     assert [file.name for file in kept()] == ["000002"]
 
