@@ -217,7 +217,7 @@ async def test_the_readme_shows_the_screen(
     if IS_DRAWING:
         async with playing(SCENES[name], monkeypatch, tmp_path, FOR_README[name]) as driver:
             await settled(driver, text_of)
-            drawn = driver.app.export_screenshot(title="jalopy")
+            drawn = driver.app.export_screenshot(title="jalopy", simplify=True)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(
             re.sub(r"@font-face \{.*?\}|<!--.*?-->", "", drawn, flags=re.DOTALL), encoding="utf-8"
