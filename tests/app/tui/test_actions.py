@@ -151,4 +151,5 @@ def test_suggestions_narrow_while_typing_and_stop_at_arguments():
 
 def test_commands_are_found_by_alias_in_any_case():
     assert find_command("Clear").name == "new"
+    assert find_command("shelf").name == "documents"
     assert find_command("nothing") is None

@@ -90,6 +90,12 @@ def test_a_mistake_is_one_line_with_file_and_nearest_name(file: Path, text: str,
     assert "\x1b" not in line
 
 
+def test_key_maps_may_use_earlier_names_of_actions(file: Path):
+    keymap = keymap_of(file, '[app]\nshelf = "f10"\n[shelf]\nopen = "f9"')
+    assert keymap.keys_of("app.documents") == ("f10",)
+    assert keymap.keys_of("documents.open") == ("f9",)
+
+
 def test_two_actions_may_swap_their_keys(file: Path):
     keymap = keymap_of(file, '[chat]\nsave = "ctrl+r"\nregenerate = "ctrl+s"')
     assert keymap.first_key("chat.save") == "ctrl+r"
