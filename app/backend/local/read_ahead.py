@@ -1,9 +1,8 @@
-"""Reading before anything is asked: of the draft in the prompt, and of a conversation that another
-model had.
+"""Prefill before anything is requested: of drafts, documents, and a conversation for a new model.
 
-Reading ahead needs no promise that the text stays: the prompt that is sent keeps the longest prefix
-it shares with the cache. With another model the whole conversation is read again, since its
-vocabulary and template differ.
+Reading ahead does not need the text to stay: the prompt that is sent keeps the longest prefix that
+it shares with the cache. A new model reads the whole conversation again, since its vocabulary and
+template differ.
 """
 
 from __future__ import annotations
@@ -32,158 +31,174 @@ MIN_TOKENS = 32
 """Fewer tokens are not worth waking the engine for."""
 MAX_CHARS = 1 << 16
 MAX_COUNT_S = 0.04
-"""Rendering and tokenising cannot be cancelled: texts as long as one that took longer are left
-alone."""
+"""Rendering and tokenising cannot be cancelled, so texts as long as one that took longer are not
+counted."""
 
 
 class ReadAhead:
-    """Counts and reads for one open model."""
+    """Counts and prefills for one open model."""
 
     def __init__(self, link: EngineLink, local: LocalModel, states: SavedStates) -> None:
         self._link = link
         self._local = local
         self._session = local.session
         self._states = states
-        self._settled_tokens = 0
+        self._conversation_tokens = 0
+        """Tokens of the conversation itself in the cache."""
         self._slow_chars = MAX_CHARS
+        """Length from which drafts are not counted."""
         self._is_first = True
 
     def settle(self, n_tokens: int) -> None:
-        """Note that the cache holds ``n_tokens`` tokens of the conversation itself."""
-        self._settled_tokens = n_tokens
+        """Set the number of tokens of the conversation itself in the cache."""
+        self._conversation_tokens = n_tokens
         self._slow_chars = MAX_CHARS
 
-    def prepare(self, request: Request, draft: str, reads: bool, is_settled: bool) -> None:
-        """Count a draft, the last message of the request, and read it ahead if that is wanted."""
+    def prepare(self, request: Request, draft: str, is_read: bool, is_settled: bool) -> None:
+        """Count the tokens of a draft, the last message of the request, and prefill it.
+
+        Args:
+            is_read: whether to prefill it.
+            is_settled: whether it consists of documents: any length is worth the time.
+        """
         session = self._session
         chat = self._local.chat
-        *before, last = request.messages
-        text = last.text
-        if not text:
-            if not session.has_lost(session.tokens[: self._settled_tokens + 1]):
-                session.truncate(self._settled_tokens)
+        *earlier, last = request.messages
+        if not last.text:
+            # Remove an earlier draft from the cache.
+            if not session.has_lost(session.tokens[: self._conversation_tokens + 1]):
+                session.truncate(self._conversation_tokens)
             return
-        is_slow = len(text) >= self._slow_chars and not is_settled
-        if is_slow or self._link.inbox.idle_work.is_dropped:
+        if self._is_too_slow(last.text, is_settled) or self._is_dropped:
             return
+
         started_s = self._link.now_s()
-        self._local.set_messages(before)
+        self._local.set_messages(earlier)
         n_messages = len(chat.messages)
-        ids = chat.add_user(text)
+        ids = chat.add_user(last.text)
         chat.rewind(n_messages)
-        # The first one of a model also builds what every later one uses, and what is asked next
-        # would pay for that.
-        is_first = self._is_first
+        # The first count of a model also builds what later ones use, so its time does not matter.
+        is_slow = self._link.now_s() - started_s > MAX_COUNT_S and not self._is_first
         self._is_first = False
-        if self._link.now_s() - started_s > MAX_COUNT_S and not is_first and not is_settled:
-            self._slow_chars = len(text)
+        if is_slow and not is_settled:
+            self._slow_chars = len(last.text)
         self._report(draft, ids)
-        is_slow = len(text) >= self._slow_chars and not is_settled
-        if (
-            reads
-            and len(ids) < session.n_ctx
-            and not (is_slow or self._link.inbox.idle_work.is_dropped)
-        ):
-            opening = chat.opening_ids(text)
+
+        is_too_slow = self._is_too_slow(last.text, is_settled)
+        if is_read and len(ids) < session.n_ctx and not is_too_slow and not self._is_dropped:
+            opening = chat.opening_ids(last.text)
             if is_settled:
                 self._states.restore(opening)
             self._read(draft, opening, ids)
 
-    def _read(self, given: str, opening: list[int], ids: list[int]) -> None:
+    @property
+    def _is_dropped(self) -> bool:
+        return self._link.inbox.idle_work.is_dropped
+
+    def _is_too_slow(self, text: str, is_settled: bool) -> bool:
+        return len(text) >= self._slow_chars and not is_settled
+
+    def _read(self, draft: str, opening: list[int], ids: list[int]) -> None:
         session = self._session
-        # not worth all that would be computed again for what is still being typed
+        # A text that is still being typed is not worth computing all of the context again.
         if session.has_lost(opening):
             return
-        shared = session.reusable([*opening, -1])
-        if len(opening) - shared < MIN_TOKENS or self._link.inbox.idle_work.is_dropped:
+        n_shared = session.reusable([*opening, -1])
+        if len(opening) - n_shared < MIN_TOKENS or self._is_dropped:
             return
-        self._settled_tokens = min(self._settled_tokens, shared)
+        self._conversation_tokens = min(self._conversation_tokens, n_shared)
         self._link.update_status(activity=Activity.READING_AHEAD)
         try:
-            done = self._link.inbox.idle_work.prefill(session, opening)
-            self._report(given, ids, *((done.fed, done.seconds) if done is not None else ()))
+            result = self._link.inbox.idle_work.prefill(session, opening)
+            if result is None:
+                self._report(draft, ids)
+            else:
+                self._report(draft, ids, result.fed, result.seconds)
         finally:
             self._link.update_status(activity=Activity.READY)
 
-    def read_document(self, wanted: DocumentToRead) -> None:
-        """Say how much is saved of a document, and read the rest if that is wanted."""
+    def _report(
+        self, draft: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0
+    ) -> None:
+        n_shared = self._session.reusable(ids)
+        n_earlier = min(n_shared, self._conversation_tokens)
+        self._link.emit(
+            PromptCounted(draft, len(ids) - n_earlier, n_shared - n_earlier, read_tokens, read_s)
+        )
+
+    def read_document(self, document: DocumentToRead) -> None:
+        """Report how much of a document is saved, and prefill and save the rest."""
         link = self._link
         states = self._states
-        *before, last = wanted.request().messages
+        *earlier, last = document.request().messages
         with self._local.preserving_messages():
-            self._local.set_messages(before)
+            self._local.set_messages(earlier)
             ids = self._local.chat.opening_ids(last.text)
         n_saved = states.n_saved(ids)
-        told = DocumentRead(
-            wanted.key, len(ids), n_saved, round(len(ids) * self._session.kv_bytes_per_position)
-        )
+        n_bytes = round(len(ids) * self._session.kv_bytes_per_position)
+        progress = DocumentRead(document.key, len(ids), n_saved, n_bytes)
         trouble = ""
+
+        def report(n_saved_now: int) -> None:
+            link.emit(replace(progress, saved_tokens=max(n_saved, n_saved_now)))
+
         fits = len(ids) + MIN_REPLY_TOKENS <= self._session.n_ctx
-
-        def tell(n_saved_now: int) -> None:
-            link.emit(replace(told, saved_tokens=max(n_saved, n_saved_now)))
-
-        if wanted.is_read and fits and not told.is_whole and not link.inbox.idle_work.is_dropped:
+        if document.is_read and fits and not progress.is_whole and not self._is_dropped:
             link.update_status(activity=Activity.READING_AHEAD)
             try:
-                trouble = states.read_apart(ids, wanted.state, link.inbox.idle_work, tell)
+                trouble = states.read_apart(ids, document.state, link.inbox.idle_work, report)
                 n_saved = states.n_saved(ids)
             finally:
                 link.update_status(activity=Activity.READY)
-        is_interrupted = link.inbox.idle_work.is_dropped
-        files = states.files_of(ids)
+        is_interrupted = self._is_dropped
         link.emit(
             replace(
-                told,
+                progress,
                 saved_tokens=n_saved,
-                files=files,
+                files=states.files_of(ids),
                 is_interrupted=is_interrupted,
                 trouble=trouble,
             )
         )
 
-    def _report(
-        self, given: str, ids: list[int], read_tokens: int = 0, read_s: float = 0.0
-    ) -> None:
-        shared = self._session.reusable(ids)
-        kept = min(shared, self._settled_tokens)
-        self._link.emit(PromptCounted(given, len(ids) - kept, shared - kept, read_tokens, read_s))
-
     def reread(self, ids: list[int], state: Path | None = None) -> ConversationReread:
-        """Read what a conversation's next prompt will begin with, with progress, until done or
-        cancelled, and keep it.
+        """Prefill the beginning of a conversation's next prompt, until done or stopped.
+
+        The cache or the disk may have a part of it. Nothing is read if no room is left for a reply.
 
         Args:
-            ids: the cache or the disk may hold some of it; without room for a reply after it,
-                nothing is read.
-            state: as of ``SavedStates.restore``.
+            state: as in ``SavedStates.restore``.
         """
         link = self._link
         session = self._session
-        # this model may have had the conversation before
-        back = self._states.restore(ids, state)
+        # This model may have had the conversation before.
+        restored = self._states.restore(ids, state)
         n_ready = session.reusable([*ids, -1])
-        done = ConversationReread(0, len(ids), 0.0, back.trouble, min(back.tokens, n_ready))
+        reread = ConversationReread(
+            0, len(ids), 0.0, restored.trouble, min(restored.tokens, n_ready)
+        )
         if len(ids) + MIN_REPLY_TOKENS > session.n_ctx:
             sizes = (
                 f"the conversation has {count(len(ids))} tokens, this model's context holds "
                 f"{session.n_ctx:,}"
             )
-            return replace(done, trouble=f"{sizes}: the oldest turns go with the next message")
+            return replace(reread, trouble=f"{sizes}: the oldest turns go with the next message")
         meter = ReplyMeter(len(ids), link.now_s)
-        unread = len(ids) - n_ready
+        n_unread = len(ids) - n_ready
 
-        def note_progress(done: int, total: int) -> None:
+        def update_progress(done: int, total: int) -> None:
             if link.inbox.stop_requested.is_set():
                 session.cancel()
             self._states.update()
             meter.update_prefill(done)
             link.step(done=done, total=total, context_used=session.length)
 
-        link.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=unread)
+        link.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=n_unread)
         with suppress(Cancelled), link.running(session):
-            if unread and not link.inbox.stop_requested.is_set():
-                session.prefill(ids, on_progress=note_progress)
+            if n_unread and not link.inbox.stop_requested.is_set():
+                session.prefill(ids, on_progress=update_progress)
         return replace(
-            done, read_tokens=min(session.length, len(ids)), read_s=link.now_s() - meter.started_s
+            reread,
+            read_tokens=min(session.length, len(ids)),
+            read_s=link.now_s() - meter.started_s,
         )
