@@ -318,7 +318,9 @@ class ServedEngine:
     def _make_writer(self, local: LocalModel, between_steps: Callable[[], object]) -> ReplyWriter:
         settings = self._settings
         files = engine_access.state_files(settings)
-        states = SavedStates(_StatePlace(settings), files, local.model, local.session, notes=False)
+        states = SavedStates(
+            _StatePlace(settings), files, local.model, local.session, saves_names=False
+        )
         thinking = ThinkingMode.parse(engine_access.recall_thinking(settings, self._path))
         return ReplyWriter(local, thinking, between_steps, states, self._logged_notes)
 

@@ -1,11 +1,11 @@
-"""Contents of the cache on disk, in the engine's thread: kept for the live conversation, brought
-back where it serves.
+"""Saved states of the KV cache, in the engine thread: saved for the live conversation, restored where
+they help.
 
-All conversations had with one model and type of cache share one directory, a tree of prefixes
-(``engine.saved_state``): what was read once, in whichever conversation, is not read again. A state
-is a disposable cache: whatever is wrong with it costs the reading of what it held. It is compared
-with the conversation token by token, as the cache itself always is. Which segments a conversation
-left there is noted with it, so that they go when it is deleted.
+All conversations with one model and KV type share a directory, a tree of prefixes
+(``engine.saved_state``): what was read once in any conversation is not read again. A state is a
+disposable cache: an error costs only the time to read its tokens. It is compared with the
+conversation token by token, as the cache itself is. The names of a conversation's segments are
+saved with it, so that they are deleted with it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from engine.saved_state import StateWriter
 
 LEAST_PREFIX_TOKENS = 32
-"""A shorter system prompt is read sooner than files are opened."""
+"""A shorter system prompt is read faster than files are opened."""
 LEAST_TAKEN_TOKENS = 64
-"""Fewer tokens than that are read sooner than saved ones are looked for."""
+"""Fewer tokens are read faster than saved ones are found."""
 NEW_PREFIX_FLUSH_S = 5.0
 _FLUSH_STEP_S = 0.1
 _MOST_FLUSHES = 600
-"""A document is saved in steps, between which a question comes first."""
+"""Limit on the steps in which a document is saved; a request comes first between two steps."""
 
 
 class StateLocation(Protocol):
@@ -53,21 +53,25 @@ class StateFiles:
     """How states are written and read."""
 
     restore: Callable[[Any, Path, Sequence[int]], Any]
-    """Fills an empty session with what a place has of a prompt; returns what has ``tokens`` and
+    """Restores the saved part of a prompt into an empty session; the result has ``tokens`` and
     ``seconds``."""
     restorable: Callable[[Any, Path, Sequence[int]], int]
-    """Says how many tokens of those wanted a place would bring back."""
+    """Returns the number of tokens of a prompt that a directory can restore."""
     names: Callable[[Any, Path, Sequence[int]], list[str]]
-    """Names the files in a place that hold tokens of those wanted alone."""
+    """Returns the names of the files that contain only tokens of a prompt."""
     writer: Callable[[Any, Path, Callable[[str], object]], StateWriter]
-    """Begins to keep a session's state in a directory, and hands over the names of its segments."""
+    """Starts saving a session's state in a directory; reports the names of its segments."""
     may_read_prefix: Callable[[], bool] = bool
-    """Whether the engine may work before anything was asked."""
+    """Returns whether the engine may work before anything is requested."""
 
 
 @record
 class RestoreOutcome:
-    """Result of restoring a state. ``trouble``: why it was not used; "" for none."""
+    """Result of restoring a state.
+
+    Attributes:
+        trouble: reason why the state was not used; empty if there is none.
+    """
 
     tokens: int = 0
     seconds: float = 0.0
@@ -75,118 +79,139 @@ class RestoreOutcome:
 
 
 class SavedStates:
-    """States of one session.
+    """Saved states of one session.
 
     Args:
-        files: None keeps nothing.
-        is_wanted: whether work waits.
-        notes: whether segments are noted next to the place.
+        location: place of the live conversation's states.
+        files: functions that read and write states; None saves nothing.
+        has_other_work: returns whether other work waits.
+        saves_names: whether the names of segments are saved with the conversation.
     """
 
     def __init__(
         self,
-        place: StateLocation,
+        location: StateLocation,
         files: StateFiles | None,
         model: Any,
         session: Session,
-        is_wanted: Callable[[], bool] = lambda: False,
-        notes: bool = True,
+        has_other_work: Callable[[], bool] = lambda: False,
+        saves_names: bool = True,
     ) -> None:
-        self._place = place
+        self._location = location
         self._files = files
         self._model = model
         self._session = session
-        self._is_wanted = is_wanted
-        self._notes = notes
+        self._has_other_work = has_other_work
+        self._saves_names = saves_names
         self._writer: StateWriter | None = None
         self._path: Path | None = None
-        """The place's, whose state the writer keeps."""
+        """Path of the conversation whose state the writer saves."""
+
+    # ---- saving
 
     def close(self, patience_s: float = FLUSH_S) -> None:
-        """The session goes: what it holds is kept as far as that takes no longer."""
+        """Save the state before the session is closed, in at most ``patience_s`` seconds."""
         if self._writer is None:
-            self.update()  # a first reply may have been over before the place was known
+            self.update()  # A first reply may have ended before the path was known.
         self.leave(patience_s)
 
     def leave(self, patience_s: float = FLUSH_S) -> None:
-        """Another conversation comes next: what the cache holds of this one is kept as far as that
-        takes no time."""
+        """Save the state before another conversation comes, in at most ``patience_s`` seconds."""
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.flush(patience_s)
         self._drop_writer()
 
     def update(self) -> None:
-        """The session grew; cheap, between two tokens or blocks."""
+        """Let the writer save new tokens; cheap enough for every token."""
         if self._files is None:
             return
         try:
-            if self._path != self._place.state_path:
-                self._follow(self._files, self._place.state_path)
+            if self._path != self._location.state_path:
+                self._follow(self._files, self._location.state_path)
             if self._writer is not None:
                 self._writer.notify()
-                self._place.state_trouble = self._writer.problem or ""
-        except Exception as error:  # a cache is not worth a reply
+                self._location.state_trouble = self._writer.problem or ""
+        except Exception as error:  # A cache is not worth a reply.
             self._writer = None
-            self._place.state_trouble = reason_in_a_line(error)
+            self._location.state_trouble = reason_in_a_line(error)
+
+    def _follow(self, files: StateFiles, path: Path | None) -> None:
+        """Save the state of the conversation with this path."""
+        self._drop_writer()
+        self._path = path
+        if path is not None:
+            on_segment: Callable[[str], object] = str
+            if self._saves_names:
+                on_segment = SegmentRecorder(path, self._kind).note
+            self._writer = files.writer(self._session, self._directory_to_write(), on_segment)
+
+    def _drop_writer(self) -> None:
+        writer = self._writer
+        self._writer = None
+        self._path = None
+        if writer is not None:
+            with suppress(Exception):
+                writer.close()
+
+    # ---- restoring
 
     def reusable(self, ids: Sequence[int]) -> int:
-        """Return the tokens of a prompt that need not be computed: the cache holds them, or the
-        disk."""
-        n_held = self._session.reusable(ids)
-        return max(n_held, min(self._most_saved(ids, n_held + LEAST_TAKEN_TOKENS)[1], len(ids) - 1))
+        """Return the number of tokens of a prompt that the cache or the disk has."""
+        n_cached = self._session.reusable(ids)
+        n_saved = self._find_saved(ids, n_cached + LEAST_TAKEN_TOKENS)[1]
+        return max(n_cached, min(n_saved, len(ids) - 1))
 
     def restore(self, ids: Sequence[int], path: Path | None = None) -> RestoreOutcome:
-        """Fill the cache with what is saved of a prompt, if that is more than the cache holds of
-        it.
+        """Restore the saved part of a prompt, if it is more than the cache has.
 
-        It is another conversation's where that begins alike, and this one's where it was had
-        before, or where sliding and recurrent layers cannot go back to what an edit or another
-        reply begins from.
+        The state may be that of another conversation with the same beginning. It may also be this
+        conversation's own, if sliding or recurrent layers cannot go back to where an edit or another
+        reply begins.
 
         Args:
-            path: what the names of files about the conversation's states begin with, where it is
-                taken up again.
+            path: beginning of the paths of the conversation's states if it is resumed; None if it
+                is not.
         """
         session = self._session
         files = self._files
         if files is None:
             return RestoreOutcome()
-        n_held = session.reusable(ids)
-        place, _, trouble = self._most_saved(
-            ids, n_held + (LEAST_TAKEN_TOKENS if path is None else 1)
-        )
-        if place is None:
+        least = session.reusable(ids) + LEAST_TAKEN_TOKENS
+        if path is not None:
+            least = session.reusable(ids) + 1
+        directory, _, trouble = self._find_saved(ids, least)
+        if directory is None:
             return RestoreOutcome(trouble=trouble)
         self.leave()
         session.truncate(0)
         try:
-            restored = files.restore(session, place, ids)
+            restored = files.restore(session, directory, ids)
         except Exception as error:
-            return RestoreOutcome(trouble=f"the saved state is not used: {reason_in_a_line(error)}")
+            return RestoreOutcome(trouble=_not_used(error))
         return RestoreOutcome(restored.tokens, restored.seconds)
 
-    def _most_saved(self, ids: Sequence[int], least: int) -> tuple[Path | None, int, str]:
-        """Return where a prompt is saved, how much of it, and what was wrong; None and 0 for less
-        than ``least``."""
+    def _find_saved(self, ids: Sequence[int], least: int) -> tuple[Path | None, int, str]:
+        """Return the directory of a saved prompt, the number of its tokens there, and an error.
+
+        The directory is None if fewer than ``least`` tokens are saved.
+        """
         files = self._files
         if files is None or len(ids) < least:
             return None, 0, ""
+        n_tokens = 0
         try:
-            place = self._directory()
-            if place is not None:
-                n = files.restorable(self._session, place, ids)
-            else:
-                n = 0
+            directory = self._directory()
+            if directory is not None:
+                n_tokens = files.restorable(self._session, directory, ids)
         except Exception as error:
-            return None, 0, f"the saved state is not used: {reason_in_a_line(error)}"
-        if n >= least:
-            return (place, n, "")
-        return (None, 0, "")
+            return None, 0, _not_used(error)
+        if n_tokens < least:
+            return None, 0, ""
+        return directory, n_tokens, ""
 
     def begin_with(self, ids: Sequence[int]) -> None:
-        """A conversation begins with these tokens: bring them back, or read and keep them while
-        nothing is asked."""
+        """Restore the first tokens of a conversation, or read and save them while idle."""
         files = self._files
         session = self._session
         if files is None or len(ids) < LEAST_PREFIX_TOKENS:
@@ -195,55 +220,55 @@ class SavedStates:
         if session.reusable([*ids, -1]) == len(ids):
             return
         try:
-            if files.restorable(session, self._kept_in(), ids) > session.reusable(ids):
+            directory = self._directory_to_write()
+            if files.restorable(session, directory, ids) > session.reusable(ids):
                 session.truncate(0)
-                files.restore(session, self._kept_in(), ids)
+                files.restore(session, directory, ids)
             if session.reusable([*ids, -1]) < len(ids) and files.may_read_prefix():
-                self._read_and_keep(files, session, ids)
+                self._read_and_save(files, session, ids)
         except Exception as error:
             if exit_code_of(error) is None:
                 log_without_text(error)
 
-    def _read_and_keep(self, files: StateFiles, session: Session, ids: Sequence[int]) -> None:
-        def give_way(*_: int) -> None:
-            if self._is_wanted():
+    def _read_and_save(self, files: StateFiles, session: Session, ids: Sequence[int]) -> None:
+        def check_other_work(*_: int) -> None:
+            if self._has_other_work():
                 session.cancel()
 
-        if self._is_wanted():
+        if self._has_other_work():
             return
-        session.prefill(ids, on_progress=give_way)
-        with closing(files.writer(session, self._kept_in(), str)) as writer:
+        session.prefill(ids, on_progress=check_other_work)
+        with closing(files.writer(session, self._directory_to_write(), str)) as writer:
             writer.notify()
             writer.flush(NEW_PREFIX_FLUSH_S)
 
+    # ---- documents
+
     def n_saved(self, ids: Sequence[int]) -> int:
-        """Return how many tokens of a prompt are saved."""
-        return self._most_saved(ids, 1)[1]
+        """Return the number of tokens of a prompt that are saved."""
+        return self._find_saved(ids, 1)[1]
 
     def files_of(self, ids: Sequence[int]) -> tuple[Path, ...]:
-        """Return the files that hold what is saved of a prompt, and nothing else."""
-        if self._files is not None:
-            place = self._directory()
-        else:
-            place = None
-        files = self._files
-        if place is None or files is None:
+        """Return the files that contain only tokens of a prompt."""
+        if self._files is None:
             return ()
-        return tuple(place / name for name in files.names(self._session, place, ids))
+        directory = self._directory()
+        if directory is None:
+            return ()
+        names = self._files.names(self._session, directory, ids)
+        return tuple(directory / name for name in names)
 
     def read_apart(
         self, ids: Sequence[int], path: Path, idle_work: IdleWork, on_saved: Callable[[int], object]
     ) -> str:
-        """Read what is not saved of a prompt in a session of its own, and save it; the present one
-        stays as it is.
+        """Prefill a prompt in a session of its own and save it; the present session stays as it is.
 
         Args:
-            path: what the names of files begin with about the states of the conversation that the
-                prompt is noted with.
-            on_saved: called with the tokens that are saved by now.
+            path: beginning of the paths of the states of the conversation that has the prompt.
+            on_saved: called with the number of tokens that are saved.
 
         Returns:
-            str: why it cannot go on; "" where it is done or gave way.
+            The reason why it cannot continue; empty if it is done or was dropped.
         """
         files = self._files
         present = self._session
@@ -257,11 +282,11 @@ class SavedStates:
                 session.cancel()
 
         try:
-            place = self._kept_in()
-            note = SegmentRecorder(path, self._kind).note
+            directory = self._directory_to_write()
+            on_segment = SegmentRecorder(path, self._kind).note
             with closing(self._model.session(present.n_ctx, present.kv_type)) as session:
-                files.restore(session, place, ids)
-                with closing(files.writer(session, place, note)) as writer:
+                files.restore(session, directory, ids)
+                with closing(files.writer(session, directory, on_segment)) as writer:
                     idle_work.prefill(session, ids, save)
                     for _ in range(_MOST_FLUSHES):
                         if idle_work.is_dropped or writer.problem or writer.flush(_FLUSH_STEP_S):
@@ -270,21 +295,22 @@ class SavedStates:
         except Exception as error:
             return reason_in_a_line(error)
 
+    # ---- directories
+
     @property
     def _kind(self) -> str:
-        """Name of the model and the type of its cache: states of another kind cannot be
-        restored."""
+        """Name of the model and KV type; states of another kind cannot be restored."""
         return f"{self._model.fingerprint[:16]}-{self._session.kv_type.replace('/', '-')}"
 
     def _directory(self) -> Path | None:
-        """The directory of this model and type of cache; None where it cannot be created."""
+        """Return the directory of this model and KV type; None if it cannot be created."""
         root = paths.private_directory(paths.states_dir())
-        if root is not None:
-            return paths.private_directory(root / self._kind)
-        return None
+        if root is None:
+            return None
+        return paths.private_directory(root / self._kind)
 
-    def _kept_in(self) -> Path:
-        """The same, with the model's name next to the segments.
+    def _directory_to_write(self) -> Path:
+        """Return the directory, with the model's name next to the segments.
 
         Raises OSError: it cannot be created.
         """
@@ -294,24 +320,13 @@ class SavedStates:
         save_model_name(directory, str(self._model.name))
         return directory
 
-    def _follow(self, files: StateFiles, path: Path | None) -> None:
-        self._drop_writer()
-        self._path = path
-        if path is not None:
-            on_segment = SegmentRecorder(path, self._kind).note if self._notes else str
-            self._writer = files.writer(self._session, self._kept_in(), on_segment)
 
-    def _drop_writer(self) -> None:
-        writer = self._writer
-        self._writer = None
-        self._path = None
-        if writer is not None:
-            with suppress(Exception):
-                writer.close()
+def _not_used(error: Exception) -> str:
+    return f"the saved state is not used: {reason_in_a_line(error)}"
 
 
 def reason_in_a_line(error: Exception) -> str:
-    """Say what is wrong; a bug goes to the log and is named by its type."""
+    """Return the reason of an error; a bug goes to the log and is named by its type."""
     if isinstance(error, OSError) and error.strerror:
         return clean_line(error.strerror, 120)
     if exit_code_of(error) is not None:

@@ -241,7 +241,7 @@ def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
     )
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
     place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, state_files(built_in_settings()), model, session, notes=False)
+    states = SavedStates(place, state_files(built_in_settings()), model, session, saves_names=False)
     ids = list(range(3, 203)) * 6
     for at in range(0, len(ids), 100):
         session.feed(ids[at : at + 100])
