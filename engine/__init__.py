@@ -1,4 +1,4 @@
-"""Jalopy's engine: GGUF file in, tokens out. Knows nothing of any screen.
+"""Jalopy's engine: a GGUF file goes in, tokens come out.
 
 Public names:
 
@@ -10,14 +10,14 @@ Public names:
 ``read_imatrix``
     Read and check GGUF files without opening a model.
 ``memory_needs``, ``MemoryNeeds``, ``KV_TYPES``, ``QUANTS``, ``LEVEL``, ``MOST_THREADS``
-    Bytes of a KV cache, and how they grow with the context; its types; supported weight types; the
-    instruction set in use; the limit on threads.
+    Memory need of a KV cache; its types; supported weight types; the instruction set in use; the
+    limit on threads.
 ``Crew``
-    The threads that walk the plans.
+    Threads that run the plans.
 ``EngineError``
     Base of all errors; its text is one line for the user.
 
-Names are resolved on first use: importing the package is cheap and never imports numba.
+Names are resolved on first use, so importing the package is cheap and never imports numba.
 """
 
 from importlib import import_module

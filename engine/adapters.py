@@ -1,5 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685): files that change what a model's
-matrices compute.
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685): files that change a model's matrices.
 
 A matrix W becomes W + scale * alpha / rank * up @ down. Keys, names and the order of a table's two
 factors are those of llama.cpp's ``convert_lora_to_gguf.py`` and ``src/llama-adapter.cpp``.
@@ -46,18 +45,18 @@ MAX_SCALE = 1000.0
 _ALIGNMENT = 64
 _FIRST, _SECOND = FACTORS
 _LATENT_MATRICES = ("attn_kv_b.weight", "attn_k_b.weight", "attn_v_b.weight")
-"""Matrices that latent attention takes apart."""
+"""Matrices of latent attention, which adapters cannot change."""
 
 
 @dataclass(frozen=True)
 class Adapters:
-    """Adapters of one model, ready to be used.
+    """Adapters of a model, ready for use.
 
     Attributes:
-        low_ranks: what all of them together add to a tensor, by its name.
-        key: identifies files and scales.
-        notices: one line each.
-        bytes_per_token: that a decode step reads of them.
+        low_ranks: sum of all adapters for each tensor, by its name.
+        key: identifier of the files and scales.
+        notices: warnings, one line each.
+        bytes_per_token: bytes of the adapters that a decode step reads.
     """
 
     low_ranks: Mapping[str, LowRank]
@@ -68,8 +67,12 @@ class Adapters:
 
 @dataclass
 class _Factors:
-    """Both factors of each expert in float32: (n_experts, rank, n_cols) and (n_experts, n_rows,
-    rank)."""
+    """Factors of one tensor in float32.
+
+    Attributes:
+        down: (n_experts, rank, n_cols).
+        up: (n_experts, n_rows, rank).
+    """
 
     down: Floats
     up: Floats
@@ -78,12 +81,14 @@ class _Factors:
 def load_adapters(
     chosen: Sequence[tuple[str | os.PathLike[str], float]], config: ModelConfig, weights: Weights
 ) -> Adapters:
-    """Read adapters with their scales; each adds to those before it.
+    """Read adapters with their scales and add them up.
 
     Raises:
-        FileUnreadableError, GGUFError, UnsupportedQuantError, BrokenModelError: it is no sound
-        adapter of the model.
-        MemoryPlanError: they do not fit into memory.
+        FileUnreadableError: a file cannot be read.
+        GGUFError: a file is not an adapter of this model.
+        UnsupportedQuantError: a factor has an unsupported type.
+        BrokenModelError: a file is damaged.
+        MemoryPlanError: the adapters do not fit into memory.
         EngineError: a scale is out of range.
     """
     factors_by_name: dict[str, list[_Factors]] = {}
@@ -109,7 +114,7 @@ def load_adapters(
 
 
 class _AdapterReader:
-    """Checks one file from end to end before it reads any numbers."""
+    """Reader of one file, which it checks completely before it reads any numbers."""
 
     def __init__(
         self,
@@ -131,7 +136,7 @@ class _AdapterReader:
         return error(f"{self._gguf.shown_name}: {problem}")
 
     def read(self) -> dict[str, _Factors]:
-        """Return the factors for each tensor, by its name, with the scale in the second."""
+        """Return the factors by the tensor's name, with the scale in ``up``."""
         alpha = self._check_header()
         names = self._names()
         for name in names:
@@ -154,10 +159,7 @@ class _AdapterReader:
         tensors = Weights(self._gguf, infos).tensors
         factors = {name: self._factors(name, tensors, alpha) for name in names}
         if not any(tensor.down.any() and tensor.up.any() for tensor in factors.values()):
-            if self._scale:
-                reason = "its factors are"
-            else:
-                reason = "its scale is"
+            reason = "its factors are" if self._scale else "its scale is"
             self.notices.append(f"{self._gguf.shown_name}: has no effect: {reason} 0")
         return factors
 
@@ -192,7 +194,7 @@ class _AdapterReader:
         return keys.number("lora.alpha", 0.0)
 
     def _names(self) -> list[str]:
-        """Names of the tensors that are changed; each has both factors."""
+        """Return the names of the tensors that the adapter changes."""
         names: dict[str, None] = {}
         left_out = []
         for name in self._gguf.tensors:
@@ -250,8 +252,8 @@ class _AdapterReader:
             raise self._fail(f"changes {name} with a rank of {rank}: must be at most {MAX_RANK}")
 
     def _shape(self, name: str, n_dims: int) -> tuple[int, ...]:
-        """A shape with as many leading ones as it takes, for writers that leave them out or add
-        them."""
+        """Return a tensor's shape with ``n_dims`` dimensions. Some writers omit or add leading
+        ones."""
         shape = self._gguf.tensors[name].shape
         while len(shape) > n_dims and shape[0] == 1:
             shape = shape[1:]
@@ -270,7 +272,7 @@ class _AdapterReader:
         rank = shapes[1][-1]
         scale: Any = self._scale * alpha / rank if alpha else self._scale
         scale_name = name.removesuffix("weight") + "scale"
-        if self._weights.get(scale_name) is not None:  # which products are multiplied by at last
+        if self._weights.get(scale_name) is not None:  # it multiplies the whole product
             scale = scale / self._weights.float32(scale_name).reshape(
                 -1, *(1,) * (len(spec.shape) - 1)
             )
@@ -278,10 +280,7 @@ class _AdapterReader:
             up = (second * scale).astype(np.float32)
         if not np.isfinite(up).all():
             raise self._fail(f"tensor {name}{_SECOND} holds too large numbers", BrokenModelError)
-        if len(spec.shape) == 3:
-            n_experts = spec.shape[0]
-        else:
-            n_experts = 1
+        n_experts = spec.shape[0] if len(spec.shape) == 3 else 1
         return _Factors(first.reshape(n_experts, rank, -1), up.reshape(n_experts, -1, rank))
 
     def _values(self, tensor: Tensor) -> Any:
@@ -296,8 +295,8 @@ class _AdapterReader:
 def _joined(
     factors_by_name: Mapping[str, Sequence[_Factors]], specs: Mapping[str, TensorSpec]
 ) -> dict[str, LowRank]:
-    """All adapters' factors for each matrix as one pair, whose rank is the sum of theirs, in memory
-    of their own."""
+    """Join the factors of all adapters for each tensor into one pair, whose rank is the sum of the
+    ranks."""
     arrays: dict[str, list[tuple[str, np.ndarray[Any, Any]]]] = {}
     for name, factors in factors_by_name.items():
         down = np.concatenate([factor.down for factor in factors], axis=1)
@@ -312,9 +311,7 @@ def _joined(
             _with_type(up.reshape(-1, rank)),
         ]
         if specs[name].is_table:
-            arrays[name] += [_with_type(down[0].T)]
-        else:
-            arrays[name] += []
+            arrays[name].append(_with_type(down[0].T))
     sizes = [
         -(-values.nbytes // _ALIGNMENT) * _ALIGNMENT
         for matrices in arrays.values()
@@ -349,7 +346,8 @@ def _joined(
 
 
 def _with_type(values: Floats) -> tuple[str, np.ndarray[Any, Any]]:
-    """A matrix and its type: in 16 bits each where those hold the very numbers, else as it is."""
+    """Return a matrix with its type: in 16 bits if these represent all numbers exactly, else in
+    float32."""
     values = np.ascontiguousarray(values)
     with np.errstate(over="ignore"):
         halves = values.astype(np.float16)
@@ -357,5 +355,5 @@ def _with_type(values: Floats) -> tuple[str, np.ndarray[Any, Any]]:
         return "F16", halves
     words = values.view(np.uint32)
     if (words & 0xFFFF).any():
-        return ("F32", values)
-    return ("BF16", (words >> 16).astype(np.uint16))
+        return "F32", values
+    return "BF16", (words >> 16).astype(np.uint16)

@@ -1,9 +1,9 @@
-"""Machine code built ahead: found for this processor, checked, and linked without numba.
+"""Machine code that was built ahead: the pack for this processor, checked and linked without numba.
 
-A pack, ``engine/packs/LEVEL.pack``, holds the object files of all kernels for one level: a SHA-256
-of what follows, then, compressed (LZMA), the length of an index (4 bytes, little endian), the index
-(JSON) and the objects. ``build_ahead`` writes packs. Each kernel is there with a hash of the
-sources its code came from, so a changed kernel is compiled, and the others are linked.
+A pack, ``engine/packs/LEVEL.pack``, has the object files of all kernels for one level. It is a
+SHA-256 of the remaining bytes, then, compressed (LZMA), the length of an index (4 bytes, little
+endian), the index (JSON) and the object files. ``build_ahead`` writes packs. The index has a hash
+of each kernel's sources, so a changed kernel is compiled, and the others are linked.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _NEON = frozenset(["fp-armv8", "neon"])
 
 
 class Target(NamedTuple):
-    """What a pack's code is compiled for.
+    """Processors that a pack's code runs on.
 
     Attributes:
-        triple: of LLVM.
-        cpu: LLVM's name of a processor that has no other features than these.
-        features: all that the code may use, by LLVM's names.
+        triple: target triple of LLVM.
+        cpu: LLVM's name of a processor with only these features.
+        features: LLVM's names of the features that the code may use.
     """
 
     triple: str
@@ -62,12 +62,12 @@ TARGETS = {
     "dotprod": Target(ARM64, "generic", _NEON | {"dotprod", "lse"}),
     "neon": Target(ARM64, "generic", _NEON),
 }  # fmt: skip
-"""Levels with packs, the best first. x86-64-v2 to v4 are those of the x86-64 psABI."""
+"""Levels with packs, the best first. x86-64-v2 to v4 are defined in the x86-64 psABI."""
 
 
 def target_name() -> str | None:
-    """Name of the pack for this processor: the one whose kernels are of the same forms and use
-    nothing it lacks."""
+    """Return the name of the pack for this processor: its kernels have the same forms and use no
+    missing feature. None if there is no such pack."""
     arm64 = level.HAS_ARM64
     if sys.platform != "linux" or not (arm64 or llvm.get_process_triple().startswith("x86_64")):
         return None
@@ -79,7 +79,7 @@ def target_name() -> str | None:
 
 
 def sources_of(module: str) -> frozenset[Path]:
-    """The compiled sources among the files that a module's code comes from, its own first."""
+    """Return the compiled sources that a module's code comes from."""
     sources: set[Path] = set()
     waiting = [module]
     while waiting:
@@ -92,7 +92,7 @@ def sources_of(module: str) -> frozenset[Path]:
 
 @cache
 def source_hash(module: str) -> str:
-    """Hash of all sources that a module's kernels come from, 32 hexadecimal digits."""
+    """Return the hash of all sources of a module's kernels, 32 hexadecimal digits."""
     digest = hashlib.sha256()
     for file in sorted(sources_of(module)):
         digest.update(f"{file.relative_to(ENGINE).as_posix()}\0".encode() + _digest(file))
@@ -140,12 +140,12 @@ def _is_compiled(file: Path) -> bool:
 
 
 class CompiledKernel(NamedTuple):
-    """A kernel's machine code.
+    """Machine code of a kernel.
 
     Attributes:
-        source: ``source_hash`` of its module.
-        needs: functions that it calls and the process must have, as ``memset``.
-        code: ELF object whose symbol is the kernel's place, as ``engine.quants.q4_k:matvec``.
+        source: ``source_hash`` of the kernel's module.
+        needs: names of the C functions that it calls, such as ``memset``.
+        code: ELF object whose symbol is the kernel's name, such as ``engine.quants.q4_k:matvec``.
     """
 
     source: str
@@ -154,7 +154,7 @@ class CompiledKernel(NamedTuple):
 
 
 def write_pack(path: Path, kernels: Mapping[str, CompiledKernel]) -> None:
-    """Write a pack: the same bytes for the same kernels."""
+    """Write a pack. The same kernels give the same bytes."""
     index = {}
     offset = 0
     for kernel_name, kernel in sorted(kernels.items()):
@@ -192,7 +192,7 @@ def read_pack(path: Path) -> dict[str, CompiledKernel]:
 
 @cache
 def own_pack() -> Mapping[str, CompiledKernel]:
-    """The pack for this processor."""
+    """Return the pack for this processor, empty if there is none."""
     name = target_name()
     if name is not None:
         return read_pack(PACKS / f"{name}.pack")
@@ -201,7 +201,7 @@ def own_pack() -> Mapping[str, CompiledKernel]:
 
 @cache
 def _linker() -> Any:
-    """LLVM's linker; what it has linked stays until the process ends."""
+    """Return LLVM's linker. Linked code stays until the process ends."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
@@ -213,10 +213,11 @@ _linking = threading.Lock()
 
 
 def linked(kernel_name: str) -> int | None:
-    """Address of a kernel that was built ahead; None where it must be compiled. Any thread may ask.
+    """Return the address of a kernel that was built ahead; None if it must be compiled. Any thread
+    may call it.
 
     Args:
-        kernel_name: module and name, as ``engine.quants.q4_k:matvec``.
+        kernel_name: module and function, such as ``engine.quants.q4_k:matvec``.
     """
     with _linking:
         if kernel_name not in _addresses:
@@ -236,7 +237,7 @@ def _link(kernel_name: str) -> int | None:
 
 
 def address_of(kernel_name: str) -> int:
-    """Address of a kernel, linked, or compiled by numba, which is imported for that alone."""
+    """Return the address of a kernel, which is linked, or compiled by numba."""
     address = linked(kernel_name)
     if address is None:
         module, name = kernel_name.split(":")

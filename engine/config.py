@@ -1,8 +1,7 @@
-"""The shape of a model as data: what every layer is made of.
+"""The shape of a model as data: the parts of every layer.
 
-The architecture reads it from a file (``engine.models``). Knows no file, no tensors and no
-arithmetic, so that cache, memory fit, context shift and saved states can loop over layers that need
-not be alike.
+``engine.models`` reads it from a file. It has no tensors and no arithmetic, so that cache, memory
+fit, context shift and saved states can loop over layers that need not be alike.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Yarn:
-    """Frequencies that are stretched (arXiv:2309.00071), by how often they turn within the original
-    context.
+    """YaRN's range of frequencies to stretch (arXiv:2309.00071), by their rotations within the
+    original context.
 
     Attributes:
-        beta_fast: turns from which on none is.
-        beta_slow: turns below which they are in full.
+        beta_fast: number of rotations above which a frequency is not stretched.
+        beta_slow: number of rotations below which a frequency is stretched fully.
     """
 
     beta_fast: float = 32.0
@@ -28,8 +27,8 @@ class Yarn:
 
 
 def sharpness(factor: float, multiplier: float = 1.0) -> float:
-    """What YaRN multiplies queries and keys by where positions are stretched by a factor (its
-    section 3.4)."""
+    """Return YaRN's factor of queries and keys for positions stretched by a factor (section
+    3.4)."""
     if factor > 1:
         return 1.0 + 0.1 * multiplier * math.log(factor)
     return 1.0
@@ -41,17 +40,16 @@ class Rope:
 
     Attributes:
         theta: base of the frequencies.
-        dim: how many elements of a head are turned; even.
-        neighbours: pairs are elements 2i and 2i + 1, else i and i + dim / 2.
-        scaling_factor: positions are divided by it (linear scaling).
-        factors: name of a tensor that divides the frequencies, used where the file has it; "" for
-            none.
-        long_factors: its name in sessions of more than ``original_context`` positions (longrope);
-            "" for the same.
-        original_context: positions the model was trained for before it was stretched; 0 where that
-            plays no part.
-        yarn: None where all frequencies are divided by ``scaling_factor``.
-        magnitude: what turned elements are multiplied by.
+        dim: number of rotated elements of a head; even.
+        neighbours: whether pairs are elements 2i and 2i + 1, else i and i + dim / 2.
+        scaling_factor: divisor of positions (linear scaling).
+        factors: name of a tensor that divides the frequencies, if the file has it; empty for none.
+        long_factors: name of that tensor in sessions of more than ``original_context`` positions
+            (longrope); empty for ``factors``.
+        original_context: positions that the model was trained for before it was stretched; 0 if
+            that does not matter.
+        yarn: YaRN's range; None if all frequencies are divided by ``scaling_factor``.
+        magnitude: factor of rotated elements.
         query_growth: queries are multiplied by 1 + query_growth * ln(1 + floor(position /
             original_context)).
     """
@@ -75,16 +73,16 @@ class Rope:
 
 @dataclass(frozen=True)
 class Latent:
-    """Latent attention: keys and values of all heads are made of one vector of a token, next to a
-    part that is turned.
+    """Latent attention: keys and values of all heads are computed from one vector of a token, next
+    to a rotated part.
 
     Attributes:
         rank: width of the vector.
-        key_dim: width of a head of queries, the turned part included.
+        key_dim: width of a head of queries, rotated part included.
         value_dim: width of a head's result.
-        query_rank: width of the vector that queries are made of; 0 where they are made of the token
-            itself.
-        is_joint: keys and values are products with one tensor, whose rows are those of each head's
+        query_rank: width of the vector that queries are computed from; 0 if they are computed from
+            the token itself.
+        is_joint: whether one tensor computes keys and values; its rows are those of each head's
             keys, then values.
     """
 
@@ -95,12 +93,12 @@ class Latent:
     is_joint: bool = False
 
     def plain_dim(self, attention: Attention) -> int:
-        """Width of the part of a head's queries that is not turned."""
+        """Return the width of the part of a head's queries that is not rotated."""
         return self.key_dim - (attention.key_dim - self.rank)
 
     def derived_bytes(self, attention: Attention) -> int:
-        """Size of the matrices that queries are multiplied by where they are made of the joint
-        ones; else 0."""
+        """Return the bytes of the matrices for queries that are derived from a joint tensor; 0 if
+        there is none."""
         if self.is_joint:
             return 4 * attention.n_heads * self.rank * self.plain_dim(attention)
         return 0
@@ -111,34 +109,38 @@ class Attention:
     """A mixer: softmax attention with grouped queries.
 
     Attributes:
-        n_heads: query heads; a multiple of ``n_kv_heads``.
-        key_dim: width of a head of queries and keys, a multiple of 8; ``n_heads * key_dim`` need
-            not be the model's.
+        n_heads: number of query heads, a multiple of ``n_kv_heads``.
+        n_kv_heads: number of heads of keys and values.
+        key_dim: width of a head of queries and keys, a multiple of 8. ``n_heads * key_dim`` may
+            differ from the width of the model.
         value_dim: width of a head of values.
-        rope: None where positions are not told apart.
-        scale: of the products of queries and keys.
-        window: positions that a query sees, its own included; None for all.
+        rope: rotary embedding; None for none.
+        scale: factor of the products of queries and keys.
+        window: number of positions that a query sees, its own included; None for all.
         soft_cap: scores s become soft_cap * tanh(s / soft_cap); None for no cap.
-        head_norms: every head of queries and keys is normalised before it is turned.
-        norms_turned: heads are normalised after they are turned, instead.
-        whole_norms: queries are normalised over all heads together, keys too, before they are
-            turned.
-        head_layer_norms: every head has a LayerNorm of its own, without bias, before it is turned.
-        norm_within: the heads' results are normalised together before the output projection.
-        sinks: every head has one more score, which takes its share of the softmax and has no value.
-        value_norms: every head of values is normalised, without a weight; where the file has no
-            values, they are the keys before anything was done to them.
-        gated: a gate follows each head of queries: the head's result is multiplied by its sigmoid.
-        gated_apart: the same, with gates that are a projection of their own.
-        bound: queries, keys and values are cut at plus and minus this number; None for none.
-        alibi: scores fall with the distance of positions, the first head's by 2 ** -(alibi / heads)
-            for each; 0 for no.
+        head_norms: whether every head of queries and keys is normalised before its rotation.
+        norms_turned: whether heads are normalised after their rotation instead.
+        whole_norms: whether queries, and keys, are normalised over all heads together before their
+            rotation.
+        head_layer_norms: whether every head has its own LayerNorm, without bias, before its
+            rotation.
+        norm_within: whether the results of all heads are normalised together before the output
+            projection.
+        sinks: whether every head has one more score, which takes its share of the softmax and has
+            no value.
+        value_norms: whether every head of values is normalised, without a weight. If the file has
+            no values, they are the unchanged keys.
+        gated: whether a gate follows each head of queries; its sigmoid multiplies the head's
+            result.
+        gated_apart: whether there are such gates with a projection of their own.
+        bound: limit on the absolute values of queries, keys and values; None for no limit.
+        alibi: slope parameter of ALiBi: the first head's scores fall by 2 ** -(alibi / heads) for
+            each position of distance; 0 for no ALiBi.
         kv_of: number of the earlier layer whose keys and values are read; None for a layer that
             stores its own.
-        latent: where one head of keys serves all and is the values, too; None where heads have keys
-            of their own.
-        sees_after: positions after its own that a query sees, of those that are computed with it: a
-            text is one block.
+        latent: latent attention; None if heads have their own keys.
+        sees_after: number of later positions in the same block that a query sees. The text is one
+            block.
     """
 
     n_heads: int
@@ -166,8 +168,7 @@ class Attention:
 
     @property
     def cache_window(self) -> int | None:
-        """Positions that the layer must remember; None for all, as where queries see what comes
-        after them."""
+        """Number of positions that the layer must store; None for all."""
         if self.sees_after:
             return None
         return self.window
@@ -179,7 +180,7 @@ class Attention:
 
     @property
     def q_rows(self) -> int:
-        """Rows of the projection of queries, and of their gates where they have any."""
+        """Number of rows of the projection of queries and of their gates."""
         if self.gated:
             return 2 * self.q_dim
         return self.q_dim
@@ -201,9 +202,9 @@ class Attention:
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """What each head's scores lose for every position of distance (ALiBi, arXiv:2108.12409).
+        """Decrease of each head's scores for each position of distance (ALiBi, arXiv:2108.12409).
 
-        Heads beyond a power of two have the slopes between those of twice as many.
+        Heads beyond a power of two have intermediate slopes.
         """
         n = 1 << (self.n_heads.bit_length() - 1)
         first = [2.0 ** (-self.alibi * (i + 1) / n) for i in range(n)]
@@ -212,12 +213,12 @@ class Attention:
 
 @dataclass(frozen=True)
 class ShortConvolution:
-    """A mixer: y = c * convolution(b * x) of three projections, a causal convolution of each
-    channel by itself.
+    """A mixer: y = c * convolution(b * x) of three projections, with a causal convolution of each
+    channel.
 
     Attributes:
         n_channels: width of each projection.
-        taps: inputs that an output is made of, the present one included.
+        taps: number of inputs of the convolution, the present one included.
     """
 
     n_channels: int
@@ -230,12 +231,12 @@ class ShortConvolution:
 
     @property
     def window_floats(self) -> int:
-        """Inputs that are kept for the next token."""
+        """Number of inputs that are stored for the next token."""
         return (self.taps - 1) * self.n_channels
 
     @property
     def state_floats(self) -> int:
-        """Size of what a layer remembers."""
+        """Size of a layer's state in floats."""
         return self.window_floats
 
 
@@ -244,11 +245,11 @@ class DeltaNet:
     """A mixer: gated delta net (Yang et al. 2024, arXiv:2412.06464), a matrix for each value head.
 
     Attributes:
-        n_key_heads: heads of queries and keys, which divide the value heads.
-        n_value_heads: heads of values.
+        n_key_heads: number of heads of queries and keys, a divisor of ``n_value_heads``.
+        n_value_heads: number of heads of values.
         head_dim: width of every head, a multiple of 32.
-        taps: of the causal convolution that queries, keys and values pass.
-        is_grouped: a key head goes with neighbouring value heads, else with every
+        taps: number of inputs of the causal convolution of queries, keys and values.
+        is_grouped: whether a key head belongs to neighbouring value heads, else to every
             ``n_key_heads``-th.
     """
 
@@ -275,12 +276,12 @@ class DeltaNet:
 
     @property
     def window_floats(self) -> int:
-        """Inputs of the convolution that are kept for the next token."""
+        """Number of inputs of the convolution that are stored for the next token."""
         return (self.taps - 1) * self.n_channels
 
     @property
     def state_floats(self) -> int:
-        """Size of what a layer remembers."""
+        """Size of a layer's state in floats."""
         return self.window_floats + self.out_dim * self.head_dim
 
 
@@ -289,11 +290,11 @@ class Mamba2:
     """A mixer: Mamba-2 (Dao and Gu 2024, arXiv:2405.21060), a matrix for each head.
 
     Attributes:
-        n_heads: heads of values.
-        head_dim: width of each, a multiple of 8.
-        n_groups: heads of keys and queries, each of which goes with neighbouring heads of values.
-        key_dim: width of each, a multiple of 8.
-        taps: of the causal convolution that queries, keys and values pass.
+        n_heads: number of heads of values.
+        head_dim: width of a head of values, a multiple of 8.
+        n_groups: number of heads of keys and queries, each for neighbouring heads of values.
+        key_dim: width of a head of keys, a multiple of 8.
+        taps: number of inputs of the causal convolution of queries, keys and values.
     """
 
     n_heads: int
@@ -314,8 +315,8 @@ class Mamba2:
 
     @property
     def in_dim(self) -> int:
-        """Width of what is projected of a token: gate, values, keys and queries, and a time for
-        each head."""
+        """Width of a token's projection: gate, values, keys and queries, and a time step for each
+        head."""
         return self.out_dim + self.n_channels + self.n_heads
 
     @property
@@ -325,12 +326,12 @@ class Mamba2:
 
     @property
     def window_floats(self) -> int:
-        """Inputs of the convolution that are kept for the next token."""
+        """Number of inputs of the convolution that are stored for the next token."""
         return (self.taps - 1) * self.n_channels
 
     @property
     def state_floats(self) -> int:
-        """Size of what a layer remembers."""
+        """Size of a layer's state in floats."""
         return self.window_floats + self.out_dim * self.key_dim
 
 
@@ -340,7 +341,7 @@ Recurrent = ShortConvolution | DeltaNet | Mamba2
 
 @dataclass(frozen=True)
 class Xielu:
-    """A trained function (arXiv:2411.13010), made of parabola, line and exponential.
+    """A trained activation function (arXiv:2411.13010) of a parabola, a line and an exponential.
 
     f(x) = above x^2 + slope x for x > 0, else below (exp(min(x, bound)) - 1 - x) + slope x.
     """
@@ -353,17 +354,17 @@ class Xielu:
 
 @dataclass(frozen=True)
 class Dense:
-    """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) where there is no
-    gate.
+    """A feed-forward: down(function(gate(x)) * up(x)), or down(function(up(x))) without a gate.
 
     Attributes:
-        gate: the function: ``"silu"``, ``"gelu"`` (the approximation by tanh), ``"relu"`` or
+        hidden_dim: width of gate and up.
+        gate: activation function: ``"silu"``, ``"gelu"`` (approximated by tanh), ``"relu"`` or
             ``"clamped silu"`` (GPT-OSS); without a gate, ``"gelu"``, ``"relu squared"`` or
             ``"xielu"``.
-        has_no_gate: whether the function is of ``up`` itself.
-        is_fused: gate and up are one tensor, the gate first.
-        xielu: what the function of that name is made of.
-        norm_within: what ``down`` reads is normalised.
+        has_no_gate: whether there is no gate.
+        is_fused: whether gate and up are one tensor, the gate first.
+        xielu: parameters of ``"xielu"``; None for other functions.
+        norm_within: whether the input of ``down`` is normalised.
     """
 
     hidden_dim: int
@@ -376,17 +377,17 @@ class Dense:
 
 @dataclass(frozen=True)
 class Router:
-    """How a token's experts are chosen, and how much each of them counts.
+    """Choice of a token's experts, and their weights.
 
     Attributes:
-        score: of an expert: ``"softmax"`` or ``"sigmoid"`` of the router's product;
-            ``"softmax of chosen"``: the product itself, and the weights are the softmax over the
-            chosen.
-        renormalised: the weights of a token's experts are divided by their sum.
-        scale: weights are multiplied by it.
-        n_groups: groups of neighbours, chosen by their two best scores; experts come from chosen
-            groups only.
-        n_groups_used: groups that are chosen from.
+        score: score of an expert: ``"softmax"`` or ``"sigmoid"`` of the router's product, or
+            ``"softmax of chosen"`` for the product itself, with the softmax over the chosen experts
+            as weights.
+        renormalised: whether the weights of a token's experts are divided by their sum.
+        scale: factor of the weights.
+        n_groups: number of groups of neighbouring experts, which are chosen by their two best
+            scores. Experts come from chosen groups only.
+        n_groups_used: number of chosen groups.
     """
 
     score: str = "softmax"
@@ -398,22 +399,22 @@ class Router:
 
 @dataclass(frozen=True)
 class Experts:
-    """A feed-forward of many parts, of which a token passes a few: the weighted sum of gated
+    """A feed-forward of experts, a few of which compute each token: the weighted sum of gated
     feed-forwards.
 
     Attributes:
-        n_experts: how many there are, at least 2.
-        n_used: how many a token passes.
-        hidden_dim: width of one.
-        gate: as of ``Dense``.
-        has_no_gate: as of ``Dense``.
-        shared: a feed-forward that every token passes next to them; None for none.
-        shared_is_gated: what it adds is multiplied by the sigmoid of a product with one row of
-            weights.
-        norms_apart: the shared feed-forward and the experts read the residual stream through a norm
-            each and what each leaves is normed before their sum; the router reads the stream
-            itself, normed by weights of its own.
-        routes_first: the router reads the residual stream as the layer begins with it.
+        n_experts: number of experts, at least 2.
+        n_used: number of experts for each token.
+        hidden_dim: width of an expert.
+        router: choice of the experts.
+        gate: activation function, as in ``Dense``.
+        has_no_gate: whether there is no gate, as in ``Dense``.
+        shared: a feed-forward for all tokens next to the experts; None for none.
+        shared_is_gated: whether the result of ``shared`` is multiplied by the sigmoid of a product
+            with one row of weights.
+        norms_apart: whether ``shared`` and the experts each have a norm before and after them; the
+            router has its own norm.
+        routes_first: whether the router reads the layer's input.
     """
 
     n_experts: int
@@ -429,7 +430,7 @@ class Experts:
 
     @property
     def read_share(self) -> float:
-        """Of the experts' weights, what one token reads."""
+        """Share of the experts' weights that one token reads."""
         return self.n_used / self.n_experts
 
 
@@ -441,17 +442,17 @@ FeedForward = Dense | Experts
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer: a mixer, then a feed-forward, each a branch that is added to the residual stream.
+    """Layer of a model: a mixer, then a feed-forward, each a branch that is added to the residual
+    stream.
 
     Attributes:
-        mixer: None for a feed-forward alone.
-        feed_forward: None for a mixer alone.
-        second_mixer: reads what the first one reads and is added, too; None for none.
-        norm_before: each branch reads a normed residual stream.
-        norm_after: what each branch adds is normed.
-        side_by_side: both branches read the residual stream as it was before either was added,
-            through one norm.
-        own_norms: branches side by side read it through a norm each.
+        mixer: mixer; None for a feed-forward alone.
+        feed_forward: feed-forward; None for a mixer alone.
+        norm_before: whether each branch reads the residual stream through a norm.
+        norm_after: whether the result of each branch is normed.
+        side_by_side: whether both branches read the layer's input, through one norm.
+        own_norms: whether branches side by side have a norm each.
+        second_mixer: mixer with the same input as the first one; None for none.
     """
 
     mixer: Mixer | None
@@ -469,44 +470,45 @@ class Layer:
 
     @property
     def stores(self) -> bool:
-        """Whether the layer remembers tokens."""
+        """Whether the layer stores keys and values or a state."""
         return any(not isinstance(mixer, Attention) or mixer.kv_of is None for mixer in self.mixers)
 
     @property
     def only_attends(self) -> bool:
-        """Whether keys and values are all that the layer remembers of a token."""
+        """Whether the layer stores keys and values only."""
         return self.second_mixer is None and isinstance(self.mixer, Attention)
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The shape of one model.
+    """The shape of a model.
 
     Attributes:
         architecture: a key of ``engine.models.ARCHITECTURES``.
         dim: width of the residual stream.
-        norm_eps: added to the mean square before the root.
-        context_length: positions the model was trained for; sizes nothing by itself.
-        vocab_size: length of the token list, which is also the number of embedding rows.
-        embedding_scale: what the looked-up embedding is multiplied by.
-        residual_scale: what each branch is multiplied by before it is added.
-        logit_scale: what logits are multiplied by, before their cap.
+        layers: all layers in order.
+        norm_eps: term that norms add to the mean square before the root.
+        context_length: positions that the model was trained for.
+        vocab_size: number of tokens, and of embedding rows.
+        embedding_scale: factor of embeddings.
+        residual_scale: factor of each branch before it is added.
+        logit_scale: factor of logits before their cap.
         logit_soft_cap: logits x become logit_soft_cap * tanh(x / logit_soft_cap); None for no cap.
-        layer_norm: norms of the residual stream take the mean off (LayerNorm) and may have a bias.
-        bare_norms: they have no weights either.
-        norm_after_eps: of norms after branches; 0 for ``norm_eps``.
-        learned_positions: rows of a table that is added to what tokens begin with, one for each
-            position; 0 for none.
-        embedding_norm: what tokens begin with is normed; by weights where the file has them.
-        per_layer_width: of what each layer adds of the token by itself; 0 where they do not.
-        token_types: rows of a table of which what tokens begin with have the first one added; 0 for
+        layer_norm: whether norms of the residual stream are LayerNorms, which subtract the mean and
+            may have a bias.
+        bare_norms: whether these norms have no weights.
+        norm_after_eps: term like ``norm_eps`` of norms after branches; 0 for ``norm_eps``.
+        learned_positions: number of rows of a position table that is added to embeddings; 0 for
             none.
-        pooling: what becomes of a text's vectors when it is embedded: a name of
-            ``engine.models.reading.POOLINGS``, or "" where the file does not say.
-        n_labels: rows of the matrix that judges a pooled vector; 0 where the file does not say.
-        dense_widths: of matrices that a pooled vector passes.
-        ignored_blocks: blocks of tensors after those of the layers, which nothing reads: they
-            predict further tokens.
+        embedding_norm: whether embeddings are normed, with weights if the file has them.
+        per_layer_width: width of the token's own input to each layer; 0 for none.
+        token_types: number of rows of a table whose first row is added to embeddings; 0 for none.
+        pooling: pooling of a text's vectors, a name of ``engine.models.reading.POOLINGS``; empty if
+            the file does not say.
+        n_labels: rows of the matrix that judges a pooled vector; 0 if the file does not say.
+        dense_widths: widths of the matrices after pooling.
+        ignored_blocks: number of blocks of tensors after the layers that are ignored; they predict
+            further tokens.
     """
 
     architecture: str
@@ -533,7 +535,7 @@ class ModelConfig:
 
     @property
     def is_encoder(self) -> bool:
-        """Whether tokens see those after them, so that no text can be gone on with."""
+        """Whether tokens see later tokens, so that the model cannot continue a text."""
         return any(attention.sees_after for attention in self.attentions.values())
 
     @property
@@ -543,7 +545,7 @@ class ModelConfig:
 
     @property
     def attentions(self) -> dict[int, Attention]:
-        """The layers that attend, by their number."""
+        """Attention mixers by the number of their layer."""
         return {
             i: layer.mixer
             for i, layer in enumerate(self.layers)
@@ -552,19 +554,19 @@ class ModelConfig:
 
     @property
     def recurrents(self) -> dict[int, Recurrent]:
-        """The recurrent mixers, by the number of their layer."""
+        """Recurrent mixers by the number of their layer."""
         mixers = ((i, mixer) for i, layer in enumerate(self.layers) for mixer in layer.mixers)
         return {i: mixer for i, mixer in mixers if not isinstance(mixer, Attention)}
 
-    @cached_property  # every layer of every plan asks
+    @cached_property
     def last_storing(self) -> int:
-        """Number of the last layer that remembers tokens: what comes after, a prompt needs for its
-        last token alone."""
+        """Number of the last layer that stores keys and values or a state. A prompt needs the
+        layers after it for its last token only."""
         return max((i for i, layer in enumerate(self.layers) if layer.stores), default=0)
 
     @property
     def activation_floats(self) -> int:
-        """Numbers that a token of a block takes between the steps of the layers, about."""
+        """Approximate number of floats of a token's activations in a block."""
         attention_floats = max((mixer.q_dim for mixer in self.attentions.values()), default=0)
         feed_forwards = [
             layer.feed_forward for layer in self.layers if layer.feed_forward is not None
@@ -584,7 +586,7 @@ class ModelConfig:
 
     @cached_property
     def ropes(self) -> tuple[Rope, ...]:
-        """The ways in which layers tell positions apart, each once, in order of first use."""
+        """Ropes of all layers without duplicates, in order of first use."""
         return tuple(
             dict.fromkeys(
                 attention.rope
@@ -594,9 +596,9 @@ class ModelConfig:
         )
 
     def summary(self) -> dict[str, Any]:
-        """Fields by name for people; what differs between layers is a list of each layer's value.
+        """Return the fields by name for display. Fields that differ between layers are lists.
 
-        What a model does without, such as windows, is left out.
+        Features that the model lacks, such as windows, are left out.
         """
         layers: dict[str, list[Any]] = {}
         for number, layer in enumerate(self.layers):
@@ -619,25 +621,20 @@ class ModelConfig:
 
 
 def _feed_forward_floats(feed_forward: FeedForward, dim: int) -> int:
-    """Numbers that a token takes in a feed-forward; of experts a token passes several."""
+    """Return the number of floats of a token's activations in a feed-forward."""
     if not isinstance(feed_forward, Experts):
         return 3 * feed_forward.hidden_dim
-    if feed_forward.shared:
-        shared = feed_forward.shared.hidden_dim
-    else:
-        shared = 0
+    shared = feed_forward.shared.hidden_dim if feed_forward.shared else 0
     return 3 * shared + feed_forward.n_used * (dim + 3 * feed_forward.hidden_dim)
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:
-    """Draw nested fields up; those of a rope and of a shared expert keep its name in front."""
+    """Return nested fields at one level; those of a rope and of a shared expert have its name as a
+    prefix."""
     flat: dict[str, Any] = {}
     for name, value in fields.items():
         if isinstance(value, dict):
-            if name in ("rope", "shared"):
-                prefix = f"{name}_"
-            else:
-                prefix = ""
+            prefix = f"{name}_" if name in ("rope", "shared") else ""
             flat |= {prefix + inner: member for inner, member in _flat(value).items()}
         else:
             flat[name] = value

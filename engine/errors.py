@@ -1,7 +1,7 @@
-"""The engine's exceptions, one family.
+"""Exceptions of the engine.
 
-Each message is one line for the user: it names the file or setting, the value found and the values
-supported. ``exit_code`` is the process's exit status for the error (sysexits.h).
+Each message is one line for the user: it names the file or setting, its value and the supported
+values. ``exit_code`` is the process's exit status for the error (sysexits.h).
 """
 
 
@@ -9,8 +9,8 @@ def printable(text: str | bytes, limit: int = 60) -> str:
     r"""Make untrusted text safe to put into a one-line message.
 
     Args:
-        text: a name from a file, a path or user input; bytes are read as UTF-8.
-        limit: most characters of the result; longer text is cut off and marked with ``...``.
+        text: a name from a file, a path or user input; bytes are decoded as UTF-8.
+        limit: limit on the characters of the result; longer text ends with ``...``.
 
     Returns:
         Printable text: bytes that are not UTF-8 become ``\xNN``, control and other unprintable

@@ -1,7 +1,7 @@
-"""The one place where file, configuration, vocabulary and weights meet.
+"""Checks of a model file: structure, hyperparameters, vocabulary and weights.
 
-All reasons to refuse a file are found here, in Python, before any kernel is compiled; importing
-this module does not import numba.
+Every reason to refuse a file is found here, before any kernel is compiled. Importing this module
+does not import numba.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CheckedModelFile:
-    """A model file that passed every check; ``gguf`` is still open and owns the map the weights
+    """A model file that passed every check. ``gguf`` is open and owns the map that the weights
     point into."""
 
     gguf: GGUFFile
@@ -36,7 +36,7 @@ def validate(path: str | os.PathLike[str]) -> CheckedModelFile:
     """Open a model file and check all of it: structure, hyperparameters, tensors, vocabulary.
 
     Raises:
-        EngineError: the first thing found wrong, as one line that names file and field.
+        EngineError: the file has a fault; the message is one line that names file and field.
     """
     gguf = read_gguf(path)
     try:

@@ -1,4 +1,4 @@
-"""How deep lists and objects of foreign data are nested."""
+"""Nesting of lists and objects in foreign data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Any
 
 
 def is_nested_deeper(value: Any, n_levels: int) -> bool:
-    """Whether lists and objects are inside each other in more than so many levels.
+    """Whether lists and objects are nested deeper than ``n_levels``.
 
-    It does not recurse, since values from outside may be nested without end.
+    It does not recurse, since foreign values may be nested very deeply.
     """
     level: list[Any] = [member for member in [value] if isinstance(member, (dict, list))]
     for _ in range(n_levels):

@@ -1,6 +1,6 @@
-"""Compares the kernels with a reference, on this processor and with this model's own weights.
+"""Comparison of the kernels with a reference, on this processor and with a model's own weights.
 
-Runs before a benchmark. The reference is NumPy in float64 over rows that the ``embed`` kernel
+It runs before a benchmark. The reference is NumPy in float64 over rows that the ``embed`` kernel
 dequantised; the tests compare that kernel bit for bit with the ``gguf`` package.
 """
 
@@ -19,10 +19,10 @@ from engine.weights.weights import Tensor
 
 N_ROWS = 24
 TOKEN_COUNTS = 1, 3, 11
-"""Numbers of columns, one for each of a type's three kernels."""
+"""Numbers of tokens, one for each of a type's three kernels."""
 TOLERANCE = 1e-4
-"""Limit on the error relative to the largest result; another order of float32 sums stays far below
-it."""
+"""Limit on the error relative to the largest result. Another order of float32 sums stays far
+below."""
 
 
 def check_model(model: Model) -> None:
@@ -43,7 +43,7 @@ def check_model(model: Model) -> None:
 
 
 def matmul_error(tensor: Tensor, n_tokens: int) -> float:
-    """Return the largest error of a few rows times random columns, relative to the largest
+    """Return the largest error of a few rows times random vectors, relative to the largest
     result."""
     rows = Tensor(
         tensor.name, tensor.quant, min(N_ROWS, tensor.n_rows), tensor.n_cols, tensor.row_bytes,

@@ -1,7 +1,6 @@
-"""Whether a model fits into memory and how fast it would be, computed from its header and the
-machine's measured rates.
+"""Memory need and expected speed of a model, from its header and the machine's measured rates.
 
-Reads only a file's header and never imports numba, since the list of models does this for each of a
+Only a file's header is read and numba is not imported, since the list of models does this for a
 hundred files. ``engine.measure.speed_probe`` measures the rates.
 """
 
@@ -26,7 +25,7 @@ from engine.weights.modes import RESERVE_BYTES
 from engine.weights.weights import TensorSpec, Weights, checked_tensors, multiplied
 
 MIN_CONTEXT = 256
-"""Least context worth offering, in tokens."""
+"""Smallest context that is offered, in tokens."""
 SYSTEM_BYTES = 1 << 30
 """Bytes that the operating system needs when all other programs are closed."""
 DECODE_SHARE = 0.85
@@ -50,15 +49,15 @@ class ModelNeeds:
     """Requirements of one model, on any machine.
 
     Attributes:
-        name: what to call it, untrusted.
+        name: title of the model, untrusted.
         quantization: name of the mix of weight types, such as ``"Q4_K_M"``.
-        weights_bytes: bytes of all tensors that are brought into memory.
+        weights_bytes: bytes of all tensors that are loaded into memory.
         read_bytes: bytes of weights that a decode step reads, by weight type.
         products: multiplications per prompt token, by weight type.
         memory: size of the layers' memory, for the requested KV type.
         context_length: trained context in tokens.
         n_layers: number of layers.
-        is_estimate: True if it describes a model size, not a file.
+        is_estimate: whether it describes a model size, not a file.
     """
 
     name: str
@@ -102,22 +101,21 @@ class MachineMemory:
 
 @dataclass(frozen=True)
 class Fit:
-    """The result for one model, machine and context.
+    """Result for a model, a machine and a context.
 
     Attributes:
-        verdict: ``"yes"``; ``"tight"`` if other programs would have to be closed; ``"no"``.
-        n_ctx: the context in question, in tokens.
-        weights_bytes: bytes of all tensors that are brought into memory.
+        verdict: ``"yes"``; ``"tight"`` if other programs must be closed; ``"no"``.
+        n_ctx: context in tokens.
+        weights_bytes: bytes of all tensors that are loaded into memory.
         kv_bytes: bytes of the KV cache for that context.
         own_bytes: bytes of the program and its buffers.
-        needed_bytes: weights, cache and program together.
-        largest_ctx: largest context that fits into the memory available now, in tokens; 0 if the
+        needed_bytes: bytes of weights, cache and program together.
+        largest_ctx: largest context that fits into the available memory, in tokens; 0 if the
             weights do not fit.
-        decode_tps, decode_full_tps: tokens per second with an empty and a full context; None if
-        unknown.
+        decode_tps: tokens per second with an empty context; None if unknown.
+        decode_full_tps: tokens per second with a full context; None if unknown.
         prefill_tps: prompt tokens per second; None if unknown.
-        is_measured: True if the rates were measured for all of the model's types, False if some are
-            assumed.
+        is_measured: whether the rates of all the model's types were measured, not assumed.
     """
 
     verdict: str
@@ -140,7 +138,7 @@ def needs_of_file(path: str | os.PathLike[str], kv: str = "f16") -> ModelNeeds:
         kv: type of the KV cache.
 
     Raises:
-        EngineError: the file cannot be used by this engine; one line that says why.
+        EngineError: this engine cannot use the file; the message is one line.
     """
     gguf = read_gguf(path, keeps_strings=False)
     try:
@@ -177,8 +175,11 @@ def needs_of(gguf: GGUFFile, kv: str = "f16") -> ModelNeeds:
 def fit(
     needs: ModelNeeds, memory: MachineMemory, rates: MachineRates, n_ctx: int | None = None
 ) -> Fit:
-    """Compare a model's needs with a machine; ``n_ctx``: context in tokens; None takes
-    ``default_context``."""
+    """Compare a model's needs with a machine.
+
+    Args:
+        n_ctx: context in tokens; None for ``default_context``.
+    """
     n_ctx = n_ctx or default_context(needs)
     kv_bytes = needs.memory.bytes_for(n_ctx)
     needed = needs.weights_bytes + kv_bytes + RESERVE_BYTES
@@ -229,7 +230,7 @@ def _decode_tps(needs: ModelNeeds, rates: MachineRates, memory_bytes: int) -> fl
     read_gbps = rates.read_gbps
     seconds = 0.0
     for quant, n_bytes in needs.read_bytes.items():
-        gbps = rates.decode_gbps.get(quant) or (DECODE_SHARE * read_gbps if read_gbps else None)
+        gbps = rates.decode_gbps.get(quant) or DECODE_SHARE * (read_gbps or 0.0)
         if not gbps:
             return None
         seconds += n_bytes / gbps / 1e9
@@ -256,7 +257,7 @@ def _prefill_tps(needs: ModelNeeds, rates: MachineRates) -> float | None:
 
 
 def _matrices(gguf: GGUFFile) -> dict[str, TensorInfo]:
-    """Return the matrices by name; refuse types without kernels."""
+    """Return the matrices by name; raises an error for types without kernels."""
     # Some writers pad shapes with ones: only the number of rows counts.
     matrices = {
         name: tensor for name, tensor in gguf.tensors.items() if math.prod(tensor.shape[:-1]) > 1

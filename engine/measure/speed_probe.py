@@ -1,8 +1,8 @@
-"""Measures the kernels per weight type: bytes per second in decode, multiplications per second in
-prefill.
+"""Speed of the kernels for each weight type: bytes per second in decode, multiplications per second
+in prefill.
 
-Runs the same kernels as a model over a matrix larger than the caches. Their time does not depend on
-the values of the weights, so no model is needed.
+The kernels of a model run over a matrix that is larger than the caches. Their time does not depend
+on the values of the weights, so no model is needed.
 """
 
 import time
@@ -29,8 +29,7 @@ N_COLS = 2048
 PROMPT_TOKENS = 128
 ROUNDS = 3
 WEIGHT_BYTE = 0x3F
-"""Value of every byte of the weights: a normal number in all types, neither subnormal nor
-infinite."""
+"""Value of every byte of the weights, a normal number in all types."""
 
 
 def measure_rates(
@@ -40,15 +39,17 @@ def measure_rates(
     prefill_threads: int,
     progress: ProgressCallback | None = None,
 ) -> MachineRates:
-    """Measure memory and kernels: the best of ``ROUNDS`` rounds each, to reduce the influence of
+    """Measure memory and kernels. The best of ``ROUNDS`` rounds counts, to reduce the influence of
     other programs.
 
     Args:
         quants: keys of ``engine.quants.QUANTS``.
+        threads: threads for decode.
+        prefill_threads: threads for prefill.
         progress: called while kernels are compiled.
 
     Raises:
-        Cancelled: the crew was cancelled during the measurement; an earlier cancel does not count.
+        Cancelled: the crew was cancelled during the measurement.
     """
     crew.clear_cancel()
     weights = Memory(MATRIX_BYTES)
@@ -64,7 +65,7 @@ def measure_rates(
 def decode_gbps(
     crew: Crew, quant: str, weights: Memory, threads: int, progress: ProgressCallback | None = None
 ) -> float:
-    """Weights read by the kernel that multiplies a matrix with one column, in GB/s."""
+    """Return the weights that the decode kernel reads, in GB/s."""
     row_bytes = _row_bytes(quant)
     matrix = _matrix(quant, weights, weights.n_bytes // row_bytes // 8 * 8)
     return matrix.size_bytes / _best_s(crew, matrix, 1, threads, progress) / 1e9
@@ -73,8 +74,7 @@ def decode_gbps(
 def prefill_gops(
     crew: Crew, quant: str, weights: Memory, threads: int, progress: ProgressCallback | None = None
 ) -> float:
-    """Multiplications of the kernel that multiplies a matrix with a prompt's columns, in billions a
-    second."""
+    """Return the multiplications of the block kernel, in 10^9 per second."""
     matrix = _matrix(
         quant, weights, min(PREFILL_ROWS * threads, weights.n_bytes // _row_bytes(quant) // 8 * 8)
     )
@@ -85,7 +85,7 @@ def prefill_gops(
 def _best_s(
     crew: Crew, matrix: Tensor, n_tokens: int, threads: int, progress: ProgressCallback | None
 ) -> float:
-    """Seconds of one product, the best of a few after one that warms up."""
+    """Return the seconds of one product: the best of a few rounds after a warm-up."""
     step = Memory(128)
     tokens = Memory(4 * n_tokens)
     scratch = Memory(MATMUL_SCRATCH_BYTES * threads)
