@@ -1,4 +1,4 @@
-"""One measured reply: prefill the prompt, generate, count. The only generation loop of the program.
+"""A measured reply: prefill the prompt, generate, count. The only generation loop of the program.
 
 ``LocalTurn`` and the benchmark use it, so their figures are comparable. A session is anything with
 ``prefill``, ``generate`` and ``cancel``.
@@ -50,8 +50,8 @@ class ReplyMeter:
         """Tokens that were guessed and verified together with others."""
         self.prefill_s = 0.0
         self.finish_reason = ""
-        """One of "stop", "length", "context", "cancelled", "repeats", "error"; empty while the reply
-        is written."""
+        """Reason: "stop", "length", "context", "cancelled", "repeats", "error"; empty while the
+        reply is written."""
         self.started_s = clock()
         self.token_times_s: list[float] = []
 

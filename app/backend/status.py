@@ -9,7 +9,7 @@ from app.text.record import record
 
 RATE_WINDOW_S = 10.0
 LATE_SHARE = 0.25
-"""Least share of an estimated time to show until the next report of progress."""
+"""Lowest share of an estimated time to show until the next report of progress."""
 
 
 class Activity(str, Enum):

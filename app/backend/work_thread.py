@@ -23,7 +23,7 @@ _POLL_S = 0.2
 
 
 class WorkThread:
-    """One thread with a queue of work.
+    """A thread with a queue of work.
 
     Args:
         queue_limit: largest number of pieces of work that wait.

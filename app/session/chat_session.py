@@ -488,12 +488,12 @@ class ChatSession:
         last = self.last_message
         if self.is_busy or last is None or index >= len(last.alternatives):
             return False
-        others = (
+        alternatives = (
             replace(last, alternatives=()),
             *last.alternatives[:index],
             *last.alternatives[index + 1 :],
         )
-        chosen = replace(last.alternatives[index], alternatives=others, sources=last.sources)
+        chosen = replace(last.alternatives[index], alternatives=alternatives, sources=last.sources)
         self.conversation.messages[-1] = chosen
         self.journal.save_turn_end(self.conversation)
         return True
@@ -659,13 +659,15 @@ class ChatSession:
         if self._running is None or self._running.answers is None:
             return
         answers = self._running.answers
-        (first, done), *rest = sorted(answers.finished.items())
-        others = tuple(_reply_message(answers.replies[index], done) for index, done in rest)
+        (first, done), *other_answers = sorted(answers.finished.items())
+        alternatives = tuple(
+            _reply_message(answers.replies[index], done) for index, done in other_answers
+        )
         self._running.reply = answers.replies[first]
-        self._finish_reply(done, others)
+        self._finish_reply(done, alternatives)
 
     def _finish_reply(
-        self, done: events.GenerationFinished, others: tuple[ChatMessage, ...] = ()
+        self, done: events.GenerationFinished, alternatives: tuple[ChatMessage, ...] = ()
     ) -> None:
         """Add the running reply to the conversation."""
         running = self._running
@@ -680,7 +682,7 @@ class ChatSession:
         if continued is not None and continued.figures is not None:
             message.figures = continued.figures.continued_by(done.figures)
         message.is_edited = running.is_edited or (continued is not None and continued.is_edited)
-        message.alternatives = (*others, *_alternatives(running))[:MAX_ALTERNATIVES]
+        message.alternatives = (*alternatives, *_alternatives(running))[:MAX_ALTERNATIVES]
         self.conversation.append_reply(message)
         self._end_turn()
         if done.calls:

@@ -63,7 +63,7 @@ class ModelFailed(Event):
 
 @record
 class ModelSwitchFailed(Event):
-    """Another model could not be opened; the previous one stays, with its conversation."""
+    """A new model could not be opened; the previous one stays, with its conversation."""
 
     reason: str
     is_open: bool

@@ -48,7 +48,7 @@ class NothingToDoError(Exception):
 
 
 class HeadlessChat:
-    """One conversation with one model at a time.
+    """A conversation with one model at a time.
 
     The methods that return an iterator do their work while it is iterated over. Use one thread at
     a time; dropping the iterator stops the work. Any thread and any signal handler may call

@@ -54,9 +54,9 @@ def line_of(
         case events.ModelSwitchFailed():
             return EventLine(f"{event.reason}; opening the previous model again", is_error=True)
         case events.ConversationResumed():
-            return _of_parts(resumed_parts(event), event.trouble)
+            return _of_phrases(resumed_phrases(event), event.trouble)
         case events.ConversationReread():
-            return _of_parts(_reread_parts(event), event.trouble)
+            return _of_phrases(_reread_phrases(event), event.trouble)
         case events.TurnsDropped():
             return EventLine(
                 figures.dropped_turns(
@@ -92,44 +92,44 @@ def line_of(
     return None
 
 
-def resumed_parts(event: events.ConversationResumed) -> list[str]:
+def resumed_phrases(event: events.ConversationResumed) -> list[str]:
     """Return what to say about the cache of a saved conversation; empty if it needs no words."""
-    parts = []
+    phrases = []
     if event.restored_tokens:
-        parts.append(figures.back(event.restored_tokens, event.restored_s, event.read_s))
+        phrases.append(figures.back(event.restored_tokens, event.restored_s, event.read_s))
     unread = event.total_tokens - event.ready_tokens
     if unread >= WORTH_A_LINE_TOKENS:
-        parts.append(f"{count(unread)} tokens will be read with your next message")
-    return parts
+        phrases.append(f"{count(unread)} tokens will be read with your next message")
+    return phrases
 
 
-def _reread_parts(event: events.ConversationReread) -> list[str]:
-    parts = []
+def _reread_phrases(event: events.ConversationReread) -> list[str]:
+    phrases = []
     total = count(event.total_tokens)
     if event.restored_tokens:
-        parts.append(f"{count(event.restored_tokens)} of {total} tokens were already read")
+        phrases.append(f"{count(event.restored_tokens)} of {total} tokens were already read")
     newly_read = event.read_tokens - event.restored_tokens
     if event.trouble:
-        return parts
+        return phrases
     if event.read_tokens < event.total_tokens:
-        parts.append(
+        phrases.append(
             f"read {count(event.read_tokens)} of {total} tokens of the conversation; "
             "the rest will be read with your next message"
         )
     elif newly_read:
-        parts.append(
+        phrases.append(
             f"read the conversation again: {count(newly_read)} tokens in "
             f"{figures.seconds(event.read_s)}"
         )
-    return parts
+    return phrases
 
 
-def _of_parts(parts: list[str], trouble: str) -> EventLine | None:
+def _of_phrases(phrases: list[str], trouble: str) -> EventLine | None:
     if trouble:
-        parts = [*parts, trouble]
-    if not parts:
+        phrases = [*phrases, trouble]
+    if not phrases:
         return None
-    return EventLine(" · ".join(parts), is_error=bool(trouble))
+    return EventLine(" · ".join(phrases), is_error=bool(trouble))
 
 
 def _of_refusal(event: events.PromptRefused, hints: Hints) -> EventLine:
@@ -162,11 +162,11 @@ def _of_failure(event: events.GenerationFailed, is_restored: bool) -> EventLine:
 
 
 def _of_threads(event: events.ThreadsChanged) -> EventLine:
-    before = event.before.now
+    previous = event.before.now
     now = event.in_use.now
     line = f"from now on {describe(now)}"
-    if before != now:
-        line += f" (was {before.decode} and {before.prefill})"
+    if previous != now:
+        line += f" (was {previous.decode} and {previous.prefill})"
     if event.trouble:
         line += f"; {event.trouble}"
     return EventLine(line, is_error=bool(event.trouble))

@@ -1,7 +1,7 @@
-"""Functions that open and set up a model: the settings applied to the engine's public names.
+"""Access to the engine: functions that apply the settings to its public names.
 
-Everything is imported on use: numba and numpy must not cost a start that ends before a model opens.
-Tests replace these functions by those of a scripted engine.
+They import the engine when they are called, so that a program that opens no model does not pay for
+numba and numpy. Tests replace them by a scripted engine.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Report = Callable[[Any], None]
 
 
 def validate_model(path: Path | str) -> CheckedModelFile:
-    """Check the whole file without numba.
+    """Check a whole file without numba.
 
-    Raises EngineError: it cannot be used; the message is one line.
+    Raises EngineError: the file cannot be used; the message is one line.
     """
     from engine import loader
 
@@ -44,17 +44,17 @@ def validate_model(path: Path | str) -> CheckedModelFile:
 
 
 def check_model(path: Path | str) -> None:
-    """Check the whole file and close it.
+    """Check a whole file and close it.
 
-    Raises EngineError: it cannot be used; the message is one line.
+    Raises EngineError: the file cannot be used; the message is one line.
     """
     validate_model(path).gguf.close()
 
 
 def glance_at_model(path: Path | str) -> None:
-    """Check in a millisecond that a file is GGUF; opening it checks the rest.
+    """Check in a millisecond whether a file is GGUF; opening it checks the rest.
 
-    Raises EngineError: it is not.
+    Raises EngineError: the file is not GGUF.
     """
     from engine import glance
 
@@ -62,11 +62,11 @@ def glance_at_model(path: Path | str) -> None:
 
 
 def open_model(settings: Settings, path: Path | str, progress: Report | None = None) -> Model:
-    """Open a model with the threads and the memory mode of the settings, else those remembered for
-    it on this machine.
+    """Open a model with the threads and memory mode of the settings, or those saved for it here.
 
-    Compiles kernels on first use. Raises EngineError: the model cannot be used; the message is one
-    line.
+    Compiles kernels on first use.
+
+    Raises EngineError: the model cannot be used; the message is one line.
     """
     from engine import Model
 
@@ -98,9 +98,9 @@ def replay(session: Session, ids: Sequence[int], guess: bool) -> int:
 
 
 def use_adapters(model: Model, adapters: Sequence[str]) -> None:
-    """Let adapters change a model, in place of those before.
+    """Replace the adapters of a model.
 
-    Raises EngineError: one does not suit it.
+    Raises EngineError: an adapter does not suit the model.
     """
     model.use_adapters([split_scale(name) for name in adapters])
 
@@ -108,8 +108,7 @@ def use_adapters(model: Model, adapters: Sequence[str]) -> None:
 def use_tuned(
     model: Model, choice: TunedChoice, settings: Settings, progress: Report | None = None
 ) -> None:
-    """Give a model what is remembered for it, as far as the settings leave it open and the memory
-    has room."""
+    """Use the saved tuning of a model where the settings say "auto" and memory has room."""
     from engine.errors import MemoryPlanError
 
     if not (settings.threads or settings.prefill_threads):
@@ -118,44 +117,43 @@ def use_tuned(
     if settings.pin_threads == AUTO:
         model.set_pinned(choice.pinned)
     if settings.weights == AUTO and choice.weights:
-        # the file's map does as well; a screen of the choice shows what is used
+        # Without room the mapped file is used; a screen shows which one is in use.
         with suppress(MemoryPlanError):
             model.use_weights(choice.weights, progress)
 
 
 def kv_type_of(settings: Settings, model: Model) -> str:
-    """Return the format of the KV cache: of the settings, or remembered for this machine and model;
-    AUTO otherwise."""
+    """Return the KV type of the settings, or the one saved for the model here; AUTO if there is
+    none."""
     return tuned.kv_type_of(settings.kv_type, recall_tuned(model).choice)
 
 
 def recall_tuned(model: Model) -> SavedTuning:
-    """Return what is remembered for this machine, model and power source, and whether it is in
-    doubt."""
-    kept = state.load_state()[0]
-    if kept.tuned_threads:
-        return recall(kept, _place(model))
-    return SavedTuning()
+    """Return the tuning saved for this machine, model and power source, and doubts about it."""
+    saved = state.load_state()[0]
+    if not saved.tuned_threads:
+        return SavedTuning()
+    return recall(saved, _place(model))
 
 
 def remember_tuned(
     model: Model, choice: TunedChoice | None, measured: TuningConditions | None = None
 ) -> str | None:
-    """Remember a choice for this machine and model, or forget it; returns a line where that
-    failed."""
+    """Save a tuning choice for this machine and model, or delete it; return a line if that
+    fails."""
     key, without = tuning_keys(_place(model), measured)
     return state.remember_tuned(key, choice, measured, without=without)
 
 
 def recall_thinking(settings: Settings, path: ModelPlace) -> str:
-    """Return how much a model is asked to think: as the settings say, else as was chosen for it."""
+    """Return the thinking mode of the settings, or the one chosen for a model."""
     if settings.thinking != AUTO:
         return settings.thinking
     return state.load_state()[0].thinking.get(model_key(path), AUTO)
 
 
 def kernels_version() -> str:
-    """Return the name of the compiled code."""
+    """Return the version of the compiled code."""
     from engine.machine.code import VERSION
 
     return VERSION
@@ -173,9 +171,9 @@ def _place(model: Model) -> TuningPlace:
 def try_lookahead(
     model: Model, session: Session, is_unwanted: Callable[[], bool], again: bool
 ) -> Mapping[str, Lookahead]:
-    """Find out how decode should ask memory ahead, if that is not known.
+    """Find the best memory prefetch of decode, if it is not known.
 
-    Raises EngineError: it was cancelled.
+    Raises EngineError: the search was cancelled.
     """
     from engine.tuning.lookahead_trials import try_lookahead
 
@@ -191,8 +189,12 @@ def make_sweep(
     budget_s: float | None = None,
     earlier: TuningReport | None = None,
 ) -> Sweep:
-    """Return a search for what is best after what the session holds; ``may_pin``: pinned threads
-    may be tried too."""
+    """Return a search for the best settings after the tokens of the session.
+
+    Args:
+        may_pin: whether pinned threads may be tried.
+        earlier: report that the search adds to; None if there is none.
+    """
     from engine.machine import host
     from engine.tuning.sweep import Sweep
     from engine.tuning.trials import SessionTrials
@@ -205,8 +207,11 @@ def make_sweep(
 def state_files(
     settings: Settings, may_read_prefix: Callable[[], bool] = bool
 ) -> StateFiles | None:
-    """Return how the state of the cache is kept, if it is; ``may_read_prefix``: read system prompts
-    early."""
+    """Return functions that save the state of the KV cache; None if it is not saved.
+
+    Args:
+        may_read_prefix: returns whether system prompts may be read early.
+    """
     quota_bytes = settings.kv_states_quota_bytes
     if not quota_bytes:
         return None
@@ -216,17 +221,17 @@ def state_files(
         restore=saved_state.restore_state,
         restorable=saved_state.restorable,
         names=saved_state.saved_names,
-        writer=lambda session, place, on_segment: saved_state.StateWriter(
-            session, place, quota_bytes, on_segment
+        writer=lambda session, directory, on_segment: saved_state.StateWriter(
+            session, directory, quota_bytes, on_segment
         ),
         may_read_prefix=may_read_prefix,
     )
 
 
 def check_kernels(model: Model) -> None:
-    """Compare the kernels that the model uses with their references.
+    """Compare the kernels of a model with their references.
 
-    Raises EngineError: one differs.
+    Raises EngineError: a kernel differs.
     """
     from engine.measure.check import check_model
 
@@ -234,7 +239,7 @@ def check_kernels(model: Model) -> None:
 
 
 def cpu_level() -> str:
-    """Return the name of the instruction level that the kernels are compiled for."""
+    """Return the name of the CPU level that the kernels are compiled for."""
     from engine import LEVEL
 
     return str(LEVEL)

@@ -300,7 +300,7 @@ class LocalModel:
         stops: Sequence[str] = (),
         guards: bool = True,
         session: Session | None = None,
-        **more: Any,
+        **fields: Any,
     ) -> Reply:
         """Return the reply to a prompt, which is written while it is iterated over.
 
@@ -308,7 +308,7 @@ class LocalModel:
             stops: texts that end the reply, besides those of the template.
             guards: whether the reply ends if it repeats itself.
             session: session that computes; None for the model's own.
-            more: further fields of ``Reply``.
+            fields: further fields of ``Reply``.
         """
         tokenizer = self.model.tokenizer
         prefix_ids = _prefix_ids(prompt)
@@ -319,7 +319,7 @@ class LocalModel:
         guard = None
         if guards:
             guard = guard_of(self.settings, tokenizer, constraint)
-        more.setdefault("spelled", self.tags(bool(self.chat.tools)))
+        fields.setdefault("spelled", self.tags(bool(self.chat.tools)))
         return Reply(
             session if session is not None else self.session,
             prompt.all_ids,
@@ -327,12 +327,12 @@ class LocalModel:
             max_tokens=max_tokens,
             stop=stops,
             prefix_ids=prefix_ids,
-            limit=limit_of(prompt.chat, tokenizer, more["spelled"], prefix_ids),
+            limit=limit_of(prompt.chat, tokenizer, fields["spelled"], prefix_ids),
             turns=turns,
             guess=self.settings.guess_ahead != "off",
             constraint=constraint,
             guard=guard,
-            **more,
+            **fields,
         )
 
     def add_reply(self, reply: PromptMessage) -> None:

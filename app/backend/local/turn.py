@@ -1,4 +1,4 @@
-"""One prompt and its reply, reported in events; and several replies to one prompt."""
+"""A prompt and its reply, reported in events; and several replies to one prompt."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.1
 _LEAST_AGAINST_LOOPS = {"repeat_penalty": 1.15, "repeat_window": 64, "dry_multiplier": 0.8}
-"""Least values for a reply that continues after it repeated itself.
+"""Lowest values for a reply that continues after it repeated itself.
 
 DRY works against the repeated text, the penalty against its words. SmolLM2 135M fell into the next
 loop with a penalty of 1.1, and into nonsense with 1.2 over 256 tokens.
@@ -56,7 +56,7 @@ def _with_own_seed(sampling: Sampling, index: int) -> Sampling:
 
 
 class LocalTurn:
-    """One prompt and its reply.
+    """A prompt and its reply.
 
     Args:
         on_progress: called after every token and every block of the prompt.

@@ -15,7 +15,7 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import NEW, OFFER
 from app.session import commands
 from app.session.events import ConversationResumed, TurnsDropped
-from app.session.line_of import resumed_parts
+from app.session.line_of import resumed_phrases
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore
@@ -186,7 +186,7 @@ class ConversationFlow:
         """Say how much of an opened conversation is restored, and how much must be read again."""
         if event.trouble:
             self._core.say(event.trouble, is_error=True)
-        parts = resumed_parts(event)
+        parts = resumed_phrases(event)
         style = ""
         if event.restored_tokens and figures.saves_much(event.restored_s, event.read_s):
             style = "news"
