@@ -1,4 +1,4 @@
-"""The processes in which forms are compiled, seen from outside."""
+"""Processes that compile forms, as the system shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PATIENCE_S = 60.0
 
 
 def until(holds: Callable[[], object]) -> None:
-    """Wait for something that happens in another process."""
+    """Wait until a condition in another process holds."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline_s, "it never happened"
@@ -20,14 +20,14 @@ def until(holds: Callable[[], object]) -> None:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether a process runs or waits."""
+    """Whether a process is alive."""
     with suppress(psutil.NoSuchProcess):
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     return False
 
 
 def compiling() -> list[psutil.Process]:
-    """Return the processes of single forms that belong to this one."""
+    """Return the processes of single forms below this process."""
     found = []
     for one in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):

@@ -1,6 +1,6 @@
-"""Check whether a text is JSON that a schema describes.
+"""Check whether a text is JSON that a schema allows.
 
-It is a check of its own for tests of forms, exact in its numbers.
+It is independent of the program and exact in its numbers.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ _KINDS: dict[str, Any] = {
 
 
 def exact_json(text: str) -> Any:
-    """Return the value of JSON text, its numbers as fractions.
+    """Return the value of a JSON text, with fractions as numbers.
 
     Raises:
-        ValueError: it is not JSON.
+        ValueError: The text is not JSON.
     """
     return json.loads(text, parse_int=Fraction, parse_float=Fraction)
 
 
 def exact(value: Any) -> Any:
-    """Return a value of Python as ``exact_json`` would, its numbers as they are written in JSON."""
+    """Return a Python value with the same numbers as ``exact_json``."""
     return exact_json(json.dumps(value))
 
 
 def describes(schema: Any, value: Any, root: Any = None) -> bool:
-    """Whether a schema describes a value that ``exact_json`` returned.
+    """Whether a schema allows a value from ``exact_json``.
 
     Args:
-        root: what its references refer to; itself by default.
+        root: Schema that references refer to; the schema itself by default.
     """
     root = schema if root is None else root
     if isinstance(schema, bool):

@@ -1,5 +1,4 @@
-"""Answers in a given form, by the bundled model: whatever it would say, what it says has the
-form."""
+"""Tests of answers in a form, by the bundled model: whatever it would write, it has the form."""
 
 from __future__ import annotations
 
@@ -88,7 +87,7 @@ def form_of(kind: str, text: str) -> AnswerForm:
 
 
 class OneByOne:
-    """A form whose forced tokens come one at a time."""
+    """Constraint that gives forced tokens one at a time."""
 
     def __init__(self, constraint: Constraint, is_free: bool = False) -> None:
         self._constraint = constraint
@@ -126,9 +125,7 @@ def written(model: Model, session: Session, forms: Forms) -> QuantizeResult:
     return write
 
 
-def test_an_answer_has_the_schema_it_was_asked_for(
-    written: QuantizeResult, session: Session
-) -> None:
+def test_an_answer_matches_its_schema(written: QuantizeResult, session: Session) -> None:
     found = json.loads(written(form_of(SCHEMA, json.dumps(CITY)), 0))
     assert session.finish_reason == "stop"
     assert list(found) == ["city", "size", "n"]
@@ -139,9 +136,7 @@ def test_an_answer_has_the_schema_it_was_asked_for(
     )
 
 
-def test_an_answer_matches_the_expression_it_was_asked_for(
-    written: QuantizeResult, session: Session
-) -> None:
+def test_an_answer_matches_its_expression(written: QuantizeResult, session: Session) -> None:
     pattern = r"(Paris|Rome), [0-9]{4}é"
     assert re.fullmatch(pattern, written(form_of(REGEX, pattern), 1))
     assert session.finish_reason == "stop"
@@ -173,7 +168,7 @@ def test_an_answer_matches_the_expression_it_was_asked_for(
         (form_of(GRAMMAR, "start: " + "(" * 20_000), "too deeply nested"),
     ],
 )
-def test_what_is_no_form_is_refused_in_one_line(forms: Forms, form: AnswerForm, why: str) -> None:
+def test_invalid_forms_are_refused_in_one_line(forms: Forms, form: AnswerForm, why: str) -> None:
     with pytest.raises(FormError) as refused:
         forms.constraint(form)
     assert why in str(refused.value)
@@ -184,7 +179,7 @@ def test_what_is_no_form_is_refused_in_one_line(forms: Forms, form: AnswerForm, 
     ("form", "why"),
     [(form_of(REGEX, "(a"), "unclosed group"), (form_of(SCHEMA, "{"), "is not JSON")],
 )
-def test_a_form_is_refused_before_there_is_a_model(form: AnswerForm, why: str) -> None:
+def test_a_form_is_checked_without_a_model(form: AnswerForm, why: str) -> None:
     with pytest.raises(FormError, match=f"response_format .*{why}"):
         check_form(form)
 
@@ -218,7 +213,7 @@ def test_a_form_is_refused_before_there_is_a_model(form: AnswerForm, why: str) -
         },
     ],
 )
-def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, Any]) -> None:
+def test_annotations_in_a_schema_are_ignored(forms: Forms, harmless: dict[str, Any]) -> None:
     constraint = forms.constraint(
         form_of(SCHEMA, json.dumps({"type": "string", "maxLength": 3, **harmless}))
     )
@@ -226,13 +221,13 @@ def test_what_annotates_a_schema_is_ignored(forms: Forms, harmless: dict[str, An
     constraint.close()
 
 
-def test_guesses_change_nothing_of_an_answer_in_a_form(written: QuantizeResult) -> None:
+def test_guessed_tokens_do_not_change_an_answer(written: QuantizeResult) -> None:
     form = form_of(REGEX, "(Paris is big[.] ){6}[a-z]{9}")
     assert written(form, 1, guess=True) == written(form, 1)
 
 
 @pytest.mark.parametrize(("grammar", "seed"), [(GBNF, 0), (LARK, 1)])
-def test_an_answer_follows_the_grammar_it_was_asked_for(
+def test_an_answer_follows_its_grammar(
     written: QuantizeResult, session: Session, grammar: str, seed: int
 ) -> None:
     assert re.fullmatch(r"(Paris|[R-S]ome), [0-9]{4}[.]", written(form_of(GRAMMAR, grammar), seed))
@@ -240,7 +235,7 @@ def test_an_answer_follows_the_grammar_it_was_asked_for(
 
 
 @pytest.mark.parametrize("guess", [False, True])
-def test_what_a_form_forces_is_one_block_and_changes_nothing(
+def test_forced_tokens_are_one_block_with_the_same_result(
     written: QuantizeResult, session: Session, guess: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = form_of(REGEX, "(The capital of France is [a-z]{4} and very large[.] ){2}[a-z]{20}")
@@ -262,7 +257,7 @@ def test_what_a_form_forces_is_one_block_and_changes_nothing(
     assert sizes.count(4) >= 4
 
 
-def test_what_a_form_forces_is_what_could_be_chosen_alone(written: QuantizeResult) -> None:
+def test_forced_tokens_are_the_only_choice(written: QuantizeResult) -> None:
     form = form_of(SCHEMA, '{"const":{"capital":"Paris","country":"France"}}')
     text = written(form, 1)
     assert json.loads(text) == {"capital": "Paris", "country": "France"}
@@ -289,14 +284,14 @@ def test_a_forced_text_ends_at_every_limit(
     with_room.close()
 
 
-def test_a_form_that_allows_nothing_is_found_when_it_is_used(written: QuantizeResult) -> None:
+def test_a_form_without_possible_tokens_is_refused(written: QuantizeResult) -> None:
     form = form_of(SCHEMA, '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}')
     check_form(form)
     with pytest.raises(FormError, match="response_format cannot be used"):
         written(form, 1)
 
 
-def test_a_form_is_bounded_and_named(tmp_path: Path) -> None:
+def test_a_form_has_a_size_limit_and_a_name(tmp_path: Path) -> None:
     with pytest.raises(FormError, match="x is longer than"):
         make_form(REGEX, "a" * (MAX_FORM_CHARS + 1), "x")
     with pytest.raises(FormError, match="x is empty"):
@@ -307,7 +302,7 @@ def test_a_form_is_bounded_and_named(tmp_path: Path) -> None:
         read_form_file(SCHEMA, str(tmp_path / "other.json"))
 
 
-def test_a_form_is_chosen_and_taken_back(model: Model, tmp_path: Path) -> None:
+def test_a_form_is_set_and_reset(model: Model, tmp_path: Path) -> None:
     choice = FormChoice()
     path = tmp_path / "city.json"
     assert choice.constraint(model.tokenizer) is None
@@ -325,8 +320,8 @@ def test_a_form_is_chosen_and_taken_back(model: Model, tmp_path: Path) -> None:
     assert choice.run_command("").startswith("answers in any form")
 
 
-def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None:
-    """What a continued reply has of its form counts; what does not belong to it is refused."""
+def test_a_continued_reply_stays_in_its_form(model: Model, session: Session) -> None:
+    """The beginning of the reply counts for the form; a beginning that does not match is refused."""
     choice = FormChoice(form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
     options = ChatOptions(cast("Any", None), lambda model, mode: Sampling(seed=1), form=choice)
     ids = model.tokenizer.encode("Rome, 1", bos=False)
@@ -344,7 +339,7 @@ def test_a_reply_in_a_form_goes_on_in_it(model: Model, session: Session) -> None
 def test_answers_follow_their_schemas(
     kind: str, model: Model, session: Session, tmp_path: Path
 ) -> None:
-    """``python -m tests.programs.form_validity`` does so 200 times each."""
+    """``python -m tests.programs.form_validity`` checks 200 answers for each schema."""
     if kind == "starter":
         found = list(answers(model, session, 5))
     else:
@@ -372,11 +367,11 @@ def test_answers_follow_their_schemas(
         ("unicode", []),
     ],
 )
-def test_the_check_of_answers_finds_what_is_wrong(name: str, value: Any) -> None:
+def test_the_check_of_answers_finds_errors(name: str, value: Any) -> None:
     assert not follows(value, SCHEMAS[name], SCHEMAS[name])
 
 
-def test_a_vocabulary_that_begins_texts_with_a_space_forces_none(tmp_path: Path) -> None:
+def test_a_vocabulary_with_leading_spaces_adds_none(tmp_path: Path) -> None:
     path = next(path for path in random_models(tmp_path) if path.stem == "llama")
     other = Model.open(path, threads=1)
     forced = Forms(other.tokenizer).constraint(form_of(REGEX, "[{]x y[}]")).forced()

@@ -1,4 +1,4 @@
-"""Forms in processes of their own: a hostile one costs itself, and nothing of it is left."""
+"""Tests of forms in their own processes: a hostile form harms only itself and leaves nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def chained(keyword: str, n: int) -> str:
-    """A schema whose definitions lead to each other."""
+    """Return a schema with a chain of definitions."""
 
     def link(to: int) -> dict[str, Any]:
         one = {"$ref": f"#/$defs/d{to}"}
@@ -62,7 +62,7 @@ def forms() -> Iterator[Forms]:
 
 
 def first_texts(constraint: FormConstraint) -> set[str]:
-    """What the reply may begin with."""
+    """Return the texts with which the reply may begin."""
     return {BYTES.token_text(int(one)) for one in constraint.allowed().nonzero()[0]}
 
 
@@ -73,7 +73,7 @@ def process_of(forms: Forms) -> psutil.Process:
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_form_costs_one_line_and_the_next_is_sound(forms: Forms, kind: str) -> None:
+def test_a_hostile_form_gives_one_line_and_harms_no_other(forms: Forms, kind: str) -> None:
     with pytest.raises(FormError) as refused:
         forms.constraint(AnswerForm(*HOSTILE[kind], "response_format"))
     line = str(refused.value)
@@ -86,7 +86,7 @@ def test_a_hostile_form_costs_one_line_and_the_next_is_sound(forms: Forms, kind:
     assert process_of(forms) == before  # only the child was lost
 
 
-def test_what_a_file_holds_is_checked_within_the_same_limits() -> None:
+def test_a_form_file_is_checked_within_the_same_limits() -> None:
     check_form(SOUND)
     with pytest.raises(FormError, match=r"chain\.lark cannot be used: it is nested too deeply"):
         check_form(AnswerForm(GRAMMAR, CHAIN, "chain.lark"))
@@ -99,7 +99,7 @@ def test_a_form_that_takes_too_much_memory_is_refused() -> None:
     few.close()
 
 
-def test_who_no_longer_waits_ends_the_compiling(forms: Forms) -> None:
+def test_a_stopped_wait_ends_the_compilation(forms: Forms) -> None:
     forms.constraint(SOUND).close()
     n_asked = 0
     unlimited = Forms(BYTES, FormLimits(compile_cpu_s=600.0))
@@ -117,7 +117,7 @@ def test_who_no_longer_waits_ends_the_compiling(forms: Forms) -> None:
     unlimited.close()
 
 
-def test_a_form_that_is_done_leaves_no_process(forms: Forms) -> None:
+def test_a_finished_form_leaves_no_process(forms: Forms) -> None:
     constraint = forms.constraint(SOUND)
     (child,) = process_of(forms).children()
     constraint.close()
@@ -126,7 +126,7 @@ def test_a_form_that_is_done_leaves_no_process(forms: Forms) -> None:
     del constraint
 
 
-def test_forms_side_by_side_know_nothing_of_each_other(forms: Forms) -> None:
+def test_simultaneous_forms_are_independent(forms: Forms) -> None:
     one = forms.constraint(SOUND)
     other = forms.constraint(AnswerForm(REGEX, "no|perhaps", "x"))
     one.accept(BYTES.encode("n", bos=False)[0])
@@ -136,7 +136,7 @@ def test_forms_side_by_side_know_nothing_of_each_other(forms: Forms) -> None:
     other.close()
 
 
-def test_a_child_that_is_killed_costs_one_answer(forms: Forms) -> None:
+def test_a_killed_child_costs_one_answer(forms: Forms) -> None:
     constraint = forms.constraint(AnswerForm(REGEX, "[a-z]{3}", "x"))
     process_of(forms).children()[0].kill()
 
@@ -150,7 +150,7 @@ def test_a_child_that_is_killed_costs_one_answer(forms: Forms) -> None:
     assert first_texts(forms.constraint(SOUND)) == {"y", "n"}
 
 
-def test_a_process_that_is_killed_is_started_again() -> None:
+def test_a_killed_process_is_started_again() -> None:
     made = Forms(BYTES)
     constraint = made.constraint(SOUND)
     keeper = process_of(made)
@@ -185,7 +185,7 @@ channel({slow}, waiting)
 """
 
 
-def test_nothing_is_left_of_a_program_that_is_killed() -> None:
+def test_a_killed_program_leaves_no_process() -> None:
     code = _COMPILES.format(sound=(SOUND.syntax, SOUND.text), slow=(SLOW.syntax, SLOW.text))
     program = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True

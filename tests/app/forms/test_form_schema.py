@@ -1,7 +1,4 @@
-"""Parts of a schema that a form follows.
-
-Whatever a form lets through, the schema describes it, or the form is refused.
-"""
+"""Tests of simplified schemas: a form allows only what the schema allows, or is refused."""
 
 from __future__ import annotations
 
@@ -91,12 +88,12 @@ def forms() -> Iterator[Forms]:
 
 
 def written(forms: Forms, schema: Any, seed: int) -> str | None:
-    """Return an answer in the form of a schema; every byte is chosen at random.
+    """Return an answer in the form of a schema, with each byte chosen at random.
 
-    None for an answer without end.
+    None if the answer does not end.
 
     Raises:
-        FormError: the form is refused.
+        FormError: The form is refused.
     """
     random = Random(seed)
     constraint = forms.constraint(AnswerForm(SCHEMA, json.dumps(schema), "schema"))
@@ -135,7 +132,7 @@ def test_a_schema_describes_each_answer_or_is_refused(forms: Forms, schema: Any,
 
 
 def _modern(schema: Any) -> Any:
-    """Return a schema with the names of types as the standard writes them."""
+    """Return a schema with the standard names of types."""
     return json.loads(json.dumps(schema).replace("NULL", "null").replace("Boolean", "boolean"))
 
 
@@ -205,7 +202,7 @@ def allows(forms: Forms, schema: Any, text: str) -> bool:
 @pytest.mark.parametrize(
     ("schema", "right", "wrong"), EXACT, ids=lambda value: json.dumps(value)[:60]
 )
-def test_what_can_be_put_in_other_words_is_followed_exactly(
+def test_equivalent_keywords_are_enforced_exactly(
     forms: Forms, schema: Any, right: list[str], wrong: list[str]
 ) -> None:
     assert [allows(forms, schema, text) for text in right] == [True] * len(right)
@@ -252,16 +249,14 @@ REFUSED: list[tuple[Any, str]] = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("schema", "keyword"), REFUSED, ids=lambda value: json.dumps(value)[:60])
-def test_what_cannot_be_followed_is_refused_by_its_keyword(
-    forms: Forms, schema: Any, keyword: str
-) -> None:
+def test_unsupported_keywords_are_refused_by_name(forms: Forms, schema: Any, keyword: str) -> None:
     with pytest.raises(FormError) as refused:
         forms.constraint(AnswerForm(SCHEMA, json.dumps(schema), "schema"))
     assert keyword in str(refused.value)
     assert str(refused.value).startswith("schema cannot be used: ")
 
 
-def test_numbers_of_no_size_are_refused() -> None:
+def test_infinite_numbers_are_refused() -> None:
     for text in (
         '{"const": 1e400}',
         '{"enum": [-1e400]}',
@@ -276,7 +271,7 @@ def test_numbers_of_no_size_are_refused() -> None:
 
 
 @given(SCHEMAS)
-def test_what_a_schema_describes_its_loosened_form_describes_too(schema: Any) -> None:
+def test_a_loosened_schema_allows_the_same_values(schema: Any) -> None:
     rewritten, _ = simplify_schema({"allOf": [schema, {"not": {}}]}, lambda pattern: False)
     loose = loosen_schema(rewritten)
     assert '"not"' not in json.dumps(loose)
@@ -300,7 +295,7 @@ def test_what_a_schema_describes_its_loosened_form_describes_too(schema: Any) ->
             assert describes(loose, exact(value))
 
 
-def test_bounds_move_inwards_to_numbers_that_are_read_exactly() -> None:
+def test_bounds_move_inwards_to_exact_numbers() -> None:
     schema = {"type": "integer", "minimum": -(2**80), "maximum": 2**53 + 1}
     assert simplify_schema(schema, lambda pattern: True) == (
         {"type": "integer", "minimum": -MAX_EXACT_INTEGER, "maximum": 2**53},

@@ -1,4 +1,4 @@
-"""Known questions of the starter model."""
+"""Tests of the known questions of the starter model."""
 
 import pytest
 

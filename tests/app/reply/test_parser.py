@@ -1,4 +1,4 @@
-"""The parser of replies: thoughts, text and tool calls, whatever the pieces of the stream."""
+"""Tests of the parser of replies: thoughts, text and tool calls, however the stream is split."""
 
 from collections.abc import Sequence
 
@@ -94,7 +94,7 @@ def test_a_parser_that_looks_for_nothing_returns_the_text(reply: tuple[str, list
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_thought_answer_and_call_come_apart(size: int) -> None:
+def test_thought_answer_and_call_are_separated(size: int) -> None:
     text = f"<think>\nhm\n</think>\n\nI add.\n{CALL}\n"
     parser = ReplyParser(None, make_splitter(), cleans=True)
     parsed = parse(parser, [text[start : start + size] for start in range(0, len(text), size)])
@@ -111,7 +111,7 @@ def test_a_prefix_is_followed_and_not_repeated() -> None:
     assert parse(parser, ["mm</think>", "yes"]) == ParsedPiece("mm", "yes")
 
 
-def test_text_that_is_nearly_a_call_is_answer_with_a_doubt() -> None:
+def test_an_invalid_call_is_text_with_a_doubt() -> None:
     parser = ReplyParser(None, make_splitter())
     parsed = parse(parser, ["<tool_call>no call</tool_call>"])
     assert parsed == ParsedPiece("", "no call")

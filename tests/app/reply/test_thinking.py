@@ -1,3 +1,5 @@
+"""Tests of thinking blocks in replies."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,16 +27,14 @@ def split(text: str, opened: ThoughtMarker | None = None, sizes: int = 1) -> tup
 
 @pytest.mark.parametrize("marker", THOUGHT_MARKERS, ids=lambda marker: marker.opening)
 @pytest.mark.parametrize("sizes", [1, 3, 1000])
-def test_a_block_at_the_start_is_told_apart_from_the_answer(
-    marker: ThoughtMarker, sizes: int
-) -> None:
+def test_a_block_at_the_start_is_a_thought(marker: ThoughtMarker, sizes: int) -> None:
     behind = f"{marker.closing}{marker.next_part}{marker.answer}\n\nAnswer {marker.opening}"
     text = f"\n{marker.opening}\n# no heading < tag\n{behind}"
     assert split(text, sizes=sizes) == ("# no heading < tag\n", f"Answer {marker.opening}", False)
     assert text[answer_start(text, None) :] == f"Answer {marker.opening}"
 
 
-def test_text_without_a_block_is_answer_to_the_letter() -> None:
+def test_text_without_a_block_is_an_unchanged_answer() -> None:
     assert split("\n\n  <thin ice> </think>") == ("", "\n\n  <thin ice> </think>", False)
     assert split("<th") == ("", "<th", False)
     assert split("") == ("", "", False)

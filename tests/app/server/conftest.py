@@ -1,4 +1,4 @@
-"""A server for each test, or for all that leave it as it was."""
+"""Fixtures: a server for each test, and a shared one for tests that change nothing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch, script: Script) -> Iterator[Serving]
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Serving]:
-    """Answers ``Paris.``"""
+    """Server that answers ``Paris.``, shared by tests that change nothing."""
     with (
         pytest.MonkeyPatch.context() as patch,
         serving(patch, Script(replies=[["Par", "is", "."]])) as served,
@@ -33,7 +33,7 @@ def shared() -> Iterator[Serving]:
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three models, and a file that is none."""
+    """Folder with three models and one broken file."""
     made = tmp_path_factory.mktemp("models")
     for name, quant in (
         ("Big-1B-F16", "F16"),

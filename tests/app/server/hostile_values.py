@@ -1,7 +1,4 @@
-"""Sound requests with one value exchanged for a hostile one.
-
-The value is at every place of every field that the server knows.
-"""
+"""Valid requests with one value replaced by a hostile one, at every path of every known field."""
 
 from __future__ import annotations
 
@@ -150,7 +147,7 @@ Each has every field that is known there and excludes no other.
 
 
 def forms_of(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the body of a path with each form in turn, and little else."""
+    """Yield a small body of a path with each form in turn."""
     needed = {"messages", "input", "prompt", "max_tokens", "max_output_tokens", "options", "stream"}
     body = {name: value for name, value in BODIES[path].items() if name in needed}
     for name, value in FORMS.items():
@@ -158,7 +155,7 @@ def forms_of(path: str) -> Iterator[dict[str, Any]]:
 
 
 def places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield every place in a body, its objects and lists among them."""
+    """Yield the path of every value in a body, of objects and lists, too."""
     if place:
         yield place
     inner = (
@@ -173,7 +170,7 @@ def places(value: Any, place: Place = ()) -> Iterator[Place]:
 
 
 def exchanged(body: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
-    """Return a body with another value at a place."""
+    """Return a body with another value at a path."""
     changed = deepcopy(body)
     holder: Any = changed
     for key in place[:-1]:
@@ -183,14 +180,14 @@ def exchanged(body: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
 
 
 def sent(body: Any) -> bytes:
-    """Return a body as it goes over HTTP."""
+    """Return the bytes of a body for HTTP."""
     return json.dumps(body).replace(f'"{TOO_LARGE}"', "1e400").encode()
 
 
 def fault_of(path: str, status: int, text: str) -> str:
-    """Return what is wrong with an answer to such a request.
+    """Return the fault in the answer to a hostile request.
 
-    "" if it is one that a client can use.
+    "" if a client can use the answer.
     """
     if status >= 500 and status not in (501, 503):
         return f"status {status}"

@@ -46,12 +46,12 @@ LIMIT = 6
 
 
 def _junk(random: Random) -> Any:
-    """A value of its own: one that two requests share would end up within itself."""
+    """Return a new value: a value in two requests could contain itself."""
     return deepcopy(random.choice(_JUNK))
 
 
 def _strewn(random: Random, value: Any) -> Any:
-    """A JSON value with unknown fields in some of its objects."""
+    """Return a JSON value with unknown fields in some of its objects."""
     if isinstance(value, list):
         return [_strewn(random, one) for one in value]
     if not isinstance(value, dict):
@@ -107,7 +107,7 @@ def _message(random: Random) -> list[dict[str, Any]]:
 
 
 def odd(random: Random) -> tuple[str, dict[str, Any]]:
-    """A conversation in some order, with fields and values of other programs."""
+    """Return a conversation in some order, with fields and values of other programs."""
     messages = [one for _ in range(random.randint(1, 6)) for one in _message(random)]
     body: dict[str, Any] = {
         "messages": messages,
@@ -128,7 +128,7 @@ def odd(random: Random) -> tuple[str, dict[str, Any]]:
 
 
 def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
-    """The same for ``/v1/responses``, with tools of many kinds and items of earlier outputs."""
+    """Return such a request for ``/v1/responses``, with tools and items of earlier outputs."""
     items: list[Any] = [
         {"role": random.choice(("user", "developer")), "content": random.choice(_TEXTS[:2]) or "a"}
     ]
@@ -165,7 +165,7 @@ def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
 
 
 def damaged(random: Random) -> tuple[str, bytes]:
-    """A request of which something was exchanged, cut or doubled."""
+    """Return a request with a value that is replaced, cut or doubled."""
     path, body = random.choice((odd, odd_response))(random)
     holder: Any = body
     while True:

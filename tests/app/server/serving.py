@@ -1,5 +1,4 @@
-"""A server in the test's own process, over the scripted engine: real sockets, no model, no compiled
-kernel."""
+"""Server in the process of the test, over the scripted engine: real sockets, no model."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ PATIENCE_S = 60.0
 
 
 def client_of(server: Serving, api_key: str = "none") -> openai.OpenAI:
-    """OpenAI's own client: imported by who uses it, as a worker that collects tests does not."""
+    """Return OpenAI's client. It is imported late because collecting tests does not need it."""
     import openai
 
     return openai.OpenAI(
@@ -41,7 +40,7 @@ def client_of(server: Serving, api_key: str = "none") -> openai.OpenAI:
 
 
 class Serving:
-    """A running server and what it did."""
+    """Running server and its scripted engine."""
 
     def __init__(self, script: Script, running: HttpServer, port: int) -> None:
         self.script = script
@@ -54,30 +53,30 @@ class Serving:
         self.client = httpx.Client(timeout=PATIENCE_S, trust_env=False, verify=False, limits=limits)
 
     def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        """Send JSON, or bytes as they are."""
+        """Send JSON, or bytes unchanged."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.client.post(self.url + path, content=content, **options)
 
     def get(self, path: str, **options: Any) -> httpx.Response:
-        """Ask."""
+        """Send a GET request."""
         return self.client.get(self.url + path, **options)
 
     def options(self, path: str, **options: Any) -> httpx.Response:
-        """Ask what may be asked."""
+        """Send an OPTIONS request."""
         return self.client.options(self.url + path, **options)
 
     def chat(self, text: str = "hi", **fields: Any) -> httpx.Response:
-        """Ask for an answer."""
+        """Send a message of the user."""
         return self.post(
             "/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields}
         )
 
     def raw(self) -> socket.socket:
-        """A connection on which a test says what it likes."""
+        """Return a connection to the server."""
         return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
 
     def end(self) -> None:
-        """End it as a signal does, if it has not ended."""
+        """Stop the server as a signal does, unless it has stopped."""
         loop = self.running._loop
         assert loop is not None
         with suppress(RuntimeError):
@@ -85,16 +84,16 @@ class Serving:
 
     @property
     def n_connections(self) -> int:
-        """Connections that the server holds open."""
+        """Number of open connections."""
         return len(self.running._server.server_state.connections)
 
     @property
     def n_background_tasks(self) -> int:
-        """Pieces of short work that wait for a step of the engine."""
+        """Number of background tasks that wait."""
         return len(self.running._models.opened["m"].engine._background_tasks)
 
     def metric(self, name: str) -> float:
-        """One counter."""
+        """Return a counter."""
         lines = self.get("/metrics").text.splitlines()
         return float(next(line.split()[-1] for line in lines if line.startswith(f"jalopy_{name}")))
 
@@ -113,7 +112,7 @@ def serving(
     model_id: str = "m",
     idle_s: float = 0.0,
 ) -> Iterator[Serving]:
-    """Serve the script until the end of the block."""
+    """Run a server with a script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
     monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(engine_access, "state_files", lambda settings: states)
@@ -143,7 +142,7 @@ def serving(
 
 
 def until(holds: Callable[[], bool]) -> None:
-    """Wait for something that happens in another thread."""
+    """Wait until a condition in another thread holds."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
         assert time.monotonic() < deadline_s, "it never happened"

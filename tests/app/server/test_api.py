@@ -1,4 +1,4 @@
-"""The API as its usual clients see it: the official Python client, and plain HTTP."""
+"""Tests of the API with the official Python client and with plain HTTP."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def events_of(text: str) -> list[Any]:
     return [json.loads(block.removeprefix("data: ")) for block in blocks[:-1]]
 
 
-def test_an_answer_comes_whole_and_streamed(shared: Serving) -> None:
+def test_an_answer_comes_complete_and_streamed(shared: Serving) -> None:
     create = client_of(shared).chat.completions.create
     reply = create(model="m", messages=QUESTION)
     assert reply.choices[0].message.content == "Paris."
@@ -82,7 +82,7 @@ def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatc
         assert sorted(seeds) == [7, 8]
 
 
-def test_several_answers_come_whole_and_in_order(server: Serving) -> None:
+def test_several_answers_come_complete_and_in_order(server: Serving) -> None:
     server.script.replies = [["one"], ["two", "!"], ["three"]]
     reply = client_of(server).completions.create(model="m", prompt="Once upon", n=3)
     assert [(one.index, one.text) for one in reply.choices] == [
@@ -98,7 +98,7 @@ def test_several_answers_come_whole_and_in_order(server: Serving) -> None:
     )
 
 
-def test_a_text_is_continued_whole_and_streamed(shared: Serving) -> None:
+def test_a_text_is_continued_complete_and_streamed(shared: Serving) -> None:
     client = client_of(shared)
     reply = client.completions.create(model="m", prompt="Once upon")
     stream = client.completions.create(model="m", prompt="Once upon", stream=True)
@@ -154,7 +154,7 @@ def test_a_prompt_may_only_be_counted(shared: Serving) -> None:
     assert answer["usage"]["prompt_tokens"] > 0
 
 
-def test_a_reply_that_repeats_itself_says_so_and_is_told_once(server: Serving) -> None:
+def test_a_repetitive_reply_is_cut_and_marked(server: Serving) -> None:
     unit = ["round ", "and ", "about ", "it ", "goes "]
     server.script.replies = [unit * 100] * 4
     choice = server.chat().json()["choices"][0]
@@ -174,7 +174,7 @@ def test_a_reply_that_repeats_itself_says_so_and_is_told_once(server: Serving) -
     assert "stop_reason" not in choice
 
 
-def test_the_conversation_goes_on_from_what_the_cache_holds(server: Serving) -> None:
+def test_the_next_request_uses_the_cache(server: Serving) -> None:
     first = server.chat("capital of France?").json()
     said = [
         *QUESTION,
@@ -213,7 +213,7 @@ def test_logprobs_come_with_the_text_they_belong_to(shared: Serving) -> None:
     ]
 
 
-def test_logprobs_of_a_continued_text_have_places(shared: Serving) -> None:
+def test_logprobs_of_a_continued_text_have_offsets(shared: Serving) -> None:
     logprobs = shared.post("/v1/completions", {"prompt": "a", "logprobs": 1}).json()["choices"][0][
         "logprobs"
     ]
@@ -222,7 +222,7 @@ def test_logprobs_of_a_continued_text_have_places(shared: Serving) -> None:
     assert [list(one.values()) for one in logprobs["top_logprobs"]] == [[-0.5]] * 3
 
 
-def test_a_thought_is_told_next_to_the_answer(server: Serving) -> None:
+def test_a_thought_comes_next_to_the_answer(server: Serving) -> None:
     server.script.replies = [["<think>", "hm", "</think>", "Paris"]]
     server.script.control = frozenset()
     choice = server.chat(logprobs=True).json()["choices"][0]
@@ -259,7 +259,7 @@ def test_models_properties_and_tokens(shared: Serving) -> None:
     assert [one["piece"] for one in pieces] == ["a", " b"]
 
 
-def test_counters_are_told_to_prometheus(server: Serving) -> None:
+def test_counters_have_the_format_of_prometheus(server: Serving) -> None:
     server.chat()
     server.post("/chat/completions/", {"messages": QUESTION})
     server.get("/nowhere")
@@ -278,7 +278,7 @@ def test_counters_are_told_to_prometheus(server: Serving) -> None:
         ("/v1/chat/completions", 405, "method_not_allowed"),
     ],
 )
-def test_what_is_not_there_is_refused_in_the_apis_words(
+def test_unknown_paths_are_refused_in_the_dialect(
     shared: Serving, path: str, status: int, code: str
 ) -> None:
     answer = shared.get(path)
@@ -311,7 +311,7 @@ def test_a_model_that_does_not_open_ends_the_server(monkeypatch: pytest.MonkeyPa
         HttpServer(Path("m.gguf"), built_in_settings(), listener, "m", ("127.0.0.1",), "", 16).run()
 
 
-def test_a_template_refusal_is_a_400_and_the_server_goes_on(server: Serving) -> None:
+def test_a_refusal_of_the_template_is_status_400(server: Serving) -> None:
     server.script.refused_words = "nonsense"
     server.script.opened[0].chats[0]._refused_words = "nonsense"
     answer = server.chat("nonsense")
@@ -319,7 +319,7 @@ def test_a_template_refusal_is_a_400_and_the_server_goes_on(server: Serving) -> 
     assert server.chat("sense").status_code == 200
 
 
-def test_an_engine_that_fails_ends_one_reply_with_one_line(server: Serving) -> None:
+def test_an_engine_failure_ends_one_reply_with_one_line(server: Serving) -> None:
     server.script.fail_after_tokens = 1
     whole = server.chat()
     streamed = events_of(server.chat(stream=True).text)
@@ -330,7 +330,7 @@ def test_an_engine_that_fails_ends_one_reply_with_one_line(server: Serving) -> N
     assert server.chat().status_code == 200
 
 
-def test_a_bug_is_named_and_nothing_of_it_is_told(
+def test_a_bug_is_named_without_details(
     server: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.script.fail_after_tokens = 0
@@ -344,7 +344,7 @@ def test_a_bug_is_named_and_nothing_of_it_is_told(
     assert "Traceback" not in answer.text + err
 
 
-def test_before_the_model_is_open_clients_are_told_to_come_back(
+def test_a_client_before_the_model_is_open_gets_503(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     script = Script(open_gate=Gate())
@@ -359,7 +359,7 @@ def test_before_the_model_is_open_clients_are_told_to_come_back(
         assert server.chat().status_code == 200
 
 
-def test_a_prompt_read_before_the_server_started_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saved_states_are_reused_after_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     document = "long document " * 60
     script = with_one_vocabulary()
     cached = []
@@ -377,7 +377,7 @@ def test_a_prompt_read_before_the_server_started_is_reused(monkeypatch: pytest.M
     assert saved_in(kinds()[0]) == before
 
 
-def test_a_reply_goes_on_from_its_beginning(server: Serving) -> None:
+def test_a_reply_continues_from_its_beginning(server: Serving) -> None:
     said = [*QUESTION, {"role": "assistant", "content": "It is "}]
     reply = server.post(
         "/v1/chat/completions", {"messages": said, "continue_final_message": True}
@@ -395,6 +395,6 @@ def test_a_reply_goes_on_from_its_beginning(server: Serving) -> None:
 
 
 @pytest.mark.parametrize("fields", [{"messages": QUESTION}, {"add_generation_prompt": True}])
-def test_only_a_reply_goes_on(shared: Serving, fields: dict[str, Any]) -> None:
+def test_only_a_reply_can_be_continued(shared: Serving, fields: dict[str, Any]) -> None:
     answer = shared.post("/v1/chat/completions", {**fields, "continue_final_message": True})
     assert answer.status_code == 400

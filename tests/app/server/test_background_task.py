@@ -1,5 +1,4 @@
-"""Short work next to replies, and long encodings: in slices, ended with their client, refused where
-they cannot fit."""
+"""Tests of short work between the steps of replies, and of long encodings."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ GONE = ApiError("gone")
 
 
 def in_steps(n: int) -> Any:
-    """Work of some steps, and the list that is its model and has each step."""
+    """Return a function with several steps, and a list as its model that records them."""
 
     def work(model: list[int]) -> list[int]:
         for step in range(n):
@@ -39,7 +38,7 @@ def in_steps(n: int) -> Any:
     return work, []
 
 
-def test_work_goes_on_where_its_slice_ended() -> None:
+def test_work_continues_where_its_slice_ended() -> None:
     work, model = in_steps(3)
     aside = BackgroundTask(work, lambda error: error)
     steps = []
@@ -56,7 +55,7 @@ def test_short_work_is_done_in_its_first_slice() -> None:
 
 
 @pytest.mark.parametrize("n_slices", [0, 2])
-def test_work_that_no_one_wants_ends(n_slices: int) -> None:
+def test_a_cancelled_task_ends(n_slices: int) -> None:
     work, model = in_steps(1000)
     aside = BackgroundTask(work, lambda error: error)
     for _ in range(n_slices):
@@ -68,7 +67,7 @@ def test_work_that_no_one_wants_ends(n_slices: int) -> None:
     assert len(model) == n_slices
 
 
-def test_work_that_fails_is_told() -> None:
+def test_a_failing_task_reports_its_error() -> None:
     def fails(model: Any) -> None:
         raise ValueError("no")
 
@@ -104,7 +103,7 @@ def test_no_token_is_longer_than_the_longest(tokenizer: Tokenizer) -> None:
     assert max(lengths) <= tokenizer.most_token_bytes <= max(3 * max(lengths), spelled)
 
 
-def test_a_template_prints_all_of_a_conversation_that_counts() -> None:
+def test_bytes_of_all_printed_messages_are_counted() -> None:
     said = [
         PromptMessage("system", "é"),
         PromptMessage("user", "ab"),
@@ -115,7 +114,7 @@ def test_a_template_prints_all_of_a_conversation_that_counts() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
-def test_a_prompt_too_long_is_refused_before_it_is_tokenised(
+def test_a_long_prompt_is_refused_before_it_is_tokenized(
     server: Serving, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     server.script.opened[0].tokenizer.most_token_bytes = 4
@@ -130,7 +129,7 @@ def test_a_prompt_too_long_is_refused_before_it_is_tokenised(
 
 
 class Endless:
-    """Makes every encoding of a text take for ever, or until its pause ends it."""
+    """Makes the encoding of a text endless until a pause ends it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         self.n_steps = 0
@@ -148,7 +147,7 @@ class Endless:
         monkeypatch.setattr(FakeTokenizer, "encode", long_encode)
 
 
-def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(
+def test_a_leaving_client_ends_the_encoding_of_its_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with serving(monkeypatch) as server:
@@ -162,7 +161,7 @@ def test_a_client_that_leaves_ends_the_encoding_of_its_prompt(
         assert server.chat("something else").status_code == 200
 
 
-def test_replies_go_on_next_to_a_long_count_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replies_continue_during_a_long_token_count(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(replies=[["word "] * 400], token_gate=Gate())
     with serving(monkeypatch, script) as server:
         endless = Endless(monkeypatch, "much")

@@ -1,5 +1,4 @@
-"""Each field of a request: what is allowed, and that anything else is refused by the field's
-name."""
+"""Tests of the fields of a request: valid values, and refusals that name the field."""
 
 from __future__ import annotations
 
@@ -123,7 +122,7 @@ WRONG_MESSAGES: list[tuple[Any, str]] = [
 
 
 def fields_of(values: dict[str, Any]) -> Fields:
-    """As they come over HTTP, where JSON has them."""
+    """Return fields as HTTP would deliver them, unless they have no JSON."""
     try:
         return read_json(json.dumps(values, allow_nan=False).encode())
     except ValueError:
@@ -131,7 +130,7 @@ def fields_of(values: dict[str, Any]) -> Fields:
 
 
 def outcome(read: Callable[[], Any]) -> tuple[Any, ApiError | None]:
-    """The request, or its refusal; any other exception is a fault."""
+    """Return the request or its refusal. Other exceptions are faults."""
     try:
         return read(), None
     except ApiError as error:
@@ -139,11 +138,11 @@ def outcome(read: Callable[[], Any]) -> tuple[Any, ApiError | None]:
 
 
 def is_line(text: str) -> bool:
-    """Whether a text may reach a terminal as one line."""
+    """Whether a text is safe for a terminal and has one line."""
     return len(text) <= MAX_CHARS and "\n" not in text and clean_text(text) == text
 
 
-def test_several_prompts_are_continued_each_by_itself() -> None:
+def test_several_prompts_are_continued_separately() -> None:
     request = read_completion_request(Fields({"prompt": ["a", [1, 2]], "n": 2}), "m")
     assert [request.for_reply(index).prompt for index in range(request.n_replies)] == [
         "a",
@@ -257,9 +256,7 @@ READ_ORDERS: list[tuple[Callable[[Fields, str], CompletionRequest], dict[str, An
 
 
 @pytest.mark.parametrize(("asked", "form"), FORMS, ids=lambda value: json.dumps(value)[:50])
-def test_a_form_is_asked_for_in_the_words_of_any_server(
-    asked: dict[str, Any], form: tuple[str, Any, str]
-) -> None:
+def test_forms_are_read_in_every_dialect(asked: dict[str, Any], form: tuple[str, Any, str]) -> None:
     for read, needed in READ_ORDERS:
         fields = Fields({**needed, **asked})
         read_form = read(fields, "m").form
@@ -289,16 +286,14 @@ def test_a_form_is_asked_for_in_the_words_of_any_server(
         ({"allowed_token_ids": [1]}, "allowed_token_ids"),
     ],
 )
-def test_what_changes_an_answer_and_is_not_done_is_refused(
-    asked: dict[str, Any], param: str
-) -> None:
+def test_unsupported_parameters_are_refused(asked: dict[str, Any], param: str) -> None:
     for read, needed in READ_ORDERS:
         with pytest.raises(ApiError, match=param.rpartition(".")[2]) as refused:
             read(Fields({**needed, **asked}), "m")
         assert refused.value.param == param
 
 
-def test_a_refused_field_says_what_is_possible() -> None:
+def test_a_refusal_lists_the_allowed_values() -> None:
     for field, words in (
         ({"suffix": "end"}, "suffix is not supported (leave it out)"),
         ({"echo": True}, "echo is not supported (allowed: False)"),
@@ -308,7 +303,7 @@ def test_a_refused_field_says_what_is_possible() -> None:
         assert refused.value.message == words
 
 
-def test_fields_that_ask_for_no_form_are_taken() -> None:
+def test_empty_form_fields_are_accepted() -> None:
     neutral = {
         "structured_outputs": True, "guided_choice": None, "guided_json": "", "format": "",
         "text": None, "grammar_lazy": False, "structural_tag": None,
@@ -336,7 +331,7 @@ def test_fields_that_ask_for_no_form_are_taken() -> None:
         ),
     ],
 )
-def test_the_end_of_the_prompt_is_as_asked_for_or_refused(
+def test_contradicting_continuation_options_are_refused(
     fields: dict[str, Any], ends_with: str, param: str | None
 ) -> None:
     history = [*HI, {"role": "assistant", "content": "So", "prefix": True}][
@@ -350,7 +345,7 @@ def test_the_end_of_the_prompt_is_as_asked_for_or_refused(
 
 
 @pytest.mark.parametrize(("message", "place"), WRONG_MESSAGES)
-def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> None:
+def test_a_wrong_message_is_refused_by_its_path(message: Any, place: str) -> None:
     with pytest.raises(ApiError) as refused:
         read_chat_request(fields_of({"messages": [message]}), "m")
     assert refused.value.param == place
@@ -365,9 +360,7 @@ def test_a_wrong_message_is_refused_by_its_place(message: Any, place: str) -> No
         JSON | st.dictionaries(st.sampled_from(["role", "content", "name"]), JSON), max_size=3
     ),
 )
-def test_whatever_fields_hold_the_request_is_read_or_refused(
-    name: str, value: Any, messages: list[Any]
-) -> None:
+def test_any_fields_are_read_or_refused(name: str, value: Any, messages: list[Any]) -> None:
     for read, needed in (
         (read_chat_request, {"messages": HI}),
         (read_chat_request, {"messages": messages}),
@@ -380,7 +373,7 @@ def test_whatever_fields_hold_the_request_is_read_or_refused(
 
 @settings(max_examples=25)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-def test_whatever_a_body_holds_it_is_an_object_or_refused(body: bytes) -> None:
+def test_any_body_is_an_object_or_refused(body: bytes) -> None:
     found, error = outcome(lambda: read_json(body))
     assert (found is None) != (error is None)
     assert error is None or is_line(error.message)
@@ -399,12 +392,12 @@ def test_whatever_a_body_holds_it_is_an_object_or_refused(body: bytes) -> None:
         b"5",
     ],
 )
-def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
+def test_a_body_without_an_object_is_refused(body: bytes) -> None:
     with pytest.raises(ApiError, match=r"^the body is "):
         read_json(body)
 
 
-def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
+def test_unknown_fields_are_ignored_and_collected() -> None:
     body = {
         "model": "gpt-4o",
         "messages": [{"role": "user",
@@ -441,7 +434,7 @@ def test_what_no_one_knows_is_ignored_and_noted_by_its_place() -> None:
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32))
-def test_odd_requests_are_read_and_damaged_ones_read_or_refused(seed: int) -> None:
+def test_odd_requests_are_read_and_damaged_ones_refused(seed: int) -> None:
     random = Random(seed)
     assert read_chat_request(Fields(odd(random)[1]), "m").messages
     assert read_response_request(Fields(odd_response(random)[1]), "m").messages
@@ -451,13 +444,13 @@ def test_odd_requests_are_read_and_damaged_ones_read_or_refused(seed: int) -> No
     assert error is None or (error.status == 400 and is_line(error.message))
 
 
-def test_ignored_fields_of_one_request_are_bounded() -> None:
+def test_the_number_of_ignored_fields_is_limited() -> None:
     fields = Fields({"messages": HI, **{f"x{n}": 1 for n in range(1000)}})
     read_chat_request(fields, "m")
     assert len(fields.ignored) == MAX_IGNORED
 
 
-def test_values_that_mean_none_or_all_are_read_as_such() -> None:
+def test_special_values_mean_none_or_all() -> None:
     body = b"\xef\xbb\xbf" + json.dumps(
         {"messages": HI, "max_tokens": -1, "top_k": -1.0, "repeat_last_n": -1, "seed": 4.0,
          "stop": ["", None, "x"],
@@ -488,7 +481,7 @@ def test_the_limit_has_several_names(fields: dict[str, Any], limit: int | None) 
     assert read_chat_request(Fields({"messages": HI, **fields}), "m").max_tokens == limit
 
 
-def test_what_asks_for_nothing_is_allowed() -> None:
+def test_neutral_values_are_accepted() -> None:
     neutral = {
         "model": "m", "n": 1, "logit_bias": None, "presence_penalty": None,
         "frequency_penalty": None, "tools": [],
@@ -548,7 +541,7 @@ def test_a_text_with_a_bias_becomes_its_tokens() -> None:
     assert found == {"logit_bias": ((50, 1.0), (97, -2.0), (98, -2.0)), "top_k": 5}
 
 
-def test_what_is_asked_for_is_in_the_order() -> None:
+def test_all_fields_are_in_the_request() -> None:
     request = read_chat_request(
         Fields(
             {

@@ -1,4 +1,4 @@
-"""Vectors and judged documents over HTTP, of tiny real models."""
+"""Tests of embeddings and ranking over HTTP, with tiny real models."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_an_encoder_serves_vectors_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_encoder_serves_only_vectors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = encoders.bert().write(tmp_path / "bert.gguf")
     with served(monkeypatch, path) as server:
         both = vectors(server, ["a cat", "the sea"])
@@ -101,10 +99,7 @@ def test_an_encoder_serves_vectors_and_nothing_else(
 
 
 def _check_ollama(server: Serving, path: Path, vector: np.ndarray) -> None:
-    """Check what Ollama's routes do in their own way.
-
-    They cut what is too long, and answer what is empty.
-    """
+    """Check that Ollama's routes cut long texts and answer empty ones."""
     assert np.allclose(
         server.post("/api/embeddings", {"prompt": "the sea"}).json()["embedding"], vector
     )
@@ -131,7 +126,7 @@ def _check_ollama(server: Serving, path: Path, vector: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("add_eos", "end"), [(True, 9), (False, 4)])
-def test_a_text_that_is_cut_keeps_the_token_that_ends_it(add_eos: bool, end: int) -> None:
+def test_a_cut_text_keeps_its_end_token(add_eos: bool, end: int) -> None:
     class Tokenizer:
         eos_id = 9
         most_token_bytes = 3

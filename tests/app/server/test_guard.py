@@ -1,5 +1,4 @@
-"""Who may ask, and by which path: names, keys, addresses as clients write them, pages that the user
-has named."""
+"""Tests of the guard: host names, keys, paths, and web pages that the settings allow."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ PREFLIGHT = {
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[Serving]:
-    """It wants a key, and lets two pages ask."""
+    """Server with a key that allows two web pages."""
     settings = replace(
         built_in_settings(), serve=ServeSettings(origins=(NOTES, "app://obsidian.md"))
     )
@@ -53,7 +52,7 @@ def locked() -> Iterator[Serving]:
         ("", ""),
     ],
 )
-def test_a_path_is_found_as_clients_write_it(path: str, meant: str) -> None:
+def test_paths_are_normalized(path: str, meant: str) -> None:
     assert normalize_path(path) == meant
 
 
@@ -84,7 +83,7 @@ def test_a_path_is_found_as_clients_write_it(path: str, meant: str) -> None:
         ),
     ],
 )
-def test_it_answers_to_its_own_names(
+def test_the_server_answers_only_to_its_names(
     shared: Serving, target: str, host: str, status: bytes
 ) -> None:
     connection = shared.raw()
@@ -106,7 +105,7 @@ def test_the_key_opens_all_but_health(locked: Serving) -> None:
 
 
 @pytest.mark.parametrize("origin", [NOTES, "app://obsidian.md", NOTES.upper()])
-def test_a_page_that_the_user_named_may_ask(locked: Serving, origin: str) -> None:
+def test_an_allowed_page_may_use_the_server(locked: Serving, origin: str) -> None:
     headers = {"Origin": origin, "Sec-Fetch-Site": "cross-site", "Authorization": f"Bearer {KEY}"}
     for body in (ASK, {**ASK, "stream": True}, {}):
         answer = locked.post("/v1/chat/completions", body, headers=headers)
@@ -118,7 +117,7 @@ def test_a_page_that_the_user_named_may_ask(locked: Serving, origin: str) -> Non
 
 
 @pytest.mark.parametrize("private", [False, True])
-def test_a_browser_may_ask_first_without_the_key(locked: Serving, private: bool) -> None:
+def test_a_preflight_needs_no_key(locked: Serving, private: bool) -> None:
     asked = {
         "Origin": NOTES,
         **PREFLIGHT,
@@ -144,7 +143,7 @@ def test_a_browser_may_ask_first_without_the_key(locked: Serving, private: bool)
         [("Origin", NOTES), ("Origin", "https://attacker.example")],
     ],
 )
-def test_other_pages_may_not(locked: Serving, headers: Any) -> None:
+def test_other_pages_are_refused(locked: Serving, headers: Any) -> None:
     for answer in (
         locked.get("/health", headers=headers),
         locked.post("/v1/completions", {}, headers=headers),
@@ -155,7 +154,7 @@ def test_other_pages_may_not(locked: Serving, headers: Any) -> None:
     assert locked.get("/health").status_code == 200
 
 
-def test_ignored_fields_are_named_in_the_log_once(
+def test_ignored_fields_are_logged_once(
     server: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for fields in ({"colour": 1}, {"colour": 2, "top_a": 3}, {"colour": 4}):

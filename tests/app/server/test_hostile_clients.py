@@ -1,5 +1,4 @@
-"""Clients that cut, flood, dribble and lie: nothing hangs, nothing grows, and the next request is
-answered."""
+"""Tests of hostile clients: nothing hangs or grows, and the next request is answered."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ REQUEST = HEAD % len(BODY) + BODY
 
 
 def received(connection: socket.socket) -> bytes:
-    """All that comes until the other side closes."""
+    """Return everything that arrives until the server closes the connection."""
     came = b""
     with suppress(ConnectionResetError):
         while part := connection.recv(65536):
@@ -36,14 +35,13 @@ def received(connection: socket.socket) -> bytes:
 
 
 def cut(connection: socket.socket) -> None:
-    """Leave without a word: what is still to be sent is dropped, and the other side gets a
-    reset."""
+    """Close a connection abruptly: unsent data is dropped, and the server gets a reset."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     connection.close()
 
 
 def asking(server: Serving, request: bytes = REQUEST) -> socket.socket:
-    """A connection on which a request was sent."""
+    """Return a connection on which a request was sent."""
     connection = server.raw()
     connection.sendall(request)
     return connection
@@ -72,7 +70,7 @@ def gated(gate: Gate) -> Script:
         ("/v1/responses", False),
     ],
 )
-def test_a_client_that_leaves_stops_the_computation(
+def test_a_leaving_client_stops_the_computation(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     gate: Gate,
@@ -98,7 +96,7 @@ def test_a_client_that_leaves_stops_the_computation(
     assert f"POST {path} 499 (client left)\n" in capsys.readouterr().err
 
 
-def test_a_client_that_leaves_during_prefill_stops_it(
+def test_a_client_leaving_during_prefill_stops_it(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
     with serving(monkeypatch, Script(prefill_gate=gate)) as server:
@@ -111,7 +109,7 @@ def test_a_client_that_leaves_during_prefill_stops_it(
 
 
 @pytest.mark.slow
-def test_a_client_that_leaves_ends_the_compiling_of_its_form(
+def test_a_leaving_client_ends_the_compilation_of_its_form(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
@@ -132,7 +130,7 @@ def test_a_client_that_leaves_ends_the_compiling_of_its_form(
 
 
 @pytest.mark.slow
-def test_a_form_that_breaks_its_process_is_refused_alone(shared: Serving) -> None:
+def test_a_form_that_crashes_its_process_is_refused(shared: Serving) -> None:
     rules = "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"'])
     for is_streamed in (True, False):
         refused = shared.chat(grammar=rules, stream=is_streamed)
@@ -146,7 +144,7 @@ def test_a_form_that_breaks_its_process_is_refused_alone(shared: Serving) -> Non
         assert shared.chat().status_code == 200
 
 
-def test_a_client_that_leaves_while_it_waits_is_never_answered(
+def test_a_client_leaving_the_queue_is_never_answered(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
     with serving(monkeypatch, gated) as server:
@@ -162,7 +160,7 @@ def test_a_client_that_leaves_while_it_waits_is_never_answered(
         until(lambda: 'status="499"} 2' in server.get("/metrics").text)
 
 
-def test_more_requests_than_may_wait_are_refused_at_once(
+def test_requests_beyond_the_queue_are_refused(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
     with serving(monkeypatch, gated, max_waiting=2) as server:
@@ -182,7 +180,7 @@ def test_more_requests_than_may_wait_are_refused_at_once(
         until(lambda: server.chat(max_tokens=1).status_code == 200)
 
 
-def test_a_slow_reader_is_cut_and_holds_up_no_one(
+def test_a_slow_reader_is_cut_and_blocks_nobody(
     monkeypatch: pytest.MonkeyPatch, script: Script
 ) -> None:
     monkeypatch.setattr(guard, "SEND_PATIENCE_S", 0.3)
@@ -198,7 +196,9 @@ def test_a_slow_reader_is_cut_and_holds_up_no_one(
         slow.close()
 
 
-def test_a_stream_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch, gated: Script) -> None:
+def test_a_silent_stream_sends_signs_of_life(
+    monkeypatch: pytest.MonkeyPatch, gated: Script
+) -> None:
     monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.01)
     with serving(monkeypatch, gated) as server:
         connection = asking(server)
@@ -219,7 +219,7 @@ WAITING: list[tuple[str, dict[str, object], bytes]] = [
 
 
 @pytest.mark.parametrize(("path", "asked", "sign"), WAITING)
-def test_a_stream_that_waits_for_its_turn_says_so(
+def test_a_waiting_stream_sends_signs_of_life(
     monkeypatch: pytest.MonkeyPatch,
     gated: Script,
     gate: Gate,
@@ -254,7 +254,7 @@ def test_a_stream_that_waits_for_its_turn_says_so(
         cut(waiting)
 
 
-def test_an_error_of_a_stream_that_has_waited_is_an_event(
+def test_an_error_after_waiting_is_an_event(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
     monkeypatch.setattr("app.server.routes.QUEUE_PATIENCE_S", 0.01)
@@ -273,7 +273,7 @@ def test_an_error_of_a_stream_that_has_waited_is_an_event(
         cut(waiting)
 
 
-def test_the_end_tells_those_who_are_answered_and_who_wait(
+def test_a_shutdown_ends_running_and_waiting_requests(
     monkeypatch: pytest.MonkeyPatch, gated: Script
 ) -> None:
     with serving(monkeypatch, gated, max_at_once=2) as server, ThreadPoolExecutor(1) as pool:
@@ -326,7 +326,7 @@ def test_the_end_tells_those_who_are_answered_and_who_wait(
         ),
     ],
 )
-def test_what_is_no_request_is_refused(
+def test_invalid_http_is_refused(
     shared: Serving, capsys: pytest.CaptureFixture[str], sent: bytes, status: bytes
 ) -> None:
     assert received(asking(shared, sent)).split()[1] == status
@@ -373,7 +373,7 @@ TWO_LENGTHS = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n%b" + ON
         (b"Transfer-Encoding : chunked", b"0\r\n\r\n", b"400"),
     ],
 )
-def test_no_second_request_is_seen_behind_an_ambiguous_one(
+def test_an_ambiguous_request_closes_its_connection(
     shared: Serving, headers: bytes, body: bytes, status: bytes
 ) -> None:
     came = received(asking(shared, TWO_LENGTHS % (headers, body)))
@@ -382,7 +382,7 @@ def test_no_second_request_is_seen_behind_an_ambiguous_one(
     assert b"connection: close" in came.lower()
 
 
-def test_a_body_in_tiny_chunks_is_refused_before_it_costs_much(shared: Serving) -> None:
+def test_a_body_in_tiny_chunks_is_refused_early(shared: Serving) -> None:
     head = (
         b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
         b"Connection: close\r\n\r\n"
@@ -407,7 +407,7 @@ HALVES = [
 ]
 
 
-def test_half_requests_keep_no_one_out(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_requests_block_nobody(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_requests, "MAX_REQUESTS", 2)
     for half in HALVES:
         connections = [asking(shared, half) for _ in range(10)]
@@ -421,7 +421,7 @@ def test_half_requests_keep_no_one_out(shared: Serving, monkeypatch: pytest.Monk
             connection.close()
 
 
-def test_health_is_told_while_no_place_is_free(
+def test_health_answers_while_all_places_are_taken(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
     monkeypatch.setattr(open_requests, "MAX_REQUESTS", 1)
@@ -435,7 +435,7 @@ def test_health_is_told_while_no_place_is_free(
         until(lambda: server.get("/v1/models").status_code == 200)
 
 
-def test_the_oldest_unfinished_body_gives_way(
+def test_the_oldest_incomplete_body_is_cut(
     shared: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_requests, "MAX_BYTES", 100_000)
@@ -450,7 +450,7 @@ def test_the_oldest_unfinished_body_gives_way(
     second.close()
 
 
-def test_a_huge_body_is_refused_and_not_kept(shared: Serving) -> None:
+def test_a_huge_body_is_refused_and_dropped(shared: Serving) -> None:
     answer = shared.post("/v1/chat/completions", b" " * (transfer.MAX_BODY_BYTES + 1))
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request_too_large")
     assert answer.headers["connection"] == "close"
@@ -470,9 +470,7 @@ def test_an_endless_body_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch
     assert n_sent < 100_000
 
 
-def test_who_dribbles_or_says_nothing_is_cut(
-    shared: Serving, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slow_and_silent_clients_are_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REQUEST_PATIENCE_S", 0.2)
     for began in (b"", b"GET /hea", HEAD % 100 + b"{"):
         assert received(asking(shared, began)) == b""
@@ -485,7 +483,7 @@ def test_who_dribbles_or_says_nothing_is_cut(
     assert received(later) == b""
 
 
-def test_a_flood_of_connections_keeps_no_one_out(
+def test_a_flood_of_connections_blocks_nobody(
     gated: Script, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 20)
@@ -504,7 +502,7 @@ def test_a_flood_of_connections_keeps_no_one_out(
 
 
 @pytest.mark.slow
-def test_a_flood_of_requests_is_answered_one_way_or_the_other(
+def test_a_flood_of_requests_is_answered_or_refused(
     shared: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(open_requests, "MAX_REQUESTS", 3)

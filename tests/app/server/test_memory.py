@@ -1,4 +1,4 @@
-"""Memory of a request is free when it has been answered, without the garbage collector."""
+"""Tests that the memory of an answered request is free without the garbage collector."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def without_collector() -> Iterator[None]:
 
 
 def held() -> Counter[str]:
-    """Count what is alive of requests: their objects, and the lists that they sent."""
+    """Count the living objects of requests and the lists in them."""
     counts = Counter[str]()
     for item in gc.get_objects():
         if isinstance(item, HELD):
@@ -104,7 +104,7 @@ def test_an_answered_request_leaves_nothing(shared: Serving, is_streamed: bool) 
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs the allocator of glibc")
-def test_large_blocks_go_back_to_the_system_when_they_are_free() -> None:
+def test_memory_of_large_bodies_is_given_back() -> None:
     script = """
 import psutil
 from app.program.garbage import keep_memory_together

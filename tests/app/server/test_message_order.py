@@ -1,5 +1,4 @@
-"""Conversations in any order: nothing that was said is lost, and each becomes one that the template
-takes."""
+"""Tests of the order of messages: no text is lost, and templates accept the result."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ def result(call_id: str | None, content: Any = "found") -> dict[str, Any]:
 
 
 def words(items: list[Any]) -> str:
-    """A conversation in short: ``u:ask a:hm+f1 t:f1=found``, and the beginning of the reply."""
+    """Describe a conversation as in ``u:ask a:hm+f1 t:f1=found``, with the beginning of the reply."""
     found, reply_prefix = arrange_messages(read_messages(Fields({"messages": items})), "messages")
     shown = [
         f"{one.role[0]}:{f'{one.results[0].name}=' if one.role == 'tool' else ''}{one.text}"
@@ -87,7 +86,7 @@ def words(items: list[Any]) -> str:
           message("function", "old", name="g")], "u:ask a:+g t:g=old"),
     ],
 )  # fmt: skip
-def test_messages_in_any_order_are_a_conversation(items: list[Any], expected: str) -> None:
+def test_messages_in_any_order_are_arranged(items: list[Any], expected: str) -> None:
     assert words(items) == expected
 
 
@@ -102,7 +101,7 @@ ORDERS = [
 
 
 @pytest.mark.parametrize(("given", "strict"), ORDERS)
-def test_a_strict_template_gets_turns_that_alternate(
+def test_a_strict_template_gets_alternating_turns(
     given: list[PromptMessage], strict: list[PromptMessage]
 ) -> None:
     assert fit_template(given, lambda roles: False) == tuple(strict)
@@ -110,9 +109,7 @@ def test_a_strict_template_gets_turns_that_alternate(
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
-def test_every_order_is_answered_and_kept_for_the_next_request(
-    server: Serving, is_strict: bool
-) -> None:
+def test_every_order_is_answered_and_cached(server: Serving, is_strict: bool) -> None:
     chat = server.script.opened[0].chats[0]
     chat.takes_any_order = not is_strict
     messages = [

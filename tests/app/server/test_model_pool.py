@@ -1,5 +1,4 @@
-"""One server for the models of this machine: found by name, opened when asked for, closed when idle
-or in the way."""
+"""Tests of the models of one server: found by name, opened on request, closed when idle."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ NAMES = ["Big-1B", "Small-0.5B-Q4_0", "Small-0.5B-Q8_0"]
 def by_name(
     monkeypatch: pytest.MonkeyPatch, folder: Path, script: Script | None = None, **options: Any
 ) -> Iterator[Serving]:
-    """Serve the models of a folder; requests without a name get the big one."""
+    """Serve the models of a folder. The default model is the big one."""
     monkeypatch.chdir(folder)
     settings = replace(built_in_settings(), model_directories=(str(folder),))
     path = folder / "Big-1B-F16.gguf"
@@ -39,7 +38,7 @@ def by_name(
 
 
 def asked(server: Serving, model: str, **fields: Any) -> str:
-    """The model that answers."""
+    """Return the name of the model that answers, or the code of the error."""
     reply = server.chat(model=model, **fields)
     return str(reply.json()["model"] if reply.status_code == 200 else reply.json()["error"]["code"])
 
@@ -48,9 +47,7 @@ def opened(server: Serving) -> list[str]:
     return [f"{model.path.stem}{' closed' * model.is_closed}" for model in server.script.opened]
 
 
-def test_names_are_those_of_lists_and_open_their_model(
-    monkeypatch: pytest.MonkeyPatch, folder: Path
-) -> None:
+def test_listed_names_open_their_models(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     with by_name(monkeypatch, folder) as server:
         client = client_of(server)
         assert sorted(one.id for one in client.models.list() if one.id != "starter") == NAMES
@@ -65,7 +62,7 @@ def test_names_are_those_of_lists_and_open_their_model(
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q4_0"]
 
 
-def test_a_name_that_is_none_is_refused_with_those_that_are(
+def test_unknown_names_are_refused_with_a_list(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     with by_name(monkeypatch, folder) as server:
@@ -81,7 +78,7 @@ def test_a_name_that_is_none_is_refused_with_those_that_are(
         assert server.get("/v1/models/nothing").status_code == 404
 
 
-def test_one_that_answers_goes_on_while_another_opens(
+def test_a_reply_continues_while_another_model_opens(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     script = Script(token_gate=Gate())
@@ -100,8 +97,7 @@ def test_one_that_answers_goes_on_while_another_opens(
 
 
 def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
-    """Memory for so many of the scripted models, which claim as much as the tiny files are said to
-    need."""
+    """Simulate memory for a number of models."""
     monkeypatch.setattr(
         model_pool, "_free_memory", lambda: None
     )  # of all that the tests before have left
@@ -115,7 +111,9 @@ def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
     )
 
 
-def test_the_one_used_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_the_model_used_longest_ago_is_closed(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     with_room_for(monkeypatch, 2)
     with by_name(monkeypatch, folder) as server:
         for name in ("big", "small-0.5b-q8", "big", "small-0.5b-q4"):
@@ -125,7 +123,7 @@ def test_the_one_used_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch, fo
         assert opened(server)[0] == "Big-1B-F16 closed"
 
 
-def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_a_busy_model_is_not_closed(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     with_room_for(monkeypatch, 1)
     script = Script(token_gate=Gate())
     with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
@@ -141,7 +139,7 @@ def test_none_that_answers_makes_room(monkeypatch: pytest.MonkeyPatch, folder: P
         assert opened(server) == ["Big-1B-F16 closed", "Small-0.5B-Q8_0"]
 
 
-def test_what_the_engine_has_no_memory_for_takes_anothers(
+def test_a_failed_allocation_closes_another_model(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": MemoryPlanError("small: no room")})
@@ -153,7 +151,7 @@ def test_what_the_engine_has_no_memory_for_takes_anothers(
         assert asked(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
 
 
-def test_a_model_that_does_not_open_leaves_the_server(
+def test_a_broken_model_does_not_end_the_server(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": BrokenModelError("small: is broken")})
@@ -162,7 +160,7 @@ def test_a_model_that_does_not_open_leaves_the_server(
         assert asked(server, "big") == "Big-1B"
 
 
-def test_what_is_idle_is_closed_and_opens_again(
+def test_an_idle_model_is_closed_and_opens_again(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setattr(model_pool, "IDLE_CHECK_PERIOD_S", 0.02)
@@ -180,7 +178,9 @@ def test_what_is_idle_is_closed_and_opens_again(
         assert asked(server, "big") == "Big-1B"
 
 
-def test_it_ends_while_a_model_opens(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_the_server_stops_while_a_model_opens(
+    monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
     script = Script(open_gate=Gate())
     with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
         waiting = pool.submit(asked, server, "big")
@@ -190,7 +190,7 @@ def test_it_ends_while_a_model_opens(monkeypatch: pytest.MonkeyPatch, folder: Pa
         assert waiting.result() == "shutting_down"
 
 
-def test_adapters_of_the_command_line_change_what_is_served(
+def test_adapters_of_the_command_line_are_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     settings = replace(built_in_settings(), adapters=("/x/a.gguf:2",))

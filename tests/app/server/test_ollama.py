@@ -1,5 +1,4 @@
-"""Ollama's way in: the same requests in its words, lines of JSON, and what it tells about
-models."""
+"""Tests of Ollama's dialect: requests, lines of JSON, descriptions of models."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def asked(server: Serving, path: str = "chat", **fields: Any) -> Any:
     return server.post(f"/api/{path}", {"model": "m", "stream": False, **given, **fields}).json()
 
 
-def test_a_chat_comes_in_lines_unless_it_is_not_wanted(server: Serving) -> None:
+def test_a_chat_is_streamed_in_lines_by_default(server: Serving) -> None:
     reply = server.post("/api/chat", {"model": "m", "messages": HI})
     assert reply.headers["content-type"] == "application/x-ndjson"
     lines = [json.loads(line) for line in reply.text.splitlines()]
@@ -53,7 +52,7 @@ def test_a_chat_comes_in_lines_unless_it_is_not_wanted(server: Serving) -> None:
         assert datetime.fromisoformat(one["created_at"].replace("Z", "+00:00")).tzinfo
 
 
-def test_a_sign_of_life_is_told(shared: Serving) -> None:
+def test_head_requests_are_answered(shared: Serving) -> None:
     assert shared.get("/").text == "Ollama is running"
     for path in (
         "/",
@@ -94,7 +93,7 @@ def test_a_sign_of_life_is_told(shared: Serving) -> None:
         ),
     ],
 )
-def test_a_model_is_closed_if_it_is_kept_for_no_time(keep_alive: Any, is_closed: bool) -> None:
+def test_a_keep_alive_of_zero_closes_the_model(keep_alive: Any, is_closed: bool) -> None:
     assert (
         read_chat_request(Fields({"messages": HI, "keep_alive": keep_alive}), "").unloads_model
         is is_closed
@@ -111,7 +110,7 @@ def test_a_text_is_generated_by_the_template_or_raw(server: Serving) -> None:
     assert "".join(json.loads(line)["response"] for line in lines) == "Paris."
 
 
-def test_options_are_sampling_and_what_is_unknown_is_noted() -> None:
+def test_options_are_read_and_unknown_ones_collected() -> None:
     options = {
         "num_predict": -1,
         "temperature": 0.5,
@@ -164,15 +163,13 @@ def test_options_are_sampling_and_what_is_unknown_is_noted() -> None:
         ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_text(
-    server: Serving, fields: dict[str, Any], word: str
-) -> None:
+def test_an_ollama_error_is_one_text(server: Serving, fields: dict[str, Any], word: str) -> None:
     reply = asked(server, **fields)
     assert list(reply) == ["error"]
     assert reply["error"].startswith(word)
 
 
-def test_other_refusals_are_a_text_too(monkeypatch: pytest.MonkeyPatch, server: Serving) -> None:
+def test_other_ollama_errors_are_one_text(monkeypatch: pytest.MonkeyPatch, server: Serving) -> None:
     for path, fields in (
         ("generate", {"suffix": "end"}),
         ("embeddings", {}),
@@ -191,7 +188,7 @@ def test_other_refusals_are_a_text_too(monkeypatch: pytest.MonkeyPatch, server: 
         assert "key" in locked.get("/api/tags").json()["error"]
 
 
-def test_calls_have_an_object_and_their_results_go_back(server: Serving) -> None:
+def test_calls_have_arguments_as_an_object(server: Serving) -> None:
     server.script.replies = [
         ['<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'],
         ["Rain."],
@@ -207,13 +204,13 @@ def test_calls_have_an_object_and_their_results_go_back(server: Serving) -> None
     )
 
 
-def test_a_thought_is_told_next_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thought_has_its_own_field(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, Script(replies=[["<think>", "hm", "</think>", "Yes"]])) as server:
         assert asked(server)["message"] == {"role": "assistant", "content": "Yes", "thinking": "hm"}
         assert asked(server, "generate")["thinking"] == "hm"
 
 
-def test_a_stream_that_waits_says_so_in_an_empty_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_waiting_stream_sends_empty_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.05)
     script = Script(token_gate=Gate())
     with serving(monkeypatch, script) as server, ThreadPoolExecutor() as pool:
@@ -228,7 +225,7 @@ def test_a_stream_that_waits_says_so_in_an_empty_piece(monkeypatch: pytest.Monke
         assert "".join(line["message"]["content"] for line in lines) == "Hello there."
 
 
-def test_models_are_told_and_none_is_opened_for_it(
+def test_models_are_described_without_opening_them(
     monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
     monkeypatch.setattr(model_pool, "IDLE_CHECK_PERIOD_S", 0.02)

@@ -1,4 +1,4 @@
-"""Places and memory for requests: who gets them, and who loses them to whom."""
+"""Tests of places and memory for open requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.app.fake_engine import FakeClock
 
 
 class Crowd:
-    """Requests, and the names of those that were cut."""
+    """Open requests, with the names of those that were cut."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -30,7 +30,7 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> Crowd:
     return Crowd()
 
 
-def test_only_whole_requests_have_places(crowd: Crowd) -> None:
+def test_only_complete_requests_have_places(crowd: Crowd) -> None:
     for number in range(10):
         crowd.requests.add_bytes(crowd.begin(f"half {number}"), 10)
     first = crowd.begin("first")
@@ -49,7 +49,7 @@ def test_a_place_is_free_after_the_end(crowd: Crowd) -> None:
         crowd.requests.remove(request)
 
 
-def test_a_client_that_takes_nothing_loses_its_place(crowd: Crowd) -> None:
+def test_a_client_that_reads_nothing_loses_its_place(crowd: Crowd) -> None:
     stuck = [crowd.begin("first"), crowd.begin("second")]
     for request in stuck:
         crowd.requests.take_place(request)
@@ -65,7 +65,7 @@ def test_a_client_that_takes_nothing_loses_its_place(crowd: Crowd) -> None:
         crowd.requests.take_place(crowd.begin("later"))
 
 
-def test_bodies_that_come_slowly_give_way_to_new_ones(crowd: Crowd) -> None:
+def test_slow_bodies_are_cut_for_new_ones(crowd: Crowd) -> None:
     halves = [
         crowd.begin("old", "10.0.0.2"),
         crowd.begin("older of the crowd"),
@@ -77,7 +77,7 @@ def test_bodies_that_come_slowly_give_way_to_new_ones(crowd: Crowd) -> None:
     assert crowd.cut == ["older of the crowd"]
 
 
-def test_whole_bodies_are_kept_and_a_new_one_is_refused(crowd: Crowd) -> None:
+def test_complete_bodies_stay_and_a_new_one_is_refused(crowd: Crowd) -> None:
     whole = crowd.begin("whole")
     crowd.requests.add_bytes(whole, 900)
     crowd.requests.take_place(whole)

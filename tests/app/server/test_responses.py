@@ -1,4 +1,4 @@
-"""``/v1/responses`` as the official client sees it."""
+"""Tests of ``/v1/responses`` with the official client."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.app.server.serving import Serving, client_of
 FIRST = {"role": "user", "content": "capital of France?"}
 
 
-def test_a_text_is_answered_whole(server: Serving) -> None:
+def test_a_text_gets_a_complete_response(server: Serving) -> None:
     reply = client_of(server).responses.create(
         model="m", input="capital of France?", instructions="be brief"
     )
@@ -31,7 +31,7 @@ def test_a_text_is_answered_whole(server: Serving) -> None:
     assert [message.content for message in chat.messages][:2] == ["be brief", "capital of France?"]
 
 
-def test_a_reply_that_is_sent_back_is_not_read_again(server: Serving) -> None:
+def test_a_returned_reply_is_cached(server: Serving) -> None:
     client = client_of(server)
     first = client.responses.create(model="m", input=[FIRST])  # type: ignore[list-item]
     items: list[Any] = [
@@ -44,7 +44,7 @@ def test_a_reply_that_is_sent_back_is_not_read_again(server: Serving) -> None:
     assert second.usage.input_tokens_details.cached_tokens >= 10
 
 
-def test_a_stream_builds_up_the_same(server: Serving) -> None:
+def test_a_stream_gives_the_same_response(server: Serving) -> None:
     server.script.opening = "<think>"
     server.script.opened[0].chats[0].opening = "<think>"
     server.script.replies = [["hm", "</think>", "Par", "is."]]
@@ -66,7 +66,7 @@ def test_a_stream_builds_up_the_same(server: Serving) -> None:
     assert starts == ends == [0, 1]
 
 
-def test_a_limit_makes_it_incomplete(server: Serving) -> None:
+def test_a_limit_makes_a_response_incomplete(server: Serving) -> None:
     client = client_of(server)
     reply = client.responses.create(model="m", input="hi", max_output_tokens=2)
     assert (reply.output_text, reply.status) == ("Paris", "incomplete")
@@ -76,7 +76,7 @@ def test_a_limit_makes_it_incomplete(server: Serving) -> None:
     assert events[-1].type == "response.incomplete"
 
 
-def test_an_engine_that_fails_ends_the_stream_with_an_error(server: Serving) -> None:
+def test_an_engine_failure_ends_the_stream_with_an_error(server: Serving) -> None:
     server.script.fail_after_tokens = 1
     client = client_of(server)
     with pytest.raises(sys.modules["openai"].InternalServerError, match="NaN"):
@@ -158,7 +158,7 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
     assert item_done.item.call_id == final.output[1].call_id  # type: ignore[union-attr]
 
 
-def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
+def test_fields_of_agents_are_read_and_others_ignored() -> None:
     fields = Fields(
         {
             "model": "gpt-5-codex", "instructions": "be brief", "store": False, "stream": True,
@@ -250,7 +250,7 @@ def test_fields_of_agents_are_read_and_the_rest_is_noted() -> None:
         ({"input": [{"role": "assistant", "content": 3}]}, "input[0].content"),
     ],
 )
-def test_what_is_wrong_is_named(fields: dict[str, Any], param: str) -> None:
+def test_wrong_fields_are_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
         read_response_request(Fields(fields), "m")
     assert refused.value.param == param

@@ -1,5 +1,4 @@
-"""The whole command in a process of its own, with the bundled model: how it starts, answers and
-ends."""
+"""Tests of ``jalopy serve`` in its own process, with the bundled model."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ PATIENCE_S = 240
 
 @contextmanager
 def started() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """The command, and the address it says it has; the model is open."""
+    """Start the command; yield the process and its address when the model is open."""
     command = [sys.executable, "-m", "app", "serve", "starter", "--port", "0"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, env={**os.environ})
     assert process.stderr is not None
@@ -116,7 +115,7 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
         ("starter --api-key-file /dev/null", exit_codes.UNREADABLE, "is not a file"),
     ],
 )
-def test_what_cannot_be_served_is_refused_in_one_line(argv: str, code: int, words: str) -> None:
+def test_wrong_options_are_refused_in_one_line(argv: str, code: int, words: str) -> None:
     with pytest.raises((Refusal, EngineError), match=words) as refused:
         run_command(arguments.parse(["serve", *argv.split()]))
     assert (exit_code_of(refused.value), str(refused.value).count("\n")) == (code, 0)

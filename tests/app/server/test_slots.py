@@ -1,4 +1,4 @@
-"""Several requests at once: each slot has a session and a thread of its own."""
+"""Tests of several requests at once: each slot has its own session and thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG_REPLY = [["word "] * 6]
 
 
 def held_back() -> Script:
-    """Replies of six tokens, each of which a test allows."""
+    """Return a script with replies of six tokens, each of which a test releases."""
     return Script(replies=LONG_REPLY, token_gate=Gate())
 
 
@@ -42,7 +42,7 @@ def cached_tokens(answer: httpx.Response) -> int:
     return int(usage["prompt_tokens_details"]["cached_tokens"])
 
 
-def test_as_many_are_answered_at_once_as_there_are_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_slot_answers_a_request_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, held_back(), max_at_once=2) as server, ThreadPoolExecutor(3) as pool:
         answers = ask(pool, server, "one", "two", "three")
         until(
@@ -57,7 +57,7 @@ def test_as_many_are_answered_at_once_as_there_are_slots(monkeypatch: pytest.Mon
         assert server.get("/props").json()["total_slots"] == 2
 
 
-def test_a_conversation_goes_on_in_the_slot_that_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_conversation_continues_in_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, max_at_once=3) as server:
         talks = [
             [{"role": "user", "content": f"talk {number}: " + "word " * 20}] for number in range(3)
@@ -74,7 +74,7 @@ def test_a_conversation_goes_on_in_the_slot_that_holds_it(monkeypatch: pytest.Mo
             assert cached_tokens(server.post("/v1/chat/completions", {"messages": talk})) > 20
 
 
-def test_a_client_that_leaves_frees_its_slot_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_leaving_client_frees_only_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, held_back(), max_at_once=2) as server, ThreadPoolExecutor(1) as pool:
         (stays,) = ask(pool, server, "stays")
         until(lambda: server.metric("requests_running") == 1)
@@ -91,12 +91,12 @@ def test_a_client_that_leaves_frees_its_slot_alone(monkeypatch: pytest.MonkeyPat
         assert stays.result(60).json()["usage"]["completion_tokens"] == 6
 
 
-def test_slots_are_as_many_as_memory_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limits_the_number_of_slots(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, Script(most_sessions=3), max_at_once=0) as server:
         assert server.get("/props").json()["total_slots"] == 3
 
 
-def test_more_slots_than_memory_holds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_requested_slots_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     use_script(monkeypatch, Script(most_sessions=2))
     monkeypatch.setattr(engine_access, "state_files", lambda settings: None)
     monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())

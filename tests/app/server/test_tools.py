@@ -1,5 +1,4 @@
-"""Tools over the API, as its official client sees them; and what is refused, by the field's
-name."""
+"""Tests of tools over the API with the official client, and of refusals that name the field."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ def script() -> Script:
 
 
 def calls_of(chunks: list[Any]) -> dict[int, dict[str, str]]:
-    """Put deltas together as clients do."""
+    """Join deltas of calls as clients do."""
     found: dict[int, dict[str, str]] = {}
     for chunk in chunks:
         for one in chunk.choices[0].delta.tool_calls or []:
@@ -176,14 +175,14 @@ def test_a_model_without_tools_says_so_and_the_log_once(
     assert capsys.readouterr().err.count("template has no tools") == 1
 
 
-def test_a_thought_before_a_call_is_told_as_one(server: Serving) -> None:
+def test_a_thought_before_a_call_is_separate(server: Serving) -> None:
     server.script.replies = [["<think>", "hm", "</think>", *CALL_PIECES]]
     message = server.chat(tools=[TOOL]).json()["choices"][0]["message"]
     assert (message["content"], message["reasoning_content"]) == (None, "hm")
     assert message["tool_calls"][0]["function"]["name"] == "get_weather"
 
 
-def test_a_call_cut_by_the_length_is_no_call(server: Serving) -> None:
+def test_an_incomplete_call_is_not_a_call(server: Serving) -> None:
     choice = server.chat(tools=[TOOL], max_tokens=5).json()["choices"][0]
     assert choice["finish_reason"] == "length"
     assert "tool_calls" not in choice["message"]
@@ -238,7 +237,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "param"), REFUSED)
-def test_what_is_wrong_is_refused_by_its_field(fields: dict[str, Any], param: str) -> None:
+def test_wrong_tools_are_refused_by_field(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
         read_chat_request(Fields({"messages": ASKED, **fields}), "m")
     assert refused.value.param == param
@@ -271,7 +270,7 @@ def test_odd_parameters_of_a_tool_are_read_as_a_schema(
     assert [tool["function"]["parameters"] for tool in request.tools.definitions] == [read, read]
 
 
-def test_parameters_nested_too_deeply_are_cut_and_noted() -> None:
+def test_deeply_nested_parameters_are_cut() -> None:
     fields = Fields({"messages": ASKED, "tools": [a_tool(parameters=DEEP)]})
     request = read_chat_request(fields, "m")
     assert request.tools is not None
@@ -323,9 +322,7 @@ def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, na
         ({"a": 1}, {"a": 1}),
     ],
 )
-def test_arguments_in_the_history_that_are_no_object_become_one(
-    given: Any, read: dict[str, Any]
-) -> None:
+def test_arguments_in_the_history_become_an_object(given: Any, read: dict[str, Any]) -> None:
     history = [*ASKED, assistant(tool_calls=[a_call(arguments=given)]), tool()]
     assert read_chat_request(Fields({"messages": history}), "m").messages[1].calls[0].values == read
 
@@ -358,7 +355,7 @@ def test_the_result_of_a_tool_may_be_any_value(content: Any, text: str) -> None:
 @pytest.mark.parametrize(
     "calls", [[None], [{"id": 5, "name": "f", "arguments": {}}], [{}], None, []]
 )
-def test_calls_in_the_history_may_lack_what_they_have(calls: Any) -> None:
+def test_calls_in_the_history_may_be_incomplete(calls: Any) -> None:
     history = [*ASKED, assistant(tool_calls=calls, content="So."), tool(tool_call_id=5), *ASKED]
     assert read_chat_request(Fields({"messages": history}), "m").messages[0].text == "How is Paris?"
 
@@ -394,7 +391,7 @@ def test_calls_in_the_history_may_lack_what_they_have(calls: Any) -> None:
         ({"type": "web_search"}, (), 2),
     ],
 )
-def test_a_choice_of_tools_is_read_as_each_api_writes_it(
+def test_tool_choice_is_read_in_every_dialect(
     choice: Any, must: tuple[str, ...], offered: int
 ) -> None:
     tools = [a_tool(), {"type": "function", "name": "g", "parameters": {}, "strict": None}]
@@ -410,7 +407,7 @@ def test_a_choice_of_tools_is_read_as_each_api_writes_it(
 
 
 @pytest.mark.parametrize("arguments", ["", "null", None, {}, " {} "])
-def test_a_call_without_arguments_is_written_in_many_ways(arguments: Any) -> None:
+def test_missing_arguments_are_read_in_every_format(arguments: Any) -> None:
     said = [*ASKED, assistant(tool_calls=[a_call(arguments=arguments)]), tool()]
     assert read_chat_request(Fields({"messages": said}), "m").messages[1].calls[0].arguments in (
         "{}",
@@ -480,9 +477,9 @@ def tools_of(*schemas: Any, **how: Any) -> Tools:
 
 
 def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
-    """Whether a reply may be each of the texts, token by token, and end with it.
+    """Whether a reply may be each of the texts, token by token, and end after it.
 
-    One process tells it of several.
+    One process checks all texts.
     """
     ends = sorted(BYTES.end_ids)
     tokens = [[*BYTES.encode(text, bos=False, special=True), ends] for text in texts]
@@ -506,7 +503,7 @@ def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
 @pytest.mark.parametrize(
     ("how", "parameters"), [*((how, CITY) for how in FORMATS), (FORMATS[3], REFERRING)]
 )
-def test_a_reply_that_must_be_a_call_can_be_nothing_else(
+def test_a_required_call_allows_nothing_else(
     forms: Forms, how: CallFormat, parameters: Any
 ) -> None:
     tools = tools_of(parameters, required_names=("f",), single_call=True)
@@ -526,7 +523,7 @@ NEXT_TO_A_FORM = [how for how in FORMATS if how.name in ("hermes", "llama", "mis
 
 
 @pytest.mark.parametrize("how", NEXT_TO_A_FORM, ids=lambda how: how.name)
-def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallFormat) -> None:
+def test_with_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallFormat) -> None:
     tools = tools_of(CITY, {})
     form = reply_form(BYTES, FORM, tools, how)
     assert form is not None
@@ -549,7 +546,7 @@ def test_next_to_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: Call
         (GRAMMAR, 'root ::= "y" | [0-9]', "7"),
     ],
 )
-def test_a_form_of_any_kind_may_stand_next_to_tools(
+def test_every_syntax_of_form_works_with_tools(
     forms: Forms, kind: str, text: str, reply: str
 ) -> None:
     form = reply_form(BYTES, AnswerForm(kind, text, "form"), tools_of(CITY), FORMATS[3])
@@ -557,14 +554,14 @@ def test_a_form_of_any_kind_may_stand_next_to_tools(
     assert fits(forms, form, reply, GOOD["hermes"], "no") == [True, True, False]
 
 
-def test_a_call_that_must_be_made_comes_before_a_form(forms: Forms) -> None:
+def test_a_required_call_replaces_the_form(forms: Forms) -> None:
     form = reply_form(BYTES, FORM, tools_of(CITY, required_names=("f",)), FORMATS[3])
     assert form is not None
     assert fits(forms, form, GOOD["hermes"], '{"x": 3}') == [True, False]
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_what_looks_like_a_call_within_a_form_is_text(size: int) -> None:
+def test_text_like_a_call_within_a_form_stays_text(size: int) -> None:
     how = FORMATS[3]
     tools = tools_of(CITY)
     for text, n_calls in (
@@ -600,7 +597,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("properties", "dropped"), ODD)
-def test_as_much_of_a_tools_odd_schema_is_followed_as_can_be(
+def test_odd_tool_schemas_are_enforced_partly(
     forms: Forms, properties: dict[str, Any], dropped: str
 ) -> None:
     odd = {"type": "object", "properties": properties, "required": ["a"]}
@@ -614,7 +611,7 @@ def test_as_much_of_a_tools_odd_schema_is_followed_as_can_be(
 
 
 @pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
-def test_arguments_by_an_odd_schema_are_as_the_model_wrote(forms: Forms, how: CallFormat) -> None:
+def test_arguments_of_an_odd_schema_stay_unchanged(forms: Forms, how: CallFormat) -> None:
     schema = {
         **CITY,
         "not": {"required": ["x"]},
@@ -624,7 +621,7 @@ def test_arguments_by_an_odd_schema_are_as_the_model_wrote(forms: Forms, how: Ca
     assert fits(forms, form, GOOD[how.name], GOOD[how.name].replace("f", "g", 1)) == [True, False]
 
 
-def test_a_schema_that_takes_too_long_is_left_out() -> None:
+def test_a_slow_tool_schema_is_left_out() -> None:
     slow = {
         "type": "object",
         "properties": {"a": {"type": "integer", "multipleOf": 1000003}},

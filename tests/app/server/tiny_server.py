@@ -1,7 +1,4 @@
-"""A server in this process with a real, tiny model of random weights.
-
-The model's template has tools; there is no scripted engine.
-"""
+"""Server in this process with a tiny real model of random weights, whose template has tools."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ TEMPLATE = """{% if tools %}<tool_call>{{ tools | tojson }}
 
 @contextmanager
 def tiny_server(folder: Path) -> Iterator[httpx.Client]:
-    """Serve the model until the end of the block, to a client that has the server's address."""
+    """Run the server until the end of the block, and yield a client for it."""
     described = tiny_gguf.model("qwen2", context_length=N_CTX, vocabulary="bpe")
     described.set("tokenizer.chat_template", TEMPLATE)
     path = described.write(folder / "m.gguf")

@@ -1,5 +1,4 @@
-"""Tools in the chat, without a screen: told to the model, called after a yes, left out where they
-fail."""
+"""Tests of tools in the chat, without a screen."""
 
 from __future__ import annotations
 
@@ -38,8 +37,7 @@ CALL = '<tool_call>{"name": "echo", "arguments": {"text": "hi"}}</tool_call>'
 
 
 class Server:
-    """Stands in for ``app.tools.mcp.server.ToolServer``: says the arguments again, or raises what it is
-    told to."""
+    """Stand-in for ``ToolServer`` that repeats the arguments of a call, or raises an error."""
 
     def __init__(self, is_stopped: Callable[[], bool]) -> None:
         self.is_stopped = is_stopped
@@ -71,7 +69,7 @@ class Server:
 
 
 class Chat(Engine):
-    """A conversation with a server of tools, driven as a screen would."""
+    """Conversation with a tool server, driven like a screen."""
 
     def __init__(
         self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000
@@ -103,11 +101,11 @@ class Chat(Engine):
         return came
 
     def calls_of(self, text: str) -> tuple[ToolCall, ...]:
-        """Ask; returns the calls with which the reply ends."""
+        """Send a message and return the calls at the end of the reply."""
         return self.ask(text).calls
 
     def answer_calls(self, *, yes: bool = True) -> str:
-        """Let the calls run, or refuse them; returns what the model is told."""
+        """Run the calls or refuse them, and return the results for the model."""
         reply = self.chat_session.conversation.messages[-1]
         self.chat_session.run_calls(frozenset(call.call_id for call in reply.calls if yes))
         return self.wait_for(ToolsAnswered).results[0].text
@@ -139,7 +137,7 @@ def chats() -> Iterator[Callable[..., Chat]]:
         assert not any(server.is_running for server in chat.servers)
 
 
-def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., Chat]) -> None:
+def test_a_call_runs_and_the_model_uses_its_result(chats: Callable[..., Chat]) -> None:
     chat = chats(["I look.", " <tool_", CALL[6:]], ["It", " is hi."])
     assert not chat.servers, "servers start at first use"
     (call,) = chat.calls_of("what?")
@@ -157,7 +155,7 @@ def test_a_call_runs_and_the_model_goes_on_from_its_result(chats: Callable[..., 
     assert chat.calls_of("more") == ()
 
 
-def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat]) -> None:
+def test_read_ahead_considers_tools(chats: Callable[..., Chat]) -> None:
     chat = chats(["Hi."])
     draft = " ".join(["word"] * 60)
 
@@ -174,7 +172,7 @@ def test_nothing_is_read_ahead_that_tools_would_change(chats: Callable[..., Chat
     assert read_ahead() > 50
 
 
-def test_a_refused_call_does_not_run_and_the_model_is_told(chats: Callable[..., Chat]) -> None:
+def test_a_refused_call_does_not_run(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL], ["Well."])
     chat.ask("what?")
     assert chat.answer_calls(yes=False) == REFUSED
@@ -195,7 +193,7 @@ def test_a_bare_object_is_a_call_and_a_misfit_is_reported(chats: Callable[..., C
     assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
 
 
-def test_a_tool_that_no_one_has_is_not_called(chats: Callable[..., Chat]) -> None:
+def test_an_unknown_tool_is_not_called(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL.replace("echo", "rm")], ["Well."])
     chat.ask("what?")
     assert chat.box.owner_of("rm") == ""
@@ -210,7 +208,7 @@ def test_results_are_cut_to_the_budget(chats: Callable[..., Chat]) -> None:
     assert chat.answer_calls() == " ".join(["word"] * 20) + "\n[cut: 20 of 50 tokens]"
 
 
-def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat]) -> None:
+def test_a_failing_server_is_dropped_with_one_line(chats: Callable[..., Chat]) -> None:
     def fail(_: object) -> str:
         raise ToolServerError("tool server own has ended (command: own)")
 
@@ -230,7 +228,7 @@ def test_a_server_that_fails_is_left_out_in_one_line(chats: Callable[..., Chat])
     assert chat.tools == ["echo"]
 
 
-def test_a_server_that_does_not_start_costs_one_line(chats: Callable[..., Chat]) -> None:
+def test_a_server_without_a_start_gives_one_line(chats: Callable[..., Chat]) -> None:
     chat = chats(["Hello."])
     chat.prepare = lambda server: setattr(
         server, "start_error", ToolServerError("tool server own cannot be started")
@@ -240,7 +238,7 @@ def test_a_server_that_does_not_start_costs_one_line(chats: Callable[..., Chat])
     assert chat.texts[-1] == "Hello."
 
 
-def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., Chat]) -> None:
+def test_stopping_ends_the_call(chats: Callable[..., Chat]) -> None:
     chat = chats(["I look.", CALL], ["Fine."])
 
     def hang(_: object) -> str:
@@ -268,7 +266,7 @@ def test_a_stop_ends_the_call_and_the_next_message_goes_on(chats: Callable[..., 
     assert CALL in said[1].text
 
 
-def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[..., Chat]) -> None:
+def test_results_without_a_reply_can_be_answered_again(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL], ["Fine."])
     chat.ask("what?")
     chat.script.prefill_error = BrokenModelError("m.gguf: broken")
@@ -284,9 +282,7 @@ def test_results_without_a_reply_are_answered_again_on_wish(chats: Callable[...,
 
 
 @pytest.mark.parametrize("why", ["template", "schema"])
-def test_models_without_tools_answer_without_and_say_so_once(
-    chats: Callable[..., Chat], why: str
-) -> None:
+def test_models_without_tools_say_so_once(chats: Callable[..., Chat], why: str) -> None:
     form = (
         FormChoice(AnswerForm(SCHEMA, '{"type": "string"}', "s.json")) if why == "schema" else None
     )
@@ -308,7 +304,7 @@ def test_models_without_tools_answer_without_and_say_so_once(
     assert not chat.servers
 
 
-def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -> None:
+def test_tools_are_off_by_default(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL], use="off")
     assert chat.calls_of("one") == ()
     assert not chat.servers
@@ -322,7 +318,7 @@ def test_off_is_the_default_and_off_ends_what_runs(chats: Callable[..., Chat]) -
     assert not chat.servers[0].is_running
 
 
-def test_what_tools_does_not_know_is_refused() -> None:
+def test_unknown_options_of_tools_are_refused() -> None:
     box = ToolBox(ToolSettings("off", 2000, (ToolServerSetting("own", ("own",)),)), no_server)
     for wanted in ("maybe", "on other", "on \x1b[31m"):
         with pytest.raises(Refusal, match="unknown option") as refused:
@@ -331,7 +327,7 @@ def test_what_tools_does_not_know_is_refused() -> None:
     assert ToolBox(ToolSettings("on", 2000, ()), no_server).run_command("") == HOW_TO
 
 
-def test_where_no_one_can_be_asked_only_free_tools_are_there() -> None:
+def test_without_questions_only_free_tools_exist() -> None:
     settings = (
         ToolServerSetting("one", ("one",), always=("other",)),
         ToolServerSetting("two", ("two",), always=("echo",)),
@@ -349,7 +345,7 @@ def test_where_no_one_can_be_asked_only_free_tools_are_there() -> None:
     )
 
 
-def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
+def test_a_yes_for_one_server_counts_for_no_other() -> None:
     made: dict[str, Server] = {}
     told: list[str] = []
 
@@ -382,7 +378,7 @@ def test_a_call_agreed_to_for_one_server_runs_in_no_other() -> None:
     assert box.call(call, told.append) == "hi"
 
 
-def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
+def test_unusable_tools_are_listed_with_a_reason() -> None:
     def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
         server = Server(is_stopped)
         server.left_out = (
@@ -403,7 +399,7 @@ def test_what_cannot_be_offered_is_named_with_its_reason() -> None:
     assert box.run_command("").endswith("; 2 more)")
 
 
-def test_a_server_that_has_new_tools_is_asked_for_them() -> None:
+def test_new_tools_of_a_server_are_read() -> None:
     made: list[Server] = []
 
     def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:

@@ -1,4 +1,4 @@
-"""One conversation after the other with a server of bytes."""
+"""Fixtures: conversations with a scripted server."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Ask = Callable[[bytes], tuple[Event, ChatMessage]]
 
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
-    """Asks a server that answers so; returns the last event, in whose lines the server is ``host``,
-    and the reply.
+    """Return a function that sends a question to a server with a scripted answer.
 
-    Each asks after the others: none of these answers spoils the next.
+    It returns the last event, in whose text the server is ``host``, and the reply. All questions share
+    one conversation.
     """
     with answering() as api, talking(api.url, limits=IMPATIENT) as talk:
 

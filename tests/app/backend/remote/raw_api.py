@@ -1,5 +1,4 @@
-"""A server of bytes: it lists one model, and answers each other request with what a test says,
-whatever that is."""
+"""Scripted server: it lists one model, and answers each other request with bytes of the test."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ HANG = b"(hang)"
 def http(
     body: bytes, kind: str = "text/event-stream", status: str = "200 OK", more: str = ""
 ) -> bytes:
-    """An answer that ends with its connection."""
+    """Return an answer that ends with its connection."""
     return (
         f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n".encode(
             "latin-1"
@@ -29,7 +28,7 @@ def http(
 
 
 def event(**delta: Any) -> bytes:
-    """One piece of a reply; ``finish`` says why it is the last one."""
+    """Return a chunk of a reply; the last one has a reason in ``finish``."""
     finish = delta.pop("finish", None)
     return (
         b"data: "
@@ -39,13 +38,13 @@ def event(**delta: Any) -> bytes:
 
 
 def stream(*texts: str, end: bytes | None = None) -> bytes:
-    """A sound reply, or the beginning of one."""
+    """Return a valid reply, or its beginning."""
     sound = event(finish="stop") + b"data: [DONE]\n\n"
     return http(b"".join(event(content=text) for text in texts) + (sound if end is None else end))
 
 
 class RawApi:
-    """What the server was sent."""
+    """Scripted server with the requests that it got."""
 
     def __init__(self, answers: list[bytes], models: bytes, is_listing: bool) -> None:
         self.answers = answers
@@ -58,7 +57,7 @@ class RawApi:
         self.is_over = threading.Event()
 
     def serve(self) -> None:
-        """Answer one connection after the other."""
+        """Answer one connection after another."""
         while not self.is_over.is_set():
             with suppress(OSError):
                 connection, _ = self._socket.accept()
@@ -87,7 +86,7 @@ class RawApi:
             reader.read(1)  # until the client goes away
 
     def close(self) -> None:
-        """End."""
+        """Stop the server."""
         self.is_over.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -96,7 +95,7 @@ class RawApi:
 
 @contextmanager
 def answering(*answers: bytes, models: bytes = MODELS, is_listing: bool = True) -> Iterator[RawApi]:
-    """Serve these answers in their order; ``is_listing``: models are listed at ``/v1/models``."""
+    """Serve answers in their order. With ``is_listing``, ``/v1/models`` lists a model."""
     api = RawApi(list(answers), models, is_listing)
     thread = threading.Thread(target=api.serve, daemon=True)
     thread.start()

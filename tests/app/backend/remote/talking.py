@@ -1,4 +1,4 @@
-"""A conversation with a server, without a screen."""
+"""Conversation with a server, without a screen."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def talking(
     sampling: Mapping[str, float] = MappingProxyType({}),
     opened: Any = None,
 ) -> Iterator[HeadlessChat]:
-    """Open a server's model for the length of the block."""
+    """Open a model of a server until the end of the block."""
     script = script or Script()
 
     def worker(link: Any, options: ChatOptions) -> RemoteBackend:
@@ -54,5 +54,5 @@ def talking(
 
 
 def text_of(events: list[Event]) -> str:
-    """What was answered."""
+    """Return the text of the answer."""
     return "".join(event.text for event in events if isinstance(event, TextGenerated))

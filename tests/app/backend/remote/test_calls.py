@@ -1,5 +1,4 @@
-"""Tools with a model that a server computes: offered, called in every shape that servers send,
-answered, or text."""
+"""Tests of tools with a remote model: definitions, calls in every format, results."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ END = event(finish="tool_calls") + b"data: [DONE]\n\n"
 
 
 def served(*_: Any) -> Any:
-    """A server of tools that says again what it is told."""
+    """Return a tool server that repeats its arguments."""
 
     def say(name: str, values: Any) -> Any:
         return SimpleNamespace(text=f"{name} {values['text']}", is_error=False, is_cut=False)
@@ -50,7 +49,7 @@ def served(*_: Any) -> Any:
 
 
 class Desk:
-    """A conversation with one server's model and the tools of another."""
+    """Conversation with a remote model and a tool server."""
 
     def __init__(self, api: RawApi, has_tools: bool) -> None:
         tools = ToolBox(SETTINGS, served) if has_tools else None
@@ -63,12 +62,12 @@ class Desk:
         self._conversation = Conversation()
 
     def ask(self, text: str) -> events.GenerationFinished:
-        """Ask; the reply has ended."""
+        """Send a message and wait until the reply has ended."""
         self._conversation.add_user(text)
         return self._reply()
 
     def call(self, *allowed: str) -> tuple[CallResult, ...]:
-        """Run the calls of the last reply; returns what came of them."""
+        """Run the calls of the last reply and return their results."""
         self._backend.call_tools(self._conversation.messages[-1].calls, frozenset(allowed))
         answered = self._link.outbox.drain()[-1]
         assert isinstance(answered, events.ToolsAnswered)
@@ -152,7 +151,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_call_is_read_elsewhere(name: str) -> None:
+def test_a_call_is_read_in_unusual_fields(name: str) -> None:
     with desk(http(OTHERS[name] + END)) as (user, _):
         assert [(one.name, one.arguments) for one in user.ask("what?").calls] == [("echo", A)]
 
@@ -199,7 +198,7 @@ def test_a_call_that_cannot_run_is_text(name: str) -> None:
         assert ("tools" in api.bodies[0]) == (name == "broken")
 
 
-def test_a_server_without_tools_says_how_to_ask_without() -> None:
+def test_a_server_without_tools_gets_advice() -> None:
     refusal = http(b'{"error": "tool choice is not enabled"}', status="400 Bad")
     with (
         answering(refusal) as api,

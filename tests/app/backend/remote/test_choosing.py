@@ -1,5 +1,4 @@
-"""Which machine computes: command line, environment and settings; and the way from there to an
-answer."""
+"""Tests of choosing a remote model by command line, environment and settings."""
 
 from __future__ import annotations
 
@@ -31,7 +30,9 @@ CHOICES = {
 
 
 @pytest.mark.parametrize("line", CHOICES)
-def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_comes_from_options_and_settings(
+    line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     in_environment, in_settings, is_served, model = CHOICES[line]
     monkeypatch.setenv(arguments.SERVER_VARIABLE, in_environment)
     options = arguments.parse(line.split())
@@ -58,14 +59,14 @@ def test_who_computes(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_a_line(line: str, words: str) -> None:
+def test_contradicting_options_are_refused(line: str, words: str) -> None:
     options = arguments.parse(line.split())
     with pytest.raises((Refusal, SettingsError)) as refused:
         arguments.apply(options, built_in_settings())
     assert words in str(refused.value)
 
 
-def test_one_answer_and_a_talk_in_a_shell(
+def test_run_and_line_mode_use_the_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("one\n/threads\n/continue\n"))
@@ -91,14 +92,14 @@ def test_one_answer_and_a_talk_in_a_shell(
         assert f"{host} computes, and not threads of this machine" in err
 
 
-def test_a_server_that_is_not_there_is_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_server_gives_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with answering() as api:
         url = api.url
     with pytest.raises(Refusal, match="cannot be reached"):
         run_command(arguments.parse(["run", "--server", url, "-p", "Why?"]))
 
 
-def test_without_a_name_the_first_model_that_may_chat_is_taken() -> None:
+def test_without_a_name_the_first_chat_model_is_used() -> None:
     models = (
         b'{"data": [{"id": "text-embedding-nomic-embed-text-v1.5"}, {"id": "bge-reranker"}, '
         b'{"id": "chatty"}]}'

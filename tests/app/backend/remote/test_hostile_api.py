@@ -1,5 +1,4 @@
-"""Servers that lie or never end, and who may have the key: one clean line each, in bounded time and
-memory."""
+"""Tests of hostile servers and of the key: one clean line each, in limited time and memory."""
 
 from __future__ import annotations
 
@@ -76,7 +75,7 @@ def test_a_reply_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
             assert failed.reason.endswith("the answer does not end")
 
 
-def test_pings_are_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pings_do_not_count_as_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
 
     class Later(Exchange):
@@ -94,7 +93,7 @@ def test_pings_are_no_reply(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(JSON | st.binary(max_size=60), max_size=6), st.integers(1, 40))
-def test_streams_of_anything_are_pieces_or_a_line(said: list[Any], size: int) -> None:
+def test_any_stream_gives_chunks_or_one_error(said: list[Any], size: int) -> None:
     def line(one: Any) -> bytes:
         return (
             one
@@ -112,7 +111,7 @@ def test_streams_of_anything_are_pieces_or_a_line(said: list[Any], size: int) ->
     assert all(type(piece.answer) is str and type(piece.finish) is str for piece in told[0])
 
 
-def test_the_key_goes_to_this_machine_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_is_sent_to_its_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, KEY)
     wrong = http(b'{"error": {"message": "bad key: %s"}}' % KEY.encode(), status="401 No")
     with answering(wrong) as api, talking(api.url) as talk:
@@ -123,7 +122,7 @@ def test_the_key_goes_to_this_machine_and_nowhere_else(monkeypatch: pytest.Monke
     assert KEY not in repr(RemoteModel(api.url))
 
 
-def test_the_keyring_is_asked_where_the_environment_has_no_key(
+def test_the_keyring_is_used_without_a_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[tuple[str, str]] = []
@@ -145,7 +144,7 @@ def test_the_keyring_is_asked_where_the_environment_has_no_key(
     assert asked == [("jalopy", "host:1"), ("jalopy", "locked")]
 
 
-def test_a_key_with_a_line_break_is_refused_unsaid(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, f"{KEY}\r\nX: y")
     with pytest.raises(Refusal) as refused:
         find_key("host")
@@ -153,14 +152,14 @@ def test_a_key_with_a_line_break_is_refused_unsaid(monkeypatch: pytest.MonkeyPat
 
 
 class Far(Exchange):
-    """A server on another machine, which is not there."""
+    """Server on another machine that does not exist."""
 
     def fetch(self, path: str) -> Any:
-        """List one."""
+        """Return a list with one model."""
         return {"data": [{"id": "big"}]}
 
 
-def test_plain_http_to_another_machine_is_said_and_has_no_key(
+def test_plain_http_warns_and_sends_no_key(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent: list[Any] = []
@@ -195,7 +194,7 @@ def test_plain_http_to_another_machine_is_said_and_has_no_key(
         ("http://host:1/models/", "http://host:1/v1"),
     ],
 )
-def test_addresses(given: str, address: str) -> None:
+def test_valid_addresses_are_parsed(given: str, address: str) -> None:
     assert server_address(given) == address
 
 
@@ -207,7 +206,7 @@ NO_ADDRESSES = (
 
 
 @pytest.mark.parametrize("given", NO_ADDRESSES)
-def test_no_addresses(given: str) -> None:
+def test_invalid_addresses_are_refused(given: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         server_address(given)
 
@@ -234,7 +233,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_the_key(
         ("http://127.0.0.1:9/v1", "redirects to 127.0.0.1:9, which is not followed"),
     ],
 )
-def test_other_redirects_are_told(location: str, words: str) -> None:
+def test_other_redirects_are_reported(location: str, words: str) -> None:
     moved = http(b"", status="307 Moved", more=f"Location: {location}\r\n")
     with answering(*[moved] * 9) as api, talking(api.url) as talk:
         (failed,) = list(talk.ask("why?"))
@@ -242,7 +241,7 @@ def test_other_redirects_are_told(location: str, words: str) -> None:
     assert words in failed.reason
 
 
-def test_what_a_server_wants_back_is_bounded() -> None:
+def test_returned_fields_are_limited() -> None:
     deep: Any = "x"
     for _ in range(500):
         deep = [deep]

@@ -1,5 +1,4 @@
-"""The screens with a model that a server computes: what they say of it, and how one goes from it to
-a file and back."""
+"""Tests of the screens with a remote model, and of switching to a file and back."""
 
 from __future__ import annotations
 
@@ -17,7 +16,7 @@ from tests.app.fake_engine import Script
 pytestmark = pytest.mark.slow
 
 
-async def test_a_model_of_a_server_in_the_screens(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_screens_show_a_model_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [])
     monkeypatch.setattr(
         "app.backend.engine_thread.EngineThread._local_backend", lambda self: 1 / 0

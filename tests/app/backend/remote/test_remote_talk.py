@@ -1,5 +1,4 @@
-"""A conversation that only with models on this machine: the same events, turns and files as one with the engine
-here."""
+"""Tests of conversations with a server: the same events, turns and files as with a local engine."""
 
 from __future__ import annotations
 
@@ -62,7 +61,7 @@ def said_to(server: Serving) -> str:
     return model.tokenizer.decode(model.sessions[0].tokens)
 
 
-def test_turns_with_our_own_server(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
+def test_turns_with_the_own_server(monkeypatch: pytest.MonkeyPatch, script: Script) -> None:
     with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
         model = talk.chat_session.model
         assert model is not None
@@ -101,7 +100,7 @@ def test_a_reply_is_stopped_and_continued(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class StopOnceSent:
-    """Stops a turn when the server has its request."""
+    """Exchange that stops its turn as soon as the server has the request."""
 
     def __init__(self, talk: HeadlessChat, api: RawApi) -> None:
         self._talk = talk
@@ -116,7 +115,7 @@ class StopOnceSent:
 
 
 @pytest.mark.parametrize("begun", [[], ["so far"]])
-def test_a_stop_needs_no_answer_of_the_server(begun: list[str]) -> None:
+def test_stopping_does_not_wait_for_the_server(begun: list[str]) -> None:
     with (
         answering(http(b"".join(event(content=one) for one in begun) + HANG)) as api,
         talking(api.url) as talk,
@@ -131,7 +130,7 @@ def test_a_stop_needs_no_answer_of_the_server(begun: list[str]) -> None:
         assert texts(talk) == ["hi", *begun]
 
 
-def test_what_a_broken_line_brought_is_kept_and_goes_on() -> None:
+def test_a_partial_reply_stays_and_can_be_continued() -> None:
     with (
         answering(stream("The sky", " is", end=b""), stream(" blue.")) as api,
         talking(api.url) as talk,
@@ -154,7 +153,7 @@ def test_what_a_broken_line_brought_is_kept_and_goes_on() -> None:
         [" is", " blue."],
     ],
 )
-def test_a_server_may_say_again_what_it_goes_on_from(again: list[str]) -> None:
+def test_a_repeated_beginning_is_dropped(again: list[str]) -> None:
     with (
         answering(stream("The colour of ", "the sky", end=b""), stream(*again)) as api,
         talking(api.url) as talk,
@@ -164,7 +163,7 @@ def test_a_server_may_say_again_what_it_goes_on_from(again: list[str]) -> None:
         assert texts(talk)[-1] == ended.raw == "The colour of the sky is blue."
 
 
-def test_a_question_without_an_answer_is_asked_again() -> None:
+def test_an_unanswered_question_is_sent_again() -> None:
     with answering(http(b"", status="503 Busy"), stream("yes")) as api, talking(api.url) as talk:
         assert "status 503" in failed(talk.ask("there?"))
         assert texts(talk) == ["there?"]
@@ -184,7 +183,7 @@ def test_earlier_messages_are_edited() -> None:
         assert texts(talk) == ["new", "I sayd"]
 
 
-def test_thoughts_are_told_apart_and_not_sent_again() -> None:
+def test_thoughts_are_separated_and_not_sent_again() -> None:
     thought = (
         event(reasoning_content="Let me ")
         + event(reasoning_content="see.")
@@ -204,7 +203,7 @@ def test_thoughts_are_told_apart_and_not_sent_again() -> None:
         assert contents == ["2+2?", "Four.", "2+3?", "Five.", "and?"]
 
 
-def test_a_thought_that_was_cut_off_goes_on() -> None:
+def test_an_interrupted_thought_continues() -> None:
     half = http(event(reasoning_content="Let me "))
     rest = http(
         event(reasoning_content="see.")
@@ -221,7 +220,7 @@ def test_a_thought_that_was_cut_off_goes_on() -> None:
         assert api.bodies[1]["messages"][-1]["content"].startswith("<think>")
 
 
-def test_what_the_user_set_is_sent_and_nothing_else() -> None:
+def test_only_options_of_the_user_are_sent() -> None:
     settings = built_in_settings()
     for name, value in {
         "temperature": 0.5,
@@ -257,9 +256,7 @@ def test_what_the_user_set_is_sent_and_nothing_else() -> None:
         (("grammar", 'root ::= "x"'), None),
     ],
 )
-def test_the_form_of_answers_is_asked_for(
-    form: tuple[str, str], fields: dict[str, Any] | None
-) -> None:
+def test_the_form_of_answers_is_sent(form: tuple[str, str], fields: dict[str, Any] | None) -> None:
     with answering(stream("a")) as api, talking(api.url) as talk:
         talk.engine_thread.form.form = AnswerForm(*form, name="f")  # type: ignore[union-attr]
         list(talk.ask("hi"))
@@ -268,7 +265,7 @@ def test_the_form_of_answers_is_asked_for(
         assert (fields or {}).items() <= sent.get("response_format", {}).items()
 
 
-def test_a_refused_form_is_asked_for_in_the_old_way() -> None:
+def test_a_refused_form_is_sent_in_the_old_format() -> None:
     refusal = http(
         b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No"
     )
@@ -281,7 +278,7 @@ def test_a_refused_form_is_asked_for_in_the_old_way() -> None:
         }
 
 
-def test_figures_are_the_server_s_where_it_gives_any() -> None:
+def test_figures_of_the_server_are_used() -> None:
     said = {
         "usage": {"prompt_tokens": 20, "completion_tokens": 6},
         "timings": {"cache_n": 5, "prompt_ms": 500},
@@ -300,14 +297,14 @@ def test_figures_are_the_server_s_where_it_gives_any() -> None:
         assert (meter.prefill_s, meter.prefill_tps) == (0.5, 30.0)
 
 
-def test_figures_that_no_server_gave_are_not_told() -> None:
+def test_missing_figures_are_not_shown() -> None:
     with answering(stream("a", "b")) as api, talking(api.url) as talk:
         ended = finished(talk.ask("hi"))
         assert "read" not in whole_footer(ended.figures, ended.ending)
         assert ended.figures.tokens == 2
 
 
-def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) -> None:
+def test_a_conversation_moves_from_server_to_file_and_back(tmp_path: Path) -> None:
     local = Script(replies=[["from", " here"]])
     store = Store(tmp_path)
     with answering(stream("from there"), stream("there again")) as api:
@@ -336,7 +333,7 @@ def test_a_conversation_goes_from_a_server_to_a_file_and_back(tmp_path: Path) ->
         ]
 
 
-def test_a_model_here_stays_where_a_server_does_not_answer(tmp_path: Path) -> None:
+def test_a_local_model_stays_if_the_server_fails(tmp_path: Path) -> None:
     local = Script(replies=[["still here"]])
     with answering(stream("a")) as api, talking(api.url, script=local) as talk:
         list(talk.switch_model(Path("m.gguf")))
@@ -349,7 +346,7 @@ def test_a_model_here_stays_where_a_server_does_not_answer(tmp_path: Path) -> No
         assert text_of(list(talk.ask("hi"))) == "a"
 
 
-def test_a_server_stays_where_another_one_does_not_answer() -> None:
+def test_a_server_stays_if_another_server_fails() -> None:
     with answering() as api:
         url = api.url
     with answering(stream("a")) as api, talking(api.url) as talk:
@@ -359,7 +356,7 @@ def test_a_server_stays_where_another_one_does_not_answer() -> None:
         assert text_of(list(talk.ask("hi"))) == "a"
 
 
-def test_a_server_is_not_changed_by_adapters(
+def test_adapters_are_refused_with_a_server(
     monkeypatch: pytest.MonkeyPatch, script: Script
 ) -> None:
     with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:

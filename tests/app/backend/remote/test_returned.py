@@ -1,4 +1,4 @@
-"""Fields that a server needs back of its replies go to this server, and nowhere else."""
+"""Tests of fields that a server needs back: they go to this server only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIELDS = ServerFields(
 
 
 def pieces(**fields: Any) -> bytes:
-    """A reply with these fields, a piece for each of their values."""
+    """Return a reply with these fields, and one chunk for each of their values."""
     values = [{name: value} for name, listed in fields.items() for value in listed]
     return http(b"".join(event(**value) for value in values) + event(content="Blue.") + DONE)
 
@@ -110,7 +110,7 @@ def test_fields_of_calls_go_back_with_them(name: str) -> None:
     assert second_call == {"id": "2", "type": "function", "function": function, **second}
 
 
-def test_no_other_server_or_model_gets_them() -> None:
+def test_returned_fields_go_to_no_other_model() -> None:
     history = (PromptMessage("user", "q"), PromptMessage("assistant", "a", server_fields=FIELDS))
     assert messages_of(history, MODEL)[1]["reasoning_content"] == "hm"
     for other in (
@@ -121,7 +121,7 @@ def test_no_other_server_or_model_gets_them() -> None:
         assert messages_of(history, other)[1] == {"role": "assistant", "content": "a"}
 
 
-def test_a_field_takes_the_place_of_nothing_that_was_said() -> None:
+def test_returned_fields_replace_no_text() -> None:
     fields = replace(
         FIELDS,
         message={"role": "system", "content": "x"},
@@ -134,7 +134,7 @@ def test_a_field_takes_the_place_of_nothing_that_was_said() -> None:
     assert messages_of(history, MODEL)[1] == messages_of(history)[1]
 
 
-def test_an_edited_reply_and_one_without_its_results_have_none() -> None:
+def test_edited_replies_have_no_returned_fields() -> None:
     asked = ChatMessage(Role.USER, "q")
     edited = ChatMessage(Role.ASSISTANT, "a", is_edited=True, server_fields=FIELDS)
     called = ChatMessage(
@@ -149,7 +149,7 @@ def test_an_edited_reply_and_one_without_its_results_have_none() -> None:
 @pytest.mark.parametrize(
     "words", ["reasoning_content is not supported", "Extra inputs are not permitted"]
 )
-def test_a_server_that_refuses_them_is_asked_without(words: str) -> None:
+def test_refused_fields_are_left_out_of_the_next_try(words: str) -> None:
     refusal = http(
         json.dumps({"error": {"message": words}}).encode(), "application/json", "400 Bad"
     )
@@ -166,7 +166,7 @@ def test_a_server_that_refuses_them_is_asked_without(words: str) -> None:
     assert asked["messages"][1] == {"role": "assistant", "content": "Blue."}
 
 
-def test_they_are_saved_with_the_reply() -> None:
+def test_returned_fields_are_saved_with_the_reply() -> None:
     reply = ChatMessage(Role.ASSISTANT, "a", server_fields=FIELDS)
     role, _, _, text, more = row_of(reply)
     assert message_of(role, text, more).server_fields == FIELDS
@@ -185,11 +185,11 @@ def test_they_are_saved_with_the_reply() -> None:
         {"server": "s", "model": "m", "message": {"x": "y" * MOST_CHARS}, "calls": []},
     ],
 )
-def test_unsound_fields_of_the_database_are_none(values: Any) -> None:
+def test_invalid_saved_fields_are_ignored(values: Any) -> None:
     assert fields_of(values) is None
 
 
-def test_too_much_is_not_kept() -> None:
+def test_too_many_returned_fields_are_dropped() -> None:
     for flood in ("x" * 5000, [{"data": "y" * 5000}], {"a": {"b": "z" * 5000}}):
         collector = FieldCollector()
         for _ in range(200):

@@ -1,5 +1,4 @@
-"""What servers send in place of what the API says: one answer, told apart from its thought; or one
-line."""
+"""Tests of the formats in which servers reply: one answer with its thought, or one line."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ def choice(**fields: Any) -> bytes:
 
 
 def lines(value: Any, ends: bytes) -> bytes:
-    """One object over several lines of data."""
+    """Return an object that is spread over several lines of data."""
     return (
         b"".join(
             b"data: " + line + ends for line in json.dumps(value, indent=1).encode().split(b"\n")
@@ -160,7 +159,7 @@ THOUGHTS = {
 
 
 @pytest.mark.parametrize("name", THOUGHTS)
-def test_a_thought_is_told_apart_in_every_shape(ask: Ask, name: str) -> None:
+def test_a_thought_is_separated_in_every_shape(ask: Ask, name: str) -> None:
     _, reply = ask(http(THOUGHTS[name] + PLAIN))
     assert reply.thinking is not None
     assert (reply.text.strip(), reply.thinking.text.strip()) == ("Blue sky", "hm")
@@ -213,7 +212,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("name", ERRORS)
-def test_a_reply_that_breaks_off_is_a_line_and_keeps_what_came(ask: Ask, name: str) -> None:
+def test_a_broken_reply_stays_and_gives_one_line(ask: Ask, name: str) -> None:
     answer, words = ERRORS[name]
     failed, reply = ask(answer)
     assert isinstance(failed, GenerationFailed)
@@ -314,7 +313,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-def test_no_answer_is_a_line_in_every_shape(ask: Ask, name: str) -> None:
+def test_a_missing_answer_gives_one_line_in_every_shape(ask: Ask, name: str) -> None:
     answer, words = REFUSALS[name]
     failed, question = ask(answer)
     assert isinstance(failed, GenerationFailed)
@@ -331,7 +330,7 @@ def test_lines_without_end_are_cut(ask: Ask, monkeypatch: pytest.MonkeyPatch) ->
     assert failed.reason.endswith("the answer does not end")
 
 
-def test_a_length_in_another_word_can_be_continued(ask: Ask) -> None:
+def test_other_words_for_the_length_limit_are_known(ask: Ask) -> None:
     ended, _ = ask(http(event(content="Blue", finish="MAX_TOKENS") + DONE))
     assert isinstance(ended, GenerationFinished)
     assert ended.ending is Ending.LENGTH
@@ -365,7 +364,7 @@ def test_models_are_listed_in_every_shape(name: str) -> None:
             assert talk.chat_session.model.name == "m"
 
 
-def test_a_server_without_a_list_takes_the_name_given() -> None:
+def test_a_server_without_a_list_uses_the_given_name() -> None:
     with answering(stream("a"), is_listing=False) as api:
         with talking(api.url, "any") as talk:
             list(talk.ask("hi"))
@@ -374,7 +373,7 @@ def test_a_server_without_a_list_takes_the_name_given() -> None:
             pass
 
 
-def test_an_address_without_its_version_finds_it() -> None:
+def test_an_address_without_v1_is_completed() -> None:
     with answering(stream("a")) as api, talking(api.url.removesuffix("/v1") + "/api") as talk:
         list(talk.ask("hi"))
         assert api.heads[-1].startswith("POST /api/v1/chat/completions")

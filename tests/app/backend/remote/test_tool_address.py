@@ -1,5 +1,4 @@
-"""Servers of tools at an address: what a sound one gives, in every way that the protocol has, and
-what others cost."""
+"""Tests of tool servers at an address: every variant of the protocol, and faulty servers."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ ECHO = {
 
 
 class Served:
-    """A tiny server; ``how`` says how it answers a call."""
+    """Tiny tool server. ``how`` says how it answers a call."""
 
     def __init__(self) -> None:
         self.how = "json"
@@ -60,7 +59,7 @@ class Served:
                 served.answer(self, {"method": ""})
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Write no log."""
 
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
@@ -181,7 +180,7 @@ def server_at(
     return ToolServer("far", ToolAddress(served.url, **more), limits, is_stopped)
 
 
-def test_a_session_goes_from_its_beginning_to_its_end(served: Served) -> None:
+def test_a_session_has_a_start_and_an_end(served: Served) -> None:
     server = server_at(served, headers={"X-Team": "mine"})
     assert [tool.name for tool in server.start()] == ["echo"]
     assert server.call("echo", {"text": "Grüße"}).text == "Grüße"
@@ -202,7 +201,7 @@ def test_a_session_goes_from_its_beginning_to_its_end(served: Served) -> None:
         server.call("echo", {"text": "x"})
 
 
-def test_an_answer_may_come_as_events_in_which_the_server_asks(served: Served) -> None:
+def test_a_server_may_send_requests_within_an_answer(served: Served) -> None:
     served.how = "events"
     server = server_at(served)
     server.start()
@@ -211,7 +210,7 @@ def test_an_answer_may_come_as_events_in_which_the_server_asks(served: Served) -
     server.close()
 
 
-def test_a_session_that_is_lost_begins_again(served: Served) -> None:
+def test_a_lost_session_starts_again(served: Served) -> None:
     server = server_at(served)
     server.start()
     served.session = "s-2"
@@ -239,7 +238,7 @@ def test_an_event_may_be_as_long_as_an_answer(served: Served) -> None:
     server.close()
 
 
-def test_a_key_is_not_asked_for_where_it_is_not_sent() -> None:
+def test_a_key_is_not_requested_if_it_cannot_be_sent() -> None:
     assert (
         "not sent unencrypted" in ToolAddress("http://far.example/mcp", key="secret")._key_problem()
     )
@@ -271,7 +270,7 @@ def test_redirects_on_the_same_host_are_followed(served: Served, status: int) ->
         ("circle", "", "redirects more than 5 times"),
     ],
 )
-def test_other_redirects_are_told(served: Served, how: str, target: str, why: str) -> None:
+def test_other_redirects_are_reported(served: Served, how: str, target: str, why: str) -> None:
     served.how = how
     served.target = target
     with pytest.raises(ToolServerError, match=why):
@@ -281,7 +280,7 @@ def test_other_redirects_are_told(served: Served, how: str, target: str, why: st
 @pytest.mark.parametrize(
     "version", ["2025-06-18\u2603", "\u00e9", "a\r\nX: y", "", "9" * 100, "\ud800"]
 )
-def test_a_version_that_no_header_can_hold_is_told(served: Served, version: str) -> None:
+def test_an_invalid_protocol_version_is_reported(served: Served, version: str) -> None:
     served.how = "version"
     served.version = version
     with pytest.raises(
@@ -336,7 +335,7 @@ def test_a_session_may_be_lost_with_status_400(served: Served) -> None:
     server.close()
 
 
-def test_a_server_that_is_busy_is_asked_again(served: Served) -> None:
+def test_a_busy_server_is_asked_again(served: Served) -> None:
     server = server_at(served)
     server.start()
     served.refusals = [(429, b"slow down", {"Retry-After": "0"}), (503, b"", {"Retry-After": "0"})]
@@ -354,14 +353,14 @@ def test_a_server_that_is_busy_is_asked_again(served: Served) -> None:
     server.close()
 
 
-def test_refused_notices_do_not_matter(served: Served) -> None:
+def test_refused_notifications_are_ignored(served: Served) -> None:
     served.how = "no notices"
     server = server_at(served)
     assert len(server.start()) == 1
     server.close()
 
 
-def test_a_large_answer_costs_only_itself(served: Served) -> None:
+def test_after_a_large_answer_the_server_still_works(served: Served) -> None:
     server = server_at(served)
     server.start()
     assert server.call("echo", {"text": "x" * 1_200_000}).text.startswith(
@@ -407,7 +406,9 @@ def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.Mon
         ("cut", "cannot be reached: .*ended before the answer did"),
     ],
 )
-def test_an_unsound_answer_ends_the_server_in_one_line(served: Served, how: str, why: str) -> None:
+def test_an_invalid_answer_ends_the_server_with_one_line(
+    served: Served, how: str, why: str
+) -> None:
     server = server_at(served)
     if how == "cut":
         server.start()
@@ -419,7 +420,7 @@ def test_an_unsound_answer_ends_the_server_in_one_line(served: Served, how: str,
     assert not server.is_running
 
 
-def test_a_server_that_does_not_answer_is_not_waited_for(served: Served) -> None:
+def test_a_silent_server_is_given_up(served: Served) -> None:
     served.how = "mute"
     server = server_at(served)
     server.start()
@@ -435,13 +436,13 @@ def test_a_server_that_does_not_answer_is_not_waited_for(served: Served) -> None
     assert not server.is_running
 
 
-def test_nothing_private_goes_to_another_machine_unencrypted() -> None:
+def test_private_headers_are_never_sent_unencrypted() -> None:
     address = ToolAddress("http://192.0.2.1/mcp", {"X-Secret": "s"})
     with pytest.raises(ToolServerError, match="unencrypted; use https"):
         ToolServer("far", address, LIMITS).start()
 
 
-def test_a_server_that_is_not_there_is_told(served: Served) -> None:
+def test_an_unreachable_tool_server_is_reported(served: Served) -> None:
     served.http.shutdown()
     served.http.server_close()
     with pytest.raises(ToolServerError, match="cannot be reached: "):

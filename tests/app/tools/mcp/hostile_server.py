@@ -1,7 +1,4 @@
-"""A server of tools that does as it is told: soundly, or not.
-
-Run as a script; its argument is how it behaves.
-"""
+"""Tool server for tests. Its argument says how it behaves: correctly or not."""
 
 import json
 import os
@@ -180,7 +177,7 @@ def do(number: object, what: str) -> None:
 
 
 def page_of(cursor: str) -> dict:
-    """A page of the tools, and where the next one is."""
+    """Return a page of the tools with the position of the next one."""
     n = int(cursor or 0)
     if HOW == "many pages":
         return {

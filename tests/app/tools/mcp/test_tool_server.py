@@ -1,5 +1,4 @@
-"""Servers of tools: what a sound one gives, what an unsound one costs, and that none outlives the
-program."""
+"""Tests of tool servers: correct ones, faulty ones, and that none outlives the program."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ def make() -> Iterator[Make]:
 
 @pytest.fixture(scope="module")
 def sound() -> Iterator[ToolServer]:
-    """One server for all that leaves it as it was."""
+    """Shared server for tests that change nothing."""
     server = ToolServer(
         "files", Pipe([sys.executable, "-I", "-S", str(HOSTILE)], {"OWN": "yes"}), LIMITS
     )
@@ -74,7 +73,7 @@ def test_a_list_of_several_pages_is_read(make: Make) -> None:
     assert [tool.name for tool in make("pages").start()] == ["echo", "do"]
 
 
-def test_pages_are_read_until_they_end_or_come_again(make: Make) -> None:
+def test_pages_are_read_until_they_end_or_repeat(make: Make) -> None:
     many = make("many pages")
     assert [tool.name for tool in many.start()] == [f"t{n}" for n in range(30)]
     assert many.left_out == ()
@@ -86,7 +85,7 @@ def test_pages_are_read_until_they_end_or_come_again(make: Make) -> None:
     assert broken.left_out == ("the rest of the list: refuses tools/list: no such page",)
 
 
-def test_pages_that_do_not_end_are_bounded(make: Make) -> None:
+def test_the_number_of_pages_is_limited(make: Make) -> None:
     endless = make("endless pages")
     assert len(endless.start()) == 64
     assert len(endless.left_out) <= 1000
@@ -110,13 +109,13 @@ def test_tools_that_come_late_are_seen(make: Make) -> None:
         ("traceback", "has ended: ValueError: no ␛[31mroot"),
     ],
 )
-def test_a_server_that_dies_has_its_last_words_shown(make: Make, how: str, words: str) -> None:
+def test_a_dead_server_has_its_last_lines_shown(make: Make, how: str, words: str) -> None:
     with pytest.raises(ToolServerError) as error:
         make(how).start()
     assert str(error.value).startswith(f"tool server files {words} (command: ")
 
 
-def test_many_words_on_standard_error_do_not_stop_a_server(sound: ToolServer) -> None:
+def test_much_output_on_stderr_does_not_block_a_server(sound: ToolServer) -> None:
     assert sound.call("do", {"text": "log"}).text == "logged"
 
 
@@ -136,7 +135,7 @@ def test_progress_starts_the_time_limit_again(make: Make) -> None:
     assert server.call("do", {"text": "token"}).text == "True"
 
 
-def test_an_answer_that_is_too_large_costs_only_itself(make: Make) -> None:
+def test_after_a_too_large_answer_the_server_works(make: Make) -> None:
     server = make()
     server.start()
     result = server.call("do", {"text": "too long"})
@@ -170,13 +169,13 @@ def test_a_result_is_text_that_a_terminal_may_show(sound: ToolServer) -> None:
     assert (len(long.text), long.is_cut) == (LIMITS.result_chars, True)
 
 
-def test_a_liar_is_answered_and_not_believed(sound: ToolServer) -> None:
+def test_requests_of_a_lying_server_are_harmless(sound: ToolServer) -> None:
     answered = json.loads(sound.call("do", {"text": "lie"}).text)
     assert answered[0]["error"]["code"] == -32601
     assert answered[1] == {"jsonrpc": "2.0", "id": "p", "result": {}}
 
 
-def test_variables_of_the_program_are_no_business_of_a_server(
+def test_a_server_gets_no_other_variables(
     sound: ToolServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = json.loads(sound.call("do", {"text": "environment"}).text)
@@ -194,7 +193,7 @@ def test_variables_of_the_program_are_no_business_of_a_server(
         ("nothing", "gives an answer without a result"),
     ],
 )
-def test_an_unsound_answer_ends_the_server_in_one_line(make: Make, what: str, why: str) -> None:
+def test_an_invalid_answer_ends_the_server_with_one_line(make: Make, what: str, why: str) -> None:
     server = make()
     server.start()
     with pytest.raises(ToolServerError) as told:
@@ -208,7 +207,7 @@ def test_an_unsound_answer_ends_the_server_in_one_line(make: Make, what: str, wh
     assert [tool.name for tool in server.start()] == ["echo", "do", "none"]
 
 
-def test_what_other_clients_take_is_taken_and_the_rest_named(make: Make) -> None:
+def test_tools_of_other_clients_are_accepted(make: Make) -> None:
     server = make("lenient")
     tools = server.start()
     echo, long, wide, maybe, odd = tools
@@ -237,7 +236,7 @@ def test_what_other_clients_take_is_taken_and_the_rest_named(make: Make) -> None
     assert make("no tools").start() == ()
 
 
-def test_every_kind_of_content_is_put_in_words(sound: ToolServer) -> None:
+def test_every_type_of_content_becomes_text(sound: ToolServer) -> None:
     assert sound.call("do", {"text": "content"}).text.split("\n") == [
         "first",
         "[image: image/png, 1.2K; you cannot see or hear it]",
@@ -262,7 +261,7 @@ def test_every_kind_of_content_is_put_in_words(sound: ToolServer) -> None:
     assert sound.call("do", {"text": "old"}).text == '{"answer": 42}'
 
 
-def test_lines_that_are_no_message_are_passed_over_and_counted(make: Make) -> None:
+def test_other_output_lines_are_skipped_and_counted(make: Make) -> None:
     server = make()
     server.start()
     assert server.call("do", {"text": "noise"}).text == ""
@@ -295,7 +294,7 @@ def test_the_user_can_stop_a_call(make: Make) -> None:
     assert not server.is_running
 
 
-def test_what_does_not_start_or_speaks_otherwise_is_told(make: Make) -> None:
+def test_a_server_that_cannot_start_is_reported(make: Make) -> None:
     for command, why in (
         (["/nowhere/server"], "cannot be started: No such file"),
         ([sys.executable, "-c", ""], "has ended"),
@@ -327,7 +326,7 @@ def test_a_closed_server_ends_with_its_children(make: Make, kind: str) -> None:
     until(lambda: not any(map(lives, ids)))
 
 
-def test_a_server_ends_though_its_guard_stands_still(make: Make) -> None:
+def test_a_server_ends_with_a_stopped_guard(make: Make) -> None:
     server = make()
     server.start()
     ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
