@@ -296,8 +296,8 @@ PAINTED = """\
  model  Some words of a reply, 31 tokens in all,
         and more.
 
-        31 tokens · 2.0 tok/s · first after 1.9 s · stopped · /continue goes on ·
-        read 14, 3 from cache
+        31 tokens · 2.0 tok/s · first word after 1.9 s · stopped · /continue goes on ·
+        14 read, 3 cached
 
         a note of 5 tokens
 ╭─ Enter sends · ctrl+j new line · / commands ─────────────────────────────────╮

@@ -15,17 +15,17 @@ MOST_SOURCES = 8
 _ENDING_NOTES = {
     Ending.COMPLETE: "",
     Ending.STOPPED: "stopped",
-    Ending.LENGTH: "ended at the token limit",
-    Ending.CONTEXT: "ended: the context is full",
-    Ending.REPEATED: "stopped: it repeats itself",
-    Ending.FAILED: "broken off",
+    Ending.LENGTH: "stopped at the token limit",
+    Ending.CONTEXT: "stopped: the context is full",
+    Ending.REPEATED: "stopped: it kept repeating itself",
+    Ending.FAILED: "failed",
     Ending.INTERRUPTED: "interrupted: the program ended",
 }
 
 
 AGAINST_LOOPS = (
-    "/continue goes on and avoids repetition, /regen answers again; "
-    "/set dry_multiplier 0.8 avoids it always"
+    "/continue tries to go on without repeating · /regen tries again · "
+    "/set dry_multiplier 0.8 prevents it"
 )
 
 
@@ -58,7 +58,7 @@ def reply_footer(
         if reply_figures.decode_tps is not None:
             figure_texts.append(f"{figures.rate(reply_figures.decode_tps)} tok/s")
         if reply_figures.first_token_s is not None:
-            figure_texts.append(f"first after {figures.seconds(reply_figures.first_token_s)}")
+            figure_texts.append(f"first word after {figures.seconds(reply_figures.first_token_s)}")
     if _ENDING_NOTES[ending]:
         figure_texts.append(_ENDING_NOTES[ending])
     if is_edited:
@@ -71,10 +71,10 @@ def reply_details(reply_figures: ReplyFigures | None) -> str:
     if reply_figures is None or not (reply_figures.prompt_tokens or reply_figures.reused_tokens):
         return ""
     if reply_figures.reused_tokens:
-        cached = f", {figures.count(reply_figures.reused_tokens)} from cache"
+        cached = f", {figures.count(reply_figures.reused_tokens)} cached"
     else:
-        cached = " tokens"
-    return f"read {figures.count(reply_figures.prompt_tokens)}{cached}"
+        cached = ""
+    return f"{figures.count(reply_figures.prompt_tokens)} read{cached}"
 
 
 def whole_footer(
@@ -89,7 +89,7 @@ def whole_footer(
 def shortened(line: str, columns: int) -> str:
     """Shorten a footer to fit: remove the time of the first word, then the rate."""
     texts = line.split(" · ")
-    for pattern in ("first after .*", ".* tok/s"):
+    for pattern in ("first word after .*", ".* tok/s"):
         if len(" · ".join(texts)) > columns:
             texts = [text for text in texts if not re.fullmatch(pattern, text)]
     return " · ".join(texts)

@@ -105,7 +105,7 @@ def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
         instead = f" instead of about {whole_seconds(read_s or 0)}"
     else:
         instead = ""
-    return f"{count(n_tokens)} tokens back in {seconds(duration_s)}{instead}"
+    return f"{count(n_tokens)} tokens restored in {seconds(duration_s)}{instead}"
 
 
 def saves_much(duration_s: float, read_s: float | None) -> bool:
@@ -116,16 +116,17 @@ def saves_much(duration_s: float, read_s: float | None) -> bool:
 def dropped_turns(n_turns: int, n_tokens: int, read_tokens: int, read_s: float | None) -> str:
     """Describe what left a full context, and what must be read again."""
     if n_turns == 1:
-        turns = "the oldest turn"
+        turns = f"oldest turn ({count(n_tokens)} tokens) was"
     else:
-        turns = f"the oldest {n_turns} turns"
-    read_again = f"{count(read_tokens)} tokens are read"
+        turns = f"oldest {n_turns} turns ({count(n_tokens)} tokens) were"
     if read_s:
         duration = f", about {whole_seconds(read_s)}"
     else:
         duration = ""
-    dropped = f"{turns}, {count(n_tokens)} tokens, dropped from it, not from the conversation"
-    return f"The context was full: {dropped}. {read_again}{duration}"
+    return (
+        f"The context was full: the {turns} dropped from it, not from the conversation. "
+        f"{count(read_tokens)} tokens are read again{duration}"
+    )
 
 
 def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
@@ -135,11 +136,11 @@ def context_nearly_full(used: int, n_ctx: int, may_grow: bool) -> str:
         may_grow: whether the model supports a larger context.
     """
     if may_grow:
-        hint = ", a larger context_size holds more"
+        hint = "; a larger context_size holds more"
     else:
         hint = ""
     return (
         f"The context is {100 * used // n_ctx} % full: {count(n_ctx - used)} tokens left. "
-        f"Then the oldest turns are "
-        f"dropped from it, never the system prompt; /new starts again{hint}."
+        f"When it is full, the oldest turns are dropped from it (never the system prompt). "
+        f"/new starts a new conversation{hint}."
     )

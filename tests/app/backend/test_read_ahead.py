@@ -156,7 +156,7 @@ async def test_a_pause_in_typing_is_used_and_the_reply_says_so(quick):
         await driver.until(lambda: "41 read ahead" in str(driver.prompt.border_subtitle))
         await driver.pilot.press("enter")
         reply = await driver.last_reply()
-        assert "41 from cache" in reply.details
+        assert "41 cached" in reply.details
 
 
 async def test_an_edit_that_changes_what_was_read_drops_it(quick):

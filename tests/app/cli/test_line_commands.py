@@ -117,7 +117,7 @@ def test_a_stopped_reply_is_continued(talk: HeadlessChat, script: Script) -> Non
     err = talk("first", "/continue", "/continue", sampling=settings)
     assert texts() == ["first", "one two three"]
     assert talk.out == "one\n two\n three\n"  # type: ignore[attr-defined]
-    assert "ended at the token limit" in err
+    assert "stopped at the token limit" in err
 
 
 def test_continue_without_a_stopped_reply_says_so(talk: HeadlessChat) -> None:

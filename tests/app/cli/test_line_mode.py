@@ -61,7 +61,7 @@ def test_the_second_turn_reads_its_own_tokens_only(talk: HeadlessChat, script: S
     first, second = script.opened[0].sessions[0].fed_counts
     assert second < first + 3
     assert cache_text(script) == "firstone.secondtwo."
-    assert "from cache" in err
+    assert "cached" in err
 
 
 @pytest.mark.parametrize(

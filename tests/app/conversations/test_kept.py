@@ -145,7 +145,7 @@ def test_what_stays_of_a_full_context_is_moved_not_read_again(keeping, capsys):
         err = capsys.readouterr().err
         if "The context was full" in err:
             break
-    assert "tokens back in" in err
+    assert "tokens restored in" in err
     assert script.opened[-1].sessions[0].fed_counts[0] < 20
     assert "question 0" not in cache_text(script)
 
@@ -265,7 +265,7 @@ def test_the_state_of_the_cache_is_kept_and_comes_back(keeping, monkeypatch, cap
     (place,) = kinds()
     assert saved_in(place)[0] == tokens
     talk(script, monkeypatch, "second")
-    assert f"{len(tokens)} tokens back in 0.25 s" in capsys.readouterr().err
+    assert f"{len(tokens)} tokens restored in 0.25 s" in capsys.readouterr().err
     assert script.opened[1].sessions[0].fed_counts[0] < 6
 
 
@@ -288,7 +288,7 @@ def test_a_full_context_drops_its_oldest_turns_in_the_line_mode(script, monkeypa
     talk(script, monkeypatch, *questions, context_size=200, system_prompt="Be brief.")
     out, err = capsys.readouterr()
     assert out.count("a reply of six words here") == 14
-    assert "tokens left. Then the oldest turns are dropped" in err
+    assert "tokens left. When it is full, the oldest turns are dropped" in err
     assert "The context was full: the oldest" in err
     session = script.opened[0].sessions[0]
     assert max(session.fed_counts[1:]) < 30, "what stayed was moved, not read again"

@@ -41,27 +41,27 @@ def test_a_bar_never_leaves_its_width():
 
 def test_the_footer_has_tokens_and_speed_and_details_the_rest():
     measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31)
-    footer = "214 tokens · 5.1 tok/s · first after 2.1 s"
+    footer = "214 tokens · 5.1 tok/s · first word after 2.1 s"
     assert lines.reply_footer(measured, Ending.COMPLETE) == footer
-    assert lines.reply_details(measured) == "read 12, 31 from cache"
-    assert lines.whole_footer(measured, Ending.COMPLETE) == f"{footer} · read 12, 31 from cache"
+    assert lines.reply_details(measured) == "12 read, 31 cached"
+    assert lines.whole_footer(measured, Ending.COMPLETE) == f"{footer} · 12 read, 31 cached"
     assert lines.whole_footer(None, Ending.STOPPED) == "stopped"
-    assert lines.shortened(footer, 42) == footer
-    assert lines.shortened(f"{footer} · stopped", 42) == "214 tokens · 5.1 tok/s · stopped"
+    assert lines.shortened(footer, 47) == footer
+    assert lines.shortened(f"{footer} · stopped", 47) == "214 tokens · 5.1 tok/s · stopped"
     assert lines.shortened(f"{footer} · stopped", 24) == "214 tokens · stopped"
 
 
 def test_guessed_tokens_are_in_the_footer_and_in_the_reply():
     measured = ReplyFigures(1214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31, guessed_tokens=312)
     footer = lines.reply_footer(measured, Ending.COMPLETE)
-    assert footer == "1,214 tokens (312 guessed) · 5.1 tok/s · first after 2.1 s"
+    assert footer == "1,214 tokens (312 guessed) · 5.1 tok/s · first word after 2.1 s"
     assert measured.continued_by(measured).guessed_tokens == 624
 
 
 def test_what_a_saved_state_saved_is_named_where_it_was_long():
-    assert figures.back(1670, 0.09, 26.0) == "1,670 tokens back in 0.09 s instead of about 26 s"
-    assert figures.back(325, 0.01, 1.0) == "325 tokens back in 0.01 s"
-    assert figures.back(325, 0.01, None) == "325 tokens back in 0.01 s"
+    assert figures.back(1670, 0.09, 26.0) == "1,670 tokens restored in 0.09 s instead of about 26 s"
+    assert figures.back(325, 0.01, 1.0) == "325 tokens restored in 0.01 s"
+    assert figures.back(325, 0.01, None) == "325 tokens restored in 0.01 s"
 
 
 def test_thinking_is_summed_up_in_one_line():
@@ -80,7 +80,7 @@ def test_the_footer_of_one_stopped_token_has_no_speed():
     )
     assert (
         lines.whole_footer(measured, Ending.STOPPED)
-        == "1 token · first after 2.1 s · stopped · read 12 tokens"
+        == "1 token · first word after 2.1 s · stopped · 12 read"
     )
 
 
@@ -88,4 +88,4 @@ def test_a_full_context_leads_to_a_larger_one_the_model_knows():
     assert "a larger context_size holds more." in figures.context_nearly_full(
         230, 256, may_grow=True
     )
-    assert figures.context_nearly_full(230, 256, may_grow=False).endswith("/new starts again.")
+    assert figures.context_nearly_full(230, 256, may_grow=False).endswith("/new starts a new conversation.")

@@ -139,12 +139,12 @@ async def test_escape_focuses_the_partial_reply_and_c_goes_on():
         partial = await stop_after(driver, 2)
         await driver.until(lambda: driver.app.focused is partial)
         await driver.shows("c goes on")
-        assert partial.footer.endswith("first after 1.0 s · stopped")
+        assert partial.footer.endswith("first word after 1.0 s · stopped")
         await driver.pilot.press("c")
         await driver.until(lambda: driver.transcript.replies() != [partial])
         whole = await driver.last_reply()
         assert whole.text == "one two three four five six"
-        assert whole.footer == "6 tokens · 2.0 tok/s · first after 1.0 s"
+        assert whole.footer == "6 tokens · 2.0 tok/s · first word after 1.0 s"
         messages = driver.chat.core.chat_session.conversation.messages
         assert [m.text for m in messages] == ["count", "one two three four five six"]
         assert (messages[-1].ending, messages[-1].figures.tokens) == (Ending.COMPLETE, 6)
@@ -186,7 +186,7 @@ async def test_escape_neither_scrolls_nor_takes_the_prompts_focus():
 async def test_reply_figures_fit_80_columns_and_all_show_on_focus():
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:
         await driver.ask("count to four, and say every number as slowly as you can")
-        await driver.shows("4 tokens · 2.0 tok/s · first after")
+        await driver.shows("4 tokens · 2.0 tok/s · first word after")
         await driver.hides("· read ")
         await driver.pilot.press("ctrl+up")
         await driver.shows("· read ")
@@ -195,7 +195,7 @@ async def test_reply_figures_fit_80_columns_and_all_show_on_focus():
         await driver.pilot.resize_terminal(100, 24)
         await driver.shows("· read ")
         await driver.pilot.resize_terminal(40, 12)
-        await driver.hides("first after")
+        await driver.hides("first word after")
         await driver.shows("4 tokens · 2.0 tok/s")
 
 

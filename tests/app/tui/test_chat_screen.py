@@ -59,9 +59,9 @@ async def test_each_turn_reuses_the_cache_and_keeps_its_own_figures():
     async with chatting() as driver:
         first = await driver.ask("hello")
         second = await driver.ask("and again")
-        assert first.footer == "3 tokens · 2.0 tok/s · first after 1.0 s"
-        assert second.footer == "3 tokens · 2.0 tok/s · first after 1.1 s"
-        assert second.details == "read 6, 8 from cache"
+        assert first.footer == "3 tokens · 2.0 tok/s · first word after 1.0 s"
+        assert second.footer == "3 tokens · 2.0 tok/s · first word after 1.1 s"
+        assert second.details == "6 read, 8 cached"
         driver.script.seconds_per_token = 5.0
         third = await driver.ask("third?")
         texts = ["hello", "Hello there.", "and again", "Hello there.", "third?", "Hello there."]
@@ -244,7 +244,7 @@ async def test_errors_and_bugs_are_one_line_each_and_the_chat_goes_on():
         await driver.say("hi")
         await driver.note("model.gguf: the model computed NaN")
         reply = await driver.last_reply()
-        assert reply.footer.endswith("broken off")
+        assert reply.footer.endswith("failed")
         script.fail_after_tokens = None
         script.prefill_error = ZeroDivisionError("secret words")
         await driver.say("secret words")
@@ -388,7 +388,7 @@ async def test_a_reply_is_copied_and_saved_and_no_file_overwritten(
         text = path.read_text(encoding="utf-8")
         assert text.startswith('---\nprogram: "jalopy"\nmodel: "model Q4_K_M"\n')
         assert "## You\n\nhello\n" in text
-        assert "*3 tokens · 2.0 tok/s · first after 1.0 s · read 5 tokens*" in text
+        assert "*3 tokens · 2.0 tok/s · first word after 1.0 s · 5 read*" in text
         assert path.stat().st_mode & 0o777 == 0o600
         path.write_text("precious", encoding="utf-8")
         await driver.say(f"/save {path}")
@@ -652,7 +652,7 @@ async def test_who_is_greeted_hears_once_what_suits_the_machine(
         assert not [note for note in driver.notes() if "This machine reads" in note]
         await driver.ask("again")
         line = await driver.note("This machine reads memory at 10 GB/s: ~")
-        assert "comfortable; F7 gets " in line
+        assert "run well; F7 gets " in line
         assert line.endswith("; F3 or /models lists more")
         assert script.n_bandwidth_probes == 2
     async with chatting(Script(), resume="new") as driver:  # the next start has it measured

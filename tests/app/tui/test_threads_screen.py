@@ -232,7 +232,7 @@ async def test_a_search_does_not_change_the_conversation() -> None:
         await driver.pilot.press("escape")
         reply = await driver.ask("second?")
         assert reply.text == "Two."
-        assert "from cache" in reply.details
+        assert "cached" in reply.details
 
 
 async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rich.cells import get_character_cell_size
 
 _SPEAKER = re.compile(r" ?[ >-]?(you|model)(?: |$)")
-_FOOTER_END = re.compile(r"([\d,]+) tokens? · (?:[\d.,]+ tok/s|first after)")
+_FOOTER_END = re.compile(r"([\d,]+) tokens? · (?:[\d.,]+ tok/s|first word after)")
 _RATE = re.compile(r" *(?:[\d.,]+|-) tok/s")
 """Begins the status line in rest and while a reply is written; the word for the state is left out
 in want of room."""
