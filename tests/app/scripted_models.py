@@ -11,7 +11,7 @@ import pytest
 
 from app.models.downloads.fetch import DownloadPlan, DownloadProgress
 from app.models.downloads.hub import RemoteFile
-from app.models.downloads.job import JobState, PullJob, Stage
+from app.models.downloads.job import DownloadStage, JobState, PullJob
 from app.models.downloads.pull import PlannedDownload
 from app.models.downloads.shrink import ShrinkJob
 from app.models.library.listing import ModelEntry, Outlook
@@ -119,14 +119,18 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: ScanResult) -> 
         return scan
 
     def start_job(job: PullJob) -> PullJob:
-        job.state = JobState(Stage.READY, _SMALLER if isinstance(job, ShrinkJob) else PREPARED)
+        job.state = JobState(
+            DownloadStage.READY, _SMALLER if isinstance(job, ShrinkJob) else PREPARED
+        )
         return job
 
     def proceed(job: PullJob) -> None:
         assert job.state.prepared is not None
         total_bytes = job.state.prepared.plan.total_bytes
         job.state = replace(
-            job.state, stage=Stage.DOWNLOADING, progress=replace(_PROGRESS, total_bytes=total_bytes)
+            job.state,
+            stage=DownloadStage.DOWNLOADING,
+            progress=replace(_PROGRESS, total_bytes=total_bytes),
         )
 
     monkeypatch.setattr(ModelScan, "start", start_scan)

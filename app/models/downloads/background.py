@@ -68,13 +68,13 @@ class BackgroundDownload:
         """
         if self.job is None or self._is_reported or not self.job.state.is_over:
             return None
-        from app.models.downloads.job import Stage
+        from app.models.downloads.job import DownloadStage
 
         self._is_reported = True
         state = self.job.state
-        if is_seen or not self.job.was_accepted or state.stage is Stage.STOPPED:
+        if is_seen or not self.job.was_accepted or state.stage is DownloadStage.STOPPED:
             return None
-        if state.stage is Stage.DONE:
+        if state.stage is DownloadStage.DONE:
             return f"{self.title} {self.job.done}", False
         return f"{self.title} was {self.job.not_done}: {state.trouble}", True
 

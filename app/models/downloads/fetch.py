@@ -57,7 +57,7 @@ class DownloadProgress:
     """Progress of all files together."""
 
     stage: str
-    """Stage: "download", "check" of existing bytes, or "wait" before another attempt."""
+    """DownloadStage: "download", "check" of existing bytes, or "wait" before another attempt."""
     name: str
     done_bytes: int
     total_bytes: int

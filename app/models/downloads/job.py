@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Stage(str, Enum):
-    """Stage of a download."""
+class DownloadStage(str, Enum):
+    """DownloadStage of a download."""
 
     ASKING = "asking"
     """Files and sizes are requested."""
@@ -41,7 +41,7 @@ class Stage(str, Enum):
 class JobState:
     """A download at one moment; the text is clean."""
 
-    stage: Stage = Stage.ASKING
+    stage: DownloadStage = DownloadStage.ASKING
     prepared: PlannedDownload | None = None
     progress: DownloadProgress | None = None
     path: Path | None = None
@@ -51,7 +51,7 @@ class JobState:
     @property
     def is_over(self) -> bool:
         """Whether the download has ended."""
-        return self.stage in (Stage.DONE, Stage.STOPPED, Stage.FAILED)
+        return self.stage in (DownloadStage.DONE, DownloadStage.STOPPED, DownloadStage.FAILED)
 
 
 class PullJob:
@@ -87,7 +87,7 @@ class PullJob:
     @property
     def is_running(self) -> bool:
         """Whether it is downloading and was not stopped."""
-        return self.state.stage is Stage.DOWNLOADING and not self._stopped.is_set()
+        return self.state.stage is DownloadStage.DOWNLOADING and not self._stopped.is_set()
 
     @property
     def is_stopped(self) -> bool:
@@ -154,35 +154,37 @@ class PullJob:
         try:
             self._work()
         except DownloadStopped as error:
-            self._set_state(stage=Stage.STOPPED, trouble=str(error))
+            self._set_state(stage=DownloadStage.STOPPED, trouble=str(error))
         except Exception as error:
             if exit_code_of(error) is None:
                 line = bug_line(error)
             else:
                 line = str(error)
-            self._set_state(stage=Stage.FAILED, trouble=clean_line(line, 280))
+            self._set_state(stage=DownloadStage.FAILED, trouble=clean_line(line, 280))
 
     def _ask(self, prepared: PlannedDownload) -> bool:
         """Wait for confirmation; return False if the user declines."""
-        self._set_state(stage=Stage.READY, prepared=prepared)
+        self._set_state(stage=DownloadStage.READY, prepared=prepared)
         self._decided.wait()
-        self._set_state(stage=Stage.STOPPED if self.is_stopped else Stage.DOWNLOADING)
+        self._set_state(
+            stage=DownloadStage.STOPPED if self.is_stopped else DownloadStage.DOWNLOADING
+        )
         return not self.is_stopped
 
     def _work(self) -> None:
         web = self._web = hub.connect(pause=self._pause)
         prepared = prepare(self.request, self._settings, web)
         if prepared.here is not None:
-            self._set_state(stage=Stage.DONE, prepared=prepared, path=prepared.here)
+            self._set_state(stage=DownloadStage.DONE, prepared=prepared, path=prepared.here)
             return
         if not self._ask(prepared):
             return
         path, header = carry_out(prepared, web, self._report)
         if header.reason:
             trouble = f"Downloaded, but Jalopy cannot open it: {clean_line(header.reason, 200)}"
-            self._set_state(stage=Stage.FAILED, trouble=trouble)
+            self._set_state(stage=DownloadStage.FAILED, trouble=trouble)
         else:
-            self._set_state(stage=Stage.DONE, path=path)
+            self._set_state(stage=DownloadStage.DONE, path=path)
 
     def _report(self, progress: DownloadProgress) -> None:
         if self._stopped.is_set():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from app.models.downloads.fetch import DownloadProgress, DownloadStopped, make_plan
 from app.models.downloads.hub import RemoteFile
-from app.models.downloads.job import PullJob, Stage
+from app.models.downloads.job import DownloadStage, PullJob
 from app.models.downloads.pull import PlannedDownload
 from app.models.library.advice import best_type, bits_per_weight, needs_of_size
 from app.models.library.listing import Lister, ModelEntry, make_lister
@@ -68,7 +68,7 @@ class ShrinkJob(PullJob):
         plan.directory.mkdir(parents=True, exist_ok=True)
         out = plan.directory / plan.files[0].name
         self._quantise(out, planned.quantization, plan.total_bytes)
-        self._set_state(stage=Stage.DONE, path=out)
+        self._set_state(stage=DownloadStage.DONE, path=out)
 
     def _quantise(self, out: Path, quantization: str, total_bytes: int) -> None:
         command = [

@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from app.models.downloads.job import JobState, PullJob, Stage
+from app.models.downloads.job import DownloadStage, JobState, PullJob
 from app.models.downloads.pull import progress_text
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -56,10 +56,10 @@ class DownloadScreen(ModalScreen[str | None]):
     def action_proceed(self) -> None:
         """Start the download, or open the model once it is complete."""
         state = self._job.state
-        if state.stage is Stage.READY and not self._job.refusal():
+        if state.stage is DownloadStage.READY and not self._job.refusal():
             self._job.proceed()
             self._poll()
-        elif state.stage is Stage.DONE and state.path is not None:
+        elif state.stage is DownloadStage.DONE and state.path is not None:
             dismiss_once(self, str(state.path))
 
     def action_stop(self) -> None:
@@ -86,11 +86,11 @@ class DownloadScreen(ModalScreen[str | None]):
 
     def _lines(self, state: JobState) -> list[str]:
         lines = self._job.price_lines()
-        if state.stage is Stage.ASKING:
+        if state.stage is DownloadStage.ASKING:
             lines.append("reading the list of files ...")
-        elif state.stage is Stage.READY and self._job.refusal():
+        elif state.stage is DownloadStage.READY and self._job.refusal():
             lines.append(self._job.refusal())
-        elif state.stage is Stage.DOWNLOADING and state.progress is not None:
+        elif state.stage is DownloadStage.DOWNLOADING and state.progress is not None:
             done = state.progress.done_bytes
             total = state.progress.total_bytes
             if self.app.size.height < LOW_ROWS:
@@ -99,7 +99,7 @@ class DownloadScreen(ModalScreen[str | None]):
             bar = figures.bar(done, total, _BAR_CELLS)
             bar = bar.replace(BLOCKS.full, glyphs.full).replace(BLOCKS.empty, glyphs.empty)
             lines += ["", bar, progress_text(state.progress)]
-        elif state.stage is Stage.DONE:
+        elif state.stage is DownloadStage.DONE:
             if state.progress:
                 words = self._job.done.capitalize()
             else:
@@ -114,10 +114,10 @@ class DownloadScreen(ModalScreen[str | None]):
         enter = key("download.proceed")
         back = key("download.leave")
         stop = key("download.stop")
-        if state.stage is Stage.READY and not self._job.refusal():
+        if state.stage is DownloadStage.READY and not self._job.refusal():
             return f"{enter} {self._job.begins} · {back} cancel"
-        if state.stage is Stage.DOWNLOADING:
+        if state.stage is DownloadStage.DOWNLOADING:
             return f"{back} background · {stop} {self._job.stops}"
-        if state.stage is Stage.DONE:
+        if state.stage is DownloadStage.DONE:
             return f"{enter} open · {back} back"
         return f"{back} back"

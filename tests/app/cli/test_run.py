@@ -59,7 +59,10 @@ def test_the_reply_is_on_stdout_and_figures_on_stderr(answered: Answered) -> Non
     out, err = answered("capital of France?")
     assert out == "Paris.\n"
     # 3 words, the start and 3 markers: 7 tokens of 0.1 s each, then 0.5 s a token.
-    assert err == "3 tokens · 2.0 tok/s · first word after 1.2 s · read 7 prompt tokens at 10.0 tok/s\n"
+    assert (
+        err
+        == "3 tokens · 2.0 tok/s · first word after 1.2 s · read 7 prompt tokens at 10.0 tok/s\n"
+    )
 
 
 def test_json_is_one_object_with_text_and_figures(answered: Answered, script: Script) -> None:

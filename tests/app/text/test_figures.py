@@ -88,4 +88,6 @@ def test_a_full_context_leads_to_a_larger_one_the_model_knows():
     assert "a larger context_size holds more." in figures.context_nearly_full(
         230, 256, may_grow=True
     )
-    assert figures.context_nearly_full(230, 256, may_grow=False).endswith("/new starts a new conversation.")
+    assert figures.context_nearly_full(230, 256, may_grow=False).endswith(
+        "/new starts a new conversation."
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from app.models.downloads import hub, pull
 from app.models.downloads.background import BackgroundDownload
-from app.models.downloads.job import PullJob, Stage
+from app.models.downloads.job import DownloadStage, PullJob
 from app.models.library import scan
 from app.models.library.known_models import advised_model
 from app.models.library.model_files import Place
@@ -248,7 +248,7 @@ def test_closing_before_the_size_is_known_reports_nothing(server: LocalHub, tmp_
     assert job is not None
     job.stop()
     job._run()
-    assert job.state.stage is Stage.FAILED
+    assert job.state.stage is DownloadStage.FAILED
     assert background.take_ending() is None
 
 

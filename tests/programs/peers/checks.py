@@ -232,7 +232,9 @@ def killed(desk: Desk) -> str:
     ]
     _require(len(lines) == 1 and "Traceback" not in err, f"not one line: {err!r}")
     _require(process.returncode == 0, f"exit code {process.returncode}")
-    _require(out.strip() and err.count(" · first word after") == 1, f"no answer afterwards: {err!r}")
+    _require(
+        out.strip() and err.count(" · first word after") == 1, f"no answer afterwards: {err!r}"
+    )
     _require(came.decode().strip()[:8] in _replies(desk)[0], "what came is not kept")
     return lines[0][:90]
 

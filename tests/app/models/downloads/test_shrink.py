@@ -12,7 +12,7 @@ import pytest
 from app.machine.sensors.reply_history import ReplyHistory
 from app.models.downloads import shrink
 from app.models.downloads.background import BackgroundDownload
-from app.models.downloads.job import Stage
+from app.models.downloads.job import DownloadStage
 from app.models.downloads.shrink import ShrinkJob, smaller
 from app.models.library.listing import Lister, ModelEntry, Outlook
 from app.program.settings import Settings, built_in_settings
@@ -90,7 +90,7 @@ def job(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_process_of_its_own_makes_the_file(job: ShrinkJob, tmp_path: Path) -> None:
     background = BackgroundDownload()
     background.take(job)
-    wait_until(lambda: job.state.stage is Stage.READY)
+    wait_until(lambda: job.state.stage is DownloadStage.READY)
     job.proceed()
     wait_until(lambda: job.state.is_over)
     assert job.state.path == tmp_path / "models/m-Q4_K_M.gguf", job.state.trouble
@@ -100,16 +100,16 @@ def test_a_process_of_its_own_makes_the_file(job: ShrinkJob, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_stopped_it_leaves_nothing_and_failed_it_says_why(job: ShrinkJob, tmp_path: Path) -> None:
-    wait_until(lambda: job.state.stage is Stage.READY)
+    wait_until(lambda: job.state.stage is DownloadStage.READY)
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     job.proceed()
     wait_until(lambda: job.state.is_over)
-    assert job.state.stage is Stage.FAILED
+    assert job.state.stage is DownloadStage.FAILED
     assert "m.gguf: " in job.state.trouble
     again = ShrinkJob(job._entry, job._settings).start()
-    wait_until(lambda: again.state.stage is Stage.READY)
+    wait_until(lambda: again.state.stage is DownloadStage.READY)
     again.proceed()
     wait_until(lambda: again._child is not None)
     again.stop()
-    wait_until(lambda: again.state.stage is Stage.STOPPED)
+    wait_until(lambda: again.state.stage is DownloadStage.STOPPED)
     assert list((tmp_path / "models").iterdir()) == []

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from app.models.downloads import hub
-from app.models.downloads.job import PullJob, Stage
+from app.models.downloads.job import DownloadStage, PullJob
 from app.program import exit_codes, web
 from app.program.settings import built_in_settings
 from app.program.web import Web
@@ -243,7 +243,7 @@ def test_a_stopped_job_releases_its_part_on_a_silent_server(server: LocalHub, ta
     until(lambda: job.state.progress is not None and job.state.progress.done_bytes > 0)
     job.stop()
     until(lambda: job.state.is_over)
-    assert job.state.stage is Stage.STOPPED
+    assert job.state.stage is DownloadStage.STOPPED
     assert get(target) == exit_codes.OK
 
 
@@ -255,7 +255,7 @@ def test_a_stop_between_attempts_ends_the_pause_and_the_requests(
     until(lambda: len(server.hub_faults) == 99)
     job.stop()
     until(lambda: job.state.is_over)
-    assert job.state.stage is Stage.STOPPED
+    assert job.state.stage is DownloadStage.STOPPED
     assert len(server.hub_faults) == 99
     assert left_over(target) == []
 
