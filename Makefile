@@ -10,7 +10,7 @@ BIN = $(VENV)/bin
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))')
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help run install test test-quick test-shuffled format-check lint types contracts pytest fix packs lock pictures bench clean
+.PHONY: help run install test test-all test-rest test-shuffled format-check lint types contracts pytest fix packs lock pictures bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,7 +38,14 @@ install:  ## put jalopy on the PATH, by uv or pipx
 	elif command -v pipx >/dev/null 2>&1; then pipx install --force .; \
 	else echo "jalopy: neither uv nor pipx is installed (Debian, Ubuntu: sudo apt install pipx)" >&2; exit 1; fi
 
-test: format-check lint types contracts pytest  ## everything that must hold (tests/README.md says how long it takes)
+# Three minutes on two cores without anything compiled: the fast tests, and a cheap one of each slow file.
+test: format-check lint types contracts $(VENV)/.installed-test  ## checks, fast tests and smoke tests: for every change
+	$(PYTEST) -m 'not slow or smoke'
+
+test-rest: $(VENV)/.installed-test  ## the slow tests that make test leaves out
+	$(PYTEST) -m 'slow and not smoke'
+
+test-all: test test-rest  ## everything: before a release
 
 format-check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
@@ -54,9 +61,6 @@ contracts: $(VENV)/.installed-test
 
 pytest: $(VENV)/.installed-test  ## all tests and nothing else
 	$(PYTEST)
-
-test-quick: $(VENV)/.installed-test  ## the tests that take least, for the loop while working
-	$(PYTEST) -m 'not slow'
 
 test-shuffled: $(VENV)/.installed-test  ## all tests in random order: make test-shuffled SEED=1
 	$(PYTEST) --random-order-bucket=global $(if $(SEED),--random-order-seed=$(SEED))
