@@ -209,10 +209,8 @@ def undefined_symbols(code: bytes) -> list[str]:
 
     Source: the System V ABI, chapter 4.
     """
-    header_offset, size, count = (
-        struct.unpack_from("<Q", code, 40)[0],
-        *struct.unpack_from("<HH", code, 58),
-    )
+    (header_offset,) = struct.unpack_from("<Q", code, 40)
+    size, count = struct.unpack_from("<HH", code, 58)
     headers = [
         struct.unpack_from("<IIQQQQIIQQ", code, header_offset + size * k) for k in range(count)
     ]
