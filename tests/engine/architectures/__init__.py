@@ -1,5 +1,5 @@
-"""Each architecture's NumPy twin and tiny model: a row of ``rows.py``, or a file with tests of what
-it alone has."""
+"""NumPy twins and tiny models of architectures: a row of ``rows.py``, or a file with tests of its
+differences."""
 
 from importlib import import_module
 from typing import Any
@@ -7,8 +7,7 @@ from typing import Any
 from engine.models import ARCHITECTURES
 
 DISTINCT = [*{module: name for name, module in reversed(ARCHITECTURES.items())}.values()][::-1]
-"""The first architecture of each file of ``engine/models``: others with the same layers are other
-names of it."""
+"""First architecture of each file of ``engine/models``; others of the file have the same layers."""
 KINDS = (
     "llama", "phi2", "phi3", "gemma2", "gemma3", "gemma4", "olmo2", "mistral3", "cohere2", "glm4",
     "bloom", "gpt2",
@@ -16,13 +15,15 @@ KINDS = (
     "bitnet", "deepseek2",
     "minicpm3", "qwen35", "qwen3next", "lfm2moe", "falcon-h1", "granitehybrid", "nemotron_h_moe",
 )  # fmt: skip
-"""One architecture with each kind of rope, mask, norm, feed-forward, mixer and order of branches:
-what depends on these and not on names is tested with them."""
+"""Architectures with all types of RoPE, masks, norms, feed-forwards, mixers and orders of branches.
+
+Tests of these features run with them.
+"""
 
 
 def load(architecture: str) -> Any:
-    """An architecture's row or module: ``tiny(**arguments)`` describes a file,
-    ``logits(twin, ids)`` computes it."""
+    """Return the row or module of an architecture: ``tiny(**arguments)`` describes a file,
+    ``logits(twin, ids)`` computes its logits."""
     rows = import_module("tests.engine.architectures.rows").ROWS
     if architecture in rows:
         return rows[architecture]

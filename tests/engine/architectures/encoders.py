@@ -1,5 +1,5 @@
-"""Architectures whose tokens see those after them: tiny models, and twins that return each token's
-vector."""
+"""Architectures whose tokens see later tokens: tiny models, and twins that return a vector for each
+token."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tests.engine.architectures.rows import embedding_norm, positions
 from tests.engine.reference import Array, Turn, Twin, gelu
 
 WINDOW = 6
-"""Three positions on each side."""
+"""Window of three positions on each side."""
 PERIOD = 2
-"""Of the tiny models' layers with windows."""
+"""Period of the tiny models' layers with full attention."""
 
 
 def _begun(
@@ -77,7 +77,7 @@ def modern_bert(quant: str = "F32", **arguments: int) -> tiny_gguf.TinyGGUF:
 
 
 def gemma_embedding(quant: str = "F32", **arguments: int) -> tiny_gguf.TinyGGUF:
-    """With the matrices that a pooled vector passes."""
+    """Return a model with the matrices for pooled vectors."""
     name = "gemma-embedding"
     rng = np.random.default_rng(29)
     described = tiny_gguf.decoder(
@@ -120,7 +120,7 @@ def _post_norm(
 
 
 def _windowed(twin: Twin, n: int, is_whole: bool, theta: float) -> dict[str, object]:
-    """Arguments of attention."""
+    """Return arguments of attention."""
     if is_whole:
         return {"turn": twin.turner(neighbours=False), "after": n}
     turn = twin.turner(neighbours=False, theta=theta)
@@ -170,7 +170,7 @@ VECTORS = {
 
 
 def judging(described: tiny_gguf.TinyGGUF, n_labels: int, has_dense: bool) -> tiny_gguf.TinyGGUF:
-    """Make it a model that judges documents."""
+    """Return the model as a classifier of documents."""
     name = described.value("general.architecture")
     rng = np.random.default_rng(31)
     dim = described.value(f"{name}.embedding_length")

@@ -1,5 +1,4 @@
-"""Layers that remember: what makes tiny models of them, and their twins, as the recurrences are
-written down."""
+"""Recurrent layers: tiny models of them, and twins that follow the recurrences literally."""
 
 from __future__ import annotations
 
@@ -24,24 +23,24 @@ CONVOLVED = 3
 N_KEYS = 2
 N_VALUES = 4
 TAPS = 4
-"""Taps of convolutions by themselves; heads of delta nets, and the taps before recurrences."""
+"""Taps of separate convolutions; heads of delta nets, and the taps before recurrences."""
 
 
 def drop_attention(described: tiny_gguf.TinyGGUF, layers: Iterable[int]) -> None:
-    """Leave layers without what attention has."""
+    """Remove the tensors of attention from layers."""
     described.drop_tensors(
         *(f"blk.{number}.attn_{name}.weight" for number in layers for name in OF_ATTENTION)
     )
 
 
 def kv_heads_in(described: tiny_gguf.TinyGGUF, attends: list[bool]) -> None:
-    """Give key heads to the layers that attend, and none to others."""
+    """Give key heads only to the layers that attend."""
     key = f"{described.value('general.architecture')}.attention.head_count_kv"
     described.set(key, np.array(attends, "<u4") * np.uint32(described.value(key)))
 
 
 def lfm2(name: str, **arguments: Any) -> tiny_gguf.TinyGGUF:
-    """Every other layer, from the second on, is a convolution."""
+    """Return a model in which every other layer, from the second on, is a convolution."""
     described = tiny_gguf.decoder(name, **arguments)
     quant = arguments.get("quant", "F32")
     n_layers = described.value(f"{name}.block_count")
@@ -61,7 +60,7 @@ def lfm2(name: str, **arguments: Any) -> tiny_gguf.TinyGGUF:
 
 
 def convolution(twin: Twin, block: str, h: Array) -> Array | None:
-    """What a convolution leaves; None in a layer that has none."""
+    """Return the result of a convolution; None if the layer has none."""
     weights = twin.tensor(block + "shortconv.conv.weight")
     if weights is None:
         return None
@@ -72,7 +71,7 @@ def convolution(twin: Twin, block: str, h: Array) -> Array | None:
 def granitehybrid(
     name: str, n_groups: int = 2, head_dim: int = 40, **arguments: Any
 ) -> tiny_gguf.TinyGGUF:
-    """Every other layer, from the second on, is Mamba-2."""
+    """Return a model in which every other layer, from the second on, is Mamba-2."""
     described = tiny_gguf.decoder(name, **arguments)
     n_layers = described.value(f"{name}.block_count")
     kv_heads_in(described, [number % 2 == 0 for number in range(n_layers)])
@@ -88,7 +87,8 @@ def granitehybrid(
 
 
 def nemotron_h(name: str, order: str = "amf", **arguments: Any) -> tiny_gguf.TinyGGUF:
-    """Layers of three kinds in turn, by their letters: attention, Mamba-2 and a feed-forward."""
+    """Return a model with layers of three types by their letters: attention, Mamba-2 and
+    feed-forward."""
     described = tiny_gguf.decoder(name, **{"seed": 1, **arguments})
     n_layers, hidden_dim = (
         described.value(f"{name}.{key}") for key in ("block_count", "feed_forward_length")
@@ -127,7 +127,7 @@ def add_mamba2(
     n_groups: int = 2,
     has_norm: bool = True,
 ) -> None:
-    """Put Mamba-2 into layers, and its keys into the file; widths suit types with blocks of 256."""
+    """Add Mamba-2 to layers, and its keys to the file; widths suit types with blocks of 256."""
     architecture = described.value("general.architecture")
     rng = np.random.default_rng(5)
     dim = described.value(f"{architecture}.embedding_length")
@@ -160,7 +160,7 @@ def add_mamba2(
 
 
 def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
-    """What Mamba-2 leaves; None in a layer without it."""
+    """Return the result of Mamba-2; None if the layer has none."""
     if twin.tensor(block + "ssm_a") is None:
         return None
     n = len(h)
@@ -192,8 +192,8 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
 
 
 def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> tiny_gguf.TinyGGUF:
-    """Every other layer, from the second on, is a delta net, unless ``recurrent`` says; half of
-    each head is turned."""
+    """Return a model in which every other layer, from the second on, is a delta net, unless
+    ``recurrent`` lists them; half of each head is rotated."""
     described = tiny_gguf.decoder(name, **arguments)
     quant = arguments.get("quant", "F32")
     n_layers = described.value(f"{name}.block_count")
@@ -217,7 +217,7 @@ def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> 
 
 
 def _add_delta_nets(described: tiny_gguf.TinyGGUF, quant: str, layers: list[int]) -> None:
-    """Put delta nets in the place of attention, and their keys into the file."""
+    """Replace attention by delta nets, and add their keys to the file."""
     architecture = described.value("general.architecture")
     rng = np.random.default_rng(5)
     dim = described.value(f"{architecture}.embedding_length")
@@ -248,9 +248,9 @@ def _add_delta_nets(described: tiny_gguf.TinyGGUF, quant: str, layers: list[int]
 
 
 def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
-    """What a delta net leaves; None in a layer without one.
+    """Return the result of a delta net; None if the layer has none.
 
-    Rates in one tensor are those of neighbours' key heads.
+    Rates in one tensor belong to neighbouring key heads.
     """
     if twin.tensor(block + "ssm_a") is None:
         return None

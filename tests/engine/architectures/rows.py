@@ -1,5 +1,4 @@
-"""Architectures that a row describes: the shape of a tiny model, its keys, and what its twin is put
-together from."""
+"""Architectures as rows: the shape of a tiny model, its keys, and the components of its twin."""
 
 from __future__ import annotations
 
@@ -34,17 +33,17 @@ MOST_POSITIONS = 4096
 
 @dataclass(frozen=True)
 class Row:
-    """One architecture; has what a module of tests has of another: ``tiny(**arguments)`` and
-    ``logits(twin, ids)``.
+    """Architecture with the interface of a test module: ``tiny(**arguments)`` and ``logits(twin,
+    ids)``.
 
     Attributes:
-        name: as files have it.
-        logits: its twin.
-        arguments: of ``tiny_gguf.decoder``.
-        keys: next to those, without the architecture's name.
-        changes: to the tiny model, in order.
-        made: makes the tiny model instead of ``tiny_gguf.decoder``.
-        is_same: a variant whose numbers are those of its architecture's row.
+        name: Name of the architecture in files.
+        logits: Twin of the architecture.
+        arguments: Arguments of ``tiny_gguf.decoder``.
+        keys: Further keys, without the prefix of the architecture.
+        changes: Changes of the tiny model, in order.
+        made: Function that returns the tiny model instead of ``tiny_gguf.decoder``.
+        is_same: Whether the numbers of a variant equal those of its architecture's row.
     """
 
     name: str
@@ -143,8 +142,7 @@ def routed(
     function: Callable[[Array], Array] | None = None,
     has_shared: bool = True,
 ) -> Branch:
-    """Experts, where the layer has a router, next to a shared one, which may have a gate of its
-    own.
+    """Return experts next to a shared expert, which may have a gate, if the layer has a router.
 
     Args:
         function: of experts without a gate.
@@ -170,7 +168,7 @@ def routed(
 
 
 def learned(twin: Twin, x: Array) -> Array:
-    """Embeddings with the vectors of their positions."""
+    """Return embeddings plus the vectors of their positions."""
     return x + twin.tensor("position_embd.weight")[: len(x)]
 
 
@@ -179,7 +177,7 @@ def bounded(twin: Twin, number: int) -> Mapping[str, Any]:
 
 
 BOUND = 0.4
-"""Cuts about half of what the tiny models' queries, keys and values are."""
+"""Bound that clamps about half of the tiny models' queries, keys and values."""
 
 
 def fused(described: tiny_gguf.TinyGGUF) -> None:
@@ -335,7 +333,7 @@ def _halved(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def sinks(described: tiny_gguf.TinyGGUF) -> None:
-    """One more score for every head."""
+    """Return one more score for each head."""
     rng = np.random.default_rng(2)
     name = described.value("general.architecture")
     n_heads, n_layers = (
@@ -355,7 +353,7 @@ def _patterns(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _by_patterns(twin: Twin, number: int) -> Mapping[str, Any]:
-    """Which layers have a window, and which turn."""
+    """Return logits with a list of layers with a window, and a list of layers with RoPE."""
     found = {
         "sinks": twin.tensor(f"blk.{number}.attn_sinks.weight"),
         "scale": twin.key("attention.scale"),
@@ -376,7 +374,7 @@ def _fused_shared(twin: Twin, block: str, h: Array) -> Array:
 
 
 def _fuse_shared(described: tiny_gguf.TinyGGUF) -> None:
-    """One tensor for gate and up of the shared expert."""
+    """Return gate and up of the shared expert as one tensor."""
     described.fuse("ffn_up_shexp.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight")
 
 
@@ -501,7 +499,7 @@ def _latent_attention(twin: Twin, block: str, h: Array, turn: Turn) -> Array:
 
 
 def _minicpm3(twin: Twin, ids: list[int], length: str = "short") -> Array:
-    """Its ropes' divisors are others beyond the length that it was trained for."""
+    """Divisors of RoPE differ beyond the trained length."""
     turn = twin.turner(neighbours=False, factors=f"rope_factors_{length}.weight")
     layers = decoder(
         neighbours=None,
@@ -723,7 +721,7 @@ def _gemma(**parts: Any) -> Computed:
 
 
 def norm(twin: Twin, name: str, x: Array) -> Array:
-    """Of what a branch leaves."""
+    """Return the normed result of a branch."""
     return twin.norm(x, name)
 
 
@@ -866,7 +864,7 @@ PARAMETERS = {
     "beta": [0.5, 0.3],
     "eps": [-1e-6, -0.5],
 }
-"""Of Apertus' function, as they are trained."""
+"""Parameters of Apertus' activation, as they are trained."""
 YARN = {
     "rope.scaling.type": "yarn",
     "rope.scaling.factor": 8.0,
@@ -930,7 +928,7 @@ GATED_BIASES = biases("attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def _fuse_gate(described: tiny_gguf.TinyGGUF) -> None:
-    """One tensor for gate and up."""
+    """Return gate and up as one tensor."""
     described.fuse(*_GATE_AND_UP)
 
 
@@ -1640,4 +1638,4 @@ VARIANTS = {
         "stablelm", _head_norms, without("ffn_norm.weight", "ffn_norm.bias")
     ),
 }
-"""What files of an architecture may have in place of what its row says."""
+"""Variants of the architectures' rows that files may have."""

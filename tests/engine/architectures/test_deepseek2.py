@@ -1,4 +1,4 @@
-"""The deepseek2 architecture: twin, tiny model, latent attention and what is kept of it."""
+"""Architecture deepseek2: twin, tiny model, latent attention and its cache."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The gemma4 architecture: twin, tiny model, layers that share keys and values, and what stays in
-the file."""
+"""Architecture gemma4: twin, tiny model, layers that share keys and values, and tensors that stay
+in the file."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def tiny(
 
 
 def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
-    """(n_layers, n, width): what each layer adds of the tokens."""
+    """Return (n_layers, n, width): the input of each layer for the tokens."""
     width = twin.key("embedding_length_per_layer_input")
     projected = (twin.project(x, "per_layer_model_proj") / np.sqrt(x.shape[-1])).reshape(
         len(ids), -1, width
@@ -143,8 +143,7 @@ def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
 
 
 def experts(twin: Twin, block: str, x: Array) -> Array:
-    """What a layer's experts leave, normed: they and their router read the stream through norms of
-    their own."""
+    """Return the normed result of a layer's experts, which norm the stream themselves."""
     routed = twin.norm(x, block + "ffn_gate_inp", ".scale") / np.sqrt(x.shape[-1])
     weights = twin.routes(block, routed, is_renormalised=True)
     for name in ("up", "down"):

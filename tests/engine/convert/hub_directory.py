@@ -1,5 +1,4 @@
-"""Writes directories of Hugging Face's form, sound and broken, from the tiny GGUF models of other
-tests."""
+"""Hugging Face directories, sound and broken, from the tiny GGUF models of other tests."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ _SETTINGS = {
     "final_logit_softcapping": "final_logit_softcapping",
 }  # fmt: skip
 TURNED = ("llama",)
-"""Those whose heads pair halves in one form and neighbours in the other."""
+"""Architectures whose RoPE pairs halves in one format and neighbours in the other."""
 SPLIT = {
     "type": "Sequence",
     "pretokenizers": [
@@ -61,11 +60,12 @@ SPLIT = {
         {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
     ],
 }
-"""Of Qwen 2's tokenizer.json."""
+"""Splitting step of Qwen 2's tokenizer.json."""
 
 
 def pack(tensors: Mapping[str, tuple[str, np.ndarray[Any, Any]]], **lies: dict[str, Any]) -> bytes:
-    """A safetensors file; ``lies`` change entries of its header, with "__" for a dot in names."""
+    """Return a safetensors file; ``lies`` change entries of its header, with "__" for a dot in
+    names."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, (dtype, values) in tensors.items():
@@ -88,12 +88,12 @@ def write_json(path: Path, content: Any) -> None:
 
 def change_json(path: Path, **changes: Any) -> None:
     """Set entries of an object; None removes them."""
-    found = {**json.loads(path.read_text("utf-8")), **changes}
-    write_json(path, {key: value for key, value in found.items() if value is not None})
+    values = {**json.loads(path.read_text("utf-8")), **changes}
+    write_json(path, {key: value for key, value in values.items() if value is not None})
 
 
 def numbers(gguf: GGUFFile, name: str) -> np.ndarray[Any, Any]:
-    """A tensor of type F32."""
+    """Return a tensor of type F32."""
     info = gguf.tensors[name]
     return np.frombuffer(gguf.map, np.float32, info.size_bytes // 4, info.offset_bytes).reshape(
         info.shape
@@ -103,7 +103,7 @@ def numbers(gguf: GGUFFile, name: str) -> np.ndarray[Any, Any]:
 def write(
     directory: Path, architecture: str = "llama", dtype: str = "F32", **arguments: Any
 ) -> GGUFFile:
-    """Write a model's directory, and return the tiny GGUF file that it is of."""
+    """Write a model's directory, and return the tiny GGUF file that it comes from."""
     directory.mkdir(exist_ok=True)
     path = tiny_gguf.model(architecture, **arguments).write(
         directory.parent / f"{directory.name}.gguf"
@@ -139,14 +139,14 @@ def write(
 
 
 def as_dtype(values: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
-    """Values in one of the file's types; BF16 is cut off."""
+    """Return values in a type of the file; BF16 is truncated."""
     if dtype == "BF16":
         return (np.ascontiguousarray(values).view(np.uint32) >> 16).astype(np.uint16)
     return values.astype({"F32": np.float32, "F16": np.float16}[dtype])
 
 
 def write_vocabulary(directory: Path, metadata: Mapping[str, Any]) -> None:
-    """Write tokenizer.json of a byte-level vocabulary, or SentencePiece's file."""
+    """Write the tokenizer.json of a byte-level vocabulary, or a SentencePiece file."""
     key = "tokenizer.ggml."
     texts = [text.decode() for text in metadata[f"{key}tokens"]]
     types = metadata[f"{key}token_type"].tolist()
@@ -179,7 +179,7 @@ def write_vocabulary(directory: Path, metadata: Mapping[str, Any]) -> None:
 def sentencepiece(
     pieces: list[tuple[str, float, int]], model_type: int = 2, rules: bytes = b""
 ) -> bytes:
-    """A model of SentencePiece."""
+    """Return a SentencePiece model."""
     out = b""
     for text, score, kind in pieces:
         out += _field(

@@ -1,5 +1,5 @@
-"""A directory becomes the GGUF file that it was made of, or is refused in one line before anything
-is written."""
+"""Directories are converted to the GGUF files that they come from, or refused in one line before
+anything is written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def converted(directory: Path, mix: str = "F32", **options: Any) -> GGUFFile:
 
 
 def refusal(directory: Path, mix: str = "") -> str:
-    """Expect one line, and nothing under the final name."""
+    """Expect one line, and no file under the final name."""
     out = directory.parent / "out.gguf"
     with pytest.raises(EngineError) as caught:
         prepare(directory, mix).write(out, lambda done_bytes, name: None)

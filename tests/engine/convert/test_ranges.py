@@ -1,7 +1,4 @@
-"""Ranges and types of every number of a model's settings.
-
-They are checked before anything is made of it.
-"""
+"""Ranges and types of all numbers in a model's settings, which are checked first."""
 
 from __future__ import annotations
 
@@ -53,10 +50,8 @@ def described(recipe: Recipe, values: dict[str, Any]) -> ConvertedConfig:
 
 
 def check_refused_or_unread(recipe: Recipe, values: dict[str, Any], key: str) -> bool:
-    """Return whether a key is refused.
-
-    What is not refused must leave what is made of the others as large as it is.
-    """
+    """Return whether a key is refused; a key that is not refused must not change the size of the
+    result."""
     try:
         made = described(recipe, values)
     except ConversionError as error:

@@ -1,4 +1,4 @@
-"""Safetensors files that lie about themselves are refused in one line."""
+"""Safetensors files with wrong headers are refused in one line."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ TENSORS = {
 
 def test_tensors_are_read_in_place(tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(pack(TENSORS))
-    found = read_safetensors(tmp_path / "m.safetensors")
+    tensors = read_safetensors(tmp_path / "m.safetensors")
     for name, (dtype, values) in TENSORS.items():
-        assert found[name].dtype == dtype
-        assert np.array_equal(found[name].values(), values)
+        assert tensors[name].dtype == dtype
+        assert np.array_equal(tensors[name].values(), values)
 
 
 @pytest.mark.parametrize(
@@ -102,10 +102,10 @@ def test_an_index_that_lies_is_refused(
 @settings(
     max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-@given(at=st.integers(0, 201), byte=st.integers(0, 255))
-def test_a_changed_byte_is_read_or_refused(at: int, byte: int, tmp_path: Path) -> None:
+@given(offset=st.integers(0, 201), byte=st.integers(0, 255))
+def test_a_changed_byte_is_read_or_refused(offset: int, byte: int, tmp_path: Path) -> None:
     content = bytearray(pack(TENSORS))
-    content[at] = byte
+    content[offset] = byte
     (tmp_path / "m.safetensors").write_bytes(content)
     with suppress(EngineError):
         for tensor in read_safetensors(tmp_path / "m.safetensors").values():

@@ -1,5 +1,5 @@
-"""Vocabularies of all kinds are read as GGUF has them, and ways to cut words are found by what they
-do."""
+"""Vocabularies of all types become GGUF keys, and pre-tokenizers are recognised by their
+results."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_other_ways_are_refused(cutter: Any, line: str, monkeypatch: pytest.Monk
 
 
 def keys_of(directory: Path, n_tokens: int, **config: Any) -> dict[str, Any]:
-    found = vocabulary_keys(directory, JsonObject(config, "config.json"), n_tokens)
-    Tokenizer.from_metadata(found, "m")
-    return found
+    keys = vocabulary_keys(directory, JsonObject(config, "config.json"), n_tokens)
+    Tokenizer.from_metadata(keys, "m")
+    return keys
 
 
 def spm_metadata() -> dict[str, Any]:
@@ -114,7 +114,7 @@ def spm_metadata() -> dict[str, Any]:
 
 
 def test_merges_of_pieces_cut_as_their_scores_do(tmp_path: Path) -> None:
-    """A tokenizer.json that was made of SentencePiece's file, without it."""
+    """The tokenizer.json comes from a SentencePiece file, which is missing."""
     metadata = spm_metadata()
     write_vocabulary(tmp_path, metadata)
     texts = [text.decode() for text in metadata["tokenizer.ggml.tokens"]]
@@ -250,12 +250,12 @@ def test_all_ends_of_the_generation_end_a_reply(directory: Path) -> None:
 
 
 def bpe(vocab: dict[str, int], merges: list[Any] | None = None) -> dict[str, Any]:
-    """Changes of a tokenizer.json to merges of bytes."""
+    """Return changes of a tokenizer.json to merges of bytes."""
     return {"model": {"type": "BPE", "vocab": vocab, "merges": merges or []}}
 
 
 def unigram(normalizer: Any = None, **model: Any) -> dict[str, Any]:
-    """Changes of a tokenizer.json to Unigram."""
+    """Return changes of a tokenizer.json to Unigram."""
     return {"model": {"type": "Unigram", "vocab": [["a", -1.0]], **model}, "normalizer": normalizer}
 
 

@@ -1,5 +1,5 @@
-"""One line per way a GGUF file can be broken: how to break a sound one, and the word its refusal
-must contain."""
+"""Faults of GGUF files: a function that breaks a sound file, and the word that its refusal
+contains."""
 
 from __future__ import annotations
 
@@ -135,20 +135,20 @@ def test_an_optional_tensor_left_uncounted_is_noticed(tmp_path: Path) -> None:
 
 def test_a_file_cut_after_any_header_field_is_refused(tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_layers=1)
-    whole = tiny.to_bytes()
+    content = tiny.to_bytes()
     path = tmp_path / "model.gguf"
     for _, end in tiny.marks:
         for cut in (end - 1, end):
-            path.write_bytes(whole[:cut])
+            path.write_bytes(content[:cut])
             refusal(path)
 
 
 def test_a_file_cut_inside_its_data_is_refused(tmp_path: Path) -> None:
     tiny = tiny_gguf.model(hidden_dim=100, n_layers=1)
     tiny.tensors.append(tiny.tensors.pop(tiny.tensors.index(tiny.tensor("output_norm.weight"))))
-    whole = tiny.to_bytes()
+    sound = tiny.to_bytes()
     path = tmp_path / "model.gguf"
-    for content in (whole[: len(whole) // 2], whole[:-32], whole[:-1], whole[:9000] + whole[9100:]):
+    for content in (sound[: len(sound) // 2], sound[:-32], sound[:-1], sound[:9000] + sound[9100:]):
         path.write_bytes(content)
         assert "past the end of the file" in refusal(path)
 
@@ -327,14 +327,14 @@ def _offsets(tiny: TinyGGUF) -> list[int]:
 def test_random_damage_is_refused_in_one_line_or_loads(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     tiny = tiny_gguf.model(n_layers=1, vocabulary="bpe")
-    whole = tiny.to_bytes()
+    content = tiny.to_bytes()
     header_bytes = tiny.marks[-1][1]
     path = tmp_path / "model.gguf"
     messages = []
     for _ in range(100):
-        damaged = bytearray(whole)
-        for at in rng.integers(0, header_bytes, rng.integers(1, 4)):
-            damaged[at] = rng.choice([0, 1, 8, 9, 127, 128, 255, rng.integers(256)])
+        damaged = bytearray(content)
+        for offset in rng.integers(0, header_bytes, rng.integers(1, 4)):
+            damaged[offset] = rng.choice([0, 1, 8, 9, 127, 128, 255, rng.integers(256)])
         path.write_bytes(damaged)
         try:
             check(path)

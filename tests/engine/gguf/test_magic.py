@@ -1,4 +1,4 @@
-"""A glance tells what no check of the whole file is needed for."""
+"""``glance`` recognises formats without a check of the entire file."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ def test_a_gguf_file_passes_also_if_it_is_cut_off_later(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "what"),
+    ("start", "problem"),
     [
         (b"PK\x03\x04", "zip archive"),
         (b"<html>", "web page"),
@@ -45,9 +45,9 @@ def test_a_gguf_file_passes_also_if_it_is_cut_off_later(tmp_path: Path) -> None:
         (b"hell\x00\x01", "'hell'"),
     ],
 )
-def test_another_format_is_named(tmp_path: Path, start: bytes, what: str) -> None:
+def test_another_format_is_named(tmp_path: Path, start: bytes, problem: str) -> None:
     (tmp_path / "m.gguf").write_bytes(start)
-    with pytest.raises(GGUFError, match=what):
+    with pytest.raises(GGUFError, match=problem):
         magic.glance(tmp_path / "m.gguf")
 
 

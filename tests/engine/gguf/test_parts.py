@@ -1,4 +1,4 @@
-"""A model in several files: opened as one, and refused by the name of the part that is wrong."""
+"""Models in several files: opened as one, and refused by the name of the wrong file."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from tests.engine.tiny_gguf import TinyGGUF
 
 
 def test_a_model_in_three_files_has_the_tensors_of_the_whole_one(tmp_path: Path) -> None:
-    whole = read_gguf(tiny_gguf.write(tmp_path / "whole.gguf"))
+    model = read_gguf(tiny_gguf.write(tmp_path / "whole.gguf"))
     parts = read_gguf(tiny_gguf.write_parts(tmp_path, "m", 3)[0])
-    one = weights_of(whole)
+    one = weights_of(model)
     other = weights_of(parts)
     assert other.tensors.keys() == one.tensors.keys()
     assert {info.part for info in parts.tensors.values()} == {0, 1, 2}
@@ -40,8 +40,8 @@ def test_a_model_in_three_files_has_the_tensors_of_the_whole_one(tmp_path: Path)
 
 
 def test_a_model_in_parts_has_the_needs_of_the_whole_one(tmp_path: Path) -> None:
-    whole = needs_of_file(tiny_gguf.write(tmp_path / "whole.gguf"))
-    assert needs_of_file(tiny_gguf.write_parts(tmp_path, "m", 2)[0]) == whole
+    needs = needs_of_file(tiny_gguf.write(tmp_path / "whole.gguf"))
+    assert needs_of_file(tiny_gguf.write_parts(tmp_path, "m", 2)[0]) == needs
 
 
 def test_a_copy_in_huge_pages_holds_every_part(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_a_change_of_any_part_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "found"),
+    ("file_name", "parsed"),
     [
         ("a-00001-of-00003.gguf", PartName("a", 1, 3)),
         ("a-b-00010-of-00010.gguf", PartName("a-b", 10, 10)),
@@ -73,8 +73,8 @@ def test_a_change_of_any_part_is_seen(tmp_path: Path) -> None:
         ("a-٠٠٠٠١-of-٠٠٠٠٣.gguf", None),
     ],
 )
-def test_a_part_is_known_by_its_name(name: str, found: PartName | None) -> None:
-    assert part_name(name) == found
+def test_a_part_is_known_by_its_name(file_name: str, parsed: PartName | None) -> None:
+    assert part_name(file_name) == parsed
 
 
 def _rewrite(path: Path, change: Callable[[TinyGGUF], None], n_tensors: int = 2) -> None:
@@ -87,7 +87,7 @@ def _rewrite(path: Path, change: Callable[[TinyGGUF], None], n_tensors: int = 2)
 
 
 def _claim(path: Path, n_tensors: Any) -> None:
-    """Write the first part again with another ``split.tensors.count``."""
+    """Write the first file again with another ``split.tensors.count``."""
     whole = tiny_gguf.model()
     part = TinyGGUF(keys=list(whole.keys), tensors=whole.tensors[: len(whole.tensors) // 3])
     part.set("split.no", 0)
@@ -137,7 +137,7 @@ DAMAGES: dict[str, tuple[Callable[[list[Path]], None], str]] = {
 
 
 def void(_: object) -> None:
-    """Keeps a lambda a statement."""
+    """Function that turns a lambda into a statement."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -1,5 +1,4 @@
-"""The GGUF reader on sound files: values, tensor table, speed-relevant sizes, and noticing
-changes."""
+"""The GGUF reader on sound files: values, tensor table, sizes, and detection of changes."""
 
 from __future__ import annotations
 
@@ -46,9 +45,9 @@ def test_the_names_of_mixes_are_those_of_the_gguf_package() -> None:
 def test_scalars_come_back_as_pythons_own(value: object, kind: int | None, tmp_path: Path) -> None:
     tiny = tiny_gguf.TinyGGUF()
     tiny.set("x", value, kind)
-    found = read_gguf(tiny.write(tmp_path / "model.gguf")).metadata["x"]
-    assert found == value
-    assert type(found) is type(value)
+    stored = read_gguf(tiny.write(tmp_path / "model.gguf")).metadata["x"]
+    assert stored == value
+    assert type(stored) is type(value)
 
 
 def test_a_string_that_is_not_utf8_keeps_its_bytes(tmp_path: Path) -> None:
@@ -67,16 +66,16 @@ def test_arrays_of_numbers_come_back_as_read_only_arrays(
 ) -> None:
     tiny = tiny_gguf.TinyGGUF()
     tiny.set("x", np.array(values, dtype))
-    found = read_gguf(tiny.write(tmp_path / "model.gguf")).metadata["x"]
-    assert found.dtype == np.dtype(dtype)
-    assert found.tolist() == values
+    stored = read_gguf(tiny.write(tmp_path / "model.gguf")).metadata["x"]
+    assert stored.dtype == np.dtype(dtype)
+    assert stored.tolist() == values
 
 
 def test_arrays_of_strings_come_back_as_bytes(tmp_path: Path) -> None:
     tiny = tiny_gguf.TinyGGUF()
     tiny.set("x", ["a", "", "世", b"\xff\x00"])
-    found = read_gguf(tiny.write(tmp_path / "model.gguf")).metadata["x"]
-    assert list(found) == [b"a", b"", "世".encode(), b"\xff\x00"]
+    stored = read_gguf(tiny.write(tmp_path / "model.gguf")).metadata["x"]
+    assert list(stored) == [b"a", b"", "世".encode(), b"\xff\x00"]
 
 
 def test_version_2_is_read_like_version_3(tmp_path: Path) -> None:

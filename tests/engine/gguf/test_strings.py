@@ -1,4 +1,4 @@
-"""Stepping over strings ends where reading them one by one would, whatever the strings are."""
+"""Strings that are located in groups equal those that are read one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "tokenizer.ggml.tokens"
 
 
 def packed(strings: list[bytes]) -> bytes:
-    return b"".join(struct.pack("<Q", len(one)) + one for one in strings)
+    return b"".join(struct.pack("<Q", len(string)) + string for string in strings)
 
 
 def mapped(content: bytes) -> mmap.mmap:
@@ -38,7 +38,7 @@ def mapped(content: bytes) -> mmap.mmap:
 
 
 def random_strings(seed: int, count: int) -> list[bytes]:
-    """Mostly what vocabularies have; some empty, long, with zero bytes, or that look like
+    """Return mostly strings of vocabularies; some are empty, long, have zero bytes, or look like
     lengths."""
     source = random.Random(seed)
     odd = [
@@ -73,13 +73,13 @@ def test_the_end_is_that_of_the_last_string(
     assert end_of_strings(data, 6, len(data), len(strings)) == 6 + len(content)
 
 
-def test_the_end_of_a_window_is_no_reason_to_ends_one_by_one(
+def test_strings_at_a_window_end_are_read_in_groups(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    walked: list[int] = []
+    single_steps: list[int] = []
 
     def walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Any:
-        walked.append(n_steps)
+        single_steps.append(n_steps)
         return original(data, at, end, n_steps, index)
 
     original = gguf_strings._ends_one_by_one
@@ -87,7 +87,7 @@ def test_the_end_of_a_window_is_no_reason_to_ends_one_by_one(
     monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", 1_000)
     content = packed([b"token"] * 10_000)
     assert end_of_strings(mapped(content), 0, len(content), 10_000) == len(content)
-    assert sum(walked) <= 64
+    assert sum(single_steps) <= 64
 
 
 @pytest.mark.parametrize("window_bytes", [300, 1 << 18])
@@ -98,16 +98,16 @@ def test_the_strings_are_those_that_were_written(
     monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", window_bytes)
     strings = random_strings(seed, 1 + 97 * seed)
     data = mapped(b"before" + packed([*strings, b"what follows"]))
-    found = read_strings(data, 6, len(data), len(strings))
-    assert list(found) == strings
-    assert (found[-1], found[1:4], len(found)) == (strings[-1], strings[1:4], len(strings))
-    assert join_with_zeros(found) == b"\0".join(strings) == join_with_zeros(strings)
-    assert found.n_bytes == len(packed(strings))
+    array = read_strings(data, 6, len(data), len(strings))
+    assert list(array) == strings
+    assert (array[-1], array[1:4], len(array)) == (strings[-1], strings[1:4], len(strings))
+    assert join_with_zeros(array) == b"\0".join(strings) == join_with_zeros(strings)
+    assert array.n_bytes == len(packed(strings))
 
 
 def test_no_strings_are_an_empty_array() -> None:
-    found = read_strings(mapped(b"rest"), 0, 4, 0)
-    assert (list(found), join_with_zeros(found), found.n_bytes) == ([], b"", 0)
+    array = read_strings(mapped(b"rest"), 0, 4, 0)
+    assert (list(array), join_with_zeros(array), array.n_bytes) == ([], b"", 0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 66, 129])
@@ -156,10 +156,10 @@ def test_a_truncated_file_is_refused_in_the_same_words(tmp_path: Path) -> None:
     content = tiny.write(tmp_path / "whole.gguf").read_bytes()
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(content[: content.index(b"token444") + 3])
-    said = []
+    messages = []
     for keeps_strings in (True, False):
         with pytest.raises(GGUFError) as caught:
             read_gguf(cut, keeps_strings)
-        said.append(str(caught.value))
-    assert said[0] == said[1]
-    assert f"{KEY}[444]" in said[0]
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    assert f"{KEY}[444]" in messages[0]

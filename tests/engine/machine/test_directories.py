@@ -1,4 +1,4 @@
-"""Directories whose content may be run, next to those that somebody else has a hand in."""
+"""Directories of code that is run, next to directories that other users can change."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ def mode(path: Path) -> int:
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory that JALOPY_CACHE_DIR names; those above it are root's or ours."""
+    """Return a directory for JALOPY_CACHE_DIR; its parents belong to root or to the user."""
     place = tmp_path / "shared"
     place.mkdir()
     monkeypatch.setenv("JALOPY_CACHE_DIR", str(place))

@@ -1,4 +1,4 @@
-"""Memory under the limits of control groups, as recorded trees show them."""
+"""Memory limits of control groups, in recorded trees."""
 
 from pathlib import Path
 

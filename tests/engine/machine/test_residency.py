@@ -1,4 +1,4 @@
-"""Files in memory: counted page by page, and brought in by one pass in order."""
+"""Files in memory: counted page by page, and read in one sequential pass."""
 
 import mmap
 import os
@@ -14,7 +14,7 @@ from engine.machine import residency
 from tests.engine import tiny_gguf
 
 UNTOLD = () if sys.platform == "linux" else (None,)
-"""Other systems may not say what is in memory."""
+"""Reason to skip: the system does not report pages in memory."""
 
 
 def test_a_file_just_written_is_resident_to_the_last_page(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_model_opens_if_the_map_ahead_thread_is_refused(
 
 
 def mapped_bytes(view: np.ndarray) -> int | None:
-    """Bytes of a map that its page table has; None where the system does not say."""
+    """Return the bytes of a map in the page table; None if the system does not report them."""
     try:
         lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     except OSError:

@@ -1,4 +1,4 @@
-"""Cores, siblings, sockets and quotas, read from trees that were recorded on other machines."""
+"""Cores, siblings, sockets and quotas, in trees recorded on other machines."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The measured clock: a number of GHz that no processor is beyond, or none."""
+"""The measured clock rate: a plausible number of GHz, or none."""
 
 import pytest
 
@@ -10,10 +10,10 @@ from engine.plan.crew import Crew
 
 def test_the_clock_is_one_of_a_processor() -> None:
     crew = Crew(1)
-    found = clock_ghz(crew)
+    clock = clock_ghz(crew)
     crew.close()
-    assert found is not None
-    assert 0.01 < found < 8
+    assert clock is not None
+    assert 0.01 < clock < 8
 
 
 def test_where_a_step_may_take_other_cycles_nothing_is_said(

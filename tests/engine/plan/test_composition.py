@@ -1,8 +1,7 @@
-"""Steps put together in ways that no registered architecture has yet, against twins of their own.
+"""Steps in combinations that no registered architecture has, against twins of their own.
 
-Made-up architectures, composed of the steps in ``engine.models.steps``: branches side by side from
-one norm, norms after the branches alone, layers without rope, and multipliers of embedding and
-logits.
+The invented architectures consist of the steps in ``engine.models.steps``: parallel branches from
+one norm, norms only after branches, layers without RoPE, and multipliers of embedding and logits.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from tests.engine.test_models import IDS, nmse
 
 
 def _side_by_side(d: Decoder) -> None:
-    """x += attention(n) + ffn(n), both of one norm, as Command R has it."""
+    """x += attention(n) + ffn(n), both from one norm, as in Command R."""
     steps.embedding(d)
     for number, layer in d.layers:
         x = steps.norm(d, number, "attn_norm")
@@ -46,8 +45,7 @@ def _side_by_side_twin(twin: Twin, ids: list[int]) -> Array:
 
 
 def _read_odd(read: Hyperparameters) -> ModelConfig:
-    """Every other layer without rope, the others with one of two; norms after the branches
-    alone."""
+    """Read a model with RoPE of two types in every other layer, and norms only after branches."""
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         rope = (attention.rope, None, Rope(300.0, 8, neighbours=False))[number]
@@ -113,13 +111,13 @@ def test_composed_steps_compute_what_the_twin_computes(
         if is_before and name != "side-by-side":
             described.drop_tensor(tensor)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    wanted = twin(Twin(model._file), IDS)  # type: ignore[operator]
+    expected = twin(Twin(model._file), IDS)  # type: ignore[operator]
     session = model.session(n_ctx=64, kv="f32")
     bound = 1e-9 if quant == "F32" else 1e-2
-    assert nmse(session.feed(IDS, every=True), wanted) < bound
+    assert nmse(session.feed(IDS, every=True), expected) < bound
     session.truncate(0)
     steps = np.stack([session.feed([token]) for token in IDS])
-    assert nmse(steps, wanted) < bound
+    assert nmse(steps, expected) < bound
     again = model.session(n_ctx=64, kv="f32")
     again.feed(IDS[:1])
     assert again.verify(IDS[1:7]).tobytes() == steps[1:7].tobytes()

@@ -1,5 +1,5 @@
-"""Threads that share a walk: every row is run by all of them, in order, and a cancel ends it for
-all at once."""
+"""Threads that share a run: all of them run each row, in order, and a cancellation ends it for
+all."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ def claim(op, thread, n_threads, turn):
 
 
 class Trace:
-    """A table whose operations are Python callbacks that note who ran them."""
+    """Table whose operations are Python callbacks that record their threads."""
 
     def __init__(self, n_rows: int) -> None:
         self.seen: list[tuple[int, int, int]] = []

@@ -1,4 +1,4 @@
-"""Rows of weights as float32, and matrices that are made of them."""
+"""Rows of weights as float32, and transposed matrices."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_rows_and_turned_matrices_hold_what_the_file_says(quant: str, tmp_path: 
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", quant))
     tensor = model._file.weights["blk.0.attn_q.weight"]
     buffers = Buffers(32)
-    wanted = Twin(model._file).tensor(tensor.name).astype(np.float32)
-    assert (dequantised(tensor, np.array([9, 3, 3])) == wanted[[9, 3, 3]]).all()
+    expected = Twin(model._file).tensor(tensor.name).astype(np.float32)
+    assert (dequantised(tensor, np.array([9, 3, 3])) == expected[[9, 3, 3]]).all()
     turned = buffers.transpose_parts(tensor, 4, 8)
     assert (turned.n_rows, turned.n_cols) == (4 * tensor.n_cols, 8)
     assert buffers.transpose_parts(tensor, 4, 8).address == turned.address
     fill(buffers.transposed.values())
-    parts = wanted.reshape(4, -1, tensor.n_cols)[:, :8].swapaxes(1, 2)
+    parts = expected.reshape(4, -1, tensor.n_cols)[:, :8].swapaxes(1, 2)
     assert (buffers.transposed[tensor.name].memory.array(np.float32, parts.shape) == parts).all()
     model.close()

@@ -1,4 +1,4 @@
-"""The plan as data: what it lists, and that it needs nothing compiled to list it."""
+"""The plan as data: its rows, and that listing them compiles nothing."""
 
 from pathlib import Path
 
@@ -29,12 +29,12 @@ def test_a_plan_names_every_matrix_once_and_in_order(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=2)
     rows = model.describe_plan()
     read = [row["weights"] for row in rows if row["op"].startswith("matvec")]
-    wanted = [
+    expected = [
         f"blk.{layer}.{name}.weight"
         for layer in range(2)
         for name in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
     ]
-    assert read == [*wanted, "output.weight"]
+    assert read == [*expected, "output.weight"]
     assert {row["threads"] for row in rows} == {2}
     model.close()
 
@@ -64,7 +64,7 @@ def test_activations_are_quantised_once_for_all_their_readers(tmp_path: Path) ->
 def test_rows_may_have_their_own_number_of_tokens(
     columns: int, counts: tuple[int, int], tmp_path: Path
 ) -> None:
-    """As experts will: each gets some of the tokens, the rows around them all."""
+    """Experts get some of the tokens, the rows around them all tokens."""
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0")).weights
     matrix = weights["blk.0.ffn_gate.weight"]
     scratch = Memory(MATMUL_SCRATCH_BYTES)
@@ -96,7 +96,7 @@ def test_a_product_adds_its_branch_where_nothing_is_between(
     matrix = weights["blk.0.attn_q.weight"]
     bias = weights["blk.0.attn_q.bias"]
     norm = weights["blk.0.attn_norm.weight"] if is_normed else None
-    wanted = None
+    expected = None
     for is_fused in (True, False):
         step = Memory(128)
         scratch = Memory(MATMUL_SCRATCH_BYTES)
@@ -112,8 +112,8 @@ def test_a_product_adds_its_branch_where_nothing_is_between(
         assert ("add" in names) == (not is_fused and not is_normed)
         assert ("add normed" in names) == is_normed
         run(plan)
-        wanted = x.array().copy() if wanted is None else wanted
-        assert np.allclose(x.array(), wanted, rtol=1e-6, atol=1e-6)
+        expected = x.array().copy() if expected is None else expected
+        assert np.allclose(x.array(), expected, rtol=1e-6, atol=1e-6)
     for source, its_bias in (
         (read, bias),
         (x, None),

@@ -1,4 +1,4 @@
-"""The rows that run, against those recorded: what a tidier way to compose them must not change."""
+"""The rows of plans against recorded ones: a tidier composition must not change them."""
 
 import os
 from pathlib import Path
@@ -29,7 +29,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_rows_of_a_plan_are_those_recorded(case: str, tmp_path: Path) -> None:
-    """JALOPY_WRITE_PLANS=1 records them again, where a change is meant."""
+    """Set JALOPY_WRITE_PLANS=1 to record an intended change."""
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", **CASES[case]), threads=2)
     found = "\n".join(plan_lines(model, "q8_0" if case == "qwen3" else "f16")) + "\n"
     # as without VNNI, and as with it

@@ -1,4 +1,4 @@
-"""Where the time goes: that it adds up, names every phase, and that nothing is timed unasked."""
+"""Profiles of runs: their times add up, they name all phases, and nothing is timed by default."""
 
 import math
 import time
@@ -77,13 +77,13 @@ def test_the_bandwidth_probe_reads_every_byte_once(n_streams: int) -> None:
     data = np.random.default_rng(0).integers(0, 256, 5 * 4096, np.uint8)
     out = np.zeros((2, 4, 32), np.uint8)
     record = np.zeros(len(PROBE), np.int64)
-    wanted = {
+    expected = {
         "address": data.ctypes.data,
         "n_bytes": data.size,
         "out": out.ctypes.data,
         "n_streams": n_streams,
     }
-    for name, value in wanted.items():
+    for name, value in expected.items():
         record[getattr(PROBE, name) // 8] = value
     for thread in range(2):
         KERNEL(compile_kernels(["probe"])["probe"])(record.ctypes.data, thread, 2)

@@ -1,4 +1,4 @@
-"""Results of a prompt: keys and values of every token, and the logits of its last token alone."""
+"""Results of a prompt: keys and values of all tokens, and logits of the last token only."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 
 
 def products(model: Model, plan: str) -> list[set[str]]:
-    """Matrices that a plan multiplies with, by layer; after them the output."""
+    """Return the matrices that a plan multiplies with, by layer, and the output."""
     rows = model.session(n_ctx=64).pipeline.plans[plan].describe()
     names = [
         row["weights"].split(".")
@@ -46,12 +46,12 @@ def test_blocks_end_at_the_last_stored_kv_then_one_token_runs(model: Model, plan
 
 @pytest.mark.parametrize("n", [2, 4, 5, 70, 200])
 def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: int) -> None:
-    whole, prompt = (model.session(n_ctx=256) for _ in range(2))
+    all_layers, prompt = (model.session(n_ctx=256) for _ in range(2))
     prompt.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
-    wanted = whole.feed(IDS[:n], every=True)[-1]
-    assert prompt.feed(IDS[:n]).tobytes() == wanted.tobytes()
+    expected = all_layers.feed(IDS[:n], every=True)[-1]
+    assert prompt.feed(IDS[:n]).tobytes() == expected.tobytes()
     # and so have the keys and values
-    assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
+    assert prompt.feed([7]).tobytes() == all_layers.feed([7]).tobytes()
 
 
 def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:

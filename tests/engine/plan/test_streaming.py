@@ -1,5 +1,4 @@
-"""A dense model larger than memory: some of its matrices are asked for ahead and dropped after, the
-others stay."""
+"""A dense model larger than memory: some matrices are prefetched and dropped, the others stay."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ IDS = np.random.default_rng(1).integers(3, 200, 40).tolist()
 
 
 def logits(model: Model) -> np.ndarray:
-    """Of one prompt in a block, a few tokens, and single ones."""
+    """Return the logits of a prompt in a block, of a few tokens, and of single ones."""
     session = model.session(n_ctx=N_CTX)
     rows = []
     for begin, end in ((0, 32), (32, 36), (36, 37), (37, 38)):
@@ -37,8 +36,8 @@ def logits(model: Model) -> np.ndarray:
 def with_room_for(
     share: float, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[Path, int, int]]:
-    """Let that share of a file fit, of which half is not in memory yet; returns what will be read
-    at the start."""
+    """Let a share of a file fit, half of it not yet in memory; return the bytes that are read
+    first."""
     places: list[tuple[Path, int, int]] = []
     room = round(share * path.stat().st_size)
     monkeypatch.setattr("engine.model.RESERVE_BYTES", 0)
@@ -54,22 +53,22 @@ def with_room_for(
 
 
 def plans_of(model: Model) -> dict[str, Plan]:
-    """As of a session, without compiling them."""
+    """Return the plans of a session, not compiled."""
     kv_type = KV_TYPES["f16"]
     model.bring_weights_in(memory_needs(model.config, kv_type).bytes_for(N_CTX))
     return model._pipeline(kv_type, N_CTX).plans
 
 
 def sizes_of(plan: Plan, word: str) -> dict[int, int]:
-    """Bytes that rows ask for or drop, by address; each matrix once."""
+    """Return the bytes that rows prefetch or drop, by address; each matrix once."""
     rows = [
         one.arguments
         for one in plan.operations
         if one.record is STREAM and one.arguments.get(f"{word}_bytes")
     ]
-    found = {row[word]: row[f"{word}_bytes"] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    sizes = {row[word]: row[f"{word}_bytes"] for row in rows}
+    assert len(sizes) == len(rows)
+    return sizes
 
 
 def test_streamed_weights_are_in_every_plan_and_change_no_bit(
@@ -77,20 +76,20 @@ def test_streamed_weights_are_in_every_plan_and_change_no_bit(
 ) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)
     fits = Model.open(path, threads=2)
-    wanted = logits(fits)
+    expected = logits(fits)
     fits.close()
-    kept = with_room_for(0.7, path, monkeypatch)
+    loaded = with_room_for(0.7, path, monkeypatch)
     model = Model.open(path, threads=2)
-    assert logits(model).tobytes() == wanted.tobytes()
+    assert logits(model).tobytes() == expected.tobytes()
     streamed = [model._weights[name] for name in model._weights.streamed]
-    n_bytes = sum(one.size_bytes for one in streamed)
+    n_bytes = sum(tensor.size_bytes for tensor in streamed)
     excess = 0.3 * model._weights.memory_bytes
-    assert excess <= n_bytes <= excess + 4 * max(one.size_bytes for one in streamed)
+    assert excess <= n_bytes <= excess + 4 * max(tensor.size_bytes for tensor in streamed)
     assert sum(
-        end - first for _, first, end in kept
-    ) <= path.stat().st_size - n_bytes + 2 * mmap.PAGESIZE * len(kept)
+        end - first for _, first, end in loaded
+    ) <= path.stat().st_size - n_bytes + 2 * mmap.PAGESIZE * len(loaded)
     plans = model._sessions[0].pipeline.plans
-    sizes = {one.address: one.size_bytes for one in streamed}
+    sizes = {tensor.address: tensor.size_bytes for tensor in streamed}
     assert sizes_of(plans["decode"], "next") == sizes_of(plans["decode"], "last") == sizes
     assert all(sizes_of(plan, "next") == sizes_of(plan, "last") for plan in plans.values())
     model.close()
@@ -107,21 +106,21 @@ def test_a_matrix_is_asked_for_early_and_dropped_after_a_barrier(
         for tensor in (model._weights[name] for name in model._weights.streamed):
             uses = [
                 i
-                for i, one in enumerate(rows)
-                if one.record is MATMUL and one.weight and one.weight.name == tensor.name
+                for i, row in enumerate(rows)
+                if row.record is MATMUL and row.weight and row.weight.name == tensor.name
             ]
-            asked, dropped = (
+            prefetched, dropped = (
                 [
                     i
-                    for i, one in enumerate(rows)
-                    if one.record is STREAM and one.arguments.get(word) == tensor.address
+                    for i, row in enumerate(rows)
+                    if row.record is STREAM and row.arguments.get(word) == tensor.address
                 ]
                 for word in ("next", "last")
             )
-            assert len(asked) == len(dropped) == bool(uses)
+            assert len(prefetched) == len(dropped) == bool(uses)
             if uses:
-                assert asked[0] < uses[0]
-                assert any(one.barrier for one in rows[uses[-1] : dropped[0]])
+                assert prefetched[0] < uses[0]
+                assert any(row.barrier for row in rows[uses[-1] : dropped[0]])
     model.close()
 
 

@@ -1,4 +1,4 @@
-"""Whole files: what a rewritten model holds, and what leaves no file."""
+"""Quantised files: the content of a rewritten model, and failures that leave no file."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -29,16 +29,16 @@ def source(tmp_path: Path) -> Iterator[GGUFFile]:
         yield gguf
 
 
-def types_of(gguf: GGUFFile, mix: str, **more: Any) -> dict[str, str]:
+def types_of(gguf: GGUFFile, mix: str, **options: Any) -> dict[str, str]:
     described = {
         name: TypedShape(info.shape, info.type_name) for name, info in gguf.tensors.items()
     }
-    return mixture(gguf.metadata, described, mix, **more)
+    return mixture(gguf.metadata, described, mix, **options)
 
 
-def quantise(gguf: GGUFFile, path: Path, mix: str, **more: Any) -> QuantizeResult:
+def quantise(gguf: GGUFFile, path: Path, mix: str, **options: Any) -> QuantizeResult:
     return quantise_file(
-        gguf, path, types_of(gguf, mix), {"general.file_type": np.uint32(15)}, **more
+        gguf, path, types_of(gguf, mix), {"general.file_type": np.uint32(15)}, **options
     )
 
 
@@ -71,15 +71,15 @@ def test_a_smaller_model_opens_and_nearly_writes_the_same(source: GGUFFile, tmp_
 
 
 def test_types_metadata_and_what_is_kept(source: GGUFFile, tmp_path: Path) -> None:
-    wanted = types_of(source, "Q4_K_M")
+    expected = types_of(source, "Q4_K_M")
     quantise(source, tmp_path / "out.gguf", "Q4_K_M")
     with closing(read_gguf(tmp_path / "out.gguf")) as made:
-        assert {name: info.type_name for name, info in made.tensors.items()} == wanted
-        assert {"F32", "Q4_K", "Q6_K"} <= set(wanted.values())
-        assert [made.tensors[name].shape for name in wanted] == [
-            source.tensors[name].shape for name in wanted
+        assert {name: info.type_name for name, info in made.tensors.items()} == expected
+        assert {"F32", "Q4_K", "Q6_K"} <= set(expected.values())
+        assert [made.tensors[name].shape for name in expected] == [
+            source.tensors[name].shape for name in expected
         ]
-        for name, kind in wanted.items():
+        for name, kind in expected.items():
             assert raw(made, name) == (
                 raw(source, name)
                 if kind == "F32"

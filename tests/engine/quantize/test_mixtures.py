@@ -1,4 +1,4 @@
-"""Mixtures against llama.cpp's library: what it said is in ``mixtures.json``."""
+"""Mixtures against those of llama.cpp's library, in ``mixtures.json``."""
 
 import json
 import os
@@ -15,8 +15,8 @@ GIVEN = json.loads(GOLDEN.read_text(encoding="utf-8"))
 def test_every_tensor_gets_the_type_that_llama_cpp_gives(name: str) -> None:
     case = CASES[name]
     assert set(GIVEN[name]) == set(MIXTURES) - {"F32", "F16", "BF16"}
-    for mix, wanted in GIVEN[name].items():
-        assert folded(mixture(case.metadata(), case.tensors(), mix)) == wanted, mix
+    for mix, expected in GIVEN[name].items():
+        assert folded(mixture(case.metadata(), case.tensors(), mix)) == expected, mix
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -1,5 +1,5 @@
-"""Quantised rows: against llama.cpp's errors (``errors.json``), twins in NumPy, and what rows may
-hold."""
+"""Quantised rows against llama.cpp's errors (``errors.json``) and twins in NumPy, and the range of
+rows."""
 
 import json
 
@@ -18,8 +18,8 @@ THEIRS = json.loads(GOLDEN.read_text(encoding="utf-8"))
 every_kernel = pytest.mark.parametrize("name", KERNELS)
 
 
-def back(made: np.ndarray, name: str) -> np.ndarray:
-    return gguf.quants.dequantize(made, gguf.GGMLQuantizationType[name])
+def back(blocks: np.ndarray, name: str) -> np.ndarray:
+    return gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType[name])
 
 
 @every_kernel
@@ -54,8 +54,8 @@ def test_a_block_that_nothing_used_is_kept() -> None:
     costs = importance()
     costs[:256] = 0
     rows = values()
-    made = back(quantise_rows(rows, "Q4_K", costs), "Q4_K")
-    assert np.abs(made[:, :256] - rows[:, :256]).mean() < 0.2 * np.abs(rows[:, :256]).mean()
+    restored = back(quantise_rows(rows, "Q4_K", costs), "Q4_K")
+    assert np.abs(restored[:, :256] - rows[:, :256]).mean() < 0.2 * np.abs(rows[:, :256]).mean()
 
 
 def halves(x: np.ndarray) -> np.ndarray:
@@ -87,20 +87,20 @@ def test_q4_0_is_as_good_as_its_twin() -> None:
         best = np.maximum(best, xq**2 / qq)
     d = halves(d)
     q = np.rint(blocks / d).clip(-8, 7)
-    made = back(quantise_rows(values(), "Q4_0"), "Q4_0").reshape(-1, 32)
-    assert (np.abs(made - d * q) < 1e-7).mean() > 0.99
-    ours, twin = ((weights * (x - blocks) ** 2).sum() for x in (made, d * q))
-    assert abs(ours / twin - 1) < 1e-4
+    restored = back(quantise_rows(values(), "Q4_0"), "Q4_0").reshape(-1, 32)
+    assert (np.abs(restored - d * q) < 1e-7).mean() > 0.99
+    error, twin = ((weights * (x - blocks) ** 2).sum() for x in (restored, d * q))
+    assert abs(error / twin - 1) < 1e-4
 
 
 def best_pair(blocks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-    """The best minimum of each sub-block from 21 ranges, with the sums of w x q, w q and w q^2 for
-    its codes."""
+    """Return the best minimum of each sub-block from 21 ranges, with sums of w x q, w q and w q^2
+    for its codes."""
     low, high = (limit(axis=-1, keepdims=True) for limit in (blocks.min, blocks.max))
     low = np.minimum(low, 0)
-    w, x = (part.sum(axis=-1) for part in (weights, weights * blocks))
+    w, x = (array.sum(axis=-1) for array in (weights, weights * blocks))
     best = np.full(w.shape, -1.0)
-    kept = [np.zeros(w.shape) for _ in range(4)]
+    best_values = [np.zeros(w.shape) for _ in range(4)]
     for k in range(21):
         q = np.rint((blocks - low) * (15 - 1 + 0.1 * k) / (high - low)).clip(0, 15)
         xq, q_sum, qq = ((weights * by).sum(axis=-1) for by in (blocks * q, q, q * q))
@@ -110,12 +110,12 @@ def best_pair(blocks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]
         s = np.where(m > 0, xq / qq, s)
         m = np.minimum(m, 0)
         gain = s * xq + m * x
-        kept = [
-            np.where(gain > best, new, old)
-            for new, old in zip((m, xq, q_sum, qq), kept, strict=True)
+        best_values = [
+            np.where(gain > best, candidate, old)
+            for candidate, old in zip((m, xq, q_sum, qq), best_values, strict=True)
         ]
         best = np.maximum(best, gain)
-    return tuple(kept)
+    return tuple(best_values)
 
 
 def test_q4_k_is_as_good_as_its_twin() -> None:
@@ -168,8 +168,8 @@ def test_zeros_and_equal_values_come_back(name: str) -> None:
     rows[2] = -0.25
     rows[1] = 0.5
     rows[3, 5] = 1e-20
-    made = back(quantise_rows(rows, name), name)
-    assert np.abs(made - rows).max() < 0.02
+    restored = back(quantise_rows(rows, name), name)
+    assert np.abs(restored - rows).max() < 0.02
 
 
 @pytest.mark.parametrize("name", WRITABLE)
@@ -192,10 +192,10 @@ def test_numbers_too_large_for_a_half_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
 def test_casts_round_to_the_nearest(name: str) -> None:
     rows = values()
-    made = quantise_rows(rows, name)
+    cast = quantise_rows(rows, name)
     assert np.array_equal(
-        made,
+        cast,
         gguf.quants.quantize(rows, gguf.GGMLQuantizationType[name])
         .view(np.uint8)
-        .reshape(made.shape),
+        .reshape(cast.shape),
     )

@@ -1,4 +1,4 @@
-"""Activations in every form that kernels read, against a twin in NumPy."""
+"""Activations in all forms that kernels read, against a twin in NumPy."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ QUANTISED = [name for name, form in FORMS.items() if form.group]
 
 
 def twin(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(q, d, sums) of every token, in a row."""
+    """Return (q, d, sums) of each token, in a row."""
     group = FORMS[name].group
     parts = x.reshape(len(x), -1, group)
     top = np.abs(parts).max(-1).astype(np.float32)
@@ -28,8 +28,12 @@ def twin(x: np.ndarray, name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
             q.sum(-1, dtype=np.int32),
         )
     sixteens = q.reshape(*q.shape[:2], 16, 16).sum(-1)
-    both = q.reshape(*q.shape[:2], 8, 32).sum(-1)
-    return q.reshape(x.shape), d, np.concatenate([sixteens, both], -1).astype(np.int16)
+    magnitudes_and_sums = q.reshape(*q.shape[:2], 8, 32).sum(-1)
+    return (
+        q.reshape(x.shape),
+        d,
+        np.concatenate([sixteens, magnitudes_and_sums], -1).astype(np.int16),
+    )
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -40,32 +44,36 @@ def test_every_form_equals_its_twin_to_the_bit(name: str, n_threads: int) -> Non
     n = 1024 if form.group == 256 else 608
     x = np.random.default_rng(3).standard_normal((n_tokens, n), np.float32)
     x[0, : form.group] = 0.0
-    wanted = twin(x, name)
+    expected = twin(x, name)
     if not form.in_rows:
-        wanted = interleaved(*wanted, TILE_TOKENS, INTERLEAVED_TOKENS)
+        expected = interleaved(*expected, TILE_TOKENS, INTERLEAVED_TOKENS)
         x = np.concatenate([x, np.zeros((TILE_TOKENS - n_tokens % TILE_TOKENS, n), np.float32)])
     else:
-        q = in_rows(wanted[0], n) if form.offsets is None else in_pairs(wanted[0], form)
-        wanted = q, *(in_rows(part, n, form.group) for part in wanted[1:])
+        q = in_rows(expected[0], n) if form.offsets is None else in_pairs(expected[0], form)
+        expected = q, *(in_rows(part, n, form.group) for part in expected[1:])
     kind = np.int8 if form.in_rows or form.item_bytes == 1 else np.int16
-    found = [np.zeros_like(wanted[0], kind), np.zeros_like(wanted[1]), np.zeros_like(wanted[2])]
+    actual = [
+        np.zeros_like(expected[0], kind),
+        np.zeros_like(expected[1]),
+        np.zeros_like(expected[2]),
+    ]
     record = words(
         QUANTIZE,
         step=words(STEP, n_tokens=n_tokens),
         x=x,
         n=n,
-        q=found[0],
-        d=found[1],
-        sums=found[2],
+        q=actual[0],
+        d=actual[1],
+        sums=actual[2],
     )
     run(f"quantize {name}", record, n_threads)
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         assert (one == other).all()
 
 
 def test_pairs_meet_in_one_register() -> None:
-    """Sub-blocks next to each other with their magnitudes; blocks of 32 that are four apart, the
-    rest at the end."""
+    """Adjacent sub-blocks with their magnitudes; blocks of 32 that are four apart, the rest at the
+    end."""
     q = (np.arange(288) - 144).clip(-127, 127).astype(np.int8)[None]
     thirties = in_pairs(q, FORMS["q8_0 paired"])[0]
     assert (

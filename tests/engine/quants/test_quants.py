@@ -1,4 +1,4 @@
-"""Every registered type against the gguf package, the C reference's vectors and a float64
+"""All registered types against the gguf package, the vectors of the C reference and a float64
 product."""
 
 import gguf
@@ -27,11 +27,11 @@ pytestmark = pytest.mark.slow
 N_ROWS = 61
 N_TOKENS = 13
 TOLERANCE = 1e-6
-"""Largest error relative to the largest result: what is left is the rounding of float32 sums."""
+"""Largest error relative to the largest result: the rounding of float32 sums."""
 
 
 def column_counts(name: str) -> tuple[int, ...]:
-    """Lengths of rows: one block, and several with a rest that no kernel takes at once."""
+    """Return lengths of rows: one block, and several blocks with a remainder for kernels."""
     block = TYPES_BY_NAME[name].block_size
     return (
         (7, 64, 172)
@@ -53,12 +53,12 @@ without_floats = pytest.mark.parametrize(
 )
 
 every_product = pytest.mark.parametrize("n_tokens", [0, 4], ids=["one", "block"])
-"""Of one column and of a block: a kernel each, and test_levels.py compiles only what it asks
-for."""
+"""Return the products of one token and of a block; ``test_levels.py`` compiles only the kernels
+that it needs."""
 
 WITHOUT_VECTORS = {"F32", "F16", "BF16", "Q1_0", "Q2_0", "NVFP4"}
-"""Types for which the C reference's vectors were not made; the few-bit ones have a twin in NumPy
-and blocks by hand."""
+"""Types without vectors of the C reference; the types of few bits have a twin in NumPy and blocks
+by hand."""
 with_vectors = pytest.mark.parametrize(
     "quant", sorted(set(QUANTS) - WITHOUT_VECTORS), indirect=True
 )
@@ -73,8 +73,8 @@ def some_cols(quant: QuantType) -> int:
     return column_counts(quant.name)[-1]
 
 
-def assert_close(found: np.ndarray, wanted: np.ndarray) -> None:
-    assert np.abs(found - wanted).max() <= TOLERANCE * np.abs(wanted).max()
+def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
+    assert np.abs(actual - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
 @every_type
@@ -88,20 +88,20 @@ def test_layout_is_that_of_ggml(quant: QuantType) -> None:
 def test_embed_equals_the_gguf_package_bit_for_bit(quant: QuantType, n_cols: int) -> None:
     weights = random_weights(quant, 9, n_cols)
     tokens = [8, 0, 3, 3, 7]
-    wanted = dequantize(quant, weights)[tokens]
+    expected = dequantize(quant, weights)[tokens]
     for n_threads in (1, 3):
-        found = embed(quant, weights, tokens, n_cols, n_threads)
-        assert found.tobytes() == wanted.astype(np.float32).tobytes()
+        actual = embed(quant, weights, tokens, n_cols, n_threads)
+        assert actual.tobytes() == expected.astype(np.float32).tobytes()
 
 
 @with_vectors
 def test_embed_equals_the_c_reference_bit_for_bit(quant: QuantType, shared_data) -> None:
     vectors = np.load(shared_data / "quants" / "ggml_quant_vectors.npz")
-    wanted = vectors[f"{quant.name}_dequant"]
-    weights = vectors[f"{quant.name}_blocks"].view(np.uint8).reshape(len(wanted), -1)
+    expected = vectors[f"{quant.name}_dequant"]
+    weights = vectors[f"{quant.name}_blocks"].view(np.uint8).reshape(len(expected), -1)
     assert (
-        embed(quant, weights, list(range(len(wanted))), wanted.shape[1]).tobytes()
-        == wanted.tobytes()
+        embed(quant, weights, list(range(len(expected))), expected.shape[1]).tobytes()
+        == expected.tobytes()
     )
 
 
@@ -109,9 +109,9 @@ def test_embed_equals_the_c_reference_bit_for_bit(quant: QuantType, shared_data)
 def test_products_equal_those_of_float64(quant: QuantType, n_cols: int) -> None:
     weights = random_weights(quant, N_ROWS, n_cols)
     columns = random_columns(quant, N_TOKENS, n_cols)
-    wanted = columns.values[:N_TOKENS] @ dequantize(quant, weights).astype(np.float64).T
-    assert_close(multiply(quant, weights, columns, 0), wanted[:1])
-    assert_close(multiply(quant, weights, columns, N_TOKENS), wanted)
+    expected = columns.values[:N_TOKENS] @ dequantize(quant, weights).astype(np.float64).T
+    assert_close(multiply(quant, weights, columns, 0), expected[:1])
+    assert_close(multiply(quant, weights, columns, N_TOKENS), expected)
 
 
 @every_product
@@ -123,9 +123,9 @@ def test_largest_values_fit_the_integers_on_the_way(quant: QuantType, n_tokens: 
     for byte in (0x00, 0x0F, 0x7F, 0x80, 0xF0, 0xFF):
         weights = filled_weights(quant, 9, n_cols, byte)
         read = dequantize(quant, weights).astype(np.float64)
-        wanted = (columns.values @ read.T)[: max(n_tokens, 1)]
+        expected = (columns.values @ read.T)[: max(n_tokens, 1)]
         limit = TOLERANCE * max((np.abs(columns.values) @ np.abs(read).T).max(), 1.0)
-        assert np.abs(multiply(quant, weights, columns, n_tokens) - wanted).max() <= limit
+        assert np.abs(multiply(quant, weights, columns, n_tokens) - expected).max() <= limit
 
 
 @every_product
@@ -135,31 +135,31 @@ def test_integers_are_exact(quant: QuantType, n_tokens: int) -> None:
     weights = with_scales(quant, random_blocks(quant, 9, n_cols), np.ones)
     columns = columns_of(quant, np.random.default_rng(5).integers(-3, 4, (4, n_cols)), d=1.0)
     # below 2^24, so float32 rounds nothing
-    wanted = columns.values @ dequantize(quant, weights).astype(np.float64).T
-    assert (multiply(quant, weights, columns, n_tokens) == wanted[: max(n_tokens, 1)]).all()
+    expected = columns.values @ dequantize(quant, weights).astype(np.float64).T
+    assert (multiply(quant, weights, columns, n_tokens) == expected[: max(n_tokens, 1)]).all()
 
 
 @without_floats
 def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
-    """Scales of NaN, infinity and any size included; no index leads out of a table."""
+    """Scales include NaN, infinity and all sizes; indices stay inside tables."""
     n_cols = column_counts(quant.name)[-1]
     weights = random_blocks(quant, 32, n_cols, seed=11).reshape(32, -1)
     with np.errstate(all="ignore"):
         read = dequantize(quant, weights)
-        found = embed(quant, weights, list(range(32)), n_cols)
-        assert np.array_equal(found, read, equal_nan=True)
+        actual = embed(quant, weights, list(range(32)), n_cols)
+        assert np.array_equal(actual, read, equal_nan=True)
         columns = columns_of(
             quant, np.random.default_rng(5).integers(-127, 128, (4, n_cols)), d=0.01
         )
         values = columns.values[:4]
         largest = (np.abs(values) @ np.abs(read.astype(np.float64)).T).max(0)
-        wanted = values @ read.astype(np.float64).T
+        expected = values @ read.astype(np.float64).T
         sound = largest < 1e37
     for product in (
         multiply(quant, weights, columns, 4),
         multiply(quant, weights, columns, 4, small_batch=True),
     ):
-        assert np.all(np.abs(product - wanted)[:, sound] <= TOLERANCE * largest[sound])
+        assert np.all(np.abs(product - expected)[:, sound] <= TOLERANCE * largest[sound])
         assert not np.isfinite(product[:, np.isnan(largest)]).any()
 
 
@@ -182,7 +182,7 @@ def test_the_grids_are_those_of_the_gguf_package(name: str) -> None:
 def test_what_the_package_does_not_read_is_read_as_ggml_does(
     name: str, block: str, weights: list[float]
 ) -> None:
-    """Written by hand from the layout: the lowest bits are the first weight."""
+    """The blocks follow the layout: the lowest bits are the first weight."""
     rows = np.frombuffer(bytes.fromhex(block), np.uint8)[None]
     assert embed(QUANT_TYPES[name], rows, [0], len(weights))[0].tolist() == weights
 
@@ -205,8 +205,8 @@ def test_a_column_does_not_depend_on_its_neighbours(quant: QuantType) -> None:
     columns = random_columns(quant, 16, n_cols)
     together = multiply(quant, weights, columns, 16)
     for first, n_tokens in ((0, 1), (3, 2), (1, 7), (11, 5)):
-        found = multiply(quant, weights, columns.from_column(first), n_tokens)
-        assert (found == together[first : first + n_tokens]).all()
+        actual = multiply(quant, weights, columns.from_column(first), n_tokens)
+        assert (actual == together[first : first + n_tokens]).all()
 
 
 @every_type

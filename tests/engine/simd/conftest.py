@@ -11,8 +11,8 @@ import pytest
 
 @pytest.fixture(scope="session")
 def forked() -> Iterator[Callable[..., str]]:
-    """Runs code or tests in a fork with these variables; returns what they said, and fails where
-    they failed."""
+    """Run code or tests in a fork with environment variables; return the output, and fail if they
+    fail."""
     command = [sys.executable, "-m", "tests.programs.engine.forks"]
     root = Path(__file__).resolve().parents[3]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -22,9 +22,9 @@ def forked() -> Iterator[Callable[..., str]]:
 
         def run(what: str | list[str], **variables: str) -> str:
             print(json.dumps([variables, what]), file=process.stdin, flush=True)
-            code, said = json.loads(process.stdout.readline())
-            assert code == 0, said[-4000:]
-            return said
+            code, output = json.loads(process.stdout.readline())
+            assert code == 0, output[-4000:]
+            return output
 
         yield run
         os.killpg(process.pid, signal.SIGKILL)

@@ -1,5 +1,5 @@
-"""ARM64 without an ARM64: what is compiled for it, and its results in an emulator, in a fork
-each."""
+"""ARM64 on another processor: its compiled instructions, and their results in an emulator, each in
+a fork."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,8 @@ CASES = {
         EXACT.format("IQ4_NL"),
     ),
 }
-"""Products of ones and of fours, and a table; ``python -m tests.programs.engine.arm64`` runs the rest."""
+"""Types that add one product or four products at a time, and a table; all others are in ``python -m
+tests.programs.engine.arm64``."""
 PROGRAM = """
 import tests.engine.arm64_target
 from engine.machine.level import LEVEL
@@ -51,10 +52,10 @@ def test_arm64_uses_its_own_instructions(
     n_products: int,
 ) -> None:
     # Compiled here: what comes out of a cache has no assembly.
-    said = forked(PROGRAM, **arm64.compiled_for(processor), JALOPY_CACHE_DIR=str(tmp_path))
-    found, assembly = said.split("\n", 1)
+    output = forked(PROGRAM, **arm64.compiled_for(processor), JALOPY_CACHE_DIR=str(tmp_path))
+    detected_level, assembly = output.split("\n", 1)
     words = assembly.split()
-    assert found == level
+    assert detected_level == level
     assert words.count("sdot") == n_sdot
     assert sum(words.count(name) for name in ("smull", "smull2", "smlal", "smlal2")) == n_products
     assert words.count("isb") == 1

@@ -1,5 +1,5 @@
-"""Other instruction sets than this processor's best: the intrinsics' twins and the integer results
-of a few types, and the instructions in what is compiled, in a fork each."""
+"""Lower instruction sets of this processor: twins of intrinsics, integer results of some types, and
+the compiled instructions, each in a fork."""
 
 import os
 import platform
@@ -31,11 +31,13 @@ PRODUCTS = {
     "nehalem": ("Q6_K-block", "Q5_1-one"),
 }
 PRODUCTS["x86-64"] = ("IQ4_XS-one", "IQ3_S-block", "Q6_K-one", "Q5_1-block")
-"""Between them these types use every operation that is lowered by level: products, sign, table,
-bits, folds; and one gathers entries of a grid. Each has both products between the levels;
-``test_simd.py`` runs all operations at each."""
+"""Types that use all operations that levels lower differently: products, signs, tables, bits,
+folds, gathers.
+
+Each level has both types of products; ``test_simd.py`` runs all operations at each level.
+"""
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
-"""One of each way in which prefill adds up four products at a time."""
+"""Types for each method of adding four products at a time in prefill."""
 FEW = "tests/engine/quants/test_quants.py::test_a_few_columns_equal_single_ones_to_the_bit"
 ATTENTION = [
     f"tests/engine/test_attention.py::test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin[{name}-f16]"
@@ -115,13 +117,13 @@ asm = summed.compiled._library.get_asm_str().splitlines()
 products = [line for line in asm if "vpdpbusd" in line]
 print(QUANT_TYPES["Q8_0"].form(in_rows=False), sum("ymm" in p for p in products), sum("zmm" in p for p in products))
 """
-"""What blocks of the K types are added up by."""
+"""Program that prints how the blocks of K types are added."""
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
 @pytest.mark.parametrize("level", VNNI)
 def test_where_there_is_vnni_prefill_uses_it(level: str, forked: Callable[..., str]) -> None:
-    found = forked(SUMS, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=VNNI[level])
-    form, ymm, zmm = found.strip().rsplit(maxsplit=2)
+    output = forked(SUMS, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=VNNI[level])
+    form, ymm, zmm = output.strip().rsplit(maxsplit=2)
     assert form == "q8_0 bytes"
     assert (int(zmm) if "avx512" in VNNI[level] else int(ymm)) >= 32

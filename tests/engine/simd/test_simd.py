@@ -1,4 +1,4 @@
-"""Every vector intrinsic against a NumPy twin, at the level that this process compiles for."""
+"""All vector intrinsics against a NumPy twin, at the level of this process."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from tests.engine import kernel_call, simd_kernels
 
 
 class Input:
-    """The bytes that ``simd_kernels`` reads, and NumPy views of their parts."""
+    """Bytes that ``simd_kernels`` read, and NumPy views of them."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -34,12 +34,12 @@ def results(kernel, given: Input, n_bytes: int = 2048) -> np.ndarray:
     return out
 
 
-def assert_equal(out: np.ndarray, wanted: dict[str, np.ndarray]) -> None:
-    """Compare the results, 32 bytes apart, bit for bit with those named."""
-    for index, (name, value) in enumerate(wanted.items()):
+def assert_equal(out: np.ndarray, expected: dict[str, np.ndarray]) -> None:
+    """Compare the results, 32 bytes apart, bit for bit with the expected ones."""
+    for index, (name, value) in enumerate(expected.items()):
         value = np.atleast_1d(value)
-        found = out[32 * index : 32 * index + value.nbytes].view(value.dtype)
-        np.testing.assert_array_equal(found, value, err_msg=name)
+        actual = out[32 * index : 32 * index + value.nbytes].view(value.dtype)
+        np.testing.assert_array_equal(actual, value, err_msg=name)
 
 
 def logical_shift_16(a: np.ndarray, bits: int) -> np.ndarray:
@@ -55,14 +55,14 @@ def test_lanes_of_integers(given: Input) -> None:
     a32 = given.part(0, np.int32, 8)
     index = given.part(96, np.int8, 32)
     table = np.concatenate([b[:16][index[:16]], b[16:][index[16:]]])
-    wanted = {
+    expected = {
         "add": a + b, "sub": a - b, "mul": a16 * b16, "and": a & b, "or": a | b, "xor": a ^ b,
         "shift_right": logical_shift_16(a, 3), "shift_left": logical_shift_16(a, -5),
         "shift_lanes_left": a16 << 3,
         "shift_lanes_right": a32 >> 7, "shift_left_i32": a32 << 9,
         "abs": np.abs(a), "sign": b * np.sign(a), "lookup": table,
     }  # fmt: skip
-    assert_equal(results(simd_kernels.lanes, given), wanted)
+    assert_equal(results(simd_kernels.lanes, given), expected)
 
 
 def neighbours(a: np.ndarray) -> np.ndarray:
@@ -70,7 +70,7 @@ def neighbours(a: np.ndarray) -> np.ndarray:
 
 
 def in_halves(a: np.ndarray, b: np.ndarray, fold) -> np.ndarray:
-    """Fold each half of a and of b: what is left of a and b lies side by side in each half."""
+    """Fold each half of a and of b; the results of a and b are adjacent in each half."""
     n = len(a) // 2
     return np.concatenate([fold(part) for part in (a[:n], b[:n], a[n:], b[n:])])
 
@@ -86,7 +86,7 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
     unsigned = neighbours((a & 127).astype(np.int32) * b).astype(np.int16)
     fours = neighbours(neighbours((a if HAS_ARM64 else a.view(np.uint8)).astype(np.int32) * b))
     words = neighbours(a16.astype(np.int64) * b16).astype(np.int32)
-    wanted = {
+    expected = {
         "maddubs": unsigned,
         "mul_high": (a16.view(np.uint16).astype(np.uint32) * b16.view(np.uint16) >> 16).astype(np.uint16),
         "maddwd": words, "maddwd_128": np.concatenate([words[:4], np.zeros(4, np.int32)]),
@@ -102,7 +102,7 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
         "maddwd_folded": np.int32(-63 * ((a & 15).astype(np.int32) * b).sum(dtype=np.int32)),
         "add_fours": given.part(64, np.int32, 8) + fours,
     }  # fmt: skip
-    assert_equal(results(simd_kernels.products, given), wanted)
+    assert_equal(results(simd_kernels.products, given), expected)
 
 
 def test_sums_of_whole_groups(given: Input) -> None:
@@ -155,7 +155,7 @@ def test_placement_of_lanes(given: Input) -> None:
     a32 = given.part(0, np.int32, 8)
     bits = spread(a[:8])
     quads = np.stack([a[:32], b]).reshape(2, 2, 2, 8)
-    wanted = {
+    expected = {
         "broadcast_4": np.tile(a[3:7], 8), "broadcast_16": np.tile(a[5:21], 2),
         "broadcast_two_4": np.concatenate([np.tile(a[1:5], 4), np.tile(a[9:13], 4)]),
         "broadcast_i32": np.tile(a[7:11], 8), "load_two": np.concatenate([a[1:17], b[1:17]]),
@@ -179,7 +179,7 @@ def test_placement_of_lanes(given: Input) -> None:
         "store_fours": np.concatenate([a[:32:4], a16[::2].copy().view(np.int8)]),
         "rolled": np.array([77], np.int64),
     }  # fmt: skip
-    assert_equal(results(simd_kernels.placements, given), wanted)
+    assert_equal(results(simd_kernels.placements, given), expected)
 
 
 def test_lanes_of_floats(given: Input) -> None:
@@ -187,7 +187,7 @@ def test_lanes_of_floats(given: Input) -> None:
     out = results(simd_kernels.floats, given)
     halves = x[:4] + x[4:]
     quarters = halves[:2] + halves[2:]
-    wanted = {
+    expected = {
         "fadd": x + y, "fsub": x - y, "fmul": x * y, "fdiv": x / y,
         "fma": out[128:160].view(np.float32),
         "fmax": np.maximum(x, y), "fmin": np.minimum(x, y), "fabs": np.abs(x),
@@ -197,10 +197,10 @@ def test_lanes_of_floats(given: Input) -> None:
         "sum": quarters[0] + quarters[1],
         "max": x.max(),
     }  # fmt: skip
-    assert_equal(out, wanted)
+    assert_equal(out, expected)
     exact = x.astype(np.float64) * y + z
     np.testing.assert_allclose(
-        wanted["fma"], exact, rtol=0, atol=2 * np.spacing(np.abs(x * y).max())
+        expected["fma"], exact, rtol=0, atol=2 * np.spacing(np.abs(x * y).max())
     )
 
 
@@ -235,5 +235,5 @@ def test_halves_read_and_written(given: Input, special: bool) -> None:
 
 def test_transpose_puts_rows_side_by_side(given: Input) -> None:
     groups = given.part(0, np.int32, 64).reshape(8, 8)
-    found = results(simd_kernels.transposed, given, 256).view(np.int32).reshape(8, 8)
-    np.testing.assert_array_equal(found, groups.T)
+    actual = results(simd_kernels.transposed, given, 256).view(np.int32).reshape(8, 8)
+    np.testing.assert_array_equal(actual, groups.T)

@@ -1,4 +1,4 @@
-"""Every number that is none is found, in every type, and nothing else is called damaged."""
+"""The scan finds each NaN or infinity in all types, and reports nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = {
 }
 
 ODD = {"MXFP4": (0, b"\xff"), "IQ1_M": (52, b"\x00\xe0\x00\x70")}
-"""Types whose scales are no halves: where in a block, and what, a NaN is."""
+"""Types whose scales are not f16: position in a block, and bytes, of a NaN."""
 WITHOUT_NAN = ("NVFP4",)
 
 
@@ -41,17 +41,17 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
     data = bytearray(tensor.data)
     row_bytes = len(data) // tensor.dims[1]
     if quant in PLAIN:
-        at = 3 * row_bytes + len(PLAIN[quant])
+        position = 3 * row_bytes + len(PLAIN[quant])
         bits = PLAIN[quant]
     else:
         block_bytes = TYPES_BY_NAME[quant].type_size
-        at, bits = (
+        position, bits = (
             ODD[quant]
             if quant in ODD
             else (TYPES_BY_NAME[quant].halves[-1], struct.pack("<H", 0x7E00))
         )
-        at += 3 * row_bytes + (row_bytes - block_bytes)
-    data[at : at + len(bits)] = bits
+        position += 3 * row_bytes + (row_bytes - block_bytes)
+    data[position : position + len(bits)] = bits
     tensor.data = bytes(data)
     assert scan(tiny.write(tmp_path / "m.gguf")) == [DamagedTensor(NAME, quant, 1, 3)]
 
@@ -63,9 +63,9 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
 def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> None:
     block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
     sound = np.zeros(block_bytes, np.uint8)
-    for at in TYPES_BY_NAME[quant].halves:
+    for offset in TYPES_BY_NAME[quant].halves:
         damaged = sound.copy()
-        damaged[at : at + 2] = np.frombuffer(struct.pack("<H", 0x7E00), np.uint8)
+        damaged[offset : offset + 2] = np.frombuffer(struct.pack("<H", 0x7E00), np.uint8)
         with np.errstate(invalid="ignore"):
             assert np.isnan(quants.dequantize(damaged, GGMLQuantizationType[quant])).any()
 

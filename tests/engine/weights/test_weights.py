@@ -1,5 +1,4 @@
-"""Weights as views into the map, and the refusals of files whose tensors are not the
-architecture's."""
+"""Weights as views of the map, and refusals of files with tensors of another architecture."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ from tests.engine.refusals import broken, check, edit, refusal, weights_of
 NAN = float("nan")
 INF = float("inf")
 WITH_ODD_TENSORS = ("qwen3moe", "gpt-oss", "gemma4", "deepseek2", "qwen35", "falcon-h1")
-"""Of three dimensions, one for each head, shared by layers, fused, of convolutions."""
+"""Models with tensors of three dimensions, for each head, shared by layers, fused, and of
+convolutions."""
 READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
 
 
@@ -36,8 +36,8 @@ def test_every_tensor_is_found_as_another_reader_finds_it(
     assert len(weights.tensors) == len(others)
     for other in others:
         tensor = weights[other.name]
-        wanted = other.tensor_type.name, other.shape[0], other.n_bytes
-        assert (tensor.quant, tensor.n_cols, tensor.size_bytes) == wanted
+        expected = other.tensor_type.name, other.shape[0], other.n_bytes
+        assert (tensor.quant, tensor.n_cols, tensor.size_bytes) == expected
         assert tensor.n_rows * tensor.row_bytes == tensor.size_bytes
         assert ctypes.string_at(tensor.address, tensor.size_bytes) == other.data.tobytes()
         assert weights.rows(other.name).shape == (tensor.n_rows, tensor.row_bytes)
