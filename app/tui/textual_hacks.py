@@ -337,7 +337,7 @@ def call_once(
     return timer
 
 
-def tell_desktop(app: App[Any]) -> None:
+def notify_desktop(app: App[Any]) -> None:
     """Ring the bell and show a notification in terminals that can (OSC 9, OSC 777).
 
     Textual 8.2 writes only its own sequences. Remove when it can notify the desktop.

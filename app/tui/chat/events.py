@@ -28,7 +28,7 @@ from app.tui.chat.tool_calls import ToolCalls
 from app.tui.chat.turn_views import TurnViews
 from app.tui.chat.welcome import Welcome
 from app.tui.speed.watch import PerformanceWatch, TypingRhythm
-from app.tui.textual_hacks import tell_desktop
+from app.tui.textual_hacks import notify_desktop
 from app.tui.widgets.message_view import ReplyView, ToolView, UserView
 from app.tui.widgets.status_line import ActivityLine, StatusLine
 
@@ -92,7 +92,7 @@ class EngineFeed:
 
     def follow_typing(self, text: str) -> None:
         """Draw a growing reply right after a key is painted while the user types."""
-        self._rhythm.note_text(text, self._clock())
+        self._rhythm.set_prompt_text(text, self._clock())
         if self._is_writing_on:
             self._screen.call_after_refresh(self._drain_after_key)
 
@@ -150,7 +150,7 @@ class EngineFeed:
     def _show_events(self, is_writing_on: bool) -> None:
         for event in self._engine_thread.drain():
             self._screen.post_message(EngineReported(event))
-        self._rhythm.note_drawn(self._clock())
+        self._rhythm.set_drawn_time(self._clock())
         self._n_drains += 1
         if not is_writing_on or self._n_drains % STATUS_EVERY == 0:
             self._show_status()
@@ -279,7 +279,7 @@ class EventDisplay:
         is_long = event.figures.duration_s >= LONG_REPLY_S
         app = core.screen.app
         if core.settings.notify == "on" and is_long and not app.app_focus:
-            tell_desktop(app)
+            notify_desktop(app)
         if event.ending is Ending.REPEATED:
             core.say(AGAINST_LOOPS)
         self._composer.ask_next()

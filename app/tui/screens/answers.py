@@ -170,9 +170,9 @@ class AnswersScreen(Screen[int | None]):
         else:
             context = "choose one to continue with"
             leave = "keep the first"
-        self.query_one(ScreenTitle).tell(context)
+        self.query_one(ScreenTitle).set_content(context)
         first_key = self._keymap.first_key
-        self.query_one(KeyLine).tell(
+        self.query_one(KeyLine).set_content(
             [
                 (f"1-{len(self._columns)} or {first_key('answers.choose')}", "choose"),
                 (first_key("answers.leave"), leave),

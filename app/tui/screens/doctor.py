@@ -146,7 +146,7 @@ class DoctorScreen(FigureScreen):
             ("arrows", "scroll"),
             (key("doctor.leave"), "back"),
         ]
-        self.query_one(KeyLine).tell(keys)
+        self.query_one(KeyLine).set_content(keys)
         self.fill(self._drawn)
 
     def _show_title(self) -> None:
@@ -155,7 +155,9 @@ class DoctorScreen(FigureScreen):
             context = f"{model.name} · {model.quantization or model.server}"
         else:
             context = "no model is open"
-        self.query_one(ScreenTitle).tell(context, state_line(self._findings(), self._progress()))
+        self.query_one(ScreenTitle).set_content(
+            context, state_line(self._findings(), self._progress())
+        )
 
     def _progress(self) -> str:
         if self._pending_examination is None:

@@ -221,7 +221,9 @@ class ListScreen(Screen[None], Generic[Item]):
         )
         self._show_rows(columns)
         state = self.state_line()
-        self.query_one(ScreenTitle).tell(self.context_line(), (muted(state),) if state else EMPTY)
+        self.query_one(ScreenTitle).set_content(
+            self.context_line(), (muted(state),) if state else EMPTY
+        )
         self._write("list-heading", self.heading_line(columns))
         self._write("list-foot", self.foot_line())
         self.query_one("#list-foot").set_class(self.has_important_foot, "-answer")
@@ -279,7 +281,7 @@ class ListScreen(Screen[None], Generic[Item]):
             rows.scroll_home(animate=False)
         self._show_details(item)
         words = self.key_words(item)
-        self.query_one(KeyLine).tell(
+        self.query_one(KeyLine).set_content(
             (key(f"{self.SCOPE}.{name}"), text) for name, text in words.items()
         )
 

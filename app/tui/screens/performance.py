@@ -42,13 +42,13 @@ class PerformanceScreen(FigureScreen):
 
     def on_screen_resume(self) -> None:
         """Start to watch the machine."""
-        self._watch.note_view(self, True)
+        self._watch.register_view(self, True)
         self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
     def on_screen_suspend(self) -> None:
         """Stop watching the machine."""
-        self._watch.note_view(self, False)
+        self._watch.register_view(self, False)
 
     def poll(self) -> None:
         """Show the figures, unless the pace of drawing leaves out this refresh."""
@@ -57,11 +57,11 @@ class PerformanceScreen(FigureScreen):
 
     def show_figures(self) -> None:
         """Show the present figures."""
-        self._show(self._watch.look())
+        self._show(self._watch.read_view())
 
     def _show(self, view: PerformanceView) -> None:
-        self.query_one(ScreenTitle).tell(self._context_text(view), _state(view))
-        self.query_one(KeyLine).tell(
+        self.query_one(ScreenTitle).set_content(self._context_text(view), _state(view))
+        self.query_one(KeyLine).set_content(
             [(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")]
         )
         self.fill(

@@ -58,8 +58,8 @@ class PlaceScreen(ModalScreen[None]):
         if n_passages > 1:
             keys.insert(0, (self._keymap.first_key("place.next"), "next source"))
             state = line(f"{self._index + 1} of {n_passages}")
-        self.query_one(ScreenTitle).tell(passage.shown, state)
-        self.query_one(KeyLine).tell(keys)
+        self.query_one(ScreenTitle).set_content(passage.shown, state)
+        self.query_one(KeyLine).set_content(keys)
 
         number = passage.first - len(passage.before)
         width = len(str(passage.first + len(passage.lines) + len(passage.after)))

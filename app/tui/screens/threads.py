@@ -98,7 +98,7 @@ class ThreadsScreen(FigureScreen):
     def on_screen_suspend(self) -> None:
         """Stop watching the machine while another screen is shown."""
         self._is_covered = self.app.current_mode == "threads"
-        self._watch.note_view(self, False)
+        self._watch.register_view(self, False)
 
     @property
     def _is_measuring(self) -> bool:
@@ -132,9 +132,9 @@ class ThreadsScreen(FigureScreen):
             state = line(Span("measuring", SpanRole.CAUTION))
         else:
             state = EMPTY
-        self.query_one(ScreenTitle).tell(self._context_text(), state)
+        self.query_one(ScreenTitle).set_content(self._context_text(), state)
         self._fill("thread-progress", self._progress_lines())
-        self.query_one(KeyLine).tell(self._keys())
+        self.query_one(KeyLine).set_content(self._keys())
 
     def _fill_room(self, width: int, n_used_rows: int) -> None:
         """Draw the curves and, if rows are left below everything else, the state of the machine."""
@@ -160,13 +160,13 @@ class ThreadsScreen(FigureScreen):
             widget.display = in_use is not None
             if in_use is not None:
                 count = getattr(in_use.now, phase)
-                widget.tell(curve, count, self._digits_hint(phase), max_count, thickness)
+                widget.set_content(curve, count, self._digits_hint(phase), max_count, thickness)
 
         has_room = is_tall and n_free_rows >= LEAST_ROWS
-        self._watch.note_view(self, has_room)
+        self._watch.register_view(self, has_room)
         machine: list[Line] = []
         if has_room:
-            machine = room_lines(self._watch.look(), report, width, n_free_rows, self._glyphs)
+            machine = room_lines(self._watch.read_view(), report, width, n_free_rows, self._glyphs)
         self._fill("thread-room", machine)
 
     def _digits_hint(self, phase: str) -> str:

@@ -42,7 +42,7 @@ class InterfacePace:
         """Share of one core, smoothed; None until it is measured."""
         self._n_samples_to_wait = _SAMPLES_BETWEEN_CHANGES
 
-    def note_cost(self, share: float | None, is_engine_busy: bool) -> None:
+    def add_cost(self, share: float | None, is_engine_busy: bool) -> None:
         """Take a measurement, about once a second.
 
         The pace changes only while the engine works, because only then drawing slows it down.
@@ -81,14 +81,14 @@ class TypingRhythm:
     def __init__(self) -> None:
         self._key_s = self._drawn_s = float("-inf")
 
-    def note_text(self, text: str, now_s: float) -> None:
+    def set_prompt_text(self, text: str, now_s: float) -> None:
         """Take a change of the prompt; an empty prompt means that the message was sent."""
         if text:
             self._key_s = now_s
         else:
             self._key_s = float("-inf")
 
-    def note_drawn(self, now_s: float) -> None:
+    def set_drawn_time(self, now_s: float) -> None:
         """Take the time at which new text of the reply is drawn."""
         self._drawn_s = now_s
 
@@ -165,19 +165,19 @@ class PerformanceWatch:
         """Whether any view is shown."""
         return bool(self._viewers)
 
-    def note_view(self, view: object, is_shown: bool) -> None:
+    def register_view(self, view: object, is_shown: bool) -> None:
         """Register a view that appears or disappears; nothing is sampled without views."""
         if is_shown and not self._viewers:
             self._monitor.forget_rates()
         (self._viewers.add if is_shown else self._viewers.discard)(view)
         self._engine_thread.inbox.is_watched = self.is_watched
 
-    def note_interface_cost(self) -> None:
+    def measure_interface_cost(self) -> None:
         """Measure the cost of the calling thread, which draws, since the last call."""
         self._interface_share = self._interface.since_last(self._engine_thread.now_s())
-        self.pace.note_cost(self._interface_share, self._engine_thread.status.is_busy)
+        self.pace.add_cost(self._interface_share, self._engine_thread.status.is_busy)
 
-    def look(self) -> PerformanceView:
+    def read_view(self) -> PerformanceView:
         """Return the present figures."""
         status = self._engine_thread.status
         figures = self._engine_thread.state.figures

@@ -141,7 +141,7 @@ class ScreenTitle(FigureLines):
         super().__init__(id=id)
         self._title = name
 
-    def tell(self, context: str = "", state: Line = EMPTY) -> None:
+    def set_content(self, context: str = "", state: Line = EMPTY) -> None:
         """Show the title with a subject and a state."""
         left: Line = (title(self._title),)
         if context:
@@ -154,7 +154,7 @@ class KeyLine(FigureLines):
 
     DEFAULT_CSS = "KeyLine { height: 1; padding: 0 1; }"
 
-    def tell(self, keys: Iterable[Key]) -> None:
+    def set_content(self, keys: Iterable[Key]) -> None:
         """Show these keys."""
         cells = [(Span(key, SpanRole.ACCENT), muted(f" {words}")) for key, words in keys if key]
         self.follow(lambda width: spread_lines(cells, width, choose_glyphs().between) or [EMPTY])

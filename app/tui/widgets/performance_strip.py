@@ -31,7 +31,7 @@ class PerformanceStrip(FigureLines):
     def toggle(self) -> None:
         """Show the strip, or hide it and stop watching."""
         self.display = not self.display
-        self._watch.note_view(self, self.display)
+        self._watch.register_view(self, self.display)
         if self.display:
             self.fit(self.screen.size.width)
             self._timer = self.set_interval(REFRESH_PERIOD_S, self._refresh)
@@ -49,7 +49,7 @@ class PerformanceStrip(FigureLines):
         width, height = self.size
         if not width or not self.display:  # not laid out yet
             return
-        view = self._watch.look()
+        view = self._watch.read_view()
         glyphs = choose_glyphs()
         if self.has_class("-flat"):
             self.show(flat_lines(view, width, glyphs))

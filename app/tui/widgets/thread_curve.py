@@ -54,7 +54,7 @@ class ThreadCurve(FigureLines):
         super().__init__(id=id)
         self._phase = phase
 
-    def tell(
+    def set_content(
         self, curve: Curve | None, in_use: int, digits_hint: str, max_count: int, thickness: int
     ) -> None:
         """Show a curve, or empty rows before anything is measured.

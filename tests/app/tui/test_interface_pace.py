@@ -3,7 +3,7 @@ from app.tui.speed.watch import SLOWEST, InterfacePace
 
 def spend(pace: InterfacePace, share: float, seconds: int, is_engine_busy: bool = True) -> None:
     for _ in range(seconds):
-        pace.note_cost(share, is_engine_busy)
+        pace.add_cost(share, is_engine_busy)
 
 
 def drawn(pace: InterfacePace, due: int = 40) -> int:
@@ -21,7 +21,7 @@ def test_costly_drawing_slows_step_by_step_to_a_floor():
     pace = InterfacePace()
     seen = []
     for _ in range(60):
-        pace.note_cost(0.4, True)
+        pace.add_cost(0.4, True)
         seen.append(pace.divisor)
     assert seen == sorted(seen)
     assert set(seen) == {1, 2, 4}
@@ -47,5 +47,5 @@ def test_an_idle_engine_does_not_slow_drawing():
 
 def test_a_missing_measurement_changes_nothing():
     pace = InterfacePace()
-    pace.note_cost(None, True)
+    pace.add_cost(None, True)
     assert (pace.cost, pace.divisor) == (None, 1)

@@ -80,7 +80,7 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
         taken = len(samples)
         for _ in range(10):  # one sample a second at any rate of drawing
             driver.script.clock.advance(0.25)
-            watch.look()
+            watch.read_view()
         assert len(samples) - taken in (2, 3)
 
 
@@ -95,7 +95,7 @@ async def test_a_reply_is_compared_at_its_own_thread_count():
         await driver.until(
             lambda: 1 in driver.app.engine_thread.state.figures.read_gbps
         )  # for the next reply
-        assert driver.app.performance.look().ceiling is None, (
+        assert driver.app.performance.read_view().ceiling is None, (
             "nothing is known of the threads that wrote it"
         )
 
@@ -113,7 +113,7 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
         driver.script.token_gate.allow(11)
         await sees(driver, "500 ms/token", "█", "⣿")
         for _ in range(30):
-            driver.app.performance.pace.note_cost(0.5, True)
+            driver.app.performance.pace.add_cost(0.5, True)
         await driver.shows("slowed down")
         driver.script.token_gate.open()
         assert (await driver.last_reply()).text.endswith("word29")
@@ -132,9 +132,9 @@ async def test_the_strip_polls_while_visible_without_blocking_keys(samples):
         await driver.say("/stats")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         driver.app.screen._timer.pause()
-        look = driver.app.performance.look
+        look = driver.app.performance.read_view
         looked = []
-        driver.app.performance.look = lambda: (looked.append(1), look())[1]
+        driver.app.performance.read_view = lambda: (looked.append(1), look())[1]
         driver.chat._strip._refresh()
         assert looked == []
         await driver.pilot.press("escape", "ctrl+t")
@@ -147,7 +147,7 @@ async def test_every_size_shows_figures():
         await driver.ask("hello")
         await driver.pilot.press("ctrl+t")
         strip = driver.chat.query_one(PerformanceStrip)
-        strip._watch.look = view  # a busy machine slows the drawing, which is a line more
+        strip._watch.read_view = view  # a busy machine slows the drawing, which is a line more
         for size in [(200, 60), (100, 30), (80, 24), (60, 20), (40, 15), (20, 6), (1, 1)]:
             await driver.pilot.resize_terminal(*size)
             await driver.until(lambda size=size: driver.chat.size == size)

@@ -85,7 +85,7 @@ async def test_the_line_draws_only_full_seconds_of_a_running_reply() -> None:
 def test_a_late_report_does_not_count_down_to_nothing() -> None:
     moments = iter([0.0, 10.0])
     read = ReplyMeter(300, lambda: next(moments))
-    read.note_read(100)
+    read.update_prefill(100)
     reading = EngineStatus(Activity.READING, done=100, total=300, since_s=0.0, meter=read)
     assert [reading.seconds_left(now_s) for now_s in (10.0, 15.0, 24.0, 60.0)] == [
         20.0,

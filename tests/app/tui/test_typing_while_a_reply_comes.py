@@ -21,10 +21,10 @@ _BEFORE_THE_PAUSE_S = 0.9 * TYPING_PAUSE_S
 def test_no_one_types_before_the_first_key_and_after_a_pause() -> None:
     rhythm = TypingRhythm()
     assert not rhythm.is_typing(0.0)
-    rhythm.note_text("a", 10.0)
+    rhythm.set_prompt_text("a", 10.0)
     assert rhythm.is_typing(10.0 + _BEFORE_THE_PAUSE_S)
     assert not rhythm.is_typing(10.0 + TYPING_PAUSE_S)
-    rhythm.note_text("", 20.0)
+    rhythm.set_prompt_text("", 20.0)
     assert not rhythm.is_typing(20.0), "what was sent waits for no next key"
 
 
