@@ -56,13 +56,13 @@ def _strewn(random: Random, value: Any) -> Any:
         return [_strewn(random, one) for one in value]
     if not isinstance(value, dict):
         return value
-    found = {
+    strewn = {
         name: deepcopy(one) if name == "parameters" else _strewn(random, one)
         for name, one in value.items()
     }
     if random.random() < 0.4:
-        found.setdefault(f"x_{random.choice(_NAMES)}", _junk(random))
-    return found
+        strewn.setdefault(f"x_{random.choice(_NAMES)}", _junk(random))
+    return strewn
 
 
 def _message(random: Random) -> list[dict[str, Any]]:

@@ -62,22 +62,29 @@ def test_an_answer_comes_complete_and_streamed(shared: Serving) -> None:
 def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     script = Script(replies=[["Par", "is"], ["Ro", "me", "!"]], token_gate=Gate())
     with serving(monkeypatch, script, max_at_once=2) as server, ThreadPoolExecutor() as pool:
-        asked = pool.submit(
+        future = pool.submit(
             server.chat, n=2, seed=7, stream=True, stream_options={"include_usage": True}
         )
         until(lambda: server.metric("requests_running") == 2)
         assert script.token_gate is not None
         script.token_gate.open()
-        events = events_of(asked.result().text)
+        events = events_of(future.result().text)
         choices = [event["choices"][0] for event in events if event["choices"]]
         texts = [
-            "".join(one["delta"].get("content", "") for one in choices if one["index"] == at)
+            "".join(
+                choice["delta"].get("content", "") for choice in choices if choice["index"] == at
+            )
             for at in (0, 1)
         ]
         assert sorted(texts) == ["Paris", "Rome!"]
-        assert [one["finish_reason"] for one in choices if one["finish_reason"]] == ["stop", "stop"]
+        assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == [
+            "stop",
+            "stop",
+        ]
         usage = [event["usage"] for event in events if event["usage"]]
-        assert [(one["prompt_tokens"], one["completion_tokens"]) for one in usage] == [(5, 5)]
+        assert [(choice["prompt_tokens"], choice["completion_tokens"]) for choice in usage] == [
+            (5, 5)
+        ]
         seeds = [one.seed for session in script.opened[0].sessions for one in session.samplings]
         assert sorted(seeds) == [7, 8]
 
@@ -85,7 +92,7 @@ def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatc
 def test_several_answers_come_complete_and_in_order(server: Serving) -> None:
     server.script.replies = [["one"], ["two", "!"], ["three"]]
     reply = client_of(server).completions.create(model="m", prompt="Once upon", n=3)
-    assert [(one.index, one.text) for one in reply.choices] == [
+    assert [(choice.index, choice.text) for choice in reply.choices] == [
         (0, "one"),
         (1, "two!"),
         (2, "three"),
@@ -128,8 +135,12 @@ def test_stop_seed_and_sampling_reach_the_engine(server: Serving) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_each_of_several_prompts_is_continued(shared: Serving, stream: bool) -> None:
-    asked = {"prompt": ["a b", "a"], "stream": stream, "stream_options": {"include_usage": True}}
-    answer = shared.post("/v1/completions", asked)
+    request_body = {
+        "prompt": ["a b", "a"],
+        "stream": stream,
+        "stream_options": {"include_usage": True},
+    }
+    answer = shared.post("/v1/completions", request_body)
     if stream:
         events = events_of(answer.text)
         texts = [""] * 2
@@ -142,7 +153,7 @@ def test_each_of_several_prompts_is_continued(shared: Serving, stream: bool) -> 
     assert texts == ["Paris.", "Paris."]
     alone = [
         shared.post("/v1/completions", {"prompt": prompt}).json()["usage"]
-        for prompt in asked["prompt"]
+        for prompt in request_body["prompt"]
     ]
     assert usage["prompt_tokens"] == sum(single["prompt_tokens"] for single in alone)
 
@@ -166,9 +177,9 @@ def test_a_repetitive_reply_is_cut_and_marked(server: Serving) -> None:
         "stop",
         "repetition",
     )
-    said = server.post("/v1/responses", {"input": "hi"}).json()
-    assert (said["status"], said["stop_reason"]) == ("completed", "repetition")
-    assert said["output"][0]["content"][0]["text"] == "".join(unit)
+    response = server.post("/v1/responses", {"input": "hi"}).json()
+    assert (response["status"], response["stop_reason"]) == ("completed", "repetition")
+    assert response["output"][0]["content"][0]["text"] == "".join(unit)
     choice = server.chat(ignore_eos=True).json()["choices"][0]
     assert choice["message"]["content"] == "".join(unit * 100)
     assert "stop_reason" not in choice
@@ -176,12 +187,12 @@ def test_a_repetitive_reply_is_cut_and_marked(server: Serving) -> None:
 
 def test_the_next_request_uses_the_cache(server: Serving) -> None:
     first = server.chat("capital of France?").json()
-    said = [
+    messages = [
         *QUESTION,
         {"role": "assistant", "content": "Paris."},
         {"role": "user", "content": "sure?"},
     ]
-    second = server.post("/v1/chat/completions", {"messages": said}).json()
+    second = server.post("/v1/chat/completions", {"messages": messages}).json()
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     # All but the end of the turn, the new one and the place where its reply begins.
     read = (
@@ -197,16 +208,16 @@ def test_logprobs_come_with_the_text_they_belong_to(shared: Serving) -> None:
     logprobs = reply.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content is not None
-    assert [one.token for one in logprobs.content] == ["Par", "is", "."]
-    assert [one.logprob for one in logprobs.content[0].top_logprobs] == [-0.5, -1.5]
+    assert [chance.token for chance in logprobs.content] == ["Par", "is", "."]
+    assert [chance.logprob for chance in logprobs.content[0].top_logprobs] == [-0.5, -1.5]
     assert bytes(logprobs.content[1].bytes or []) == b"is"
     events = events_of(shared.chat(logprobs=True, stream=True).text)
     streamed = [
-        one
+        chance
         for event in events
-        for one in (event["choices"][0]["logprobs"] or {"content": []})["content"]
+        for chance in (event["choices"][0]["logprobs"] or {"content": []})["content"]
     ]
-    assert [(one["token"], one["top_logprobs"]) for one in streamed] == [
+    assert [(chance["token"], chance["top_logprobs"]) for chance in streamed] == [
         ("Par", []),
         ("is", []),
         (".", []),
@@ -219,7 +230,7 @@ def test_logprobs_of_a_continued_text_have_offsets(shared: Serving) -> None:
     ]
     assert (logprobs["tokens"], logprobs["text_offset"]) == (["Par", "is", "."], [0, 3, 5])
     assert logprobs["token_logprobs"] == [-0.5] * 3
-    assert [list(one.values()) for one in logprobs["top_logprobs"]] == [[-0.5]] * 3
+    assert [list(chance.values()) for chance in logprobs["top_logprobs"]] == [[-0.5]] * 3
 
 
 def test_a_thought_comes_next_to_the_answer(server: Serving) -> None:
@@ -229,10 +240,10 @@ def test_a_thought_comes_next_to_the_answer(server: Serving) -> None:
     assert choice["message"] == {
         "role": "assistant", "content": "Paris", "refusal": None, "reasoning_content": "hm",
     }  # fmt: skip
-    assert [one["token"] for one in choice["logprobs"]["content"]] == ["Paris"]
+    assert [chance["token"] for chance in choice["logprobs"]["content"]] == ["Paris"]
     deltas = [event["choices"][0]["delta"] for event in events_of(server.chat(stream=True).text)]
-    assert "".join(one.get("reasoning_content", "") for one in deltas) == "hm"
-    assert "".join(one.get("content", "") for one in deltas) == "Paris"
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == "hm"
+    assert "".join(delta.get("content", "") for delta in deltas) == "Paris"
 
 
 def test_thinking_is_chosen_for_each_request(shared: Serving) -> None:
@@ -256,7 +267,7 @@ def test_models_properties_and_tokens(shared: Serving) -> None:
     ids = shared.post("/tokenize", {"content": "a b", "add_special": True}).json()["tokens"]
     assert shared.post("/detokenize", {"tokens": ids}).json() == {"content": "a b"}
     pieces = shared.post("/tokenize", {"content": "a b", "with_pieces": True}).json()["tokens"]
-    assert [one["piece"] for one in pieces] == ["a", " b"]
+    assert [piece["piece"] for piece in pieces] == ["a", " b"]
 
 
 def test_counters_have_the_format_of_prometheus(server: Serving) -> None:
@@ -378,9 +389,9 @@ def test_saved_states_are_reused_after_a_restart(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_reply_continues_from_its_beginning(server: Serving) -> None:
-    said = [*QUESTION, {"role": "assistant", "content": "It is "}]
+    messages = [*QUESTION, {"role": "assistant", "content": "It is "}]
     reply = server.post(
-        "/v1/chat/completions", {"messages": said, "continue_final_message": True}
+        "/v1/chat/completions", {"messages": messages, "continue_final_message": True}
     ).json()
     assert reply["choices"][0]["message"]["content"] == "Paris."
     model = server.script.opened[0]

@@ -104,13 +104,13 @@ def test_no_token_is_longer_than_the_longest(tokenizer: Tokenizer) -> None:
 
 
 def test_bytes_of_all_printed_messages_are_counted() -> None:
-    said = [
+    messages = [
         PromptMessage("system", "é"),
         PromptMessage("user", "ab"),
         PromptMessage("assistant", "x" * 99),
         PromptMessage("tool", "\ud800c"),
     ]
-    assert count_bytes(said) == 2 + 2 + 2
+    assert count_bytes(messages) == 2 + 2 + 2
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/responses"])
@@ -122,8 +122,8 @@ def test_a_long_prompt_is_refused_before_it_is_tokenized(
         FakeTokenizer, "encode", lambda *arguments, **options: pytest.fail("it was tokenised")
     )
     text = "x" * (4 * server.script.n_ctx + 1)
-    asked = {"input": text, "prompt": text, "messages": [{"role": "user", "content": text}]}
-    answer = server.post(path, asked if path != "/v1/responses" else {"input": text})
+    fields = {"input": text, "prompt": text, "messages": [{"role": "user", "content": text}]}
+    answer = server.post(path, fields if path != "/v1/responses" else {"input": text})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
     assert "2049 bytes" in answer.json()["error"]["message"]
 

@@ -38,9 +38,9 @@ def served(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Serving]:
 
 def vectors(server: Serving, texts: Any, **fields: Any) -> np.ndarray:
     answer = server.post("/v1/embeddings", {"input": texts, "model": "any", **fields}).json()
-    assert [one["index"] for one in answer["data"]] == list(range(len(answer["data"])))
+    assert [entry["index"] for entry in answer["data"]] == list(range(len(answer["data"])))
     assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"] > 0
-    return np.array([one["embedding"] for one in answer["data"]])
+    return np.array([entry["embedding"] for entry in answer["data"]])
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -66,8 +66,8 @@ def test_an_encoder_serves_only_vectors(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ids = model.tokenizer.encode("the sea", special=False)
         assert np.allclose(both[1], model.embedder.embed(ids), atol=1e-6)
         model.close()
-        for one in ("the sea", ids, [ids]):
-            assert (vectors(server, one)[0] == both[1]).all()
+        for entry in ("the sea", ids, [ids]):
+            assert (vectors(server, entry)[0] == both[1]).all()
         short = vectors(server, "the sea", dimensions=8)[0]
         assert np.allclose(short, both[1][:8] / np.linalg.norm(both[1][:8]))
         answer = server.post(
@@ -75,11 +75,11 @@ def test_an_encoder_serves_only_vectors(monkeypatch: pytest.MonkeyPatch, tmp_pat
         ).json()
         raw = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
         assert np.allclose(raw, both[1])
-        told = server.post(
+        response = server.post(
             "/api/embed", {"model": "any", "input": ["a cat", "the sea"], "truncate": True}
         ).json()
-        assert np.allclose(told["embeddings"], both)
-        assert (told["model"], told["prompt_eval_count"] > len(ids)) == ("m", True)
+        assert np.allclose(response["embeddings"], both)
+        assert (response["model"], response["prompt_eval_count"] > len(ids)) == ("m", True)
         refused = server.chat()
         assert (refused.status_code, "writes no text" in refused.text) == (400, True)
         assert server.post("/tokenize", {"content": "the sea"}).status_code == 200
@@ -166,10 +166,12 @@ def test_a_reranker_orders_documents(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             "return_documents": True,
         }
         found = server.post("/v1/rerank", body).json()["results"]
-        assert [one["index"] for one in found] == np.argsort(-np.array(scores)).tolist()
-        assert [one["document"]["text"] for one in found] == [texts[one["index"]] for one in found]
+        assert [entry["index"] for entry in found] == np.argsort(-np.array(scores)).tolist()
+        assert [entry["document"]["text"] for entry in found] == [
+            texts[entry["index"]] for entry in found
+        ]
         assert np.allclose(
-            [one["relevance_score"] for one in found], sorted(scores, reverse=True), atol=1e-5
+            [entry["relevance_score"] for entry in found], sorted(scores, reverse=True), atol=1e-5
         )
         assert server.post("/v1/rerank", {**body, "top_n": 2}).json()["results"] == found[:2]
         for wrong, why in (
@@ -189,8 +191,8 @@ def test_a_chat_model_makes_vectors_next_to_its_replies(
     monkeypatch.setattr(served_engine, "MAX_AT_ONCE", 2)
     path = tiny_gguf.write(tmp_path / "m.gguf", "qwen3", context_length=512)
     with served(monkeypatch, path) as server:
-        asked = {"prompt": "once", "max_tokens": 40, "temperature": 0}
-        text = server.post("/v1/completions", asked).json()["choices"][0]["text"]
+        request_body = {"prompt": "once", "max_tokens": 40, "temperature": 0}
+        text = server.post("/v1/completions", request_body).json()["choices"][0]["text"]
         alone = vectors(server, "the sea")
         with server.raw() as writing:
             raw = b'{"prompt": "once", "max_tokens": 300, "temperature": 0, "stream": true}'
@@ -198,6 +200,6 @@ def test_a_chat_model_makes_vectors_next_to_its_replies(
             writing.sendall(head % len(raw) + raw)
             assert writing.recv(1)  # the reply has begun
             assert (vectors(server, "the sea") == alone).all()
-        assert server.post("/v1/completions", asked).json()["choices"][0]["text"] == text
+        assert server.post("/v1/completions", request_body).json()["choices"][0]["text"] == text
         refused = server.post("/v1/rerank", {"query": "a", "documents": ["b"]})
         assert "does not judge documents" in refused.json()["error"]["message"]

@@ -27,11 +27,11 @@ REQUEST = HEAD % len(BODY) + BODY
 
 def received(connection: socket.socket) -> bytes:
     """Return everything that arrives until the server closes the connection."""
-    came = b""
+    received_bytes = b""
     with suppress(ConnectionResetError):
-        while part := connection.recv(65536):
-            came += part
-    return came
+        while piece := connection.recv(65536):
+            received_bytes += piece
+    return received_bytes
 
 
 def cut(connection: socket.socket) -> None:
@@ -79,8 +79,8 @@ def test_a_leaving_client_stops_the_computation(
 ) -> None:
     gated = Script(replies=[["word "] * 400], token_gate=gate)
     with serving(monkeypatch, gated) as server:
-        asked = {"input": "hi"} if "responses" in path else {"prompt": "hi", "messages": QUESTION}
-        body = json.dumps({**asked, "stream": is_streamed}).encode()
+        fields = {"input": "hi"} if "responses" in path else {"prompt": "hi", "messages": QUESTION}
+        body = json.dumps({**fields, "stream": is_streamed}).encode()
         connection = asking(
             server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body
         )
@@ -202,9 +202,9 @@ def test_a_silent_stream_sends_signs_of_life(
     monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.01)
     with serving(monkeypatch, gated) as server:
         connection = asking(server)
-        came = b""
-        while came.count(b": still here\n\n") < 3:
-            came += connection.recv(4096)
+        received_bytes = b""
+        while received_bytes.count(b": still here\n\n") < 3:
+            received_bytes += connection.recv(4096)
         cut(connection)
 
 
@@ -218,13 +218,13 @@ WAITING: list[tuple[str, dict[str, object], bytes]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "asked", "sign"), WAITING)
+@pytest.mark.parametrize(("path", "fields", "sign"), WAITING)
 def test_a_waiting_stream_sends_signs_of_life(
     monkeypatch: pytest.MonkeyPatch,
     gated: Script,
     gate: Gate,
     path: str,
-    asked: dict[str, object],
+    fields: dict[str, object],
     sign: bytes,
 ) -> None:
     monkeypatch.setattr("app.server.routes.QUEUE_PATIENCE_S", 0.01)
@@ -233,23 +233,23 @@ def test_a_waiting_stream_sends_signs_of_life(
         first = asking(server)
         until(gate.waiting.is_set)
         body = json.dumps(
-            {**asked, "stream": True, "max_tokens": 2, "options": {"num_predict": 2}}
+            {**fields, "stream": True, "max_tokens": 2, "options": {"num_predict": 2}}
         ).encode()
         waiting = asking(
             server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body
         )
-        came = b""
-        while came.count(sign) < 3:
-            part = waiting.recv(4096)
-            assert part
-            came += part
-        assert came.startswith(b"HTTP/1.1 200 OK")
-        assert b"word" not in came
+        received_bytes = b""
+        while received_bytes.count(sign) < 3:
+            piece = waiting.recv(4096)
+            assert piece
+            received_bytes += piece
+        assert received_bytes.startswith(b"HTTP/1.1 200 OK")
+        assert b"word" not in received_bytes
         gate.open()
-        while b"word" not in came:
-            part = waiting.recv(4096)
-            assert part
-            came += part
+        while b"word" not in received_bytes:
+            piece = waiting.recv(4096)
+            assert piece
+            received_bytes += piece
         cut(first)
         cut(waiting)
 
@@ -265,11 +265,11 @@ def test_an_error_after_waiting_is_an_event(
         waiting = asking(server, HEAD.replace(b"/chat/", b"/") % len(body) + body)
         assert waiting.recv(15) == b"HTTP/1.1 200 OK"
         cut(first)
-        came = b""
-        while b'"code":"context_length_exceeded"' not in came:
-            part = waiting.recv(4096)
-            assert part
-            came += part
+        received_bytes = b""
+        while b'"code":"context_length_exceeded"' not in received_bytes:
+            piece = waiting.recv(4096)
+            assert piece
+            received_bytes += piece
         cut(waiting)
 
 
@@ -285,9 +285,9 @@ def test_a_shutdown_ends_running_and_waiting_requests(
         server.end()
         assert b'"code":"shutting_down"' in received(streamed)
         assert whole.result(60).json()["error"]["code"] == "shutting_down"
-        told = received(waiting)
+        response = received(waiting)
         # its stream may have begun
-        assert b"503 Service Unavailable" in told or b'"code":"shutting_down"' in told
+        assert b"503 Service Unavailable" in response or b'"code":"shutting_down"' in response
 
 
 @pytest.mark.parametrize(
@@ -376,10 +376,10 @@ TWO_LENGTHS = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n%b" + ON
 def test_an_ambiguous_request_closes_its_connection(
     shared: Serving, headers: bytes, body: bytes, status: bytes
 ) -> None:
-    came = received(asking(shared, TWO_LENGTHS % (headers, body)))
-    assert came.split()[1] == status
-    assert came.count(b"HTTP/1.1 ") == 1
-    assert b"connection: close" in came.lower()
+    received_bytes = received(asking(shared, TWO_LENGTHS % (headers, body)))
+    assert received_bytes.split()[1] == status
+    assert received_bytes.count(b"HTTP/1.1 ") == 1
+    assert b"connection: close" in received_bytes.lower()
 
 
 def test_a_body_in_tiny_chunks_is_refused_early(shared: Serving) -> None:
@@ -475,10 +475,10 @@ def test_slow_and_silent_clients_are_cut(shared: Serving, monkeypatch: pytest.Mo
     for began in (b"", b"GET /hea", HEAD % 100 + b"{"):
         assert received(asking(shared, began)) == b""
     later = asking(shared, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    came = b""
-    while not came.endswith(b"}"):
-        came += later.recv(1000)
-    assert b"200 OK" in came
+    received_bytes = b""
+    while not received_bytes.endswith(b"}"):
+        received_bytes += later.recv(1000)
+    assert b"200 OK" in received_bytes
     later.sendall(b"GET")
     assert received(later) == b""
 
@@ -507,8 +507,8 @@ def test_a_flood_of_requests_is_answered_or_refused(
 ) -> None:
     monkeypatch.setattr(open_requests, "MAX_REQUESTS", 3)
     with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(shared.chat, stream=n % 2 == 0) for n in range(40)]
-        statuses = {one.result().status_code for one in asked}
+        requests = [pool.submit(shared.chat, stream=n % 2 == 0) for n in range(40)]
+        statuses = {one.result().status_code for one in requests}
     assert {200} <= statuses <= {200, 503}
     assert shared.metric("requests_running") == shared.metric("requests_waiting") == 0
     assert "Traceback" not in capsys.readouterr().err

@@ -15,7 +15,7 @@ from tests.app.server.serving import Serving
 ASK = {"role": "user", "content": "ask"}
 
 
-def said(text: str, role: str = "user") -> PromptMessage:
+def make_message(text: str, role: str = "user") -> PromptMessage:
     return PromptMessage(role, text)
 
 
@@ -25,8 +25,8 @@ def message(role: str, content: Any, **fields: Any) -> dict[str, Any]:
 
 def calling(*ids: str, content: str | None = None) -> dict[str, Any]:
     calls = [
-        {"id": one, "type": "function", "function": {"name": f"f{one}", "arguments": ""}}
-        for one in ids
+        {"id": message, "type": "function", "function": {"name": f"f{message}", "arguments": ""}}
+        for message in ids
     ]
     return message("assistant", content, tool_calls=calls)
 
@@ -36,13 +36,15 @@ def result(call_id: str | None, content: Any = "found") -> dict[str, Any]:
 
 
 def words(items: list[Any]) -> str:
-    """Describe a conversation as in ``u:ask a:hm+f1 t:f1=found``, with the beginning of the reply."""
-    found, reply_prefix = arrange_messages(read_messages(Fields({"messages": items})), "messages")
-    shown = [
-        f"{one.role[0]}:{f'{one.results[0].name}=' if one.role == 'tool' else ''}{one.text}"
-        f"{''.join(f'+{call.name}' for call in one.calls)}"
-        for one in found
-    ]
+    """Describe a conversation as in ``u:ask a:hm+f1 t:f1=arranged``, with the beginning of the reply."""
+    arranged, reply_prefix = arrange_messages(
+        read_messages(Fields({"messages": items})), "messages"
+    )
+    shown = []
+    for message in arranged:
+        result = f"{message.results[0].name}=" if message.role == "tool" else ""
+        calls = "".join(f"+{call.name}" for call in message.calls)
+        shown.append(f"{message.role[0]}:{result}{message.text}{calls}")
     return " ".join([*shown, *([f"> {reply_prefix}"] if reply_prefix else [])])
 
 
@@ -91,21 +93,21 @@ def test_messages_in_any_order_are_arranged(items: list[Any], expected: str) -> 
 
 
 ORDERS = [
-    ([said("a"), said("s", "system"), said("b")], [said("a\n\ns\n\nb")]),
-    ([said("s", "system"), said("hello", "assistant"), said("a")],
-     [said("s", "system"), said(""), said("hello", "assistant"), said("a")]),
-    ([said("s", "system")], [said("s")]),
-    ([said("s", "system"), said("a"), said("x", "assistant"), said("t", "system")],
-     [said("s", "system"), said("a"), said("x", "assistant"), said("t")]),
+    ([make_message("a"), make_message("s", "system"), make_message("b")], [make_message("a\n\ns\n\nb")]),
+    ([make_message("s", "system"), make_message("hello", "assistant"), make_message("a")],
+     [make_message("s", "system"), make_message(""), make_message("hello", "assistant"), make_message("a")]),
+    ([make_message("s", "system")], [make_message("s")]),
+    ([make_message("s", "system"), make_message("a"), make_message("x", "assistant"), make_message("t", "system")],
+     [make_message("s", "system"), make_message("a"), make_message("x", "assistant"), make_message("t")]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "strict"), ORDERS)
+@pytest.mark.parametrize(("messages", "strict"), ORDERS)
 def test_a_strict_template_gets_alternating_turns(
-    given: list[PromptMessage], strict: list[PromptMessage]
+    messages: list[PromptMessage], strict: list[PromptMessage]
 ) -> None:
-    assert fit_template(given, lambda roles: False) == tuple(strict)
-    assert fit_template(given, lambda roles: True) == tuple(given)
+    assert fit_template(messages, lambda roles: False) == tuple(strict)
+    assert fit_template(messages, lambda roles: True) == tuple(messages)
 
 
 @pytest.mark.parametrize("is_strict", [False, True])
@@ -120,7 +122,7 @@ def test_every_order_is_answered_and_cached(server: Serving, is_strict: bool) ->
         ASK,
     ]
     first = server.post("/v1/chat/completions", {"messages": messages}).json()
-    roles = [one.role for one in chat.messages]
+    roles = [message.role for message in chat.messages]
     assert roles == (
         ["system", "user", "assistant", "user", "assistant"]
         if is_strict

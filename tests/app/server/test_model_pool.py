@@ -37,7 +37,7 @@ def by_name(
         yield server
 
 
-def asked(server: Serving, model: str, **fields: Any) -> str:
+def answering_model(server: Serving, model: str, **fields: Any) -> str:
     """Return the name of the model that answers, or the code of the error."""
     reply = server.chat(model=model, **fields)
     return str(reply.json()["model"] if reply.status_code == 200 else reply.json()["error"]["code"])
@@ -53,10 +53,15 @@ def test_listed_names_open_their_models(monkeypatch: pytest.MonkeyPatch, folder:
         assert sorted(one.id for one in client.models.list() if one.id != "starter") == NAMES
         assert opened(server) == []
         assert [
-            asked(server, one) for one in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")
+            answering_model(server, one)
+            for one in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")
         ] == ["Big-1B"] * 5
         assert opened(server) == ["Big-1B-F16"]
-        assert asked(server, "Small-0.5B-q4_0") == asked(server, "") == "Small-0.5B-Q4_0"
+        assert (
+            answering_model(server, "Small-0.5B-q4_0")
+            == answering_model(server, "")
+            == "Small-0.5B-Q4_0"
+        )
         assert client.models.retrieve("small-0.5b-q4").model_extra["meta"]["n_ctx"] == 512  # type: ignore[index]
         assert server.post("/tokenize", {"content": "a b", "model": "big"}).json()["tokens"]
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q4_0"]
@@ -73,7 +78,7 @@ def test_unknown_names_are_refused_with_a_list(
         assert "Small-0.5B-Q4_0" in server.chat(model="small").json()["error"]["message"]
         tiny_gguf.write(folder / "later.gguf")
         monkeypatch.setattr(model_pool, "LIST_AGE_S", 0.0)
-        assert asked(server, "later") == "later"
+        assert answering_model(server, "later") == "later"
         (folder / "later.gguf").unlink()
         assert server.get("/v1/models/nothing").status_code == 404
 
@@ -83,10 +88,10 @@ def test_a_reply_continues_while_another_model_opens(
 ) -> None:
     script = Script(token_gate=Gate())
     with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
-        first = pool.submit(asked, server, "big")
+        first = pool.submit(answering_model, server, "big")
         until(lambda: server.metric("requests_running") == 1)
         script.open_gate = Gate()
-        others = [pool.submit(asked, server, "small-0.5b-q8") for _ in range(2)]
+        others = [pool.submit(answering_model, server, "small-0.5b-q8") for _ in range(2)]
         until(script.open_gate.waiting.is_set)
         assert script.token_gate is not None
         script.token_gate.open()
@@ -117,9 +122,9 @@ def test_the_model_used_longest_ago_is_closed(
     with_room_for(monkeypatch, 2)
     with by_name(monkeypatch, folder) as server:
         for name in ("big", "small-0.5b-q8", "big", "small-0.5b-q4"):
-            asked(server, name)
+            answering_model(server, name)
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q8_0 closed", "Small-0.5B-Q4_0"]
-        assert asked(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
+        assert answering_model(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
         assert opened(server)[0] == "Big-1B-F16 closed"
 
 
@@ -127,12 +132,12 @@ def test_a_busy_model_is_not_closed(monkeypatch: pytest.MonkeyPatch, folder: Pat
     with_room_for(monkeypatch, 1)
     script = Script(token_gate=Gate())
     with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
-        first = pool.submit(asked, server, "big")
+        first = pool.submit(answering_model, server, "big")
         until(lambda: server.metric("requests_running") == 1)
         monkeypatch.setattr(model_pool, "MEMORY_PATIENCE_S", 0.0)
-        assert asked(server, "small-0.5b-q8") == "no_memory"
+        assert answering_model(server, "small-0.5b-q8") == "no_memory"
         monkeypatch.setattr(model_pool, "MEMORY_PATIENCE_S", PATIENCE_S)
-        second = pool.submit(asked, server, "small-0.5b-q8")
+        second = pool.submit(answering_model, server, "small-0.5b-q8")
         assert script.token_gate is not None
         script.token_gate.open()
         assert (first.result(), second.result()) == ("Big-1B", "Small-0.5B-Q8_0")
@@ -144,11 +149,11 @@ def test_a_failed_allocation_closes_another_model(
 ) -> None:
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": MemoryPlanError("small: no room")})
     with by_name(monkeypatch, folder, script) as server:
-        asked(server, "big")
-        assert asked(server, "small-0.5b-q8") == "engine_error"
+        answering_model(server, "big")
+        assert answering_model(server, "small-0.5b-q8") == "engine_error"
         assert opened(server) == ["Big-1B-F16 closed"]
         script.open_errors = {}
-        assert asked(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
+        assert answering_model(server, "small-0.5b-q8") == "Small-0.5B-Q8_0"
 
 
 def test_a_broken_model_does_not_end_the_server(
@@ -157,7 +162,7 @@ def test_a_broken_model_does_not_end_the_server(
     script = Script(open_errors={"Small-0.5B-Q8_0.gguf": BrokenModelError("small: is broken")})
     with by_name(monkeypatch, folder, script) as server:
         assert server.chat(model="small-0.5b-q8").json()["error"]["message"] == "small: is broken"
-        assert asked(server, "big") == "Big-1B"
+        assert answering_model(server, "big") == "Big-1B"
 
 
 def test_an_idle_model_is_closed_and_opens_again(
@@ -166,7 +171,7 @@ def test_an_idle_model_is_closed_and_opens_again(
     monkeypatch.setattr(model_pool, "IDLE_CHECK_PERIOD_S", 0.02)
     script = Script(token_gate=Gate())
     with by_name(monkeypatch, folder, script, idle_s=0.2) as server, ThreadPoolExecutor() as pool:
-        first = pool.submit(asked, server, "big")
+        first = pool.submit(answering_model, server, "big")
         until(lambda: server.metric("requests_running") == 1)
         with pytest.raises(futures.TimeoutError):
             first.result(timeout=0.5)
@@ -175,7 +180,7 @@ def test_an_idle_model_is_closed_and_opens_again(
         script.token_gate.open()
         assert first.result() == "Big-1B"
         until(lambda: opened(server) == ["Big-1B-F16 closed"])
-        assert asked(server, "big") == "Big-1B"
+        assert answering_model(server, "big") == "Big-1B"
 
 
 def test_the_server_stops_while_a_model_opens(
@@ -183,7 +188,7 @@ def test_the_server_stops_while_a_model_opens(
 ) -> None:
     script = Script(open_gate=Gate())
     with by_name(monkeypatch, folder, script) as server, ThreadPoolExecutor() as pool:
-        waiting = pool.submit(asked, server, "big")
+        waiting = pool.submit(answering_model, server, "big")
         assert script.open_gate is not None
         until(script.open_gate.waiting.is_set)
         server.end()

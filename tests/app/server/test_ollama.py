@@ -26,9 +26,9 @@ TOOL = {
 }
 
 
-def asked(server: Serving, path: str = "chat", **fields: Any) -> Any:
-    given = {"messages": HI} if path == "chat" else {"prompt": "hi"}
-    return server.post(f"/api/{path}", {"model": "m", "stream": False, **given, **fields}).json()
+def send(server: Serving, path: str = "chat", **fields: Any) -> Any:
+    body = {"messages": HI} if path == "chat" else {"prompt": "hi"}
+    return server.post(f"/api/{path}", {"model": "m", "stream": False, **body, **fields}).json()
 
 
 def test_a_chat_is_streamed_in_lines_by_default(server: Serving) -> None:
@@ -38,9 +38,12 @@ def test_a_chat_is_streamed_in_lines_by_default(server: Serving) -> None:
     assert "".join(line["message"]["content"] for line in lines) == "Paris."
     assert [line["done"] for line in lines] == [False] * (len(lines) - 1) + [True]
     last = lines[-1]
-    whole = asked(server)
-    assert (whole["message"], whole["done"]) == ({"role": "assistant", "content": "Paris."}, True)
-    for one in (last, whole):
+    complete = send(server)
+    assert (complete["message"], complete["done"]) == (
+        {"role": "assistant", "content": "Paris."},
+        True,
+    )
+    for one in (last, complete):
         assert (one["done_reason"], one["prompt_eval_count"], one["eval_count"], one["model"]) == (
             "stop",
             5,
@@ -101,11 +104,15 @@ def test_a_keep_alive_of_zero_closes_the_model(keep_alive: Any, is_closed: bool)
 
 
 def test_a_text_is_generated_by_the_template_or_raw(server: Serving) -> None:
-    whole = asked(server, "generate", prompt="hi", system="be brief", options={"num_predict": 2})
-    assert (whole["response"], whole["done_reason"], whole["eval_count"]) == ("Paris", "length", 2)
+    complete = send(server, "generate", prompt="hi", system="be brief", options={"num_predict": 2})
+    assert (complete["response"], complete["done_reason"], complete["eval_count"]) == (
+        "Paris",
+        "length",
+        2,
+    )
     session = server.script.opened[0].sessions[0]
     assert session.model.tokenizer.decode(session.tokens) == "be briefhiParis"
-    assert asked(server, "generate", prompt="Once upon", raw=True)["prompt_eval_count"] == 3
+    assert send(server, "generate", prompt="Once upon", raw=True)["prompt_eval_count"] == 3
     lines = server.post("/api/generate", {"prompt": "hi"}).text.splitlines()
     assert "".join(json.loads(line)["response"] for line in lines) == "Paris."
 
@@ -164,7 +171,7 @@ def test_options_are_read_and_unknown_ones_collected() -> None:
     ],
 )
 def test_an_ollama_error_is_one_text(server: Serving, fields: dict[str, Any], word: str) -> None:
-    reply = asked(server, **fields)
+    reply = send(server, **fields)
     assert list(reply) == ["error"]
     assert reply["error"].startswith(word)
 
@@ -176,7 +183,7 @@ def test_other_ollama_errors_are_one_text(monkeypatch: pytest.MonkeyPatch, serve
         ("pull", {}),
         ("nothing", {}),
     ):
-        assert isinstance(asked(server, path, **fields)["error"], str)
+        assert isinstance(send(server, path, **fields)["error"], str)
     assert server.get("/api/chat").json()["error"].startswith("/api/chat does not support")
     assert server.get("/api/tags", headers={"Origin": "https://evil.example"}).status_code == 403
     server.script.generate_error = BrokenModelError("m: is broken")
@@ -193,21 +200,20 @@ def test_calls_have_arguments_as_an_object(server: Serving) -> None:
         ['<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'],
         ["Rain."],
     ]
-    message = asked(server, tools=[TOOL])["message"]
+    message = send(server, tools=[TOOL])["message"]
     assert message["tool_calls"] == [
         {"function": {"name": "weather", "arguments": {"city": "Rome"}}}
     ]
     result = {"role": "tool", "content": "rain", "tool_name": "weather"}
     assert (
-        asked(server, messages=[*HI, message, result], tools=[TOOL])["message"]["content"]
-        == "Rain."
+        send(server, messages=[*HI, message, result], tools=[TOOL])["message"]["content"] == "Rain."
     )
 
 
 def test_a_thought_has_its_own_field(monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(monkeypatch, Script(replies=[["<think>", "hm", "</think>", "Yes"]])) as server:
-        assert asked(server)["message"] == {"role": "assistant", "content": "Yes", "thinking": "hm"}
-        assert asked(server, "generate")["thinking"] == "hm"
+        assert send(server)["message"] == {"role": "assistant", "content": "Yes", "thinking": "hm"}
+        assert send(server, "generate")["thinking"] == "hm"
 
 
 def test_a_waiting_stream_sends_empty_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +252,7 @@ def test_models_are_described_without_opening_them(
         assert server.post("/api/show", {"model": "none"}).status_code == 404
         assert (opened(server), server.get("/api/ps").json()) == ([], {"models": []})
 
-        assert asked(server, model="Big-1B:latest", messages=[])["done_reason"] == "load"
+        assert send(server, model="Big-1B:latest", messages=[])["done_reason"] == "load"
         (open_now,) = server.get("/api/ps").json()["models"]
         assert (open_now["name"], open_now["context_length"], open_now["size_vram"]) == (
             "Big-1B:latest",
@@ -254,16 +260,14 @@ def test_models_are_described_without_opening_them(
             0,
         )
         assert (
-            asked(server, "generate", model="big-1b", prompt="", keep_alive=0)["done_reason"]
+            send(server, "generate", model="big-1b", prompt="", keep_alive=0)["done_reason"]
             == "unload"
         )
         until(lambda: opened(server) == ["Big-1B-F16 closed"])
-        assert (
-            asked(server, model="big-1b", keep_alive="0s")["message"]["content"] == "Hello there."
-        )
+        assert send(server, model="big-1b", keep_alive="0s")["message"]["content"] == "Hello there."
         until(lambda: opened(server) == ["Big-1B-F16 closed"] * 2)
         assert (
-            asked(server, "generate", model="small-0.5b-q8", prompt="", keep_alive=0)["done_reason"]
+            send(server, "generate", model="small-0.5b-q8", prompt="", keep_alive=0)["done_reason"]
             == "unload"
         )
         assert len(opened(server)) == 2

@@ -54,8 +54,10 @@ def test_a_stream_gives_the_same_response(server: Serving) -> None:
     assert [event.sequence_number for event in events] == list(range(len(events)))  # type: ignore[union-attr]
     assert [event.type for event in events][:2] == ["response.created", "response.in_progress"]
     assert events[-1].type == "response.completed"
-    told = "".join(event.delta for event in events if event.type == "response.output_text.delta")
-    assert told == final.output_text == "Paris."
+    event_types = "".join(
+        event.delta for event in events if event.type == "response.output_text.delta"
+    )
+    assert event_types == final.output_text == "Paris."
     assert [item.type for item in final.output] == ["reasoning", "message"]
     assert (
         "".join(event.delta for event in events if event.type == "response.reasoning_text.delta")
@@ -122,7 +124,7 @@ def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
     items: list[Any] = [FIRST, *first.output, *results]
     second = client.responses.create(input=items, **options)
     assert second.output_text == "Rain."
-    roles = [one.role for one in server.script.opened[0].chats[0].messages]
+    roles = [message.role for message in server.script.opened[0].chats[0].messages]
     assert roles == ["user", "assistant", "tool", "tool", "assistant"]
     assert first.usage is not None
     assert second.usage is not None
@@ -134,8 +136,8 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
     with client_of(server).responses.stream(model="m", input="hi", tools=[TOOL]) as stream:  # type: ignore[list-item]
         events = list(stream)
         final = stream.get_final_response()
-    told = [event.type.removeprefix("response.") for event in events]
-    assert told[-6:] == [
+    event_types = [event.type.removeprefix("response.") for event in events]
+    assert event_types[-6:] == [
         "output_item.done", "output_item.added", "function_call_arguments.delta",
         "function_call_arguments.done",
         "output_item.done", "completed",
@@ -194,7 +196,7 @@ def test_fields_of_agents_are_read_and_others_ignored() -> None:
         }
     )  # fmt: skip
     request = read_response_request(fields, "m")
-    assert [(one.role, one.text, *(it.name for it in one.results)) for one in request.messages] == [
+    assert [(message.role, message.text, *(it.name for it in message.results)) for message in request.messages] == [
         ("system", "be brief\n\nin French"), ("user", "a"), ("assistant", "let me"),
         ("tool", "Rain", "get_weather"),
     ]  # fmt: skip

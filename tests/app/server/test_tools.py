@@ -56,14 +56,14 @@ def script() -> Script:
 
 def calls_of(chunks: list[Any]) -> dict[int, dict[str, str]]:
     """Join deltas of calls as clients do."""
-    found: dict[int, dict[str, str]] = {}
+    calls: dict[int, dict[str, str]] = {}
     for chunk in chunks:
-        for one in chunk.choices[0].delta.tool_calls or []:
-            call = found.setdefault(one.index, {"id": "", "name": "", "arguments": ""})
-            call["id"] += one.id or ""
-            call["name"] += one.function.name or ""
-            call["arguments"] += one.function.arguments or ""
-    return found
+        for delta_call in chunk.choices[0].delta.tool_calls or []:
+            call = calls.setdefault(delta_call.index, {"id": "", "name": "", "arguments": ""})
+            call["id"] += delta_call.id or ""
+            call["name"] += delta_call.function.name or ""
+            call["arguments"] += delta_call.function.arguments or ""
+    return calls
 
 
 def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
@@ -78,8 +78,8 @@ def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
         "get_weather",
         {"city": "Paris"},
     )
-    said = [*ASKED, message, {"role": "tool", "tool_call_id": call.id, "content": "Rain"}]
-    second = client.chat.completions.create(model="m", messages=said, tools=[TOOL])  # type: ignore[list-item]
+    messages = [*ASKED, message, {"role": "tool", "tool_call_id": call.id, "content": "Rain"}]
+    second = client.chat.completions.create(model="m", messages=messages, tools=[TOOL])  # type: ignore[list-item]
     assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("Rain.", "stop")
     assert second.usage is not None
     assert first.usage is not None
@@ -111,7 +111,7 @@ def test_several_calls_are_numbered_unless_one_is_asked_for(server: Serving) -> 
     body = {"messages": ASKED, "tools": [TOOL], "stream": True}
     events = events_of(server.post("/v1/chat/completions", body).text)
     deltas = [event["choices"][0]["delta"].get("tool_calls", []) for event in events]
-    assert [one["index"] for delta in deltas for one in delta] == [0, 1]
+    assert [call["index"] for delta in deltas for call in delta] == [0, 1]
     whole = server.post(
         "/v1/chat/completions", {**body, "stream": False, "parallel_tool_calls": False}
     ).json()
@@ -124,8 +124,8 @@ def test_without_tools_or_with_choice_none_the_reply_is_text(server: Serving) ->
         choice = server.chat(**fields).json()["choices"][0]
         assert choice["finish_reason"] == "stop"
         assert "<tool_call>" in choice["message"]["content"]
-    told = server.script.opened[0].chats[0].tools  # the model still knows them
-    assert [tool["function"]["name"] for tool in told] == ["get_weather"]
+    tools = server.script.opened[0].chats[0].tools  # the model still knows them
+    assert [tool["function"]["name"] for tool in tools] == ["get_weather"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -141,20 +141,20 @@ def test_an_object_in_a_fence_is_a_call_and_a_misfit_is_reported(
     ]
     wrong = [piece.replace("city", "town") for piece in fenced]
     server.script.replies = [fenced, wrong]
-    found = []
+    outcomes = []
     for _ in range(2):
         answer = server.chat(tools=[TOOL], stream=stream)
         if stream:
             choices = [event["choices"][0] for event in events_of(answer.text)]
-            text = "".join(one["delta"].get("content", "") for one in choices)
-            calls = [call for one in choices for call in one["delta"].get("tool_calls", [])]
+            text = "".join(choice["delta"].get("content", "") for choice in choices)
+            calls = [call for choice in choices for call in choice["delta"].get("tool_calls", [])]
         else:
             choices = answer.json()["choices"]
             text = choices[-1]["message"]["content"] or ""
             calls = choices[-1]["message"].get("tool_calls", [])
         names = [call["function"]["name"] for call in calls]
-        found.append((choices[-1]["finish_reason"], names, text, choices[-1].get("not_a_call")))
-    assert found == [
+        outcomes.append((choices[-1]["finish_reason"], names, text, choices[-1].get("not_a_call")))
+    assert outcomes == [
         ("tool_calls", ["get_weather"], "", None),
         ("stop", [], "".join(wrong), "get_weather: city is missing"),
     ]
@@ -408,8 +408,10 @@ def test_tool_choice_is_read_in_every_dialect(
 
 @pytest.mark.parametrize("arguments", ["", "null", None, {}, " {} "])
 def test_missing_arguments_are_read_in_every_format(arguments: Any) -> None:
-    said = [*ASKED, assistant(tool_calls=[a_call(arguments=arguments)]), tool()]
-    assert read_chat_request(Fields({"messages": said}), "m").messages[1].calls[0].arguments in (
+    messages = [*ASKED, assistant(tool_calls=[a_call(arguments=arguments)]), tool()]
+    assert read_chat_request(Fields({"messages": messages}), "m").messages[1].calls[
+        0
+    ].arguments in (
         "{}",
         " {} ",
     )
@@ -469,11 +471,15 @@ def forms() -> Iterator[Forms]:
     made.close()
 
 
-def tools_of(*schemas: Any, **how: Any) -> Tools:
-    functions = (
-        {"name": "fgh"[at], "description": "", "parameters": one} for at, one in enumerate(schemas)
+def tools_of(*schemas: Any, **options: Any) -> Tools:
+    definitions = tuple(
+        {
+            "type": "function",
+            "function": {"name": "fgh"[index], "description": "", "parameters": schema},
+        }
+        for index, schema in enumerate(schemas)
     )
-    return Tools(tuple({"type": "function", "function": one} for one in functions), **how)
+    return Tools(definitions, **options)
 
 
 def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
@@ -484,57 +490,62 @@ def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
     ends = sorted(BYTES.end_ids)
     tokens = [[*BYTES.encode(text, bos=False, special=True), ends] for text in texts]
     constraint = forms.constraint(form)
-    found = dict[str, bool]()
+    accepted = dict[str, bool]()
     for at, token in enumerate(tokens[0]):
         allowed = constraint.allowed()
         for text, others in zip(texts, tokens, strict=True):
             if others[:at] == tokens[0][:at] and not allowed[others[at]].all():
-                found[text] = False
-        if texts[0] in found or token is ends:
+                accepted[text] = False
+        if texts[0] in accepted or token is ends:
             break
         constraint.accept(token)
     constraint.close()
-    found.setdefault(texts[0], True)
-    if left := [text for text in texts if text not in found]:
-        found.update(zip(left, fits(forms, form, *left), strict=True))
-    return [found[text] for text in texts]
+    accepted.setdefault(texts[0], True)
+    if left := [text for text in texts if text not in accepted]:
+        accepted.update(zip(left, fits(forms, form, *left), strict=True))
+    return [accepted[text] for text in texts]
 
 
 @pytest.mark.parametrize(
-    ("how", "parameters"), [*((how, CITY) for how in FORMATS), (FORMATS[3], REFERRING)]
+    ("call_format", "parameters"),
+    [*((call_format, CITY) for call_format in FORMATS), (FORMATS[3], REFERRING)],
 )
 def test_a_required_call_allows_nothing_else(
-    forms: Forms, how: CallFormat, parameters: Any
+    forms: Forms, call_format: CallFormat, parameters: Any
 ) -> None:
     tools = tools_of(parameters, required_names=("f",), single_call=True)
-    form = call_form(BYTES, tools, how)
-    good = GOOD[how.name]
+    form = call_form(BYTES, tools, call_format)
+    good = GOOD[call_format.name]
     wrong = good.replace("f", "g", 1), good.replace("3", '"x"'), "Sure, I will", ""
     assert fits(forms, form, good, *wrong) == [True, False, False, False, False]
-    splitter = CallSplitter(how, tools.definitions)
-    found = [*splitter.push(good).calls, *splitter.flush().calls]
-    assert [(one.name, one.values) for one in found] == [
+    splitter = CallSplitter(call_format, tools.definitions)
+    calls = [*splitter.push(good).calls, *splitter.flush().calls]
+    assert [(call.name, call.values) for call in calls] == [
         ("f", {"city": "Rome", "unit": "C", "n": 3})
     ]
 
 
-NEXT_TO_A_FORM = [how for how in FORMATS if how.name in ("hermes", "llama", "mistral")]
+NEXT_TO_A_FORM = [
+    call_format for call_format in FORMATS if call_format.name in ("hermes", "llama", "mistral")
+]
 """One that ends each call, one that begins like a form, one that has several in a list."""
 
 
-@pytest.mark.parametrize("how", NEXT_TO_A_FORM, ids=lambda how: how.name)
-def test_with_tools_a_reply_is_a_call_or_has_its_form(forms: Forms, how: CallFormat) -> None:
+@pytest.mark.parametrize("call_format", NEXT_TO_A_FORM, ids=lambda call_format: call_format.name)
+def test_with_tools_a_reply_is_a_call_or_has_its_form(
+    forms: Forms, call_format: CallFormat
+) -> None:
     tools = tools_of(CITY, {})
-    form = reply_form(BYTES, FORM, tools, how)
+    form = reply_form(BYTES, FORM, tools, call_format)
     assert form is not None
-    good = GOOD[how.name]
+    good = GOOD[call_format.name]
     twice = f"{good}\n{good}"
     replies = good, '{"x": 3}', "Sure", f'{good}{{"x": 3}}', twice
-    assert fits(forms, form, *replies) == [True, True, False, False, bool(how.closing)]
-    one_call = reply_form(BYTES, FORM, replace(tools, single_call=True), how)
+    assert fits(forms, form, *replies) == [True, True, False, False, bool(call_format.closing)]
+    one_call = reply_form(BYTES, FORM, replace(tools, single_call=True), call_format)
     assert one_call is not None
     assert fits(forms, one_call, twice) == [False]
-    assert reply_form(BYTES, None, tools, how) is None
+    assert reply_form(BYTES, None, tools, call_format) is None
     assert reply_form(BYTES, FORM, None, None) is FORM
 
 
@@ -562,18 +573,18 @@ def test_a_required_call_replaces_the_form(forms: Forms) -> None:
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_text_like_a_call_within_a_form_stays_text(size: int) -> None:
-    how = FORMATS[3]
+    call_format = FORMATS[3]
     tools = tools_of(CITY)
     for text, n_calls in (
         (f'{{"x": "{GOOD["hermes"]}"}}', 0),
         (f" {GOOD['hermes']}\n{GOOD['hermes']}", 2),
     ):
-        splitter = CallSplitter(how, tools.definitions, only_first=True)
-        told = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)] + [
+        splitter = CallSplitter(call_format, tools.definitions, only_first=True)
+        results = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)] + [
             splitter.flush()
         ]
         assert len(splitter.calls) == n_calls
-        assert "".join(one.text for one in told) == (text if n_calls == 0 else "")
+        assert "".join(result.text for result in results) == (text if n_calls == 0 else "")
 
 
 ODD: list[tuple[dict[str, Any], str]] = [
@@ -610,15 +621,17 @@ def test_odd_tool_schemas_are_enforced_partly(
     assert fits(forms, either, '{"x": 3}', "Sure") == [True, False]
 
 
-@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
-def test_arguments_of_an_odd_schema_stay_unchanged(forms: Forms, how: CallFormat) -> None:
+@pytest.mark.parametrize("call_format", FORMATS, ids=lambda call_format: call_format.name)
+def test_arguments_of_an_odd_schema_stay_unchanged(forms: Forms, call_format: CallFormat) -> None:
     schema = {
         **CITY,
         "not": {"required": ["x"]},
         "properties": {**CITY["properties"], "n": {"$ref": "https://a.b"}},
     }
-    form = call_form(BYTES, tools_of(schema, required_names=("f",), single_call=True), how)
-    assert fits(forms, form, GOOD[how.name], GOOD[how.name].replace("f", "g", 1)) == [True, False]
+    form = call_form(BYTES, tools_of(schema, required_names=("f",), single_call=True), call_format)
+    assert fits(
+        forms, form, GOOD[call_format.name], GOOD[call_format.name].replace("f", "g", 1)
+    ) == [True, False]
 
 
 def test_a_slow_tool_schema_is_left_out() -> None:
