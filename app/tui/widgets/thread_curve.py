@@ -144,13 +144,16 @@ def coloured(bar_line: BarLine, bar_role: SpanRole, glyphs: Glyphs) -> Line:
     texts = re.split(
         f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", bar_line.text
     )
-    roles = {
-        glyphs.full: role if role is SpanRole.MUTED else bar_role,
-        glyphs.spread: SpanRole.MUTED,
-    }
-    return tuple(
-        Span(text, roles.get(text[0], role) if len(text) > 1 else role) for text in texts if text
-    )
+    if role is SpanRole.MUTED:
+        bar_role = role
+    roles = {glyphs.full: bar_role, glyphs.spread: SpanRole.MUTED}
+    spans = []
+    for text in filter(None, texts):
+        if len(text) > 1:
+            spans.append(Span(text, roles.get(text[0], role)))
+        else:
+            spans.append(Span(text, role))
+    return tuple(spans)
 
 
 def option_panels(
@@ -168,9 +171,10 @@ def option_panels(
         else:
             body = []
         body += [coloured(bar_line, SpanRole.PLAIN, glyphs) for bar_line in rows]
-        lines += panel(
-            "Weights" if comparison.part == "weights" else "KV cache", body, width, glyphs
-        )
+        title = "KV cache"
+        if comparison.part == "weights":
+            title = "Weights"
+        lines += panel(title, body, width, glyphs)
     return lines
 
 
@@ -219,16 +223,22 @@ def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
     return lines
 
 
+def _best_count(curve: Curve | None) -> str:
+    if curve is None or curve.best is None:
+        return ""
+    return str(curve.best)
+
+
+def _best_option(comparison: Comparison | None) -> str:
+    if comparison is None or not comparison.is_measured:
+        return ""
+    return comparison.best
+
+
 def _results(report: TuningReport) -> list[str]:
     """Return the result of each step; empty for steps without one."""
-    curves = [report.curve(phase) for phase in ("decode", "prefill")]
-    comparisons = [report.comparison(part) for part in ("weights", "kv")]
-    writing, reading = (
-        str(curve.best) if curve is not None and curve.best is not None else "" for curve in curves
-    )
-    weights, kv_type = (
-        curve.best if curve is not None and curve.is_measured else "" for curve in comparisons
-    )
+    writing, reading = (_best_count(report.curve(phase)) for phase in ("decode", "prefill"))
+    weights, kv_type = (_best_option(report.comparison(part)) for part in ("weights", "kv"))
     pinning = {True: "faster", False: "no gain", None: ""}[report.pinned]
     prefetch = ""
     if any("GB/s" in reason for reason in report.reasons):
