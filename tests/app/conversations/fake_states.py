@@ -44,7 +44,7 @@ class FakeWriter:
 
 
 def saved_in(place):
-    """What is saved in a directory, the longest first."""
+    """Segments saved in a directory, longest first."""
     return sorted(
         (json.loads(path.read_text()) for path in place.glob("*.kv")), key=len, reverse=True
     )

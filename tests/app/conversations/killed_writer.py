@@ -29,31 +29,31 @@ def write(root: Path, told: int) -> None:
     then its text."""
     store = Store(root)
     last = max(store.ids(), default=None)
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation("Be brief.")
     if last is not None and len(store.read(last).conversation.messages) < LONGEST_CONVERSATION:
         opened = store.open(last)
         assert opened.open_conversation is not None, opened.obstacle
         assert opened.notice == "", opened.notice
-        made.resume(opened)
+        live_journal.resume(opened)
         conversation = opened.saved.conversation
 
     def tell(place: int, text: str) -> None:
-        assert made.wait_until_saved(PATIENCE_S), made.trouble
-        os.write(told, f"{made.id} {place} {text}\n".encode())
+        assert live_journal.wait_until_saved(PATIENCE_S), live_journal.trouble
+        os.write(told, f"{live_journal.id} {place} {text}\n".encode())
 
     while True:
         # in place of a question that a kill left unanswered
         n = 2 * (len(conversation.messages) // 2)
-        ask(made, conversation, f"question {n}")
+        ask(live_journal, conversation, f"question {n}")
         tell(n, f"question {n}")
         text = ""
         for part in range(5):
             text += f"answer {n}.{part} "
-            made.flush(conversation, PartialReply(text, "", (n, part), text))
+            live_journal.flush(conversation, PartialReply(text, "", (n, part), text))
             tell(n + 1, text)
         conversation.add_reply(text, Ending.COMPLETE, FIGURES)
-        made.save_turn_end(conversation)
+        live_journal.save_turn_end(conversation)
         tell(n + 1, text)
 
 

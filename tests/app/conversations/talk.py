@@ -15,38 +15,38 @@ PATIENCE_S = 60.0
 
 def journal(root: Path) -> Journal:
     """A journal that saves below a directory."""
-    made = Journal(Store(root), lambda: "2026-11-21T10:00:00+00:00")
-    made.set_model("tiny Q4_K_M", "/models/tiny.gguf")
-    return made
+    live_journal = Journal(Store(root), lambda: "2026-11-21T10:00:00+00:00")
+    live_journal.set_model("tiny Q4_K_M", "/models/tiny.gguf")
+    return live_journal
 
 
-def ask(made: Journal, conversation: Conversation, text: str) -> None:
+def ask(live_journal: Journal, conversation: Conversation, text: str) -> None:
     """The user sends a message."""
     conversation.add_user(text)
-    made.save_question(conversation, is_replacing=False)
+    live_journal.save_question(conversation, is_replacing=False)
 
 
 def answer(
-    made: Journal, conversation: Conversation, text: str, ending: Ending = Ending.COMPLETE
+    live_journal: Journal, conversation: Conversation, text: str, ending: Ending = Ending.COMPLETE
 ) -> ChatMessage:
     """The model answers in two parts and an end."""
     half = len(text) // 2
-    made.flush(conversation, PartialReply(text[:half], "hm", (7,), text[:half]))
+    live_journal.flush(conversation, PartialReply(text[:half], "hm", (7,), text[:half]))
     message = conversation.add_reply(text, ending, FIGURES, Thinking("hm", 1, 0.5, True))
     message.ids = (7, 8, 9)
     message.raw = f"<think>hm</think>{text}"
-    made.save_turn_end(conversation)
+    live_journal.save_turn_end(conversation)
     return message
 
 
 def saved_talk(root: Path, turns: int = 3) -> list[str]:
     """Save a conversation of a number of turns; returns its texts."""
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation("Be brief.")
     for n in range(turns):
-        ask(made, conversation, f"question {n} \N{SNOWMAN}")
-        answer(made, conversation, f"answer {n}, at some length")
-    assert made.close(PATIENCE_S) == ""
+        ask(live_journal, conversation, f"question {n} \N{SNOWMAN}")
+        answer(live_journal, conversation, f"answer {n}, at some length")
+    assert live_journal.close(PATIENCE_S) == ""
     return [message.text for message in conversation.messages]
 
 

@@ -53,12 +53,12 @@ class FailingDisk:
 
 
 def _talk(root: Path) -> tuple[list[str], str]:
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation("Be brief.")
-    ask(made, conversation, "question")
-    answer(made, conversation, "answer")
+    ask(live_journal, conversation, "question")
+    answer(live_journal, conversation, "answer")
     texts = [message.text for message in conversation.messages]
-    return texts, made.close(PATIENCE_S)
+    return texts, live_journal.close(PATIENCE_S)
 
 
 def test_one_failure_anywhere_loses_nothing(tmp_path, monkeypatch):
@@ -104,12 +104,12 @@ def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
         return db
 
     monkeypatch.setattr(database, "open_file", small)
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
-    ask(made, conversation, "question")
-    assert made.wait_until_saved(PATIENCE_S)
-    answer(made, conversation, "a long answer " * 20_000)
-    assert made.close(PATIENCE_S) == "the disk is full"
+    ask(live_journal, conversation, "question")
+    assert live_journal.wait_until_saved(PATIENCE_S)
+    answer(live_journal, conversation, "a long answer " * 20_000)
+    assert live_journal.close(PATIENCE_S) == "the disk is full"
     monkeypatch.undo()
     assert texts_in(root)[0] == "question"
 
@@ -119,15 +119,15 @@ def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
     root = tmp_path / "state"
     with monkeypatch.context() as patched:
         disk = FailingDisk(patched, 1, FULL, stays=True)
-        made = journal(root)
+        live_journal = journal(root)
         conversation = Conversation()
-        ask(made, conversation, "question")
-        assert not made.wait_until_saved(PATIENCE_S, waits_for_room=False)
-        assert made.trouble == "the disk is full"
+        ask(live_journal, conversation, "question")
+        assert not live_journal.wait_until_saved(PATIENCE_S, waits_for_room=False)
+        assert live_journal.trouble == "the disk is full"
         disk.is_mended = True
-        assert made.wait_until_saved(PATIENCE_S)
-    assert made.trouble == ""
-    assert made.close(PATIENCE_S) == ""
+        assert live_journal.wait_until_saved(PATIENCE_S)
+    assert live_journal.trouble == ""
+    assert live_journal.close(PATIENCE_S) == ""
     assert texts_in(root) == ["question"]
 
 
@@ -141,10 +141,10 @@ def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monke
     before = _saver_threads()
     with monkeypatch.context() as patched:
         disk = FailingDisk(patched, 1, FULL, stays=True)
-        made = journal(root)
+        live_journal = journal(root)
         conversation = Conversation()
-        ask(made, conversation, "question")
-        made.begin()
+        ask(live_journal, conversation, "question")
+        live_journal.begin()
         disk.is_mended = True
         for thread in set(_saver_threads()) - set(
             before
@@ -152,8 +152,8 @@ def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monke
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
     assert texts_in(root) == ["question"]
-    assert made.trouble == ""
-    assert made.close(0) == ""
+    assert live_journal.trouble == ""
+    assert live_journal.close(0) == ""
 
 
 def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch):
@@ -161,12 +161,12 @@ def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch
     before = _saver_threads()
     with monkeypatch.context() as patched:
         FailingDisk(patched, 1, FULL, stays=True)
-        made = journal(root)
+        live_journal = journal(root)
         conversation = Conversation()
-        ask(made, conversation, "question")
-        made.begin()
-        ask(made, Conversation(), "another")
-        assert made.close(PATIENCE_S) == "the disk is full"
+        ask(live_journal, conversation, "question")
+        live_journal.begin()
+        ask(live_journal, Conversation(), "another")
+        assert live_journal.close(PATIENCE_S) == "the disk is full"
         assert set(_saver_threads()) <= set(before)
 
 
@@ -178,21 +178,21 @@ def test_a_read_only_directory_costs_nothing_but_the_saving(tmp_path):
         opened = Store(tmp_path / "state").open("000001")
         assert [message.text for message in opened.saved.conversation.messages] == texts
         assert opened.open_conversation is None
-        made = journal(tmp_path / "state")
+        live_journal = journal(tmp_path / "state")
         conversation = Conversation()
-        ask(made, conversation, "question")
-        assert made.close(PATIENCE_S)
+        ask(live_journal, conversation, "question")
+        assert live_journal.close(PATIENCE_S)
     finally:
         (tmp_path / "state").chmod(0o700)
 
 
 def test_a_place_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "state").write_text("a file, no directory")
-    made = journal(tmp_path / "state" / "conversations")
+    live_journal = journal(tmp_path / "state" / "conversations")
     conversation = Conversation()
-    ask(made, conversation, "question")
-    answer(made, conversation, "answer")
-    assert "not writable" in made.close(PATIENCE_S)
+    ask(live_journal, conversation, "question")
+    answer(live_journal, conversation, "answer")
+    assert "not writable" in live_journal.close(PATIENCE_S)
 
 
 def test_another_program_that_writes_is_waited_for(tmp_path, monkeypatch):
@@ -202,15 +202,15 @@ def test_another_program_that_writes_is_waited_for(tmp_path, monkeypatch):
     saved_talk(root)
     other = sqlite3.connect(root / database.NAME, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    made = journal(root)
+    live_journal = journal(root)
     opened = Store(root).open("000001")
-    made.resume(opened)
-    ask(made, opened.saved.conversation, "question")
-    assert not made.wait_until_saved(PATIENCE_S, waits_for_room=False)
-    assert made.trouble == "another jalopy keeps the saved conversations busy"
+    live_journal.resume(opened)
+    ask(live_journal, opened.saved.conversation, "question")
+    assert not live_journal.wait_until_saved(PATIENCE_S, waits_for_room=False)
+    assert live_journal.trouble == "another jalopy keeps the saved conversations busy"
     other.execute("COMMIT")
     other.close()
-    assert made.close(PATIENCE_S) == ""
+    assert live_journal.close(PATIENCE_S) == ""
     assert texts_in(root)[-1] == "question"
 
 
@@ -222,11 +222,11 @@ def test_clocks_that_jump_change_no_order(tmp_path):
         "2099-01-01T00:00:00",
         "2001-01-01T00:00:00",
     ):
-        made = journal(root)
+        live_journal = journal(root)
         conversation = Conversation()
-        made.clock_text = lambda moment=moment: moment
-        ask(made, conversation, moment)
-        assert made.close(PATIENCE_S) == ""
+        live_journal.clock_text = lambda moment=moment: moment
+        ask(live_journal, conversation, moment)
+        assert live_journal.close(PATIENCE_S) == ""
     store = Store(root)
     assert [entry.id for entry in store.entries()] == ["000004", "000003", "000002", "000001"]
     assert store.last_used("/models/tiny.gguf") == "000004"
@@ -243,12 +243,12 @@ def without_locks(monkeypatch, error="ENOLCK"):
 def test_without_file_locks_all_is_saved_and_marked_unlocked(tmp_path, monkeypatch, error):
     without_locks(monkeypatch, error)
     root = tmp_path / "state"
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
-    ask(made, conversation, "question")
-    assert made.wait_until_saved(PATIENCE_S)
-    assert (made.trouble, made.is_unlocked) == ("", True)
-    assert made.close(PATIENCE_S) == ""
+    ask(live_journal, conversation, "question")
+    assert live_journal.wait_until_saved(PATIENCE_S)
+    assert (live_journal.trouble, live_journal.is_unlocked) == ("", True)
+    assert live_journal.close(PATIENCE_S) == ""
     opened = Store(root).open("000001")
     assert opened.open_conversation is not None
     assert not opened.open_conversation.is_locked
@@ -267,10 +267,11 @@ def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypat
     host = os.uname().nodename
     for other in (f"1 {host}", "1 elsewhere"):
         (root / database.ONLY_NAME).write_text(other)
-        made = journal(root)
-        ask(made, Conversation(), "question")
-        assert f"files cannot be locked here, and process {other} saves there" in made.close(
-            PATIENCE_S
+        live_journal = journal(root)
+        ask(live_journal, Conversation(), "question")
+        assert (
+            f"files cannot be locked here, and process {other} saves there"
+            in live_journal.close(PATIENCE_S)
         )
         with pytest.raises(StoreError, match="files cannot be locked"):
             Store(root).ids()
@@ -280,10 +281,10 @@ def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypat
 
 def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
     without_locks(monkeypatch, "EIO")
-    made = journal(tmp_path / "state")
+    live_journal = journal(tmp_path / "state")
     conversation = Conversation()
-    ask(made, conversation, "question")
-    assert made.close(PATIENCE_S) == os.strerror(errno.EIO)
+    ask(live_journal, conversation, "question")
+    assert live_journal.close(PATIENCE_S) == os.strerror(errno.EIO)
 
 
 def test_without_file_locks_every_file_is_opened_in_the_same_way(tmp_path, monkeypatch):
@@ -313,10 +314,10 @@ def test_what_was_saved_with_locks_is_read_where_there_are_none(tmp_path, monkey
     assert (root / database.NAME).read_bytes()[18:20] == b"\2\2", "it has a write-ahead log"
     without_locks(monkeypatch)
     assert texts_in(root) == texts
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
-    ask(made, conversation, "question")
-    assert made.close(PATIENCE_S) == ""
+    ask(live_journal, conversation, "question")
+    assert live_journal.close(PATIENCE_S) == ""
 
 
 def test_the_daily_copy_waits_within_bounds(tmp_path, monkeypatch):
@@ -326,12 +327,12 @@ def test_the_daily_copy_waits_within_bounds(tmp_path, monkeypatch):
     copied = upkeep._empty_file
 
     def locked(path):
-        made = copied(path)
+        live_journal = copied(path)
         holder = sqlite3.connect(path, isolation_level=None)
         holder.execute("CREATE TABLE x(y)")
         holder.execute("BEGIN EXCLUSIVE")
         holders.append(holder)
-        return made
+        return live_journal
 
     holders = []
     monkeypatch.setattr(upkeep, "_empty_file", locked)

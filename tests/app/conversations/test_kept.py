@@ -492,7 +492,7 @@ def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
 
 @pytest.fixture
 def unanswered():
-    """What a kill leaves before anything of an answer came."""
+    """State that a kill leaves before the first token of an answer."""
     journal = Journal(Store())
     conversation = Conversation()
     journal.set_model("m", model_key("m.gguf"))

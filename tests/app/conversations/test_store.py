@@ -40,19 +40,19 @@ def root(tmp_path):
 
 @pytest.fixture(scope="module")
 def talk(tmp_path_factory):
-    made = tmp_path_factory.mktemp("talk") / "conversations"
-    return made, saved_talk(made)
+    live_journal = tmp_path_factory.mktemp("talk") / "conversations"
+    return live_journal, saved_talk(live_journal)
 
 
 @pytest.fixture
 def said(root, talk):
-    made, texts = talk
-    shutil.copytree(made, root)
+    live_journal, texts = talk
+    shutil.copytree(live_journal, root)
     return list(texts)
 
 
 def change(root, sql, *values):
-    """What somebody who edits the file does."""
+    """Change the database like somebody who edits the file."""
     with closing(sqlite3.connect(root / NAME)) as db, db:
         db.execute(sql, values)
 
@@ -76,27 +76,27 @@ def test_a_conversation_comes_back_whole(root, said):
 
 
 def test_files_are_for_their_owner_alone(root, said):
-    made = journal(root)
+    live_journal = journal(root)
     opened = Store(root).open(ID)
-    made.resume(opened)
-    ask(made, opened.saved.conversation, "more")
-    assert made.wait_until_saved(PATIENCE_S)
+    live_journal.resume(opened)
+    ask(live_journal, opened.saved.conversation, "more")
+    assert live_journal.wait_until_saved(PATIENCE_S)
     found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()}
     assert found == dict.fromkeys((NAME, f"{NAME}-wal", f"{NAME}-shm", LOCK_NAME), 0o600)
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
-    assert made.close(PATIENCE_S) == ""
+    assert live_journal.close(PATIENCE_S) == ""
     (root / NAME).chmod(0o644)
     assert texts_in(root)[:-1] == said
     assert stat.S_IMODE((root / NAME).stat().st_mode) == 0o600
 
 
 def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
-    ask(made, conversation, "why?")
+    ask(live_journal, conversation, "why?")
     for text, ids in (("Be", (1,)), ("Because", (1, 2))):
-        made.flush(conversation, PartialReply(text, "hm", ids, text))
-    assert made.close(PATIENCE_S) == ""
+        live_journal.flush(conversation, PartialReply(text, "hm", ids, text))
+    assert live_journal.close(PATIENCE_S) == ""
     for _ in range(2):  # read, and taken up
         reply = Store(root).read(ID).conversation.messages[-1]
         assert (reply.text, reply.ids, reply.raw, reply.ending) == (
@@ -106,41 +106,41 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
             Ending.INTERRUPTED,
         )
         assert reply.thinking.text == "hm"
-        made = journal(root)
+        live_journal = journal(root)
         opened = Store(root).open(ID)
-        made.resume(opened)
-        assert made.close(PATIENCE_S) == ""
-    made = journal(root)
+        live_journal.resume(opened)
+        assert live_journal.close(PATIENCE_S) == ""
+    live_journal = journal(root)
     opened = Store(root).open(ID)
-    made.resume(opened)
-    ask(made, opened.saved.conversation, "and?")
-    assert made.close(PATIENCE_S) == ""
+    live_journal.resume(opened)
+    ask(live_journal, opened.saved.conversation, "and?")
+    assert live_journal.close(PATIENCE_S) == ""
     assert texts_in(root) == ["why?", "Because", "and?"]
 
 
 def test_a_piece_is_read_by_others_before_the_message_ends(root):
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
-    ask(made, conversation, "why?")
-    made.flush(conversation, PartialReply("Bec", "", (1,), "Bec"))
-    assert made.wait_until_saved(PATIENCE_S)
+    ask(live_journal, conversation, "why?")
+    live_journal.flush(conversation, PartialReply("Bec", "", (1,), "Bec"))
+    assert live_journal.wait_until_saved(PATIENCE_S)
     assert texts_in(root) == ["why?", "Bec"]
-    assert made.close(PATIENCE_S) == ""
+    assert live_journal.close(PATIENCE_S) == ""
 
 
 def test_an_edit_takes_the_place_of_all_after_it(root):
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
     for n in range(3):
-        ask(made, conversation, f"question {n}")
-        answer(made, conversation, f"dance-{n}")
+        ask(live_journal, conversation, f"question {n}")
+        answer(live_journal, conversation, f"dance-{n}")
     conversation.cut(2)
-    ask(made, conversation, "instead")
-    assert made.wait_until_saved(PATIENCE_S)
+    ask(live_journal, conversation, "instead")
+    assert live_journal.wait_until_saved(PATIENCE_S)
     assert texts_in(root) == ["question 0", "dance-0", "instead"]
     assert [one.id for one in Store(root).search("instead")] == [ID]
     assert Store(root).search("dance-2") == []
-    assert made.close(PATIENCE_S) == ""
+    assert live_journal.close(PATIENCE_S) == ""
 
 
 @pytest.mark.parametrize("fts", [True, False])
@@ -156,11 +156,11 @@ def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
         "one two",
     ]
     for text in texts:
-        made = journal(root)
+        live_journal = journal(root)
         conversation = Conversation("A secret of the system." if text == "one two" else None)
-        ask(made, conversation, f"about {texts.index(text)}")
-        answer(made, conversation, f"first line\n\x1b[2J{text}")
-        assert made.close(PATIENCE_S) == ""
+        ask(live_journal, conversation, f"about {texts.index(text)}")
+        answer(live_journal, conversation, f"first line\n\x1b[2J{text}")
+        assert live_journal.close(PATIENCE_S) == ""
     with closing(connect(root)) as db:
         assert database.can_search(db) == fts
 
@@ -183,11 +183,11 @@ def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
 
 def test_a_deleted_conversation_leaves_no_word_of_it(root):
     for word in ("krokodil", "elefant"):
-        made = journal(root)
+        live_journal = journal(root)
         conversation = Conversation()
-        ask(made, conversation, f"ein {word}")
-        answer(made, conversation, f"{word} " * 3000)
-        assert made.close(PATIENCE_S) == ""
+        ask(live_journal, conversation, f"ein {word}")
+        answer(live_journal, conversation, f"{word} " * 3000)
+        assert live_journal.close(PATIENCE_S) == ""
         Store(root).check_and_copy(2e9 if word == "krokodil" else 3e9)
     assert all((root / name).exists() for name in BACKUPS)
     held = Store(root).open("000002").open_conversation  # the log of pages stays in use
@@ -248,26 +248,26 @@ def test_a_holder_that_is_not_known_is_not_named(root, said, written):
 
 
 def test_two_conversations_are_written_at_once(root):
-    made = [journal(root) for _ in range(4)]
-    conversations = [Conversation() for _ in made]
+    live_journal = [journal(root) for _ in range(4)]
+    conversations = [Conversation() for _ in live_journal]
     for n in range(5):
-        for one, conversation in zip(made, conversations, strict=True):
+        for one, conversation in zip(live_journal, conversations, strict=True):
             ask(one, conversation, f"question {n}")
             answer(one, conversation, f"answer {n}")
-    assert [one.close(PATIENCE_S) for one in made] == [""] * 4
+    assert [one.close(PATIENCE_S) for one in live_journal] == [""] * 4
     assert [len(texts_in(root, one)) for one in Store(root).ids()] == [10] * 4
 
 
 def test_an_unfinished_edit_and_what_waits_come_back(root):
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
-    ask(made, conversation, "question")
-    answer(made, conversation, "answer")
-    made.save_pending(conversation, ["later", "last"])
+    ask(live_journal, conversation, "question")
+    answer(live_journal, conversation, "answer")
+    live_journal.save_pending(conversation, ["later", "last"])
     conversation.cut(0)
     conversation.add_user("tried")
-    made.save_question(conversation, is_replacing=True)
-    assert made.wait_until_saved(PATIENCE_S)
+    live_journal.save_question(conversation, is_replacing=True)
+    assert live_journal.wait_until_saved(PATIENCE_S)
     saved = Store(root).read(ID)
     assert (saved.unsent, saved.waiting, len(saved.conversation.messages)) == (
         "tried",
@@ -275,17 +275,17 @@ def test_an_unfinished_edit_and_what_waits_come_back(root):
         2,
     )
     assert saved.not_sent == "tried\n\nlater\n\nlast"
-    made.close(PATIENCE_S)
+    live_journal.close(PATIENCE_S)
 
 
 # ---- a stranger's file
 
 
 def test_hostile_text_is_harmless_when_it_comes_back(root):
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation("\x1b]0;pwned\x07")
-    ask(made, conversation, "\x1b[2J\u202e\ud800 text")
-    assert made.close(PATIENCE_S) == ""
+    ask(live_journal, conversation, "\x1b[2J\u202e\ud800 text")
+    assert live_journal.close(PATIENCE_S) == ""
     saved = Store(root).read(ID)
     shown = saved.conversation.messages[0].text + saved.title + saved.conversation.system
     assert not any(ord(c) < 0x20 or c in "\ud800\x9b" for c in shown)
@@ -314,10 +314,10 @@ def test_a_row_that_makes_no_sense_is_a_missing_message(root, said, column, valu
     assert [m.is_missing for m in messages] == [n == 1 for n in range(6)]
     assert opened.saved.conversation.n_dropped == 2
     assert opened.notice == "1 message is missing (damaged); the model continues after the last one"
-    made = journal(root)
-    made.resume(opened)
-    ask(made, opened.saved.conversation, "go on")
-    assert made.close(PATIENCE_S) == ""
+    live_journal = journal(root)
+    live_journal.resume(opened)
+    ask(live_journal, opened.saved.conversation, "go on")
+    assert live_journal.close(PATIENCE_S) == ""
     assert texts_in(root) == [said[0], "", *said[2:], "go on"]
 
 
@@ -432,9 +432,9 @@ def test_another_schema_is_refused_and_left_as_it_is(root, said, sql):
     ):
         with pytest.raises(StoreError, match="not a database of conversations"):
             work()
-    made = journal(root)
-    ask(made, Conversation(), "hello")
-    assert "not a database of conversations" in made.close(PATIENCE_S)
+    live_journal = journal(root)
+    ask(live_journal, Conversation(), "hello")
+    assert "not a database of conversations" in live_journal.close(PATIENCE_S)
     assert (root / NAME).read_bytes() == content
 
 
@@ -490,15 +490,15 @@ def test_hostile_segments_lead_to_no_other_file(root, said):
 
 def test_a_conversation_never_gets_too_large_to_be_read_again(root, monkeypatch):
     monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 8 << 10)
-    made = journal(root)
+    live_journal = journal(root)
     conversation = Conversation()
-    while not made.trouble:
+    while not live_journal.trouble:
         assert len(conversation.messages) < 200
-        ask(made, conversation, "question")
-        answer(made, conversation, "answer")
-        made.wait_until_saved(PATIENCE_S, waits_for_room=False)
-    assert made.trouble.startswith("the conversation is full")
-    assert made.close(PATIENCE_S) == made.trouble
+        ask(live_journal, conversation, "question")
+        answer(live_journal, conversation, "answer")
+        live_journal.wait_until_saved(PATIENCE_S, waits_for_room=False)
+    assert live_journal.trouble.startswith("the conversation is full")
+    assert live_journal.close(PATIENCE_S) == live_journal.trouble
     found = texts_in(root)
     assert len(found) > 10
     assert found == ["question", "answer"] * (len(found) // 2) + ["question"] * (len(found) % 2)

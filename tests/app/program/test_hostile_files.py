@@ -29,13 +29,13 @@ def _folder(path: Path) -> None:
 
 
 def _socket(path: Path) -> None:
-    place = os.open(path.parent, os.O_RDONLY)
+    directory_fd = os.open(path.parent, os.O_RDONLY)
     server = socket.socket(socket.AF_UNIX)
     try:
-        server.bind(f"/proc/self/fd/{place}/{path.name}")  # paths of sockets are short
+        server.bind(f"/proc/self/fd/{directory_fd}/{path.name}")  # paths of sockets are short
     finally:
         server.close()
-        os.close(place)
+        os.close(directory_fd)
 
 
 def _loop(path: Path) -> None:
@@ -71,24 +71,24 @@ def test_what_a_person_wrote_is_refused_in_one_line(tmp_path: Path, make: Make) 
 
 @each_kind
 def test_settings_and_key_map_in_their_places_are_named(make: Make) -> None:
-    for place, load, error in (
+    for path, load, error in (
         (paths.config_file(), load_settings, SettingsError),
         (paths.keymap_file(), load_keymap, KeymapError),
     ):
-        assert place is not None
-        place.parent.mkdir(parents=True, exist_ok=True)
-        make(place)
+        assert path is not None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        make(path)
         with pytest.raises(error) as refusal:
             load()
-        assert place.name in str(refusal.value)
+        assert path.name in str(refusal.value)
         assert is_one_line(str(refusal.value))
 
 
 def test_a_file_in_place_of_the_settings_folder_is_named() -> None:
-    place = paths.config_file()
-    assert place is not None
-    place.parent.parent.mkdir(parents=True, exist_ok=True)
-    place.parent.write_text("", encoding="utf-8")
+    path = paths.config_file()
+    assert path is not None
+    path.parent.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.write_text("", encoding="utf-8")
     with pytest.raises(SettingsError, match="is a file, but should be a folder"):
         load_settings()
     with pytest.raises(KeymapError, match="is a file, but should be a folder"):
@@ -122,13 +122,13 @@ def test_a_history_and_unsent_drafts_are_left_unused_and_named(tmp_path: Path, m
 
 @each_kind
 def test_the_programs_state_is_left_unused_with_a_line(make: Make) -> None:
-    place = paths.state_file()
-    assert place is not None
-    place.parent.mkdir(parents=True)
-    make(place)
+    path = paths.state_file()
+    assert path is not None
+    path.parent.mkdir(parents=True)
+    make(path)
     learned, line = state.load_state()
     assert learned == state.ProgramState()
-    assert (line or "").startswith(f"{place}: ") == (make is not _dangling or line is not None)
+    assert (line or "").startswith(f"{path}: ") == (make is not _dangling or line is not None)
 
 
 @each_kind
@@ -148,10 +148,10 @@ def test_what_tuning_measured_is_left_unused(
 
 
 def test_a_file_in_place_of_the_personas_is_named() -> None:
-    place = paths.personas_dir()
-    assert place is not None
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text("", encoding="utf-8")
+    path = paths.personas_dir()
+    assert path is not None
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("", encoding="utf-8")
     assert personas.persona_names() == []
     (line,) = notices.take_all()
     assert "personas are not read" in line

@@ -1,4 +1,4 @@
-"""Which family a model file is of, and what its makers recommend."""
+"""Families of model files, and the recommendations of their makers."""
 
 from dataclasses import fields
 from typing import Any
@@ -76,7 +76,7 @@ def test_the_table_names_architectures_and_values_that_there_are() -> None:
     for family in known_families():
         assert set(family.architectures) <= set(ARCHITECTURES)
         for values in filter(None, (family.sampling, family.thinking)):
-            assert set(values) <= {one.name for one in fields(Sampling)}
+            assert set(values) <= {field_.name for field_ in fields(Sampling)}
             Sampling(**values)
             assert all(
                 type(value) is type(getattr(Sampling(), name)) for name, value in values.items()

@@ -35,20 +35,22 @@ def test_asking_for_a_path_creates_nothing(tmp_path: Path) -> None:
 
 
 def test_a_private_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
-    made = paths.private_directory(tmp_path / "a" / "b")
-    assert made is not None
-    assert stat.S_IMODE(made.stat().st_mode) == 0o700
-    made.chmod(0o755)
-    assert paths.private_directory(made) == made
-    assert stat.S_IMODE(made.stat().st_mode) == 0o700
+    directory = paths.private_directory(tmp_path / "a" / "b")
+    assert directory is not None
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    directory.chmod(0o755)
+    assert paths.private_directory(directory) == directory
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
 def test_new_base_directories_are_private_and_old_ones_unchanged(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home").chmod(0o777)
-    made = paths.private_directory(tmp_path / "home" / ".local" / "state" / "jalopy")
-    assert made is not None
-    modes = [stat.S_IMODE(path.stat().st_mode) for path in (made, *list(made.parents)[:3])]
+    directory = paths.private_directory(tmp_path / "home" / ".local" / "state" / "jalopy")
+    assert directory is not None
+    modes = [
+        stat.S_IMODE(path.stat().st_mode) for path in (directory, *list(directory.parents)[:3])
+    ]
     assert modes == [0o700, 0o700, 0o700, 0o777]
 
 

@@ -42,14 +42,14 @@ def test_sizes_are_bounded_on_both_sides():
 async def test_a_terminal_of_a_huge_size_is_drawn_within_limits(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("LINES", raising=False)
-    ours, theirs = pty.openpty()
+    own_end, terminal_end = pty.openpty()
     try:
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 65535, 65535, 0, 0))
-        monkeypatch.setattr("sys.__stdout__", os.fdopen(os.dup(theirs), "w"))
+        fcntl.ioctl(terminal_end, termios.TIOCSWINSZ, struct.pack("HHHH", 65535, 65535, 0, 0))
+        monkeypatch.setattr("sys.__stdout__", os.fdopen(os.dup(terminal_end), "w"))
         async with chatting() as driver:
             terminal = TerminalDriver(driver.app)
             assert terminal._get_terminal_size() == (MOST_COLUMNS, MOST_LINES)
             assert terminal._size == (MOST_COLUMNS, MOST_LINES)
     finally:
-        os.close(ours)
-        os.close(theirs)
+        os.close(own_end)
+        os.close(terminal_end)

@@ -207,9 +207,9 @@ def test_the_users_file_is_found_in_the_platforms_place() -> None:
 
 def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
     file = write(tmp_path, "threads = 3 # mine\n")
-    before = (file.read_bytes(), file.stat().st_mtime_ns)
+    original = (file.read_bytes(), file.stat().st_mtime_ns)
     load_settings(file)
-    assert (file.read_bytes(), file.stat().st_mtime_ns) == before
+    assert (file.read_bytes(), file.stat().st_mtime_ns) == original
 
 
 @pytest.mark.parametrize(
@@ -298,9 +298,9 @@ def test_an_option_out_of_range_is_a_usage_error_with_its_name() -> None:
 
 
 def test_merging_leaves_the_original_as_it_is() -> None:
-    before = built_in_settings()
-    merge(before, {"sampling": {"top_k": 1}}, "test")
-    assert before == built_in_settings()
+    original = built_in_settings()
+    merge(original, {"sampling": {"top_k": 1}}, "test")
+    assert original == built_in_settings()
 
 
 def test_the_most_threads_are_those_of_the_engine() -> None:
@@ -329,7 +329,7 @@ def test_a_key_of_other_programs_for_a_tool_server_is_named(
 def test_each_sampler_has_its_description_in_default_toml() -> None:
     lines = (paths.bundled("config") / "default.toml").read_text(encoding="utf-8").splitlines()
     for name, sampler in SAMPLERS.items():
-        index = next(at for at, line in enumerate(lines) if line.startswith(f"{name} = "))
+        index = next(number for number, line in enumerate(lines) if line.startswith(f"{name} = "))
         assert lines[index - 1] == f"# {sampler.description}"
 
 

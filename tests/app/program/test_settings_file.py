@@ -64,13 +64,13 @@ def test_a_first_change_makes_the_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "before", ["threads = \n", "nosuch = 1\n", "threads = -1\n", "sampling = 3\n", "\x00"]
+    "original", ["threads = \n", "nosuch = 1\n", "threads = -1\n", "sampling = 3\n", "\x00"]
 )
-def test_a_file_with_something_wrong_is_not_touched(file: Path, before: str) -> None:
-    file.write_text(before)
+def test_a_file_with_something_wrong_is_not_touched(file: Path, original: str) -> None:
+    file.write_text(original)
     with pytest.raises(Refusal, match=r"settings\.toml"):
         settings_file.changed(built_in_settings(), "theme", "nord")
-    assert file.read_text() == before
+    assert file.read_text() == original
 
 
 def test_what_is_not_allowed_is_refused_by_the_words_of_the_file(file: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(file: Path, monkeypatch: pytest.M
     with pytest.raises(Refusal, match=r"No space left on device \(nothing was changed\)"):
         change("threads", 3)
     assert file.read_text() == MINE
-    assert [one.name for one in file.parent.iterdir()] == ["settings.toml"]
+    assert [path.name for path in file.parent.iterdir()] == ["settings.toml"]
 
 
 def test_a_link_stays_one(file: Path, tmp_path: Path) -> None:

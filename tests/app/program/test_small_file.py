@@ -56,14 +56,14 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    kept = JsonFile(tmp_path / "a.json", 1, 1000)
-    kept.save(what="old")
+    json_file = JsonFile(tmp_path / "a.json", 1, 1000)
+    json_file.save(what="old")
     with monkeypatch.context() as full_disk:
         full_disk.setattr(failing, fail)
         with pytest.raises(OSError, match="No space left on device"):
-            kept.save(what="new")
-    assert kept.load()["what"] == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
+            json_file.save(what="new")
+    assert json_file.load()["what"] == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_a_file_system_without_directory_sync_is_written_to(

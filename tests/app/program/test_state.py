@@ -157,8 +157,10 @@ def test_a_file_that_lacks_what_a_later_version_keeps_is_read(file: Path) -> Non
         None,
     )
     later = {"k": {"kernels": "x", "on_battery": True, "n_context": 5}}
-    kept = {"/m": {"top_k": 7, "temperature": [1], "no_such": "x"}, "/n": 3}
-    file.write_text(json.dumps({"version": 1, "later": 1, "tuned_when": later, "generation": kept}))
+    generation = {"/m": {"top_k": 7, "temperature": [1], "no_such": "x"}, "/n": 3}
+    file.write_text(
+        json.dumps({"version": 1, "later": 1, "tuned_when": later, "generation": generation})
+    )
     assert load_state() == (
         ProgramState(
             tuned_when={"k": TuningConditions("x", True)}, generation={"/m": {"top_k": 7}}

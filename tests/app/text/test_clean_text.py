@@ -53,25 +53,25 @@ def test_no_control_stays_in_what_is_sent_and_saved(text: str) -> None:
 
 @given(SUSPICIOUS)
 def test_what_is_shown_is_harmless(text: str) -> None:
-    shown = screen_text(text)
-    assert {c for c in shown if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
-    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown), (
+    screen = screen_text(text)
+    assert {c for c in screen if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
+    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in screen), (
         "nothing is reordered"
     )
-    assert not HIDDEN & set(shown)
-    assert "\U000e0041" not in shown, "a letter that no flag has"
-    shown.encode("utf-8")
-    assert screen_text(shown) == shown == screen_text(clean_text(text))
-    assert longest_row_of_marks(shown) <= MAX_MARKS
+    assert not HIDDEN & set(screen)
+    assert "\U000e0041" not in screen, "a letter that no flag has"
+    screen.encode("utf-8")
+    assert screen_text(screen) == screen == screen_text(clean_text(text))
+    assert longest_row_of_marks(screen) <= MAX_MARKS
 
 
 @given(SUSPICIOUS)
 def test_an_editor_shows_a_harmless_character_for_each(text: str) -> None:
     cleaned = clean_text(text)
-    shown = editable_text(cleaned)
-    assert len(shown) == len(cleaned)
-    assert not HIDDEN & set(shown)
-    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in shown)
+    screen = editable_text(cleaned)
+    assert len(screen) == len(cleaned)
+    assert not HIDDEN & set(screen)
+    assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in screen)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_invisible_characters_stay_in_what_is_sent_and_saved(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "screen"),
     [
         ("\u202eexe.fdp\u202c", f"{REPLACEMENT}exe.fdp{REPLACEMENT}"),
         ("a\u206ab", f"a{REPLACEMENT}b"),
@@ -127,9 +127,9 @@ def test_invisible_characters_stay_in_what_is_sent_and_saved(text: str) -> None:
         ("❤\ufe0f", "❤\ufe0f"),
     ],
 )
-def test_the_screen_shows_what_hides_or_reorders_text(text: str, shown: str) -> None:
-    assert screen_text(text) == shown
-    assert clean_line(text) == shown
+def test_the_screen_shows_what_hides_or_reorders_text(text: str, screen: str) -> None:
+    assert screen_text(text) == screen
+    assert clean_line(text) == screen
 
 
 def test_an_editor_shows_tags_and_hyphens_where_they_are() -> None:
@@ -138,7 +138,7 @@ def test_an_editor_shows_tags_and_hyphens_where_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("foreign", "shown"),
+    ("foreign", "screen"),
     [
         ("\x1b]52;c;aGk=\x07", "␛]52;c;aGk=␇"),
         ("\x1b[2J", "␛[2J"),
@@ -154,9 +154,9 @@ def test_an_editor_shows_tags_and_hyphens_where_they_are() -> None:
         ("ab\udc80", f"ab{REPLACEMENT}"),
     ],
 )
-def test_foreign_text_becomes(foreign: str, shown: str) -> None:
-    assert clean_text(foreign) == shown
-    assert screen_text(foreign) == shown
+def test_foreign_text_becomes(foreign: str, screen: str) -> None:
+    assert clean_text(foreign) == screen
+    assert screen_text(foreign) == screen
 
 
 def test_a_lone_cr_at_the_end_is_shown_when_the_text_ends() -> None:

@@ -12,14 +12,14 @@ from app.text.record import record
 class _Frozen:
     name: str
     size: int = 3
-    parts: tuple[str, ...] = field(default_factory=lambda: ("a",))
+    labels: tuple[str, ...] = field(default_factory=lambda: ("a",))
 
 
 @record
 class _Record:
     name: str
     size: int = 3
-    parts: tuple[str, ...] = field(default_factory=lambda: ("a",))
+    labels: tuple[str, ...] = field(default_factory=lambda: ("a",))
 
     @property
     def double(self) -> int:
@@ -30,7 +30,7 @@ class _Record:
 class _Same:
     name: str
     size: int = 3
-    parts: tuple[str, ...] = ("a",)
+    labels: tuple[str, ...] = ("a",)
 
 
 @record
@@ -49,37 +49,39 @@ class _ByName:
 class _Odd:
     size: int
     values: tuple[int, ...] = ()
-    named: dict[str, int] = field(default_factory=dict, kw_only=True)
+    options: dict[str, int] = field(default_factory=dict, kw_only=True)
     needed: str = field(kw_only=True)
 
 
 def test_a_record_behaves_like_a_frozen_dataclass() -> None:
-    for values in ({"name": "x"}, {"name": "y", "size": 5, "parts": ()}):
+    for values in ({"name": "x"}, {"name": "y", "size": 5, "labels": ()}):
         # type: ignore[arg-type]
-        one = _Record(**values)
-        other = _Frozen(**values)
-        assert repr(one).replace("_Record", "") == repr(other).replace("_Frozen", "")
-        assert asdict(one) == asdict(other)
-        assert [one.name for one in fields(one)] == [other.name for other in fields(other)]
+        record_ = _Record(**values)
+        frozen_ = _Frozen(**values)
+        assert repr(record_).replace("_Record", "") == repr(frozen_).replace("_Frozen", "")
+        assert asdict(record_) == asdict(frozen_)
+        assert [record_.name for record_ in fields(record_)] == [
+            frozen_.name for frozen_ in fields(frozen_)
+        ]
     assert _Record("x", 4).double == 8
 
 
-@pytest.mark.parametrize("kind", [_Record, _Frozen])
-def test_what_is_missing_or_too_much_is_refused(kind: Any) -> None:
+@pytest.mark.parametrize("record_class", [_Record, _Frozen])
+def test_what_is_missing_or_too_much_is_refused(record_class: Any) -> None:
     with pytest.raises(TypeError):
-        kind()
+        record_class()
     with pytest.raises(TypeError):
-        kind("x", 1, (), 2)
+        record_class("x", 1, (), 2)
 
 
-@pytest.mark.parametrize("kind", [_Record, _Frozen])
-def test_no_field_changes(kind: Any) -> None:
-    one = kind("x")
+@pytest.mark.parametrize("record_class", [_Record, _Frozen])
+def test_no_field_changes(record_class: Any) -> None:
+    instance = record_class("x")
     with pytest.raises(FrozenInstanceError):
-        one.name = "y"
+        instance.name = "y"
     with pytest.raises(FrozenInstanceError):
-        del one.size
-    assert one == kind("x")
+        del instance.size
+    assert instance == record_class("x")
 
 
 def test_records_of_one_kind_are_equal_by_their_values() -> None:
@@ -91,9 +93,9 @@ def test_records_of_one_kind_are_equal_by_their_values() -> None:
 
 
 def test_a_changed_copy_leaves_the_first_as_it_is() -> None:
-    one = _Record("x")
-    assert replace(one, size=9) == _Record("x", 9)
-    assert one.size == 3
+    instance = _Record("x")
+    assert replace(instance, size=9) == _Record("x", 9)
+    assert instance.size == 3
 
 
 def test_a_comparison_of_its_own_stays() -> None:
@@ -102,11 +104,11 @@ def test_a_comparison_of_its_own_stays() -> None:
 
 
 def test_record_fields_may_be_keyword_only_and_have_any_name() -> None:
-    one = _Odd(1, needed="x")
-    other = _Odd(2, (3,), named={"a": 1}, needed="y")
-    assert asdict(one) == {"size": 1, "values": (), "named": {}, "needed": "x"}
-    assert asdict(other) == {"size": 2, "values": (3,), "named": {"a": 1}, "needed": "y"}
-    assert one.named is not _Odd(1, needed="x").named
+    instance = _Odd(1, needed="x")
+    second = _Odd(2, (3,), options={"a": 1}, needed="y")
+    assert asdict(instance) == {"size": 1, "values": (), "options": {}, "needed": "x"}
+    assert asdict(second) == {"size": 2, "values": (3,), "options": {"a": 1}, "needed": "y"}
+    assert instance.options is not _Odd(1, needed="x").options
     with pytest.raises(TypeError, match="needed"):
         _Odd(1)  # type: ignore[call-arg]
 
@@ -116,6 +118,6 @@ def test_nothing_is_compiled_before_the_first_one_is_made() -> None:
     class _Unused:
         name: str
 
-    before = _Unused.__init__
+    earlier_init = _Unused.__init__
     assert _Unused("x") == _Unused(name="x")
-    assert _Unused.__init__ is not before
+    assert _Unused.__init__ is not earlier_init

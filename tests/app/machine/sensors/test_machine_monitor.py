@@ -24,7 +24,7 @@ MIB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def looks_cost_nothing(monkeypatch):
-    """Whatever else the machine does: a look that was interrupted would be taken more rarely."""
+    """Ignore the load of this machine: interrupted readings would be taken more rarely."""
     monkeypatch.setattr(CachedReading.__init__, "__defaults__", (lambda: 0.0,))
 
 

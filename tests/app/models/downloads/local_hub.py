@@ -179,9 +179,9 @@ class LocalHub:
     siblings: list[Any] = field(default_factory=list)
     """More entries of the list of files, as they are."""
     faults: list[Fault] = field(default_factory=list)
-    """Of the coming answers with a file's bytes, one each."""
+    """Faults of the next responses with file bytes, one each."""
     hub_faults: list[Fault] = field(default_factory=list)
-    """Of the coming answers of the hub itself."""
+    """Faults of the next responses of the hub."""
     renamed: dict[str, str] = field(default_factory=dict)
     """Repositories that have another name now."""
     requests: list[Request] = field(default_factory=list)
@@ -210,7 +210,7 @@ class LocalHub:
 
     @property
     def content_address(self) -> str:
-        """Of the content server."""
+        """Requests to the content server."""
         return f"{self._scheme('content')}://localhost:{self._content.server_address[1]}"
 
     def _scheme(self, server: str) -> str:
