@@ -171,7 +171,8 @@ class _AdapterReader:
         )
         if file_type != "adapter":
             raise self._fail(
-                f"general.type is '{printable(str(file_type))}', not 'adapter': this changes no other model"
+                f"general.type is '{printable(str(file_type))}', not 'adapter': this changes no "
+                f"other model"
             )
         if (adapter_type := keys.word("type", "")) != "lora":
             raise self._fail(

@@ -172,7 +172,7 @@ def write_pack(path: Path, kernels: Mapping[str, CompiledKernel]) -> None:
 
 
 def read_pack(path: Path) -> dict[str, CompiledKernel]:
-    """Read a pack: place -> kernel; empty where it is missing or damaged."""
+    """Read a pack; returns the kernels by name, empty if the pack is missing or damaged."""
     try:
         raw = path.read_bytes()
     except OSError:

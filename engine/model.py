@@ -32,6 +32,7 @@ from engine.weights.weights import multiplied
 if TYPE_CHECKING:
     from engine.adapters import Adapters
     from engine.cache.layer_memory import MemoryNeeds
+    from engine.config import ModelConfig
     from engine.embedding import Embedder
     from engine.pipeline import Pipeline
     from engine.plan.crew import Crew
@@ -339,11 +340,11 @@ class Model:
             kv_type = kv_type_of(kv, self.config)
         promised_bytes = 0 if peer is None else self._promised_bytes(peer)
         n_ctx = self._context(n_ctx, kv_type, promised_bytes)
-        self._check_yarn(n_ctx)
+        _check_yarn(self, n_ctx)
         self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
         pipeline = self._pipeline(kv_type, n_ctx, peer)
         pipeline.compile(progress or self._progress)
-        notices = self._notices_of(n_ctx, kv_type, is_automatic=kv == AUTO)
+        notices = _session_notices(self, n_ctx, kv_type, is_automatic=kv == AUTO)
         session = Session(self, pipeline, n_ctx, notices)
         if peer is not None:
             _share_threads(self.crew, session, peer)
@@ -603,7 +604,7 @@ class Model:
             n_ctx: requested context; None for the default one.
         """
         if n_ctx is None:
-            n_tokens = 2 * self._usual_context
+            n_tokens = 2 * _default_context(self.config)
             names = AUTO_TYPES[:-1]
         else:
             n_tokens = n_ctx
@@ -618,43 +619,6 @@ class Model:
                 ):
                     break
         return kv_type
-
-    @property
-    def _usual_context(self) -> int:
-        return min(self.config.context_length, DEFAULT_CONTEXT)
-
-    def _check_yarn(self, n_ctx: int) -> None:
-        trained = self.config.context_length
-        if (
-            self.rope_scaling == "yarn"
-            and n_ctx > trained
-            and (why := yarn_obstacle(self.config, self._weights))
-        ):
-            raise EngineError(
-                f"{self.shown_name}: its context of {trained:,} tokens cannot be stretched by "
-                f"YaRN: {why} "
-                "(choose a smaller context, or rope_scaling file)"
-            )
-
-    def _notices_of(self, n_ctx: int, kv_type: KVType, is_automatic: bool) -> list[str]:
-        """Return warnings about a session; ``is_automatic``: whether the user left the KV type to
-        the engine."""
-        notices = []
-        trained = self.config.context_length
-        if is_automatic and not kv_type.is_exact:
-            notices.append(
-                f"keys and values are kept in {kv_type.name}, which is less exact: memory is "
-                f"short for {n_ctx:,} tokens in f16 (a smaller context stays exact)"
-            )
-        if n_ctx > trained and self.rope_scaling != "yarn":
-            advice = "rope_scaling yarn helps"
-            if yarn_obstacle(self.config, self._weights):
-                advice = "a smaller context is better"
-            notices.append(
-                f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the model "
-                f"was trained for: beyond these it may write nonsense ({advice})"
-            )
-        return notices
 
     def _promised_bytes(self, peer: Session) -> int:
         """Return the bytes of memory that a session and its peers may still start to use."""
@@ -671,7 +635,7 @@ class Model:
         needs = self._needs(kv_type, available)
         largest = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
-            n_ctx = min(self._usual_context, max(256, largest // 2))
+            n_ctx = min(_default_context(self.config), max(256, largest // 2))
         if n_ctx < 1:
             raise MemoryPlanError(
                 f"a context of {n_ctx} tokens is not possible: must be at least 1"
@@ -711,6 +675,46 @@ def _share_threads(crew: Crew, session: Session, peer: Session) -> None:
     for member in (peer, session):
         batch.join(member.pipeline, member.cached.ids)
         member.forward.batch = batch
+
+
+def _default_context(config: ModelConfig) -> int:
+    """Return the context that is chosen if memory allows, in tokens."""
+    return min(config.context_length, DEFAULT_CONTEXT)
+
+
+def _check_yarn(model: Model, n_ctx: int) -> None:
+    trained = model.config.context_length
+    if (
+        model.rope_scaling == "yarn"
+        and n_ctx > trained
+        and (why := yarn_obstacle(model.config, model.weights))
+    ):
+        raise EngineError(
+            f"{model.shown_name}: its context of {trained:,} tokens cannot be stretched by "
+            f"YaRN: {why} "
+            "(choose a smaller context, or rope_scaling file)"
+        )
+
+
+def _session_notices(model: Model, n_ctx: int, kv_type: KVType, is_automatic: bool) -> list[str]:
+    """Return warnings about a session; ``is_automatic``: whether the user left the KV type to
+    the engine."""
+    notices = []
+    trained = model.config.context_length
+    if is_automatic and not kv_type.is_exact:
+        notices.append(
+            f"keys and values are kept in {kv_type.name}, which is less exact: memory is "
+            f"short for {n_ctx:,} tokens in f16 (a smaller context stays exact)"
+        )
+    if n_ctx > trained and model.rope_scaling != "yarn":
+        advice = "rope_scaling yarn helps"
+        if yarn_obstacle(model.config, model.weights):
+            advice = "a smaller context is better"
+        notices.append(
+            f"the context of {n_ctx:,} tokens is longer than the {trained:,} that the model "
+            f"was trained for: beyond these it may write nonsense ({advice})"
+        )
+    return notices
 
 
 def _checked_threads(name: str, n: int) -> int:

@@ -1,13 +1,13 @@
-"""Types chosen tensor by tensor, so that a file of a given size predicts as nearly what its source
-does as can be.
+"""Choice of a weight type for each tensor, so that a file of a given size predicts as nearly as
+possible what its source predicts.
 
-What a tensor's type costs is taken as the relative error of its products, times how far predictions
-move for such an error. The error is measured on some of its rows, weighted by importance. The move
-is measured, too: the tensors of one role in a quarter of the layers get a little noise at once, and
-the divergence from the undisturbed predictions of a short text is divided by the noise. So each
-tensor is rewritten once, and a text is read some thirty times.
+The cost of a type is the relative error of the tensor's products times the sensitivity of the
+predictions to such an error. The error is measured on some rows, weighted by importance. To measure
+the sensitivity, the tensors of one role in a quarter of the layers get a little noise, and the
+divergence of the predictions of a short text is divided by the noise. Each tensor is rewritten
+once, and the text is read about thirty times.
 
-That divergence grows in proportion to the sum of relative errors: Malinovskii et al., "Pushing the
+The divergence is proportional to the sum of relative errors: Malinovskii et al., "Pushing the
 Limits of Large Language Model Quantization via the Linearity Theorem", arXiv:2411.17525.
 """
 
@@ -50,31 +50,32 @@ TYPE_NAMES = (
     "Q5_1",
     "Q8_0",
 )
-"""Types that are chosen among, where rows are whole blocks of them."""
+"""Types to choose from, if the length of rows suits them."""
 N_ROWS = 96
-"""Rows of a tensor that errors are measured on."""
+"""Number of rows of a tensor for measuring errors."""
 NOISE = 0.06
-"""Standard deviation of the noise, as a share of a row's root mean square: about what four bits
-lose."""
+"""Standard deviation of the noise as a share of a row's root mean square: about the error of four
+bits."""
 QUARTERS = 4
 MAX_LOGITS = 32 << 20
-"""Limit on the undisturbed log-probabilities that are kept: 128 MiB."""
+"""Limit on the number of reference log-probabilities: 128 MiB."""
 MAX_TOKENS = 128
-"""Tokens whose predictions count: a group's divergence is known to some ten per cent, and its harm
-differs by more."""
+"""Limit on the tokens whose predictions count. They give a divergence to about ten per cent, and
+sensitivities differ by more."""
 FIRST = 16
-"""Tokens at a text's beginning whose predictions do not count."""
+"""Number of tokens at the beginning of a text whose predictions do not count."""
 _ADDED_BYTES = 512
-"""Room for keys that quantising adds."""
+"""Bytes for metadata that quantizing adds."""
 _SLICE = 1 << 20
 
 
 class TypeCost(NamedTuple):
-    """A type that a tensor may have.
+    """Cost of a type for a tensor.
 
     Attributes:
-        n_bytes: of the tensor then.
-        error: mean square error of its products, relative to their mean square.
+        kind: name of the type.
+        n_bytes: size of the tensor with this type.
+        error: mean square error of the tensor's products, relative to their mean square.
     """
 
     kind: str
@@ -83,15 +84,15 @@ class TypeCost(NamedTuple):
 
 
 class Budget:
-    """A model's tensors that may get smaller, and what that costs.
+    """Tensors of a model that may become smaller, and the costs of their types.
 
     Args:
-        session: of the model, with room for a text; its tokens are dropped.
-        importance: as ``read_imatrix`` returns it; tensors may be missing.
-        keep: as of ``mixtures.mixture``.
+        session: session of the model with room for a text; its tokens are dropped.
+        importance: result of ``read_imatrix``; tensors may be missing.
+        keep: types that are fixed, as in ``mixtures.mixture``.
 
     Attributes:
-        least_bytes: of a file with the smallest types; known when all is measured.
+        least_bytes: size of a file with the smallest types, after ``measure``.
     """
 
     def __init__(
@@ -120,10 +121,10 @@ class Budget:
         self.least_bytes = 0
 
     def measure(self, ids: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Measure, and yield (tensors done, tensors in all) after each of two rounds' steps.
+        """Measure all costs in two rounds; yields (tensors done, tensors in all) after each step.
 
         Args:
-            ids: of a text; as many as there is room for count.
+            ids: tokens of a text; the first ones that fit are used.
         """
         total = 2 * len(self._names)
         measured = {}
@@ -148,14 +149,14 @@ class Budget:
         self.least_bytes = self._other_bytes + sum(smallest)
 
     def types(self, max_bytes: int) -> dict[str, str] | None:
-        """Return the types of those tensors for a file of this size; None where the smallest ones
-        do not fit."""
+        """Return the types of the tensors for a file of this size; None if the smallest types do
+        not fit."""
         return fit(self._choices, self._sensitivities, max_bytes - self._other_bytes)
 
 
 def _roles(names: Sequence[str], n_layers: int) -> dict[str, list[str]]:
-    """Group tensors by their part of a layer's name and the quarter of the layers; others are
-    alone."""
+    """Group tensors by their role in a layer and the quarter of the layers. Other tensors are
+    groups of their own."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         layer = re.match(r"blk\.(\d{1,6})\.(.*)", name)
@@ -205,7 +206,7 @@ def _choices(
 def _through(
     values: Floats, type_name: str, importance: Floats | None, n_threads: int = 1
 ) -> Floats:
-    """Return what is left of rows after a type."""
+    """Return rows after conversion to a type and back."""
     rows = quantise_rows(values, type_name, importance, n_threads)
     tensor = Tensor(
         "rows",
@@ -259,7 +260,7 @@ def _sensitivities(
 
 
 def _disturbed(tensor: Tensor, n_threads: int) -> tuple[Memory, float]:
-    """Return a tensor with noise in its own type, and the relative square error that is."""
+    """Return a tensor with noise, in its own type, and the relative square error."""
     memory = Memory(tensor.size_bytes)
     rng = np.random.default_rng(0)
     n_at_once = max(1, _SLICE // tensor.n_cols)
@@ -288,22 +289,21 @@ def _log_probabilities(session: Session, ids: Sequence[int]) -> Iterator[Floats]
 
 
 def _divergence(reference: Floats, logprobs: Floats) -> float:
-    """Sum over tokens of the divergence of the predictions found from those wanted, in nats."""
+    """Return the divergence from the reference predictions, summed over tokens, in nats."""
     return float((np.exp(reference) * (reference - logprobs)).sum(dtype=np.float64))
 
 
 def fit(
     options: Mapping[str, Sequence[TypeCost]], sensitivity: Mapping[str, float], max_bytes: int
 ) -> dict[str, str] | None:
-    """Choose each tensor's type so that the sum of harms times errors is small, and their bytes are
-    few enough.
+    """Choose each tensor's type so that the sum of sensitivity times error is small and the sizes
+    fit.
 
-    From the smallest types on, the step that takes most harm away for its bytes is made next. One
-    that found no room is tried in place of smaller ones, since the last large step may be worth
-    many of them.
+    Starting from the smallest types, the step with the largest improvement per byte is next. A step
+    that does not fit is then tried instead of smaller ones, since it may be worth many of them.
 
     Returns:
-        name -> type; None where the smallest types do not fit.
+        Types by the tensor's name; None if the smallest types do not fit.
     """
     hulls = {name: _hull(choices) for name, choices in options.items()}
     result = _greedy(hulls, sensitivity, max_bytes)
@@ -323,8 +323,8 @@ def fit(
 def _greedy(
     hulls: Mapping[str, Sequence[TypeCost]], sensitivity: Mapping[str, float], max_bytes: int
 ) -> tuple[dict[str, TypeCost], list[tuple[str, TypeCost]]] | None:
-    """Return the choices, and the first step of each tensor that found no room; None: the smallest
-    do not fit."""
+    """Return the choices, and the first step of each tensor that does not fit; None if the smallest
+    types do not fit."""
     chosen = {name: hull[0] for name, hull in hulls.items()}
     free_bytes = max_bytes - sum(choice.n_bytes for choice in chosen.values())
     if free_bytes < 0:
@@ -350,8 +350,7 @@ def _cost(chosen: Mapping[str, TypeCost], sensitivity: Mapping[str, float]) -> f
 
 
 def _hull(choices: Sequence[TypeCost]) -> list[TypeCost]:
-    """The choices worth having, smallest first: each step from one to the next takes less error
-    away for its bytes."""
+    """Return the useful choices, smallest first, with a falling improvement per byte."""
     hull: list[TypeCost] = []
     for choice in sorted(choices, key=lambda choice: (choice.n_bytes, choice.error)):
         if hull and choice.error >= hull[-1].error:
@@ -369,13 +368,9 @@ def _slope(smaller: TypeCost, larger: TypeCost) -> float:
 def _by_tensor(
     measured: Mapping[str, float], groups: Mapping[str, Sequence[str]]
 ) -> dict[str, float]:
-    """Give each tensor its group's harm; the median of the others where it could not be
-    measured."""
+    """Return each tensor's sensitivity: that of its group, or the median if that is unknown."""
     values = [value for value in measured.values() if not np.isnan(value)]
-    if values:
-        default = float(np.median(values))
-    else:
-        default = 1.0
+    default = float(np.median(values)) if values else 1.0
     return {
         name: default if np.isnan(measured[group]) else measured[group]
         for group, names in groups.items()
