@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 async def test_screens_show_a_model_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [])
     monkeypatch.setattr(
-        "app.backend.engine_thread.EngineThread._local_backend", lambda self: 1 / 0
+        "app.backend.engine_thread._Backends.local", lambda self: 1 / 0
     )  # nothing of the engine is needed
     with answering(
         stream("Quite ", "well.", end=b""), stream(" Thanks."), stream("small here")
