@@ -43,9 +43,7 @@ async def test_huge_pages_are_compared_then_used_if_they_can_and_left() -> None:
     memory = Memory()
     async with tuning(laptop_script(**FASTER), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(
-            driver, "With its weights in huge pages this model writes 12 % faster (12 to 12)"
-        )
+        await shown(driver, "With weights in huge pages this model writes 12 % faster (12 to 12)")
         text = await shown(driver, "use the best (2, 2, huge pages)")
         huge = next(
             row.strip("│┃ ") for row in text.splitlines() if row.strip("│┃ ").startswith("huge")
@@ -75,7 +73,7 @@ async def test_huge_pages_are_compared_then_used_if_they_can_and_left() -> None:
         assert model_of(driver).weights_mode == "mmap"
         driver.script.weights_error = None
         await driver.pilot.press("enter")
-        await shown(driver, "weights in huge pages; remembered for this machine and model")
+        await shown(driver, "weights in huge pages. Saved for this machine and model")
         assert model_of(driver).weights_mode == "huge"
         assert memory.remembered == TunedChoice(2, 2, False, "huge", "")
         assert driver.app.engine_thread.state.figures.facts is not None
@@ -90,7 +88,7 @@ async def test_weights_move_between_two_tokens_of_a_reply() -> None:
     script = laptop_script(replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), **FASTER)
     async with tuning(script) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
+        await shown(driver, "Done in")
         await driver.pilot.press("escape")
         gate = script.token_gate
         assert gate is not None
@@ -151,7 +149,7 @@ async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
         assert not sessions[0].is_closed
         assert sessions[0].tokens == []
         await driver.pilot.press("enter")
-        await shown(driver, "its KV cache is f32 from the next time it is opened")
+        await shown(driver, "The next time it opens, its KV cache is f32")
         assert memory.remembered == TunedChoice(2, 2, False, "mmap", "f32")
         await driver.pilot.press("u")
         await driver.until(lambda: memory.remembered is None, "forgotten")
@@ -218,7 +216,7 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
         # a quiet search afterwards does not make the counts any better
         await driver.pilot.press("k")
         await shown(driver, "The KV cache stays f16")
-        await shown(driver, "The machine was swapping meanwhile")
+        await shown(driver, "The machine was swapping")
         await driver.pilot.press("enter")
         in_use = lambda: driver.app.engine_thread.state.threads  # noqa: E731
         await driver.until(
