@@ -1,5 +1,4 @@
-"""The application object: themes, keys that work everywhere, signals, and how it ends. Nothing of
-any screen.
+"""The application: themes, keys that work on every screen, signals, and its end.
 
 ``app.tui.start`` is the way in. Textual reads its switches when it is imported, so
 ``app.machine.sensors.low_power`` must have set them before this module is.
@@ -72,11 +71,9 @@ QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
 DOWNLOAD_LOOK_S = 1.0
 LENT_SIGNALS_S = 0.2
-"""Seconds after another program ($EDITOR) returned during which ctrl+c is ignored: it was meant for
-that program."""
+"""Seconds after the user's editor ends in which Ctrl+C is ignored: the editor got it too."""
 EXIT_PATIENCE_S = 1.5
-"""After a signal the process ends within this time, whatever a dead terminal does to Textual's
-shutdown."""
+"""Limit in seconds on the end after a signal, since Textual waits for a dead terminal."""
 SAVING_PATIENCE_S = 1.0
 """Limit on the wait for a slow disk when leaving; a signal's exit code comes within
 ``EXIT_PATIENCE_S``."""
@@ -89,7 +86,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     CSS_PATH = "app.tcss"
     DEFAULT_MODE = CHAT
     BINDINGS = bindings("app")
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 - Textual types it so
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-low"), (12, "-high"), (36, "-tall")]  # noqa: RUF012
 
     def __init__(
@@ -102,8 +99,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         keymap: Keymap | None = None,
         remembered_theme: str = "",
     ) -> None:
-        # Of a theme's own colours Textual would keep the shades of grey, and mark the cursor by
-        # nothing else.
+        # With NO_COLOR, Textual would show greys, and mark the cursor by a shade alone.
         super().__init__(TerminalDriver, ansi_color=True if "NO_COLOR" in os.environ else None)
         teach_alt_enter()
         ScrollBar.renderer = LineBar
@@ -118,7 +114,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self._is_lent = False
         self.keymap = keymap or Keymap()
         self._theme_error = self._set_up_theme(remembered_theme)
-        # Where the engine takes every core drawing begins at its slowest, until it proves cheap.
+        # On weak machines drawing begins at its slowest, until it is measured as cheap.
         self.performance = PerformanceWatch(
             self.engine_thread, InterfacePace(SLOWEST if is_weak_machine() else 1)
         )
@@ -126,17 +122,17 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.live, self.keymap, self.engine_thread, self.performance, self.downloads, model_path
         )
         self.unsent_line: str | None = None
-        """Line for stderr on unsent messages, after an end that the user did not ask for."""
+        """Line for stderr about unsent messages; None until the program ends unexpectedly."""
         self.unsaved = ""
-        """Why something of the conversation could not be saved, once the application has ended."""
-        # As a mode the chat is the first screen, and no empty one is ever laid out below it.
+        """Reason why the conversation could not be saved, set at the end; "" if it was."""
+        # A mode, so Textual lays out no empty screen below the chat.
         self.add_mode(CHAT, lambda: self.chat)
         for action in ACTIONS.values():
             if action.shows not in ("", CHAT):
                 self.add_mode(action.shows, partial(make_screen, action.shows, self.chat))
 
     def on_mount(self) -> None:
-        """Take over the signals that Textual leaves to their defaults."""
+        """Begin to watch signals, downloads, notices and the cost of drawing."""
         self.set_keymap(self.keymap.for_textual())
         self.set_class(is_console(), "-console")
         self.set_interval(INTERFACE_COST_PERIOD_S, self.performance.measure_interface_cost)
@@ -155,8 +151,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         super()._load_screen_css(screen)
 
     def on_unmount(self) -> None:
-        """Save what is not saved; end the engine's thread and a download, which can go on from
-        there."""
+        """Save the conversation, and end the engine thread and a download, which can be resumed."""
         self._save_now()
         self.parting_line = self.downloads.leave()
         self.engine_thread.close()
@@ -167,8 +162,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.core.chat_session.save_partial()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """List for the command palette what can be done on a screen: every action with its key and
-        its command."""
+        """Yield the palette's entries for a screen: actions with their keys and commands."""
         carriers: dict[str, DOMNode] = {scope_of(screen.BINDINGS): screen, "app": self}
         if screen is self.chat:
             carriers["prompt"] = self.chat.prompt
@@ -194,8 +188,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     # ---- actions
 
     def action_help(self, topic: str = "") -> None:
-        """Show keys and commands, those of the focused widget and the screen first; or what the
-        manual says."""
+        """Show keys and commands, or a topic of the manual."""
         if topic:
             with self.chat.core.refusals_said():
                 self.chat.core.say(page(topic))
@@ -212,8 +205,8 @@ class JalopyApp(App[None], inherit_bindings=False):
 
             self.push_screen(Palette())
 
-    async def action_report(self, wanted: str = "") -> None:
-        """Copy a card with machine, model and speeds, or write it into a file."""
+    async def action_report(self, path: str = "") -> None:
+        """Copy a card with machine, model and speeds, or write it to a file."""
         # no first frame waits for it
         from app.models.library.report_card import (
             as_text,
@@ -223,19 +216,19 @@ class JalopyApp(App[None], inherit_bindings=False):
 
         with self.chat.core.refusals_said():
             card = report_of_chat(self.engine_thread, self.chat.core.chat_session)
-            if wanted:
-                self.chat.core.say(write_card(card, wanted))
+            if path:
+                self.chat.core.say(write_card(card, path))
             else:
                 self.chat.core.say(as_text(card))
                 await self.chat.messages.copy_out(as_text(card))
 
     def action_theme(self, name: str = "") -> None:
-        """Choose the colours: by name, or from the list that shows each at once."""
+        """Choose a theme by its name, or from a list."""
         if not name:
             if not self.screen.is_modal:
                 from app.tui.screens.theme_picker import ThemePicker
 
-                # A new one each time: it knows the colours to go back to.
+                # A new screen each time, which remembers the present theme.
                 self.push_screen(ThemePicker(self.keymap), self._keep_theme)
         elif name in self.available_themes:
             self.theme = name
@@ -244,7 +237,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.core.say(no_such_theme(name, self.available_themes), True)
 
     def action_show(self, mode: str) -> None:
-        """Go to a screen from wherever the user is, or from it back to the chat."""
+        """Go to a screen, or from that screen back to the chat."""
         if self.screen.is_modal:
             return
         if self.current_mode == "threads":
@@ -257,19 +250,21 @@ class JalopyApp(App[None], inherit_bindings=False):
         else:
             self.switch_mode(CHAT if self.current_mode == mode else mode)
 
-    async def action_get(self, wanted: str = "") -> None:
-        """Download a model, by default the one that suits this machine, and open it; or show the
-        running download."""
+    async def action_get(self, repository: str = "") -> None:
+        """Download and open a model, by default the best for this machine.
+
+        If a download is running, show it.
+        """
         from app.models.downloads.job import PullJob
         from app.models.library.known_models import advised_model
 
         if not self.downloads.is_running or self.downloads.job is None:
-            if not wanted:
+            if not repository:
                 model = await asyncio.wrap_future(
                     in_background(partial(advised_model, self.live.now), "advice")
                 )
-                wanted = model.repository
-            self.downloads.take(PullJob(wanted, self.live.now).start())
+                repository = model.repository
+            self.downloads.take(PullJob(repository, self.live.now).start())
         self.push_screen(
             make_screen("download", self.downloads.job, self.keymap), self._open_downloaded
         )
@@ -279,7 +274,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.core.say(self.chat.core.busy_line())
 
     def _show_notices(self) -> None:
-        """Say in the chat which files were mended or cannot be used."""
+        """Say in the chat which files were repaired or cannot be used."""
         if not self.screen_stack:  # screens go away before the timers do
             return
         store = self.chat.core.storage.store
@@ -291,7 +286,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.chat.core.say(line, True)
 
     def _look_at_download(self) -> None:
-        """Say in the chat how a download ended, wherever the user is."""
+        """Say in the chat how a download ended, whatever screen is shown."""
         # screens go away before the timers do
         if self.downloads.job is None or not self.screen_stack:
             return
@@ -306,7 +301,7 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.screen.end_download(line)
 
     async def action_interrupt(self) -> None:
-        """Copy a selection; else stop the reply; a second one in a row quits."""
+        """Copy selected text, or else stop the reply; quit the second time in a row."""
         prompt = self.chat.prompt
         selected = self.screen.get_selected_text() or (
             prompt.selected_text if self.focused is prompt else ""
@@ -328,19 +323,18 @@ class JalopyApp(App[None], inherit_bindings=False):
     @on(PasteRefused)
     @on(PasteUnended)
     def tell_of_paste(self, message: PasteRefused | PasteUnended) -> None:
-        """Say why a paste is nowhere, or why keys did nothing."""
+        """Say why a paste was refused, or why keys did nothing."""
         self.chat.core.say(message.line)
 
     # ---- themes
 
     def get_css_variables(self) -> dict[str, str]:
-        """Return Textual's variables of the theme, and those that say what a colour means."""
+        """Return Textual's variables of the theme, and those for the meanings of colours."""
         variables = super().get_css_variables()
         return {**variables, **meanings(self.current_theme, variables)}
 
     def _keep_theme(self, name: str | None) -> None:
-        """Remember the theme for the next start; one chosen for a console suits no other
-        terminal."""
+        """Save the theme for the next start, except on a console, whose colours are special."""
         if name is None:
             return
         if is_console():
@@ -366,20 +360,19 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.register_theme(theme)
         except ThemeError as error:
             return str(error)
-        own, trouble = load_user_themes()
-        for theme in own:
+        user_themes, trouble = load_user_themes()
+        for theme in user_themes:
             self.register_theme(theme)
-        wanted = self.live.now.theme or ("" if is_console() else remembered)
+        name = self.live.now.theme or ("" if is_console() else remembered)
         self.theme = choose_theme(
-            wanted, self.available_themes, is_console() or self._has_few_colours()
+            name, self.available_themes, is_console() or self._has_few_colours()
         )
         if self.live.now.theme and self.live.now.theme not in self.available_themes:
             return no_such_theme(self.live.now.theme, self.available_themes)
         return trouble or None
 
     def _has_few_colours(self) -> bool:
-        """Whether the terminal has the 16 colours alone: a theme of its own looks better than the
-        nearest shades."""
+        """Return whether the terminal has only 16 colours, for which there is a special theme."""
         return bool(os.environ.get("TERM")) and self.console.color_system == "standard"
 
     # ---- the end
@@ -395,17 +388,17 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     @contextmanager
     def suspend(self) -> Iterator[None]:
-        """Lend the terminal to another program; ctrl+c typed meanwhile is that program's."""
+        """Lend the terminal to another program, and ignore Ctrl+C typed there."""
         self._is_lent = True
         try:
             with super().suspend():
                 yield
         finally:
-            # The event loop hears of signals that came meanwhile only now.
+            # The event loop handles the signals of that time only now.
             call_once(self, LENT_SIGNALS_S, partial(setattr, self, "_is_lent", False))
 
     def _leave(self, code: int) -> None:
-        """Exit with a code, even if the terminal is gone and Textual waits for it for ever."""
+        """Exit with a code, even if Textual waits for a terminal that is gone."""
         if self._is_lent and code == exit_codes.INTERRUPTED:
             return
         watchdog = threading.Timer(EXIT_PATIENCE_S, os._exit, [code])
@@ -417,17 +410,19 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.exit(return_code=code)
 
     def _handle_exception(self, error: Exception) -> None:
-        """Take note of an unhandled exception, but let none spoil an exit that is under way."""
+        """Handle an exception, unless the application is exiting already."""
         if not self._exit:
             super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        """End after an unhandled exception without Textual's traceback, which shows local
-        variables: the chat."""
+        """End after an unhandled exception without Textual's traceback.
+
+        A traceback shows local variables, and so text of the conversation.
+        """
         self._crash(self._exception or sys.exc_info()[1])
 
     def panic(self, *renderables: object) -> None:
-        """End after an error that Textual would print, such as one in its input thread."""
+        """End after an error in Textual, such as one in its input thread."""
         self._crash(sys.exc_info()[1])
 
     def _keep_unsent(self) -> None:

@@ -166,7 +166,7 @@ async def listed(driver: Driver) -> None:
     driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:00:00+00:00"
     await driver.ask("Why do old laptops get slow?")
     await driver.say("/new")
-    await driver.note("A new conversation")
+    await driver.note("New conversation")
     driver.chat.core.chat_session.journal.clock_text = lambda: "2026-11-21T10:05:00+00:00"
     await driver.ask("How do I clean the fan of one?")
     await driver.until(lambda: driver.chat.core.chat_session.journal.wait_until_saved(0), "saved")
@@ -350,8 +350,8 @@ SCENES: dict[str, Scene] = {
         held("Why do old laptops get slow?", 12, "escape", sees=">model"),
         script=lambda: two_turns(token_gate=Gate()),
     ),
-    "editing": Scene(after(talk, say("/edit 1", sees="is replaced")), settings=SPOKEN),
-    "editing-reply": Scene(after(talk, say("/edit reply", sees="is replaced")), settings=SPOKEN),
+    "editing": Scene(after(talk, say("/edit 1", sees="· replaces the")), settings=SPOKEN),
+    "editing-reply": Scene(after(talk, say("/edit reply", sees="· replaces the")), settings=SPOKEN),
     "nearly-full": Scene(
         say("Talk.", sees="nearly full"),
         script=lambda: Script(replies=[[f" word{n}" for n in range(230)]], n_ctx=256),

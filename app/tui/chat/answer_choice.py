@@ -39,7 +39,7 @@ class AnswerChoice:
         if self._core.refuses_while_busy():
             return
         if message is None or not message.alternatives:
-            line = "there is one answer to the last message (/regen 2 writes two more)"
+            line = "Only one answer so far; /regen 2 adds two"
             self._core.say(line)
             return
         answers = (message, *message.alternatives)

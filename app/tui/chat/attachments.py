@@ -199,7 +199,7 @@ class Attachments:
         if await core.screen.app.push_screen_wait(question):
             self._uploads_allowed_in = conversation
             return True
-        core.say(f"not sent: {draft.files_line} stays here")
+        core.say(f"Not sent: {draft.files_line} stays on this computer")
         return False
 
     # ---- lines about files
@@ -250,7 +250,7 @@ class Attachments:
         for document in documents:
             if document.name not in sent_names:
                 self._core.say(
-                    f"{document.name} is in the conversation already, and is not sent again"
+                    f"{document.name} is in the conversation already and is not sent again"
                 )
 
     # ---- the context

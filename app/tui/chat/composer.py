@@ -198,7 +198,7 @@ class Composer(Vertical):
         """Take the newest queued message back into the prompt."""
         text = self._core.chat_session.take_back_queued()
         if text is None:
-            self._core.say("no message waits")
+            self._core.say("No message is queued")
             return
         await self._core.transcript.waiting.pop().remove()
         self._core.prompt.give_back(text)

@@ -133,7 +133,7 @@ class ConversationFlow:
     async def _show_saved(self, opened: LoadedConversation) -> None:
         core = self._core
         await self._fill_transcript()
-        line = f"continuing {self._title_of(opened.saved)}"
+        line = f"Continuing {self._title_of(opened.saved)}"
         self._opening_line = line, core.say(f"{line} · /new")
         if opened.notice:
             core.say(opened.notice, is_error=True)
@@ -144,8 +144,7 @@ class ConversationFlow:
             self._bring_back_unsent(opened.saved)
         elif conversation.awaits_reply and not conversation.messages[-1].results:
             core.say(
-                "the last message was not answered: "
-                "/regen asks again, and another message goes with it"
+                "The last message has no reply. /regen answers it; another message is sent with it"
             )
         elif core.chat_session.can_continue and replies:
             replies[-1].offer(CONTINUE_OFFER)
@@ -227,11 +226,11 @@ class ConversationFlow:
     async def action_new(self) -> None:
         """Start a new conversation."""
         key = self._core.keymap.key_or_command("app.conversations")
-        advice = f"{key} lists the earlier ones."
+        advice = f"Earlier ones: {key}"
         if self._core.storage.store is None:
-            advice = "the old one is gone: conversations are not saved."
+            advice = "The old one is gone, because conversations are not saved."
         system = self._core.chat_session.conversation.system
-        await self._start(system, f"A new conversation; {advice}")
+        await self._start(system, f"New conversation. {advice}")
 
     async def action_persona(self, argument: str = "") -> None:
         """List personas, start a conversation with one, or save the present choices as one."""
@@ -288,7 +287,7 @@ class ConversationFlow:
             return
         if core.storage.store is None:
             core.say(
-                "no copy is made: conversations are not saved, and what follows here would be lost"
+                "Not copied: conversations are not saved, so the messages after this would be lost"
             )
             return
         title = core.chat_session.journal.title
@@ -298,8 +297,8 @@ class ConversationFlow:
         await self._fill_transcript()
         core.focus_prompt()
         core.say(
-            f"a copy of the first {n_messages} messages; "
-            f"the conversation they are from is kept: {title}"
+            f"This is a copy of the first {n_messages} messages. "
+            f"The original conversation is saved: {title}"
         )
 
     async def delete_live(self) -> str:
@@ -320,5 +319,5 @@ class ConversationFlow:
                 await wrap_future(in_background(delete, "delete"))
         except StoreError as error:
             return str(error)
-        self._core.say("A new conversation; the one before is deleted.")
+        self._core.say("The conversation is deleted. This is a new one.")
         return ""

@@ -27,7 +27,7 @@ from app.tui.widgets.prompt import Prompt, prompt_hint
 
 HINT_S = 8.0
 """Seconds that a line of the program stays at the prompt's edge."""
-CONTINUE_OFFER = "/continue goes on"
+CONTINUE_OFFER = "/continue resumes"
 ANSWERS_OFFER = "/answers shows others"
 NOT_IN_CONVERSATION = "this message is not part of the conversation"
 """Reason to refuse an action on a message that was not sent, was taken back or got no reply."""
@@ -105,8 +105,7 @@ class ChatCore:
 
     def say_no_model(self) -> None:
         """Say how to open a model."""
-        shows = f"{self.lists_models} shows what is on this machine and what fits"
-        self.say(f"No model is loaded: {shows}; /model PATH opens a file")
+        self.say(f"No model is loaded. {self.lists_models} lists models; /model PATH opens a file")
 
     @property
     def lists_models(self) -> str:
@@ -199,13 +198,13 @@ class PromptEdge:
             if view.thinking.display:
                 words["message.toggle_thinking"] = "thinking"
         if isinstance(view, ToolView):
-            words["message.toggle_thinking"] = "all of it"
+            words["message.toggle_thinking"] = "unfold"
         else:
             words["message.edit_here"] = "edit"
         chat_session = self._core.chat_session
         is_last = view.message is not None and view.message is chat_session.last_message
         if is_last and chat_session.can_continue:
-            words["message.continue_here"] = "goes on"
+            words["message.continue_here"] = "continue"
         hints = (
             self._core.keymap.hint(action_id, words[action_id])
             for action_id in _MESSAGE_KEYS

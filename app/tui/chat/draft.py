@@ -1,8 +1,8 @@
 """Drafts: messages that are being written, with large pastes and files folded into chips.
 
 A chip is a short piece of text in the prompt, such as "[pasted 1: 3.1 kB, 42 lines]", that stands
-for the whole paste until the message is sent. Its spaces are no-break spaces, so typed text is never
-mistaken for a chip.
+for the whole paste until the message is sent. Its spaces are no-break spaces, so typed text is
+never mistaken for a chip.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _common_prefix(text_1: str, text_2: str) -> int:
 
 
 def after_chips(text: str, folds: Mapping[str, str]) -> int:
-    """Return the position after the chips at the beginning of a text; a command may follow there."""
+    """Return the position after the chips at the beginning of a text, where a command may be."""
     position = 0
     for start, end, _ in chip_spans(text, folds):
         if text[position:start].strip():

@@ -80,7 +80,7 @@ class MessageEditing:
         except Refusal as refusal:
             key = core.keymap.first_key("message.fork_here")
             can_fork = str(refusal) == commands.GONE
-            advice = f": {key} on it goes on from there with a copy" if can_fork else ""
+            advice = f": {key} on it continues with a copy" if can_fork else ""
             core.say(f"{refusal}{advice}")
             return
 
@@ -101,8 +101,7 @@ class MessageEditing:
 
         send_key = core.keymap.first_key("prompt.send")
         cancel_key = core.keymap.first_key("chat.stop")
-        sends = "goes on from here" if self.is_of_reply else "asks again from here"
-        core.edge.set_usual_hint(f"{send_key} {sends} · {cancel_key} keeps everything")
+        core.edge.set_usual_hint(f"{send_key} send · {cancel_key} cancel")
         self._show_line(commands.edit_title(conversation, index))
         self._ask_for_cost()
 
@@ -208,14 +207,12 @@ class MessageEditing:
             return
         line = commands.edit_title(self._core.chat_session.conversation, index)
         if event.dropped_tokens:
-            what = "what follows" if self.is_of_reply else "its answer"
-            line += f": {what} ({figures.counted(event.dropped_tokens, 'token')}) is replaced;"
-        else:
-            line += ":"
+            replaced = figures.counted(event.dropped_tokens, "token")
+            line += f" · replaces the {replaced} after it"
         if event.read_s is not None:
-            line += f" starts in about {figures.whole_seconds(event.read_s)}"
+            line += f" · starts in about {figures.whole_seconds(event.read_s)}"
         else:
-            line += f" {figures.counted(event.read_tokens, 'token')} to read"
+            line += f" · {figures.counted(event.read_tokens, 'token')} to read"
         self._show_line(line)
 
     def _show_line(self, text: str) -> None:

@@ -1,6 +1,6 @@
-"""Writes a message in the user's editor, by a private file.
+"""The user's editor: edits a message in a private file.
 
-The caller has given the terminal away meanwhile.
+The caller lends the terminal to the editor.
 """
 
 from __future__ import annotations
@@ -25,23 +25,24 @@ _ENDING_PATIENCE_S = 0.3
 
 
 def find_editor(environ: Mapping[str, str]) -> list[str]:
-    """Return the command of the user's editor with its arguments; [] if none is set."""
-    wanted = environ.get("VISUAL", "").strip() or environ.get("EDITOR", "").strip()
-    if wanted:
+    """Return the command of the user's editor with its arguments; empty if there is none."""
+    command = environ.get("VISUAL", "").strip() or environ.get("EDITOR", "").strip()
+    if command:
         try:
-            return shlex.split(wanted)
+            return shlex.split(command)
         except ValueError:
-            return [wanted]
+            return [command]
     path = environ.get("PATH")
     return next(([name] for name in FALLBACKS if shutil.which(name, path=path)), [])
 
 
 async def edit_text(text: str, environ: Mapping[str, str]) -> str:
-    """Let the user edit a text until the editor ends; it is ended where this is cancelled. No file
-    is left.
+    """Let the user edit a text, and return the clean text when the editor ends.
 
-    Returns what the user left in the file, cleaned; raises ``Refusal`` where the prompt should stay
-    as it is.
+    The file is deleted afterwards. If this is cancelled, the editor is ended.
+
+    Raises:
+        Refusal: the editor failed; the prompt stays as it is.
     """
     command = find_editor(environ)
     if not command:

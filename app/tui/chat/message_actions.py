@@ -19,7 +19,7 @@ from app.tui.markdown.code_blocks import block_to_copy, code_blocks, text_to_cop
 from app.tui.screens import make_screen
 from app.tui.widgets.message_view import MessageView, ReplyView, ToolView, UserView
 
-PLACES_OFFER = "/place shows where it is from"
+PLACES_OFFER = "/place shows its source"
 
 
 class MessageActions:
@@ -91,7 +91,7 @@ class MessageActions:
         if view.message is self._core.chat_session.last_message:
             self.action_continue_reply()
         else:
-            self._core.say("only the last reply can go on")
+            self._core.say("Only the last reply can be continued")
 
     def action_continue_reply(self) -> None:
         """Continue the last reply where it was stopped."""
@@ -185,7 +185,7 @@ class MessageActions:
         """Show the passages that the newest reply is from."""
         replies = self._core.transcript.replies()
         if not await self.show_place(replies[-1] if replies else None):
-            self._core.say("the last reply names no place in a document of this conversation")
+            self._core.say("The last reply has no source in a document of this conversation")
 
     # ---- copying
 

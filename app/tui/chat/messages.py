@@ -1,7 +1,6 @@
-"""Messages that cross widgets; each names what has happened. What the engine reports comes in one
-of them.
+"""Messages between widgets of the chat, and from the engine; each is named after an event.
 
-Text in them is clean already (``clean_text``) unless a field says otherwise.
+Text in them is clean (``clean_text``) unless a field says otherwise.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from app.tui.chat.draft import MAX_PASTE_CHARS, Draft
 
 @dataclass(eq=False, repr=False)
 class PromptSubmitted(Message):
-    """The user sent what stood in the prompt."""
+    """The user sent the text of the prompt."""
 
     draft: Draft
 
 
 class PasteRefused(Message):
-    """The user pasted more than is taken."""
+    """The user pasted more text than the limit."""
 
     line = f"not pasted: more than {MAX_PASTE_CHARS:,} characters, which no context holds"
 
 
 class PasteUnended(Message):
-    """The terminal did not say where a paste ends; what came of it is handed over."""
+    """The terminal did not mark the end of a paste; the text so far is pasted."""
 
     line = (
         "the terminal did not say where the paste ends: press one key, and after half a second "
@@ -38,38 +37,38 @@ class PasteUnended(Message):
 
 
 class EmptySubmitted(Message):
-    """The user pressed the key that sends, and there is no text."""
+    """The user pressed the key that sends in an empty prompt."""
 
 
 class TakeBackRequested(Message):
-    """The user wants the message back that waits for its turn."""
+    """The user takes back the newest queued message."""
 
 
 @dataclass(eq=False, repr=False)
 class TranscriptScrolled(Message):
-    """The user asked from the prompt to move through the transcript, by pages; negative is up, 0
-    the end."""
+    """The user scrolled the transcript from the prompt."""
 
     pages: int
+    """Number of pages, negative for up; 0 for the end."""
 
 
 @dataclass(eq=False, repr=False)
 class MessageBlurred(Message):
-    """The user went from a focused message back to the prompt."""
+    """The user left a focused message for the prompt."""
 
     event: Key | Paste | None = None
-    """The key or paste that led away; it is handed to the prompt."""
+    """Key or paste for the prompt; None if the user only went there."""
 
 
 @dataclass(eq=False, repr=False)
 class LinkChosen(Message):
-    """The user chose a link in a reply; nothing opens by itself."""
+    """The user clicked a link in a reply."""
 
     address: str
 
 
 @dataclass(eq=False, repr=False)
 class EngineReported(Message):
-    """The engine's thread has reported something."""
+    """The engine thread reported an event."""
 
     event: Event

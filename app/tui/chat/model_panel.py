@@ -122,12 +122,12 @@ class ModelPanel:
         if self._core.chat_session.conversation.is_empty:
             await self._conversations.clear_transcript()
         self._core.focus_prompt()
-        consequence = "a new conversation"
+        consequence = " for a new conversation"
         if keeps and isinstance(path, Path):
-            consequence = "it reads the conversation first"
+            consequence = ", then reading the conversation"
         elif keeps:
-            consequence = "the conversation goes there"
-        self._core.say(f"loading {clean_line(path.name)}; {consequence}")
+            consequence = "; the conversation is sent to its server"
+        self._core.say(f"Loading {clean_line(path.name)}{consequence}")
 
     # ---- events
 

@@ -33,7 +33,7 @@ class ToolCalls:
         """Say that results of tools go to a server, if one computes the replies."""
         tools = self._core.engine_thread.tools
         if model is not None and model.server and tools is not None and tools.is_on:
-            self._core.say(f"what tools return goes to {model.server}, which computes the answers")
+            self._core.say(f"Results of tools are sent to {model.server}, which writes the replies")
 
     def ask_about_calls(self) -> bool:
         """Ask the user about each call of the last reply; False if there are too many rounds."""

@@ -30,7 +30,7 @@ class Welcome:
     def greet(self) -> None:
         """Greet a user of the starter model while the model is opened."""
         self._has_greeted = True
-        hello = f"Hello! All of this is computed on your own machine. {WHAT_IT_IS}."
+        hello = f"Hello! Everything runs on your computer. {WHAT_IT_IS}."
         get_key = self._core.keymap.key_or_command("app.get")
         question = "type", FIRST_QUESTION
         download = get_key, "gets a real model, while you chat"
@@ -55,7 +55,7 @@ class Welcome:
         ]
         if last_conversation:
             send_key = keymap.first_key("prompt.send")
-            suggestions.insert(0, (send_key, f"goes on with {last_conversation}"))
+            suggestions.insert(0, (send_key, f"continues {last_conversation}"))
         name = " · ".join(filter(None, (model.name, model.quantization, speed)))
         text = self._greeting(f"{name}\n{size_line(model)}", *suggestions)
         self._core.say(text, style="greeting")
@@ -123,20 +123,20 @@ class Welcome:
 
 def size_line(model: ModelLoaded) -> str:
     """Return a line on the size of a model and its context."""
-    context = f" · context {figures.count(model.n_ctx)} tokens" if model.n_ctx else ""
+    room = f" · room for {figures.count(model.n_ctx)} tokens" if model.n_ctx else ""
     if model.server:
-        return f"computed by {model.server}{context}"
+        return f"runs on {model.server}{room}"
     weights = figures.size(model.weights_bytes)
-    return f"weights {weights}{context}, {figures.size(model.kv_bytes)} of memory"
+    return f"{weights} model{room} ({figures.size(model.kv_bytes)})"
 
 
 def _speed_line(known: EngineFigures) -> str:
     """Return how fast the open model writes on this machine; "" if that is not known."""
     if known.earlier is not None:
-        return f"usually {figures.rate(known.earlier.median_tps)} tok/s here"
+        return f"usually {figures.rate(known.earlier.median_tps)} tok/s on this machine"
     limit = ceiling_at(known.facts, 0, known.read_gbps.get(known.threads))
     if limit is not None:
-        return f"at most {figures.rate(limit.tps)} tok/s here"
+        return f"up to {figures.rate(limit.tps)} tok/s on this machine (not measured yet)"
     return ""
 
 

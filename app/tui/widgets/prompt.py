@@ -39,7 +39,7 @@ _JOINERS = frozenset("\u200c\u200d")
 Textual drops them.
 """
 PLACEHOLDER = "Type here"
-PLACEHOLDER_LOADING = "Type here already; it is sent when the engine is ready"
+PLACEHOLDER_LOADING = "You can type now; it is sent as soon as the model is ready"
 EDGE_COLUMNS = 6
 """Columns of the prompt's edge that hold no words."""
 
@@ -266,7 +266,7 @@ class Prompt(TextArea):
 
     def show_files(self, files: str) -> None:
         """Show at the upper edge which files the message refers to; "" for none."""
-        hint = Content(f"sends along {files}") if files else self._hint
+        hint = Content(f"attaches {files}") if files else self._hint
         if self.border_title != hint:
             self.border_title = hint
 

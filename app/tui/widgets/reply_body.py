@@ -1,5 +1,7 @@
-"""The text of a reply: rows of Markdown that grow while it streams; code gets its colours when its
-block ends."""
+"""Text of a reply: rows of Markdown that grow while it streams.
+
+Code gets its colours when its block ends.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,16 @@ from app.tui.markdown.growing import GrowingMarkdown
 if TYPE_CHECKING:
     from textual.highlight import HighlightTheme
 
-_ROOM = 4
-"""Rows of room that a growing reply gets at once: every row that it gains lays out the screen again
-and scrolls it, which costs more than all else that the interface does meanwhile; more of them would
-be a hole below it."""
+_SPARE_ROWS = 4
+"""Rows that a growing reply reserves at a time.
+
+Every new row lays out the screen and scrolls it, which costs more than anything else in the
+interface. With more rows there would be a gap below the reply.
+"""
 
 
 class ReplyBody(Widget):
-    """Markdown, painted row by row: of an old reply, or of one that grows."""
+    """Markdown of a reply, painted row by row."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         *("em", "strong", "gone", "code", "block", "title-1", "title-2", "title-3", "mark", "edge")
@@ -42,49 +46,50 @@ class ReplyBody(Widget):
         self.is_final = finished is not None
         self._markdown = GrowingMarkdown()
         self._cleaner = ScreenCleaner()
-        self._held_rows = 0
+        self._reserved_rows = 0
         self._strips: list[Strip] = []
-        """The rows painted so far, from the first on."""
+        """Painted rows, from the first on."""
         self._coloured: dict[tuple[str, str], Content] = {}
-        """Blocks of code and their languages; another width needs no other colours."""
-        self._coloured_with: type[HighlightTheme] | None = None
+        """Coloured code, by text and language of its block; it does not depend on the width."""
+        self._code_theme_in_use: type[HighlightTheme] | None = None
         if finished is not None:
             self.append(finished)
 
     def append(self, text: str) -> None:
         """Add text."""
         self.text += text
-        shown = self._cleaner.push(text)
-        first = self._guarded(lambda: self._markdown.grow(shown))
+        clean_text = self._cleaner.push(text)
+        changed_row = self._guarded(lambda: self._markdown.grow(clean_text))
         if not self._markdown.width:
-            return  # the first layout will find it
-        del self._strips[first:]
+            return  # the first layout shows it
+        del self._strips[changed_row:]
         if len(self._markdown.rows) > self.size.height:
             self.refresh(layout=True)
         elif self.is_attached:
-            self.refresh(Region(0, first, self.size.width, max(1, self.size.height - first)))
+            n_rows = max(1, self.size.height - changed_row)
+            self.refresh(Region(0, changed_row, self.size.width, n_rows))
 
     def finish(self) -> None:
-        """The text is complete: parse it once more as a whole, with coloured code."""
+        """Parse the complete text once more, with coloured code."""
         self.is_final = True
         if self._markdown.width:
             self._lay_out(self._markdown.width)
             self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """Return the rows that the text needs; while it grows, with some room for what comes."""
+        """Return the rows that the text needs, and spare rows while it grows."""
         if width != self._markdown.width:
             self._lay_out(width)
-            self._held_rows = 0  # rows of another width say nothing
+            self._reserved_rows = 0  # reserved for another width
         n_rows = len(self._markdown.rows)
         if self.is_final:
             return n_rows
-        if n_rows > self._held_rows or not n_rows:
-            self._held_rows = n_rows + _ROOM - bool(n_rows)
-        return self._held_rows
+        if n_rows > self._reserved_rows or not n_rows:
+            self._reserved_rows = n_rows + _SPARE_ROWS - bool(n_rows)
+        return self._reserved_rows
 
     def render_line(self, y: int) -> Strip:
-        """Paint a row."""
+        """Return a painted row."""
         width = self.size.width
         if y >= len(self._markdown.rows):
             return Strip.blank(width, self.visual_style.rich_style)
@@ -96,18 +101,18 @@ class ReplyBody(Widget):
         return self._strips[y]
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Return what is selected, without bars and edges."""
+        """Return the selected text, without bars and edges."""
         return selection.extract(self._markdown.copied), "\n"
 
     def notify_style_update(self) -> None:
-        """Paint again: the theme may be another."""
+        """Paint again, because the theme may have changed."""
         super().notify_style_update()
         self._strips.clear()
-        if self._markdown.width and self._coloured_with not in (None, self._code_theme):
+        if self._markdown.width and self._code_theme_in_use not in (None, self._code_theme):
             self._lay_out(self._markdown.width)
 
     def action_link(self, target: str) -> None:
-        """Show where a link leads; open nothing."""
+        """Show the address of a link; nothing is opened."""
         self.post_message(LinkChosen(target))
 
     def _lay_out(self, width: int) -> None:
@@ -117,7 +122,7 @@ class ReplyBody(Widget):
         )
 
     def _guarded(self, step: Callable[[], int | None]) -> int:
-        """Take a step; text that the parser cannot take is shown as it came."""
+        """Run a step of the parser; if it fails, show the text unparsed."""
         try:
             return step() or 0
         except Exception as error:
@@ -128,9 +133,9 @@ class ReplyBody(Widget):
     def _highlighted(self, code: str, language: str) -> Content:
         from textual.highlight import highlight
 
-        if self._coloured_with is not self._code_theme:
+        if self._code_theme_in_use is not self._code_theme:
             self._coloured = {}
-            self._coloured_with = self._code_theme
+            self._code_theme_in_use = self._code_theme
         if (code, language) not in self._coloured:
             self._coloured[code, language] = highlight(
                 code, language=language or None, theme=self._code_theme
@@ -145,7 +150,7 @@ class ReplyBody(Widget):
             return highlight.HighlightTheme
         if not self.app.current_theme.dark:
             return highlight.ANSILightHighlightTheme
-        # whose names of functions are blue: unreadable on black
+        # Its blue for names of functions is unreadable on black.
         return _readable(highlight.ANSIDarkHighlightTheme)
 
     def _painted(self, y: int, selection: Selection | None) -> Strip:
@@ -176,7 +181,7 @@ class ReplyBody(Widget):
 
 @cache
 def _readable(theme: type[HighlightTheme]) -> type[HighlightTheme]:
-    """Return a theme of code with cyan for blue."""
+    """Return a theme of code with cyan in place of blue."""
     styles = {
         token: style.replace("ansi_blue", "ansi_cyan") for token, style in theme.STYLES.items()
     }

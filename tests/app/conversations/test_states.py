@@ -88,7 +88,7 @@ async def test_a_restart_and_a_new_chat_read_nothing_again():
     async with chatting(script) as driver:
         note = await driver.note("tokens back")
         assert re.fullmatch(
-            rf'continuing ".+" \(.+\) · {len(tokens)} tokens restored in 0\.25 s · /new', note
+            rf'Continuing ".+" \(.+\) · {len(tokens)} tokens restored in 0\.25 s · /new', note
         )
         more = await driver.ask("more")
         await driver.say("/new")

@@ -106,7 +106,7 @@ async def test_esc_stops_all_replies_which_can_then_be_chosen(
         assert "stopped" in driver.screen_text()
         await driver.pilot.press("2")
         await driver.until(lambda: said(driver)[1].startswith("echo"))
-        await driver.shows("/continue goes on")
+        await driver.shows("/continue resumes")
 
 
 async def test_stopping_before_the_first_word_keeps_the_old_reply(

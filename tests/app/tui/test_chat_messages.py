@@ -106,9 +106,7 @@ async def test_messages_and_their_code_blocks_are_copied(terminal_clipboard: Non
     async with chatting(Script(replies=[tokens(CODE)])) as driver:
         await driver.ask("how")
         await driver.pilot.press("ctrl+up", "y")
-        await driver.note(
-            "sent to the terminal's clipboard (if pasting does not work, `/copy file` writes a file"
-        )
+        await driver.note("sent to the terminal's clipboard (if pasting does not work: /copy file)")
         assert driver.app.clipboard == driver.transcript.replies()[0].text
         await driver.pilot.press("u")
         await driver.note("code block 1 of 2: sent")
@@ -138,7 +136,7 @@ async def test_escape_focuses_the_partial_reply_and_c_goes_on():
     async with chatting(Script(replies=[tokens("one two three four five six")])) as driver:
         partial = await stop_after(driver, 2)
         await driver.until(lambda: driver.app.focused is partial)
-        await driver.shows("c goes on")
+        await driver.shows("c continue")
         assert partial.footer.endswith("first word after 1.0 s · stopped")
         await driver.pilot.press("c")
         await driver.until(lambda: driver.transcript.replies() != [partial])
@@ -165,7 +163,7 @@ async def test_escape_neither_scrolls_nor_takes_the_prompts_focus():
         seen = driver.transcript.scroll_y
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.focused, ReplyView))
-        await driver.shows("c goes on")
+        await driver.shows("c continue")
         await driver.until(lambda: "stopped" in driver.transcript.replies()[0].footer)
         for _ in range(5):
             await driver.pilot.pause()
@@ -221,7 +219,7 @@ async def test_a_continuation_stopped_at_once_keeps_the_reply():
         await driver.note("stopped before the reply began; the conversation is as it was")
         assert driver.transcript.replies() == [partial]
         assert not partial.has_class("-replaced")
-        await driver.shows("stopped · /continue goes on")
+        await driver.shows("stopped · /continue resumes")
         assert [m.text for m in driver.chat.core.chat_session.conversation.messages] == [
             "count",
             "one two",
@@ -230,9 +228,9 @@ async def test_a_continuation_stopped_at_once_keeps_the_reply():
         await driver.say("/continue")
         await driver.until(lambda: driver.transcript.replies()[-1].text == "one two three")
         await stop_after(driver, 2)
-        await driver.shows("stopped · /continue goes on")
+        await driver.shows("stopped · /continue resumes")
         await driver.ask("another")
-        await driver.hides("/continue goes on")
+        await driver.hides("/continue resumes")
         assert "stopped" in driver.screen_text()
 
 
@@ -274,11 +272,11 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         assert driver.app.focused.text == "second"
         await driver.pilot.press("e")
         await driver.until(lambda: driver.prompt.text == "second")
-        line = "editing message 2: its answer (8 tokens) is replaced; starts in about 1 s"
+        line = "editing message 2 · replaces the 8 tokens after it · starts in about 1 s"
         await driver.shows(line)
-        await driver.shows("Enter asks again from here · Esc keeps everything")
+        await driver.shows("Enter send · Esc cancel")
         await driver.type(" thought of mine")
-        await driver.shows("(9 tokens) is replaced; starts in")
+        await driver.shows("replaces the 9 tokens after it · starts in")
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1].text == "New.")
         await driver.last_reply()
@@ -441,11 +439,11 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         await driver.shows("e edit")
         await driver.pilot.press("e")
         await driver.until(lambda: driver.prompt.text == "one two three")
-        price = "editing reply 1: what follows (1 token) is replaced;"
+        price = "editing reply 1 · replaces the 1 token after it ·"
         await driver.shows(price)
-        await driver.shows("Enter goes on from here · Esc keeps everything")
+        await driver.shows("Enter send · Esc cancel")
         driver.prompt.show_text("one two drei ")
-        await driver.shows("(1 token) is replaced;")
+        await driver.shows("replaces the 1 token after it ·")
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1] is not partial)
         whole = await driver.last_reply()

@@ -153,7 +153,7 @@ async def test_what_is_sent_while_the_model_compiles_is_answered():
     script = Script(open_gate=Gate())
     async with chatting(script, wait=False) as driver:
         await driver.until(script.open_gate.waiting.is_set)
-        await driver.shows("Type here already")
+        await driver.shows("You can type now")
         await driver.say("early bird")
         await driver.shows("queued")
         script.open_gate.allow(2)
@@ -212,7 +212,7 @@ async def test_a_long_open_block_is_shown_whole_while_it_streams():
 
 async def test_without_a_model_a_message_stays_and_a_file_is_loaded():
     async with chatting(Script(missing={"nosuch.gguf"}), model=None) as driver:
-        await driver.note("No model is loaded: F3 or /models shows")
+        await driver.note("No model is loaded. F3 or /models lists")
         await driver.say("anyone there?")
         await driver.until(lambda: len(driver.notes()) == 2)
         assert driver.prompt.text == "anyone there?"
@@ -345,7 +345,7 @@ async def test_a_reply_is_made_again_and_new_forgets_all_at_rest():
             "Second.",
         ]
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         assert driver.chat.core.chat_session.conversation.is_empty
         assert not driver.transcript.query(UserView)
         await driver.ask("hello again")
@@ -496,15 +496,15 @@ async def test_the_ctrl_c_hint_goes_and_the_editing_keys_show_again(
     async with chatting() as driver:
         await driver.ask("first")
         await driver.say("/edit 1")
-        await driver.shows("Enter asks again from here")
+        await driver.shows("Enter send · Esc cancel")
         await driver.pilot.press("ctrl+c")
         await driver.shows("again quits")
         driver.chat.core.edge.hint()  # its time is over
         await driver.hides("again quits")
-        await driver.shows("Enter asks again from here")
+        await driver.shows("Enter send · Esc cancel")
         await driver.pilot.press("ctrl+up", "escape")
         await driver.until(lambda: driver.app.focused is driver.prompt)
-        await driver.shows("Enter asks again from here · Esc keeps everything")
+        await driver.shows("Enter send · Esc cancel")
         await driver.pilot.press("escape")
         await driver.shows("Enter sends")
 
@@ -692,7 +692,7 @@ async def test_a_real_model_is_named_once_where_the_starter_declines(
         await driver.ask("Who?")
         assert driver.notes().count("A real model: F7") == 1
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         await driver.ask("Who?")
         await driver.note("A real model: F7")
 

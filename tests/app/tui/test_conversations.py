@@ -81,7 +81,7 @@ async def test_a_restart_goes_on_with_the_conversation():
         await driver.ask("second?")
     async with chatting(Script(replies=[tokens("Three.")])) as driver:
         assert texts(driver) == ["first?", "One.", "second?", "**Two.**"]
-        for text in ("first?", "One.", " Two.", 'continuing "first?" (today '):
+        for text in ("first?", "One.", " Two.", 'Continuing "first?" (today '):
             await driver.until(lambda text=text: text in driver.screen_text(), text)
         await driver.ask("third?")
         assert texts(driver)[-1] == "Three."
@@ -108,7 +108,7 @@ async def test_a_kill_in_the_middle_of_a_reply_keeps_what_was_flushed(tmp_path):
         assert reply.ending is Ending.INTERRUPTED
         assert "one two three four".startswith(reply.text)
         assert len(reply.text) >= len("one two three")
-        await driver.shows("/continue goes on")
+        await driver.shows("/continue resumes")
         await driver.say("/continue")
         await driver.until(
             lambda: (
@@ -129,7 +129,7 @@ async def test_a_message_a_kill_left_unanswered_goes_with_the_next(tmp_path):
     _as_it_was(tmp_path / "killed")
     async with chatting(Script(replies=[tokens("So."), tokens("Then.")])) as driver:
         await driver.note(
-            "the last message was not answered: /regen asks again, and another message goes with it"
+            "The last message has no reply. /regen answers it; another message is sent with it"
         )
         await driver.ask("and how?")
         await driver.note("the message before was not answered: both are sent together")
@@ -204,7 +204,7 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
         assert driver.prompt.text == "first of all\n\nand then"
         await driver.ask("first of all\n\nand then")
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
     saved_one = Store().read("000001")
     assert saved_one.conversation.messages[n_before].text == "first of all\n\nand then"
     assert saved_one.waiting == []
@@ -278,7 +278,7 @@ async def test_new_keeps_the_old_and_the_next_start_opens_the_newest():
     said("old", "Yes.")
     async with chatting() as driver:
         await driver.say("/new")
-        await driver.note("A new conversation; F8 lists the earlier ones.")
+        await driver.note("New conversation. Earlier ones: F8")
         await driver.ask("fresh")
     async with chatting() as driver:
         assert texts(driver)[0] == "fresh"
@@ -297,15 +297,15 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
     async with chatting(
         Script(replies=[tokens("Two."), tokens("Three.")]), resume="offer"
     ) as driver:
-        welcome = await driver.note('Enter  goes on with "first?" (today ')
+        welcome = await driver.note('Enter  continues "first?" (today ')
         assert welcome.startswith("model · Q4_K_M\nweights ")
         assert texts(driver) == []
         await driver.pilot.press("enter")
-        await driver.note('continuing "first?" (today ')
+        await driver.note('Continuing "first?" (today ')
         assert texts(driver) == ["first?", "One."]
         await driver.ask("second?")
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         await driver.pilot.press("enter", *"third?", "enter", "enter")
         await driver.last_reply()
         assert texts(driver) == ["third?", "Three."]
@@ -313,7 +313,7 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
     assert len(Store().ids()) == 2
     script = Script(replies=[tokens("Four.")], prefill_gate=Gate())
     async with chatting(script, resume="offer") as driver:
-        await driver.note("Enter  goes on with")
+        await driver.note("Enter  continues")
         # it is offered no more once something is said
         await driver.pilot.press(*"again?", "enter", "enter")
         await driver.until(script.prefill_gate.waiting.is_set)
@@ -430,7 +430,7 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
         await driver.note("where files cannot be locked")
         assert sum("locked" in note for note in driver.notes()) == 1
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         await driver.ask("third")
         await saved(driver)
         driver.chat.upkeep.save()
@@ -495,7 +495,7 @@ async def test_conversations_need_not_be_kept_and_then_none_is_forked():
         await driver.ask("first?")
         await driver.pilot.press("ctrl+up", "f")
         await driver.note(
-            "no copy is made: conversations are not saved, and what follows here would be lost"
+            "Not copied: conversations are not saved, so the messages after this would be lost"
         )
         assert texts(driver) == ["first?", "One."]
         await driver.pilot.press("f2")
@@ -514,7 +514,7 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
     ) as driver:
         await driver.ask("animals")
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         await driver.ask("colours")
         await saved(driver)
         await driver.pilot.press("f8")
@@ -644,7 +644,7 @@ async def test_the_live_conversation_is_deleted_but_in_no_reply():
         await driver.until(lambda: Store().ids() == [])
         await driver.until(lambda: not screen.items(), "the list is empty")
         await driver.pilot.press("escape")
-        await driver.note("A new conversation; the one before is deleted.")
+        await driver.note("The conversation is deleted. This is a new one.")
         assert texts(driver) == []
         await driver.ask("again")
         asked = driver.script.opened[0].sessions[0].tokens

@@ -77,7 +77,7 @@ async def ask_about_both(driver: Driver) -> None:
     """Save a conversation with book and plan, and a later one with the plan only."""
     await ask_with(driver, "book.txt plan.txt", "what is this?")
     await driver.say("/new")
-    await driver.note("A new conversation")
+    await driver.note("New conversation")
     await ask_with(driver, "plan.txt", "and this?")
 
 
@@ -149,7 +149,7 @@ async def test_each_document_is_listed_once_until_deleted() -> None:
         assert BOOK in Store().read("000001").conversation.messages[0].text
         await driver.pilot.press("escape")
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         await ask_with(driver, "book.txt", "again?")
         assert [one.conversations for one in list_documents(Store()) if one.name == "book.txt"] == [
             ("000003",)
@@ -173,7 +173,7 @@ async def test_a_document_too_long_for_the_context_can_be_asked_about(tmp_path: 
             lambda: re.search(r"book.txt +40 lines +~\d+ +passages", driver.screen_text())
         )
         await driver.pilot.press("enter")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         reply = await ask(driver, "what of line 30?")
         assert reply.message is not None
         assert any("line" in one for one in reply.message.sources)

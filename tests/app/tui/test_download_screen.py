@@ -92,7 +92,7 @@ async def test_a_new_user_downloads_a_model_and_chats(
     server: LocalHub, tmp_path: Path, content: bytes
 ) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
-        await driver.note("F3 or /models shows what is on this machine")
+        await driver.note("F3 or /models lists models")
         assert server.requests == []
         await at_the_price(driver, tmp_path)
         assert server.asked("content") == []

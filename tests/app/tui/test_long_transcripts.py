@@ -88,7 +88,7 @@ async def test_messages_put_aside_come_back_where_the_user_goes() -> None:
             )
         )
         await driver.say("/new")
-        await driver.note("A new conversation")
+        await driver.note("New conversation")
         assert not driver.transcript.show_earlier()
 
 

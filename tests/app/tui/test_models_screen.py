@@ -173,7 +173,7 @@ async def test_downloadable_models_stay_during_a_rescan(
 
 async def test_enter_opens_a_model_at_once_in_an_empty_chat(directory: Path) -> None:
     async with chatting(model=None) as driver:
-        await driver.note("F3 or /models shows what is on this machine")
+        await driver.note("F3 or /models lists models")
         await opened(driver)
         await driver.type("second")
         await driver.pilot.press("enter")

@@ -179,7 +179,7 @@ async def test_a_large_folder_adds_new_parts_and_a_file_is_sent_once(tmp_path, m
     async with chatting() as driver:
         await driver.ask("@notes what is it?")
         await driver.ask("and @notes again?")
-        await driver.note("notes is in the conversation already, and is not sent again")
+        await driver.note("notes is in the conversation already and is not sent again")
         await driver.say("/read docs")
         await driver.note("Each question will get the passages that match it")
         for question in ("a fan?", "a screw?", "thank you"):

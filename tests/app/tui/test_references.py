@@ -124,18 +124,18 @@ async def test_a_pasted_name_that_is_edited_or_recalled_stays_text() -> None:
 async def test_what_goes_along_is_named_before_and_paths_completed() -> None:
     async with chatting() as driver:
         await driver.type("see @notes, and")
-        await driver.shows("sends along notes (14B)")
+        await driver.shows("attaches notes (14B)")
         await driver.pilot.press("ctrl+u")
-        await driver.hides("sends along")
+        await driver.hides("attaches")
         await paste(driver, "@secret")
-        assert "sends along" not in driver.screen_text()
+        assert "attaches" not in driver.screen_text()
         driver.prompt.show_text("")
         await driver.type("see @doc")
         await driver.shows("docs/")
         await driver.pilot.press("tab")
         await driver.until(lambda: driver.prompt.text == "see @docs/")
         assert driver.prompt.draft.referred == ["docs/"]
-        await driver.shows("sends along docs/ (folder)")
+        await driver.shows("attaches docs/ (folder)")
         assert "words of inner" in await sent(driver)
 
 
@@ -198,7 +198,7 @@ async def test_the_first_file_for_a_server_is_asked_about_once() -> None:
         await driver.pilot.press("y")  # too soon: who types answers nothing
         assert await question(driver)
         await driver.pilot.press("escape")
-        await driver.note("not sent: secret, 15 B, 1 line stays here")
+        await driver.note("Not sent: secret, 15 B, 1 line stays on this computer")
         await driver.until(lambda: "secret" in driver.prompt.text, "the draft is back")
         assert len(driver.chat.core.chat_session.conversation.messages) == 2
         await driver.pilot.press("enter")

@@ -82,7 +82,7 @@ async def test_a_tool_call_is_shown_confirmed_and_answered(monkeypatch: pytest.M
         model = chat.chat.core.chat_session.model
         assert model is not None
         chat.chat.tools.say_where_results_go(replace(model, server="host:8000"))
-        await chat.note("what tools return goes to host:8000, which computes the answers")
+        await chat.note("Results of tools are sent to host:8000, which writes the replies")
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def new(run: Run, rng: Random) -> None:
             "system prompt:",
         )
     else:
-        run.command("/new", "A new conversation")
+        run.command("/new", "New conversation")
     run.counts["new conversations"] += 1
     run.go_home()
     turn(run, rng)

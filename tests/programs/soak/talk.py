@@ -157,8 +157,8 @@ def edit_reply(run: Run, rng: Random) -> None:
     if not messages or messages[-1]["role"] != "assistant":
         return turn(run, rng)
     said = last_said(run)
-    run.command("/edit reply", "goes on from here")
-    run.live.wait_for(lambda: "goes on from here" in run.view.edge, "the reply to edit")
+    run.command("/edit reply", "Enter send")
+    run.live.wait_for(lambda: "Enter send" in run.view.edge, "the reply to edit")
     run.empty_prompt()
     beginning = f"Edited {rng.randint(0, 999)} words"
     run.type_text(beginning)
@@ -166,9 +166,7 @@ def edit_reply(run: Run, rng: Random) -> None:
     if said is not None:
         said.reply = ""
     run.live.press("\r")
-    run.live.wait_for(
-        lambda: "goes on from here" not in run.view.edge, "the edited reply to be sent"
-    )
+    run.live.wait_for(lambda: "Enter send" not in run.view.edge, "the edited reply to be sent")
     run.counts["edits"] += 1
     run.finish(None)
     _note_from_chat(run, said)

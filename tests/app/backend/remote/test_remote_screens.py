@@ -36,7 +36,7 @@ async def test_screens_show_a_model_of_a_server(monkeypatch: pytest.MonkeyPatch)
                 )
 
             await driver.ready()
-            await shows(f"big · {host}", f"computed by {host} · context 4,096 tokens")
+            await shows(f"big · {host}", f"runs on {host} · room for 4,096 tokens")
             await driver.say("how are you?")
             await shows("Quite well.", f"{host}: the connection ended before the answer did")
             await driver.say("/continue")
