@@ -103,7 +103,7 @@ async def test_what_a_message_names_goes_with_it_and_is_completed(
     async with chatting(Script(n_ctx=8192)) as driver:
         driver.prompt.insert("Compare ")
         await driver.type("@on")
-        await driver.until(lambda: driver.prompt.offered)
+        await driver.until(lambda: driver.prompt.completions)
         await driver.pilot.press("tab")
         await driver.until(
             lambda: driver.prompt.draft.text.startswith("one note.md:\n```\nbuy milk\n```\n")
