@@ -95,6 +95,8 @@ class EngineInbox:
         state_path: beginning of the paths of the live conversation's saved states; None if they
             are not saved.
         flush_s: seconds that closing may wait until the state of the KV cache is on disk.
+        thinking: thinking mode of the next request; empty if no model is open. The engine thread
+            sets it when a model opens, and ``/think`` changes it.
     """
 
     def __init__(self, worker: WorkThread) -> None:
