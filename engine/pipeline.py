@@ -34,11 +34,11 @@ from engine.plan.plan import (
     DECODE,
     ROW_WORDS,
     SMALL_BATCH,
-    Lane,
     Plan,
     scratch_bytes_per_thread,
 )
 from engine.plan.profile import ProfileTable
+from engine.plan.rows import Lane
 from engine.plan.streaming import stream
 from engine.step_records import StepRecords
 

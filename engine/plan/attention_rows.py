@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from engine.cache.rotation import Rotation
     from engine.config import Attention
     from engine.plan.buffers import Activations
-    from engine.plan.plan import Plan
+    from engine.plan.rows import PlanRows
     from engine.weights.weights import Tensor
 
 
 class AttentionRows:
     """Writer of a plan's rows of attention."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanRows) -> None:
         self._plan = plan
         self._partial: Memory | None = None
 

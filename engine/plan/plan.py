@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,15 +24,15 @@ from engine.plan.attention_rows import AttentionRows
 from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK
 from engine.plan.operation import RECORD_BYTES, Operation, address_or_zero, float_bits
 from engine.plan.recurrent_rows import RecurrentRows
+from engine.plan.rows import PlanRows
 from engine.quants.base import QUANT_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from engine.cache.kv_cache import KVCache
-    from engine.cache.states import RecurrentStates
     from engine.config import ModelConfig, Xielu
     from engine.plan.buffers import Activations, Buffers
+    from engine.plan.rows import Lane
     from engine.weights.weights import LowRank, Tensor
 
 ROW_WORDS = 3
@@ -56,16 +56,7 @@ PRODUCTS_PER_OPERATION = 1 << 31
 """Products above which a prefill matmul is split by rows: cancelling waits for one operation."""
 
 
-@dataclass(frozen=True)
-class Lane:
-    """Sequence of tokens in a run: the address of its step record, and the memory of its layers."""
-
-    step: int
-    cache: KVCache
-    states: RecurrentStates
-
-
-class Plan:
+class Plan(PlanRows):
     """Operations in the order of execution, written by an architecture's ``compose``.
 
     Args:
@@ -79,11 +70,9 @@ class Plan:
             are more than that.
 
     Attributes:
-        phase: Part of the model that the next operations belong to, for the profile.
         batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``: decides the kernels of the next products.
         attention: Writer of rows of attention.
         recurrence: Writer of rows of recurrent layers.
-        added: Rows that follow the next barrier: what adapters add to the products before it.
     """
 
     def __init__(
@@ -101,35 +90,15 @@ class Plan:
             self.batch = SMALL_BATCH
         else:
             self.batch = BLOCK
-        self.operations: list[Operation] = []
-        self.phase = "embedding"
-        self._step = step
-        self.lanes = lanes
+        super().__init__(step, max_tokens, scratch, lanes)
         self._steps_of_parts = part_steps
-        self._first_token = 0
-        """Token that the next rows begin with."""
-        self._max_tokens = max_tokens
-        self.scratch = scratch
         self._claim_bytes = COUNTER_BYTES * n_threads
-        self._memory: list[Memory] = []
         self._records: Memory | None = None
-        self._product: tuple[Activations, Activations, list[Operation]] | None = None
-        self.added: list[Operation] = []
         self.attention = AttentionRows(self)
         self.recurrence = RecurrentRows(self)
         self._low_ranks: Mapping[str, LowRank] = {}
         self._buffers: Buffers | None = None
         self.add_row("reset claims", records.CLAIMS)
-
-    @property
-    def is_decode(self) -> bool:
-        """Whether this is a plan of decode."""
-        return self._max_tokens == 1
-
-    @property
-    def max_tokens(self) -> int:
-        """Limit on the tokens of a run."""
-        return self._max_tokens
 
     @property
     def claim_bytes(self) -> int:
@@ -143,29 +112,6 @@ class Plan:
         """
         self._low_ranks = low_ranks
         self._buffers = buffers
-
-    def add_row(
-        self, kernel: str, record: Any, matrix: Tensor | None = None, **arguments: int
-    ) -> Operation:
-        """Append a row and return it.
-
-        Args:
-            matrix: Weights that the row reads.
-            arguments: Words of ``record``, except for the step.
-        """
-        arguments["step"] = self._step
-        if matrix is not None:
-            n_rows = arguments.get("n_rows", 1)
-        else:
-            n_rows = 0
-        operation = Operation(kernel, arguments, record, self.phase, matrix, n_rows)
-        self.operations.append(operation)
-        self._product = None
-        return operation
-
-    def keep(self, memory: Memory) -> None:
-        """Hold memory whose address a row has, as long as the plan lives."""
-        self._memory.append(memory)
 
     @contextmanager
     def counted_by(self, step: int) -> Iterator[None]:
@@ -209,36 +155,6 @@ class Plan:
         product."""
         self._product = source, result, self.operations[-1:]
 
-    def barrier(self) -> None:
-        """Make all threads finish the operations so far before any of them begins the next."""
-        self.operations[-1].barrier = True
-        if self.added:
-            self.operations += self.added
-            self.added = []
-            self.operations[-1].barrier = True
-
-    def each_lane(self) -> Iterator[Lane]:
-        """Yield every sequence; rows that are written meanwhile are for its tokens.
-
-        Threads share heads differently in rows of one token and of several, so barriers are needed.
-        """
-        if len(self.lanes) == 1:
-            yield self.lanes[0]
-            return
-        step = self._step
-        self.barrier()
-        for token, lane in enumerate(self.lanes):
-            self._step = lane.step
-            self._first_token = token
-            yield lane
-        self._step = step
-        self._first_token = 0
-        self.barrier()
-
-    def address_of(self, x: Activations, first: int = 0) -> int:
-        """Return the address of an element of x, of the first token of the next rows."""
-        return x.address + 4 * (self._first_token * x.n + first)
-
     def embed(self, table: Tensor, out: Activations, first: int = 0) -> None:
         """Write the embeddings of the step's tokens.
 
@@ -279,27 +195,6 @@ class Plan:
     def take_token(self, x: Activations, out: Activations) -> None:
         """Copy the step's ``index``-th token of a block."""
         self.add_row("take token", records.TAKE_TOKEN, x=x.address, out=out.address, dim=x.n)
-
-    def copy(
-        self,
-        x: Activations,
-        first: tuple[int, int],
-        out: Activations,
-        out_first: tuple[int, int],
-        n: int,
-        n_heads: int = 1,
-    ) -> None:
-        """Copy n elements of each head; n is a multiple of 8.
-
-        Args:
-            first, out_first: (element of the first head, elements from one head to the next) in
-                each vector.
-        """
-        self.add_row(
-            "copy", records.COPY, x=x.address + 4 * first[0], x_stride=x.n, x_step=first[1],
-            out=out.address + 4 * out_first[0], out_stride=out.n, out_step=out_first[1], n=n,
-            n_heads=n_heads,
-        )  # fmt: skip
 
     def rmsnorm(
         self,

@@ -10,7 +10,7 @@ from engine.plan.operation import address_or_zero, float_bits
 
 if TYPE_CHECKING:
     from engine.plan.buffers import Activations
-    from engine.plan.plan import Lane, Plan
+    from engine.plan.rows import Lane, PlanRows
     from engine.weights.weights import Tensor
 
 
@@ -53,7 +53,7 @@ class ScanState:
 class RecurrentRows:
     """Writer of a plan's rows of recurrent layers."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PlanRows) -> None:
         self._plan = plan
 
     def short_convolution(self, source: ConvolutionState, x: Activations, out: Activations) -> None:
