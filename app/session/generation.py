@@ -1,5 +1,4 @@
-"""Sampling parameters in effect: the settings with the values that ``/set`` chose; and ``/think`` in
-words."""
+"""Sampling parameters in effect: the settings with the values that ``/set`` chose."""
 
 from __future__ import annotations
 

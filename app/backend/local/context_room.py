@@ -1,7 +1,7 @@
 """Room in a full context: which of the oldest turns to drop so that the next prompt fits.
 
-Whole turns are dropped, and the system prompt stays. If possible, a quarter of the context is freed,
-so that this does not happen with every message.
+Whole turns are dropped, and the system prompt stays. If possible, a quarter of the context is
+freed, so that this does not happen with every message.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from engine.sampling.earlier_text import EarlierText
 
 MOST_TOKENS = 1 << 18
-"""Limit on all conversations, those used last first: 1 MB on disk, 6 MB in memory, and a quarter of a
-second to sort."""
+"""Limit on all conversations, those used last first: 1 MB on disk, 6 MB in memory, and a quarter of
+a second to sort."""
 _TOKEN_BYTES = 4
 
 

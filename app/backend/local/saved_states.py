@@ -1,5 +1,5 @@
-"""Saved states of the KV cache, in the engine thread: saved for the live conversation, restored where
-they help.
+"""Saved states of the KV cache, in the engine thread: saved for the live conversation, restored
+where they help.
 
 All conversations with one model and KV type share a directory, a tree of prefixes
 (``engine.saved_state``): what was read once in any conversation is not read again. A state is a
@@ -166,8 +166,8 @@ class SavedStates:
         """Restore the saved part of a prompt, if it is more than the cache has.
 
         The state may be that of another conversation with the same beginning. It may also be this
-        conversation's own, if sliding or recurrent layers cannot go back to where an edit or another
-        reply begins.
+        conversation's own, if sliding or recurrent layers cannot go back to where an edit or
+        another reply begins.
 
         Args:
             path: beginning of the paths of the conversation's states if it is resumed; None if it
