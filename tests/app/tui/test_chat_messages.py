@@ -185,13 +185,13 @@ async def test_reply_figures_fit_80_columns_and_all_show_on_focus():
     async with chatting(Script(replies=[tokens("one two three four")])) as driver:
         await driver.ask("count to four, and say every number as slowly as you can")
         await driver.shows("4 tokens · 2.0 tok/s · first word after")
-        await driver.hides("· read ")
+        await driver.hides("read ")
         await driver.pilot.press("ctrl+up")
-        await driver.shows("· read ")
+        await driver.shows("read ")
         await driver.pilot.press("escape")
-        await driver.hides("· read ")
+        await driver.hides("read ")
         await driver.pilot.resize_terminal(100, 24)
-        await driver.shows("· read ")
+        await driver.shows("read ")
         await driver.pilot.resize_terminal(40, 12)
         await driver.hides("first word after")
         await driver.shows("4 tokens · 2.0 tok/s")
@@ -210,7 +210,7 @@ async def test_words_typed_after_a_stop_are_the_next_message(monkeypatch):
 
 
 async def test_a_continuation_stopped_at_once_keeps_the_reply():
-    async with chatting(Script(replies=[tokens("one two three")])) as driver:
+    async with chatting(Script(replies=[tokens("one two three")]), size=(100, 24)) as driver:
         partial = await stop_after(driver, 2)
         driver.script.token_gate = gate = Gate()
         await driver.say("/continue")
