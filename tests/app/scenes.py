@@ -326,7 +326,7 @@ offered = after(
 SCENES: dict[str, Scene] = {
     "first-start": Scene(press(sees="No model is loaded"), model=None),
     "compiling": Scene(compiling, script=lambda: Script(open_gate=Gate()), is_ready=False),
-    "empty": Scene(press(sees="weights")),
+    "empty": Scene(press(sees="room for")),
     "chat": Scene(talk, settings=SPOKEN, sizes=(*SIZES, (40, 15), (100, 30))),
     "strip": Scene(after(talk, press("ctrl+t", sees="Memory")), settings=SPOKEN),
     "reading": Scene(
