@@ -11,7 +11,7 @@ from app.tui.chat_options import may_write_titles
 from app.tui.textual_hacks import call_once
 
 TIDY_PERIOD_S = 60.0
-"""Least time between two checks of the disk, in seconds."""
+"""Seconds between two checks of the disk."""
 TITLE_PAUSE_S = 3.0
 """Seconds without a message after a reply before the model writes a title."""
 MAX_TITLED_MESSAGES = 6

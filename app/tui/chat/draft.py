@@ -18,7 +18,7 @@ from app.text.chips import CHIP, NBSP
 from app.text.record import record
 
 FOLD_FROM_CHARS = 512
-"""Least length of pastes that are folded; a prompt of ten lines on a small screen holds no more."""
+"""Length from which pastes are folded; ten lines on a small screen hold no more."""
 FOLD_FROM_LINES = 8
 MAX_PASTE_CHARS = 4_000_000
 """Limit on pastes. No context holds more, and the prompt would become slow."""

@@ -31,7 +31,7 @@ class MessageEditing:
         self._view: MessageView | None = None
         """The message that is edited; None if none is."""
         self.draft_aside = Draft()
-        """What was in the prompt before."""
+        """Draft that was in the prompt before."""
         self._sent: tuple[int, str] | None = None
         """Index and new text of an edit that was sent, until its reply is there."""
         self._timer: Timer | None = None

@@ -36,7 +36,7 @@ class PromptHistory:
         self._position = 0
         """Index of the entry in the prompt; after the newest comes the unsent draft."""
         self._unsent = Draft()
-        """What was in the prompt before the user recalled an entry."""
+        """Draft that was in the prompt before the user recalled an entry."""
 
     def add(self, draft: Draft) -> None:
         """Add a draft, unless it repeats the newest one."""

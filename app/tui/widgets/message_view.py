@@ -93,7 +93,7 @@ class ThinkingView(Static):
 KEY_DELAY_S = 0.35
 """Seconds after a letter before it acts on a message. The letters of a word come faster."""
 WIDE_COLUMNS = 100
-"""Least width of the screen at which a reply shows all of its figures."""
+"""Width of the screen from which a reply shows all of its figures."""
 _REPLACED = "-replaced"
 _MISSING = "(missing: the file is damaged here)"
 
