@@ -88,7 +88,7 @@ class Generation:
         chooser: TokenChooser,
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
-        spelled: Collection[int] = (),
+        visible_control_ids: Collection[int] = (),
         guess: bool = False,
         n_logprobs: int | None = None,
     ) -> None:
@@ -96,7 +96,7 @@ class Generation:
         self._chooser = chooser
         self._n_logprobs = n_logprobs
         self._end_ids = tokenizer.end_ids
-        self._text_stream = tokenizer.stream(spelled)
+        self._text_stream = tokenizer.stream(visible_control_ids)
         self._stops = StopStrings(stop)
         self._stops.set_earlier_text("".join(self._text_stream.push(token) for token in after))
         self._steps = Steps(session, guess)

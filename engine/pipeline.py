@@ -24,10 +24,10 @@ from engine.machine.topology import last_cache_bytes
 from engine.models import load_architecture
 from engine.models.decoder import Decoder, Stage
 from engine.models.steps import product
-from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK, Buffers
+from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
-from engine.plan.lookahead import FROM_MEMORY, Reading, ahead_of
+from engine.plan.lookahead import FROM_MEMORY, WeightAccess, ahead_of
 from engine.plan.operation import Operation
 from engine.plan.plan import (
     BLOCK,
@@ -54,7 +54,7 @@ BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models have smaller blocks."""
 MIN_BLOCK = 32
 """Minimum of ``block_size``, in tokens."""
-ATTENTION_PRODUCTS = 400_000_000
+MAX_BLOCK_PRODUCTS = 400_000_000
 """Limit on the products of one operation of prefill attention: about 15 ms on two cores of 2025,
 80 ms on two of 2014."""
 HEAD_TOKENS = 64
@@ -95,7 +95,7 @@ VECTORS = "vectors"
 EMBEDDING_PLANS = {VECTORS: PlanSpec(0, BLOCK, Stage.ALL, is_embedding=True)}
 """Plan of an embedding model.
 
-An encoder takes a long text as one block. ``vectors`` takes up to ``WIDEST_BLOCK`` tokens,
+An encoder takes a long text as one block. ``vectors`` takes up to ``MAX_BLOCK_TOKENS`` tokens,
 ``vectors 2`` twice as many, and so on. The longer ones are written on first use.
 """
 LOGITS_PLANS = {
@@ -183,7 +183,7 @@ class Pipeline:
         self._specs = EMBEDDING_PLANS if is_embedding else PLANS
         self.config = config
         self.kv_type = kv_type
-        self.block_size = max_block_size(config, max_seq_len)
+        self.block_size = max_block_tokens(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(
             config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights)
@@ -207,18 +207,18 @@ class Pipeline:
             "logits", config.vocab_size, SMALL_BATCH_TOKENS
         ).array()
 
-        self._lanes: dict[str, list[Lane]] = {}
+        self._batch_sequences: dict[str, list[Lane]] = {}
         """Sequences of each plan of ``decode_batch``, by the plan's name."""
         self._addresses: dict[str, int] = {}
         """Addresses of the compiled kernels, by name."""
         self.profile: dict[str, ProfileTable] = {}
-        self._reading = FROM_MEMORY
+        self._weight_access = FROM_MEMORY
         self._other_weights: list[WeightPlans] = []
         self._current = WeightPlans(weights, self._write_plans(weights), {})
         decode_bytes = sum(
             tensor.size_bytes for tensor in next(iter(self.plans.values())).matrices()
         )
-        self._set_reading(Reading(is_cached=decode_bytes <= last_cache_bytes()))
+        self._set_weight_access(WeightAccess(is_cached=decode_bytes <= last_cache_bytes()))
 
     @property
     def plans(self) -> dict[str, Plan]:
@@ -248,19 +248,19 @@ class Pipeline:
             return self._write_product_plan(weights, name)
 
         spec = self._spec(name)
-        if name in self._lanes:
+        if name in self._batch_sequences:
             step = self._steps.batch
         elif spec.stage is Stage.LAST:
             step = self._steps.last
         else:
             step = self._steps.block
-        lanes = self._lanes.get(name, [Lane(step.address, self._cache, self._states)])
+        lanes = self._batch_sequences.get(name, [Lane(step.address, self._cache, self._states)])
 
         n_tokens = spec.n_tokens or self.block_size
         pieces = range(0)
-        if n_tokens > WIDEST_BLOCK:  # the long text of an encoder
+        if n_tokens > MAX_BLOCK_TOKENS:  # the long text of an encoder
             n_pieces = int(name.removeprefix(VECTORS) or 1)
-            n_tokens = min(n_tokens, n_pieces * WIDEST_BLOCK)
+            n_tokens = min(n_tokens, n_pieces * MAX_BLOCK_TOKENS)
             pieces = self._steps.piece_addresses(n_pieces)
 
         scratch = self._scratch
@@ -360,14 +360,14 @@ class Pipeline:
                 plan.look_ahead(self._prefetch_distance)
 
     def _prefetch_distance(self, quant: str) -> int:
-        return ahead_of(quant, self._reading)
+        return ahead_of(quant, self._weight_access)
 
-    def reading(self, n_threads: int) -> Reading:
+    def reading(self, n_threads: int) -> WeightAccess:
         """Return how a number of threads reads the weights."""
-        return replace(self._reading, is_alone=n_threads == 1)
+        return replace(self._weight_access, is_alone=n_threads == 1)
 
-    def _set_reading(self, reading: Reading) -> None:
-        self._reading = reading
+    def _set_weight_access(self, reading: WeightAccess) -> None:
+        self._weight_access = reading
         self.look_ahead()
 
     # ---- computing; these methods return False or None if they are cancelled
@@ -419,8 +419,8 @@ class Pipeline:
         for pipeline, (token, pos) in steps.items():
             pipeline._steps.set_block([token], pos, pipeline._states.slot)
         n_tokens = self._steps.set_batch(token for token, _ in steps.values())
-        if name not in self._lanes:
-            self._lanes[name] = [pipeline._lane() for pipeline in steps]
+        if name not in self._batch_sequences:
+            self._batch_sequences[name] = [pipeline._lane() for pipeline in steps]
         if self._run(name, n_threads):
             return self.small_batch_logits[:n_tokens]
         return None
@@ -430,10 +430,10 @@ class Pipeline:
 
     def drop_batch_plans(self) -> None:
         """Drop the plans of ``decode_batch``, which point into the memory of other pipelines."""
-        for name in self._lanes:
+        for name in self._batch_sequences:
             self.plans.pop(name, None)
             self._current.tables.pop(name, None)
-        self._lanes.clear()
+        self._batch_sequences.clear()
 
     def full_block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute up to ``block_size`` tokens in all layers; False if cancelled.
@@ -526,8 +526,8 @@ class Pipeline:
     def _prepare(self, name: str, n_threads: int) -> int:
         """Make sure that a plan has a table; returns the number of threads that run it."""
         n_threads = min(n_threads, self._scratch.n_threads)
-        if (n_threads == 1) != self._reading.is_alone:
-            self._set_reading(self.reading(n_threads))
+        if (n_threads == 1) != self._weight_access.is_alone:
+            self._set_weight_access(self.reading(n_threads))
         if name not in self._current.tables:
             plan = self._write_plan(name, self._current.weights)
             self.plans[name] = plan
@@ -559,11 +559,11 @@ class Pipeline:
             n_keys = min(n_seen, attention.window or n_seen)
             products_per_key = 2 * attention.n_heads // attention.n_kv_heads * attention.key_dim
             products_per_token = products_per_key * n_keys
-            size = min(size, ATTENTION_PRODUCTS // products_per_token // 8 * 8)
+            size = min(size, MAX_BLOCK_PRODUCTS // products_per_token // 8 * 8)
         return max(MIN_BLOCK, size)
 
 
-def max_block_size(config: ModelConfig, max_seq_len: int) -> int:
+def max_block_tokens(config: ModelConfig, max_seq_len: int) -> int:
     """Return the number of tokens of the largest prefill block, a multiple of 32.
 
     The activations stay below ``BLOCK_BYTES``, and a block fits into the rings of sliding layers.
@@ -572,7 +572,7 @@ def max_block_size(config: ModelConfig, max_seq_len: int) -> int:
     if config.is_encoder:
         return -(-max_seq_len // 32) * 32
     windows = {attention.cache_window for attention in config.attentions.values()}
-    size = WIDEST_BLOCK
+    size = MAX_BLOCK_TOKENS
     if any(window is not None and ring_slots(window) < max_seq_len for window in windows):
         size = min(size, RING_BLOCK)
     size = min(size, BLOCK_BYTES // (4 * config.activation_floats))

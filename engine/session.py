@@ -94,7 +94,7 @@ class Session:
         self.cached = CachedTokens()
         self._tokens = self.cached.ids
         self._logits: Logits | None = None
-        self._ends_with_reply = False
+        self._last_was_decoded = False
         self.finish_reason = ""
         self.n_guessed = 0
         self.earlier_text: EarlierText | None = None
@@ -250,7 +250,7 @@ class Session:
             raise _context_full(len(ids), self.n_ctx)
         start_s = time.monotonic()
         reused = self.truncate(self._shared_prefix(ids))
-        if self._ends_with_reply or any(0 <= turn - reused < MIN_CHECKPOINT_GAP for turn in turns):
+        if self._last_was_decoded or any(0 <= turn - reused < MIN_CHECKPOINT_GAP for turn in turns):
             self.memory.make_checkpoint()
         self._feed(
             ids[reused:],
@@ -284,7 +284,7 @@ class Session:
         max_tokens: int | None = None,
         stop: Sequence[str] = (),
         after: Sequence[int] = (),
-        spelled: Collection[int] = (),
+        visible_control_ids: Collection[int] = (),
         guess: bool = False,
         n_logprobs: int | None = None,
         constraint: Constraint | None = None,
@@ -298,7 +298,7 @@ class Session:
             stop: strings that end the reply and are left out of it.
             after: ids of the beginning of the reply, which were fed last. A character or a stop
                 string that begins in their text is completed by the new tokens.
-            spelled: ids of control tokens to spell out as text. All other control tokens have empty
+            visible_control_ids: ids of control tokens to spell out as text. All other control tokens have empty
                 text.
             guess: compute text that repeats the conversation, or ``earlier_text``, several tokens
                 at a time. The same seed gives the same tokens with it and without.
@@ -326,7 +326,9 @@ class Session:
         # Forced tokens are computed together, with the same bits as one at a time.
         max_forced = SMALL_BATCH_LIMIT if n_logprobs is None else 1
         chooser = TokenChooser(sampler, constraint, tokenizer.end_ids, max_forced)
-        reply = Generation(self, tokenizer, chooser, stop, after, spelled, guess, n_logprobs)
+        reply = Generation(
+            self, tokenizer, chooser, stop, after, visible_control_ids, guess, n_logprobs
+        )
         if max_tokens is None:
             max_tokens = self.n_ctx + 1
 
@@ -357,7 +359,7 @@ class Session:
         """Compute chosen tokens of a reply; ``cancel`` ends the reply."""
         try:
             self._feed(tokens)
-            self._ends_with_reply = True
+            self._last_was_decoded = True
         except Cancelled:
             self.finish_reason = "cancelled"
 
@@ -424,7 +426,7 @@ class Session:
             self.cached.cut(n_reached)
         if len(self._tokens) < length:
             self._logits = None
-            self._ends_with_reply = False
+            self._last_was_decoded = False
 
     def shift(self, n_keep: int, n_drop: int) -> None:
         """Drop ``n_drop`` tokens after the first ``n_keep``. Later tokens move down, and their keys
@@ -628,7 +630,7 @@ class Session:
         """Append computed tokens. Without logits a reply cannot start here."""
         self._tokens += ids
         self._logits = logits
-        self._ends_with_reply = False
+        self._last_was_decoded = False
         self.memory.commit(len(self._tokens))
 
     def check_ids(self, ids: Sequence[int]) -> list[int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
-from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK
+from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS
 
 STEP_BYTES = 128
 
@@ -43,7 +43,7 @@ class StepRecords:
         self.batch = StepRecord()
         self._batch_tokens = Memory(4 * SMALL_BATCH_TOKENS)
         self._batch_ids = self._batch_tokens.array(np.int32, (SMALL_BATCH_TOKENS,))
-        n_pieces = -(-max_tokens // WIDEST_BLOCK)
+        n_pieces = -(-max_tokens // MAX_BLOCK_TOKENS)
         self._pieces = Memory(STEP_BYTES * n_pieces)
         self._piece_words = self._pieces.array(np.int64, (n_pieces, STEP_BYTES // 8))
 
@@ -77,10 +77,10 @@ class StepRecords:
         return n
 
     def set_pieces(self, n_tokens: int) -> int:
-        """Divide a text into pieces of ``WIDEST_BLOCK`` tokens; returns the number of pieces."""
-        n_pieces = -(-n_tokens // WIDEST_BLOCK)
+        """Divide a text into pieces of ``MAX_BLOCK_TOKENS`` tokens; returns the number of pieces."""
+        n_pieces = -(-n_tokens // MAX_BLOCK_TOKENS)
         for n in range(n_pieces):
-            size = min(WIDEST_BLOCK, n_tokens - n * WIDEST_BLOCK)
+            size = min(MAX_BLOCK_TOKENS, n_tokens - n * MAX_BLOCK_TOKENS)
             self._piece_words[n, STEP.n_tokens // 8] = size
         return n_pieces
 

@@ -135,7 +135,7 @@ class ThoughtLimit:
 
     Args:
         opened: marker of a thought that the prompt opens; None if it opens none.
-        spelled: control tokens that are part of the text.
+        visible_control_ids: control tokens that are part of the text.
         prefix_ids: tokens of the reply that are in the prompt.
 
     Attributes:
@@ -147,12 +147,12 @@ class ThoughtLimit:
         tokenizer: Tokenizer,
         budget_tokens: int,
         opened: ThoughtMarker | None = None,
-        spelled: Collection[int] = (),
+        visible_control_ids: Collection[int] = (),
         prefix_ids: Iterable[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._budget_tokens = budget_tokens
-        self._stream = tokenizer.stream(spelled)
+        self._stream = tokenizer.stream(visible_control_ids)
         self._splitter = ThinkingSplitter(opened)
         self._n_tokens = self.n_chars = 0
         self._was_ended = False
@@ -188,14 +188,16 @@ class ThoughtLimit:
 def limit_of(
     chat: ChatPrompt | None,
     tokenizer: Tokenizer,
-    spelled: Collection[int],
+    visible_control_ids: Collection[int],
     prefix_ids: Iterable[int] = (),
 ) -> ThoughtLimit | None:
     """Return the limit on the thought of a conversation's next reply; None if there is none."""
     if chat is None or chat.thought_budget_tokens is None:
         return None
     opened = opened_by(chat.opening)
-    return ThoughtLimit(tokenizer, chat.thought_budget_tokens, opened, spelled, prefix_ids)
+    return ThoughtLimit(
+        tokenizer, chat.thought_budget_tokens, opened, visible_control_ids, prefix_ids
+    )
 
 
 def guard_of(settings: Settings, tokenizer: Tokenizer, constraint: object) -> LoopGuard | None:
@@ -230,7 +232,7 @@ class Reply:
     """Texts that end the reply."""
     prefix_ids: Sequence[int] = ()
     """Beginning of a reply that continues; it is also at the end of ``prompt_ids``."""
-    spelled: Collection[int] = ()
+    visible_control_ids: Collection[int] = ()
     """Control tokens that are part of the text."""
     turns: Collection[int] = ()
     """Positions in the prompt where the speaker changes."""
@@ -336,7 +338,7 @@ class Reply:
         replied_ids = [*self.prefix_ids, *self.ids]
         earlier_guessed = self.meter.guessed_tokens
         generating = self.session.generate(
-            self.sampling, limit, self.stop, replied_ids, self.spelled, **self._options
+            self.sampling, limit, self.stop, replied_ids, self.visible_control_ids, **self._options
         )
         with closing(generating):
             for generated in generating:

@@ -103,7 +103,7 @@ _ENGINE_KEYS = (
     "kv_type",
     "weights",
 )
-_SAMPLING_KEYS = (
+_REPLY_KEYS = (
     "system_prompt",
     "thinking",
     *(key for key in _SETTING_OPTIONS if key.startswith("sampling.")),
@@ -335,7 +335,7 @@ _COMMANDS = {
         _flag("--new", "start a new conversation instead of resuming the last one"),
         _flag("--tty", "draw for a plain console: ASCII borders, 16 colours"),
         _VERSION,
-        *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS, "theme", "low_power"),
+        *("threads", *_ENGINE_KEYS, *_REPLY_KEYS, "theme", "low_power"),
         *_SYSTEM_SOURCES,
     ),
     'run MODEL "TEXT"': _command(
@@ -352,7 +352,7 @@ _COMMANDS = {
         _arg("--regex TEXT", "answer in the form of a regular expression"),
         _flag("--raw", "continue the text as it is, without a chat template"),
         _json("print one JSON object with the text and figures at the end"),
-        *("threads", *_ENGINE_KEYS, *_SAMPLING_KEYS),
+        *("threads", *_ENGINE_KEYS, *_REPLY_KEYS),
         *_SYSTEM_SOURCES,
     ),
     "read MODEL FILE...": _command(
@@ -642,7 +642,7 @@ _COMMANDS = {
             "without MODEL: close a model that was idle this long (15); 0 = never",
             type=_minutes,
         ),
-        *("threads", *_ENGINE_KEYS, *(key for key in _SAMPLING_KEYS if key != "system_prompt")),
+        *("threads", *_ENGINE_KEYS, *(key for key in _REPLY_KEYS if key != "system_prompt")),
     ),
     "report [MODEL]": _command(
         "a shareable card with your machine's speeds",

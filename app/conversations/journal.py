@@ -43,7 +43,7 @@ SYNC_S = 2.0
 """Longest time for which a growing reply is not synced. A kill loses nothing of it, a power cut
 may.
 """
-_MOST_LAST_TRIES = 2
+_MAX_CLOSING_TRIES = 2
 SWITCH_PATIENCE_S = 1.0
 """Limit on waiting for the disk when another conversation is opened."""
 
@@ -74,7 +74,7 @@ class SaverThread:
         self._unsynced_s: float | None = None
         """Time of the first change that a power cut may lose; None if there is none."""
         self._is_leaving = self._is_closing = self._is_over = False
-        self._n_last_tries = 0
+        self._n_closing_tries = 0
         self.trouble = ""
         """Reason why nothing can be saved; "" if saving works."""
         self._thread = threading.Thread(target=self._run, name="jalopy-saver", daemon=True)
@@ -162,7 +162,7 @@ class SaverThread:
                 if left_s is not None and left_s <= 0:
                     return True
                 self._condition.wait(left_s)
-            return self._has_work and self._n_last_tries < _MOST_LAST_TRIES
+            return self._has_work and self._n_closing_tries < _MAX_CLOSING_TRIES
 
     @property
     def _has_work(self) -> bool:
@@ -171,7 +171,7 @@ class SaverThread:
     def _save(self) -> None:
         with self._condition:
             changes = list(self._changes)
-            self._n_last_tries += self._is_closing
+            self._n_closing_tries += self._is_closing
             is_ending = self._is_leaving or self._is_closing
         now_s = time.monotonic()
         is_due = self._unsynced_s is not None and now_s - self._unsynced_s >= SYNC_S
@@ -215,7 +215,7 @@ class Journal:
         self._store = store
         self.clock_text = clock_text
         self._saver: SaverThread | None = None
-        self._former: list[SaverThread] = []
+        self._earlier_savers: list[SaverThread] = []
         """Threads of earlier conversations that are still saving."""
         self._written: list[ChatMessage] = []
         self._pending: list[str] = []
@@ -226,7 +226,7 @@ class Journal:
         self.title = ""
         self._forked_from = ""
         self._flushed = PartialReply()
-        self._is_trying = False
+        self._awaits_first_token = False
         self._model = self._written_model = ("", "")
         """Name and path of the model that writes the next reply, and of the model in the
         database.
@@ -307,7 +307,7 @@ class Journal:
     @property
     def trouble(self) -> str:
         """Reason why something is not saved; "" if saving works."""
-        savers = [*self._former, self._saver]
+        savers = [*self._earlier_savers, self._saver]
         return next((saver.trouble for saver in savers if saver is not None and saver.trouble), "")
 
     @property
@@ -337,7 +337,7 @@ class Journal:
             else:
                 text = ""
             self._add(set_columns(unsent=text), is_durable=bool(text))
-            self._is_trying = True
+            self._awaits_first_token = True
 
     def save_pending(self, conversation: Conversation, texts: Sequence[str]) -> None:
         """Save the messages that wait for their turn, in case the program is killed first."""
@@ -351,7 +351,7 @@ class Journal:
             self._add(mark_used)
         self._add(set_columns(waiting=json.dumps(self._pending)))
 
-    def flush(self, conversation: Conversation, partial: PartialReply) -> None:
+    def save_partial(self, conversation: Conversation, partial: PartialReply) -> None:
         """Save what is new in the running reply."""
         flushed = self._flushed
         if self._store is None or (partial.text, partial.thought) == (
@@ -378,10 +378,10 @@ class Journal:
         """Save the end of a turn: a reply, the earlier state, or a question without a reply."""
         if self._store is None:
             return
-        if self._is_trying:
+        if self._awaits_first_token:
             self._add(set_columns(unsent=""), is_durable=False)
         self._catch_up(conversation)
-        self._is_trying = False
+        self._awaits_first_token = False
         self._flushed = PartialReply()
 
     def save_n_dropped(self, conversation: Conversation) -> None:
@@ -424,7 +424,7 @@ class Journal:
 
     def close(self, patience_s: float) -> str:
         """Save what is not saved and end; return why that failed, or ""."""
-        savers = [saver for saver in (self._saver, *self._former) if saver is not None]
+        savers = [saver for saver in (self._saver, *self._earlier_savers) if saver is not None]
         give_up_s = time.monotonic() + patience_s
         failed = [
             saver for saver in savers if not saver.close(max(0.0, give_up_s - time.monotonic()))
@@ -437,13 +437,13 @@ class Journal:
     # ---- changes
 
     def _leave(self) -> None:
-        self._former = [saver for saver in self._former if saver.has_unsaved]
+        self._earlier_savers = [saver for saver in self._earlier_savers if saver.has_unsaved]
         if self._saver is not None:
             if not self._saver.leave(SWITCH_PATIENCE_S):
-                self._former.append(self._saver)
+                self._earlier_savers.append(self._saver)
             self._drop_new()
             self._saver = None
-        self._is_trying = False
+        self._awaits_first_token = False
         self._flushed = PartialReply()
 
     def _drop_new(self) -> None:

@@ -15,7 +15,7 @@ _MODEL = 20
 _LEAST_TITLE = 16
 _WITH_DAY = 40
 _WITH_MODEL = 66
-_WITH_SIZE = 88
+_WITH_COUNTS = 88
 """Minimum widths of a row that shows day, model and size."""
 
 
@@ -53,7 +53,7 @@ def _line(title: str, date: str, count: str, size: str, model: str, columns: int
         tail = ""
     if columns >= _WITH_MODEL:
         tail += f"  {cut(model, _MODEL):<{_MODEL}}"
-    if columns >= _WITH_SIZE:
+    if columns >= _WITH_COUNTS:
         tail += f"  {count:>{_COUNT}}  {size:>{_SIZE}}"
     width = max(_LEAST_TITLE, columns - len(tail))
     return f"{cut(title, width):<{width}}{tail}"

@@ -24,7 +24,7 @@ LATEST = ":latest"
 """Tag that Ollama adds to names without one: "x" and "x:latest" are the same model."""
 MAX_ANSWERS = 8
 """Limit on the answers to one request."""
-IGNORED = (
+SILENTLY_IGNORED = (
     "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key",
     "prompt_cache_retention", "parallel_tool_calls", "verbosity", "prediction", "audio",
 )  # fmt: skip

@@ -140,7 +140,7 @@ class ReplyWriter:
             constraint,
             request.stop_strings,
             guards=not sampling.ignore_eos,
-            spelled=local.tags(with_calls=call_format is not None),
+            visible_control_ids=local.tags(with_calls=call_format is not None),
             n_logprobs=request.n_logprobs,
             on_token=streamer.note_token,
             on_prompt_progress=lambda done, total: self._after_step(),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 MAX_BIASES = 10_000
 MAX_BREAKERS = 64
 MAX_BREAKER_CHARS = 100
-FORBIDDEN = 1e9
+FORBIDDING_BIAS = 1e9
 """``false`` in place of a bias takes this off a logit."""
 LLAMA_SERVER_NAMES = {
     "repeat_last_n": "repeat_window",
@@ -112,10 +112,14 @@ def _bias(pair: Any) -> tuple[int | str, float] | None:
         return None
     name, bias = pair
     if bias is False:
-        bias = -FORBIDDEN
+        bias = -FORBIDDING_BIAS
     if isinstance(name, str) and not is_valid_text(name):
         return None
-    if type(name) not in (int, str) or type(bias) not in (int, float) or not abs(bias) <= FORBIDDEN:
+    if (
+        type(name) not in (int, str)
+        or type(bias) not in (int, float)
+        or not abs(bias) <= FORBIDDING_BIAS
+    ):
         return None
     is_id = isinstance(name, str) and name.isascii() and name.isdecimal() and len(name) < 12
     return (int(name) if is_id else name), float(bias)

@@ -426,7 +426,7 @@ class ChatSession:
         return True
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
-        """Request the cost of an edit, which is reported as ``PromptWeighed``."""
+        """Request the cost of an edit, which is reported as ``EditCostMeasured``."""
         if self.is_busy or self.model is None:
             return False
         messages = self.conversation.prompt_messages()
@@ -567,7 +567,7 @@ class ChatSession:
         if reply.text or reply.thought:
             ids, raw = self._engine_thread.written
             partial = PartialReply(reply.text, reply.thought, ids, raw, running.is_edited)
-            self.journal.flush(self.conversation, partial)
+            self.journal.save_partial(self.conversation, partial)
 
     def _wait_for_disk(self) -> None:
         if self._saving_patience_s:

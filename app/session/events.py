@@ -304,7 +304,7 @@ class PromptRefused(Event):
 
 
 @record
-class PromptCounted(Event):
+class DraftCounted(Event):
     """The tokens of a draft are counted, and some of them may have been read ahead."""
 
     text: str
@@ -317,7 +317,7 @@ class PromptCounted(Event):
 
 
 @record
-class PromptWeighed(Event):
+class EditCostMeasured(Event):
     """Cost of replacing an earlier message and everything after it."""
 
     text: str

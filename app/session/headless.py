@@ -276,7 +276,7 @@ class HeadlessChat:
         arrived = [
             event
             for event in self.engine_thread.drain()
-            if not isinstance(event, events.PromptCounted)
+            if not isinstance(event, events.DraftCounted)
         ]
         self._on_status(self.engine_thread.status)
         if not self.engine_thread.is_alive and not arrived:

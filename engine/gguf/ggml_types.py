@@ -16,7 +16,7 @@ class GGMLType(NamedTuple):
     """Layout of a type: ``type_size`` bytes hold ``block_size`` elements of a row.
 
     Attributes:
-        halves: Offsets of the float16 values (scales and minima) in a block, in bytes; all
+        f16_offsets: Offsets of the float16 values (scales and minima) in a block, in bytes; all
             other bytes are integers.
         mixes: Names of mixes that consist mostly of this type, by ``general.file_type``.
     """
@@ -24,7 +24,7 @@ class GGMLType(NamedTuple):
     name: str
     block_size: int
     type_size: int
-    halves: tuple[int, ...] = ()
+    f16_offsets: tuple[int, ...] = ()
     mixes: Mapping[int, str] = MappingProxyType({})
 
 

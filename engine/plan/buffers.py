@@ -13,7 +13,7 @@ from engine.weights.weights import Tensor
 
 SMALL_BATCH_TOKENS = 8
 """Limit on the tokens that pass decode's kernels at once; more are a prefill block."""
-WIDEST_BLOCK = 512
+MAX_BLOCK_TOKENS = 512
 """Limit on the tokens of one matrix product; a thread's scratch holds the sums of all of them."""
 
 

@@ -49,7 +49,7 @@ class Crew:
         Raises:
             ThreadsRefusedError: The system refuses this number of threads; nothing was run.
         """
-        self._hire(n_threads)
+        self._start_missing_threads(n_threads)
         for field, word in (
             (CREW.table, table[0]),
             (CREW.n_operations, table[1]),
@@ -98,7 +98,7 @@ class Crew:
             for follower in self._followers:
                 follower.join()
 
-    def _hire(self, n_threads: int) -> None:
+    def _start_missing_threads(self, n_threads: int) -> None:
         while len(self._followers) < n_threads - 1:
             number = len(self._followers) + 1
             seen = int(self._words[CREW.job // 8])

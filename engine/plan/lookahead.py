@@ -43,7 +43,7 @@ _MOST_FILE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
-class Reading:
+class WeightAccess:
     """Source of the weights that decode reads, and whether one thread reads alone.
 
     Attributes:
@@ -59,7 +59,7 @@ class Reading:
         return quant + ", cached" * self.is_cached + ", one thread" * self.is_alone
 
 
-FROM_MEMORY = Reading()
+FROM_MEMORY = WeightAccess()
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Lookahead:
         return words or "no prefetch"
 
 
-def ahead_of(quant: str, reading: Reading = FROM_MEMORY) -> int:
+def ahead_of(quant: str, reading: WeightAccess = FROM_MEMORY) -> int:
     """Return the choice for a weight type: the measured one, else the default."""
     choice = measured_choices().get(reading.key(quant))
     if choice is None:
@@ -124,7 +124,7 @@ def is_intel() -> bool:
 
 @cache
 def measured_choices() -> dict[str, Lookahead]:
-    """Return the choices measured on this processor with these kernels, by ``Reading.key``.
+    """Return the choices measured on this processor with these kernels, by ``WeightAccess.key``.
 
     ``save_choice`` changes it.
     """

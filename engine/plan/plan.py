@@ -21,7 +21,7 @@ from engine.kernels.records import (
 )
 from engine.machine.memory import Memory
 from engine.plan.attention_rows import AttentionRows
-from engine.plan.buffers import SMALL_BATCH_TOKENS, WIDEST_BLOCK
+from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS
 from engine.plan.operation import RECORD_BYTES, Operation, address_or_zero, float_bits
 from engine.plan.recurrent_rows import RecurrentRows
 from engine.plan.rows import PlanRows
@@ -66,7 +66,7 @@ class Plan(PlanRows):
         n_threads: Limit on the threads that run it.
         lanes: Sequences whose tokens a run holds: all tokens of one, or the next token of each of
             several, in their order.
-        part_steps: Addresses of the step records of each ``WIDEST_BLOCK`` of its tokens, if there
+        part_steps: Addresses of the step records of each ``MAX_BLOCK_TOKENS`` of its tokens, if there
             are more than that.
 
     Attributes:
@@ -138,7 +138,7 @@ class Plan(PlanRows):
             yield 0
         for n, step in enumerate(self._steps_of_parts):
             with self.counted_by(step):
-                yield n * WIDEST_BLOCK
+                yield n * MAX_BLOCK_TOKENS
 
     def insert(
         self, index: int, kernel: str, record: Any, arguments: Iterable[dict[str, int]]
@@ -307,7 +307,7 @@ class Plan(PlanRows):
             add: Address of what is added to the first token's result, and elements from there to
                 the next token's.
         """
-        n_rows = self._rows_at_once(weight, min(n_tokens or self._max_tokens, WIDEST_BLOCK))
+        n_rows = self._rows_at_once(weight, min(n_tokens or self._max_tokens, MAX_BLOCK_TOKENS))
         for token in self._each_part():
             form = x.form(name).after(token, x.token_bytes(name))
             for first in range(0, weight.n_rows, n_rows):

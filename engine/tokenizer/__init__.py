@@ -226,16 +226,16 @@ class Tokenizer:
             return b""
         return self.token_bytes(token_id) or self.token_text(token_id).encode()
 
-    def stream(self, spelled: Collection[int] = ()) -> TextStream:
+    def stream(self, visible_control_ids: Collection[int] = ()) -> TextStream:
         """Return a decoder for generated tokens, one at a time.
 
         Args:
-            spelled: ids of control tokens to spell out as text; all others have no text.
+            visible_control_ids: ids of control tokens to spell out as text; all others have no text.
         """
         texts = self._vocabulary.texts
 
         def token_bytes(token: int) -> bytes:
-            if token in spelled:
+            if token in visible_control_ids:
                 return texts[token].encode()
             return self.token_bytes(token)
 

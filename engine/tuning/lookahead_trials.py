@@ -57,7 +57,7 @@ def try_lookahead(
         again: measure all types, including those measured before.
 
     Returns:
-        New results by ``Reading.key`` of the weight type. Types with few bytes in the model are
+        New results by ``WeightAccess.key`` of the weight type. Types with few bytes in the model are
         left out.
 
     Raises:

@@ -118,7 +118,7 @@ def _bad_by_row(
     if tensor.quant in _WITHOUT_HALVES:
         return np.asarray(np.count_nonzero(_WITHOUT_HALVES[tensor.quant](blocks), axis=1), np.int64)
     counts = np.zeros(len(rows), np.int64)
-    for offset in layout.halves:
+    for offset in layout.f16_offsets:
         bits = np.ascontiguousarray(blocks[:, :, offset : offset + 2]).view("<u2")[:, :, 0]
         counts += np.count_nonzero((bits & _F16_EXPONENT) == _F16_EXPONENT, axis=1)
     return counts

@@ -280,13 +280,15 @@ class FakeTokenizer:
         """Cut text in the middle of a prompt into words."""
         return self.encode(text, bos=False)
 
-    def stream(self, spelled: Collection[int] = ()) -> SimpleNamespace:
+    def stream(self, visible_control_ids: Collection[int] = ()) -> SimpleNamespace:
         """A decoder for generated tokens; a piece is whole characters here."""
 
         def push(token_id: int) -> str:
             if token_id >= len(self._pieces):  # of another start's vocabulary
                 return ""
-            is_hidden = self._pieces[token_id] in self.control and token_id not in spelled
+            is_hidden = (
+                self._pieces[token_id] in self.control and token_id not in visible_control_ids
+            )
             return "" if is_hidden else self.decode([token_id])
 
         return SimpleNamespace(push=push, flush=lambda: "", is_within_character=False)
@@ -745,7 +747,7 @@ class FakeSession:
         max_tokens: int | None = None,
         stop: Iterable[str] = (),
         after: Sequence[int] = (),
-        spelled: Collection[int] = (),
+        visible_control_ids: Collection[int] = (),
         guess: bool = False,
         n_logprobs: int | None = None,
     ) -> Iterator[GeneratedToken]:
@@ -766,7 +768,7 @@ class FakeSession:
             self._reply = self._script.replies[0]
             if len(self._script.replies) > 1:
                 self._script.replies.pop(0)
-        stream = self.model.tokenizer.stream(spelled)
+        stream = self.model.tokenizer.stream(visible_control_ids)
         self.finish_reason = ""
         text = ""
         for count, piece in enumerate(self._reply[len(begun) :]):

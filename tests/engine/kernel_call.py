@@ -61,7 +61,7 @@ def with_scales(
     """Put scales in their places, and make rows of the blocks: (n_rows, row_bytes)."""
     if quant.name in PUT_SCALES:
         PUT_SCALES[quant.name](blocks, values(blocks.shape[:2]))
-    for at in TYPES_BY_NAME[quant.name].halves:
+    for at in TYPES_BY_NAME[quant.name].f16_offsets:
         halves = values(blocks.shape[:2]).astype(np.float16)
         blocks[:, :, at : at + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
     return blocks.reshape(len(blocks), -1)

@@ -580,6 +580,6 @@ def test_control_tokens_have_text_where_it_is_asked_for(tmp_path: Path) -> None:
     session = model.session(n_ctx=64)
     session.prefill([5, 9, 20])
     first, *_ = whole_reply(model, [5, 9, 20], 8)[0]
-    [piece] = session.generate(Sampling.greedy(), 1, spelled={first})
+    [piece] = session.generate(Sampling.greedy(), 1, visible_control_ids={first})
     assert (piece.token_id, piece.text) == (first, model.tokenizer.token_text(first))
     model.close()

@@ -549,7 +549,7 @@ def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Genera
             std / 2.7 * rng.uniform(0.7, 1.3, (len(blocks), 4))
         )
         return blocks.tobytes()
-    for at, value in zip(layout.halves, _scales(quant), strict=True):
+    for at, value in zip(layout.f16_offsets, _scales(quant), strict=True):
         blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
     return blocks.tobytes()
 
@@ -575,11 +575,11 @@ def _scales(quant: str) -> list[float]:
     blocks = np.random.default_rng(0).integers(0, 256, (500, layout.type_size), np.uint8)
 
     def weights(*halves: float) -> np.ndarray:
-        for at, half in zip(layout.halves, halves, strict=True):
+        for at, half in zip(layout.f16_offsets, halves, strict=True):
             blocks[:, at : at + 2] = np.frombuffer(np.float16(half).tobytes(), np.uint8)
         return quants.dequantize(blocks, GGMLQuantizationType[quant])
 
-    if len(layout.halves) == 1:
+    if len(layout.f16_offsets) == 1:
         return [1 / weights(1.0).std()]
     minimum = -weights(1.0, 0.0).mean() / weights(0.0, 1.0).mean()
     deviation = weights(1.0, minimum).std()

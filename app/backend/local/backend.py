@@ -122,7 +122,7 @@ class LocalBackend:
         n_unread = len(ids) - n_cached
         n_dropped = opened.local.session.length - n_cached
         read_s = self._seconds_to_read(n_unread)
-        self._link.emit(events.PromptWeighed(draft, n_cached, n_dropped, n_unread, read_s))
+        self._link.emit(events.EditCostMeasured(draft, n_cached, n_dropped, n_unread, read_s))
 
     def tune(self, parts: tuple[str, ...]) -> None:
         """Search for the best settings."""

@@ -32,7 +32,7 @@ def edited_ids(
     ids: Sequence[int],
     edited: str,
     opening: str,
-    spelled: Collection[int] = (),
+    visible_control_ids: Collection[int] = (),
 ) -> list[int]:
     """Return the ids of a reply whose answer was edited, or its thinking if it has no answer.
 
@@ -42,9 +42,9 @@ def edited_ids(
         ids: tokens of the reply as they were generated.
         edited: new text of the answer or of the thinking.
         opening: last words of the prompt, which may open a thought.
-        spelled: control tokens that are part of the text.
+        visible_control_ids: control tokens that are part of the text.
     """
-    stream = tokenizer.stream(spelled)
+    stream = tokenizer.stream(visible_control_ids)
     cleaner = TextCleaner()
     pieces = [cleaner.push(stream.push(token_id)) for token_id in ids]
     text = "".join([*pieces, cleaner.push(stream.flush()), cleaner.flush()])
@@ -52,7 +52,7 @@ def edited_ids(
     if edited == text[start:]:
         return list(ids)
     new_text = text[:start] + edited
-    boundaries = [_Boundary(0, 0), *_boundaries(tokenizer, ids, spelled, new_text)]
+    boundaries = [_Boundary(0, 0), *_boundaries(tokenizer, ids, visible_control_ids, new_text)]
     while boundaries[-1].chars > start and _is_within_word(new_text, boundaries[-1].chars):
         boundaries.pop()
     n_ids, chars = boundaries[-1]
@@ -63,10 +63,10 @@ def edited_ids(
 
 
 def _boundaries(
-    tokenizer: Tokenizer, ids: Sequence[int], spelled: Collection[int], text: str
+    tokenizer: Tokenizer, ids: Sequence[int], visible_control_ids: Collection[int], text: str
 ) -> Iterator[_Boundary]:
     """Yield the boundaries up to which the ids spell the beginning of a text."""
-    stream = tokenizer.stream(spelled)
+    stream = tokenizer.stream(visible_control_ids)
     cleaner = TextCleaner()
     chars = 0
     for n_ids, token_id in enumerate(ids, start=1):

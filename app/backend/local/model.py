@@ -319,7 +319,7 @@ class LocalModel:
         guard = None
         if guards:
             guard = guard_of(self.settings, tokenizer, constraint)
-        fields.setdefault("spelled", self.tags(bool(self.chat.tools)))
+        fields.setdefault("visible_control_ids", self.tags(bool(self.chat.tools)))
         return Reply(
             session if session is not None else self.session,
             prompt.all_ids,
@@ -327,7 +327,7 @@ class LocalModel:
             max_tokens=max_tokens,
             stop=stops,
             prefix_ids=prefix_ids,
-            limit=limit_of(prompt.chat, tokenizer, fields["spelled"], prefix_ids),
+            limit=limit_of(prompt.chat, tokenizer, fields["visible_control_ids"], prefix_ids),
             turns=turns,
             guess=self.settings.guess_ahead != "off",
             constraint=constraint,

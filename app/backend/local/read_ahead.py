@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from app.backend.local.context_room import MIN_REPLY_TOKENS
 from app.backend.reply import ReplyMeter
 from app.backend.status import Activity
-from app.session.events import ConversationReread, DocumentRead, PromptCounted
+from app.session.events import ConversationReread, DocumentRead, DraftCounted
 from app.text.figures import count
 from engine.errors import Cancelled
 
@@ -123,7 +123,7 @@ class ReadAhead:
         n_shared = self._session.reusable(ids)
         n_earlier = min(n_shared, self._conversation_tokens)
         self._link.emit(
-            PromptCounted(draft, len(ids) - n_earlier, n_shared - n_earlier, read_tokens, read_s)
+            DraftCounted(draft, len(ids) - n_earlier, n_shared - n_earlier, read_tokens, read_s)
         )
 
     def read_document(self, document: DocumentToRead) -> None:

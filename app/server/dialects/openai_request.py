@@ -7,10 +7,10 @@ from typing import Any
 from app.conversations.conversation import ASSISTANT
 from app.server.api_error import ApiError, unsupported
 from app.server.completion_request import (
-    IGNORED,
     MAX_ANSWERS,
     MAX_TOKENS,
     NEUTRAL,
+    SILENTLY_IGNORED,
     CompletionRequest,
     read_effort,
     read_limit,
@@ -133,7 +133,7 @@ def read_completion_request(fields: Fields, served_model: str) -> CompletionRequ
 
 def _read_request(fields: Fields, **values: Any) -> CompletionRequest:
     """Read the fields that both paths share."""
-    for name in IGNORED:
+    for name in SILENTLY_IGNORED:
         fields.value(name)
     refuse_unsupported(fields, NEUTRAL)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.server.api_error import unsupported
 from app.server.completion_request import (
-    IGNORED,
     NEUTRAL,
+    SILENTLY_IGNORED,
     CompletionRequest,
     read_effort,
     read_limit,
@@ -51,7 +51,7 @@ def read_response_request(fields: Fields, served_model: str) -> CompletionReques
     """
     fields = fields.unwrapped()
     model = read_model_name(fields, served_model)
-    for name in (*IGNORED, *_IGNORED):
+    for name in (*SILENTLY_IGNORED, *_IGNORED):
         fields.value(name)
     for name in _STORED:
         if fields.has(name):

@@ -11,7 +11,7 @@ from app.conversations.document_list import save_long_documents
 from app.documents.passages import FileText, announcement, fit, for_message, n_tokens
 from app.documents.read import Document, ReadDocuments, ReadingProgress, read_documents
 from app.program.background import in_background
-from app.session.events import GenerationFinished, PromptCounted
+from app.session.events import DraftCounted, GenerationFinished
 from app.text import figures
 from app.tui.chat.core import ChatCore
 from app.tui.chat.draft import Draft, files_end
@@ -221,7 +221,7 @@ class Attachments:
                 self._announcement = line
         return documents
 
-    def show_count(self, event: PromptCounted) -> None:
+    def show_count(self, event: DraftCounted) -> None:
         """Correct the line about the files once the engine has counted their tokens."""
         if event.text == self._estimated_text:
             self._correct_announcement(f"{figures.count(event.tokens)} tokens")

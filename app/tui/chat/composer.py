@@ -23,7 +23,7 @@ from app.program.manual import topics
 from app.program.personas import persona_names
 from app.program.refusals import Refusal
 from app.session.chat_session import MAX_QUEUED, Admission
-from app.session.events import GenerationFinished, PromptCounted
+from app.session.events import DraftCounted, GenerationFinished
 from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.chat.attachments import Attachments
@@ -285,7 +285,7 @@ class Composer(Vertical):
         text = self._core.prompt.draft.text.strip()
         return "" if text.startswith("/") else text
 
-    def take_count(self, event: PromptCounted) -> None:
+    def take_count(self, event: DraftCounted) -> None:
         """Show the number of tokens that the engine has counted in the draft."""
         self.draft_cost.take_count(event)
         self.attachments.show_count(event)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from textual.timer import Timer
 
 from app.backend.local.read_ahead import MAX_CHARS
-from app.session.events import PromptCounted
+from app.session.events import DraftCounted
 from app.text import figures
 from app.tui.chat.core import ChatCore
 from app.tui.chat_options import may_read_ahead
@@ -138,7 +138,7 @@ class DraftCost:
             self._core.engine_thread.inbox.idle_work.drop()
         self._wake()
 
-    def take_count(self, event: PromptCounted) -> None:
+    def take_count(self, event: DraftCounted) -> None:
         """Show the number of tokens that the engine has counted."""
         self._counted_text = event.text
         self._estimator.learn_count(event.text, event.tokens, event.ready_tokens)

@@ -7,7 +7,7 @@ from textual.widgets import Static
 
 from app.program.refusals import Refusal
 from app.session import commands
-from app.session.events import PromptWeighed
+from app.session.events import EditCostMeasured
 from app.text import figures
 from app.tui.chat.core import NOT_IN_CONVERSATION, ChatCore
 from app.tui.chat.draft import Draft
@@ -200,7 +200,7 @@ class MessageEditing:
         if index is not None and self._text.strip():
             self._core.chat_session.weigh_edit(self._text, index // 2, self.is_of_reply)
 
-    def show_cost(self, event: PromptWeighed) -> None:
+    def show_cost(self, event: EditCostMeasured) -> None:
         """Say which tokens the edit replaces, and when its reply would start."""
         index = self._core.index_of(self._view)
         if index is None or event.text != self._text:

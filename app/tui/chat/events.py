@@ -222,9 +222,9 @@ class EventDisplay:
                 self._show_stop(event, outcome.is_restored)
             case events.PromptRefused():
                 self._show_refusal(event, outcome)
-            case events.PromptCounted():
+            case events.DraftCounted():
                 self._composer.take_count(event)
-            case events.PromptWeighed():
+            case events.EditCostMeasured():
                 self._editing.show_cost(event)
             case events.AnswersBegun():
                 await self._answers.begin(event)

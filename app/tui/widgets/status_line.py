@@ -98,10 +98,10 @@ _SEPARATOR = " │ "
 
 @record
 class StatusFigure:
-    """Figure of the status line; a line without room drops the highest ``rank`` first."""
+    """Figure of the status line; a line without room drops the highest ``drop_order`` first."""
 
     text: str | Content
-    rank: int
+    drop_order: int
     separator: str = _SEPARATOR
     """Text between this figure and the previous one."""
 
@@ -215,7 +215,7 @@ def fit(candidates: Iterable[StatusFigure], columns: int) -> Content:
     """Join the segments, dropping the least important ones until the line fits."""
     segments = list(candidates)
     while len(content := _joined(segments)) >= columns and len(segments) > 1:
-        segments.remove(max(segments, key=lambda segment: segment.rank))
+        segments.remove(max(segments, key=lambda segment: segment.drop_order))
     return content
 
 

@@ -9,11 +9,11 @@ import pytest
 from app.conversations.conversation import Ending
 from app.session.events import (
     ConversationReread,
+    EditCostMeasured,
     GenerationFailed,
     GenerationFinished,
     PromptRefused,
     PromptStopped,
-    PromptWeighed,
     ReplyReopened,
     ThinkingFinished,
     ThoughtGenerated,
@@ -136,7 +136,7 @@ def test_an_edit_is_weighed_after_turns_were_dropped(engine: Engine) -> None:
         engine.ask(text)
     engine.chat_session.conversation.n_dropped = 2
     engine.chat_session.weigh_edit("zwei", 1)
-    weighed = engine.wait_for(PromptWeighed)
+    weighed = engine.wait_for(EditCostMeasured)
     engine.chat_session.submit_edit("zwei", 1)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (
@@ -186,7 +186,7 @@ def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> 
         engine.ask(text)
     before = engine.session.tokens
     engine.chat_session.weigh_edit("zwei und mehr", 1)
-    weighed = engine.wait_for(PromptWeighed)
+    weighed = engine.wait_for(EditCostMeasured)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
     engine.chat_session.submit_edit("zwei und mehr", 1)
@@ -366,7 +366,7 @@ def test_weighing_an_edited_reply_is_exact_and_changes_nothing(engine: Engine) -
         engine.ask(text)
     before = engine.session.tokens
     engine.chat_session.weigh_edit(" 0 1 two three", 0, is_reply=True)
-    weighed = engine.wait_for(PromptWeighed)
+    weighed = engine.wait_for(EditCostMeasured)
     assert engine.session.tokens == before
     assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
     engine.chat_session.submit_edited_reply(" 0 1 two three", 0)

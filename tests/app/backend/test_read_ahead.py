@@ -2,7 +2,7 @@ import pytest
 
 from app.backend.status import Activity
 from app.program.settings import built_in_settings
-from app.session.events import GenerationFinished, PromptCounted
+from app.session.events import DraftCounted, GenerationFinished
 from app.tui.chat import draft_cost
 from engine.errors import TemplateError
 from tests.app.backend.engine_driver import PATIENCE_S, Engine
@@ -18,11 +18,11 @@ def engine(engine: Engine) -> Engine:
     return engine
 
 
-def prepare(engine: Engine, text: str, read_ahead: bool = True) -> PromptCounted:
+def prepare(engine: Engine, text: str, read_ahead: bool = True) -> DraftCounted:
     # a turn is over a moment after its last message
     engine.until(lambda: not engine.engine_thread.status.is_busy)
     assert engine.chat_session.read_ahead(text, read_ahead)
-    counted = engine.wait_for(PromptCounted)
+    counted = engine.wait_for(DraftCounted)
     engine.idle()
     return counted
 
@@ -41,8 +41,8 @@ def test_the_text_is_counted_without_touching_the_conversation(engine):
 def test_what_was_read_ahead_need_not_be_read_again(engine):
     assert engine.chat_session.read_ahead(FORTY, is_read=True)
     engine.idle()
-    first = engine.wait_for(PromptCounted)
-    second = engine.wait_for(PromptCounted)
+    first = engine.wait_for(DraftCounted)
+    second = engine.wait_for(DraftCounted)
     assert (first.ready_tokens, first.read_tokens) == (0, 0)
     assert (second.tokens, second.ready_tokens, second.read_tokens) == (44, 41, 41)
     assert second.read_s == pytest.approx(4.1)
@@ -52,7 +52,7 @@ def test_what_was_read_ahead_need_not_be_read_again(engine):
 
 def test_another_text_keeps_what_both_have_in_common(engine):
     prepare(engine, FORTY)
-    engine.wait_for(PromptCounted)
+    engine.wait_for(DraftCounted)
     changed = prepare(engine, FORTY.replace("w20", "changed"))
     assert changed.ready_tokens == 22  # begin, user, w0 to w19
     assert engine.ask("short").figures.reused_tokens == 2
@@ -67,7 +67,7 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
     engine.ask("hello")
     n_tokens = engine.session.length
     prepare(engine, FORTY)
-    engine.wait_for(PromptCounted)
+    engine.wait_for(DraftCounted)
     assert engine.session.length > n_tokens
     assert engine.engine_thread.status.context_used == n_tokens
     assert engine.chat_session.read_ahead("", is_read=False)
@@ -214,6 +214,6 @@ def test_documents_are_read_ahead_even_if_slow_to_count(engine, monkeypatch):
     engine.idle()
     engine.messages += engine.drain()
     counted = [
-        one for one in engine.messages if isinstance(one, PromptCounted) and one.text == documents
+        one for one in engine.messages if isinstance(one, DraftCounted) and one.text == documents
     ]
     assert [one.read_tokens for one in counted] == [0, 81 - 2]

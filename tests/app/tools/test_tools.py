@@ -14,11 +14,11 @@ from app.forms.choice import FormChoice
 from app.program.refusals import Refusal
 from app.program.settings import ToolServerSetting, ToolSettings
 from app.session.events import (
+    DraftCounted,
     Event,
     GenerationFailed,
     GenerationFinished,
     ModelLoaded,
-    PromptCounted,
     PromptStopped,
     ToolsAnswered,
     ToolsNotice,
@@ -165,7 +165,7 @@ def test_read_ahead_considers_tools(chats: Callable[..., Chat]) -> None:
         assert chat.chat_session.read_ahead(draft, is_read=True)
         chat.idle()
         chat.messages += chat.drain()
-        return sum(event.read_tokens for event in chat.messages if isinstance(event, PromptCounted))
+        return sum(event.read_tokens for event in chat.messages if isinstance(event, DraftCounted))
 
     assert read_ahead() == 0
     chat.ask("what?")

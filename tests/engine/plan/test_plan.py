@@ -126,7 +126,7 @@ def test_a_product_adds_its_branch_where_nothing_is_between(
 
 def test_no_prefill_kernel_needs_more_scratch_than_a_thread_gets() -> None:
     from engine.kernels.tiles import MAX_TOKENS, SCRATCH_BYTES
-    from engine.plan.buffers import WIDEST_BLOCK
+    from engine.plan.buffers import MAX_BLOCK_TOKENS
 
     assert SCRATCH_BYTES <= MATMUL_SCRATCH_BYTES
-    assert WIDEST_BLOCK <= MAX_TOKENS
+    assert MAX_BLOCK_TOKENS <= MAX_TOKENS

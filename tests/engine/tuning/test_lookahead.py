@@ -19,7 +19,7 @@ from engine.plan.lookahead import (
     DEFAULT,
     INTEL_DEFAULT,
     Lookahead,
-    Reading,
+    WeightAccess,
     ahead_of,
     measured_choices,
     save_choice,
@@ -143,7 +143,7 @@ def test_one_thread_has_a_choice_of_its_own(model: Model, clock: Clock) -> None:
 
 def test_intel_reads_in_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookahead, "is_intel", lambda: True)
-    assert (ahead_of("Q8_0"), ahead_of("Q8_0", Reading(is_cached=True))) == (
+    assert (ahead_of("Q8_0"), ahead_of("Q8_0", WeightAccess(is_cached=True))) == (
         INTEL_DEFAULT,
         INTEL_DEFAULT,
     )
@@ -162,7 +162,7 @@ def test_what_the_cache_holds_has_a_choice_of_its_own(
         "Q8_0, cached, one thread": DEFAULT,
     }
     assert ahead_of("Q8_0") == DEFAULT
-    assert ahead_of("Q8_0", Reading(is_cached=True)) == 0
+    assert ahead_of("Q8_0", WeightAccess(is_cached=True)) == 0
 
 
 @pytest.mark.parametrize(("cache_bytes", "sampled"), [(0, 8), (5000, 10), (100_000, 16)])

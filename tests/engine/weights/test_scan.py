@@ -48,7 +48,7 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
         position, bits = (
             ODD[quant]
             if quant in ODD
-            else (TYPES_BY_NAME[quant].halves[-1], struct.pack("<H", 0x7E00))
+            else (TYPES_BY_NAME[quant].f16_offsets[-1], struct.pack("<H", 0x7E00))
         )
         position += 3 * row_bytes + (row_bytes - block_bytes)
     data[position : position + len(bits)] = bits
@@ -58,12 +58,16 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
 
 @pytest.mark.parametrize(
     "quant",
-    [name for name, layout in TYPES_BY_NAME.items() if layout.halves and hasattr(quants, name)],
+    [
+        name
+        for name, layout in TYPES_BY_NAME.items()
+        if layout.f16_offsets and hasattr(quants, name)
+    ],
 )
 def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> None:
     block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
     sound = np.zeros(block_bytes, np.uint8)
-    for offset in TYPES_BY_NAME[quant].halves:
+    for offset in TYPES_BY_NAME[quant].f16_offsets:
         damaged = sound.copy()
         damaged[offset : offset + 2] = np.frombuffer(struct.pack("<H", 0x7E00), np.uint8)
         with np.errstate(invalid="ignore"):
@@ -71,7 +75,7 @@ def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> N
 
 
 def test_every_type_is_plain_or_has_scales_to_look_at() -> None:
-    assert {name for name in QUANTS if not TYPES_BY_NAME[name].halves} <= {
+    assert {name for name in QUANTS if not TYPES_BY_NAME[name].f16_offsets} <= {
         *PLAIN,
         *ODD,
         *WITHOUT_NAN,

@@ -53,7 +53,7 @@ def _sound() -> tuple[bytes, ...]:
                     conversation.add_reply(f"answer {n} " * 20, Ending.COMPLETE, None)
                     journal.save_turn_end(conversation)
             if is_cut_off:
-                journal.flush(conversation, PartialReply("and", "hm", (1,), "and"))
+                journal.save_partial(conversation, PartialReply("and", "hm", (1,), "and"))
             assert journal.close(_PATIENCE_S) == ""
             made.append((store.root / NAME).read_bytes() if store.root is not None else b"")
     return tuple(made)
