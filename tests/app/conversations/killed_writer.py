@@ -50,7 +50,7 @@ def write(root: Path, told: int) -> None:
         text = ""
         for part in range(5):
             text += f"answer {n}.{part} "
-            live_journal.flush(conversation, PartialReply(text, "", (n, part), text))
+            live_journal.save_partial(conversation, PartialReply(text, "", (n, part), text))
             tell(n + 1, text)
         conversation.add_reply(text, Ending.COMPLETE, FIGURES)
         live_journal.save_turn_end(conversation)

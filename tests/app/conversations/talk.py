@@ -31,7 +31,7 @@ def answer(
 ) -> ChatMessage:
     """The model answers in two parts and an end."""
     half = len(text) // 2
-    live_journal.flush(conversation, PartialReply(text[:half], "hm", (7,), text[:half]))
+    live_journal.save_partial(conversation, PartialReply(text[:half], "hm", (7,), text[:half]))
     message = conversation.add_reply(text, ending, FIGURES, Thinking("hm", 1, 0.5, True))
     message.ids = (7, 8, 9)
     message.raw = f"<think>hm</think>{text}"

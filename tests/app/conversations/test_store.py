@@ -95,7 +95,7 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
     conversation = Conversation()
     ask(live_journal, conversation, "why?")
     for text, ids in (("Be", (1,)), ("Because", (1, 2))):
-        live_journal.flush(conversation, PartialReply(text, "hm", ids, text))
+        live_journal.save_partial(conversation, PartialReply(text, "hm", ids, text))
     assert live_journal.close(PATIENCE_S) == ""
     for _ in range(2):  # read, and taken up
         reply = Store(root).read(ID).conversation.messages[-1]
@@ -122,7 +122,7 @@ def test_a_piece_is_read_by_others_before_the_message_ends(root):
     live_journal = journal(root)
     conversation = Conversation()
     ask(live_journal, conversation, "why?")
-    live_journal.flush(conversation, PartialReply("Bec", "", (1,), "Bec"))
+    live_journal.save_partial(conversation, PartialReply("Bec", "", (1,), "Bec"))
     assert live_journal.wait_until_saved(PATIENCE_S)
     assert texts_in(root) == ["why?", "Bec"]
     assert live_journal.close(PATIENCE_S) == ""
