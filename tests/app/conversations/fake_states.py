@@ -1,5 +1,5 @@
-"""States of a scripted engine's cache: files of token ids, below a directory named after the
-model's file."""
+"""Saved states of a scripted engine's cache: files of token ids in a directory named after the
+model file."""
 
 import hashlib
 import json
@@ -11,11 +11,11 @@ from tests.app.fake_engine import Script
 
 
 class FakeWriter:
-    """Writes the session's tokens at once: a file each time, named as a segment is."""
+    """Writer that saves the session's tokens at once, in a file named like a segment."""
 
-    def __init__(self, session, place, on_segment):
+    def __init__(self, session, directory, on_segment):
         self.session = session
-        self.place = place
+        self.place = directory
         self.on_segment = on_segment
         self.problem = None
         self.is_closed = False
@@ -43,33 +43,37 @@ class FakeWriter:
         self.is_closed = True
 
 
-def saved_in(place):
-    """Segments saved in a directory, longest first."""
+def saved_in(directory):
+    """Return the segments saved in a directory, longest first."""
     return sorted(
-        (json.loads(path.read_text()) for path in place.glob("*.kv")), key=len, reverse=True
+        (json.loads(path.read_text()) for path in directory.glob("*.kv")), key=len, reverse=True
     )
 
 
-def best_of(place, wanted):
-    return max(saved_in(place), key=lambda tokens: common_prefix(tokens, wanted), default=[])
+def best_of(directory, prompt_tokens):
+    return max(
+        saved_in(directory),
+        key=lambda saved_tokens: common_prefix(saved_tokens, prompt_tokens),
+        default=[],
+    )
 
 
-def restore(session, place, wanted):
+def restore(session, directory, prompt_tokens):
     assert session.length == 0
-    tokens = best_of(place, wanted)
-    session.tokens += tokens[: common_prefix(tokens, wanted)]
+    tokens = best_of(directory, prompt_tokens)
+    session.tokens += tokens[: common_prefix(tokens, prompt_tokens)]
     return SimpleNamespace(tokens=session.length, seconds=0.25)
 
 
-def restorable(session, place, wanted):
-    return common_prefix(best_of(place, wanted), wanted)
+def restorable(session, directory, prompt_tokens):
+    return common_prefix(best_of(directory, prompt_tokens), prompt_tokens)
 
 
-def names(session, place, wanted):
+def names(session, directory, prompt_tokens):
     return [
         path.name
-        for path in place.glob("*.kv")
-        if (one := json.loads(path.read_text())) == wanted[: len(one)]
+        for path in directory.glob("*.kv")
+        if (tokens := json.loads(path.read_text())) == prompt_tokens[: len(tokens)]
     ]
 
 
@@ -84,7 +88,7 @@ def files(reads_ahead=False):
 
 
 def with_one_vocabulary(script=None):
-    """A script whose models all have the first one's tokens."""
+    """Return a script whose models all have the tokens of the first model."""
     script = script or Script()
     real_open = script.open_model
 

@@ -1,6 +1,6 @@
-"""The line mode over a scripted engine in a process of its own, to be killed: lines on stdin.
+"""Line mode over a scripted engine in a separate process that the tests kill. Reads stdin.
 
-Arguments: the model's name, and after how many tokens the first answer halts, if it should.
+Arguments: the model's name and, optionally, the number of tokens after which the first reply halts.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ TOKEN_S = 0.02
 
 
 class _SlowSession(FakeSession):
-    def generate(self, *arguments, **named):
-        for generated in super().generate(*arguments, **named):
+    def generate(self, *arguments, **options):
+        for generated in super().generate(*arguments, **options):
             time.sleep(TOKEN_S)
             yield generated
 
 
 def main(model: str, halts_after: str = "") -> int:
-    """Talk until the input ends."""
+    """Run the line mode until the input ends."""
     from tests.app import fake_engine
 
     script = Script(replies=[REPLY])
@@ -37,7 +37,7 @@ def main(model: str, halts_after: str = "") -> int:
         script.token_gate = Gate()
         script.token_gate.allow(int(halts_after))
     fake_engine.FakeSession = _SlowSession
-    # A busy disk is not what is tested.
+    # Saving must not fail because the disk is busy.
     talk.SAVING_PATIENCE_S = talk.HURRIED_PATIENCE_S = 60.0
     use_script(builtins, script)
     return plain.chat(model, replace(built_in_settings(), resume="last"), script.clock)

@@ -1,9 +1,8 @@
-"""The handling of saved conversations by ``jalopy run --session``, in processes of their own and in
-steps.
+"""Handling of saved conversations by ``jalopy run --session``, step by step in separate processes.
 
-``python -m tests.app.conversations.session_starter NAME N``: for each byte on stdin one of N
-processes opens the conversation of that name, and says what became of that; one more byte lets one
-that did say something there and end.
+``python -m tests.app.conversations.session_starter NAME N``: for each byte on stdin, one of N
+processes opens the conversation of that name and reports the result. With one more byte, a process
+that has opened it sends a message and exits.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tests.app.fake_engine import Script
 
 
 def open_session(name: str) -> HeadlessChat:
-    """Open the conversation of that name, or begin it."""
+    """Open the conversation of that name, or start it."""
     options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
     talk = HeadlessChat(options, open_storage(built_in_settings(), is_named=True))
     try:
@@ -35,7 +34,7 @@ def open_session(name: str) -> HeadlessChat:
 
 
 def say_in(talk: HeadlessChat, text: str) -> str:
-    """Send a message, of which no answer comes, and end; returns why it is not saved, or ""."""
+    """Send a message that gets no reply, and close. Returns why it is not saved, or ""."""
     chat_session = talk.chat_session
     chat_session.conversation.add_user(text)
     chat_session.journal.save_question(chat_session.conversation, is_replacing=False)
@@ -43,7 +42,7 @@ def say_in(talk: HeadlessChat, text: str) -> str:
 
 
 def start(name: str) -> None:
-    """Open, and wait."""
+    """Open the conversation and wait."""
     os.read(0, 1)
     try:
         talk = open_session(name)
@@ -56,7 +55,7 @@ def start(name: str) -> None:
 
 
 def main(name: str, n: str) -> int:
-    """Fork the processes, which imports the program once; returns whether one of them failed."""
+    """Fork the processes, so the program is imported only once. Returns 1 if one of them failed."""
     for _ in range(int(n)):
         if os.fork() == 0:
             start(name)

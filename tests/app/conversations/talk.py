@@ -1,4 +1,4 @@
-"""A short conversation as the chat would save it, for tests that break what lies on disk."""
+"""A short conversation as the chat would save it, for tests that damage files on disk."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PATIENCE_S = 60.0
 
 
 def journal(root: Path) -> Journal:
-    """A journal that saves below a directory."""
+    """Return a journal that saves in a directory."""
     live_journal = Journal(Store(root), lambda: "2026-11-21T10:00:00+00:00")
     live_journal.set_model("tiny Q4_K_M", "/models/tiny.gguf")
     return live_journal
 
 
 def ask(live_journal: Journal, conversation: Conversation, text: str) -> None:
-    """The user sends a message."""
+    """Add a message of the user and save it."""
     conversation.add_user(text)
     live_journal.save_question(conversation, is_replacing=False)
 
@@ -29,7 +29,7 @@ def ask(live_journal: Journal, conversation: Conversation, text: str) -> None:
 def answer(
     live_journal: Journal, conversation: Conversation, text: str, ending: Ending = Ending.COMPLETE
 ) -> ChatMessage:
-    """The model answers in two parts and an end."""
+    """Add a reply of the model, saved in two pieces and at its end."""
     half = len(text) // 2
     live_journal.save_partial(conversation, PartialReply(text[:half], "hm", (7,), text[:half]))
     message = conversation.add_reply(text, ending, FIGURES, Thinking("hm", 1, 0.5, True))
@@ -40,7 +40,7 @@ def answer(
 
 
 def saved_talk(root: Path, turns: int = 3) -> list[str]:
-    """Save a conversation of a number of turns; returns its texts."""
+    """Save a conversation of a number of turns and return its texts."""
     live_journal = journal(root)
     conversation = Conversation("Be brief.")
     for n in range(turns):
@@ -51,5 +51,5 @@ def saved_talk(root: Path, turns: int = 3) -> list[str]:
 
 
 def texts_in(root: Path, conversation_id: str = "000001") -> list[str]:
-    """State that a restart finds."""
+    """Return the texts that a restarted program reads."""
     return [message.text for message in Store(root).read(conversation_id).conversation.messages]

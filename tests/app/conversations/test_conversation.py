@@ -16,12 +16,12 @@ def test_a_reply_follows_the_message_it_answers():
     assert conversation.last_reply.text == "because"
 
 
-def test_a_reply_to_no_one_is_refused():
+def test_a_reply_without_a_question_is_refused():
     with pytest.raises(ValueError, match="needs a message"):
         Conversation().add_reply("because", Ending.COMPLETE, None)
 
 
-def test_an_unanswered_message_is_replaced_by_the_next_one():
+def test_the_next_message_replaces_an_unanswered_one():
     conversation = Conversation()
     conversation.add_user("first try")
     conversation.add_user("second try")
@@ -38,7 +38,7 @@ def test_dropping_a_reply_leaves_its_question_unanswered():
     assert conversation.is_empty
 
 
-def test_only_replies_are_dropped_and_only_questions_taken_back():
+def test_drop_removes_replies_and_take_back_removes_questions():
     conversation = Conversation()
     conversation.add_user("why?")
     with pytest.raises(ValueError, match="not a reply"):
@@ -49,9 +49,9 @@ def test_only_replies_are_dropped_and_only_questions_taken_back():
 
 
 def test_the_figures_of_a_continued_reply_add_up():
-    more = ReplyFigures(9, 0.2, 2.0, prompt_tokens=1, reused_tokens=20)
-    whole = PAUSED.continued_by(more)
+    continuation = ReplyFigures(9, 0.2, 2.0, prompt_tokens=1, reused_tokens=20)
+    total = PAUSED.continued_by(continuation)
     # Four tokens in one second and eight in four.
-    assert (whole.tokens, whole.decode_tps) == (14, 12 / 5)
-    assert (whole.first_token_s, whole.prompt_tokens, whole.reused_tokens) == (2.0, 9, 3)
+    assert (total.tokens, total.decode_tps) == (14, 12 / 5)
+    assert (total.first_token_s, total.prompt_tokens, total.reused_tokens) == (2.0, 9, 3)
     assert PAUSED.continued_by(ReplyFigures(1, 0.2, None, 1, 20)).decode_tps == 4.0

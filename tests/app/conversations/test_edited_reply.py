@@ -1,5 +1,5 @@
-"""An edited reply as tokens: what stays keeps the very ids, what is new is tokenised, and the text
-is to the letter."""
+"""Tokens of an edited reply: unchanged text keeps its ids, new text is tokenised, and the decoded
+text is exactly what the user wrote."""
 
 from collections.abc import Collection
 
@@ -30,14 +30,14 @@ def reply_text(
 
 
 def generated(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Ids that no tokenizer would choose for the text: byte by byte, or character by character."""
+    """Return ids that no tokenizer would choose for the text: one for each byte or character."""
     return [
         token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)
     ]
 
 
 def with_tags() -> tuple[Tokenizer, frozenset[int]]:
-    """A vocabulary in which the thinking tags are control tokens."""
+    """Return a vocabulary in which the thinking tags are control tokens."""
     fields = as_read(bpe_vocabulary())
     for tag in (b"<think>", b"</think>"):
         fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], tag]
@@ -55,7 +55,7 @@ def test_a_reply_that_was_not_changed_keeps_all_its_ids(tokenizer: Tokenizer) ->
 
 
 @BOTH
-def test_text_that_stays_keeps_its_ids_and_new_text_is_encoded(tokenizer: Tokenizer) -> None:
+def test_unchanged_text_keeps_its_ids_and_new_text_is_encoded(tokenizer: Tokenizer) -> None:
     ids = generated(tokenizer, "in the rain")
     assert edited_ids(tokenizer, ids, "in the", "") == ids[: len(generated(tokenizer, "in the"))]
     assert edited_ids(tokenizer, ids, "in the rain, there", "") == [
@@ -65,18 +65,18 @@ def test_text_that_stays_keeps_its_ids_and_new_text_is_encoded(tokenizer: Tokeni
 
 
 @BOTH
-def test_a_word_that_goes_on_otherwise_is_made_again_as_a_whole(tokenizer: Tokenizer) -> None:
+def test_a_changed_word_is_encoded_again_as_a_whole(tokenizer: Tokenizer) -> None:
     ids = generated(tokenizer, "in the rain")
-    kept = ids[: len(generated(tokenizer, "in the "))]
+    unchanged_ids = ids[: len(generated(tokenizer, "in the "))]
     assert edited_ids(tokenizer, ids, "in the rails", "") == [
-        *kept,
+        *unchanged_ids,
         *tokenizer.encode_text("rails", after_special=False),
     ]
 
 
 @BOTH
 @given(text=TEXTS, edited=TEXTS)
-def test_any_edit_says_what_the_user_wrote(tokenizer: Tokenizer, text: str, edited: str) -> None:
+def test_any_edit_reads_as_the_user_wrote_it(tokenizer: Tokenizer, text: str, edited: str) -> None:
     assert (
         reply_text(tokenizer, edited_ids(tokenizer, generated(tokenizer, text), edited, ""))
         == edited
@@ -91,10 +91,10 @@ def test_a_reply_that_ends_inside_a_character_can_be_edited(
     assert reply_text(BYTES, edited_ids(BYTES, ids, edited, ""), is_whole=True) == edited
 
 
-def test_text_the_screen_cleans_stays_as_the_model_wrote_it() -> None:
+def test_text_cleaned_for_the_screen_keeps_the_model_tokens() -> None:
     ids = generated(BYTES, "a\x1b[1mb\r\nin the end")
-    shown = clean_text("a\x1b[1mb\r\nin the end")
-    assert edited_ids(BYTES, ids, shown.removesuffix(" end"), "") == ids[: -len(" end")]
+    cleaned = clean_text("a\x1b[1mb\r\nin the end")
+    assert edited_ids(BYTES, ids, cleaned.removesuffix(" end"), "") == ids[: -len(" end")]
 
 
 def test_thinking_before_the_answer_is_not_touched() -> None:
@@ -106,7 +106,7 @@ def test_thinking_before_the_answer_is_not_touched() -> None:
     ]
 
 
-def test_where_there_is_no_answer_yet_the_thinking_is_edited() -> None:
+def test_the_thinking_is_edited_if_there_is_no_answer() -> None:
     assert (
         reply_text(BYTES, edited_ids(BYTES, generated(BYTES, "<think>\nin there"), "in", ""))
         == "<think>\nin"
@@ -117,11 +117,11 @@ def test_where_there_is_no_answer_yet_the_thinking_is_edited() -> None:
     assert reply_text(BYTES, opened) == "\nin"
 
 
-def test_tags_that_are_control_tokens_stay_what_they_are() -> None:
+def test_control_tokens_for_tags_stay_control_tokens() -> None:
     tokenizer, tags = with_tags()
     begin, end = (tokenizer.control_texts[tag] for tag in ("<think>", "</think>"))
     ids = [begin, *generated(tokenizer, "hm"), end, *generated(tokenizer, "\nin the rain")]
     edited = edited_ids(tokenizer, ids, "</think> the", "", tags)
     assert edited[: len(ids) - len("in the rain")] == ids[: -len("in the rain")]
-    assert (edited.count(begin), edited.count(end)) == (1, 1)  # what the user types stays text
+    assert (edited.count(begin), edited.count(end)) == (1, 1)  # tags that the user types are text
     assert reply_text(tokenizer, edited, tags) == "<think>hm</think>\n</think> the"

@@ -23,20 +23,21 @@ def conversation() -> Conversation:
 def test_front_matter_names_model_time_and_tokens():
     text = export.to_markdown(conversation(), "tiny Q8_0", NOW)
     assert text.startswith(
-        '---\nprogram: "jalopy"\nmodel: "tiny Q8_0"\nsaved: "2026-01-02T03:04:05+00:00"\nreplies: 1\ntokens: 7\n---\n'
+        '---\nprogram: "jalopy"\nmodel: "tiny Q8_0"\nsaved: "2026-01-02T03:04:05+00:00"\n'
+        "replies: 1\ntokens: 7\n---\n"
     )
 
 
 def test_turns_follow_in_order_with_their_figures():
     text = export.to_markdown(conversation(), "", NOW)
-    parts = [
+    excerpts = [
         "## System\n\nBe brief.",
         "## You\n\nwhy?",
         "## Model\n\nbecause",
         " tok/s · first word after 1.5 s",
     ]
-    places = [text.index(part) for part in parts]
-    assert places == sorted(places)
+    positions = [text.index(excerpt) for excerpt in excerpts]
+    assert positions == sorted(positions)
     assert re.search(r"· stopped · \d+ read", text)
 
 
@@ -63,11 +64,9 @@ def test_a_file_is_private_and_never_written_over(tmp_path: Path):
         export.write_new(path, "two")
 
 
-def test_what_cannot_be_written_whole_leaves_no_half_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def on_a_full_disk(*arguments: Any, **named: Any) -> Any:
-        file = fdopen(*arguments, **named)
+def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def open_on_full_disk(*arguments: Any, **options: Any) -> Any:
+        file = fdopen(*arguments, **options)
         file.write = fail
         return file
 
@@ -76,7 +75,7 @@ def test_what_cannot_be_written_whole_leaves_no_half_of_it(
 
     path = tmp_path / "talk.md"
     fdopen = os.fdopen
-    monkeypatch.setattr(os, "fdopen", on_a_full_disk)
+    monkeypatch.setattr(os, "fdopen", open_on_full_disk)
     with pytest.raises(OSError, match="No space left"):
         export.write_new(path, "one")
     assert not path.exists()
@@ -89,7 +88,9 @@ def test_a_link_is_not_followed(tmp_path: Path):
     assert not (tmp_path / "elsewhere.md").exists()
 
 
-def test_a_system_without_such_flags_saves_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_export_works_without_the_optional_open_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delattr(os, "O_NOFOLLOW")
     monkeypatch.delattr(os, "O_CLOEXEC")
     export.write_new(tmp_path / "talk.md", "text")

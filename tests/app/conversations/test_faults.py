@@ -1,5 +1,5 @@
-"""SQLite's method: let the n-th statement fail, for n = 1, 2, ... until none does, and look what is
-lost."""
+"""Failures of the disk, tested as SQLite does: the n-th statement fails, for n = 1, 2, ... until
+none does, and nothing that was saved may be lost."""
 
 import errno
 import fcntl
@@ -22,11 +22,11 @@ BROKEN = "disk I/O error"
 
 
 class FailingDisk:
-    """Lets one statement of the saver thread fail, or all from one on."""
+    """Disk on which one statement of the saver thread fails, or all statements from that one on."""
 
-    def __init__(self, monkeypatch, at, error, stays):
+    def __init__(self, monkeypatch, first_failure, error, stays):
         self.n = 0
-        self.at = at
+        self.at = first_failure
         self.stays = stays
         self.error = error
         self.is_mended = False
@@ -34,20 +34,20 @@ class FailingDisk:
         monkeypatch.setattr(
             sqlite3,
             "connect",
-            lambda *given, **named: real(*given, factory=self.connection(), **named),
+            lambda *arguments, **options: real(*arguments, factory=self.connection(), **options),
         )
 
     def connection(disk):
         class Connection(sqlite3.Connection):
-            def execute(self, *given):
+            def execute(self, *arguments):
                 is_counted = (
-                    threading.current_thread().name == "jalopy-saver" and given[0] != "ROLLBACK"
+                    threading.current_thread().name == "jalopy-saver" and arguments[0] != "ROLLBACK"
                 )
                 if is_counted and not disk.is_mended:
                     disk.n += 1
                     if disk.n == disk.at or (disk.stays and disk.n > disk.at):
                         raise sqlite3.OperationalError(disk.error)
-                return super().execute(*given)
+                return super().execute(*arguments)
 
         return Connection
 
@@ -64,42 +64,44 @@ def _talk(root: Path) -> tuple[list[str], str]:
 def test_one_failure_anywhere_loses_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "RETRY_S", 0.0)
     n_failed = 0
-    for at in range(1, 300):
-        root = tmp_path / str(at) / "state"
+    for index in range(1, 300):
+        root = tmp_path / str(index) / "state"
         with monkeypatch.context() as patched:
-            disk = FailingDisk(patched, at, BROKEN, stays=False)
+            disk = FailingDisk(patched, index, BROKEN, stays=False)
             texts, trouble = _talk(root)
-        if disk.n < at:
+        if disk.n < index:
             break
         n_failed += 1
-        assert texts_in(root) == texts, f"statement {at}: {trouble}"
+        assert texts_in(root) == texts, f"statement {index}: {trouble}"
         assert Store(root).ids() == ["000001"]
     assert n_failed > 20
-    assert disk.n < at
+    assert disk.n < index
 
 
-def test_a_full_disk_is_named_and_what_was_saved_before_is_kept(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_saved_texts_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "RETRY_S", 0.0)
-    for at in range(1, 300, 3):
-        root = tmp_path / str(at) / "state"
+    for index in range(1, 300, 3):
+        root = tmp_path / str(index) / "state"
         with monkeypatch.context() as patched:
-            disk = FailingDisk(patched, at, FULL, stays=True)
+            disk = FailingDisk(patched, index, FULL, stays=True)
             texts, trouble = _talk(root)
-        if disk.n < at:
+        if disk.n < index:
             break
-        is_whole = [texts_in(root, one) for one in Store(root).ids()] == [texts]
+        is_whole = [texts_in(root, conversation_id) for conversation_id in Store(root).ids()] == [
+            texts
+        ]
         assert trouble == "the disk is full" or (is_whole and trouble == "")
         for conversation_id in Store(root).ids():
-            found = texts_in(root, conversation_id)
-            assert found[:-1] == texts[: len(found) - 1] if found else True
+            saved_texts = texts_in(root, conversation_id)
+            assert saved_texts[:-1] == texts[: len(saved_texts) - 1] if saved_texts else True
 
 
 def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
     root = tmp_path / "state"
-    real = database.open_file
+    open_file = database.open_file
 
-    def small(*given):
-        db = real(*given)
+    def small(*arguments):
+        db = open_file(*arguments)
         db.execute("PRAGMA max_page_count=40")
         return db
 
@@ -114,7 +116,7 @@ def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
     assert texts_in(root)[0] == "question"
 
 
-def test_saving_goes_on_when_there_is_room_again(tmp_path, monkeypatch):
+def test_saving_continues_when_there_is_space_again(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "RETRY_S", 0.01)
     root = tmp_path / "state"
     with monkeypatch.context() as patched:
@@ -135,10 +137,10 @@ def _saver_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "jalopy-saver"]
 
 
-def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monkeypatch):
+def test_an_unsaved_conversation_is_saved_once_there_is_space(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "RETRY_S", 0.01)
     root = tmp_path / "state"
-    before = _saver_threads()
+    threads_before = _saver_threads()
     with monkeypatch.context() as patched:
         disk = FailingDisk(patched, 1, FULL, stays=True)
         live_journal = journal(root)
@@ -146,9 +148,8 @@ def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monke
         ask(live_journal, conversation, "question")
         live_journal.begin()
         disk.is_mended = True
-        for thread in set(_saver_threads()) - set(
-            before
-        ):  # it ends by itself once nothing is left to do
+        # The thread ends by itself once it has nothing to save.
+        for thread in set(_saver_threads()) - set(threads_before):
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
     assert texts_in(root) == ["question"]
@@ -158,7 +159,7 @@ def test_a_conversation_left_unsaved_is_saved_once_there_is_room(tmp_path, monke
 
 def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch):
     root = tmp_path / "state"
-    before = _saver_threads()
+    threads_before = _saver_threads()
     with monkeypatch.context() as patched:
         FailingDisk(patched, 1, FULL, stays=True)
         live_journal = journal(root)
@@ -167,11 +168,11 @@ def test_a_conversation_never_saved_is_reported_at_the_end(tmp_path, monkeypatch
         live_journal.begin()
         ask(live_journal, Conversation(), "another")
         assert live_journal.close(PATIENCE_S) == "the disk is full"
-        assert set(_saver_threads()) <= set(before)
+        assert set(_saver_threads()) <= set(threads_before)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
-def test_a_read_only_directory_costs_nothing_but_the_saving(tmp_path):
+def test_a_read_only_directory_only_prevents_saving(tmp_path):
     texts = saved_talk(tmp_path / "state")
     (tmp_path / "state").chmod(0o500)
     try:
@@ -186,7 +187,7 @@ def test_a_read_only_directory_costs_nothing_but_the_saving(tmp_path):
         (tmp_path / "state").chmod(0o700)
 
 
-def test_a_place_that_cannot_be_made_is_named(tmp_path):
+def test_a_directory_that_cannot_be_created_is_named(tmp_path):
     (tmp_path / "state").write_text("a file, no directory")
     live_journal = journal(tmp_path / "state" / "conversations")
     conversation = Conversation()
@@ -195,26 +196,26 @@ def test_a_place_that_cannot_be_made_is_named(tmp_path):
     assert "not writable" in live_journal.close(PATIENCE_S)
 
 
-def test_another_program_that_writes_is_waited_for(tmp_path, monkeypatch):
+def test_saving_waits_for_another_program_that_writes(tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.05)
     monkeypatch.setattr(journal_module, "RETRY_S", 0.0)
     root = tmp_path / "state"
     saved_talk(root)
-    other = sqlite3.connect(root / database.NAME, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
+    other_connection = sqlite3.connect(root / database.NAME, isolation_level=None)
+    other_connection.execute("BEGIN IMMEDIATE")
     live_journal = journal(root)
     opened = Store(root).open("000001")
     live_journal.resume(opened)
     ask(live_journal, opened.saved.conversation, "question")
     assert not live_journal.wait_until_saved(PATIENCE_S, waits_for_room=False)
     assert live_journal.trouble == "another jalopy keeps the saved conversations busy"
-    other.execute("COMMIT")
-    other.close()
+    other_connection.execute("COMMIT")
+    other_connection.close()
     assert live_journal.close(PATIENCE_S) == ""
     assert texts_in(root)[-1] == "question"
 
 
-def test_clocks_that_jump_change_no_order(tmp_path):
+def test_clock_jumps_do_not_change_the_order(tmp_path):
     root = tmp_path / "state"
     for moment in (
         "2026-11-21T10:00:00",
@@ -240,7 +241,7 @@ def without_locks(monkeypatch, error="ENOLCK"):
 
 
 @pytest.mark.parametrize("error", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EINVAL"])
-def test_without_file_locks_all_is_saved_and_marked_unlocked(tmp_path, monkeypatch, error):
+def test_without_file_locks_everything_is_saved_unlocked(tmp_path, monkeypatch, error):
     without_locks(monkeypatch, error)
     root = tmp_path / "state"
     live_journal = journal(root)
@@ -263,19 +264,19 @@ def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypat
     without_locks(monkeypatch)
     root = tmp_path / "state"
     saved_talk(root)
-    (root / f"{database.NAME}.lock").mkdir()  # as a kill leaves it
+    (root / f"{database.NAME}.lock").mkdir()  # as left by a killed process
     host = os.uname().nodename
-    for other in (f"1 {host}", "1 elsewhere"):
-        (root / database.ONLY_NAME).write_text(other)
+    for other_process in (f"1 {host}", "1 elsewhere"):
+        (root / database.ONLY_NAME).write_text(other_process)
         live_journal = journal(root)
         ask(live_journal, Conversation(), "question")
         assert (
-            f"files cannot be locked here, and process {other} saves there"
+            f"files cannot be locked here, and process {other_process} saves there"
             in live_journal.close(PATIENCE_S)
         )
         with pytest.raises(StoreError, match="files cannot be locked"):
             Store(root).ids()
-    (root / database.ONLY_NAME).write_text(f"4194304000 {host}")  # there is none
+    (root / database.ONLY_NAME).write_text(f"4194304000 {host}")  # no such process
     assert Store(root).ids() == ["000001"]
 
 
@@ -287,16 +288,16 @@ def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
     assert live_journal.close(PATIENCE_S) == os.strerror(errno.EIO)
 
 
-def test_without_file_locks_every_file_is_opened_in_the_same_way(tmp_path, monkeypatch):
+def test_without_file_locks_all_files_use_the_same_vfs(tmp_path, monkeypatch):
     without_locks(monkeypatch)
     addresses = []
     connect = sqlite3.connect
 
-    def note(address, *rest, **more):
+    def record(address, *arguments, **options):
         addresses.append(address)
-        return connect(address, *rest, **more)
+        return connect(address, *arguments, **options)
 
-    monkeypatch.setattr(sqlite3, "connect", note)
+    monkeypatch.setattr(sqlite3, "connect", record)
     root = tmp_path / "state"
     saved_talk(root)
     Store(root).check_and_copy(1e9)
@@ -308,7 +309,7 @@ def test_without_file_locks_every_file_is_opened_in_the_same_way(tmp_path, monke
     assert all(address.endswith("vfs=unix-dotfile") for address in addresses)
 
 
-def test_what_was_saved_with_locks_is_read_where_there_are_none(tmp_path, monkeypatch):
+def test_a_file_saved_with_locks_is_read_without_locks(tmp_path, monkeypatch):
     root = tmp_path / "state"
     texts = saved_talk(root)
     assert (root / database.NAME).read_bytes()[18:20] == b"\2\2", "it has a write-ahead log"
@@ -320,7 +321,7 @@ def test_what_was_saved_with_locks_is_read_where_there_are_none(tmp_path, monkey
     assert live_journal.close(PATIENCE_S) == ""
 
 
-def test_the_daily_copy_waits_within_bounds(tmp_path, monkeypatch):
+def test_the_daily_copy_waits_for_a_limited_time(tmp_path, monkeypatch):
     root = tmp_path / "state"
     saved_talk(root)
     monkeypatch.setattr(upkeep, "BUSY_S", 0.0)

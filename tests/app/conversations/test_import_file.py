@@ -21,43 +21,43 @@ def read(values: Any) -> list[ForeignConversation]:
     return list(read_conversations(json.dumps(values).encode()))
 
 
-def said(one: ForeignConversation) -> list[tuple[str, str]]:
-    return [(message.role.value, message.text) for message in one.conversation.messages]
+def texts_of(imported: ForeignConversation) -> list[tuple[str, str]]:
+    return [(message.role.value, message.text) for message in imported.conversation.messages]
 
 
 def node(
-    name: str, parent: str | None, role: str, *parts: Any, kind: str = "text"
+    name: str, parent: str | None, role: str, *texts: Any, content_type: str = "text"
 ) -> dict[str, Any]:
-    content = {"content_type": kind, "parts": list(parts)}
+    content = {"content_type": content_type, "parts": list(texts)}
     return {"id": name, "parent": parent, "message": {"author": {"role": role}, "content": content}}
 
 
 def chatgpt(*nodes: dict[str, Any], **values: Any) -> dict[str, Any]:
     return {
         "title": "Fans",
-        "mapping": {one["id"]: one for one in nodes},
+        "mapping": {message["id"]: message for message in nodes},
         "current_node": nodes[-1]["id"],
         **values,
     }
 
 
-def test_what_was_exported_comes_back_with_its_figures() -> None:
-    before = Conversation("Be brief.")
-    before.add_user("why?")
+def test_an_exported_conversation_is_imported_with_its_figures() -> None:
+    conversation = Conversation("Be brief.")
+    conversation.add_user("why?")
     figures = ReplyFigures(3, 0.5, 12.0, 7, 0)
-    before.add_reply("Because.", Ending.STOPPED, figures, Thinking("hm", 1, 0.1, True))
-    [after] = read_conversations(
-        to_json(before, "m", datetime.now(timezone.utc), with_thinking=True).encode()
+    conversation.add_reply("Because.", Ending.STOPPED, figures, Thinking("hm", 1, 0.1, True))
+    [imported] = read_conversations(
+        to_json(conversation, "m", datetime.now(timezone.utc), with_thinking=True).encode()
     )
-    assert after.conversation.system == "Be brief."
-    assert said(after) == [("user", "why?"), ("assistant", "Because.")]
-    reply = after.conversation.messages[1]
+    assert imported.conversation.system == "Be brief."
+    assert texts_of(imported) == [("user", "why?"), ("assistant", "Because.")]
+    reply = imported.conversation.messages[1]
     assert (reply.ending, reply.figures, reply.thinking) == (
         Ending.STOPPED,
         figures,
         Thinking("hm", 1, 0.1, True),
     )
-    assert after.left_out == {}
+    assert imported.left_out == {}
 
 
 def test_chatgpts_export_is_read_along_its_last_branch() -> None:
@@ -70,18 +70,18 @@ def test_chatgpts_export_is_read_along_its_last_branch() -> None:
             "user",
             "What hums?\x1b[2J",
             {"content_type": "image_asset_pointer"},
-            kind="multimodal_text",
+            content_type="multimodal_text",
         ),
         node("other", "u", "assistant", "A bee."),
-        node("t", "u", "assistant", "let me think", kind="thoughts"),
+        node("t", "u", "assistant", "let me think", content_type="thoughts"),
         node("a", "t", "assistant", "A fan."),
         node("b", "a", "assistant", "It turns."),
     ]
-    [one] = read([chatgpt(*nodes, create_time=1_700_000_000.5)])
-    assert one.title == "Fans"
-    assert said(one) == [("user", "What hums?␛[2J"), ("assistant", "A fan.\n\nIt turns.")]
-    assert one.began.startswith("2023-11-1")
-    assert one.left_out == {
+    [imported] = read([chatgpt(*nodes, create_time=1_700_000_000.5)])
+    assert imported.title == "Fans"
+    assert texts_of(imported) == [("user", "What hums?␛[2J"), ("assistant", "A fan.\n\nIt turns.")]
+    assert imported.began.startswith("2023-11-1")
+    assert imported.left_out == {
         "message of another branch": 1,
         "part without text": 1,
         "message of another role": 1,
@@ -107,11 +107,11 @@ def test_llama_servers_export_is_read_along_its_last_branch() -> None:
         "messages": messages,
     }
     for values in (exported, [exported]):
-        [one] = read(values)
-        assert (one.title, one.conversation.system) == ("Greeting", "Be kind.")
-        assert said(one) == [("user", "hello"), ("assistant", "Hi.")]
-        assert one.conversation.messages[1].thinking == Thinking("polite", is_closed=True)
-        assert one.left_out == {"message of another branch": 1}
+        [imported] = read(values)
+        assert (imported.title, imported.conversation.system) == ("Greeting", "Be kind.")
+        assert texts_of(imported) == [("user", "hello"), ("assistant", "Hi.")]
+        assert imported.conversation.messages[1].thinking == Thinking("polite", is_closed=True)
+        assert imported.left_out == {"message of another branch": 1}
 
 
 def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
@@ -127,9 +127,13 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
         {"role": "user", "content": "four", "images": ["aGk="]},
     ]
     for values in (messages, {"model": "m", "messages": messages}):
-        [one] = read(values)
-        assert said(one) == [("user", "one\n\ntwo"), ("assistant", "three"), ("user", "four")]
-        assert one.left_out == {
+        [imported] = read(values)
+        assert texts_of(imported) == [
+            ("user", "one\n\ntwo"),
+            ("assistant", "three"),
+            ("user", "four"),
+        ]
+        assert imported.left_out == {
             "message of another role": 2,
             "part without text": 2,
         }
@@ -147,7 +151,7 @@ def test_lists_of_messages_are_read_and_other_parts_are_counted() -> None:
         (b'[{"a": 1}, null]', "has no conversation"),
     ],
 )
-def test_what_is_no_export_is_refused(raw: bytes, reason: str) -> None:
+def test_a_file_that_is_not_an_export_is_refused(raw: bytes, reason: str) -> None:
     with pytest.raises(Refusal, match=reason):
         list(read_conversations(raw))
 
@@ -280,7 +284,7 @@ EXPORTS: dict[str, Any] = {
 @pytest.mark.parametrize("name", EXPORTS)
 def test_exports_of_other_programs_are_read(name: str) -> None:
     [imported] = read(EXPORTS[name])
-    assert said(imported) == FRUIT
+    assert texts_of(imported) == FRUIT
     assert imported.title == "Apples"
     assert imported.began[:5] == "2026-"
     branches = (
@@ -291,20 +295,23 @@ def test_exports_of_other_programs_are_read(name: str) -> None:
     assert imported.conversation.messages[1].thinking == thinking
 
 
-def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
+def test_thinking_and_files_of_an_export_are_separated() -> None:
     question = {
         "sender": "human",
         "text": "What is in it?",
         "attachments": [{"file_name": "a.txt", "extracted_content": "pears"}, 5],
         "files": [{"file_name": "b.png"}],
     }
-    parts = [
+    content = [
         {"type": "thinking", "thinking": "hm"},
         {"type": "text", "text": "Pears."},
         {"type": "tool_use", "input": {}},
     ]
-    [imported] = read(claude(question, {"sender": "assistant", "content": parts}))
-    assert said(imported) == [("user", "What is in it?\n\na.txt:\npears"), ("assistant", "Pears.")]
+    [imported] = read(claude(question, {"sender": "assistant", "content": content}))
+    assert texts_of(imported) == [
+        ("user", "What is in it?\n\na.txt:\npears"),
+        ("assistant", "Pears."),
+    ]
     assert imported.left_out == {"part without text": 3}
     assert imported.conversation.messages[1].thinking == Thinking("hm", is_closed=True)
     reasoning = (
@@ -314,9 +321,9 @@ def test_thoughts_and_files_of_an_export_are_told_apart() -> None:
     chat = {
         "messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": reasoning}]
     }
-    [two] = read({"chat": chat})
-    assert said(two)[1] == ("assistant", "Pears.")
-    assert two.conversation.messages[1].thinking == Thinking("> hm", is_closed=True)
+    [imported_chat] = read({"chat": chat})
+    assert texts_of(imported_chat)[1] == ("assistant", "Pears.")
+    assert imported_chat.conversation.messages[1].thinking == Thinking("> hm", is_closed=True)
 
 
 @pytest.mark.parametrize("current", [None, "gone", 5])
@@ -329,7 +336,7 @@ def test_without_a_known_end_the_longest_branch_is_read(current: Any) -> None:
     ]
     nodes += [node("y", "u", "assistant", "late")]
     [imported] = read([{**chatgpt(*nodes), "current_node": current}])
-    assert [text for _, text in said(imported)] == ["q", "one", "more", "two"]
+    assert [text for _, text in texts_of(imported)] == ["q", "one", "more", "two"]
     assert imported.left_out == {"message of another branch": 2}
 
 
@@ -343,33 +350,33 @@ def test_deep_and_wide_trees_are_read() -> None:
     assert imported.left_out == {}
 
 
-def test_what_is_hidden_or_meant_for_a_tool_is_no_message() -> None:
+def test_hidden_and_tool_messages_are_left_out() -> None:
     hidden = node("h", None, "user", "I am called Zed")
     hidden["message"]["metadata"] = {"is_visually_hidden_from_conversation": True}
-    call = node("c", "u", "assistant", "search()", kind="code")
+    call = node("c", "u", "assistant", "search()", content_type="code")
     call["message"]["recipient"] = "browser"
     [imported] = read(
         [chatgpt(hidden, node("u", "h", "user", "q"), call, node("a", "c", "assistant", "yes"))]
     )
-    assert said(imported) == [("user", "q"), ("assistant", "yes")]
+    assert texts_of(imported) == [("user", "q"), ("assistant", "yes")]
     assert imported.left_out == {"message of another role": 2}
 
 
-def test_json_lines_are_conversations_or_messages_of_one() -> None:
+def test_json_lines_hold_conversations_or_messages() -> None:
     messages = [{"role": role, "content": text} for role, text in FRUIT]
     talks = b"\n".join(json.dumps({"messages": messages}).encode() for _ in range(2))
-    assert [said(imported) for imported in read_conversations(talks)] == [FRUIT, FRUIT]
+    assert [texts_of(imported) for imported in read_conversations(talks)] == [FRUIT, FRUIT]
     [imported] = read_conversations(
         b"\r\n".join(json.dumps(message).encode() for message in messages) + b"\n"
     )
-    assert said(imported) == FRUIT
+    assert texts_of(imported) == FRUIT
     tavern = [
         {"user_name": "You", "character_name": "C"},
         {"name": "You", "is_user": True, "mes": "Which apples?"},
     ]
     tavern.append({"name": "C", "is_user": False, "mes": "russets"})
     [imported] = read_conversations("\n".join(map(json.dumps, tavern)).encode())
-    assert said(imported) == FRUIT
+    assert texts_of(imported) == FRUIT
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
@@ -377,10 +384,10 @@ def test_any_unicode_encoding_is_read(encoding: str) -> None:
     [imported] = read_conversations(
         json.dumps([{"role": "user", "content": "Grüße"}], ensure_ascii=False).encode(encoding)
     )
-    assert said(imported) == [("user", "Grüße")]
+    assert texts_of(imported) == [("user", "Grüße")]
 
 
-def test_many_messages_are_taken_and_the_rest_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     messages = [{"role": ("user", "assistant")[n % 2], "content": f"m{n}"} for n in range(20_000)]
     [imported] = read(messages)
     assert (len(imported.conversation.messages), imported.left_out) == (20_000, {})
@@ -390,9 +397,9 @@ def test_many_messages_are_taken_and_the_rest_is_counted(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("value", [None, 1, -1e400, 10**400, "x", [], {}, [[]], {"role": "user"}])
-def test_any_value_anywhere_is_borne(value: Any) -> None:
+def test_any_value_in_any_field_is_tolerated(value: Any) -> None:
     turn = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "Hi."}]
-    own = {
+    jalopy_export = {
         "program": "jalopy",
         "system": value,
         "saved": value,
@@ -406,8 +413,8 @@ def test_any_value_anywhere_is_borne(value: Any) -> None:
             "title": value,
             "messages": [*turn, {"role": "assistant", "content": [value], "thinking": value}],
         },
-        own,
-        {**own, "messages": [{"role": "user", "text": "y"}, reply]},
+        jalopy_export,
+        {**jalopy_export, "messages": [{"role": "user", "text": "y"}, reply]},
         [
             chatgpt(
                 node("u", value, "user", value),
@@ -461,27 +468,27 @@ def test_any_value_anywhere_is_borne(value: Any) -> None:
         {"conversations": [{"from": value, "value": value}, value], "system": value},
     ]
     for values in files:
-        for one in read_conversations(json.dumps(values).encode()):
-            roles = [message.role for message in one.conversation.messages]
-            assert roles == [(Role.USER, Role.ASSISTANT)[place % 2] for place in range(len(roles))]
+        for imported in read_conversations(json.dumps(values).encode()):
+            roles = [message.role for message in imported.conversation.messages]
+            assert roles == [(Role.USER, Role.ASSISTANT)[index % 2] for index in range(len(roles))]
 
 
-def test_circles_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cycles_and_sizes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     circle = chatgpt(node("a", "b", "user", "x"), node("b", "a", "assistant", "y"))
     assert read([circle])[0].conversation.is_empty
     monkeypatch.setattr(foreign, "MOST_MESSAGES", 2)
-    [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant", "user")])
-    assert len(one.conversation.messages) == 2
-    assert one.left_out == {"message beyond the first 2": 1}
-    [one] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 4])
-    assert one.left_out == {"message beyond the first 2": 6}
+    [imported] = read([{"role": role, "content": "x"} for role in ("user", "assistant", "user")])
+    assert len(imported.conversation.messages) == 2
+    assert imported.left_out == {"message beyond the first 2": 1}
+    [imported] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 4])
+    assert imported.left_out == {"message beyond the first 2": 6}
     monkeypatch.setattr(foreign, "MOST_CONVERSATIONS", 1)
     with pytest.raises(Refusal, match="has more than 1 conversations"):
         read([circle, circle])
-    [one] = read(
+    [imported] = read(
         [{"role": "user", "content": "\N{PISTOL}" * 400_000}, {"role": "assistant", "content": "y"}]
     )
-    assert one.left_out == {"text too long to be saved": 1}
+    assert imported.left_out == {"text too long to be saved": 1}
 
 
 def test_each_import_becomes_its_own_new_conversation(
@@ -539,7 +546,7 @@ def test_archives_and_folders_are_imported_whole(
     assert len(Store().ids()) == 6
 
 
-def test_archives_that_cannot_be_used_are_a_line(
+def test_unusable_archives_are_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tmp_path / "export.zip"
@@ -564,19 +571,19 @@ def test_archives_that_cannot_be_used_are_a_line(
         import_files([str(tmp_path / "empty")])
 
 
-def test_a_conversation_of_20_000_messages_is_taken_whole() -> None:
+def test_a_conversation_of_20_000_messages_is_imported_whole() -> None:
     [imported] = read([{"role": role, "content": "x"} for role in ("user", "assistant") * 10_000])
     assert len(imported.conversation.messages) == 20_000
     assert imported.left_out == {}
 
 
-def test_many_messages_of_one_side_are_joined_in_one_go() -> None:
+def test_many_messages_of_one_role_are_joined_at_once() -> None:
     [imported] = read([{"role": "user", "content": "word"}] * 20_000)
     [message] = imported.conversation.messages
     assert message.text.count("word") == 20_000
 
 
-def test_what_is_left_out_is_counted_in_words(
+def test_omitted_messages_are_reported_with_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(foreign, "MOST_MESSAGES", 2)

@@ -1,4 +1,4 @@
-"""Conversations without a screen: ``jalopy run --session`` and the line mode save and resume as the
+"""Saved conversations of ``jalopy run --session`` and the line mode, which save and resume as the
 chat does."""
 
 import errno
@@ -43,8 +43,8 @@ def script(monkeypatch):
 
 
 @pytest.fixture
-def keeping(script, monkeypatch):
-    """A script whose states are kept, and whose models have one vocabulary."""
+def saving_script(script, monkeypatch):
+    """Return a script that saves states and whose models share a vocabulary."""
     use_script(monkeypatch, with_one_vocabulary(script))
     monkeypatch.setattr(engine_access, "state_files", lambda settings: files())
     return script
@@ -75,7 +75,7 @@ def cache_text(script):
 # ---- jalopy run --session
 
 
-def test_the_shell_goes_on_with_a_conversation(script, capsys):
+def test_run_session_continues_a_conversation(script, capsys):
     assert ask(script, "first") == exit_codes.OK
     assert ask(script, "second") == exit_codes.OK
     assert texts() == ["first", "one.", "second", "two."]
@@ -83,7 +83,7 @@ def test_the_shell_goes_on_with_a_conversation(script, capsys):
     assert Store().read("000001").title == "notes"
 
 
-def test_a_number_is_a_title_before_it_is_a_conversations_number(script, capsys):
+def test_a_number_is_matched_as_a_title_before_an_id(script, capsys):
     for prompt, name in (("first", "2"), ("second", "notes"), ("third", "2")):
         ask(script, prompt, name)
     assert texts("000001") == ["first", "one.", "third", "three."]
@@ -94,7 +94,7 @@ def test_a_number_is_a_title_before_it_is_a_conversations_number(script, capsys)
     assert texts("000001")[4] == "fifth"
 
 
-def test_white_space_around_a_title_or_within_it_means_nothing(script, capsys):
+def test_extra_white_space_in_a_title_is_ignored(script, capsys):
     for prompt, name in (
         ("first", " my  notes\n"),
         ("second", " my  notes\n"),
@@ -117,27 +117,27 @@ def test_a_session_without_a_name_is_refused(name, script):
 def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
     script.replies = LONG
     script.n_ctx = 100
-    said = []
+    errors = []
     for n in range(9):
         assert (
             ask(script, f"question {n} of some words more", system_prompt="Be brief.")
             == exit_codes.OK
         )
-        said.append(capsys.readouterr().err)
-    full = [err for err in said if "The context was full" in err]
+        errors.append(capsys.readouterr().err)
+    full = [err for err in errors if "The context was full" in err]
     assert full
     assert all(err.count("The context was full: the oldest") == 1 for err in full)
     conversation = Store().read("000001").conversation
     assert len(conversation.messages) == 18
     assert 0 < conversation.n_dropped < 18
     assert conversation.n_dropped % 2 == 0
-    kept = conversation.messages[conversation.n_dropped].text
-    assert cache_text(script).startswith(f"Be brief.{kept}")
+    oldest_text = conversation.messages[conversation.n_dropped].text
+    assert cache_text(script).startswith(f"Be brief.{oldest_text}")
     assert "question 0" not in cache_text(script)
 
 
-def test_what_stays_of_a_full_context_is_moved_not_read_again(keeping, capsys):
-    script = keeping
+def test_a_full_context_shifts_the_cache_instead_of_refilling(saving_script, capsys):
+    script = saving_script
     script.replies = LONG
     script.n_ctx = 100
     for n in range(8):
@@ -153,20 +153,20 @@ def test_what_stays_of_a_full_context_is_moved_not_read_again(keeping, capsys):
 def test_a_message_beyond_the_context_is_refused_with_counts(script, capsys):
     script.n_ctx = 60
     ask(script, "first")
-    before = texts()
+    texts_before = texts()
     with pytest.raises(
         Refusal,
         match=r"the message needs \d\d+ tokens with room for a reply, but the context holds 60",
     ) as refused:
         ask(script, "word " * 80)
     assert refused.value.exit_code == exit_codes.BAD_DATA
-    assert texts() == before
+    assert texts() == texts_before
     ask(script, "second")
-    assert texts() == [*before, "second", "two."]
+    assert texts() == [*texts_before, "second", "two."]
     assert Store().read("000001").conversation.n_dropped == 0
 
 
-def test_files_that_cannot_be_locked_are_told_once(script, monkeypatch, capsys):
+def test_missing_file_locks_are_reported_once(script, monkeypatch, capsys):
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
@@ -188,8 +188,8 @@ def test_thinking_is_saved_apart(script, capsys):
     assert reply.raw == "<think>hm</think>Yes."
 
 
-def test_states_beyond_the_quota_go_when_the_shell_ends(keeping, capsys):
-    script = keeping
+def test_states_beyond_the_quota_are_deleted_at_the_end(saving_script, capsys):
+    script = saving_script
     ask(script, "first", "one")
     earlier = kinds()[0] / f"{0:032}-9-{1:032}.kv"
     earlier.write_bytes(b"x" * (11 << 20))
@@ -202,7 +202,7 @@ def test_states_beyond_the_quota_go_when_the_shell_ends(keeping, capsys):
 # ---- the line mode
 
 
-def test_the_line_mode_resumes_and_says_where_it_is_saved(script, monkeypatch, capsys):
+def test_the_line_mode_resumes_and_names_the_conversation(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first")
     assert "saved as conversation 1 (jalopy sessions lists all)" in capsys.readouterr().err
     talk(script, monkeypatch, "second")
@@ -224,20 +224,24 @@ def test_a_template_refusal_does_not_end_the_line_mode(script, monkeypatch, caps
     assert texts("000002")[0] == "good day"
 
 
-def test_a_start_of_the_line_mode_can_begin_again(script, monkeypatch, capsys):
+def test_the_line_mode_can_start_a_new_conversation(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first")
     talk(script, monkeypatch, "second", resume="new")
     assert (texts("000001"), texts("000002")) == (["first", "one."], ["second", "two."])
 
 
-def test_new_and_system_begin_another_on_disk(script, monkeypatch, capsys):
+def test_new_and_system_start_another_saved_conversation(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first", "/new", "second", "/system Be kind.", "third")
-    assert [texts(one)[0] for one in Store().ids()] == ["first", "second", "third"]
+    assert [texts(conversation_id)[0] for conversation_id in Store().ids()] == [
+        "first",
+        "second",
+        "third",
+    ]
     assert Store().read("000003").conversation.system == "Be kind."
     assert capsys.readouterr().err.count("saved as conversation") == 3
 
 
-def test_the_line_mode_need_not_save(script, monkeypatch, capsys):
+def test_the_line_mode_can_run_without_saving(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first", save_conversations="off")
     root = paths.conversations_dir()
     assert root is not None
@@ -246,24 +250,24 @@ def test_the_line_mode_need_not_save(script, monkeypatch, capsys):
 
 
 def test_a_message_is_on_disk_before_anything_is_computed(script, monkeypatch, capsys):
-    seen = []
-    real = FakeSession.prefill
+    texts_at_prefill = []
+    original_prefill = FakeSession.prefill
 
-    def prefill(self, *arguments, **named):
-        seen.append(texts())
-        return real(self, *arguments, **named)
+    def prefill(self, *arguments, **options):
+        texts_at_prefill.append(texts())
+        return original_prefill(self, *arguments, **options)
 
     monkeypatch.setattr(FakeSession, "prefill", prefill)
     talk(script, monkeypatch, "first", "second")
-    assert seen == [["first"], ["first", "one.", "second"]]
+    assert texts_at_prefill == [["first"], ["first", "one.", "second"]]
 
 
-def test_the_state_of_the_cache_is_kept_and_comes_back(keeping, monkeypatch, capsys):
-    script = keeping
+def test_the_cache_state_is_saved_and_restored(saving_script, monkeypatch, capsys):
+    script = saving_script
     talk(script, monkeypatch, "first")
     tokens = script.opened[0].sessions[0].tokens
-    (place,) = kinds()
-    assert saved_in(place)[0] == tokens
+    (directory,) = kinds()
+    assert saved_in(directory)[0] == tokens
     talk(script, monkeypatch, "second")
     assert f"{len(tokens)} tokens restored in 0.25 s" in capsys.readouterr().err
     assert script.opened[1].sessions[0].fed_counts[0] < 6
@@ -297,10 +301,10 @@ def test_a_full_context_drops_its_oldest_turns_in_the_line_mode(script, monkeypa
 
 def test_a_second_line_mode_uses_a_copy_and_names_the_first(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first")
-    held = Store().open("000001")
+    opened = Store().open("000001")
     talk(script, monkeypatch, "mine")
-    assert held.open_conversation is not None
-    held.open_conversation.close()
+    assert opened.open_conversation is not None
+    opened.open_conversation.close()
     err = capsys.readouterr().err
     assert f"in use by another jalopy (process {os.getpid()}, since " in err
     assert "saved as conversation 2" in err
@@ -310,7 +314,7 @@ def test_a_second_line_mode_uses_a_copy_and_names_the_first(script, monkeypatch,
     )
 
 
-def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, capsys):
+def test_an_unsaved_conversation_is_reported_with_exit_code_74(script, monkeypatch, capsys):
     def full(*_):
         raise StoreError("the disk is full")
 
@@ -324,7 +328,7 @@ def test_what_cannot_be_saved_is_told_and_ends_with_74(script, monkeypatch, caps
 
 
 class _Listener(io.StringIO):
-    """A stderr that lets the answer go on when something is said."""
+    """Standard error that lets the reply continue when an expected text is written."""
 
     def __init__(self, awaited, gate):
         super().__init__()
@@ -340,32 +344,32 @@ class _Listener(io.StringIO):
 
 
 @pytest.mark.parametrize("is_emptied", [True, False])
-def test_the_shell_tells_of_a_full_disk_while_the_answer_comes(script, monkeypatch, is_emptied):
+def test_run_reports_a_full_disk_during_the_reply(script, monkeypatch, is_emptied):
     ask(script, "first")
     apply = OpenConversation.apply
     script.token_gate = Gate()
-    told = "conversation not saved: the disk is full. Jalopy keeps trying"
-    err = _Listener(told, script.token_gate)
+    warning = "conversation not saved: the disk is full. Jalopy keeps trying"
+    err = _Listener(warning, script.token_gate)
 
-    def full(held, *changes, **how):
+    def full(open_conversation, *changes, **options):
         if is_emptied and err.has_heard:
-            return apply(held, *changes, **how)
+            return apply(open_conversation, *changes, **options)
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(OpenConversation, "apply", full)
     monkeypatch.setattr(sys, "stderr", err)
     assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
-    assert err.getvalue().count(told) == 1
-    last = (
+    assert err.getvalue().count(warning) == 1
+    last_line = (
         "the conversation is saved now"
         if is_emptied
         else "conversation not saved: the disk is full"
     )
-    assert err.getvalue().rstrip().endswith(last)
+    assert err.getvalue().rstrip().endswith(last_line)
     assert (texts() == ["first", "one.", "second", "two."]) == is_emptied
 
 
-def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, capsys):
+def test_a_full_disk_does_not_delay_every_message(script, monkeypatch, capsys):
     def full(*_):
         raise StoreError("the disk is full")
 
@@ -377,7 +381,7 @@ def test_a_full_disk_is_not_waited_for_at_every_message(script, monkeypatch, cap
 
 
 class _ReaderOfTheDisk(io.StringIO):
-    """A stdout whose reader looks at what is saved as each answer ends."""
+    """Standard output whose reader looks at the saved texts when each reply ends."""
 
     def __init__(self):
         super().__init__()
@@ -405,7 +409,7 @@ def test_an_answer_is_saved_before_its_end_is_shown(script, monkeypatch, speak):
 
 
 class _ReaderWhileItComes(io.StringIO):
-    """Notes for each piece that is written whether the disk has all that was shown with it."""
+    """Standard output that records for each piece whether all shown text is already on disk."""
 
     def __init__(self):
         super().__init__()
@@ -458,41 +462,41 @@ def end(process, number):
     return written, code
 
 
-def test_nothing_that_was_written_or_sent_is_lost_by_a_kill():
+def test_a_kill_loses_no_sent_message_and_no_shown_text():
     n_sent = 0
-    answers = 0
-    chance = random.Random(5)
+    n_answers = 0
+    generator = random.Random(5)
     for _ in range(2):
         process = start()
         for _ in range(40):
             process.stdin.write(f"question {n_sent}\n".encode())
             n_sent += 1
         process.stdin.flush()
-        written = process.stdout.readline()  # one answer is complete
-        time.sleep(chance.uniform(0, 0.3))
-        rest, code = end(process, signal.SIGKILL)
+        written = process.stdout.readline()  # one reply is complete
+        time.sleep(generator.uniform(0, 0.3))
+        remaining_output, code = end(process, signal.SIGKILL)
         assert code == -signal.SIGKILL
-        complete = (written + rest).count(b"\n")
-        answers += complete
-        found = Store().read("000001").conversation.messages
-        whole = [
+        n_complete = (written + remaining_output).count(b"\n")
+        n_answers += n_complete
+        messages = Store().read("000001").conversation.messages
+        complete_replies = [
             message
-            for message in found
+            for message in messages
             if message.text == "".join(REPLY) and message.ending is Ending.COMPLETE
         ]
-        assert len(whole) >= answers, (
-            "every answer that was ended on the screen is whole on the disk"
+        assert len(complete_replies) >= n_answers, (
+            "every reply that was shown whole is whole on the disk"
         )
-        begun = (written + rest).decode().rpartition("\n")[2]
-        assert not begun or found[-1].text.startswith(begun), (
-            "and what was shown of the next one is there, too"
+        partial_reply = (written + remaining_output).decode().rpartition("\n")[2]
+        assert not partial_reply or messages[-1].text.startswith(partial_reply), (
+            "the shown beginning of the next reply is on the disk, too"
         )
-        answers = len(whole)
+        n_answers = len(complete_replies)
 
 
 @pytest.fixture
 def unanswered():
-    """State that a kill leaves before the first token of an answer."""
+    """Save a conversation as a kill before the first token of a reply leaves it."""
     journal = Journal(Store())
     conversation = Conversation()
     journal.set_model("m", model_key("m.gguf"))
@@ -507,7 +511,7 @@ BOTH = "the message before was not answered: both are sent together"
 @pytest.mark.parametrize(
     "speak", [talk, lambda script, _, *lines: [ask(script, line, "1") for line in lines]]
 )
-def test_a_message_a_kill_left_unanswered_goes_with_the_next(
+def test_an_unanswered_message_is_sent_with_the_next_one(
     unanswered, speak, script, monkeypatch, capsys
 ):
     speak(script, monkeypatch, "and how?", "and when?")
@@ -516,9 +520,7 @@ def test_a_message_a_kill_left_unanswered_goes_with_the_next(
     assert cache_text(script) == "why?\n\nand how?one.and when?two."
 
 
-def test_a_message_a_kill_left_unanswered_is_asked_again_alone(
-    unanswered, script, monkeypatch, capsys
-):
+def test_an_unanswered_message_can_be_sent_again_alone(unanswered, script, monkeypatch, capsys):
     talk(script, monkeypatch, "/regen", "and how?")
     assert texts() == ["why?", "one.", "and how?", "two."]
     assert BOTH not in capsys.readouterr().err
@@ -532,9 +534,9 @@ def test_two_messages_too_long_together_are_not_both_sent(script, capsys):
     assert texts() == ["more " * 25]
     script.fail_after_tokens = None
     ask(script, "word " * 35)
-    said = capsys.readouterr().err
-    assert "is left out: both together do not fit the context" in said
-    assert BOTH not in said
+    err = capsys.readouterr().err
+    assert "is left out: both together do not fit the context" in err
+    assert BOTH not in err
     assert texts() == ["word " * 35, "two."]
 
 
@@ -563,7 +565,7 @@ def test_the_first_message_stays_if_the_next_never_fits(script, capsys):
     assert texts() == ["more " * 25 + "\n\nand so?", "two."]
 
 
-def test_what_waited_when_the_chat_was_killed_stays_for_the_chat(script, monkeypatch, capsys):
+def test_messages_queued_in_a_killed_chat_stay_for_the_chat(script, monkeypatch, capsys):
     journal = Journal(Store())
     conversation = Conversation()
     journal.begin(title="notes")
@@ -578,13 +580,13 @@ def test_what_waited_when_the_chat_was_killed_stays_for_the_chat(script, monkeyp
     assert Store().read("000001").waiting == ["last"]
 
 
-def test_a_signal_saves_what_there_is_of_an_answer():
+def test_a_signal_saves_the_partial_reply():
     process = start("2")
     process.stdin.write(b"why?\n")
     process.stdin.flush()
-    first = process.stdout.read(len("one two"))
-    rest, code = end(process, signal.SIGTERM)
+    first_output = process.stdout.read(len("one two"))
+    remaining_output, code = end(process, signal.SIGTERM)
     assert code == exit_codes.TERMINATED
     reply = Store().read("000001").conversation.messages[-1]
     assert reply.ending in (Ending.INTERRUPTED, Ending.STOPPED)
-    assert reply.text.startswith((first + rest).decode().rstrip("\n"))
+    assert reply.text.startswith((first_output + remaining_output).decode().rstrip("\n"))

@@ -13,14 +13,14 @@ def test_a_kill_at_any_moment_loses_no_message_and_no_piece():
     command = [sys.executable, "-m", "tests.app.conversations.killed_writer", str(N_KILLS)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.match(
-        rf"{N_KILLS} kills, (\d+) messages and pieces said to be saved, 0 lost", done.stdout
+    match = re.match(
+        rf"{N_KILLS} kills, (\d+) messages and pieces reported as saved, 0 lost", done.stdout
     )
-    assert found is not None
-    assert int(found[1]) > N_KILLS
+    assert match is not None
+    assert int(match[1]) > N_KILLS
 
 
-def test_a_lost_piece_is_found():
+def test_a_lost_piece_is_detected():
     code = (
         "import sys\nfrom app.conversations import store\nfrom "
         "tests.app.conversations.killed_writer import main\n"

@@ -1,5 +1,5 @@
-"""``jalopy run --session NAME``: one name is one conversation, whatever became of its file and
-whoever starts when."""
+"""``jalopy run --session NAME``: a name stands for one conversation, even if its file is damaged or
+several processes start at once."""
 
 import os
 import signal
@@ -48,8 +48,10 @@ def pipe(file):
     os.mkfifo(file)
 
 
-@pytest.mark.parametrize("spoil", [newer, too_large, link, pipe], ids=lambda one: one.__name__)
-def test_no_second_conversation_begins_if_the_first_is_spoilt(file, spoil):
+@pytest.mark.parametrize(
+    "spoil", [newer, too_large, link, pipe], ids=lambda function: function.__name__
+)
+def test_no_second_conversation_starts_if_the_first_is_damaged(file, spoil):
     spoil(file)
     for name in ("notes", " NOTES", "1", "notes"):
         with pytest.raises(Refusal, match="jalopy run: ") as refused:
@@ -65,7 +67,7 @@ def test_a_conversation_with_a_lost_title_is_found_by_its_number(file):
     assert Store().ids() == ["000001"]
 
 
-def test_a_conversation_in_which_nothing_is_said_leaves_nothing():
+def test_a_conversation_without_messages_leaves_no_file():
     talk = open_session("notes")
     assert Store().ids() == ["000001"]
     assert talk.close() == ""
@@ -77,15 +79,17 @@ def test_a_conversation_in_which_nothing_is_said_leaves_nothing():
 
 @contextmanager
 def starters(n, name):
-    """Let several processes open a conversation at once; yields the one that began them, and what
-    each says."""
+    """Let several processes open a conversation at once.
+
+    Yields their parent process and the line that each of them reports.
+    """
     command = [sys.executable, "-m", "tests.app.conversations.session_starter", name, str(n)]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         assert process.stdout.readline() == "ready\n"
-        go_on(process, n)
+        advance(process, n)
         yield process, [process.stdout.readline().rstrip("\n") for _ in range(n)]
     finally:
         with suppress(ProcessLookupError):
@@ -93,17 +97,17 @@ def starters(n, name):
         process.communicate()
 
 
-def go_on(process, n):
+def advance(process, n):
     process.stdin.write("." * n)
     process.stdin.flush()
 
 
 @pytest.mark.slow
-def test_of_three_that_start_at_once_one_begins_the_conversation():
-    with starters(3, "notes") as (process, said):
-        assert sum(line.startswith("open: ") for line in said) == 1, said
-        assert sum("in use by another jalopy" in line for line in said) == 2, said
-        go_on(process, 1)
+def test_only_one_of_three_processes_starts_the_conversation():
+    with starters(3, "notes") as (process, lines):
+        assert sum(line.startswith("open: ") for line in lines) == 1, lines
+        assert sum("in use by another jalopy" in line for line in lines) == 2, lines
+        advance(process, 1)
         assert process.wait(60) == 0
     assert Store().ids() == ["000001"]
     assert Store().find("notes") == "000001"
@@ -111,9 +115,9 @@ def test_of_three_that_start_at_once_one_begins_the_conversation():
     assert len(Store().read("000001").conversation.messages) == 1
 
 
-def test_one_killed_before_any_message_leaves_its_name_free():
-    with starters(1, "notes") as (_, said):
-        assert said == ["open: 000001"]
+def test_a_kill_before_any_message_leaves_the_name_free():
+    with starters(1, "notes") as (_, lines):
+        assert lines == ["open: 000001"]
     say_in("notes")
     assert Store().ids() == ["000001"]
     assert [message.text for message in Store().read("000001").conversation.messages] == ["hello"]

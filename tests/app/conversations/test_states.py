@@ -1,4 +1,4 @@
-"""The KV cache's state in the chat, over a scripted engine whose states are files of token ids."""
+"""Saved KV cache states in the chat, over a scripted engine whose states are files of token ids."""
 
 import dataclasses
 import errno
@@ -39,8 +39,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def _kept(monkeypatch):
-    """The chat keeps states, and token ids mean the same after a restart."""
+def _save_states(monkeypatch):
+    """Let the chat save states, with the same token ids after a restart."""
 
     plain = chat_driver.options_for
     monkeypatch.setattr(
@@ -53,18 +53,18 @@ def _kept(monkeypatch):
     )
 
 
-def kept_states():
-    """The directory of the only model's states, and what is in it."""
-    (place,) = kinds()
-    return place, saved_in(place)
+def saved_states():
+    """Return the directory of the only model's states, and the states in it."""
+    (directory,) = kinds()
+    return directory, saved_in(directory)
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
+async def test_a_new_chat_with_a_known_system_prompt_starts_at_once():
     system = "word " * 60
     async with chatting(system_prompt=system) as driver:
         await driver.until(
-            lambda: kinds() and kept_states()[1], "the system prompt is read and kept"
+            lambda: kinds() and saved_states()[1], "the system prompt is read and kept"
         )
         first = await driver.ask("hello")
         assert first.message is not None
@@ -77,72 +77,74 @@ async def test_a_new_chat_with_a_known_system_prompt_begins_at_once():
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_a_restart_and_a_new_chat_read_nothing_again():
+async def test_a_restart_and_a_new_chat_prefill_nothing_twice():
     document = "long document " * 100
     script = with_one_vocabulary()
     async with chatting(script) as driver:
         first = await driver.ask(document + "first question")
         await driver.ask("hello again")
         tokens = list(script.opened[0].sessions[0].tokens)
-    assert tokens in kept_states()[1]
+    assert tokens in saved_states()[1]
     async with chatting(script) as driver:
         note = await driver.note("tokens back")
         assert re.fullmatch(
             rf'Continuing ".+" \(.+\) · {len(tokens)} tokens restored in 0\.25 s · /new', note
         )
-        more = await driver.ask("more")
+        continued = await driver.ask("more")
         await driver.say("/new")
-        other = await driver.ask("something else")
+        unrelated = await driver.ask("something else")
         assert len(driver.chat.core.chat_session.conversation.messages) == 2
         await driver.say("/new")
         second = await driver.ask(document + "second question")
-    found = [one.message.figures for one in (first, more, other, second)]
-    for figures, least, most in zip(found, (200, 0, 0, 1), (300, 60, 60, 60), strict=True):
+    figures_of_replies = [reply.message.figures for reply in (first, continued, unrelated, second)]
+    for figures, least, most in zip(
+        figures_of_replies, (200, 0, 0, 1), (300, 60, 60, 60), strict=True
+    ):
         assert least <= figures.prompt_tokens <= most
-    assert found[1].reused_tokens >= len(tokens)
-    assert found[3].reused_tokens >= 190
-    assert len({tuple(one[:180]) for one in kept_states()[1] if len(one) > 200}) == 1
+    assert figures_of_replies[1].reused_tokens >= len(tokens)
+    assert figures_of_replies[3].reused_tokens >= 190
+    assert len({tuple(reply[:180]) for reply in saved_states()[1] if len(reply) > 200}) == 1
     assert len(Store().segments("000003")) > 0
 
 
-def test_what_is_asked_comes_before_a_system_prompt(tmp_path):
-    is_wanted = threading.Event()
+def test_a_request_comes_before_a_system_prompt(tmp_path):
+    has_request = threading.Event()
     model = Script().open_model()
     session = model.session()
-    place = SimpleNamespace(state_path=None, state_trouble="")
-    states = SavedStates(place, files(reads_ahead=True), model, session, is_wanted.is_set)
-    is_wanted.set()
+    state = SimpleNamespace(state_path=None, state_trouble="")
+    states = SavedStates(state, files(reads_ahead=True), model, session, has_request.is_set)
+    has_request.set()
     states.begin_with(list(range(100)))
     assert session.length == 0
     assert not list(paths.states_dir().rglob("*.kv"))
 
 
-def test_no_bug_of_the_states_reaches_a_reply(tmp_path):
+def test_an_error_in_saved_states_does_not_break_a_reply(tmp_path):
     def broken(*_):
         raise ZeroDivisionError
 
     model = Script().open_model()
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, StateFiles(broken, broken, broken, broken), model, model.session())
+    state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    states = SavedStates(state, StateFiles(broken, broken, broken, broken), model, model.session())
     states.update()
-    assert "internal error" in place.state_trouble
+    assert "internal error" in state.state_trouble
     assert "not used" in states.restore([1], tmp_path / "kv.state").trouble
     states.close()
 
 
-def test_without_files_nothing_is_kept(tmp_path):
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+def test_without_state_files_nothing_is_saved(tmp_path):
+    state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
     model = Script().open_model()
-    states = SavedStates(place, None, model, model.session())
+    states = SavedStates(state, None, model, model.session())
     states.update()
     assert states.restore([1], tmp_path / "kv.state") == RestoreOutcome()
     states.begin_with([1] * 100)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_states_used_longest_ago_go_first(tmp_path):
-    (place := paths.states_dir() / "m-f16").mkdir(parents=True)
-    files = [place / f"{0:032}-9-{n:032}.kv" for n in range(3)]
+def test_the_least_recently_used_states_are_deleted_first(tmp_path):
+    (directory := paths.states_dir() / "m-f16").mkdir(parents=True)
+    files = [directory / f"{0:032}-9-{n:032}.kv" for n in range(3)]
     for number, file in enumerate(files):
         file.write_bytes(b"x" * 1000)
         os.utime(file, (1e9 + number, 1e9 + number))
@@ -151,27 +153,27 @@ def test_the_states_used_longest_ago_go_first(tmp_path):
     assert [file.exists() for file in files] == [False, False, True]
 
 
-def test_a_deleted_conversation_takes_along_what_it_alone_needed(tmp_path):
+def test_deleting_a_conversation_deletes_states_only_it_used(tmp_path):
     root = tmp_path / "conversations"
-    place = paths.states_dir() / "m-f16"
-    place.mkdir(parents=True)
+    directory = paths.states_dir() / "m-f16"
+    directory.mkdir(parents=True)
     names = [f"{0:032}-{n}-{n:032}.kv" for n in (1, 2, 3)]
     for name in names:
-        (place / name).write_bytes(b"x")
-    for own in (names[:2], names[1:]):
+        (directory / name).write_bytes(b"x")
+    for used_names in (names[:2], names[1:]):
         saved_talk(root, 1)
-        notes = SegmentRecorder(root / Store(root).ids()[-1], "m-f16")
-        for name in own * 2:
-            notes.note(name)
+        recorder = SegmentRecorder(root / Store(root).ids()[-1], "m-f16")
+        for name in used_names * 2:
+            recorder.note(name)
     assert [entry.state_bytes for entry in Store(root).entries()] == [2, 2]
     assert Store(root).state_bytes(Store(root).ids()) == 3
     Store(root).delete("000001")
-    assert [(place / name).exists() for name in names] == [False, True, True]
-    assert Store(root).segments("000002") == {place / name for name in names[1:]}
+    assert [(directory / name).exists() for name in names] == [False, True, True]
+    assert Store(root).segments("000002") == {directory / name for name in names[1:]}
 
 
-def begun(name):
-    """A journal that has saved a message under this title, as another program would."""
+def start_saved(name):
+    """Return a journal that has saved a message under this title, as another program would."""
     journal = Journal(Store())
     conversation = Conversation()
     journal.begin(title=name)
@@ -181,24 +183,24 @@ def begun(name):
     return journal
 
 
-def go_on(monkeypatch, name):
+def continue_session(monkeypatch, name):
     use_script(monkeypatch, Script())
     return run(RunOptions("m.gguf", "more", session=name), built_in_settings())
 
 
 @pytest.mark.parametrize("name", ["notes", "1"])
-def test_a_session_in_use_is_not_for_the_shell(name, monkeypatch):
-    journal = begun("notes")
+def test_a_session_in_use_is_refused_by_run(name, monkeypatch):
+    journal = start_saved("notes")
     try:
         with pytest.raises(Refusal, match="in use by another jalopy"):
-            go_on(monkeypatch, name)
+            continue_session(monkeypatch, name)
     finally:
         journal.close(60)
     assert Store().ids() == ["000001"]
 
 
-def test_a_session_on_a_read_only_disk_is_refused_with_the_cause(monkeypatch):
-    assert begun("notes").close(60) == ""
+def test_a_session_on_a_read_only_disk_is_refused_with_reason(monkeypatch):
+    assert start_saved("notes").close(60) == ""
 
     def refuse(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
@@ -207,11 +209,11 @@ def test_a_session_on_a_read_only_disk_is_refused_with_the_cause(monkeypatch):
     with pytest.raises(
         Refusal, match=r"the disk is read-only \(fix that, or leave --session out\)"
     ):
-        go_on(monkeypatch, "notes")
+        continue_session(monkeypatch, "notes")
 
 
 @pytest.mark.usefixtures("_kept")
-async def test_each_model_finds_its_state_again_after_failures_too():
+async def test_each_model_restores_its_state_even_after_failures():
     script = with_one_vocabulary()
     async with chatting(script, model="one.gguf") as driver:
         await driver.ask("hello")
@@ -235,67 +237,69 @@ async def test_each_model_finds_its_state_again_after_failures_too():
         await driver.note(f"{n_before} of ")
 
 
-def test_a_window_goes_back_by_the_file_beyond_its_ring(tmp_path):
+def test_a_saved_state_rewinds_a_window_beyond_its_ring(tmp_path):
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1
     )
     session, fresh = (model.session(n_ctx=2048) for _ in range(2))
-    place = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(place, state_files(built_in_settings()), model, session, saves_names=False)
+    state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    states = SavedStates(state, state_files(built_in_settings()), model, session, saves_names=False)
     ids = list(range(3, 203)) * 6
-    for at in range(0, len(ids), 100):
-        session.feed(ids[at : at + 100])
+    for start in range(0, len(ids), 100):
+        session.feed(ids[start : start + 100])
         states.update()
         states.leave(60)
     states.update()
-    wanted = [*ids[:500], 7, 8]
-    assert session.reusable(wanted) == 0
-    assert states.reusable(wanted) == 500
-    assert states.restore(wanted).tokens == 500
-    assert session.prefill(wanted).fed == 2
-    fresh.feed(wanted[:500])
-    fresh.prefill(wanted)
+    prompt = [*ids[:500], 7, 8]
+    assert session.reusable(prompt) == 0
+    assert states.reusable(prompt) == 500
+    assert states.restore(prompt).tokens == 500
+    assert session.prefill(prompt).fed == 2
+    fresh.feed(prompt[:500])
+    fresh.prefill(prompt)
     assert session.feed([9]).tobytes() == fresh.feed([9]).tobytes()
     states.close(60)
     model.close()
 
 
-def test_a_document_is_read_apart_from_the_conversation(tmp_path, monkeypatch):
+def test_a_document_is_prefilled_without_the_conversation(tmp_path, monkeypatch):
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1
     )
     session = model.session(n_ctx=2048)
     idle = IdleWork()
     ids = list(range(3, 203)) * 6
-    told = []
-    place = SimpleNamespace(state_path=None, state_trouble="")
-    states = SavedStates(place, state_files(built_in_settings()), model, session)
+    progress = []
+    state = SimpleNamespace(state_path=None, state_trouble="")
+    states = SavedStates(state, state_files(built_in_settings()), model, session)
     session.prefill([3, 4, 5])
     idle.drop()
-    assert states.read_apart(ids, Store().root / "000001", idle, told.append) == ""
+    assert states.read_apart(ids, Store().root / "000001", idle, progress.append) == ""
     assert states.n_saved(ids) == 0, "something else was asked"
     assert idle.begin()
     with monkeypatch.context() as patched:
         patched.setattr(
             "engine.saved_state.writer.shutil.disk_usage", lambda _: SimpleNamespace(free=0)
         )
-        assert "nearly full" in states.read_apart(ids, Store().root / "000001", idle, told.append)
-    assert states.read_apart(ids, Store().root / "000001", idle, told.append) == ""
-    assert states.n_saved(ids) == len(ids) >= told[-1]
+        assert "nearly full" in states.read_apart(
+            ids, Store().root / "000001", idle, progress.append
+        )
+    assert states.read_apart(ids, Store().root / "000001", idle, progress.append) == ""
+    assert states.n_saved(ids) == len(ids) >= progress[-1]
     assert session.tokens == [3, 4, 5]
     assert states.restore(ids).tokens == len(ids)
     model.close()
 
 
-def test_dropped_typed_text_leaves_a_cache_that_cannot_go_back(tmp_path):
+def test_dropped_draft_text_leaves_a_cache_that_cannot_rewind(tmp_path):
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1
     )
     session = model.session(n_ctx=2048)
     ahead = ReadAhead(SimpleNamespace(), SimpleNamespace(session=session, chat=None), None)
-    for settled, left in ((1150, 1150), (600, 1200)):
+    for n_settled, expected_length in ((1150, 1150), (600, 1200)):
         session.prefill(list(range(3, 203)) * 6)
-        ahead.settle(settled)
+        ahead.settle(n_settled)
         ahead.prepare(Request((PromptMessage(USER, ""),)), "", True, False)
-        assert session.length == left
+        assert session.length == expected_length
     model.close()

@@ -1,5 +1,4 @@
-"""The database of conversations: what is saved comes back whole, and no stranger's file is
-trusted."""
+"""Database of conversations: everything saved is restored, and files of others are not trusted."""
 
 import json
 import os
@@ -45,23 +44,23 @@ def talk(tmp_path_factory):
 
 
 @pytest.fixture
-def said(root, talk):
+def saved_texts(root, talk):
     live_journal, texts = talk
     shutil.copytree(live_journal, root)
     return list(texts)
 
 
 def change(root, sql, *values):
-    """Change the database like somebody who edits the file."""
+    """Change the database with SQL, as somebody who edits the file would."""
     with closing(sqlite3.connect(root / NAME)) as db, db:
         db.execute(sql, values)
 
 
-def test_a_conversation_comes_back_whole(root, said):
+def test_a_conversation_is_restored_whole(root, saved_texts):
     saved = Store(root).read(ID)
     conversation = saved.conversation
     assert conversation.system == "Be brief."
-    assert [m.text for m in conversation.messages] == said
+    assert [m.text for m in conversation.messages] == saved_texts
     reply = conversation.messages[1]
     assert (reply.ids, reply.raw) == ((7, 8, 9), "<think>hm</think>answer 0, at some length")
     assert reply.figures == FIGURES
@@ -75,29 +74,29 @@ def test_a_conversation_comes_back_whole(root, said):
     assert (entry.n_messages, entry.tokens, entry.title) == (6, 9, saved.title)
 
 
-def test_files_are_for_their_owner_alone(root, said):
+def test_files_are_readable_by_their_owner_only(root, saved_texts):
     live_journal = journal(root)
     opened = Store(root).open(ID)
     live_journal.resume(opened)
     ask(live_journal, opened.saved.conversation, "more")
     assert live_journal.wait_until_saved(PATIENCE_S)
-    found = {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()}
-    assert found == dict.fromkeys((NAME, f"{NAME}-wal", f"{NAME}-shm", LOCK_NAME), 0o600)
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in root.iterdir()}
+    assert modes == dict.fromkeys((NAME, f"{NAME}-wal", f"{NAME}-shm", LOCK_NAME), 0o600)
     assert stat.S_IMODE(root.stat().st_mode) == 0o700
     assert live_journal.close(PATIENCE_S) == ""
     (root / NAME).chmod(0o644)
-    assert texts_in(root)[:-1] == said
+    assert texts_in(root)[:-1] == saved_texts
     assert stat.S_IMODE((root / NAME).stat().st_mode) == 0o600
 
 
-def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
+def test_an_interrupted_reply_is_saved_up_to_its_last_token(root):
     live_journal = journal(root)
     conversation = Conversation()
     ask(live_journal, conversation, "why?")
     for text, ids in (("Be", (1,)), ("Because", (1, 2))):
         live_journal.save_partial(conversation, PartialReply(text, "hm", ids, text))
     assert live_journal.close(PATIENCE_S) == ""
-    for _ in range(2):  # read, and taken up
+    for _ in range(2):  # when it is read, and when it is resumed
         reply = Store(root).read(ID).conversation.messages[-1]
         assert (reply.text, reply.ids, reply.raw, reply.ending) == (
             "Because",
@@ -118,7 +117,7 @@ def test_an_interrupted_reply_is_there_as_far_as_it_came(root):
     assert texts_in(root) == ["why?", "Because", "and?"]
 
 
-def test_a_piece_is_read_by_others_before_the_message_ends(root):
+def test_other_processes_can_read_a_partial_message(root):
     live_journal = journal(root)
     conversation = Conversation()
     ask(live_journal, conversation, "why?")
@@ -128,7 +127,7 @@ def test_a_piece_is_read_by_others_before_the_message_ends(root):
     assert live_journal.close(PATIENCE_S) == ""
 
 
-def test_an_edit_takes_the_place_of_all_after_it(root):
+def test_an_edit_replaces_all_later_messages(root):
     live_journal = journal(root)
     conversation = Conversation()
     for n in range(3):
@@ -138,7 +137,7 @@ def test_an_edit_takes_the_place_of_all_after_it(root):
     ask(live_journal, conversation, "instead")
     assert live_journal.wait_until_saved(PATIENCE_S)
     assert texts_in(root) == ["question 0", "dance-0", "instead"]
-    assert [one.id for one in Store(root).search("instead")] == [ID]
+    assert [entry.id for entry in Store(root).search("instead")] == [ID]
     assert Store(root).search("dance-2") == []
     assert live_journal.close(PATIENCE_S) == ""
 
@@ -164,24 +163,24 @@ def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
     with closing(connect(root)) as db:
         assert database.can_search(db) == fts
 
-    def found(typed):
-        return [int(one.id) - 1 for one in Store(root).search(typed)]
+    def search(query):
+        return [int(entry.id) - 1 for entry in Store(root).search(query)]
 
-    for typed, hits in {
+    for query, hits in {
         "ebra": [0], "ZEBRA wasser": [0], "SÄUFT": [0], "有条": [1], "斑马有": [1], '"hello world"': [2],
         '"hello': [2],
         "straße": [0], "NEAR(x)": [2], "wo": [3, 2], "absent": [], "zebra absent": [],
         "about zebra": [0],
         "secret": [3], "": [3, 2, 1, 0], "tiny first": [3, 2, 1, 0], "2026-11 'or'1'": [],
     }.items():  # fmt: skip
-        assert found(typed) == hits, typed
+        assert search(query) == hits, query
     [hit] = Store(root).search("zebra")
     assert "Ein Zebra säuft" in hit.snippet
     assert hit.snippet.isprintable()
     assert Store(root).search("about")[0].snippet == ""
 
 
-def test_a_deleted_conversation_leaves_no_word_of_it(root):
+def test_a_deleted_conversation_leaves_no_text_on_disk(root):
     for word in ("krokodil", "elefant"):
         live_journal = journal(root)
         conversation = Conversation()
@@ -190,23 +189,25 @@ def test_a_deleted_conversation_leaves_no_word_of_it(root):
         assert live_journal.close(PATIENCE_S) == ""
         Store(root).check_and_copy(2e9 if word == "krokodil" else 3e9)
     assert all((root / name).exists() for name in BACKUPS)
-    held = Store(root).open("000002").open_conversation  # the log of pages stays in use
+    open_conversation = (
+        Store(root).open("000002").open_conversation
+    )  # keeps the write-ahead log in use
     Store(root).delete(ID)
-    held.close()
+    open_conversation.close()
     for path in root.iterdir():
         content = path.read_bytes().lower()
         assert b"krokodil" not in content, path
         assert b"rokodi" not in content, path
-    assert [one.id for one in Store(root).search("elefant")] == ["000002"]
+    assert [entry.id for entry in Store(root).search("elefant")] == ["000002"]
 
 
-def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, said):
+def test_a_second_opener_gets_a_copy_until_the_first_closes(root, saved_texts):
     first = Store(root).open(ID)
     second = Store(root).open(ID)
     assert second.open_conversation is None
     assert f"in use by another jalopy (process {os.getpid()}, since " in second.notice
     assert second.notice.endswith("), so this is a copy")
-    assert [m.text for m in second.saved.conversation.messages] == said
+    assert [m.text for m in second.saved.conversation.messages] == saved_texts
     for forbidden in (lambda: Store(root).delete(ID), lambda: Store(root).rename(ID, "x")):
         with pytest.raises(StoreError, match="in use"):
             forbidden()
@@ -216,7 +217,7 @@ def test_a_second_one_gets_a_copy_until_the_first_is_closed(root, said):
     third.open_conversation.close()
 
 
-def test_the_lock_of_a_killed_process_is_gone(root, said):
+def test_the_lock_of_a_killed_process_is_gone(root, saved_texts):
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom app.conversations.store import Store\n"
         "o = Store(Path(sys.argv[1])).open('000001')\nprint(bool(o.open_conversation), "
@@ -238,7 +239,7 @@ def test_the_lock_of_a_killed_process_is_gone(root, said):
 @pytest.mark.parametrize(
     "written", [b"\0" * 64, b"-1 x".ljust(64), b"\xff" * 64, b"99999999999 2026-11-21".ljust(64)]
 )
-def test_a_holder_that_is_not_known_is_not_named(root, said, written):
+def test_an_unknown_lock_holder_is_not_named(root, saved_texts, written):
     first = Store(root).open(ID)
     with (root / LOCK_NAME).open("r+b") as file:
         file.seek(64)
@@ -248,17 +249,17 @@ def test_a_holder_that_is_not_known_is_not_named(root, said, written):
 
 
 def test_two_conversations_are_written_at_once(root):
-    live_journal = [journal(root) for _ in range(4)]
-    conversations = [Conversation() for _ in live_journal]
+    journals = [journal(root) for _ in range(4)]
+    conversations = [Conversation() for _ in journals]
     for n in range(5):
-        for one, conversation in zip(live_journal, conversations, strict=True):
-            ask(one, conversation, f"question {n}")
-            answer(one, conversation, f"answer {n}")
-    assert [one.close(PATIENCE_S) for one in live_journal] == [""] * 4
-    assert [len(texts_in(root, one)) for one in Store(root).ids()] == [10] * 4
+        for live_journal, conversation in zip(journals, conversations, strict=True):
+            ask(live_journal, conversation, f"question {n}")
+            answer(live_journal, conversation, f"answer {n}")
+    assert [live_journal.close(PATIENCE_S) for live_journal in journals] == [""] * 4
+    assert [len(texts_in(root, live_journal)) for live_journal in Store(root).ids()] == [10] * 4
 
 
-def test_an_unfinished_edit_and_what_waits_come_back(root):
+def test_an_unfinished_edit_and_queued_messages_are_restored(root):
     live_journal = journal(root)
     conversation = Conversation()
     ask(live_journal, conversation, "question")
@@ -278,18 +279,18 @@ def test_an_unfinished_edit_and_what_waits_come_back(root):
     live_journal.close(PATIENCE_S)
 
 
-# ---- a stranger's file
+# ---- files of others
 
 
-def test_hostile_text_is_harmless_when_it_comes_back(root):
+def test_hostile_text_is_harmless_when_restored(root):
     live_journal = journal(root)
     conversation = Conversation("\x1b]0;pwned\x07")
     ask(live_journal, conversation, "\x1b[2J\u202e\ud800 text")
     assert live_journal.close(PATIENCE_S) == ""
     saved = Store(root).read(ID)
-    shown = saved.conversation.messages[0].text + saved.title + saved.conversation.system
-    assert not any(ord(c) < 0x20 or c in "\ud800\x9b" for c in shown)
-    assert "\u202e" in shown, "it is the screen that shows a sign"
+    text = saved.conversation.messages[0].text + saved.title + saved.conversation.system
+    assert not any(ord(c) < 0x20 or c in "\ud800\x9b" for c in text)
+    assert "\u202e" in text, "the screen replaces this character, not the store"
     assert "text" in saved.conversation.messages[0].text
     assert "pwned" in saved.conversation.system
 
@@ -301,16 +302,16 @@ def test_hostile_text_is_harmless_when_it_comes_back(root):
                                         '{"ids": ["1"]}')),
         *(("more", json.dumps(value)) for value in ({"ending": "sideways"},
                                                     {"ending": "stopped", "thinking": []})),
-        *(("more", json.dumps({"ending": "complete", "calls": value})) for value in (5, [5],
-                                                                                     [{"name": "a b"}])),
+        *(("more", json.dumps({"ending": "complete", "calls": value}))
+          for value in (5, [5], [{"name": "a b"}])),
         ("text", None), ("text", b"\xff"), ("role", "robot"), ("role", "user"), ("role", 1 << 60),
     ],
 )  # fmt: skip
-def test_a_row_that_makes_no_sense_is_a_missing_message(root, said, column, value):
+def test_an_invalid_row_is_a_missing_message(root, saved_texts, column, value):
     change(root, f"UPDATE message SET {column}=? WHERE place=1", value)
     opened = Store(root).open(ID)
     messages = opened.saved.conversation.messages
-    assert [m.text for m in messages] == [said[0], "", *said[2:]]
+    assert [m.text for m in messages] == [saved_texts[0], "", *saved_texts[2:]]
     assert [m.is_missing for m in messages] == [n == 1 for n in range(6)]
     assert opened.saved.conversation.n_dropped == 2
     assert opened.notice == "1 message is missing (damaged); the model continues after the last one"
@@ -318,13 +319,13 @@ def test_a_row_that_makes_no_sense_is_a_missing_message(root, said, column, valu
     live_journal.resume(opened)
     ask(live_journal, opened.saved.conversation, "go on")
     assert live_journal.close(PATIENCE_S) == ""
-    assert texts_in(root) == [said[0], "", *said[2:], "go on"]
+    assert texts_in(root) == [saved_texts[0], "", *saved_texts[2:], "go on"]
 
 
-def test_missing_rows_are_missing_messages(root, said):
+def test_missing_rows_are_missing_messages(root, saved_texts):
     change(root, "DELETE FROM message WHERE place IN (0, 3)")
     messages = Store(root).read(ID).conversation.messages
-    assert [m.text for m in messages] == ["", *said[1:3], "", *said[4:]]
+    assert [m.text for m in messages] == ["", *saved_texts[1:3], "", *saved_texts[4:]]
     assert [m.role.value for m in messages] == ["user", "assistant"] * 3
     change(root, "DELETE FROM message WHERE place>0")
     change(root, "UPDATE message SET text=NULL")
@@ -334,7 +335,7 @@ def test_missing_rows_are_missing_messages(root, said):
 @pytest.mark.parametrize(
     "value", [None, b"\xff\xfe", 5, -1, 1e300, "\x1b[2J", "[", "[5]", "x" * 10_000, 1 << 62]
 )
-def test_odd_values_of_a_conversation_are_nothing(root, said, value):
+def test_odd_values_of_a_conversation_are_ignored(root, saved_texts, value):
     columns = [
         "title",
         "system",
@@ -350,7 +351,7 @@ def test_odd_values_of_a_conversation_are_nothing(root, said, value):
     change(root, f"UPDATE conversation SET {'=?, '.join(columns)}=?", *[value] * len(columns))
     saved = Store(root).read(ID)
     [entry] = Store(root).entries()
-    assert [m.text for m in saved.conversation.messages] == said
+    assert [m.text for m in saved.conversation.messages] == saved_texts
     assert 0 <= saved.conversation.n_dropped <= 6
     for line in (
         saved.title,
@@ -367,28 +368,28 @@ def test_odd_values_of_a_conversation_are_nothing(root, said, value):
 
 
 @pytest.mark.parametrize("value", [1e300, float("inf"), -5, "x", b"\xff", 1 << 62])
-def test_odd_counts_are_bounded(root, said, value):
+def test_odd_counts_are_bounded(root, saved_texts, value):
     change(root, "UPDATE message SET tokens=?, n_bytes=?", value, value)
     [entry] = Store(root).entries()
     assert 0 <= entry.tokens <= 1 << 53
     assert 0 <= entry.text_bytes <= 1 << 53
 
 
-@pytest.mark.parametrize("place", [200_000, 1 << 60])
-def test_a_message_far_away_makes_no_room_for_itself(root, said, place):
-    change(root, "UPDATE message SET place=? WHERE place=5", place)
+@pytest.mark.parametrize("position", [200_000, 1 << 60])
+def test_a_message_with_a_huge_position_is_refused(root, saved_texts, position):
+    change(root, "UPDATE message SET place=? WHERE place=5", position)
     with pytest.raises(StoreError, match="larger than 64 MiB"):
         Store(root).read(ID)
     assert len(Store(root).entries()) == 1
 
 
-def test_a_conversation_beyond_all_bounds_is_not_read(root, said, monkeypatch):
+def test_a_conversation_beyond_the_size_limit_is_not_read(root, saved_texts, monkeypatch):
     monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 100)
     with pytest.raises(StoreError, match="larger than"):
         Store(root).read(ID)
 
 
-def test_what_cannot_be_read_can_be_renamed_and_deleted(root, said, monkeypatch):
+def test_an_oversized_conversation_can_still_be_deleted(root, saved_texts, monkeypatch):
     monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 100)
     with pytest.raises(StoreError, match="is full"):
         Store(root).rename(ID, "Too long")
@@ -398,13 +399,13 @@ def test_what_cannot_be_read_can_be_renamed_and_deleted(root, said, monkeypatch)
         Store(root).delete(ID)
 
 
-def test_no_id_has_more_digits_than_a_name_may_have(root, said):
+def test_an_id_with_too_many_digits_is_ignored(root, saved_texts):
     change(root, "INSERT INTO conversation(id, title, n_dropped) VALUES(?, 'x', 0)", 10**12)
     assert Store(root).ids() == [entry.id for entry in Store(root).entries()] == [ID]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no such limit")
-def test_a_row_beyond_all_bounds_is_not_read(root, said, monkeypatch):
+def test_a_row_beyond_the_size_limit_is_not_read(root, saved_texts, monkeypatch):
     monkeypatch.setattr(database, "MOST_ROW_BYTES", 100_000)
     change(root, "UPDATE message SET text=zeroblob(?)", database.MOST_ROW_BYTES + 1)
     with pytest.raises(StoreError, match="too large"):
@@ -422,7 +423,7 @@ def test_a_row_beyond_all_bounds_is_not_read(root, said, monkeypatch):
         "PRAGMA user_version=0",
     ],
 )
-def test_another_schema_is_refused_and_left_as_it_is(root, said, sql):
+def test_another_schema_is_refused_and_left_unchanged(root, saved_texts, sql):
     change(root, sql)
     content = (root / NAME).read_bytes()
     for work in (
@@ -438,7 +439,7 @@ def test_another_schema_is_refused_and_left_as_it_is(root, said, sql):
     assert (root / NAME).read_bytes() == content
 
 
-def test_a_newer_version_is_left_as_it_is(root, said):
+def test_a_newer_version_is_refused_and_left_unchanged(root, saved_texts):
     change(root, f"PRAGMA user_version={database.VERSION + 1}")
     content = (root / NAME).read_bytes()
     with pytest.raises(StoreError, match="newer version"):
@@ -447,7 +448,9 @@ def test_a_newer_version_is_left_as_it_is(root, said):
 
 
 @pytest.mark.parametrize("spoil", ["link", "pipe", "directory", "another user"])
-def test_what_is_no_file_of_the_users_is_refused(root, said, spoil, tmp_path, monkeypatch):
+def test_a_link_special_file_or_foreign_file_is_refused(
+    root, saved_texts, spoil, tmp_path, monkeypatch
+):
     path = root / NAME
     path.rename(tmp_path / "elsewhere")
     if spoil == "link":
@@ -464,15 +467,15 @@ def test_what_is_no_file_of_the_users_is_refused(root, said, spoil, tmp_path, mo
 
 
 @pytest.mark.parametrize("name", ["", "1", "../000001", "000001/..", "x" * 6, "0" * 13])
-def test_what_is_no_id_reaches_no_file(root, said, name):
+def test_an_invalid_id_reaches_no_file(root, saved_texts, name):
     for work in (Store(root).read, Store(root).open, Store(root).delete, Store(root).segments):
         with pytest.raises(StoreError, match="no such conversation"):
             work(name)
 
 
-def test_hostile_segments_lead_to_no_other_file(root, said):
+def test_hostile_segment_names_reach_no_other_file(root, saved_texts):
     good = f"{0:032}-1-{1:032}.kv"
-    for kind, name in (
+    for directory, name in (
         ("..", good),
         ("a/b", good),
         ("", good),
@@ -481,14 +484,14 @@ def test_hostile_segments_lead_to_no_other_file(root, said):
         ("k\0", good),
         ("k", good),
     ):
-        change(root, "INSERT INTO segment VALUES(1, ?, ?)", kind, name)
+        change(root, "INSERT INTO segment VALUES(1, ?, ?)", directory, name)
     assert [path.parts[-2:] for path in Store(root).segments(ID)] == [("k", good)]
 
 
 # ---- sizes
 
 
-def test_a_conversation_never_gets_too_large_to_be_read_again(root, monkeypatch):
+def test_a_conversation_never_grows_too_large_to_be_read(root, monkeypatch):
     monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 8 << 10)
     live_journal = journal(root)
     conversation = Conversation()
@@ -499,12 +502,12 @@ def test_a_conversation_never_gets_too_large_to_be_read_again(root, monkeypatch)
         live_journal.wait_until_saved(PATIENCE_S, waits_for_room=False)
     assert live_journal.trouble.startswith("the conversation is full")
     assert live_journal.close(PATIENCE_S) == live_journal.trouble
-    found = texts_in(root)
-    assert len(found) > 10
-    assert found == ["question", "answer"] * (len(found) // 2) + ["question"] * (len(found) % 2)
+    texts = texts_in(root)
+    assert len(texts) > 10
+    assert texts == ["question", "answer"] * (len(texts) // 2) + ["question"] * (len(texts) % 2)
 
 
-def test_a_title_is_what_was_typed_after_the_chips() -> None:
+def test_a_title_is_the_text_typed_after_the_chips() -> None:
     file = drafts.write_chip(1, "a fan", "notes.md")
     paste = drafts.write_chip(2, "x\n" * 20)
     assert title_of(f"{file} {paste} what is it?\nSay.") == "what is it?"
@@ -514,17 +517,17 @@ def test_a_title_is_what_was_typed_after_the_chips() -> None:
     assert title_of("[file 1: no chip] x") == "[file 1: no chip] x"
 
 
-def test_other_answers_are_kept_with_their_reply():
-    others = tuple(
+def test_alternative_replies_are_saved_with_their_reply():
+    alternatives = tuple(
         ChatMessage(Role.ASSISTANT, text, ids=(1, 2), raw=text) for text in ("Two.", "Three.")
     )
-    reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.", alternatives=others)
-    role, _, _, text, more = row_of(reply)
-    assert message_of(role, text, more) == reply
-    deep = json.loads(more)
+    reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.", alternatives=alternatives)
+    role, _, _, text, fields_json = row_of(reply)
+    assert message_of(role, text, fields_json) == reply
+    deep = json.loads(fields_json)
     deep["others"] = [{**deep["others"][0], "others": deep["others"]}] * 20
-    found = message_of(role, text, json.dumps(deep)).alternatives
-    assert [one.alternatives for one in found] == [()] * 8
+    restored = message_of(role, text, json.dumps(deep)).alternatives
+    assert [alternative.alternatives for alternative in restored] == [()] * 8
     for damaged in ("Two.", [7], [{"ending": "never"}]):
         with pytest.raises(UnsoundError):
             message_of(role, text, json.dumps({**deep, "others": damaged}))

@@ -1,5 +1,5 @@
-"""Calls of tools and their results in a conversation: on disk, in the prompt again, and in a
-context that is full."""
+"""Tool calls and their results in a conversation: on disk, in later prompts, and in a full
+context."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def process() -> Iterator[TemplateProcess]:
     shared.close()
 
 
-def asked_and_answered() -> Conversation:
-    """A question, a call after some words, its result, and the answer."""
+def tool_conversation() -> Conversation:
+    """Return a conversation: a question, a call after some words, its result, and the answer."""
     conversation = Conversation("Be brief.")
     conversation.add_user("How is Paris?")
     raw = f"I look.{WRITTEN}"
@@ -58,17 +58,19 @@ def asked_and_answered() -> Conversation:
 
 
 def ids_of(text: str) -> tuple[int, ...]:
-    """Tokens that no tokenizer would choose, to tell them from others."""
-    return tuple(one for char in text for one in BYTES.encode_text(char, after_special=False))
+    """Return tokens that no tokenizer would choose, to distinguish them from others."""
+    return tuple(token for char in text for token in BYTES.encode_text(char, after_special=False))
 
 
 def read_again(messages: list[ChatMessage], system: str | None = "Be brief.") -> Conversation:
     rows = map(row_of, messages)
-    return Conversation(system, [message_of(role, text, more) for role, _, _, text, more in rows])
+    return Conversation(
+        system, [message_of(role, text, fields_json) for role, _, _, text, fields_json in rows]
+    )
 
 
 def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[ChatPrompt, list[int]]:
-    local = held(process)
+    local = local_model(process)
     prompt = local.prompt(
         Request(
             (*conversation.prompt_messages(with_unanswered=False), PromptMessage(USER, "And Rome?"))
@@ -77,8 +79,8 @@ def prompt_of(conversation: Conversation, process: TemplateProcess) -> tuple[Cha
     return local.chat, list(prompt.ids)
 
 
-def held(process: TemplateProcess) -> LocalModel:
-    """A model that knows the tool, over no engine."""
+def local_model(process: TemplateProcess) -> LocalModel:
+    """Return a model that knows the tool and has no engine."""
     chat = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
     chat.tools = [TOOL]
     model: Any = SimpleNamespace(
@@ -88,30 +90,30 @@ def held(process: TemplateProcess) -> LocalModel:
 
 
 def test_a_resumed_conversation_has_the_same_prompt(process: TemplateProcess) -> None:
-    said = asked_and_answered()
+    conversation = tool_conversation()
     live = ChatPrompt(BYTES, ChatTemplate(OBJECTS, process=process))
-    live.start(said.system)
+    live.start(conversation.system)
     live.tools = [TOOL]
     live.add_user("How is Paris?")
-    first = said.messages[1]
+    first = conversation.messages[1]
     live.add_reply(list(first.ids), first.raw, first.calls, "I look.")
     live.add_results([RESULT])
     live.prompt_ids()
-    live.add_reply(list(said.messages[3].ids), "Mild.")
+    live.add_reply(list(conversation.messages[3].ids), "Mild.")
     expected = live.add_user("And Rome?")
-    again = read_again(said.messages)
-    assert again.messages == said.messages
-    chat, ids = prompt_of(again, process)
+    resumed = read_again(conversation.messages)
+    assert resumed.messages == conversation.messages
+    chat, ids = prompt_of(resumed, process)
     assert ids == expected
-    at = ids.index(first.ids[0])
-    assert ids[at : at + len(first.ids)] == list(first.ids)
+    index = ids.index(first.ids[0])
+    assert ids[index : index + len(first.ids)] == list(first.ids)
     assert len(chat.turn_starts()) == 3
 
 
 @pytest.mark.parametrize(
     "markers", [(), ("<tool_call>", "</tool_call>")], ids=["text", "control tokens"]
 )
-def test_tools_known_from_the_first_message_only_cost_no_token(
+def test_tools_known_from_the_first_message_cost_no_tokens(
     process: TemplateProcess, markers: tuple[str, ...]
 ) -> None:
     vocabulary = bpe_vocabulary()
@@ -121,9 +123,9 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
         [types, np.full(len(markers), 3, types.dtype)]
     )
     tokenizer = Tokenizer.from_metadata(as_read(vocabulary), "tiny.gguf")
-    said = asked_and_answered()
+    conversation = tool_conversation()
     if markers:
-        said.messages[1].ids = (*ids_of("I look."), *tokenizer.encode(WRITTEN, bos=False))
+        conversation.messages[1].ids = (*ids_of("I look."), *tokenizer.encode(WRITTEN, bos=False))
     template = ChatTemplate(OBJECTS, process=process)
     model: Any = SimpleNamespace(path="m.gguf", tokenizer=tokenizer, chat_template=template)
     box: Any = SimpleNamespace(
@@ -139,65 +141,65 @@ def test_tools_known_from_the_first_message_only_cost_no_token(
         local = LocalModel(
             model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings()
         )
-        local.set_messages(said.prompt_messages())
+        local.set_messages(conversation.prompt_messages())
         assert knows_tools or tools.offer(local)
         prompts.append(
             list(
                 local.prompt(
-                    Request((*said.prompt_messages(), PromptMessage(USER, "And Rome?")))
+                    Request((*conversation.prompt_messages(), PromptMessage(USER, "And Rome?")))
                 ).ids
             )
         )
     assert prompts[0] == prompts[1]
-    for reply in said.messages[1::2]:
-        at = prompts[1].index(reply.ids[0])
-        assert tuple(prompts[1][at : at + len(reply.ids)]) == reply.ids
+    for reply in conversation.messages[1::2]:
+        index = prompts[1].index(reply.ids[0])
+        assert tuple(prompts[1][index : index + len(reply.ids)]) == reply.ids
 
 
 def test_without_the_first_turn_its_result_is_a_message(process: TemplateProcess) -> None:
-    said = asked_and_answered()
-    _, whole = prompt_of(said, process)
-    said.n_dropped = 2
-    _, ids = prompt_of(said, process)
-    assert len(ids) < len(whole)
+    conversation = tool_conversation()
+    _, whole_ids = prompt_of(conversation, process)
+    conversation.n_dropped = 2
+    _, ids = prompt_of(conversation, process)
+    assert len(ids) < len(whole_ids)
     assert "user\n18 degrees" in BYTES.decode(ids)
-    assert "get_weather" in BYTES.decode(whole)
+    assert "get_weather" in BYTES.decode(whole_ids)
 
 
 def test_calls_without_results_are_read_as_text(process: TemplateProcess) -> None:
-    said = asked_and_answered()
-    said.cut(2)
-    said.add_user("Never mind.")
-    said.add_reply("Fine.", Ending.COMPLETE, None)
-    chat, ids = prompt_of(said, process)
+    conversation = tool_conversation()
+    conversation.cut(2)
+    conversation.add_user("Never mind.")
+    conversation.add_reply("Fine.", Ending.COMPLETE, None)
+    chat, ids = prompt_of(conversation, process)
     assert [message.calls for message in chat.messages if message.role == "assistant"] == [(), ()]
     assert WRITTEN in BYTES.decode(ids)
 
 
 def test_a_reply_becomes_a_call_when_its_results_come(process: TemplateProcess) -> None:
-    said = asked_and_answered()
-    _, whole = prompt_of(said, process)
-    local = held(process)
-    asked = said.prompt_messages()
-    called = replace(asked[2], calls=())
-    local.set_messages(asked[:2])
-    local.add_reply(called)
+    conversation = tool_conversation()
+    _, whole_ids = prompt_of(conversation, process)
+    local = local_model(process)
+    messages = conversation.prompt_messages()
+    reply = replace(messages[2], calls=())
+    local.set_messages(messages[:2])
+    local.add_reply(reply)
     assert local.chat.messages[-1].calls == ()
-    ids = local.prompt(Request(asked[:4])).ids
+    ids = local.prompt(Request(messages[:4])).ids
     assert local.chat.messages[-2].calls == (CALL,)
-    n_read = len(ids) - len("<|im_start|>assistant\n")
-    assert list(ids[:n_read]) == whole[:n_read]
-    local.set_messages((*asked[:2], called))
+    n_shared = len(ids) - len("<|im_start|>assistant\n")
+    assert list(ids[:n_shared]) == whole_ids[:n_shared]
+    local.set_messages((*messages[:2], reply))
     assert local.chat.messages[-1].calls == ()
 
 
-def test_turns_that_stay_keep_their_calls(process: TemplateProcess) -> None:
-    said = asked_and_answered()
-    said.messages[:0] = [*earlier("Hello", "Hi.")]
-    _, whole = prompt_of(said, process)
-    said.n_dropped = 2
-    _, ids = prompt_of(said, process)
-    assert len(ids) < len(whole)
+def test_remaining_turns_keep_their_calls(process: TemplateProcess) -> None:
+    conversation = tool_conversation()
+    conversation.messages[:0] = [*earlier("Hello", "Hi.")]
+    _, whole_ids = prompt_of(conversation, process)
+    conversation.n_dropped = 2
+    _, ids = prompt_of(conversation, process)
+    assert len(ids) < len(whole_ids)
     assert WRITTEN in BYTES.decode(ids)
 
 
@@ -223,17 +225,17 @@ def earlier(question: str, answer: str) -> list[ChatMessage]:
     ],
 )
 def test_a_row_with_unsound_calls_is_refused(message: int, fields: dict[str, Any]) -> None:
-    role, _, _, text, more = row_of(asked_and_answered().messages[message])
+    role, _, _, text, fields_json = row_of(tool_conversation().messages[message])
     with pytest.raises(UnsoundError):
-        message_of(role, text, json.dumps({**json.loads(more), **fields}))
+        message_of(role, text, json.dumps({**json.loads(fields_json), **fields}))
 
 
 def test_results_need_their_calls() -> None:
-    said = asked_and_answered()
+    conversation = tool_conversation()
     with pytest.raises(ValueError, match="need the calls"):
-        said.add_results((RESULT,))
-    said.cut(2)
+        conversation.add_results((RESULT,))
+    conversation.cut(2)
     with pytest.raises(ValueError, match="need the calls"):
-        said.add_results((CallResult("get_weather", "x", "other"),))
-    said.messages[-1].calls = (ToolCall("get_weather", "{}", CALL.call_id),)
-    assert said.add_results((RESULT,)).text == "get_weather: 18 degrees"
+        conversation.add_results((CallResult("get_weather", "x", "other"),))
+    conversation.messages[-1].calls = (ToolCall("get_weather", "{}", CALL.call_id),)
+    assert conversation.add_results((RESULT,)).text == "get_weather: 18 degrees"

@@ -1,4 +1,4 @@
-"""Passages found by what they mean: orders joined, vectors made, kept, bounded and deleted."""
+"""Passages found by meaning: joined rankings, and vectors made, saved, limited and deleted."""
 
 from __future__ import annotations
 
@@ -39,19 +39,21 @@ WORDS = (
 BOOK = "\n\n".join(f"{word} " * (1100 // (len(word) + 1)) for word in WORDS)
 
 
-def found(question: str, similarities: dict[str, float] | None, in_context: str = "") -> set[str]:
-    """Words of the passages that go with a question."""
+def passage_words(
+    question: str, similarities: dict[str, float] | None, in_context: str = ""
+) -> set[str]:
+    """Return the words of the passages sent with a question."""
 
-    def alike(question: str, texts: Sequence[str]) -> list[float | None]:
+    def similarity(question: str, texts: Sequence[str]) -> list[float | None]:
         words = [text.split()[0] for text in texts]
         return [
-            None if similarities is None else similarities.get(one, 0.02 * WORDS.index(one))
-            for one in words
+            None if similarities is None else similarities.get(word, 0.02 * WORDS.index(word))
+            for word in words
         ]
 
     document = Document("a", Path("/a"), BOOK, about_tokens(BOOK))
-    chosen = fitting([document], question, (8000, 1300), in_context, alike)
-    return {word for one in chosen for word in one.text.split()}
+    passages = fitting([document], question, (8000, 1300), in_context, similarity)
+    return {word for passage in passages for word in passage.text.split()}
 
 
 def test_reciprocal_ranks_of_both_orders_are_added() -> None:
@@ -60,15 +62,15 @@ def test_reciprocal_ranks_of_both_orders_are_added() -> None:
 
 
 def test_a_passage_in_other_words_is_found_by_its_meaning() -> None:
-    assert found("a screw gives light?", None) == {"screw"}
-    assert "lamp" in found("a screw gives light?", {"lamp": 0.8, "screw": 0.2})
+    assert passage_words("a screw gives light?", None) == {"screw"}
+    assert "lamp" in passage_words("a screw gives light?", {"lamp": 0.8, "screw": 0.2})
 
 
-def test_later_only_what_stands_out_comes_by_its_meaning() -> None:
+def test_later_questions_add_only_outstanding_passages() -> None:
     in_context = BOOK.split("\n\n")[0]
-    assert found("thanks", {"lamp": 0.3}, in_context) == set()
-    assert found("what gives light?", {"lamp": 0.95}, in_context) == {"lamp"}
-    assert found("thanks", None, in_context) == set()
+    assert passage_words("thanks", {"lamp": 0.3}, in_context) == set()
+    assert passage_words("what gives light?", {"lamp": 0.95}, in_context) == {"lamp"}
+    assert passage_words("thanks", None, in_context) == set()
 
 
 @pytest.fixture
@@ -81,25 +83,27 @@ def test_vectors_are_made_once_and_deleted_with_their_document(
 ) -> None:
     path = tmp_path / "vectors.db"
     search = EmbeddingIndex(path, lambda: file)
-    texts = ["the sea", "a cat on the mat", "a " * 400]  # the last is longer than the model takes
+    texts = ["the sea", "a cat on the mat", "a " * 400]  # the last is longer than the model's limit
     assert search.similarities("a sea", texts) == [None] * 3
-    left = [True, False]
-    assert not search.learn("book", texts, lambda: left.pop(0))
+    may_continue = [True, False]
+    assert not search.learn("book", texts, lambda: may_continue.pop(0))
     assert search.learn("book", texts, lambda: True)
     assert search.learn("plan", ["he ran"], lambda: True)
-    monkeypatch.setattr(meaning, "_vector", lambda model, text: pytest.fail("it was there"))
+    monkeypatch.setattr(meaning, "_vector", lambda model, text: pytest.fail("the vector was saved"))
     assert search.learn("book", texts, lambda: True)
     monkeypatch.undo()
     model = Model.open(file.path, threads=1)
-    vectors = [
-        model.embedder.embed(model.tokenizer.encode(one, special=False)[:128])
-        for one in ("a sea", *texts)
+    expected_vectors = [
+        model.embedder.embed(model.tokenizer.encode(text, special=False)[:128])
+        for text in ("a sea", *texts)
     ]
     model.close()
     assert search.similarities("a sea", [*texts, "other"])[3] is None
     similarities = search.similarities("a sea", texts)
     assert np.allclose(
-        np.array(similarities, float), [vectors[0] @ one for one in vectors[1:]], atol=2e-3
+        np.array(similarities, float),
+        [expected_vectors[0] @ vector for vector in expected_vectors[1:]],
+        atol=2e-3,
     )
     assert (
         EmbeddingIndex(path, lambda: replace(file, stamp="2")).similarities("a sea", texts)
@@ -110,20 +114,22 @@ def test_vectors_are_made_once_and_deleted_with_their_document(
     assert search.similarities("a sea", ["he ran"])[0] is not None
 
 
-def test_the_oldest_vectors_make_room(
+def test_the_oldest_vectors_are_deleted_first(
     file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(meaning, "MOST_VECTORS", 2)
     search = EmbeddingIndex(tmp_path / "vectors.db", lambda: file)
     search.learn("book", ["one", "two", "three"], lambda: True)
-    assert [one is None for one in search.similarities("a", ["one", "two", "three"])] == [
+    assert [
+        similarity is None for similarity in search.similarities("a", ["one", "two", "three"])
+    ] == [
         True,
         False,
         False,
     ]
 
 
-def test_what_fails_is_as_if_there_were_no_model(file: EmbeddingFile, tmp_path: Path) -> None:
+def test_failures_are_treated_as_a_missing_model(file: EmbeddingFile, tmp_path: Path) -> None:
     path = tmp_path / "vectors.db"
     for without in (EmbeddingIndex(path, lambda: None), EmbeddingIndex(None, lambda: file)):
         assert without.learn("book", ["one"], lambda: True)
@@ -137,7 +143,7 @@ def test_what_fails_is_as_if_there_were_no_model(file: EmbeddingFile, tmp_path: 
     path.write_bytes(b"no database at all" * 100)
     assert search.similarities("a", ["one"]) == [None]
     assert search.learn("book", ["one"], lambda: True)
-    assert not path.exists()  # it is made again
+    assert not path.exists()  # deleted, to be made again
     assert search.learn("book", ["one"], lambda: True)
     assert search.similarities("a", ["one"]) != [None]
     search.keep_only([])
@@ -151,11 +157,11 @@ def test_the_smallest_embedding_model_of_this_machine_is_taken(tmp_path: Path) -
     encoders.judging(encoders.bert("Q8_0"), 1, has_dense=False).write(tmp_path / "judge.gguf")
     encoders.bert("F32", n_layers=3).write(tmp_path / "large.gguf")
     settings = replace(built_in_settings(), model_directories=(str(tmp_path),))
-    found = embedding_file(settings)
-    assert found is not None
-    assert found.path.name == "large.gguf"
+    model = embedding_file(settings)
+    assert model is not None
+    assert model.path.name == "large.gguf"
     encoders.bert("Q8_0").write(tmp_path / "small.gguf")
-    found = embedding_file(settings)
-    assert found is not None
-    assert found.path.name == "small.gguf"
+    model = embedding_file(settings)
+    assert model is not None
+    assert model.path.name == "small.gguf"
     assert embedding_file(replace(settings, search_by_meaning="off")) is None

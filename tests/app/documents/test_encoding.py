@@ -34,12 +34,12 @@ JAPANESE = "今日は天気がいいですね。東京へ行きましょう。"
         ("alpha", "utf-16"),
     ],
 )
-def test_a_text_is_read_whatever_it_is_written_in(text: str, encoding: str) -> None:
+def test_text_is_decoded_from_any_known_encoding(text: str, encoding: str) -> None:
     assert decoded(text.encode(encoding), "f") == text
 
 
 @pytest.mark.parametrize(
-    ("said", "encoding"),
+    ("declaration", "encoding"),
     [
         (
             '<meta http-equiv="Content-Type" content="text/html; charset=iso-8859-2"><p>',
@@ -51,14 +51,14 @@ def test_a_text_is_read_whatever_it_is_written_in(text: str, encoding: str) -> N
         ("\\usepackage[latin9]{inputenc}", "iso8859-15"),
     ],
 )
-def test_a_file_is_believed_what_it_says_of_itself(said: str, encoding: str) -> None:
-    text = f"{said} \u017e\u00e9"
+def test_a_declared_encoding_is_used(declaration: str, encoding: str) -> None:
+    text = f"{declaration} \u017e\u00e9"
     assert decoded(text.encode(encoding), "f") == text
 
 
-def test_a_file_is_not_believed_what_cannot_be() -> None:
-    for said in ("utf-8", "unicode_escape", "base64", "punycode", "nothing"):
-        assert decoded(f'<meta charset="{said}">caf\u00e9'.encode("latin-1"), "f").endswith(
+def test_an_impossible_declared_encoding_is_ignored() -> None:
+    for declaration in ("utf-8", "unicode_escape", "base64", "punycode", "nothing"):
+        assert decoded(f'<meta charset="{declaration}">caf\u00e9'.encode("latin-1"), "f").endswith(
             "caf\u00e9"
         )
 
@@ -74,11 +74,11 @@ def test_a_log_with_stray_bytes_is_read() -> None:
     assert decoded(b"\xef\xbb\xbfcaf\xe9", "f") == "caf\u00e9"
 
 
-def test_every_end_of_a_line_is_one() -> None:
+def test_every_line_ending_becomes_a_newline() -> None:
     assert decoded(b"one\rtwo\r\nthree\nfour", "f") == "one\ntwo\nthree\nfour"
 
 
-def test_what_is_no_text_is_refused() -> None:
+def test_binary_data_is_refused() -> None:
     noise = random.Random(1).randbytes
     for raw in (
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0" + noise(999),
@@ -89,7 +89,7 @@ def test_what_is_no_text_is_refused() -> None:
             decoded(raw, "f")
 
 
-def test_what_makes_sense_in_no_encoding_is_refused() -> None:
+def test_bytes_invalid_in_every_encoding_are_refused() -> None:
     raw = b" ".join(bytes((byte, 0x41, byte ^ 0x55, 0x61)) for byte in range(0x81, 0xFF)).replace(
         b"\0", b""
     )

@@ -43,7 +43,7 @@ ODT = b"PK\x03\x04" + b"\0" * 26 + b"mimetypeapplication/vnd.oasis.opendocument.
         ("a", b"\0\1\2\3" * 9, "is not a text file (save it as text, PDF or DOCX)"),
     ],
 )
-def test_a_file_that_is_not_read_is_named_with_what_to_do(
+def test_an_unsupported_file_is_named_with_advice(
     tmp_path: Path, name: str, raw: bytes, reason: str
 ) -> None:
     (tmp_path / name).write_bytes(raw)
@@ -55,6 +55,6 @@ def test_a_file_that_is_not_read_is_named_with_what_to_do(
 @pytest.mark.parametrize(
     "words", ["GIF89a is a format", "BZh and ID3 begin so", "MZ", "GGUF is a format", "BM 7"]
 )
-def test_words_that_begin_as_other_kinds_do_are_text(tmp_path: Path, words: str) -> None:
+def test_text_that_begins_like_a_binary_file_is_text(tmp_path: Path, words: str) -> None:
     (tmp_path / "a.txt").write_text(words)
     assert read_documents([str(tmp_path)]).documents[0].text == words

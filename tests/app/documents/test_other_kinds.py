@@ -1,4 +1,4 @@
-"""Rich Text, notebooks, mail and saved pages; and what is written into a text that is no text."""
+"""Rich Text, notebooks, mail and saved pages, and data embedded in a text."""
 
 import base64
 import io
@@ -76,12 +76,12 @@ def test_a_notebook_is_its_words_code_and_output() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'"a"', b"[" * 100_000, b"null", b"\xff"])
-def test_what_is_no_notebook_is_refused(raw: bytes) -> None:
+def test_an_invalid_notebook_is_refused(raw: bytes) -> None:
     with pytest.raises(Refusal, match=r"notebook|nested too deeply"):
         converted(".ipynb", io.BytesIO(raw))
 
 
-def test_odd_cells_are_passed_over() -> None:
+def test_odd_cells_are_skipped() -> None:
     odd = [
         1,
         None,
@@ -92,9 +92,12 @@ def test_odd_cells_are_passed_over() -> None:
 
 def test_a_mail_is_its_headers_and_its_text() -> None:
     raw = b"""Subject: =?utf-8?B?R3LDvMOfZQ==?=\r\nFrom: Ann <a@x.example>\r\nMIME-Version: 1.0
-Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\nContent-Type: multipart/alternative; boundary=c\r\n
---c\r\nContent-Type: text/plain; charset=iso-8859-1\r\n\r\nGr\xfc\xdfe\r\n--c\r\nContent-Type: text/html\r\n
-<p>other</p>\r\n--c--\r\n--b\r\nContent-Type: image/png\r\nContent-Disposition: attachment; filename=x.png\r\n
+Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n\
+Content-Type: multipart/alternative; boundary=c\r\n
+--c\r\nContent-Type: text/plain; charset=iso-8859-1\r\n\r\nGr\xfc\xdfe\r\n--c\r\n\
+Content-Type: text/html\r\n
+<p>other</p>\r\n--c--\r\n--b\r\nContent-Type: image/png\r\n\
+Content-Disposition: attachment; filename=x.png\r\n
 x\r\n--b--\r\n"""
     text = BoundedText()
     assert mail_text(io.BytesIO(raw), text).split() == [
@@ -124,7 +127,7 @@ def test_saved_pages_are_read_and_old_names_by_their_content() -> None:
         converted(".eml", io.BytesIO(b"\r\n\r\n"))
 
 
-def test_data_within_a_text_is_a_note(tmp_path: Path) -> None:
+def test_embedded_data_in_a_text_becomes_a_note(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
     drawing = "<svg xmlns='x'>" + "<path d='M0 0'/>" * 200 + "</svg>"
     path.write_text(
@@ -141,12 +144,12 @@ def test_data_within_a_text_is_a_note(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "piece", ["data:", "<svg>", "data:a/b;", "\x1b[", "\x1b]0;", "data:image/png;base64,AAAA "]
 )
-def test_odd_texts_take_time_by_their_length(tmp_path: Path, piece: str) -> None:
+def test_odd_texts_take_linear_time(tmp_path: Path, piece: str) -> None:
     path = tmp_path / "a.md"
     path.write_text("x" + piece * ((1 << 19) // len(piece)))
     begin_s = time.process_time()
     read_text_file(path)
-    assert time.process_time() - begin_s < 8  # by the square it is minutes
+    assert time.process_time() - begin_s < 8  # quadratic time would be minutes
 
 
 @pytest.mark.parametrize(
@@ -162,7 +165,9 @@ def test_odd_texts_take_time_by_their_length(tmp_path: Path, piece: str) -> None
         ),
     ],
 )
-def test_a_text_has_plain_letters_and_whole_words(tmp_path: Path, raw: str, text: str) -> None:
+def test_ligatures_and_hyphenated_words_become_plain_text(
+    tmp_path: Path, raw: str, text: str
+) -> None:
     (tmp_path / "a").write_text(raw)
     assert read_text_file(tmp_path / "a") == text
 

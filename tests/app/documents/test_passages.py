@@ -15,7 +15,7 @@ def document(name: str, text: str) -> Document:
 def test_scores_are_those_computed_by_hand() -> None:
     texts = [["the", "cat", "sat"], ["the", "dog", "and", "the", "cat", "ran"], ["a", "dog"]]
     scores = bm25(["dog", "ran"], texts)
-    # Mean length 11/3. "dog" stands in 2 of 3 texts: ln(1 + 1.5/2.5) = 0.4700; "ran" in 1: ln(1 +
+    # Mean length 11/3. "dog" occurs in 2 of 3 texts: ln(1 + 1.5/2.5) = 0.4700; "ran" in 1: ln(1 +
     # 2.5/1.5) = 0.9808. Text 2, 6 words: norm 1.2 * (0.25 + 0.75 * 18/11) = 1.7727; each word 2.2 /
     # 2.7727 = 0.79344. Text 3, 2 words: norm 1.2 * (0.25 + 0.75 * 6/11) = 0.79091; "dog" 2.2 /
     # 1.79091 = 1.22843.
@@ -29,7 +29,7 @@ def test_a_repeated_word_scores_more_and_empty_text_scores_zero() -> None:
     assert twice > once > 0
     assert bm25(["fan"], []) == []
     assert bm25([], [[], []]) == [0.0, 0.0]
-    assert not any(math.isnan(one) for one in bm25(["fan"], [[]]))
+    assert not any(math.isnan(score) for score in bm25(["fan"], [[]]))
 
 
 def test_words_ignore_case_and_cjk_characters_are_single_words() -> None:
@@ -49,56 +49,59 @@ def test_passages_that_fit_the_question_are_in_document_order() -> None:
         assert "\n".join(lines) == passage.text
 
 
-def test_passages_without_a_question_word_go_if_all_lack_one() -> None:
+def test_all_passages_are_sent_if_none_has_a_question_word() -> None:
     text = "\n\n".join(f"{word} " * 180 for word in ("fan", "screw", "blade"))
     assert [
-        one.text.split()[0] for one in fitting([document("a", text)], "a screw?", (10_000, 0))
+        passage.text.split()[0]
+        for passage in fitting([document("a", text)], "a screw?", (10_000, 0))
     ] == ["screw"]
     assert len(fitting([document("a", text)], "sum it up", (10_000, 0))[0].text) == len(text)
 
 
 def test_later_questions_add_only_passages_not_in_the_context() -> None:
     folder = [document(f"{word}.md", f"{word} turns. " * 12) for word in ("fan", "screw", "blade")]
-    rooms = 1500, 300
-    [first] = fitting(folder, "how is the fan?", rooms)
+    limits = 1500, 300
+    [first] = fitting(folder, "how is the fan?", limits)
     assert first.document.name == "fan.md"
-    said = f"{first.in_message} how is the fan?"
-    assert fitting(folder, "the fan again?", rooms, said) == []
-    assert fitting(folder, "thank you", rooms, said) == []
-    [second] = fitting(folder, "a fan and a screw", rooms, said)
+    context = f"{first.in_message} how is the fan?"
+    assert fitting(folder, "the fan again?", limits, context) == []
+    assert fitting(folder, "thank you", limits, context) == []
+    [second] = fitting(folder, "a fan and a screw", limits, context)
     assert second.document.name == "screw.md"
-    assert fitting(folder, "the fan?", rooms, "how is the fan?") == [first], (
-        "what was dropped comes again"
+    assert fitting(folder, "the fan?", limits, "how is the fan?") == [first], (
+        "a passage dropped from the context is sent again"
     )
-    assert len(fitting(folder, "fan screw blade", rooms, said)) == 1, (
+    assert len(fitting(folder, "fan screw blade", limits, context)) == 1, (
         "later questions have less room"
     )
-    assert len(fitting(folder, "fan screw blade", rooms)) == 3
+    assert len(fitting(folder, "fan screw blade", limits)) == 3
 
 
-def test_a_document_that_the_context_holds_is_not_sent_again() -> None:
-    one = document("a.md", "word " * 10)
-    other = document("b.md", "text")
-    said = f"{one.in_message} what is it?"
-    assert [file.name for file in for_message([one, other], "?", 1024, said)] == ["b.md"]
+def test_a_document_in_the_context_is_not_sent_again() -> None:
+    document_in_context = document("a.md", "word " * 10)
+    new_document = document("b.md", "text")
+    context = f"{document_in_context.in_message} what is it?"
+    assert [
+        file.name for file in for_message([document_in_context, new_document], "?", 1024, context)
+    ] == ["b.md"]
 
 
 def test_neighbours_become_one_passage_and_a_long_line_several() -> None:
-    whole = document("a.md", "\n".join(f"number {n} " + "word " * 20 for n in range(40)))
-    [passage] = fitting([whole], "number", (100_000, 0))
-    assert (passage.first, passage.last, passage.text) == (1, 40, whole.text)
+    numbers = document("a.md", "\n".join(f"number {n} " + "word " * 20 for n in range(40)))
+    [passage] = fitting([numbers], "number", (100_000, 0))
+    assert (passage.first, passage.last, passage.text) == (1, 40, numbers.text)
     pieces = fitting([document("b.md", "x" * 3000)], "x", (100_000, 0))
-    assert [(one.place, len(one.text)) for one in pieces] == [
+    assert [(piece.place, len(piece.text)) for piece in pieces] == [
         ("line 1", 1200),
         ("line 1", 1200),
         ("line 1", 600),
     ]
 
 
-def test_sources_are_the_passages_and_no_text_of_a_file_or_user() -> None:
+def test_sources_are_only_passages_that_jalopy_inserted() -> None:
     nasty = document("a, lines 1-2.md", "c.md, lines 5-6:\n```\nx\n```\n")
     pdf = Document("p.pdf", Path("/p.pdf"), "[page 1]\none\n[page 2]\ntwo\nmore")
-    texts = [one.in_message for one in fitting([nasty, pdf], "x two", (10_000, 0))]
+    texts = [passage.in_message for passage in fitting([nasty, pdf], "x two", (10_000, 0))]
     question = "d.md, lines 7-8:\n```\nis it?"
     assert sources_of(" ".join([*texts, question])) == (
         "a, lines 1-2.md lines 1-5",
@@ -107,7 +110,7 @@ def test_sources_are_the_passages_and_no_text_of_a_file_or_user() -> None:
     assert sources_of(question) == sources_of(document("a", "b").in_message) == ()
 
 
-def test_documents_that_fit_go_whole_and_their_cost_is_announced() -> None:
+def test_documents_that_fit_are_sent_whole_with_their_cost() -> None:
     small = document("a.md", "word " * 100)
     large = document("b.md", "word\n" * 10_000)
     assert fit([small], 1024)

@@ -34,12 +34,14 @@ def locked(algorithm: str, password: str) -> io.BytesIO:
 
 
 @pytest.mark.slow
-def test_a_pdf_without_a_password_is_read_by_what_is_installed() -> None:
-    given = "\n".join(locked(one, "").getvalue().hex() for one in ("RC4-128", "AES-128", "AES-256"))
-    done = subprocess.run(
-        [sys.executable, "-c", READS], input=given, capture_output=True, text=True, cwd=ROOT
+def test_an_encrypted_pdf_without_a_password_is_read() -> None:
+    documents = "\n".join(
+        locked(algorithm, "").getvalue().hex() for algorithm in ("RC4-128", "AES-128", "AES-256")
     )
-    assert done.stdout.count("alpha") == 3, done.stderr
+    process = subprocess.run(
+        [sys.executable, "-c", READS], input=documents, capture_output=True, text=True, cwd=ROOT
+    )
+    assert process.stdout.count("alpha") == 3, process.stderr
 
 
 def test_a_pdf_with_a_password_says_so() -> None:
@@ -47,14 +49,14 @@ def test_a_pdf_with_a_password_says_so() -> None:
         converted(".pdf", locked("RC4-128", "secret"))
 
 
-def test_a_pdf_locked_in_an_unknown_way_is_not_called_damaged() -> None:
+def test_an_unknown_pdf_encryption_is_not_called_damage() -> None:
     raw = locked("RC4-128", "").getvalue().replace(b"/Standard", b"/PubSec00")
     with pytest.raises(Refusal, match="encrypted in an unknown way"):
         converted(".pdf", io.BytesIO(raw))
 
 
 def changed(change: Callable[[PdfWriter], None], *pages: str) -> tuple[str, list[str]]:
-    """Return the text and the notes of a document that was changed after it was made."""
+    """Return the text and the notes of a document after a change."""
     writer = PdfWriter(clone_from=PdfReader(pdf(*pages)))
     file = io.BytesIO()
     text = BoundedText()
@@ -65,19 +67,19 @@ def changed(change: Callable[[PdfWriter], None], *pages: str) -> tuple[str, list
 
 
 def annotation(**values: str | int) -> DictionaryObject:
-    made = DictionaryObject({NameObject("/Type"): NameObject("/Annot")})
+    dictionary = DictionaryObject({NameObject("/Type"): NameObject("/Annot")})
     for key, value in values.items():
         is_name = isinstance(value, str) and value.startswith("/")
-        written = (
+        pdf_value = (
             NumberObject(value)
             if isinstance(value, int)
             else (NameObject if is_name else TextStringObject)(value)
         )
-        made[NameObject(f"/{key}")] = written
-    return made
+        dictionary[NameObject(f"/{key}")] = pdf_value
+    return dictionary
 
 
-def test_fields_comments_and_typed_on_text_are_read() -> None:
+def test_fields_comments_and_free_text_are_read() -> None:
     notes = [
         annotation(Subtype="/Widget", FT="/Tx", T="name", V="Maria Keller"),
         annotation(Subtype="/Widget", FT="/Btn", T="agree", V="/Yes"),
@@ -99,7 +101,7 @@ def test_fields_comments_and_typed_on_text_are_read() -> None:
     ]  # fmt: skip
 
 
-def test_annotations_that_go_in_circles_or_are_odd_cost_nothing() -> None:
+def test_cyclic_and_odd_annotations_are_ignored() -> None:
     def annotate(writer: PdfWriter) -> None:
         odd = writer._add_object(annotation(Subtype="/Widget", T="a"))
         odd.get_object()[NameObject("/Parent")] = odd
@@ -116,7 +118,7 @@ def test_pages_without_text_are_named() -> None:
     ]
 
 
-def test_fonts_without_letters_are_no_silent_garbage() -> None:
+def test_fonts_without_a_character_map_are_reported() -> None:
     def number(writer: PdfWriter) -> None:
         font = writer.pages[0]["/Resources"]["/Font"]["/F1"]
         font[NameObject("/Subtype")], font[NameObject("/Encoding")] = (
@@ -145,5 +147,5 @@ def test_fonts_without_letters_are_no_silent_garbage() -> None:
         ("instru\u00ad\nments, Elek\u00adtro", "instruments,\nElektro"),
     ],
 )
-def test_words_that_are_cut_at_the_end_of_a_line_are_whole(text: str, joined: str) -> None:
+def test_words_hyphenated_at_a_line_end_are_joined(text: str, joined: str) -> None:
     assert whole_words(text) == joined

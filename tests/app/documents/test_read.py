@@ -15,19 +15,20 @@ from app.program.refusals import Refusal
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 
 
-def docx(body: str, before: str = "") -> io.BytesIO:
+def docx(body: str, prologue: str = "") -> io.BytesIO:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(
-            "word/document.xml", f"<?xml version='1.0'?>{before}<w:document {W}>{body}</w:document>"
+            "word/document.xml",
+            f"<?xml version='1.0'?>{prologue}<w:document {W}>{body}</w:document>",
         )
     return file
 
 
 def pdf(*pages: str) -> io.BytesIO:
-    """A PDF of one line a page, written by hand."""
+    """Return a handwritten PDF with one line on each page."""
     kids = " ".join(f"{4 + 2 * n} 0 R" for n in range(len(pages)))
-    parts = [
+    objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
@@ -36,24 +37,26 @@ def pdf(*pages: str) -> io.BytesIO:
         stream = f"BT /F1 12 Tf 72 720 Td ({words}) Tj ET"
         font = "/Resources << /Font << /F1 3 0 R >> >>"
         box = "/MediaBox [0 0 612 792]"
-        parts.append(f"<< /Type /Page /Parent 2 0 R {box} {font} /Contents {5 + 2 * n} 0 R >>")
-        parts.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+        objects.append(f"<< /Type /Page /Parent 2 0 R {box} {font} /Contents {5 + 2 * n} 0 R >>")
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
     body = b"%PDF-1.4\n"
     offsets = []
-    for number, part in enumerate(parts, 1):
+    for number, pdf_object in enumerate(objects, 1):
         offsets.append(len(body))
-        body += f"{number} 0 obj\n{part}\nendobj\n".encode()
+        body += f"{number} 0 obj\n{pdf_object}\nendobj\n".encode()
     table = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
     end = (
-        f"xref\n0 {len(parts) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size "
-        f"{len(parts) + 1} /Root 1 0 R >>\n"
+        f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n<< /Size "
+        f"{len(objects) + 1} /Root 1 0 R >>\n"
     )
     return io.BytesIO(body + end.encode() + f"startxref\n{len(body)}\n%%EOF\n".encode())
 
 
-def test_a_page_becomes_what_it_shows() -> None:
-    page = b"""<html><head><title>Fans</title><style>p {}</style><script>if (a < b) x();</script></head>
-    <body><h1>A  fan</h1><p>hums &amp; <b>turns</b>.<br>Often.<pre>a\n  b</pre><table><tr><td>1<td>2</table>"""
+def test_a_page_becomes_its_visible_text() -> None:
+    page = b"""<html><head><title>Fans</title><style>p {}</style>\
+<script>if (a < b) x();</script></head>
+    <body><h1>A  fan</h1><p>hums &amp; <b>turns</b>.<br>Often.<pre>a\n  b</pre>\
+<table><tr><td>1<td>2</table>"""
     text = html_text(io.BytesIO(page))
     assert [line for line in text.split("\n") if line] == [
         "Fans",
@@ -78,7 +81,7 @@ def test_a_word_document_with_a_bomb_or_entities_is_refused(
         docx_text(docx("<w:p/>" * 200_000))
 
 
-def test_pages_of_a_pdf_are_numbered() -> None:
+def test_pdf_pages_are_numbered() -> None:
     assert (
         convert.pdf_text(pdf("Fans hum", "They turn"))
         == "[page 1]\nFans hum\n[page 2]\nThey turn\n"
@@ -87,15 +90,15 @@ def test_pages_of_a_pdf_are_numbered() -> None:
         convert.pdf_text(pdf(""))
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
-def test_noise_is_refused_or_is_text(kind: str) -> None:
+@pytest.mark.parametrize("extension", sorted(KINDS))
+def test_random_bytes_are_refused_or_become_text(extension: str) -> None:
     assert set(convert.CONVERTERS) == KINDS
     for raw in (b"", b"\0" * 100, b"PK\x03\x04" + b"x" * 50, b"%PDF-1.7\n" + bytes(range(256))):
-        with contextlib.suppress(Refusal):  # and nothing else
-            assert isinstance(convert.converted(kind, io.BytesIO(raw)), str)
+        with contextlib.suppress(Refusal):  # and no other exception
+            assert isinstance(convert.converted(extension, io.BytesIO(raw)), str)
 
 
-def test_files_are_read_in_the_same_order_however_they_are_named(
+def test_file_order_does_not_depend_on_how_files_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "docs" / "sub").mkdir(parents=True)
@@ -104,26 +107,26 @@ def test_files_are_read_in_the_same_order_however_they_are_named(
         (tmp_path / "docs" / name).write_text(f"text of {name}")
     os.symlink("b.md", tmp_path / "docs" / "link.md")
     monkeypatch.chdir(tmp_path)
-    whole = read_documents(["docs"])
-    assert [one.name for one in whole.documents] == ["b.md", "docs/a.md", "sub/a.md"]
-    [trouble] = whole.troubles
+    reading = read_documents(["docs"])
+    assert [document.name for document in reading.documents] == ["b.md", "docs/a.md", "sub/a.md"]
+    [trouble] = reading.troubles
     assert "link.md: is a link in a folder" in trouble
-    named = read_documents(["docs/sub/a.md", "docs/*.md", str(tmp_path / "docs/b.md")])
-    assert named.documents == whole.documents
+    named_files = read_documents(["docs/sub/a.md", "docs/*.md", str(tmp_path / "docs/b.md")])
+    assert named_files.documents == reading.documents
     assert read_documents(["docs/link.md"]).documents[0].name == "b.md"
 
 
-def test_what_cannot_be_read_costs_a_line_each_and_nothing_else(tmp_path: Path) -> None:
+def test_each_unreadable_file_is_reported_in_one_line(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     os.symlink("loop", tmp_path / "loop")
     (tmp_path / "picture.png").write_bytes(b"\x89PNG\0")
     (tmp_path / "good.txt").write_text("good")
-    wanted = [
+    paths = [
         str(tmp_path / name)
         for name in ("pipe", "loop", "picture.png", "absent", "*.no", "good.txt")
     ]
-    reading = read_documents([*wanted, "/dev/null", "a\0b"])
-    assert [one.text for one in reading.documents] == ["good"]
+    reading = read_documents([*paths, "/dev/null", "a\0b"])
+    assert [document.text for document in reading.documents] == ["good"]
     reasons = (
         "is not a file",
         "links",
@@ -148,7 +151,7 @@ def test_many_troubles_are_counted_and_the_limits_hold(
     for name in "abc":
         (tmp_path / name).write_text(name)
     reading = read_documents([str(tmp_path)])
-    assert [one.name for one in reading.documents] == ["a", "b"]
+    assert [document.name for document in reading.documents] == ["a", "b"]
     assert "c: left out (the limits are 2 files" in reading.troubles[0]
 
 
@@ -161,13 +164,13 @@ def test_a_pdf_reader_that_hangs_or_fails_is_reported(
     reading = read_documents([str(tmp_path)])
     assert reading.documents[0].text == "[page 1]\nIt hums"
     assert "torn.docx: is not a sound DOCX file" in reading.troubles[0]
-    # what its limit does
+    # The process ends as it does at its limit of processor time.
     monkeypatch.setattr(read, "own_module", lambda name: ["sh", "-c", "kill -XCPU $$"])
     [trouble] = read_documents([str(tmp_path / "fan.pdf")]).troubles
     assert "takes more than 30 s of processor time" in trouble
 
 
-def test_names_with_spaces_stand_in_quotes_or_alone(
+def test_names_with_spaces_are_quoted_or_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -183,10 +186,10 @@ def test_references_in_a_message_are_read_if_the_file_exists(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b.md").write_text("one")
     (tmp_path / "c.md").write_text("two")
-    found = referred('What do @"a b.md" and @c.md, @nobody or me@c.md say?')
-    assert found == ["a b.md", "c.md,", "nobody"]
-    reading = read_documents(found, only_existing=True)
-    assert [one.name for one in reading.documents] == ["a b.md", "c.md"]
+    references = referred('What do @"a b.md" and @c.md, @nobody or me@c.md say?')
+    assert references == ["a b.md", "c.md,", "nobody"]
+    reading = read_documents(references, only_existing=True)
+    assert [document.name for document in reading.documents] == ["a b.md", "c.md"]
     assert reading.troubles == ()
 
 
@@ -200,7 +203,7 @@ def test_a_small_vocabulary_raises_the_estimated_token_count(tmp_path: Path) -> 
     assert reading.with_earlier((), ratio)[0].n_tokens == round(ratio * document.n_tokens)
 
 
-def test_progress_begins_with_the_first_file_and_can_stop_it(tmp_path: Path) -> None:
+def test_progress_starts_at_the_first_file_and_can_stop(tmp_path: Path) -> None:
     for name in "abcd":
         (tmp_path / f"{name}.txt").write_text(name)
     seen: list[str] = []
@@ -227,7 +230,7 @@ def test_a_search_through_folders_can_be_stopped(
     assert reading.troubles == ("no file was read (stopped)",)
 
 
-def test_no_file_is_begun_after_the_time_for_all(
+def test_no_file_is_started_after_the_time_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in "abc":
@@ -249,7 +252,7 @@ def test_a_conversion_is_stopped_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_the_beginning_of_a_document_that_takes_too_long_is_kept(
+def test_a_document_that_takes_too_long_is_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "long.html").write_text("<p>words</p>" * 400_000)

@@ -33,13 +33,13 @@ def test_text_is_decoded_and_cleaned(tmp_path: Path, raw: bytes, text: str) -> N
         (b"x" * (MAX_SOURCE_BYTES + 1), "is larger than 64 MiB"),
     ],
 )
-def test_what_is_no_text_or_too_much_is_refused(tmp_path: Path, raw: bytes, reason: str) -> None:
+def test_binary_or_oversized_files_are_refused(tmp_path: Path, raw: bytes, reason: str) -> None:
     (tmp_path / "f").write_bytes(raw)
     with pytest.raises(Refusal, match=reason):
         read_text_file(tmp_path / "f")
 
 
-def test_only_regular_files_are_read_and_none_is_waited_for(tmp_path: Path) -> None:
+def test_only_regular_files_are_read_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for name, reason in (
         ("pipe", "is not a file"),
@@ -82,12 +82,12 @@ async def test_a_file_is_attached_as_a_chip_or_refused_in_one_line(
         await driver.say("/edit")
         await driver.until(lambda: "notes.txt, 17 B" in driver.prompt.text.replace("\u00a0", " "))
         assert "milk" not in driver.prompt.text
-        # its tokens are those of the model's vocabulary
+        # The tokens are counted with the model's vocabulary.
         await driver.say(f"/read {tmp_path / 'large.md'}")
         assert "of 2,048 tokens)" in await driver.note("large.md is too long for this model (2,4")
 
 
-async def test_what_a_message_names_goes_with_it_and_is_completed(
+async def test_files_named_in_a_message_are_completed_and_attached(
     tmp_path: Path, monkeypatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -111,12 +111,12 @@ async def test_what_a_message_names_goes_with_it_and_is_completed(
         await driver.type("with @two.md, not @no one")
         await driver.pilot.press("enter")
         await driver.last_reply()
-        said = driver.chat.core.chat_session.conversation.messages[0].text
-        assert said == (
+        text = driver.chat.core.chat_session.conversation.messages[0].text
+        assert text == (
             "one note.md:\n```\nbuy milk\n```\n two.md:\n```\nbuy bread\n```\n"
             " Compare one note.md with @two.md, not @no one"
         )
-        # Of a large folder it is passages.
+        # Only passages are sent from a large folder.
         await driver.say(f"/read {folder}")
         await driver.note("3 files are too long for this model")
         assert driver.prompt.text == ""
@@ -129,13 +129,13 @@ async def test_what_a_message_names_goes_with_it_and_is_completed(
         await driver.shows("from 0.md lines ")
 
 
-def test_a_file_that_has_nothing_now_is_one_line() -> None:
+def test_a_file_that_would_block_is_refused_in_one_line() -> None:
     class Empty(io.RawIOBase):
         def readable(self) -> bool:
             return True
 
         def readinto(self, buffer: object) -> None:
-            return None  # as a file without waiting does for EAGAIN
+            return None  # as a non-blocking file does for EAGAIN
 
     with pytest.raises(Refusal, match="kmsg: has nothing to read now"):
         bounded(io.BufferedReader(Empty()), 100, "kmsg")

@@ -50,11 +50,11 @@ def test_a_page_is_read_as_a_browser_reads_it(page: str, text: str) -> None:
         "&#9",
     ],
 )
-def test_a_page_of_open_ends_takes_time_by_its_length(piece: str) -> None:
+def test_a_page_of_unclosed_elements_takes_linear_time(piece: str) -> None:
     page = io.BytesIO((piece * ((1 << 19) // len(piece))).encode())
     begin_s = time.process_time()
     html_text(page)
-    assert time.process_time() - begin_s < 4  # by the square it is minutes
+    assert time.process_time() - begin_s < 4  # quadratic time would be minutes
 
 
 def test_a_page_says_its_encoding() -> None:
@@ -73,10 +73,10 @@ def test_a_page_says_its_encoding() -> None:
         "<p><a href='https://a.example'>" * 30_000,
     ],
 )
-def test_the_time_for_a_page_grows_with_its_length(tag: str) -> None:
+def test_the_time_for_a_page_is_linear_in_its_length(tag: str) -> None:
     begin_s = time.process_time()
     assert "words" in html_text(io.BytesIO(f"<div>{tag}>words".encode()))
-    assert time.process_time() - begin_s < 8  # by the square it is minutes
+    assert time.process_time() - begin_s < 8  # quadratic time would be minutes
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_the_time_for_a_page_grows_with_its_length(tag: str) -> None:
         ("<ol><li></li><li>b</ol>c", ["2. b", "c"]),
     ],
 )
-def test_items_of_lists_keep_their_numbers(page: str, lines: list[str]) -> None:
+def test_list_items_keep_their_numbers(page: str, lines: list[str]) -> None:
     text = html_text(io.BytesIO(page.encode()))
     assert [line for line in text.split("\n") if line] == lines
 
 
-def test_links_within_sentences_and_pictures_say_what_they_are() -> None:
+def test_links_in_sentences_and_images_are_described() -> None:
     page = (
         "<li><a href='https://menu.example'>menu</a><p>see "
         "<a href=https://docs.example/x>it</a>.</p>"

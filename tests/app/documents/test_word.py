@@ -17,24 +17,24 @@ SPACES = {
 }
 
 
-def part(element: str, body: str) -> str:
+def xml_part(element: str, body: str) -> str:
     spaces = " ".join(f'xmlns:{name}="{space}"' for name, space in SPACES.items())
     return f"<w:{element} {spaces}>{body}</w:{element}>"
 
 
-def relations(kinds: dict[str, str], space: str = OFFICE) -> str:
+def relations(targets: dict[str, str], space: str = OFFICE) -> str:
     rows = (
         f'<Relationship Id="r{n}" Type="{space}/{k}" Target="{t}"/>'
-        for n, (k, t) in enumerate(kinds.items())
+        for n, (k, t) in enumerate(targets.items())
     )
     return f'<Relationships xmlns="x">{"".join(rows)}</Relationships>'
 
 
-def read(body: str, main: str = "word/document.xml", **parts: str) -> str:
+def read(body: str, main: str = "word/document.xml", **members: str) -> str:
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(main, part("document", f"<w:body>{body}</w:body>"))
-        for name, text in parts.items():
+        archive.writestr(main, xml_part("document", f"<w:body>{body}</w:body>"))
+        for name, text in members.items():
             archive.writestr(name, text)
     file.seek(0)
     return docx_text(file)
@@ -56,27 +56,29 @@ def r(words: str) -> str:
         ("word\\Document2.xml", OFFICE),
     ],
 )
-def test_the_main_part_is_where_the_package_says(target: str, space: str) -> None:
+def test_the_main_part_is_found_by_the_package_relations(target: str, space: str) -> None:
     rels = {"_rels/.rels": relations({"officeDocument": target}, space)}
     assert read(p("yes"), "word/document2.xml", **rels) == "yes\n"
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "content_type",
     [
         "application/vnd.openxmlformats-officedocument.wordprocessingml.document.main+xml",
         "application/vnd.ms-word.document.macroEnabled.main+xml",
         "application/vnd.ms-word.template.macroEnabledTemplate.main+xml",
     ],
 )
-def test_without_relations_the_types_tell_the_main_part(kind: str) -> None:
-    types = f'<Types xmlns="x"><Override PartName="/odd/main.xml" ContentType="{kind}"/></Types>'
+def test_without_relations_the_main_part_is_found_by_type(content_type: str) -> None:
+    override = f'<Override PartName="/odd/main.xml" ContentType="{content_type}"/>'
+    types = f'<Types xmlns="x">{override}</Types>'
     assert read(p("yes"), "odd/main.xml", **{"[Content_Types].xml": types}) == "yes\n"
 
 
 def test_one_of_several_alternatives_is_read() -> None:
     def boxed(*branches: str) -> str:
-        return f"<w:p>{r('a')}<mc:AlternateContent>{''.join(branches)}</mc:AlternateContent>{r('z')}</w:p>"
+        content = f"<mc:AlternateContent>{''.join(branches)}</mc:AlternateContent>"
+        return f"<w:p>{r('a')}{content}{r('z')}</w:p>"
 
     words = r("b")
     none = "<w:drawing/>"
@@ -107,15 +109,18 @@ def test_one_of_several_alternatives_is_read() -> None:
         ('<w:sym w:font="Arial" w:char="2014"/>', "—"),
     ],
 )
-def test_an_element_that_stands_for_a_character_is_one(element: str, text: str) -> None:
+def test_character_elements_become_characters(element: str, text: str) -> None:
     tabs = '<w:pPr><w:tabs><w:tab w:val="left"/></w:tabs></w:pPr>'
     assert read(f"<w:p>{tabs}{r('a')}<w:r>{element}</w:r>{r('z')}</w:p>") == f"a{text}z\n"
 
 
 def test_changes_are_accepted() -> None:
-    gone = f"<w:del><w:r><w:delText>no</w:delText><w:t>no</w:t></w:r></w:del><w:moveFrom>{r('no')}</w:moveFrom>"
+    deleted = (
+        "<w:del><w:r><w:delText>no</w:delText><w:t>no</w:t></w:r></w:del>"
+        f"<w:moveFrom>{r('no')}</w:moveFrom>"
+    )
     assert (
-        read(f"<w:p>{gone}<w:ins>{r('new')}</w:ins><w:moveTo>{r(' here')}</w:moveTo></w:p>")
+        read(f"<w:p>{deleted}<w:ins>{r('new')}</w:ins><w:moveTo>{r(' here')}</w:moveTo></w:p>")
         == "new here\n"
     )
     joined = "<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>" + r("one ") + "</w:p>"
@@ -124,7 +129,10 @@ def test_changes_are_accepted() -> None:
 
 def test_fields_show_their_results_and_hidden_words_nothing() -> None:
     mark = '<w:r><w:fldChar w:fldCharType="{}"/></w:r>'.format
-    inner = f"{mark('begin')}<w:r><w:instrText>X</w:instrText></w:r>{mark('separate')}{r('no')}{mark('end')}"
+    inner = (
+        f"{mark('begin')}<w:r><w:instrText>X</w:instrText></w:r>"
+        f"{mark('separate')}{r('no')}{mark('end')}"
+    )
     field = f"{mark('begin')}{inner}{mark('separate')}{r('result')}{mark('end')}"
     simple = (
         f'<w:fldSimple w:instr="PAGE">{r("3")}</w:fldSimple><w:hyperlink>{r(" link")}</w:hyperlink>'
@@ -145,24 +153,29 @@ def test_a_table_is_a_line_for_each_row() -> None:
 
 
 def test_notes_headers_and_comments_are_read_where_they_belong() -> None:
-    marks = '<w:r><w:endnoteReference w:id="5"/></w:r><w:del><w:r><w:footnoteReference w:id="3"/></w:r></w:del>'
+    marks = (
+        '<w:r><w:endnoteReference w:id="5"/></w:r>'
+        '<w:del><w:r><w:footnoteReference w:id="3"/></w:r></w:del>'
+    )
     body = f'<w:p>{r("text")}<w:r><w:footnoteReference w:id="2"/></w:r>{marks}</w:p>'
     notes = (
         f'<w:footnote w:id="0" w:type="separator">{p("no")}</w:footnote>'
         f'<w:footnote w:id="2">{p("foot")}</w:footnote>'
     )
-    gone = f'<w:footnote w:id="3">{p("no")}</w:footnote>'
+    deleted_note = f'<w:footnote w:id="3">{p("no")}</w:footnote>'
     text = read(
         body,
         **{
-            "word/footnotes.xml": part("footnotes", notes + gone),
-            "word/endnotes.xml": part("endnotes", f'<w:endnote w:id="5">{p("end")}</w:endnote>'),
-            "word/comments.xml": part(
+            "word/footnotes.xml": xml_part("footnotes", notes + deleted_note),
+            "word/endnotes.xml": xml_part(
+                "endnotes", f'<w:endnote w:id="5">{p("end")}</w:endnote>'
+            ),
+            "word/comments.xml": xml_part(
                 "comments", f'<w:comment w:id="0" w:author="A. B.">{p("why?")}</w:comment>'
             ),
-            "word/header1.xml": part("hdr", p("Letterhead")),
-            "word/header2.xml": part("hdr", p("Letterhead")),
-            "word/footer1.xml": part("ftr", p("17")),
+            "word/header1.xml": xml_part("hdr", p("Letterhead")),
+            "word/header2.xml": xml_part("hdr", p("Letterhead")),
+            "word/footer1.xml": xml_part("ftr", p("17")),
         },
     )
     assert text == "Letterhead\ntext[1][2]\n[1] foot\n[2] end\n[comment by A. B.] why?\n"
@@ -176,20 +189,23 @@ def test_formulas_keep_their_signs() -> None:
     fence = (
         f'<m:d><m:dPr><m:begChr m:val="["/><m:endChr m:val="]"/></m:dPr><m:e>{t("c")}</m:e></m:d>'
     )
-    power = f"<m:sSup><m:e>{t('x')}</m:e><m:sup>{t('2')}</m:sup></m:sSup><m:rad><m:e>{t('y')}</m:e></m:rad>"
+    power = (
+        f"<m:sSup><m:e>{t('x')}</m:e><m:sup>{t('2')}</m:sup></m:sSup>"
+        f"<m:rad><m:e>{t('y')}</m:e></m:rad>"
+    )
     assert (
         read(f"<w:p><m:oMath>{fraction}{fence}{power}</m:oMath></w:p>") == "(a)/(b)[c]x^(2)√(y)\n"
     )
 
 
-def test_a_page_that_stands_in_a_document_is_read() -> None:
+def test_an_embedded_web_page_is_read() -> None:
     rels = relations({"aFChunk": "chunk.mht"})
     mht = "MIME-Version: 1.0\nContent-Type: text/html; charset=utf-8\n\n<p>chunk</p>"
-    parts = {"word/_rels/document.xml.rels": rels, "word/chunk.mht": mht}
-    assert "chunk" in read('<w:altChunk r:id="r0"/>', **parts)
+    members = {"word/_rels/document.xml.rels": rels, "word/chunk.mht": mht}
+    assert "chunk" in read('<w:altChunk r:id="r0"/>', **members)
 
 
-def test_what_is_locked_or_something_else_says_so() -> None:
+def test_locked_and_foreign_files_are_named() -> None:
     old = b"\xd0\xcf\x11\xe0" + b"\0" * 99
     with pytest.raises(Refusal, match="old Word file"):
         docx_text(io.BytesIO(old))
@@ -202,7 +218,7 @@ def test_what_is_locked_or_something_else_says_so() -> None:
 @pytest.mark.parametrize(
     "body", ["</w:tbl>", "<w:tr/>", "<w:tc/>", "<mc:Choice/><mc:Fallback/>", "<m:endChr/>"]
 )
-def test_elements_out_of_place_do_no_harm(body: str) -> None:
+def test_misplaced_elements_are_harmless(body: str) -> None:
     body = body if not body.startswith("</") else '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
     assert read(body + p("yes")).strip() == "yes"
 
@@ -216,7 +232,8 @@ NUMBERING = """<w:numbering xmlns:w="x">
 <w:abstractNum w:abstractNumId="1">
  <w:lvl w:ilvl="0"><w:start w:val="1"/><w:numFmt w:val="upperRoman"/><w:lvlText w:val="Article %1"/>
   <w:pStyle w:val="Heading1"/></w:lvl>
- <w:lvl w:ilvl="1"><w:numFmt w:val="bullet"/><w:lvlText w:val="o"/><w:pStyle w:val="Heading2"/></w:lvl>
+ <w:lvl w:ilvl="1"><w:numFmt w:val="bullet"/><w:lvlText w:val="o"/>\
+<w:pStyle w:val="Heading2"/></w:lvl>
 </w:abstractNum>
 <w:abstractNum w:abstractNumId="2"><w:styleLink w:val="Legal"/>
  <w:lvl w:ilvl="0"><w:numFmt w:val="ordinal"/><w:lvlText w:val="%1"/></w:lvl></w:abstractNum>
@@ -228,7 +245,8 @@ NUMBERING = """<w:numbering xmlns:w="x">
 <w:num w:numId="4"><w:abstractNumId w:val="3"/></w:num>
 </w:numbering>"""
 STYLES = """<w:styles xmlns:w="x">
-<w:style w:type="paragraph" w:styleId="Heading1"><w:pPr><w:numPr><w:numId w:val="3"/></w:numPr></w:pPr></w:style>
+<w:style w:type="paragraph" w:styleId="Heading1">\
+<w:pPr><w:numPr><w:numId w:val="3"/></w:numPr></w:pPr></w:style>
 <w:style w:type="paragraph" w:styleId="Heading2"><w:basedOn w:val="Heading1"/></w:style>
 <w:style w:type="paragraph" w:styleId="Clause"><w:basedOn w:val="Heading1"/></w:style>
 <w:style w:type="paragraph" w:styleId="Plain"><w:basedOn w:val="Plain"/></w:style>
@@ -238,8 +256,8 @@ STYLES = """<w:styles xmlns:w="x">
 def item(words: str, list_id: int | None = None, level: int | None = None, style: str = "") -> str:
     properties = f'<w:pStyle w:val="{style}"/>' if style else ""
     if list_id is not None:
-        place = f'<w:ilvl w:val="{level}"/>' if level is not None else ""
-        properties += f'<w:numPr>{place}<w:numId w:val="{list_id}"/></w:numPr>'
+        level_element = f'<w:ilvl w:val="{level}"/>' if level is not None else ""
+        properties += f'<w:numPr>{level_element}<w:numId w:val="{list_id}"/></w:numPr>'
     return f"<w:p><w:pPr>{properties}</w:pPr>{r(words) if words else ''}</w:p>"
 
 
@@ -267,15 +285,15 @@ def item(words: str, list_id: int | None = None, level: int | None = None, style
 )
 def test_paragraphs_of_lists_have_their_numbers(body: list[str], lines: str) -> None:
     rels = relations({"numbering": "numbering.xml", "styles": "styles.xml"})
-    parts = {
+    members = {
         "word/numbering.xml": NUMBERING,
         "word/styles.xml": STYLES,
         "word/_rels/document.xml.rels": rels,
     }
-    assert read("".join(body), **parts).split("\n")[:-1] == lines.split("|")
+    assert read("".join(body), **members).split("\n")[:-1] == lines.split("|")
 
 
-def test_numbers_in_damaged_parts_cost_the_numbers_only() -> None:
+def test_damaged_numbering_loses_only_the_numbers() -> None:
     assert read(item("a", 1), **{"word/numbering.xml": "<w:num"}) == "a\n"
 
 
@@ -288,15 +306,15 @@ def test_links_pictures_and_diagrams_are_read() -> None:
     body = (
         f'<w:p><w:hyperlink r:id="r0">{r("it")}</w:hyperlink><w:docPr descr="a red bicycle"/></w:p>'
     )
-    parts = {"word/_rels/document.xml.rels": rels, "word/d.xml": diagram, "word/a.png": "x"}
-    assert read(body, **parts) == "it (https://docs.example/x)[image: a red bicycle]\nPlan\n"
+    members = {"word/_rels/document.xml.rels": rels, "word/d.xml": diagram, "word/a.png": "x"}
+    assert read(body, **members) == "it (https://docs.example/x)[image: a red bicycle]\nPlan\n"
 
 
 def test_pictures_of_a_document_are_counted() -> None:
     text = BoundedText()
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("word/document.xml", part("document", p("a")))
+        archive.writestr("word/document.xml", xml_part("document", p("a")))
         archive.writestr(
             "word/_rels/document.xml.rels", relations({"image": "a.png", "chart": "c.xml"})
         )
