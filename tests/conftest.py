@@ -104,9 +104,9 @@ def shared_data() -> Path:
     """The folder of models, vocabularies, templates and vectors that the project does not
     contain."""
     here = Path(__file__).resolve().parents[1]
-    for place in (os.environ.get("JALOPY_TEST_DATA"), here.parent / "shared" / "data"):
-        if place and Path(place).is_dir():
-            return Path(place)
+    for folder in (os.environ.get("JALOPY_TEST_DATA"), here.parent / "shared" / "data"):
+        if folder and Path(folder).is_dir():
+            return Path(folder)
     pytest.skip("needs the shared test data: set JALOPY_TEST_DATA to its folder")
 
 

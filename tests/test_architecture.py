@@ -97,12 +97,12 @@ _IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) )?import (\((?:#.*|[^)#])*\)|[^\n
 def imports_of(file: Path, modules: set[str]) -> set[str]:
     """Every module that a file imports anywhere: at its top, in a function, or for its types
     alone."""
-    found: set[str] = set()
-    for module, said in _IMPORT.findall(read(file)):
-        names = re.findall(r"([\w.*]+)(?: as \w+)?", re.sub("#.*", "", said))
+    imported: set[str] = set()
+    for module, clause in _IMPORT.findall(read(file)):
+        names = re.findall(r"([\w.*]+)(?: as \w+)?", re.sub("#.*", "", clause))
         inner = {f"{module}.{name}" if module else name for name in names}
-        found |= inner | ({module} if inner - modules else set())
-    return found & modules
+        imported |= inner | ({module} if inner - modules else set())
+    return imported & modules
 
 
 @pytest.mark.parametrize("top", ["app", "engine"])
@@ -112,14 +112,14 @@ def test_no_import_leads_back_to_where_it_began(top: str) -> None:
         ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file
         for file in (ROOT / top).rglob("*.py")
     }
-    left = {name: imports_of(file, set(files)) - {name} for name, file in files.items()}
-    while free := {name for name, imported in left.items() if not imported & set(left)}:
-        left = {name: imported for name, imported in left.items() if name not in free}
+    circle = {name: imports_of(file, set(files)) - {name} for name, file in files.items()}
+    while free := {name for name, imported in circle.items() if not imported & set(circle)}:
+        circle = {name: imported for name, imported in circle.items() if name not in free}
     while ends := {
-        name for name in left if not any(name in imported for imported in left.values())
+        name for name in circle if not any(name in imported for imported in circle.values())
     }:
-        left = {name: imported for name, imported in left.items() if name not in ends}
-    assert left == {}, "these files lead to each other"
+        circle = {name: imported for name, imported in circle.items() if name not in ends}
+    assert circle == {}, "these files lead to each other"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_the_code_becomes_no_harder_to_read(
     places: list[str], except_for: list[str], limit: Plainness
 ) -> None:
     """A change that makes code plainer lowers the limits (docs/decisions/plain-code.md)."""
-    counts = measure([ROOT / place for place in places], [ROOT / place for place in except_for])
+    counts = measure([ROOT / path for path in places], [ROOT / path for path in except_for])
     too_high = [
         field.name
         for field in fields(limit)
@@ -256,19 +256,19 @@ def test_only_its_own_files_branch_on_an_architectures_name() -> None:
     )
     # or it would find nothing whatever there is
     assert branch.search('if config.architecture == "llama":')
-    own = {f"{name.rsplit('.', 1)[1]}.py" for name in ARCHITECTURES.values()}
-    own |= {f"test_{name}" for name in own}
-    found = [
+    allowed = {f"{name.rsplit('.', 1)[1]}.py" for name in ARCHITECTURES.values()}
+    allowed |= {f"test_{name}" for name in allowed}
+    branches = [
         f"{file.relative_to(ROOT)}: {line.strip()}"
         for folder in FOLDERS
         for file in (ROOT / folder).rglob("*.py")
-        if file.name not in own and file != Path(__file__).resolve()
+        if file.name not in allowed and file != Path(__file__).resolve()
         for line in read(file).splitlines()
         if "architecture" in line
         and branch.search(line)
         and not line.lstrip().startswith("assert ")
     ]
-    assert found == []
+    assert branches == []
 
 
 def test_no_architecture_is_both_built_and_not() -> None:
@@ -277,16 +277,20 @@ def test_no_architecture_is_both_built_and_not() -> None:
 
 def test_registered_names_lead_to_what_they_name() -> None:
     quants = [f"{module}:{operation}" for module in QUANTS.values() for operation in OPERATIONS]
-    kinds = [kind.replace("/", "_") for kind in KV_TYPES]
+    kinds = [kv_type.replace("/", "_") for kv_type in KV_TYPES]
     cache = [
-        f"engine.kernels.kv_{kind}:{operation}"
-        for kind in kinds
+        f"engine.kernels.kv_{kv_type}:{operation}"
+        for kv_type in kinds
         for operation in CACHE_KERNELS.values()
     ]
-    for place in [*KERNELS.values(), *ENTRIES.values(), *quants, *cache]:
-        module, attribute = place.split(":")
-        made = rf"^(@kernel\ndef {attribute}\(|(\w+, )*{attribute}(, \w+)* = \w+\(\s*__name__,)"
-        assert re.search(made, read(ROOT / (module.replace(".", "/") + ".py")), re.MULTILINE), place
+    for kernel_name in [*KERNELS.values(), *ENTRIES.values(), *quants, *cache]:
+        module, attribute = kernel_name.split(":")
+        definition = (
+            rf"^(@kernel\ndef {attribute}\(|(\w+, )*{attribute}(, \w+)* = \w+\(\s*__name__,)"
+        )
+        assert re.search(
+            definition, read(ROOT / (module.replace(".", "/") + ".py")), re.MULTILINE
+        ), kernel_name
 
 
 def test_the_manual_names_all_types_and_architectures() -> None:
@@ -311,11 +315,11 @@ def test_pages_name_existing_files_and_have_no_long_lines() -> None:
         *(file for top in FOLDERS for file in (ROOT / top).glob("*.md")),
     ]:
         text = page.read_text(encoding="utf-8")
-        named = re.findall(r"`([\w/.]+\.py)`", text)
+        names = re.findall(r"`([\w/.]+\.py)`", text)
         assert [
-            one
-            for one in named
-            if "NAME" not in one and not any(f.endswith(f"/{one}") for f in files)
+            name
+            for name in names
+            if "NAME" not in name and not any(f.endswith(f"/{name}") for f in files)
         ] == [], page
         assert [
             line for line in text.splitlines() if len(line) > 128 and not line.startswith("|")
@@ -324,9 +328,9 @@ def test_pages_name_existing_files_and_have_no_long_lines() -> None:
 
 def test_the_readme_shows_every_folder() -> None:
     folders = {
-        place.name
-        for place in ROOT.iterdir()
-        if place.is_dir() and (place / "__init__.py").exists()
+        folder.name
+        for folder in ROOT.iterdir()
+        if folder.is_dir() and (folder / "__init__.py").exists()
     }
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [folder for folder in sorted(folders) if f"`{folder}/`" not in text] == []

@@ -187,8 +187,8 @@ def test_a_converted_file_that_does_not_open_is_found(monkeypatch: pytest.Monkey
 
 
 def test_a_wrong_file_that_a_download_ends_with_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unchecked(part: PartFile) -> Path:
-        return part.path.rename(part.final)
+    def unchecked(part_file: PartFile) -> Path:
+        return part_file.path.rename(part_file.final)
 
     monkeypatch.setattr(PartFile, "finish", unchecked)
     data = next(data for data in servers.seeds() if b"wrong part" in data)
@@ -219,7 +219,7 @@ def test_an_editor_that_a_paste_starts_is_found(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_token_that_a_form_forbids_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FormConstraint, "forced", lambda self: [0])
-    data = next(one for one in forms.seeds() if b"[a-c]" in one)
+    data = next(seed for seed in forms.seeds() if b"[a-c]" in seed)
     assert "forced that may not come" in execute(load("form"), data, enforces=False).fault
 
 
@@ -321,8 +321,8 @@ def test_the_editors_own_key_is_no_fault() -> None:
 
 @pytest.mark.slow
 def test_a_campaign_finds_every_way_to_fail_and_keeps_the_inputs(tmp_path: Path) -> None:
-    said: list[str] = []
-    campaign = Campaign("planted", 1, tmp_path, said.append)
+    lines: list[str] = []
+    campaign = Campaign("planted", 1, tmp_path, lines.append)
     figures = campaign.run(600.0, most_executions=7)
     outcomes = set(figures.failed)
     assert any("signal" in outcome for outcome in outcomes)
@@ -330,10 +330,10 @@ def test_a_campaign_finds_every_way_to_fail_and_keeps_the_inputs(tmp_path: Path)
     assert any("ValueError at planted.py" in outcome for outcome in outcomes)
     assert any("FAULT the step took" in outcome and "memory" in outcome for outcome in outcomes)
     assert {kept.read_input(path) for path in figures.failed.values()} == set(planted.WAYS)
-    replays = [line for line in said if line.startswith("FAILED planted")]
+    replays = [line for line in lines if line.startswith("FAILED planted")]
     assert len(replays) == len(figures.failed)
     assert all("python -m tests.programs.fuzz planted --replay" in line for line in replays)
-    assert "7 executions" in said[-1]
+    assert "7 executions" in lines[-1]
 
 
 def test_a_replay_says_what_becomes_of_an_input(
@@ -355,14 +355,14 @@ def test_a_costly_step_is_a_fault_only_where_that_is_enforced() -> None:
 
 
 def test_progress_is_reported_and_new_lines_add_seeds(tmp_path: Path) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     ticking = iter(range(0, 10_000, 20))
     clock: Callable[[], float] = lambda: float(next(ticking))  # noqa: E731
-    figures = Campaign("state", 1, tmp_path, said.append, clock).run(600.0)
+    figures = Campaign("state", 1, tmp_path, lines.append, clock).run(600.0)
     assert figures.failed == {}
     assert figures.seeds_added > 0
-    assert len(said) > 3
-    assert "distinct outcomes" in said[-1]
+    assert len(lines) > 3
+    assert "distinct outcomes" in lines[-1]
 
 
 def test_large_inputs_are_kept_small(tmp_path: Path) -> None:

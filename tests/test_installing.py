@@ -75,7 +75,7 @@ def test_a_full_disk_is_refused_before_anything_is_downloaded(
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("output", "line"),
     [
         ("WARNING: Retrying ... [Errno -3] Temporary failure in name resolution", "no network: "),
         (
@@ -96,8 +96,8 @@ def test_a_full_disk_is_refused_before_anything_is_downloaded(
         ("", "installing failed: no reason was given"),
     ],
 )
-def test_what_pip_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys, said, line):
-    (tmp_path / "said").write_text(said)
+def test_what_pip_fails_of_is_one_line(bootstrap, monkeypatch, tmp_path, capsys, output, line):
+    (tmp_path / "said").write_text(output)
     program(
         tmp_path, "python3", f'case "$*" in *dry-run*) cat "{tmp_path}/said" >&2; exit 1;; esac'
     )
@@ -131,7 +131,7 @@ Downloading llvmlite (53.7MiB)
 
 
 @pytest.mark.parametrize(
-    ("said", "progress"),
+    ("output", "progress"),
     [
         ("", "0 of about 90 MB"),
         (PIP_SAYS, "0 of about 90 MB, numpy"),
@@ -144,8 +144,8 @@ Downloading llvmlite (53.7MiB)
         (UV_SAYS + "Prepared 20 packages in 9s\n", "unpacking"),
     ],
 )
-def test_progress_is_drawn_from_what_the_installer_says(bootstrap, said, progress):
-    assert bootstrap.progress(said.splitlines(keepends=True)) == progress
+def test_progress_is_drawn_from_what_the_installer_says(bootstrap, output, progress):
+    assert bootstrap.progress(output.splitlines(keepends=True)) == progress
 
 
 def test_at_a_terminal_one_line_stands_for_all_of_it(bootstrap, monkeypatch, tmp_path, capsys):
@@ -213,15 +213,17 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
     run(sys.executable, "-c", f"import os; os.chdir('tree'); {build}")
     shutil.rmtree(tree)
     run(sys.executable, "-m", "venv", "--without-pip", env)
-    own = run(
+    site_packages = run(
         env / "bin/python", "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"
     ).strip()
     # What it depends on, and not the editable installation: files .pth in that folder are not read.
-    (Path(own) / "dependencies.pth").write_text(sysconfig.get_path("purelib") + os.linesep)
+    (Path(site_packages) / "dependencies.pth").write_text(
+        sysconfig.get_path("purelib") + os.linesep
+    )
     wheel = next(dist.glob("*.whl"))
-    zipfile.ZipFile(wheel).extractall(own)
-    one = Path(own) / "jalopy"
-    assert {path.name for path in Path(own).iterdir()} == {
+    zipfile.ZipFile(wheel).extractall(site_packages)
+    package = Path(site_packages) / "jalopy"
+    assert {path.name for path in Path(site_packages).iterdir()} == {
         "jalopy",
         "dependencies.pth",
         f"{wheel.stem[:12]}.dist-info",
@@ -233,15 +235,17 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
         "config": ("toml",),
         "starter": ("gguf", "json"),
     }.items():
-        for kind in kinds:
-            files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob(f"*.{kind}")}
-            assert {path.relative_to(one) for path in (one / folder).rglob(f"*.{kind}")} == files
+        for suffix in kinds:
+            files = {path.relative_to(ROOT) for path in (ROOT / folder).rglob(f"*.{suffix}")}
+            assert {
+                path.relative_to(package) for path in (package / folder).rglob(f"*.{suffix}")
+            } == files
     # Folders of others with these names change nothing: named by a variable, the current one, or in
     # this installation.
     for name in ("app", "engine", "config", "themes", "starter"):
-        for place in (tmp_path, Path(own)):
-            (place / name).mkdir()
-            (place / name / "__init__.py").write_text("raise SystemExit('foreign')")
+        for folder in (tmp_path, Path(site_packages)):
+            (folder / name).mkdir()
+            (folder / name / "__init__.py").write_text("raise SystemExit('foreign')")
     (tmp_path / "page.html").write_text("<p>words")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     script = (
@@ -250,7 +254,7 @@ def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypat
     )
     assert "llama" in run(env / "bin/python", "-c", script, "inspect", "starter")
     assert "memory" in run(env / "bin/python", "-m", "jalopy", "help", "threads")
-    code = f"""import sys; sys.path.insert(0, {str(one)!r})
+    code = f"""import sys; sys.path.insert(0, {str(package)!r})
 from app.documents.read import read_documents; print(read_documents(["page.html"]).documents[0].text)"""
     for safe_path in ("", "1"):
         monkeypatch.setenv("PYTHONSAFEPATH", safe_path)

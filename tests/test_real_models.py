@@ -49,7 +49,7 @@ SCHEMA = {
 
 def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
     """A tool whose parameters are all required, by their types."""
-    properties = {key: {"type": kind} for key, kind in parameters.items()}
+    properties = {key: {"type": type_name} for key, type_name in parameters.items()}
     schema = {"type": "object", "properties": properties, "required": list(parameters)}
     return {
         "type": "function",
@@ -75,19 +75,19 @@ REQUESTS = (
 
 @pytest.fixture(scope="module", params=REAL_MODELS, ids=lambda real: real.name)
 def real(request: pytest.FixtureRequest) -> RealModel:
-    found: RealModel = request.param
-    return found
+    model: RealModel = request.param
+    return model
 
 
 @pytest.fixture(scope="module")
 def path(real: RealModel, request: pytest.FixtureRequest) -> Path:
-    place = place_of_models() or place_of_models(request.getfixturevalue("shared_data"))
-    assert place is not None
-    if not (place / real.file_name).exists():
+    folder = place_of_models() or place_of_models(request.getfixturevalue("shared_data"))
+    assert folder is not None
+    if not (folder / real.file_name).exists():
         pytest.skip(
             f"needs {real.file_name}: python -m tests.programs.real_models.fetch FOLDER, then {PLACE}=FOLDER"
         )
-    return place / real.file_name
+    return folder / real.file_name
 
 
 @pytest.fixture(scope="module")
@@ -99,8 +99,8 @@ def model(path: Path) -> Iterator[Model]:
 
 @pytest.fixture(scope="module")
 def recorded(real: RealModel) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RECORDED.read_text())[real.name]
-    return found
+    figures: dict[str, Any] = json.loads(RECORDED.read_text())[real.name]
+    return figures
 
 
 def test_text_is_cut_into_the_recorded_tokens(model: Model, recorded: dict[str, Any]) -> None:
@@ -122,20 +122,20 @@ def test_conversations_are_rendered_as_recorded(
 ) -> None:
     template = model.chat_template
     assert (template.notice is None) == real.has_template == bool(recorded["conversations"])
-    for one in recorded["conversations"]:
-        assert template.render(one["messages"]) == one["text"]
+    for conversation in recorded["conversations"]:
+        assert template.render(conversation["messages"]) == conversation["text"]
 
 
 def test_the_first_greedy_tokens_are_the_recorded(model: Model, recorded: dict[str, Any]) -> None:
     session = model.session(n_ctx=512)
     assert recorded["greedy"]
-    for one in recorded["greedy"]:
-        session.prefill(model.tokenizer.encode(one["prompt"]))
-        pieces = list(session.generate(Sampling.greedy(), max_tokens=len(one["ids"])))
-        found = [piece.token_id for piece in pieces]
+    for run in recorded["greedy"]:
+        session.prefill(model.tokenizer.encode(run["prompt"]))
+        pieces = list(session.generate(Sampling.greedy(), max_tokens=len(run["ids"])))
+        token_ids = [piece.token_id for piece in pieces]
         # the last one may end the text, and is no token of the reply then
         ends = model.tokenizer.end_ids
-        assert found == [token for token in one["ids"] if token not in ends], one["prompt"]
+        assert token_ids == [token for token in run["ids"] if token not in ends], run["prompt"]
     session.close()
 
 
@@ -162,12 +162,12 @@ def test_a_shifted_context_reads_on_as_well_as_a_new_one(model: Model) -> None:
     anew.feed([*ids[:n_keep], *ids[n_keep + n_drop : length]])
     assert shifted.tokens == anew.tokens
     following = ids[length : length + BLOCK + 1]
-    found, wanted = (
-        np.mean(losses_of(one, following[:-1], following[1:])) for one in (shifted, anew)
+    shifted_loss, new_loss = (
+        np.mean(losses_of(session, following[:-1], following[1:])) for session in (shifted, anew)
     )
-    assert found < 1.05 * wanted
-    for one in (shifted, anew):
-        one.close()
+    assert shifted_loss < 1.05 * new_loss
+    for session in (shifted, anew):
+        session.close()
 
 
 def losses_of(session: Any, ids: list[int], targets: list[int]) -> list[float]:
@@ -187,9 +187,9 @@ def client(path: Path) -> Iterator[httpx.Client]:
     assert process.stderr is not None
     try:
         line = process.stderr.readline().decode()
-        found = re.search(r"at (http://\S+)/v1", line)
-        assert found, line
-        with httpx.Client(base_url=found[1], trust_env=False, timeout=PATIENCE_S) as client:
+        match = re.search(r"at (http://\S+)/v1", line)
+        assert match, line
+        with httpx.Client(base_url=match[1], trust_env=False, timeout=PATIENCE_S) as client:
             give_up_s = time.monotonic() + PATIENCE_S
             while client.get("/health").status_code != 200:
                 assert time.monotonic() < give_up_s
@@ -204,12 +204,12 @@ def client(path: Path) -> Iterator[httpx.Client]:
 def test_a_server_calls_tools_keeps_schemas_and_repeats(
     real: RealModel, client: httpx.Client
 ) -> None:
-    def ask(text: str, **more: Any) -> dict[str, Any]:
+    def ask(text: str, **fields: Any) -> dict[str, Any]:
         body = {
             "messages": [{"role": "user", "content": text}],
             "temperature": 0,
             "max_tokens": 60,
-            **more,
+            **fields,
         }
         answer = client.post("/v1/chat/completions", json=body)
         assert answer.status_code == 200, answer.text
@@ -223,8 +223,8 @@ def test_a_server_calls_tools_keeps_schemas_and_repeats(
     assert person.keys() == {"name", "age"}
     assert person["age"] <= 99
     for question in ("Hi!", "Name a colour."):
-        told = [ask(question, max_tokens=12, logprobs=True) for _ in range(3)]
-        assert told[0] == told[1] == told[2]
+        replies = [ask(question, max_tokens=12, logprobs=True) for _ in range(3)]
+        assert replies[0] == replies[1] == replies[2]
     if real.has_tools:
         message = ask("What is the weather in Paris?", tools=[WEATHER], tool_choice="required")[
             "message"
@@ -235,7 +235,7 @@ def test_a_server_calls_tools_keeps_schemas_and_repeats(
         for question, name in REQUESTS:
             choice = ask(question, tools=TOOLS, max_tokens=120)
             calls = choice["message"].get("tool_calls", [])
-            assert [one["function"]["name"] for one in calls] == [name], choice
+            assert [call["function"]["name"] for call in calls] == [name], choice
             assert choice["finish_reason"] == "tool_calls"
 
 
@@ -244,15 +244,15 @@ def test_tools_that_may_not_be_called_stay_in_the_cache(
 ) -> None:
     if not real.has_tools:
         pytest.skip("knows no tools")
-    said: list[dict[str, Any]] = [{"role": "user", "content": REQUESTS[0][0]}]
+    messages: list[dict[str, Any]] = [{"role": "user", "content": REQUESTS[0][0]}]
 
-    def ask(**more: Any) -> dict[str, Any]:
-        body = {"messages": said, "temperature": 0, "max_tokens": 60, "tools": TOOLS, **more}
+    def ask(**fields: Any) -> dict[str, Any]:
+        body = {"messages": messages, "temperature": 0, "max_tokens": 60, "tools": TOOLS, **fields}
         answer: dict[str, Any] = client.post("/v1/chat/completions", json=body).json()
         return answer
 
     message = ask()["choices"][0]["message"]
-    said += [
+    messages += [
         message,
         {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "18 degrees"},
     ]

@@ -34,17 +34,17 @@ MIB = 1 << 20
 
 
 def test_a_plan_repeats_by_its_seed_and_does_everything():
-    first, again, other = (list(islice(plan(seed), 2000)) for seed in (7, 7, 8))
+    first, again, different = (list(islice(plan(seed), 2000)) for seed in (7, 7, 8))
     assert first == again
-    assert first != other
+    assert first != different
     assert {step.kind for step in first} == STEPS.keys() == {*WEIGHTS, *ENDINGS}
     assert [step.number for step in first] == list(range(2000))
 
 
 def test_what_a_step_does_depends_on_no_step_before_it():
     step = next(islice(plan(7), 100, None))
-    said = [texts.short(texts.marker_of(1), step.rng()) for _ in range(2)]
-    assert said[0] == said[1]
+    words = [texts.short(texts.marker_of(1), step.rng()) for _ in range(2)]
+    assert words[0] == words[1]
     assert step.rng().random() != next(islice(plan(7), 101, None)).rng().random()
 
 
@@ -73,8 +73,8 @@ def ledger() -> Ledger:
     """The part that was seen."""
     ledger = Ledger()
     for number in (1, 2):
-        said = ledger.note(f"mk{number}", f"mk{number} question", Fate.ANSWERED)
-        said.reply = letters(f"reply {number} in words")
+        message = ledger.note(f"mk{number}", f"mk{number} question", Fate.ANSWERED)
+        message.reply = letters(f"reply {number} in words")
     return ledger
 
 
@@ -123,12 +123,12 @@ def test_a_conversation_that_cannot_be_read_is_found(store: Store, ledger: Ledge
 
 def test_a_deleted_conversation_excuses_only_its_own_messages(store: Store, ledger: Ledger):
     ledger.note("mk3", "mk3 elsewhere")
-    before = read_all(store)
+    saved_then = read_all(store)
     store.delete("000001")
-    after = read_all(store)
-    ledger.forget_deleted("000001", before, after)
-    assert ["lost: mk3" in trouble for trouble in ledger.check(after)] == [True]
-    assert [said.why_gone for said in ledger.said.values()] == [
+    saved_now = read_all(store)
+    ledger.forget_deleted("000001", saved_then, saved_now)
+    assert ["lost: mk3" in trouble for trouble in ledger.check(saved_now)] == [True]
+    assert [message.why_gone for message in ledger.said.values()] == [
         "deleted with their conversation"
     ] * 2 + [""]
 
@@ -145,12 +145,17 @@ def test_a_message_joined_with_an_unanswered_one_goes_whole(store, ledger):
     assert journal.close(60.0) == ""
     for marker in ("mk3", "mk4"):
         ledger.note(marker, f"{marker} question", Fate.ANSWERED)
-    before = read_all(store)
+    saved_then = read_all(store)
     store.delete("000002")
-    after = read_all(store)
-    ledger.forget_deleted("000002", before, after)
-    assert ledger.check(after) == []
-    assert [bool(said.why_gone) for said in ledger.said.values()] == [False, False, True, True]
+    saved_now = read_all(store)
+    ledger.forget_deleted("000002", saved_then, saved_now)
+    assert ledger.check(saved_now) == []
+    assert [bool(message.why_gone) for message in ledger.said.values()] == [
+        False,
+        False,
+        True,
+        True,
+    ]
 
 
 def test_painted_letters_are_compared_in_their_order():
@@ -284,8 +289,8 @@ def test_the_screen_takes_output_cut_anywhere():
     )
     for size in (1, 2, 5, 1000):
         screen = Screen(20, 3)
-        for at in range(0, len(output), size):
-            screen.feed(output[at : at + size])
+        for start in range(0, len(output), size):
+            screen.feed(output[start : start + size])
         assert screen.rows() == ["old", "  日本x", ""]
 
 

@@ -39,7 +39,7 @@ class Layer:
         kv: KVType,
         n_slots: int,
         memory: Memory | None = None,
-        at: int = 0,
+        address: int = 0,
         sinks: np.ndarray | None = None,
         slopes: np.ndarray | None = None,
     ) -> None:
@@ -48,19 +48,26 @@ class Layer:
         self.n_slots = n_slots
         types = (kv.keys, kv.values)
         width = shape.head_dim
-        sizes = [shape.n_kv_heads * n_slots * one.elements_bytes(width) for one in types]
-        sizes += [shape.n_kv_heads * n_slots * 4 * one.n_scales(width) for one in types]
+        sizes = [
+            shape.n_kv_heads * n_slots * element_type.elements_bytes(width)
+            for element_type in types
+        ]
+        sizes += [
+            shape.n_kv_heads * n_slots * 4 * element_type.n_scales(width) for element_type in types
+        ]
         self.n_bytes = sum(sizes)
         self.memory = memory or Memory(self.n_bytes)
-        self.starts = [at, *(at + np.cumsum(sizes)).tolist()]
+        self.starts = [address, *(address + np.cumsum(sizes)).tolist()]
         self.max_chunks = (n_slots + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
         self.sinks = sinks
         self.slopes = slopes
 
     def fill(self, keys: np.ndarray, values: np.ndarray) -> None:
         """Keep (n_kv_heads, n_slots, head_dim) float32 each, as the kernels of the type would."""
-        for number, (kind, heads) in enumerate(((self.kv.keys, keys), (self.kv.values, values))):
-            for part, packed in zip((number, 2 + number), kind.pack(heads), strict=True):
+        for number, (element_type, heads) in enumerate(
+            ((self.kv.keys, keys), (self.kv.values, values))
+        ):
+            for index, packed in zip((number, 2 + number), element_type.pack(heads), strict=True):
                 if packed is not None:
                     rows = (
                         packed.reshape(-1, 8, packed.shape[-1]).swapaxes(1, 2)
@@ -68,23 +75,23 @@ class Layer:
                         else packed
                     )
                     raw = np.ascontiguousarray(rows).view(np.uint8).ravel()
-                    self.memory.bytes[self.starts[part] : self.starts[part] + raw.size] = raw
+                    self.memory.bytes[self.starts[index] : self.starts[index] + raw.size] = raw
 
     def record(
         self, n_tokens: int, pos: int, x: np.ndarray, out: np.ndarray, n_threads: int
     ) -> np.ndarray:
         """Arguments of a call; what they point into is kept until the next."""
-        each = scratch_bytes(self.shape.head_dim)
+        scratch_size = scratch_bytes(self.shape.head_dim)
         shape = self.shape
         address = self.memory.address
-        self._scratch = Memory(each * n_threads)
+        self._scratch = Memory(scratch_size * n_threads)
         return words(
             CACHE, step=words(STEP, n_tokens=n_tokens, start_pos=pos), x=x, out=out,
             n_heads=shape.n_heads,
             n_kv_heads=shape.n_kv_heads, head_dim=shape.head_dim, k_cache=address + self.starts[0],
             v_cache=address + self.starts[1], k_scales=address + self.starts[2],
             v_scales=address + self.starts[3],
-            scratch=self._scratch.address, scratch_bytes=each, scale=float_bits(shape.head_dim**-0.5),
+            scratch=self._scratch.address, scratch_bytes=scratch_size, scale=float_bits(shape.head_dim**-0.5),
             soft_cap=float_bits(shape.soft_cap), max_chunks=self.max_chunks, end_kv_head=shape.n_kv_heads,
             window=shape.window, n_slots=self.n_slots,
             sinks=0 if self.sinks is None else self.sinks,
@@ -99,15 +106,19 @@ class Layer:
 
     def decode(self, x: np.ndarray, pos: int, n_threads: int = 1) -> np.ndarray:
         """The same of one token: (n_heads, head_dim)."""
-        parts = np.zeros(
+        partial_results = np.zeros(
             (len(x), self.max_chunks, PARTIAL_HEADER + self.shape.head_dim), np.float32
         )
         out = np.full_like(x, 12345.0)
-        run(f"attention parts {self.kv.name}", self.record(1, pos, x, parts, n_threads), n_threads)
-        run("merge attention", self.record(1, pos, parts, out, n_threads), n_threads)
+        run(
+            f"attention parts {self.kv.name}",
+            self.record(1, pos, x, partial_results, n_threads),
+            n_threads,
+        )
+        run("merge attention", self.record(1, pos, partial_results, out, n_threads), n_threads)
         return out
 
 
-def as_kept(kind: ElementType, heads: np.ndarray) -> np.ndarray:
+def as_kept(element_type: ElementType, heads: np.ndarray) -> np.ndarray:
     """What a type keeps of heads."""
-    return kind.unpack(*kind.pack(heads))
+    return element_type.unpack(*element_type.pack(heads))

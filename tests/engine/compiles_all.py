@@ -3,7 +3,7 @@
 from engine import ahead
 
 
-def nothing(place: str) -> None:
+def nothing(kernel_name: str) -> None:
     """What ``ahead.linked`` returns where a kernel was not built."""
 
 

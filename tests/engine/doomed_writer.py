@@ -27,19 +27,19 @@ MOST_BYTES = 1 << 20
 """Of what the writers leave; the rest is dropped after each."""
 
 
-def restored(place: Path) -> Any:
+def restored(folder: Path) -> Any:
     """A session with the longest prefix; exits with ``WRONG`` where one is not as good as its head
     says."""
-    for tokens in prefixes_in(place, ScriptedSession(n_ctx=400)):
+    for tokens in prefixes_in(folder, ScriptedSession(n_ctx=400)):
         session: Any = ScriptedSession(n_ctx=400)
-        if tokens and restore_state(session, place, tokens).tokens != len(tokens):
+        if tokens and restore_state(session, folder, tokens).tokens != len(tokens):
             sys.exit(f"of {len(tokens)} tokens {session.length} came back")
         if session.wrong_positions():
             sys.exit(f"wrong keys and values at {session.wrong_positions()} of {session.length}")
     return session
 
 
-def converse(path: Path, seed: int, begun: int, saves_first: bool) -> None:
+def converse(path: Path, seed: int, started_pipe: int, saves_first: bool) -> None:
     """Never ends; writes a byte to ``begun`` once the writer has something to do, or even to
     lose."""
     choose = random.Random(seed)
@@ -49,7 +49,7 @@ def converse(path: Path, seed: int, begun: int, saves_first: bool) -> None:
     saving.notify()
     if saves_first:
         saving.flush(60)
-    os.write(begun, b".")
+    os.write(started_pipe, b".")
     while True:
         if session.length > 300 or choose.random() < 0.15:
             session.truncate(choose.randrange(0, session.length + 1))
@@ -76,27 +76,27 @@ def main() -> None:
     choose = random.Random(arguments.seed)
     lengths = []
     for number in range(arguments.kills):
-        begun, begins = os.pipe()
+        started_pipe, begins = os.pipe()
         child = os.fork()
         if child == 0:
             # Every third one has a file whatever comes: on a busy machine the others may be killed
             # too early for that.
             converse(path, arguments.seed * 1000 + number, begins, number % 3 == 2)
         os.close(begins)
-        os.read(begun, 1)
-        os.close(begun)
+        os.read(started_pipe, 1)
+        os.close(started_pipe)
         time.sleep(choose.uniform(0.002, 0.08))
         os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         if not os.WIFSIGNALED(status):
             sys.exit(f"a child ended by itself after {number} kills")
         lengths.append(restored(path).length)
-        drop_stored(stored_in(path), sum(one.n_bytes for one in stored_in(path)) - MOST_BYTES)
-    found = sum(length > 0 for length in lengths)
-    if not found:
+        drop_stored(stored_in(path), sum(stored.n_bytes for stored in stored_in(path)) - MOST_BYTES)
+    n_states = sum(length > 0 for length in lengths)
+    if not n_states:
         sys.exit("no kill left a state")
     print(
-        f"{arguments.kills} kills, {found} times a state, up to {max(lengths)} tokens; "
+        f"{arguments.kills} kills, {n_states} times a state, up to {max(lengths)} tokens; "
         "none of them wrong"
     )
 

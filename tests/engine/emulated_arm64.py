@@ -72,7 +72,8 @@ class Processor:
     ) -> bool:
         """Show the core the pages of an access."""
         for page in {
-            at // PAGE_BYTES * PAGE_BYTES for at in (address, address + size - 1)
+            byte_address // PAGE_BYTES * PAGE_BYTES
+            for byte_address in (address, address + size - 1)
         } - self._pages:
             k = bisect(self._own, (page, 1 << 64)) - 1
             if k < 0 or page >= self._own[k][1]:

@@ -147,13 +147,13 @@ NARROW = {"deepseek2"}
 def family(name: str, quant: str = "F32", **arguments: Any) -> ConvertedConfig:
     """The tiny model of a family or an architecture with what it has beyond others, and all that
     llama.cpp asks for."""
-    own = FAMILIES.get(name) or OTHERS.get(name)
+    builder = FAMILIES.get(name) or OTHERS.get(name)
     arguments = {
         "context_length": N_CTX,
         "quant": "Q8_0" if quant == "Q4_K" and name in NARROW else quant,
         **arguments,
     }
-    described = own(**arguments) if own else tiny_gguf.model(name, **arguments)
+    described = builder(**arguments) if builder else tiny_gguf.model(name, **arguments)
     if name in ("qwen35", "qwen35moe"):
         n_pairs = described.value(f"{name}.rope.dimension_count") // 2
         sections = np.array([n_pairs - 2 * (n_pairs // 3), n_pairs // 3, n_pairs // 3, 0], "<i4")

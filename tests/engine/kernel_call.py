@@ -61,9 +61,9 @@ def with_scales(
     """Put scales in their places, and make rows of the blocks: (n_rows, row_bytes)."""
     if quant.name in PUT_SCALES:
         PUT_SCALES[quant.name](blocks, values(blocks.shape[:2]))
-    for at in TYPES_BY_NAME[quant.name].f16_offsets:
+    for offset in TYPES_BY_NAME[quant.name].f16_offsets:
         halves = values(blocks.shape[:2]).astype(np.float16)
-        blocks[:, :, at : at + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
+        blocks[:, :, offset : offset + 2] = halves.view(np.uint8).reshape(*blocks.shape[:2], 2)
     return blocks.reshape(len(blocks), -1)
 
 
@@ -129,7 +129,7 @@ class Columns(NamedTuple):
 
     def from_column(self, first: int) -> "Columns":
         """The columns from ``first`` on; after them come others, as in a padded buffer."""
-        return Columns(*(np.roll(part, -first, axis=0) for part in self))
+        return Columns(*(np.roll(array, -first, axis=0) for array in self))
 
 
 def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: int = 1) -> Columns:
@@ -154,12 +154,12 @@ def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: in
     def sums(n: int) -> np.ndarray:
         return padded.reshape(len(padded), n_cols // group, group // n, n).sum(-1)
 
-    both = (
+    group_sums = (
         np.concatenate([sums(16), sums(32)], -1).astype(np.int16)
         if group == 256
         else sums(32).astype(np.int32)
     )
-    return Columns(padded.astype(np.int8), scales, both, values)
+    return Columns(padded.astype(np.int8), scales, group_sums, values)
 
 
 def random_columns(quant: QuantType, n_tokens: int, n_cols: int) -> Columns:
@@ -172,16 +172,16 @@ def padded(weights: np.ndarray) -> np.ndarray:
 
 def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarray]:
     """q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
-    parts = [np.ascontiguousarray(part) for part in columns[:3]]
+    arrays = [np.ascontiguousarray(array) for array in columns[:3]]
     if n_tokens == 0 and quant.activations in ("q8_k", "q8_0"):
         form = FORMS[quant.form(in_rows=True)]
         n = columns.q.shape[1]
-        q = in_pairs(parts[0], form) if quant.activation_order else in_rows(parts[0], n)
-        return [q, *(in_rows(part, n, form.group) for part in parts[1:])]
+        q = in_pairs(arrays[0], form) if quant.activation_order else in_rows(arrays[0], n)
+        return [q, *(in_rows(array, n, form.group) for array in arrays[1:])]
     if n_tokens == 0 or not quant.product_width:
-        return parts
-    parts = [part[: -(-n_tokens // TILE_TOKENS) * TILE_TOKENS] for part in parts]
-    q, d, sums = interleaved(*parts, TILE_TOKENS, INTERLEAVED_TOKENS)
+        return arrays
+    arrays = [array[: -(-n_tokens // TILE_TOKENS) * TILE_TOKENS] for array in arrays]
+    q, d, sums = interleaved(*arrays, TILE_TOKENS, INTERLEAVED_TOKENS)
     return [q.astype(np.int16) if quant.product_width == "words" else q, d, sums]
 
 
@@ -242,13 +242,13 @@ class Words(np.ndarray):
 def words(record: NamedTuple, **values: int | np.ndarray) -> np.ndarray:
     """A record of ``engine.kernels.records`` by the names of its words: numbers, or arrays for
     their addresses."""
-    found = np.zeros(32, np.int64).view(Words)
-    found.kept = [*values.values()]
+    record_words = np.zeros(32, np.int64).view(Words)
+    record_words.kept = [*values.values()]
     for name, value in values.items():
-        found[getattr(record, name) // 8] = (
+        record_words[getattr(record, name) // 8] = (
             value.ctypes.data if isinstance(value, np.ndarray) else value
         )
-    return found
+    return record_words
 
 
 def run(name: str, record: np.ndarray, n_threads: int) -> None:

@@ -40,7 +40,9 @@ class _Names:
     met."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
-        self._tensors = sorted((one.address, one.size_bytes, name) for name, one in tensors.items())
+        self._tensors = sorted(
+            (tensor.address, tensor.size_bytes, name) for name, tensor in tensors.items()
+        )
         self._found: dict[int, str] = {}
 
     def name(self, address: int) -> str:
@@ -65,17 +67,15 @@ def plan_lines(model: Model, kv: str = "f16") -> Iterator[str]:
 
 
 def _line(operation: Any, names: _Names) -> str:
-    found = dict(operation.describe())
-    shown = [found["phase"], found["op"] + (" |" if found["barrier"] else "")]
-    if "weights" in found:
-        shown.append(
-            f"{found['type']} {found['shape'][0]}x{found['shape'][1]} {found['bytes']} bytes"
-        )
+    row = dict(operation.describe())
+    columns = [row["phase"], row["op"] + (" |" if row["barrier"] else "")]
+    if "weights" in row:
+        columns.append(f"{row['type']} {row['shape'][0]}x{row['shape'][1]} {row['bytes']} bytes")
     is_address = re.compile(rf"({'|'.join(_ADDRESSES)})\Z")
     for name, value in sorted(operation.arguments.items()):
         if value and name not in _LEFT_OUT:
             is_count = operation.kernel.startswith("rope") and name == "d"
-            shown.append(
+            columns.append(
                 f"{name}={names.name(value) if is_address.match(name) and not is_count else value}"
             )
-    return "; ".join(shown)
+    return "; ".join(columns)

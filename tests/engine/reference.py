@@ -56,12 +56,12 @@ def yarn_frequencies(
     original context."""
     n_pairs = len(frequencies)
     mixed = []
-    at = [
+    bounds = [
         2 * n_pairs * np.log(original / (2 * np.pi * turns)) / (2 * np.log(theta))
         for turns in (fast, slow)
     ]
-    low = max(0, np.floor(at[0]))
-    high = min(2 * n_pairs - 1, np.ceil(at[1]))
+    low = max(0, np.floor(bounds[0]))
+    high = min(2 * n_pairs - 1, np.ceil(bounds[1]))
     for pair, frequency in enumerate(frequencies):
         share = 1 - min(1, max(0, (pair - low) / max(0.001, high - low)))
         mixed.append(frequency / factor * (1 - share) + frequency * share)
@@ -103,7 +103,7 @@ def causal_attention(
     soft_cap: float | None = None,
     sinks: Array | None = None,
     alibi: float = 0.0,
-    after: int = 0,
+    n_after: int = 0,
 ) -> Array:
     """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim); ``after``:
     positions seen, too."""
@@ -117,7 +117,7 @@ def causal_attention(
     distance = np.arange(n)[:, None] - np.arange(n)
     if alibi:
         scores = scores - alibi_slopes(n_heads, alibi)[:, None, None] * distance
-    scores = np.where((distance >= -after) & (distance < (window or n)), scores, -np.inf)
+    scores = np.where((distance >= -n_after) & (distance < (window or n)), scores, -np.inf)
     if sinks is not None:  # one more column, which has no value
         scores = np.concatenate(
             [scores, np.broadcast_to(sinks[:, None, None], (n_heads, n, 1))], axis=-1
@@ -186,12 +186,12 @@ class Twin:
         return int(value[self.blocks.index(block)]) if isinstance(value, np.ndarray) else value
 
     def tensor(self, name: str) -> Array | None:
-        found = self.weights.get(name)
-        if found is None:
+        entry = self.weights.get(name)
+        if entry is None:
             return None
-        kind = GGMLQuantizationType[found.quant]
-        values = quants.dequantize(self.weights.rows(name), kind).astype(np.float64)
-        return values[0] if found.n_rows == 1 else values
+        quant = GGMLQuantizationType[entry.quant]
+        values = quants.dequantize(self.weights.rows(name), quant).astype(np.float64)
+        return values[0] if entry.n_rows == 1 else values
 
     def project(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
         """Of a tensor that holds several projections, ``rows`` are those of one."""
@@ -199,8 +199,8 @@ class Twin:
         bias = self.tensor(name + ".bias")
         return out if bias is None else out + bias.ravel()[rows]
 
-    def norm(self, x: Array, name: str, kind: str = ".weight") -> Array:
-        return rmsnorm(x, self.tensor(name + kind), self.eps)
+    def norm(self, x: Array, name: str, suffix: str = ".weight") -> Array:
+        return rmsnorm(x, self.tensor(name + suffix), self.eps)
 
     def layer_norm(self, x: Array, name: str) -> Array:
         return layernorm(x, self.tensor(name + ".weight"), self.tensor(name + ".bias"), self.eps)
@@ -263,7 +263,7 @@ class Twin:
         window: int | None = None,
         soft_cap: float | None = None,
         sinks: Array | None = None,
-        after: int = 0,
+        n_after: int = 0,
     ) -> Array:
         n = len(h)
         n_kv_heads = self.heads_of("attention.head_count_kv", block)
@@ -296,7 +296,7 @@ class Twin:
             k = self.norm(k, block + "attn_k_norm")
         q = q * (scale or k.shape[-1] ** -0.5)
         q = q if query_growth is None else q * query_growth[:n, None, None]
-        attended = causal_attention(q, k, v, window, soft_cap, sinks, alibi, after).reshape(n, -1)
+        attended = causal_attention(q, k, v, window, soft_cap, sinks, alibi, n_after).reshape(n, -1)
         attended = attended if gate is None else attended / (1 + np.exp(-gate))
         return self.project(attended, block + "attn_output")
 
@@ -308,7 +308,7 @@ class Twin:
         k = -2 * kv_dim
         v = -kv_dim
         rows = slice(None, k), slice(k, v), slice(v, None)
-        return [self.project(h, block + "attn_qkv", one) for one in rows]
+        return [self.project(h, block + "attn_qkv", row_range) for row_range in rows]
 
     def fused_feed_forward(self, block: str, h: Array) -> Array:
         """Gate and up in one tensor, the gate first."""
@@ -358,19 +358,19 @@ class Twin:
             values = {"softmax": softmax(row), "sigmoid": 1 / (1 + np.exp(-row)), "chosen": row}[
                 score
             ]
-            wanted = values if bias is None else values + bias
+            ranking = values if bias is None else values + bias
             if n_groups > 1:
-                groups = wanted.reshape(n_groups, -1)
+                groups = ranking.reshape(n_groups, -1)
                 best = np.argsort(-np.sort(groups, axis=1)[:, -2:].sum(1), kind="stable")[
                     :n_groups_used
                 ]
-                wanted = np.where(
-                    np.isin(np.arange(n_experts) // groups.shape[1], best), wanted, -np.inf
+                ranking = np.where(
+                    np.isin(np.arange(n_experts) // groups.shape[1], best), ranking, -np.inf
                 )
-            chosen = np.argsort(-wanted, kind="stable")[:n_used]
-            one = softmax(values[chosen]) if score == "chosen" else values[chosen]
+            chosen = np.argsort(-ranking, kind="stable")[:n_used]
+            shares = softmax(values[chosen]) if score == "chosen" else values[chosen]
             weights[token, chosen] = (
-                one / (max(one.sum(), 2.0**-14) if is_renormalised else 1) * scale
+                shares / (max(shares.sum(), 2.0**-14) if is_renormalised else 1) * scale
             )
         return weights
 
@@ -392,10 +392,10 @@ class Twin:
                 continue
 
             def product(
-                x: Array, name: str, part: int = 0, n_parts: int = 1, expert: int = expert
+                x: Array, name: str, index: int = 0, n_parts: int = 1, expert: int = expert
             ) -> Array:
                 n = self.weights[f"{block}ffn_{name}_exps.weight"].n_rows // n_experts
-                begin = expert * n + part * n // n_parts
+                begin = expert * n + index * n // n_parts
                 return self.project(
                     x, f"{block}ffn_{name}_exps", slice(begin, begin + n // n_parts)
                 )

@@ -80,33 +80,35 @@ class ScriptedSession:
     def feed(self, ids: Sequence[int]) -> None:
         for token in ids:
             tokens = [*self._tokens, token]
-            for place, content in zip(
+            for view, content in zip(
                 self._places(self.length), self._contents(tokens), strict=True
             ):
-                place[...] = content
+                view[...] = content
             self._tokens.append(token)
 
     def wrong_positions(self) -> list[int]:
         """Positions whose bytes are not those of the tokens up to there."""
         return [
-            at
-            for at in range(self.length)
+            position
+            for position in range(self.length)
             if any(
-                (place != content).any()
-                for place, content in zip(
-                    self._places(at), self._contents(self._tokens[: at + 1]), strict=True
+                (view != content).any()
+                for view, content in zip(
+                    self._places(position),
+                    self._contents(self._tokens[: position + 1]),
+                    strict=True,
                 )
             )
         ]
 
     def _contents(self, tokens: list[int]) -> list[np.ndarray[Any, Any]]:
         crc = zlib.crc32(np.array(tokens, "<i4").tobytes())
-        return made_up(crc, len(tokens), tuple(place.shape for place in self._places(0)))
+        return made_up(crc, len(tokens), tuple(view.shape for view in self._places(0)))
 
-    def _places(self, at: int) -> list[np.ndarray[Any, Any]]:
+    def _places(self, position: int) -> list[np.ndarray[Any, Any]]:
         """Where a position's keys, values, and their scales lie, as the kernels write them."""
-        tile, lane = divmod(at, POSITIONS)
-        found = []
+        tile, lane = divmod(position, POSITIONS)
+        views = []
         for layer in self.cache.layers.values():
             for keys, values, item_bytes in (
                 (
@@ -118,7 +120,7 @@ class ScriptedSession:
             ):
                 if keys.size:
                     shape = len(keys), layer.n_slots // POSITIONS, -1, POSITIONS, item_bytes
-                    found.append(keys.reshape(shape)[:, tile, :, lane])
-                    each = values.shape[1] // layer.n_slots
-                    found.append(values[:, at * each : (at + 1) * each])
-        return found
+                    views.append(keys.reshape(shape)[:, tile, :, lane])
+                    width = values.shape[1] // layer.n_slots
+                    views.append(values[:, position * width : (position + 1) * width])
+        return views

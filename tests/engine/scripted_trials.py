@@ -52,8 +52,8 @@ class ScriptedTrials:
         self.clock.now_s += self._sample_s
         return rate
 
-    def options(self, part: str) -> ScriptedOptions:
-        return self.option_trials[part]
+    def options(self, option: str) -> ScriptedOptions:
+        return self.option_trials[option]
 
     def cancel(self) -> None:
         self.is_cancelled = True
@@ -72,12 +72,12 @@ class ScriptedOptions:
     def __init__(
         self,
         trials: ScriptedTrials,
-        part: str,
+        option: str,
         options: tuple[str, ...],
         present: str,
         rate: OptionRate,
     ) -> None:
-        self.part = part
+        self.part = option
         self.options = options
         self.present = present
         self._rate = rate
@@ -93,7 +93,7 @@ class ScriptedOptions:
         self.cancel_after: int | None = None
         self.taken: list[tuple[str, str, int, bool]] = []
         self.n_opened = self.n_closed = 0
-        trials.option_trials[part] = self
+        trials.option_trials[option] = self
 
     def own_bytes(self, option: str) -> int:
         return {"huge": 2_000_000_000, "f16": 300_000_000, "q8_0": 160_000_000}.get(option, 0)

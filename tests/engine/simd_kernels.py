@@ -19,64 +19,69 @@ HALVES = 224
 
 
 @kernel
-def lanes(at, out, _):
+def lanes(source, out, _):
     """Lane-wise integers."""
-    a = vec.load_i8x32(at)
-    b = vec.load_i8x32(at + B)
+    a = vec.load_i8x32(source)
+    b = vec.load_i8x32(source + B)
     vec.store_i8x32(out, vec.add(a, b))
     vec.store_i8x32(out + 32, vec.sub(a, b))
-    vec.store_i16x16(out + 64, vec.mul(vec.load_i16x16(at), vec.load_i16x16(at + B)))
+    vec.store_i16x16(out + 64, vec.mul(vec.load_i16x16(source), vec.load_i16x16(source + B)))
     vec.store_i8x32(out + 96, vec.and_(a, b))
     vec.store_i8x32(out + 128, vec.or_(a, b))
     vec.store_i8x32(out + 160, vec.xor(a, b))
     vec.store_i8x32(out + 192, vec.shift_right(a, 3))
     vec.store_i8x32(out + 224, vec.shift_left(a, 5))
-    vec.store_i16x16(out + 256, vec.shift_lanes_left(vec.load_i16x16(at), 3))
-    vec.store_i32x8(out + 288, vec.shift_lanes_right(vec.load_i32x8(at), 7))
-    vec.store_i32x8(out + 320, vec.shift_left_i32(vec.load_i32x8(at), 9))
+    vec.store_i16x16(out + 256, vec.shift_lanes_left(vec.load_i16x16(source), 3))
+    vec.store_i32x8(out + 288, vec.shift_lanes_right(vec.load_i32x8(source), 7))
+    vec.store_i32x8(out + 320, vec.shift_left_i32(vec.load_i32x8(source), 9))
     vec.store_i8x32(out + 352, vec.abs_i8(a))
     vec.store_i8x32(out + 384, vec.with_sign_of(b, a))
-    vec.store_i8x32(out + 416, vec.lookup16(b, vec.load_i8x32(at + NIBBLES)))
+    vec.store_i8x32(out + 416, vec.lookup16(b, vec.load_i8x32(source + NIBBLES)))
 
 
 @kernel
-def products(at, out, _):
+def products(source, out, _):
     """Products and sums of neighbours."""
-    a = vec.load_i8x32(at)
-    b = vec.load_i8x32(at + B)
+    a = vec.load_i8x32(source)
+    b = vec.load_i8x32(source + B)
     small = vec.and_(a, vec.splat_i8x32(127))
     vec.store_i16x16(out, vec.maddubs(small, b))
-    vec.store_i16x16(out + 32, vec.mul_high(vec.load_i16x16(at), vec.load_i16x16(at + B)))
-    vec.store_i32x8(out + 64, vec.maddwd(vec.load_i16x16(at), vec.load_i16x16(at + B)))
+    vec.store_i16x16(out + 32, vec.mul_high(vec.load_i16x16(source), vec.load_i16x16(source + B)))
+    vec.store_i32x8(out + 64, vec.maddwd(vec.load_i16x16(source), vec.load_i16x16(source + B)))
     vec.store_i32x8(
-        out + 96, vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(at), vec.load_i16x8(at + B)))
+        out + 96,
+        vec.i32x8_of_i32x4(vec.maddwd_128(vec.load_i16x8(source), vec.load_i16x8(source + B))),
     )
-    vec.store_i16x16(out + 128, vec.fold_fours(vec.load_i16x16(at), vec.load_i16x16(at + B)))
-    vec.store_i16x16(out + 160, vec.fold_twos(vec.load_i16x16(at), vec.load_i16x16(at + B)))
-    vec.store_i32x8(out + 192, vec.fold_neighbours(vec.load_i32x8(at), vec.load_i32x8(at + B)))
-    vec.store_i32x8(out + 224, vec.add_halves(vec.load_i32x8(at), vec.load_i32x8(at + B)))
-    vec.store_i32(out + 256, vec.sum_i32x8(vec.load_i32x8(at)))
-    vec.store_i32(out + 288, vec.sum_i32x4(vec.low_half_i32(vec.load_i32x8(at))))
+    vec.store_i16x16(
+        out + 128, vec.fold_fours(vec.load_i16x16(source), vec.load_i16x16(source + B))
+    )
+    vec.store_i16x16(out + 160, vec.fold_twos(vec.load_i16x16(source), vec.load_i16x16(source + B)))
+    vec.store_i32x8(
+        out + 192, vec.fold_neighbours(vec.load_i32x8(source), vec.load_i32x8(source + B))
+    )
+    vec.store_i32x8(out + 224, vec.add_halves(vec.load_i32x8(source), vec.load_i32x8(source + B)))
+    vec.store_i32(out + 256, vec.sum_i32x8(vec.load_i32x8(source)))
+    vec.store_i32(out + 288, vec.sum_i32x4(vec.low_half_i32(vec.load_i32x8(source))))
     vec.store_i16x16(out + 320, vec.splat_i16x16(-3))
     vec.store_i32x8(out + 352, vec.splat_i32x8(-70000))
     vec.store_i16x16(out + 384, vec.pairs_i16(-8, 5))
-    vec.store_i16x16(out + 416, vec.in_order(vec.load_i16x16(at)))
+    vec.store_i16x16(out + 416, vec.in_order(vec.load_i16x16(source)))
     nibbles = vec.maddubs(vec.and_(a, vec.splat_i8x32(15)), b)
     vec.load_barrier()
     vec.store_i32(out + 448, vec.sum_i32x8(vec.maddwd_folded(vec.splat_i16x16(-63), nibbles)))
-    vec.store_i32x8(out + 480, vec.add_fours(vec.load_i32x8(at + C), a, b))
+    vec.store_i32x8(out + 480, vec.add_fours(vec.load_i32x8(source + C), a, b))
 
 
 @kernel
-def group_sums(at, out, _):
+def group_sums(source, out, _):
     """Sums of products of whole groups; activations are odd, and so never -128."""
-    a = vec.load_i8x32(at)
-    b = vec.load_i8x32(at + B)
-    c = vec.load_i8x32(at + C)
-    one = vec.splat_i8x32(1)
-    x = vec.or_(a, one)
-    y = vec.or_(b, one)
-    z = vec.or_(c, one)
+    a = vec.load_i8x32(source)
+    b = vec.load_i8x32(source + B)
+    c = vec.load_i8x32(source + C)
+    ones = vec.splat_i8x32(1)
+    x = vec.or_(a, ones)
+    y = vec.or_(b, ones)
+    z = vec.or_(c, ones)
     four = vec.splat_i8x32(15)
     five = vec.splat_i8x32(31)
     six = vec.splat_i8x32(63)
@@ -93,7 +98,7 @@ def group_sums(at, out, _):
 
 
 @kernel
-def waiting(at, out, _):
+def waiting(source, out, _):
     """The counter before and after a spin."""
     vec.store_i64(out, vec.cycles())
     vec.pause()
@@ -101,58 +106,61 @@ def waiting(at, out, _):
 
 
 @kernel
-def placements(at, out, _):
+def placements(source, out, _):
     """Fixed choices of lanes, widening and loads that repeat."""
-    words = vec.load_i32x8(at)
-    shorts = vec.load_i16x8(at)
-    sixteen = vec.load_i8x16(at)
-    a = vec.load_i8x32(at)
-    b = vec.load_i8x32(at + B)
-    vec.store_i8x32(out, vec.broadcast_4_bytes(at + 3))
-    vec.store_i8x32(out + 32, vec.broadcast_16_bytes(at + 5))
-    vec.store_i8x32(out + 64, vec.broadcast_two_4_bytes(at + 1, at + 9))
-    vec.store_i32x8(out + 96, vec.broadcast_i32(at + 7))
-    vec.store_i8x32(out + 128, vec.load_two_i8x16(at + 1, at + B + 1))
-    vec.store_i8x32(out + 160, vec.byte_each_4(vec.broadcast_8_bytes(at)))
-    vec.store_i8x32(out + 192, vec.word_each_4(vec.broadcast_8_bytes(at)))
+    words = vec.load_i32x8(source)
+    shorts = vec.load_i16x8(source)
+    sixteen = vec.load_i8x16(source)
+    a = vec.load_i8x32(source)
+    b = vec.load_i8x32(source + B)
+    vec.store_i8x32(out, vec.broadcast_4_bytes(source + 3))
+    vec.store_i8x32(out + 32, vec.broadcast_16_bytes(source + 5))
+    vec.store_i8x32(out + 64, vec.broadcast_two_4_bytes(source + 1, source + 9))
+    vec.store_i32x8(out + 96, vec.broadcast_i32(source + 7))
+    vec.store_i8x32(out + 128, vec.load_two_i8x16(source + 1, source + B + 1))
+    vec.store_i8x32(out + 160, vec.byte_each_4(vec.broadcast_8_bytes(source)))
+    vec.store_i8x32(out + 192, vec.word_each_4(vec.broadcast_8_bytes(source)))
     vec.store_i16x16(
-        out + 224, vec.interleave_low_i16(vec.load_i16x16(at), vec.load_i16x16(at + B))
+        out + 224, vec.interleave_low_i16(vec.load_i16x16(source), vec.load_i16x16(source + B))
     )
     vec.store_i8x32(out + 256, vec.interleave_high_i8(a, b))
-    vec.store_i16x16(out + 288, vec.half_lane0(vec.load_i16x16(at)))
-    vec.store_i16x16(out + 320, vec.half_lane5(vec.load_i16x16(at)))
+    vec.store_i16x16(out + 288, vec.half_lane0(vec.load_i16x16(source)))
+    vec.store_i16x16(out + 320, vec.half_lane5(vec.load_i16x16(source)))
     vec.store_i8x32(out + 352, vec.join_i8(vec.high_half_i8(a), sixteen))
-    vec.store_i16x8(out + 384, vec.low_half_i16(vec.load_i16x16(at)))
-    vec.store_i16x8(out + 416, vec.high_half_i16(vec.load_i16x16(at)))
+    vec.store_i16x8(out + 384, vec.low_half_i16(vec.load_i16x16(source)))
+    vec.store_i16x8(out + 416, vec.high_half_i16(vec.load_i16x16(source)))
     vec.store_i8x32(out + 448, vec.even_quads(a, b))
     vec.store_i8x32(out + 480, vec.odd_quads(a, b))
     vec.store_i16x16(out + 512, vec.each_twice_i16x8(shorts))
     vec.store_i8x32(out + 544, vec.join_i8(vec.even_then_odd(sixteen), sixteen))
-    vec.store_i8x32(out + 576, vec.join_i8(sixteen, vec.load_i8x16(at + B)))
+    vec.store_i8x32(out + 576, vec.join_i8(sixteen, vec.load_i8x16(source + B)))
     vec.store_i32x8(out + 608, vec.i32x8_of_i32x4(vec.low_half_i32(words)))
-    vec.store_i16x8(out + 640, vec.widen_8_bytes(vec.load_u32(at), vec.load_u32(at + 4)))
+    vec.store_i16x8(out + 640, vec.widen_8_bytes(vec.load_u32(source), vec.load_u32(source + 4)))
     turned = vec.four_u32(
-        vec.load_u32(at + 12), vec.load_u32(at + 8), vec.load_u32(at + 4), vec.load_u32(at)
+        vec.load_u32(source + 12),
+        vec.load_u32(source + 8),
+        vec.load_u32(source + 4),
+        vec.load_u32(source),
     )
     vec.store_i8x32(out + 672, vec.join_i8(turned, sixteen))
     vec.store_i16x16(out + 704, vec.widen_i8x16(sixteen))
     vec.store_i16x16(out + 736, vec.widen_u8x16(sixteen))
     vec.store_i32x8(out + 768, vec.i32_of_i16x8(shorts))
     vec.store_i16x16(out + 800, vec.as_i16x16(a))
-    vec.store_i8x32(out + 832, vec.fifth_bits(vec.broadcast_4_bytes(at)))
-    vec.store_i8x32(out + 864, vec.fifth_bits_low(vec.broadcast_two_4_bytes(at, at + 4)))
-    vec.store_i8x32(out + 896, vec.fifth_bits_high(vec.broadcast_two_4_bytes(at, at + 4)))
+    vec.store_i8x32(out + 832, vec.fifth_bits(vec.broadcast_4_bytes(source)))
+    vec.store_i8x32(out + 864, vec.fifth_bits_low(vec.broadcast_two_4_bytes(source, source + 4)))
+    vec.store_i8x32(out + 896, vec.fifth_bits_high(vec.broadcast_two_4_bytes(source, source + 4)))
     vec.store_four_i8(out + 928, 4, words)
     vec.store_four_i16(out + 936, 8, words)
     vec.store_i64(out + 960, vec.rolled(77))
 
 
 @kernel
-def floats(at, out, _):
+def floats(source, out, _):
     """Lane-wise floats, conversions and sums."""
-    x = vec.load_f32x8(at + X)
-    y = vec.load_f32x8(at + Y)
-    z = vec.load_f32x8(at + Z)
+    x = vec.load_f32x8(source + X)
+    y = vec.load_f32x8(source + Y)
+    z = vec.load_f32x8(source + Z)
     vec.store_f32x8(out, vec.fadd(x, y))
     vec.store_f32x8(out + 32, vec.fsub(x, y))
     vec.store_f32x8(out + 64, vec.fmul(x, y))
@@ -161,29 +169,29 @@ def floats(at, out, _):
     vec.store_f32x8(out + 160, vec.fmax(x, y))
     vec.store_f32x8(out + 192, vec.fmin(x, y))
     vec.store_f32x8(out + 224, vec.fabs(x))
-    vec.store_f32x8(out + 256, vec.f32_of_i32x8(vec.load_i32x8(at)))
+    vec.store_f32x8(out + 256, vec.f32_of_i32x8(vec.load_i32x8(source)))
     vec.store_i32x8(out + 288, vec.round_to_i32(vec.fmul(x, vec.splat_f32x8(1000.0))))
-    vec.store_f32x8(out + 320, vec.load_i8x8_as_f32(at))
+    vec.store_f32x8(out + 320, vec.load_i8x8_as_f32(source))
     vec.store_f32(out + 352, vec.sum_f32x8(x))
     vec.store_f32(out + 384, vec.max_f32x8(x))
 
 
 @kernel
-def halves(at, out, _):
+def halves(source, out, _):
     """Half precision and bfloat16, read and written."""
-    vec.store_f32x8(out, vec.load_f16x8(at + HALVES))
-    vec.store_f32x8(out + 32, vec.load_bf16x8(at + HALVES))
-    vec.store_f32x8(out + 64, vec.load_f16x8_strided(at + HALVES, 4))
-    vec.store_f32(out + 96, vec.load_f16(at + HALVES))
-    vec.store_f32(out + 128, vec.load_bf16(at + HALVES))
-    vec.store_f32x8(out + 160, vec.halves_of_two(at + HALVES, at + HALVES + 2))
-    vec.store_f16(out + 192, vec.load_f32(at + X))
-    vec.store_f32(out + 224, vec.round_to_f16(vec.load_f32(at + X)))
-    vec.store_f32x8(out + 256, vec.first_f32(vec.load_f16x4(at + HALVES)))
-    vec.store_f32x8(out + 288, vec.fourth_f32(vec.load_f16x4(at + HALVES)))
+    vec.store_f32x8(out, vec.load_f16x8(source + HALVES))
+    vec.store_f32x8(out + 32, vec.load_bf16x8(source + HALVES))
+    vec.store_f32x8(out + 64, vec.load_f16x8_strided(source + HALVES, 4))
+    vec.store_f32(out + 96, vec.load_f16(source + HALVES))
+    vec.store_f32(out + 128, vec.load_bf16(source + HALVES))
+    vec.store_f32x8(out + 160, vec.halves_of_two(source + HALVES, source + HALVES + 2))
+    vec.store_f16(out + 192, vec.load_f32(source + X))
+    vec.store_f32(out + 224, vec.round_to_f16(vec.load_f32(source + X)))
+    vec.store_f32x8(out + 256, vec.first_f32(vec.load_f16x4(source + HALVES)))
+    vec.store_f32x8(out + 288, vec.fourth_f32(vec.load_f16x4(source + HALVES)))
 
 
 @kernel
-def transposed(at, out, _):
+def transposed(source, out, _):
     """Eight rows of eight 4-byte groups, from 256 bytes."""
-    vec.transpose(out, 32, at, 32)
+    vec.transpose(out, 32, source, 32)

@@ -72,11 +72,11 @@ def virtual_machine(root: Path) -> Path:
     return write(root, files | {f"{CPUS}/cpu{cpu}/cpu_capacity": "1024" for cpu in range(4)})
 
 
-def with_quota(root: Path, own: str, parent: str = "max 100000") -> Path:
+def with_quota(root: Path, quota: str, parent: str = "max 100000") -> Path:
     """A control group of version 2 inside another, each with its ``cpu.max``."""
     files = {
         "proc/self/cgroup": "0::/outer/inner",
-        "sys/fs/cgroup/outer/inner/cpu.max": own,
+        "sys/fs/cgroup/outer/inner/cpu.max": quota,
         "sys/fs/cgroup/outer/cpu.max": parent,
     }
     return write(root, files)

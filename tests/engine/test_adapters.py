@@ -27,10 +27,10 @@ QUERY = "blk.0.attn_q.weight"
 
 def matrices(tiny: TinyGGUF, model: Model) -> list[str]:
     """Names of what an adapter may change."""
-    names = {str(one.name) for one in tiny.tensors}
+    names = {str(tensor.name) for tensor in tiny.tensors}
     specs = expected_tensors(model.config)
-    found = [name for name in specs if name in names and not name.endswith(_LATENT_MATRICES)]
-    return [name for name in found if not specs[name].is_plain]
+    matrix_names = [name for name in specs if name in names and not name.endswith(_LATENT_MATRICES)]
+    return [name for name in matrix_names if not specs[name].is_plain]
 
 
 def logits_of(session: Session) -> np.ndarray:
@@ -43,26 +43,26 @@ def logits_of(session: Session) -> np.ndarray:
     return np.concatenate([*rows, session.verify(IDS[:3])])
 
 
-def adapted(path: Path, found: TinyGGUF, scale: float = 1.0) -> Model:
+def adapted(path: Path, lora: TinyGGUF, scale: float = 1.0) -> Model:
     model = Model.open(path, threads=2)
-    model.use_adapters([(found.write(path.with_suffix(".lora")), scale)])
+    model.use_adapters([(lora.write(path.with_suffix(".lora")), scale)])
     return model
 
 
-def logits_merged(tiny: TinyGGUF, found: TinyGGUF, tmp_path: Path) -> np.ndarray:
+def logits_merged(tiny: TinyGGUF, lora: TinyGGUF, tmp_path: Path) -> np.ndarray:
     """Logits of the model that an adapter makes."""
-    model = Model.open(merged(tiny, found, 0.7).write(tmp_path / "merged.gguf"), threads=1)
+    model = Model.open(merged(tiny, lora, 0.7).write(tmp_path / "merged.gguf"), threads=1)
     rows = logits_of(model.session(n_ctx=64, kv="f32"))
     model.close()
     return rows
 
 
-def assert_equals_merged(tiny: TinyGGUF, names: list[str], tmp_path: Path, **how: Any) -> None:
+def assert_equals_merged(tiny: TinyGGUF, names: list[str], tmp_path: Path, **options: Any) -> None:
     """Compare the logits of a model that is made with an adapter with those of the merged one."""
-    found = adapter(tiny, names, **how)
-    model = adapted(tiny.write(tmp_path / "m.gguf"), found, 0.7)
+    lora = adapter(tiny, names, **options)
+    model = adapted(tiny.write(tmp_path / "m.gguf"), lora, 0.7)
     assert (
-        nmse(logits_of(model.session(n_ctx=64, kv="f32")), logits_merged(tiny, found, tmp_path))
+        nmse(logits_of(model.session(n_ctx=64, kv="f32")), logits_merged(tiny, lora, tmp_path))
         < 1e-9
     )
     model.close()
@@ -79,16 +79,16 @@ def test_an_adapter_on_all_matrices_equals_the_merged_model(
     tiny = tiny_gguf.model(architecture)
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=64, kv="f32")
-    before = logits_of(session)
-    found = adapter(tiny, matrices(tiny, model))
-    model.use_adapters([(found.write(tmp_path / "m.lora"), 0.7)])
+    original = logits_of(session)
+    lora = adapter(tiny, matrices(tiny, model))
+    model.use_adapters([(lora.write(tmp_path / "m.lora"), 0.7)])
     assert session.tokens == []
     changed = logits_of(session)
-    wanted = logits_merged(tiny, found, tmp_path)
-    assert nmse(before, wanted) > 0.01
-    assert nmse(changed, wanted) < 1e-9
+    expected = logits_merged(tiny, lora, tmp_path)
+    assert nmse(original, expected) > 0.01
+    assert nmse(changed, expected) < 1e-9
     model.use_adapters([])
-    assert logits_of(session).tobytes() == before.tobytes()
+    assert logits_of(session).tobytes() == original.tobytes()
     model.close()
 
 
@@ -100,7 +100,7 @@ def test_adapters_of_all_types_and_ranks_equal_the_merged(
     quant: str, rank: int, tmp_path: Path
 ) -> None:
     tiny = tiny_gguf.model("llama", tied=True)
-    names = [str(one.name) for one in tiny.tensors if "norm" not in str(one.name)]
+    names = [str(tensor.name) for tensor in tiny.tensors if "norm" not in str(tensor.name)]
     assert_equals_merged(tiny, names, tmp_path, quant=quant, rank=rank)
 
 
@@ -108,9 +108,9 @@ def test_adapters_of_all_types_and_ranks_equal_the_merged(
 def test_scales_of_matrices_leave_adapters_as_they_are(tmp_path: Path) -> None:
     tiny = add_scales(tiny_gguf.model("qwen3moe"), are_applied=False)
     names = [
-        str(one.name)
-        for one in tiny.tensors
-        if str(one.name).endswith(("_exps.weight", "attn_output.weight"))
+        str(tensor.name)
+        for tensor in tiny.tensors
+        if str(tensor.name).endswith(("_exps.weight", "attn_output.weight"))
     ]
     assert_equals_merged(tiny, names, tmp_path)
 
@@ -125,24 +125,24 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     chosen = [(first.write(tmp_path / "1.gguf"), 1.0), (second.write(tmp_path / "2.gguf"), -0.5)]
     model = Model.open(path, threads=2)
     session = model.session(n_ctx=64, kv="f32")
-    before = session.matrices()
+    original = session.matrices()
     session.profiler.start()
     model.use_adapters(chosen)
-    assert session.matrices() == before
-    whole = merged(merged(tiny, first), second, -0.5)
-    other = Model.open(whole.write(tmp_path / "merged.gguf"), threads=2)
-    wanted = logits_of(other.session(n_ctx=64, kv="f32"))
-    found = logits_of(session)
-    assert nmse(found, wanted) < 1e-9
+    assert session.matrices() == original
+    merged_file = merged(merged(tiny, first), second, -0.5)
+    merged_model = Model.open(merged_file.write(tmp_path / "merged.gguf"), threads=2)
+    expected = logits_of(merged_model.session(n_ctx=64, kv="f32"))
+    adapted_logits = logits_of(session)
+    assert nmse(adapted_logits, expected) < 1e-9
     assert sum(phase.seconds for phase in session.profiler.stop()["decode"]) > 0
     model.use_weights("huge")
-    assert logits_of(session).tobytes() == found.tobytes()
+    assert logits_of(session).tobytes() == adapted_logits.tobytes()
     model.use_adapters(chosen[:1])
     model.use_weights("mmap")
     model.use_adapters(chosen)
-    assert logits_of(session).tobytes() == found.tobytes()
-    for one in (model, other):
-        one.close()
+    assert logits_of(session).tobytes() == adapted_logits.tobytes()
+    for opened in (model, merged_model):
+        opened.close()
 
 
 @pytest.mark.slow
@@ -158,9 +158,9 @@ def test_with_adapters_threads_blocks_and_peers_change_no_bit(
     rows = []
     for threads in (1, 3):
         model = Model.open(path, threads=threads)
-        found = adapter(tiny, matrices(tiny, model), quant="F16")
+        lora = adapter(tiny, matrices(tiny, model), quant="F16")
         session = model.session(n_ctx=N_CTX)
-        model.use_adapters([(found.write(tmp_path / "a.gguf"), 1.0)])
+        model.use_adapters([(lora.write(tmp_path / "a.gguf"), 1.0)])
         blocks.append(session.feed(IDS, every=True)[-1])
         single = np.stack([session.feed([token]) for token in IDS[:4]])
         session.truncate(0)
@@ -170,36 +170,36 @@ def test_with_adapters_threads_blocks_and_peers_change_no_bit(
         session.close()
         assert fed_together(peers(model, 4), PROMPTS) == alone
         model.close()
-    assert all(one.tobytes() == blocks[0].tobytes() for one in blocks)
-    assert all(one.tobytes() == rows[0].tobytes() for one in rows)
+    assert all(logits.tobytes() == blocks[0].tobytes() for logits in blocks)
+    assert all(logits.tobytes() == rows[0].tobytes() for logits in rows)
 
 
 @pytest.mark.slow
 def test_states_of_other_adapters_or_scales_are_not_used(tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
-    place = tmp_path / "states"
-    found = adapter(tiny, [QUERY])
-    model = adapted(tiny.write(tmp_path / "m.gguf"), found)
+    folder = tmp_path / "states"
+    lora = adapter(tiny, [QUERY])
+    model = adapted(tiny.write(tmp_path / "m.gguf"), lora)
     session = model.session(n_ctx=128)
     ids = (IDS * 6)[:90]
     session.prefill(ids)
-    saving = StateWriter(session, place)
+    saving = StateWriter(session, folder)
     assert saving.flush(60), saving.problem
     saving.close()
     prints = [model.fingerprint]
     for chosen in ([], [(tmp_path / "m.lora", 0.5)], [(tmp_path / "m.lora", 1.0)] * 2):
         model.use_adapters(chosen)
         prints.append(model.fingerprint)
-        assert restore_state(session, place, ids).tokens == 0
+        assert restore_state(session, folder, ids).tokens == 0
     assert len(set(prints)) == len(prints)
     model.use_adapters([(tmp_path / "m.lora", 1.0)])
-    assert restore_state(session, place, ids).tokens == 90
+    assert restore_state(session, folder, ids).tokens == 90
     model.close()
 
 
 def _lied(name: str, dims: list[int]) -> Change:
-    def change(found: TinyGGUF) -> None:
-        tensor = found.tensor(name)
+    def change(lora: TinyGGUF) -> None:
+        tensor = lora.tensor(name)
         tensor.data = bytes(4 * int(np.prod(dims)))
         tensor.dims = dims
 
@@ -207,43 +207,43 @@ def _lied(name: str, dims: list[int]) -> Change:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
-        (lambda one: one.set("general.type", "model"), "general.type is 'model', not 'adapter'"),
-        (lambda one: one.drop("general.type"), "general.type is 'None', not 'adapter'"),
+        (lambda lora: lora.set("general.type", "model"), "general.type is 'model', not 'adapter'"),
+        (lambda lora: lora.drop("general.type"), "general.type is 'None', not 'adapter'"),
         (
-            lambda one: one.set("general.architecture", "qwen2"),
+            lambda lora: lora.set("general.architecture", "qwen2"),
             "is for models of 'qwen2', not of 'llama'",
         ),
         (
-            lambda one: one.set("adapter.type", "lo\x1bha"),
+            lambda lora: lora.set("adapter.type", "lo\x1bha"),
             r"adapter.type is 'lo\x1bha': only 'lora'",
         ),
         (
-            lambda one: one.set("adapter.lora.alpha", float("nan")),
+            lambda lora: lora.set("adapter.lora.alpha", float("nan")),
             "adapter.lora.alpha is nan: must be finite",
         ),
         (
-            lambda one: one.set("adapter.lora.alpha", "8"),
+            lambda lora: lora.set("adapter.lora.alpha", "8"),
             "adapter.lora.alpha is a string: must be a number",
         ),
-        (lambda one: one.fill(QUERY + ".lora_b", 3e38), "lora_b holds too large numbers"),
+        (lambda lora: lora.fill(QUERY + ".lora_b", 3e38), "lora_b holds too large numbers"),
         (
-            lambda one: one.set("adapter.alora.invocation_tokens", np.array([1], "<u4")),
+            lambda lora: lora.set("adapter.alora.invocation_tokens", np.array([1], "<u4")),
             "activated LoRA",
         ),
-        (lambda one: one.tensors.clear(), "has no tensors: it changes nothing"),
-        (lambda one: one.drop_tensor(QUERY + ".lora_b"), f"tensor {QUERY}.lora_b is missing"),
+        (lambda lora: lora.tensors.clear(), "has no tensors: it changes nothing"),
+        (lambda lora: lora.drop_tensor(QUERY + ".lora_b"), f"tensor {QUERY}.lora_b is missing"),
         (
-            lambda one: one.rename("attn_q", "attn_z"),
+            lambda lora: lora.rename("attn_q", "attn_z"),
             "changes blk.0.attn_z.weight, which the model lacks",
         ),
         (
-            lambda one: one.rename(".lora_a", ".lora_c"),
+            lambda lora: lora.rename(".lora_a", ".lora_c"),
             f"tensor {QUERY}.lora_c is no factor of an adapter",
         ),
         (
-            lambda one: one.rename("blk.0.attn_q", "output_norm"),
+            lambda lora: lora.rename("blk.0.attn_q", "output_norm"),
             "output_norm.weight, which adapters cannot change",
         ),
         (
@@ -256,35 +256,40 @@ def _lied(name: str, dims: list[int]) -> Change:
         ),
         (_lied(QUERY + ".lora_a", [64, 4, 2]), "do not fit"),
         (_lied(QUERY + ".lora_b", [0, 64]), "dimension 0 of 0"),
-        (lambda one: one.fill(QUERY + ".lora_a", float("nan")), f"tensor {QUERY}.lora_a holds NaN"),
         (
-            lambda one: one.fill(QUERY + ".lora_b", float("-inf")),
+            lambda lora: lora.fill(QUERY + ".lora_a", float("nan")),
+            f"tensor {QUERY}.lora_a holds NaN",
+        ),
+        (
+            lambda lora: lora.fill(QUERY + ".lora_b", float("-inf")),
             f"tensor {QUERY}.lora_b holds NaN",
         ),
     ],
 )
 def test_what_is_no_adapter_of_the_model_is_refused(
-    change: Change, told: str, tmp_path: Path
+    change: Change, message: str, tmp_path: Path
 ) -> None:
     tiny = tiny_gguf.model()
-    found = adapter(tiny, [QUERY])
-    change(found)
+    lora = adapter(tiny, [QUERY])
+    change(lora)
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
-    before = model.fingerprint
+    fingerprint = model.fingerprint
     with pytest.raises(EngineError) as error:
-        model.use_adapters([(found.write(tmp_path / "a.gguf"), 1.0)])
+        model.use_adapters([(lora.write(tmp_path / "a.gguf"), 1.0)])
     line = str(error.value)
-    assert told in line
+    assert message in line
     assert line.isprintable()
     assert line.count("a.gguf") == 1
-    assert model.fingerprint == before
+    assert model.fingerprint == fingerprint
     model.close()
 
 
 def test_what_latent_attention_takes_apart_is_not_changed(tmp_path: Path) -> None:
     tiny = tiny_gguf.model("deepseek2")
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
-    names = [str(one.name) for one in tiny.tensors if str(one.name).endswith(_LATENT_MATRICES)]
+    names = [
+        str(tensor.name) for tensor in tiny.tensors if str(tensor.name).endswith(_LATENT_MATRICES)
+    ]
     assert names
     for name in names:
         with pytest.raises(EngineError, match=f"changes {name}, which adapters cannot change here"):
@@ -293,22 +298,22 @@ def test_what_latent_attention_takes_apart_is_not_changed(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("rank", "n_times", "told"), [(5000, 1, "a rank of 5000"), (2100, 2, "a rank of 4200")]
+    ("rank", "n_times", "message"), [(5000, 1, "a rank of 5000"), (2100, 2, "a rank of 4200")]
 )
-def test_ranks_are_bounded(rank: int, n_times: int, told: str, tmp_path: Path) -> None:
+def test_ranks_are_bounded(rank: int, n_times: int, message: str, tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_layers=1)
-    found = adapter(tiny, [QUERY], rank=rank).write(tmp_path / "a.gguf")
+    lora = adapter(tiny, [QUERY], rank=rank).write(tmp_path / "a.gguf")
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
-    with pytest.raises(EngineError, match=f"{told}.*: must be at most 4096"):
-        model.use_adapters([(found, 1.0)] * n_times)
+    with pytest.raises(EngineError, match=f"{message}.*: must be at most 4096"):
+        model.use_adapters([(lora, 1.0)] * n_times)
     model.close()
 
 
 def test_norms_in_an_adapter_are_told_and_left_out(tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_layers=1)
-    found = adapter(tiny, [QUERY])
-    found.add_vector("blk.0.attn_norm.weight", np.ones(64))
-    model = adapted(tiny.write(tmp_path / "m.gguf"), found)
+    lora = adapter(tiny, [QUERY])
+    lora.add_vector("blk.0.attn_norm.weight", np.ones(64))
+    model = adapted(tiny.write(tmp_path / "m.gguf"), lora)
     assert "m.lora: no use is made of its 1 norms" in model.notices
     model.close()
 
@@ -328,8 +333,8 @@ def test_an_adapter_without_effect_is_told(scale: float, reason: str, tmp_path: 
 def test_a_token_reads_an_adapter_too(tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
-    before = model.bytes_per_token
-    found = adapter(tiny, [QUERY, "token_embd.weight"], quant="F16")
-    model.use_adapters([(found.write(tmp_path / "a.gguf"), 1.0)])
-    assert model.bytes_per_token - before == 2 * 4 * (64 + 64)
+    original = model.bytes_per_token
+    lora = adapter(tiny, [QUERY, "token_embd.weight"], quant="F16")
+    model.use_adapters([(lora.write(tmp_path / "a.gguf"), 1.0)])
+    assert model.bytes_per_token - original == 2 * 4 * (64 + 64)
     model.close()

@@ -36,8 +36,10 @@ def test_no_pack_uses_what_the_processor_lacks(name: str, monkeypatch: pytest.Mo
     assert with_features(monkeypatch, target.features, arm64) == name
     assert with_features(monkeypatch, target.features | {"sha", "aes"}, arm64) == name
     for feature in target.features:
-        found = with_features(monkeypatch, target.features - {feature}, arm64)
-        assert found is None or ahead.TARGETS[found].features <= target.features - {feature}
+        target_name = with_features(monkeypatch, target.features - {feature}, arm64)
+        assert target_name is None or ahead.TARGETS[target_name].features <= target.features - {
+            feature
+        }
 
 
 def test_a_processor_of_another_form_gets_no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +55,8 @@ def test_a_processor_of_another_form_gets_no_pack(monkeypatch: pytest.MonkeyPatc
 
 def test_every_pack_is_a_form_of_its_own() -> None:
     forms = [
-        level.traits(one.features, one.triple == ahead.ARM64) for one in ahead.TARGETS.values()
+        level.traits(target.features, target.triple == ahead.ARM64)
+        for target in ahead.TARGETS.values()
     ]
     assert len({*forms}) == len(forms)
 
@@ -76,11 +79,13 @@ def imported(file: Path) -> set[Path]:
 
 
 def test_a_hash_covers_every_source_that_a_kernel_imports() -> None:
-    modules = {place.partition(":")[0] for place in build_ahead.kernel_places()}
+    modules = {kernel_name.partition(":")[0] for kernel_name in build_ahead.kernel_places()}
     assert len(modules) > 50
     for module in modules:
         covered = ahead.sources_of(module)
-        reached = {one for file in covered for one in imported(file) if ahead._is_compiled(one)}
+        reached = {
+            source for file in covered for source in imported(file) if ahead._is_compiled(source)
+        }
         assert ahead._file_of(module) in covered
         assert ahead._file_of("engine.kernels") not in covered, (
             "a new operation would make it stale"
@@ -109,8 +114,10 @@ def test_a_damaged_pack_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "avx2.pack"
     ahead.write_pack(path, KERNELS)
     sound = path.read_bytes()
-    for at in range(len(sound)):
-        path.write_bytes(bytes([*sound[:at], sound[at] ^ 1 << at % 8, *sound[at + 1 :]]))
+    for index in range(len(sound)):
+        path.write_bytes(
+            bytes([*sound[:index], sound[index] ^ 1 << index % 8, *sound[index + 1 :]])
+        )
         assert ahead.read_pack(path) == {}
     for n in range(len(sound)):
         path.write_bytes(sound[:n])
@@ -133,10 +140,10 @@ print([ahead.linked(place) is not None for place in {places!r}], "numba" in sys.
 """
 
 
-def said(packs: Path, before: str = "") -> str:
+def loading_report(packs: Path, preamble: str = "") -> str:
     """What a new process says of the kernels of some packs: which were linked, and whether numba
     was imported."""
-    code = SESSION.format(packs=str(packs), places=PLACES, before=before)
+    code = SESSION.format(packs=str(packs), places=PLACES, before=preamble)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
@@ -158,16 +165,16 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_what_was_built_is_linked_without_numba(packs: Path) -> None:
-    assert said(packs) == "[True, True, True] False"
+    assert loading_report(packs) == "[True, True, True] False"
 
 
 @pytest.mark.slow
 def test_what_is_stale_or_cannot_be_linked_is_compiled(packs: Path) -> None:
     changed = "ahead._digest = lambda file: b'another source'"
-    assert said(packs, changed) == "[False, False, False] False"
+    assert loading_report(packs, changed) == "[False, False, False] False"
     lacks = "ahead.llvm.address_of_symbol = lambda name: None"
-    assert said(packs, lacks) == "[True, True, False] False"
-    assert said(packs / "missing") == "[False, False, False] False"
+    assert loading_report(packs, lacks) == "[True, True, False] False"
+    assert loading_report(packs / "missing") == "[False, False, False] False"
 
 
 @pytest.mark.slow
@@ -183,11 +190,11 @@ def test_linked_and_compiled_kernels_agree_to_the_bit(
     monkeypatch.setattr(ahead, "own_pack", lambda: pack)
     linked = ahead._link("engine.quants.q8_0:embed")
     assert linked not in (None, q8_0.embed.compiled.address)
-    found = []
+    results = []
     for address in (linked, None):
-        monkeypatch.setattr(ahead, "linked", lambda place, address=address: address)
-        found.append(embed(QUANT_TYPES["Q8_0"], rows, [0, 3, 1], 256))
-    assert np.array_equal(*found)
+        monkeypatch.setattr(ahead, "linked", lambda kernel_name, address=address: address)
+        results.append(embed(QUANT_TYPES["Q8_0"], rows, [0, 3, 1], 256))
+    assert np.array_equal(*results)
 
 
 def test_the_repository_has_a_pack() -> None:
@@ -200,8 +207,8 @@ def test_a_pack_of_the_repository_is_sound_and_small(path: Path) -> None:
     assert path.stem in ahead.TARGETS
     assert kernels
     assert kernels.keys() <= {*build_ahead.kernel_places()}
-    for place, one in kernels.items():
-        assert {*one.needs} == {*build_ahead.undefined_symbols(one.code)} <= build_ahead.HELPERS, (
-            place
-        )
+    for kernel_name, kernel in kernels.items():
+        assert (
+            {*kernel.needs} == {*build_ahead.undefined_symbols(kernel.code)} <= build_ahead.HELPERS
+        ), kernel_name
     assert path.stat().st_size < 800_000

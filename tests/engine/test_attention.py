@@ -30,9 +30,10 @@ def filled(
     shape: Shape, kv: str, n_slots: int, with_sinks: bool = False, with_slopes: bool = False
 ) -> Layer:
     rng = np.random.default_rng(shape.n_heads)
-    each = (rng.standard_normal(shape.n_heads).astype(np.float32) for _ in range(2))
+    extras = (rng.standard_normal(shape.n_heads).astype(np.float32) for _ in range(2))
     sinks, slopes = (
-        one if wanted else None for one, wanted in zip(each, (with_sinks, with_slopes), strict=True)
+        extra if is_used else None
+        for extra, is_used in zip(extras, (with_sinks, with_slopes), strict=True)
     )
     layer = Layer(
         shape, KV_TYPES[kv], n_slots, sinks=sinks, slopes=None if slopes is None else slopes / 50
@@ -57,8 +58,8 @@ def twin(layer: Layer, x: np.ndarray, pos: int) -> np.ndarray:
     shape = layer.shape
     kv = layer.kv
     k, v = (
-        as_kept(kind, one).astype(np.float64)
-        for kind, one in zip((kv.keys, kv.values), layer.heads, strict=True)
+        as_kept(element_type, heads).astype(np.float64)
+        for element_type, heads in zip((kv.keys, kv.values), layer.heads, strict=True)
     )
     out = np.zeros(x.shape)
     group = shape.n_heads // shape.n_kv_heads
@@ -72,8 +73,8 @@ def twin(layer: Layer, x: np.ndarray, pos: int) -> np.ndarray:
             if layer.slopes is not None:
                 scores += layer.slopes[h] * np.arange(seen.start - end + 1, 1)
             e = np.exp(scores)
-            more = 0 if layer.sinks is None else np.exp(np.float64(layer.sinks[h]))
-            out[t, h] = e @ v[h // group, seen] / (e.sum() + more)
+            sink = 0 if layer.sinks is None else np.exp(np.float64(layer.sinks[h]))
+            out[t, h] = e @ v[h // group, seen] / (e.sum() + sink)
     return out
 
 
@@ -84,10 +85,10 @@ def test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin(kv: str, name: str)
     layer = filled(shape, kv, 600)
     x = queries(shape, TOKENS)
     pos = 491
-    found = layer.prompt(x, pos)
-    assert np.abs(found - twin(layer, x, pos)).max() < 2e-6
+    attended = layer.prompt(x, pos)
+    assert np.abs(attended - twin(layer, x, pos)).max() < 2e-6
     for t in (0, 1, 20, 21, TOKENS - 1):  # a chunk ends after the 21st
-        assert (layer.decode(x[t], pos + t, n_threads=1 + t % 3) == found[t]).all()
+        assert (layer.decode(x[t], pos + t, n_threads=1 + t % 3) == attended[t]).all()
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
@@ -96,10 +97,10 @@ def test_neither_cuts_nor_threads_change_a_bit(n_threads: int) -> None:
     layer = filled(shape, "f16", 600)
     x = queries(shape, TOKENS)
     pos = 230
-    whole = layer.prompt(x, pos)
+    expected = layer.prompt(x, pos)
     cuts = (0, 1, 2, 5, 16, TOKENS)
-    parts = [layer.prompt(x[a:b], pos + a, n_threads) for a, b in pairwise(cuts)]
-    assert (np.concatenate(parts) == whole).all()
+    pieces = [layer.prompt(x[a:b], pos + a, n_threads) for a, b in pairwise(cuts)]
+    assert (np.concatenate(pieces) == expected).all()
 
 
 @pytest.mark.parametrize("window", [0, 200])
@@ -108,19 +109,19 @@ def test_sinks_and_slopes_weigh_in_both_paths(window: int) -> None:
     layer = filled(shape, "f16", 600, with_sinks=True, with_slopes=True)
     x = queries(shape, TOKENS)
     pos = 500
-    found = layer.prompt(x, pos, 2)
-    assert np.abs(found - twin(layer, x, pos)).max() < 2e-6
-    assert (layer.decode(x[-1], pos + TOKENS - 1) == found[-1]).all()
+    attended = layer.prompt(x, pos, 2)
+    assert np.abs(attended - twin(layer, x, pos)).max() < 2e-6
+    assert (layer.decode(x[-1], pos + TOKENS - 1) == attended[-1]).all()
 
 
 def test_what_lies_after_a_token_does_not_reach_it() -> None:
     shape = SHAPES["seven heads"]
     layer = filled(shape, "f16", 128)
     x = queries(shape, 9)
-    found = layer.prompt(x, 20)
+    attended = layer.prompt(x, 20)
     layer.heads[:, :, 29:] = 60000.0
     layer.fill(*layer.heads)
-    assert (layer.prompt(x, 20) == found).all()
+    assert (layer.prompt(x, 20) == attended).all()
 
 
 def test_from_the_first_token_on() -> None:
@@ -135,10 +136,10 @@ def test_a_ring_gives_what_the_whole_cache_gives() -> None:
     shape = Shape(4, 2, 64, 200)
     n = 1300
     pos = 1200
-    whole = filled(shape, "f16", n + 12)
+    expected = filled(shape, "f16", n + 12)
     ring = Layer(shape, KV_TYPES["f16"], 512)
-    heads = whole.heads[:, :, pos + TOKENS - 512 : pos + TOKENS]
+    heads = expected.heads[:, :, pos + TOKENS - 512 : pos + TOKENS]
     ring.fill(*np.roll(heads, (pos + TOKENS) % 512, axis=2))
     x = queries(shape, TOKENS)
-    assert (ring.prompt(x, pos) == whole.prompt(x, pos)).all()
-    assert (ring.decode(x[-1], pos + TOKENS - 1) == whole.decode(x[-1], pos + TOKENS - 1)).all()
+    assert (ring.prompt(x, pos) == expected.prompt(x, pos)).all()
+    assert (ring.decode(x[-1], pos + TOKENS - 1) == expected.decode(x[-1], pos + TOKENS - 1)).all()

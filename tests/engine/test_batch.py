@@ -58,14 +58,14 @@ def fed_together(
     sessions: Sequence[Session], prompts: Sequence[Sequence[int]]
 ) -> list[list[bytes]]:
     """The same of several at once; steps wait until all have their prompt."""
-    ready = threading.Barrier(len(sessions))
+    barrier = threading.Barrier(len(sessions))
 
     def follow(session: Session, prompt: Sequence[int]) -> list[bytes]:
         rows = [session.feed(prompt)]
-        ready.wait(60)
+        barrier.wait(60)
         assert session.batch is not None
         with session.batch.writing(session.pipeline):
-            ready.wait(60)
+            barrier.wait(60)
             for _ in range(N_STEPS):
                 rows.append(session.feed([int(rows[-1].argmax())]))
         return [row.tobytes() for row in rows]
@@ -82,21 +82,21 @@ def test_tokens_among_others_have_the_bits_of_alone(
     monkeypatch.setattr("engine.batch.PATIENCE", 1e6)
     model = Model.open(tiny_gguf.model(architecture).write(tmp_path / "m.gguf"), threads=2)
     session = model.session(n_ctx=N_CTX)
-    wanted = [fed_alone(session, prompt) for prompt in PROMPTS]
+    expected = [fed_alone(session, prompt) for prompt in PROMPTS]
     sessions = peers(model, 4)
-    assert fed_together(sessions, PROMPTS) == wanted
+    assert fed_together(sessions, PROMPTS) == expected
     n_alone = 1  # a prompt of one token
-    found = batch_of(sessions)
-    assert (found.n_steps, found.n_tokens) == (n_alone + N_STEPS, n_alone + 4 * N_STEPS)
+    batch = batch_of(sessions)
+    assert (batch.n_steps, batch.n_tokens) == (n_alone + N_STEPS, n_alone + 4 * N_STEPS)
     model.close()
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     described = tiny_gguf.model("llama", n_layers=2)
-    found = Model.open(described.write(tmp_path_factory.mktemp("model") / "m.gguf"), threads=2)
-    yield found
-    found.close()
+    opened = Model.open(described.write(tmp_path_factory.mktemp("model") / "m.gguf"), threads=2)
+    yield opened
+    opened.close()
 
 
 LONG = np.random.default_rng(8).integers(3, 250, 90).tolist()
@@ -108,24 +108,24 @@ def test_smaller_keys_and_values_keep_their_bits(kv: str, tmp_path: Path) -> Non
         tiny_gguf.model("llama", n_layers=2, head_dim=32).write(tmp_path / "m.gguf"), threads=2
     )
     session = model.session(n_ctx=N_CTX, kv=kv)
-    wanted = [fed_alone(session, prompt) for prompt in PROMPTS]
-    assert fed_together(peers(model, 4, kv), PROMPTS) == wanted
+    expected = [fed_alone(session, prompt) for prompt in PROMPTS]
+    assert fed_together(peers(model, 4, kv), PROMPTS) == expected
     model.close()
 
 
 @pytest.mark.parametrize("family", ["mistral3", "gemma3"])
 def test_what_another_session_holds_is_copied(family: str, tmp_path: Path) -> None:
     model = Model.open(FAMILIES[family]().write(tmp_path / "m.gguf"), threads=2)
-    wanted = model.session(n_ctx=N_CTX)
-    wanted.prefill([*LONG, 7])
+    expected = model.session(n_ctx=N_CTX)
+    expected.prefill([*LONG, 7])
     first, second = peers(model, 2)
     first.prefill(LONG)
     batch = batch_of([first])
     done: list[int] = []
     second.prefill([*LONG, 7], on_progress=lambda n, _: done.append(n))
     assert batch.n_copied == len(LONG)
-    assert second.next_logits.tobytes() == wanted.next_logits.tobytes()
-    assert second.tokens == wanted.tokens
+    assert second.next_logits.tobytes() == expected.next_logits.tobytes()
+    assert second.tokens == expected.tokens
     assert done == [len(LONG) + 1]
     model.close()
 
@@ -134,31 +134,32 @@ def test_replies_side_by_side_are_those_of_alone(model: Model) -> None:
     def reply(session: Session, seed: int) -> list[int]:
         session.prefill(PROMPTS[seed])
         return [
-            one.token_id for one in session.generate(Sampling(seed=seed), max_tokens=40, guess=True)
+            piece.token_id
+            for piece in session.generate(Sampling(seed=seed), max_tokens=40, guess=True)
         ]
 
-    wanted = [reply(model.session(n_ctx=N_CTX), seed) for seed in range(4)]
+    expected = [reply(model.session(n_ctx=N_CTX), seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(reply, peers(model, 4), range(4))) == wanted
+        assert list(pool.map(reply, peers(model, 4), range(4))) == expected
 
 
 def test_a_cancelled_reply_costs_the_others_nothing(model: Model) -> None:
-    wanted = model.session(n_ctx=N_CTX)
-    wanted.prefill(PROMPTS[0])
-    tokens = [one.token_id for one in wanted.generate(GREEDY, max_tokens=60)]
+    expected = model.session(n_ctx=N_CTX)
+    expected.prefill(PROMPTS[0])
+    tokens = [piece.token_id for piece in expected.generate(GREEDY, max_tokens=60)]
     first, second = peers(model, 2)
     second.prefill(PROMPTS[1])
 
     def is_stopped() -> str:
-        for at, _ in enumerate(second.generate(GREEDY)):
-            if at == 10:
+        for index, _ in enumerate(second.generate(GREEDY)):
+            if index == 10:
                 second.cancel()
         return second.finish_reason
 
     with ThreadPoolExecutor(1) as pool:
         stopped = pool.submit(is_stopped)
         first.prefill(PROMPTS[0])
-        assert [one.token_id for one in first.generate(GREEDY, max_tokens=60)] == tokens
+        assert [piece.token_id for piece in first.generate(GREEDY, max_tokens=60)] == tokens
         assert stopped.result(60) == "cancelled"
     assert second.length == len(PROMPTS[1]) + 10
 
@@ -198,9 +199,9 @@ def test_a_broken_walk_ends_every_reply_that_was_in_it(
         session.prefill(PROMPTS[0])
         session.feed([7])  # a step alone, by which others are waited for
     monkeypatch.setattr(Pipeline, "decode_batch", broken)
-    with ThreadPoolExecutor(2) as pool, ExitStack() as both:
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
         for session in sessions:
-            both.enter_context(batch_of(sessions).writing(session.pipeline))
+            stack.enter_context(batch_of(sessions).writing(session.pipeline))
         assert list(pool.map(reply, sessions)) == ["broken", "broken"]
 
 
@@ -209,10 +210,10 @@ def test_a_closed_session_is_in_no_walk_any_more(model: Model) -> None:
     fed_together([first, second, third], PROMPTS[:3])
     second.close()
     session = model.session(n_ctx=N_CTX)
-    wanted = [fed_alone(session, prompt) for prompt in PROMPTS[:2]]
+    expected = [fed_alone(session, prompt) for prompt in PROMPTS[:2]]
     first.truncate(0)
     third.truncate(0)
-    assert fed_together([first, third], PROMPTS[:2]) == wanted
+    assert fed_together([first, third], PROMPTS[:2]) == expected
 
 
 def test_memory_that_others_did_not_write_yet_is_taken(

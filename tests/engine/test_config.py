@@ -238,8 +238,8 @@ def test_a_missing_hyperparameter_is_named(key: str, tmp_path: Path) -> None:
     ids=str,
 )
 def test_a_bad_hyperparameter_is_refused(key: str, value: Any, tmp_path: Path) -> None:
-    value, kind = value if isinstance(value, tuple) else (value, None)
-    message = refusal(broken(tmp_path, lambda t: t.set(f"llama.{key}", value, kind)))
+    value, value_type = value if isinstance(value, tuple) else (value, None)
+    message = refusal(broken(tmp_path, lambda t: t.set(f"llama.{key}", value, value_type)))
     # A number that is sound by itself is found out by the keys or tensors it contradicts.
     assert any(
         word in message

@@ -28,8 +28,8 @@ class VectorTwin(Twin):
         return normed
 
 
-def cosine(one: Array, other: Array) -> float:
-    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+def cosine(a: Array, b: Array) -> float:
+    return float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
 
 
 def dense(twin: Twin, pooled: Array) -> Array:
@@ -48,24 +48,28 @@ def test_vectors_of_encoders_equal_the_numpy_twin(
     described = encoders.TINY[architecture](n_layers=3, context_length=600)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     twin = Twin(model._file)
-    wanted = encoders.VECTORS[architecture](twin, ids)
-    for pooling, pooled in {"": wanted.mean(axis=0), "cls": wanted[0], "last": wanted[-1]}.items():
-        found = model.embedder.embed(ids, pooling)
-        assert found.shape == (model.embedder.dim,)
-        assert abs(float((found * found).sum()) - 1) < 1e-5
-        assert cosine(found, dense(twin, pooled)) > 1 - 1e-6
+    expected = encoders.VECTORS[architecture](twin, ids)
+    for pooling, pooled in {
+        "": expected.mean(axis=0),
+        "cls": expected[0],
+        "last": expected[-1],
+    }.items():
+        vector = model.embedder.embed(ids, pooling)
+        assert vector.shape == (model.embedder.dim,)
+        assert abs(float((vector * vector).sum()) - 1) < 1e-5
+        assert cosine(vector, dense(twin, pooled)) > 1 - 1e-6
     model.close()
 
 
 @pytest.mark.parametrize("architecture", ENCODERS)
 def test_an_encoders_threads_change_no_bit(architecture: str, tmp_path: Path) -> None:
     path = encoders.TINY[architecture]("Q8_0").write(tmp_path / "m.gguf")
-    found = []
+    vectors = []
     for threads in (1, 3):
         model = Model.open(path, threads=threads)
-        found += [model.embedder.embed(ids).tobytes() for ids in (IDS, IDS[:5], IDS)]
+        vectors += [model.embedder.embed(ids).tobytes() for ids in (IDS, IDS[:5], IDS)]
         model.close()
-    assert found[0] == found[2] == found[3] == found[5] != found[1] == found[4]
+    assert vectors[0] == vectors[2] == vectors[3] == vectors[5] != vectors[1] == vectors[4]
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gemma3", "lfm2", "qwen35"])
@@ -74,9 +78,9 @@ def test_vectors_of_decoders_equal_the_numpy_twin(architecture: str, tmp_path: P
     described.set(f"{architecture}.pooling_type", 3)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     for ids in (IDS, LONG, IDS):
-        wanted = architectures.load(architecture).logits(VectorTwin(model._file), ids)
-        assert cosine(model.embedder.embed(ids), wanted[-1]) > 1 - 1e-6
-        assert cosine(model.embedder.embed(ids, "mean"), wanted.mean(axis=0)) > 1 - 1e-6
+        expected = architectures.load(architecture).logits(VectorTwin(model._file), ids)
+        assert cosine(model.embedder.embed(ids), expected[-1]) > 1 - 1e-6
+        assert cosine(model.embedder.embed(ids, "mean"), expected.mean(axis=0)) > 1 - 1e-6
     session = model.session(n_ctx=64)  # both may be there
     session.feed(IDS)
     model.close()
@@ -88,10 +92,10 @@ def test_documents_are_judged_as_the_twin_judges(quant: str, tmp_path: Path) -> 
     model = Model.open(path, threads=2)
     twin = Twin(model._file)
     judged = np.tanh(twin.project(encoders.VECTORS["bert"](twin, IDS)[0], "cls"))
-    wanted = (
+    expected = (
         judged @ twin.tensor("cls.output.weight").ravel() + twin.tensor("cls.output.bias")
     ).item()
-    assert abs(model.embedder.rank(IDS) - wanted) < (1e-3 if quant == "F32" else 0.05)
+    assert abs(model.embedder.rank(IDS) - expected) < (1e-3 if quant == "F32" else 0.05)
     with pytest.raises(EngineError, match="judges documents and makes no vectors"):
         model.embedder.embed(IDS)
     model.close()
@@ -101,8 +105,10 @@ def test_of_two_labels_the_first_ones_share_counts(tmp_path: Path) -> None:
     path = encoders.judging(tiny_gguf.model("qwen3"), 2, has_dense=False).write(tmp_path / "m.gguf")
     model = Model.open(path, threads=1)
     twin = VectorTwin(model._file)
-    wanted = softmax(twin.project(architectures.load("qwen3").logits(twin, IDS)[-1], "cls.output"))
-    assert abs(model.embedder.rank(IDS) - wanted[0]) < 1e-4
+    expected = softmax(
+        twin.project(architectures.load("qwen3").logits(twin, IDS)[-1], "cls.output")
+    )
+    assert abs(model.embedder.rank(IDS) - expected[0]) < 1e-4
     model.close()
 
 
@@ -127,13 +133,13 @@ def test_a_reranker_with_a_whole_head_says_yes_or_no(
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
     ids = model.pair_ids("a <|im_end|> cat", "the sea")
     tokens = model.tokenizer.token_text
-    assert sum(tokens(one) == "<|im_end|>" for one in ids) == 2  # none of them the query's
+    assert sum(tokens(piece) == "<|im_end|>" for piece in ids) == 2  # none of them the query's
     assert model.tokenizer.decode(ids).count("<Document>: the sea") == 1
     logits = architectures.load("qwen3").logits(Twin(model._file), ids)[-1]
-    wanted = softmax(logits[[model.tokenizer.encode(one, bos=False)[0] for one in ("yes", "no")]])[
-        0
-    ]
-    assert abs(model.embedder.rank(ids) - wanted) < 1e-4
+    expected = softmax(
+        logits[[model.tokenizer.encode(piece, bos=False)[0] for piece in ("yes", "no")]]
+    )[0]
+    assert abs(model.embedder.rank(ids) - expected) < 1e-4
     with pytest.raises(EngineError, match="judges documents and makes no vectors"):
         model.embedder.embed(ids)
     model.close()
@@ -155,16 +161,21 @@ def test_a_long_text_is_one_block_as_memory_allows(
     path = encoders.modern_bert("Q8_0", context_length=4096).write(tmp_path / "m.gguf")
     model = Model.open(path, threads=2)
     assert model.embedder.n_ctx == 4096
-    before = model.unwritten_bytes
-    found = model.embedder.embed(ids)
+    unwritten_bytes = model.unwritten_bytes
+    vector = model.embedder.embed(ids)
     assert (
-        cosine(found, encoders.VECTORS["modern-bert"](Twin(model._file), ids).mean(axis=0)) > 0.999
+        cosine(vector, encoders.VECTORS["modern-bert"](Twin(model._file), ids).mean(axis=0)) > 0.999
     )
-    each = before // 4096
-    assert model.unwritten_bytes == before - 1100 * each > 4 * model.config.activation_floats * 1500
+    bytes_per_token = unwritten_bytes // 4096
+    assert (
+        model.unwritten_bytes
+        == unwritten_bytes - 1100 * bytes_per_token
+        > 4 * model.config.activation_floats * 1500
+    )
     model.close()
     monkeypatch.setattr(
-        "engine.machine.host.available_memory_bytes", lambda: RESERVE_BYTES + 2 * 1000 * each
+        "engine.machine.host.available_memory_bytes",
+        lambda: RESERVE_BYTES + 2 * 1000 * bytes_per_token,
     )
     model = Model.open(path, threads=2)
     assert model.embedder.n_ctx == 1000

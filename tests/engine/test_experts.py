@@ -76,7 +76,7 @@ def test_chosen_experts_exist_and_differ_whatever_the_scores(
 ) -> None:
     words = {"score": SCORES.index(score), "n_groups": groups, "n_groups_used": min(2, groups)}
     ids, _ = chosen([row, row[::-1]], 4, bias=row, **words)
-    assert all(len(set(one)) == 4 and set(one) <= set(range(6)) for one in ids)
+    assert all(len(set(choice)) == 4 and set(choice) <= set(range(6)) for choice in ids)
 
 
 def test_scores_that_are_no_numbers_make_weights_that_are_none() -> None:
@@ -126,8 +126,8 @@ def test_slots_are_one_per_choice_and_grouped_by_expert() -> None:
     used = sorted(set(ids.ravel().tolist()))
     assert table[0, 0] == len(used)
     next_free = 0
-    for place, expert in enumerate(used):
-        n_tokens, number, first = table[place + 1, [0, 4, 5]].tolist()
+    for index, expert in enumerate(used):
+        n_tokens, number, first = table[index + 1, [0, 4, 5]].tolist()
         assert (number, first) == (expert, next_free)
         assert slots[ids == expert].tolist() == list(range(first, first + n_tokens))
         next_free = first + -(-n_tokens // 4) * 4
@@ -151,9 +151,9 @@ def feed(path: Path, n_tokens: list[int], threads: int = 2) -> np.ndarray:
 @pytest.mark.parametrize("quant", ["F32", "F16", "Q8_0", "Q4_K"])
 def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(quant: str, tmp_path: Path) -> None:
     path = QWEN3MOE.tiny(n_experts=40, n_used=8, n_layers=1, quant=quant).write(tmp_path / "m.gguf")
-    whole = feed(path, [90])
-    assert feed(path, [31, 5, 16, 38], threads=3).tobytes() == whole.tobytes()
-    assert nmse(feed(path, [1] * 9 + [3, 2, 4]), whole[:18]) < (1e-9 if quant == "F32" else 1e-4)
+    expected = feed(path, [90])
+    assert feed(path, [31, 5, 16, 38], threads=3).tobytes() == expected.tobytes()
+    assert nmse(feed(path, [1] * 9 + [3, 2, 4]), expected[:18]) < (1e-9 if quant == "F32" else 1e-4)
 
 
 @pytest.mark.slow
@@ -177,9 +177,9 @@ def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
     split = QWEN3MOE.tiny()
     for number in range(2):
         gate, up = (split.tensor(f"blk.{number}.ffn_{name}_exps.weight") for name in ("gate", "up"))
-        parts = [np.frombuffer(one.data, "<f4").reshape(6, 64, 64) for one in (gate, up)]
+        matrices = [np.frombuffer(entry.data, "<f4").reshape(6, 64, 64) for entry in (gate, up)]
         fused.tensor(f"blk.{number}.ffn_gate_up_exps.weight").data = np.concatenate(
-            parts, axis=1
+            matrices, axis=1
         ).tobytes()
         fused.tensor(f"blk.{number}.ffn_down_exps.weight").data = split.tensor(
             f"blk.{number}.ffn_down_exps.weight"
@@ -187,15 +187,17 @@ def test_gate_and_up_in_one_tensor_compute_the_same(tmp_path: Path) -> None:
         fused.tensor(f"blk.{number}.ffn_gate_inp.weight").data = split.tensor(
             f"blk.{number}.ffn_gate_inp.weight"
         ).data
-    found = [feed(one.write(tmp_path / "m.gguf"), [12, 1, 3]) for one in (fused, split)]
-    assert found[0].tobytes() == found[1].tobytes()
+    logits = [feed(entry.write(tmp_path / "m.gguf"), [12, 1, 3]) for entry in (fused, split)]
+    assert logits[0].tobytes() == logits[1].tobytes()
 
 
 def test_a_token_reads_the_experts_it_uses_and_no_others(tmp_path: Path) -> None:
     few, all_of_them = (
         Model.open(QWEN3MOE.tiny(n_used=n).write(tmp_path / f"{n}.gguf")) for n in (2, 6)
     )
-    slabs = sum(one.size_bytes for name, one in few._weights.tensors.items() if "_exps." in name)
+    slabs = sum(
+        tensor.size_bytes for name, tensor in few._weights.tensors.items() if "_exps." in name
+    )
     assert slabs > few.weights_bytes // 4
     assert all_of_them.bytes_per_token - few.bytes_per_token == slabs * 4 // 6
     needs = needs_of_file(few.path)
@@ -230,9 +232,9 @@ def test_a_nan_router_is_one_error_line_in_every_kind_of_layer(tmp_path: Path) -
     for name in KINDS:
         described = tiny_gguf.model(name)
         routers = [
-            str(one.name)
-            for one in described.tensors
-            if str(one.name).endswith("ffn_gate_inp.weight")
+            str(tensor.name)
+            for tensor in described.tensors
+            if str(tensor.name).endswith("ffn_gate_inp.weight")
         ]
         if routers:
             seen.append(name)
@@ -294,7 +296,7 @@ def test_a_model_larger_than_memory_is_not_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = QWEN3MOE.tiny().write(tmp_path / "m.gguf")
-    wanted = feed(path, [12, 1, 3])
+    expected = feed(path, [12, 1, 3])
     monkeypatch.setattr("engine.weights.weights.Weights.resident_share", lambda self: 0.5)
     monkeypatch.setattr(
         "engine.machine.residency.read_in_order", lambda *arguments: pytest.fail("read whole")
@@ -307,9 +309,9 @@ def test_a_model_larger_than_memory_is_not_read_whole(
         return weights
 
     monkeypatch.setattr(Weights, "check", check_of_a_large_file)
-    assert feed(path, [12, 1, 3]).tobytes() == wanted.tobytes()
+    assert feed(path, [12, 1, 3]).tobytes() == expected.tobytes()
     model = Model.open(path)
     session = model.session(n_ctx=16)
-    rows = [one.kernel for one in session.pipeline.plans["decode"].operations]
+    rows = [operation.kernel for operation in session.pipeline.plans["decode"].operations]
     assert rows.count("prefetch experts") == model.config.n_layers
     model.close()

@@ -42,10 +42,10 @@ def test_what_some_files_of_a_family_have_counts_as_in_the_twin(
     variant: str, tmp_path: Path
 ) -> None:
     row = VARIANTS[variant]
-    wanted = assert_equals_twin(
+    expected = assert_equals_twin(
         row.tiny(), row.logits, tmp_path, 1e-8 if row.arguments.get("n_layers", 0) > 40 else 1e-9
     )
-    distance = nmse(plain_logits(row.name), wanted)
+    distance = nmse(plain_logits(row.name), expected)
     assert distance < 1e-12 if row.is_same else distance > 1e-6, "the variant makes no difference"
 
 
@@ -56,8 +56,8 @@ def test_a_long_prompt_equals_the_recurrence_step_by_step(variant: str, tmp_path
     ids = np.random.default_rng(1).integers(0, 200, 300).tolist()
     row = {**ROWS, **VARIANTS}[variant]
     model = Model.open(row.tiny(context_length=512).write(tmp_path / "m.gguf"), threads=3)
-    found = model.session(n_ctx=512, kv="f32").feed(ids, every=True)
-    assert nmse(found, row.logits(Twin(model._file), ids)) < 1e-9
+    logits = model.session(n_ctx=512, kv="f32").feed(ids, every=True)
+    assert nmse(logits, row.logits(Twin(model._file), ids)) < 1e-9
     model.close()
 
 
@@ -69,11 +69,11 @@ def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(
     described = tiny_gguf.model("gemma3", context_length=1024)
     described.set("gemma3.attention.sliding_window", window)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    wanted = twin_logits(model, ids)
+    expected = twin_logits(model, ids)
     session = model.session(n_ctx=768, kv="f32")
-    assert nmse(session.feed(ids, every=True), wanted) < 1e-9
+    assert nmse(session.feed(ids, every=True), expected) < 1e-9
     session.truncate(n - 4)
-    assert nmse(np.stack([session.feed([token]) for token in ids[-4:]]), wanted[-4:]) < 1e-9
+    assert nmse(np.stack([session.feed([token]) for token in ids[-4:]]), expected[-4:]) < 1e-9
     model.close()
 
 
@@ -81,10 +81,10 @@ def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(
 def test_the_sessions_context_chooses_the_factors(name: str, tmp_path: Path) -> None:
     row = VARIANTS[f"{name} with longrope"]
     model = Model.open(row.tiny().write(tmp_path / "m.gguf"))
-    for n_ctx, length, other in ((64, "short", "long"), (65, "long", "short")):
-        found = model.session(n_ctx=n_ctx, kv="f32").feed(IDS, every=True)
-        assert nmse(found, row.logits(Twin(model._file), IDS, length)) < 1e-9
-        assert nmse(found, row.logits(Twin(model._file), IDS, other)) > 1e-5
+    for n_ctx, length, unused_length in ((64, "short", "long"), (65, "long", "short")):
+        logits = model.session(n_ctx=n_ctx, kv="f32").feed(IDS, every=True)
+        assert nmse(logits, row.logits(Twin(model._file), IDS, length)) < 1e-9
+        assert nmse(logits, row.logits(Twin(model._file), IDS, unused_length)) > 1e-5
     model.close()
 
 
@@ -93,8 +93,8 @@ def test_parameters_of_any_size_keep_their_values(tmp_path: Path) -> None:
         "apertus", keys={f"xielu.{name}": np.array([3000.0, -3000.0], "<f4") for name in PARAMETERS}
     )
     config = config_of(row.tiny().write(tmp_path / "m.gguf"))
-    wanted = Xielu(3000.0, 6000.0, 3000.0, 3000.0), Xielu(0.0, -3000.0, -3000.0, -3000.0)
-    assert tuple(layer.feed_forward.xielu for layer in config.layers) == wanted
+    expected = Xielu(3000.0, 6000.0, 3000.0, 3000.0), Xielu(0.0, -3000.0, -3000.0, -3000.0)
+    assert tuple(layer.feed_forward.xielu for layer in config.layers) == expected
 
 
 def test_recurrent_layers_are_those_of_the_list_or_interval(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_what_predicts_further_tokens_is_left_alone(tmp_path: Path) -> None:
         plain.weights_bytes,
         plain.bytes_per_token,
     )
-    found, wanted = (one.session(n_ctx=64).feed(IDS) for one in (model, plain))
-    assert found.tobytes() == wanted.tobytes()
+    logits, expected = (tiny.session(n_ctx=64).feed(IDS) for tiny in (model, plain))
+    assert logits.tobytes() == expected.tobytes()
     model.close()
     plain.close()
     described.add_vector("blk.3.attn_norm.weight", np.ones(64))
@@ -162,11 +162,11 @@ def test_distances_count_across_chunks_and_in_narrow_caches(tmp_path: Path) -> N
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "bloom", dim=128, context_length=512), threads=2
     )
-    wanted = twin_logits(model, ids)[-1]
+    expected = twin_logits(model, ids)[-1]
     for kv, bound in (("f32", 1e-9), ("f16", 1e-6), ("q8_0", 1e-3)):
         session = model.session(n_ctx=320, kv=kv)
         session.feed(ids[:-1])
-        assert nmse(session.feed(ids[-1:]), wanted) < bound
+        assert nmse(session.feed(ids[-1:]), expected) < bound
     model.close()
 
 
@@ -183,24 +183,24 @@ def test_a_context_ends_with_the_learned_positions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["plm", "minicpm3"])
 def test_what_is_made_of_joint_matrices_counts_as_memory(name: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", name))
-    made = model.session(n_ctx=64).pipeline._buffers.transposed.values()
+    transposed = model.session(n_ctx=64).pipeline._buffers.transposed.values()
     assert (
         memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes
-        == sum(one.tensor.size_bytes for one in made)
+        == sum(tiny.tensor.size_bytes for tiny in transposed)
         > 0
     )
     model.close()
 
 
-def _valued(key: str, value: object, kind: int | None = None) -> Change:
-    return lambda one: one.set(key, value, kind)
+def _valued(key: str, value: object, value_type: int | None = None) -> Change:
+    return lambda tiny: tiny.set(key, value, value_type)
 
 
 def _typed(name: str) -> Change:
     """A vector or a small table of another type."""
 
-    def change(one: tiny_gguf.TinyGGUF) -> None:
-        tensor = one.tensor(name)
+    def change(tiny: tiny_gguf.TinyGGUF) -> None:
+        tensor = tiny.tensor(name)
         tensor.data = bytes(len(tensor.data) // 2)
         tensor.ggml_type = GGMLQuantizationType.F16
 
@@ -208,7 +208,7 @@ def _typed(name: str) -> Change:
 
 
 def _with(name: str, n: int) -> Change:
-    return lambda one: one.add_vector(name, np.ones(n))
+    return lambda tiny: tiny.add_vector(name, np.ones(n))
 
 
 _STABLELM = "stablelm with norms of heads"
@@ -228,7 +228,7 @@ REFUSED: list[tuple[str, tuple[Change, ...], str]] = [
         f"{_K_NORM} has shape 16, the hyperparameters say 2 x 16",
     ),
     (_STABLELM, (_typed(_K_NORM),), f"{_K_NORM} is F16; norms"),
-    (_STABLELM, (lambda one: one.fill(_K_NORM, float("nan")),), f"{_K_NORM} holds NaN"),
+    (_STABLELM, (lambda tiny: tiny.fill(_K_NORM, float("nan")),), f"{_K_NORM} holds NaN"),
     (
         _STABLELM,
         (without("blk.0.ffn_norm.weight", "blk.0.ffn_norm.bias"),),
@@ -239,7 +239,7 @@ REFUSED: list[tuple[str, tuple[Change, ...], str]] = [
         (without("blk.1.attn_v.weight"),),
         "blk.1.attn_v.weight is missing",
     ),
-    ("apertus", (lambda one: one.drop("xielu.beta"),), "xielu.beta is missing"),
+    ("apertus", (lambda tiny: tiny.drop("xielu.beta"),), "xielu.beta is missing"),
     ("apertus", (_valued("xielu.beta", np.ones(2, "<i4")),), "xielu.beta"),
     ("lfm2", (_typed("blk.1.shortconv.conv.weight"),), "blk.1.shortconv.conv.weight is F16"),
     (

@@ -53,7 +53,7 @@ def test_machine_code_is_kept_and_loaded_without_the_compiler(tmp_path: Path) ->
     """In our own cache even if numba was imported before."""
     kept_before = {*ROOT.glob("engine/**/*.nbi")}
     cache = tmp_path / "cache"
-    first, second = (run(_LOAD.format(before=before), cache) for before in ("import numba", ""))
+    first, second = (run(_LOAD.format(before=preamble), cache) for preamble in ("import numba", ""))
     assert (first.split()[0], first.split()[-1]) == ("compiled", "True")
     assert (second.split()[0], second.split()[-1]) == ("loaded", "False")
     names = {path.name.partition("-")[0] for path in cache.rglob("*.nbi")}
@@ -64,29 +64,32 @@ def test_machine_code_is_kept_and_loaded_without_the_compiler(tmp_path: Path) ->
 def test_a_kernel_that_a_function_made_needs_a_name() -> None:
     """Machine code is found by the name alone, and all that one maker makes have the same."""
 
-    def made(op: int, thread: int, n_threads: int) -> None:
+    def nameless(op: int, thread: int, n_threads: int) -> None:
         pass
 
     with pytest.raises(
-        ValueError, match=r"made has no name of its own: declare it with kernels_of"
+        ValueError, match=r"nameless has no name of its own: declare it with kernels_of"
     ):
-        jit.kernel(made)
-    assert jit.kernels_of("engine.quants.q4_k", matvec=made)[0].place == "engine.quants.q4_k:matvec"
+        jit.kernel(nameless)
+    assert (
+        jit.kernels_of("engine.quants.q4_k", matvec=nameless)[0].place
+        == "engine.quants.q4_k:matvec"
+    )
 
 
 def test_without_a_cache_directory_everything_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "a file, not a directory"
-    place.touch()
-    monkeypatch.setenv("JALOPY_CACHE_DIR", str(place))
+    path = tmp_path / "a file, not a directory"
+    path.touch()
+    monkeypatch.setenv("JALOPY_CACHE_DIR", str(path))
     monkeypatch.setattr(jit, "CACHE_DIRECTORY", code._cache_directory())
     assert jit.CACHE_DIRECTORY is None
-    told: list[int] = []
+    reports: list[int] = []
     for n in (1, 2):
-        with code.reporting_compiling(lambda n=n: told.append(n)):
+        with code.reporting_compiling(lambda n=n: reports.append(n)):
             assert jit.kernel(share.reset_claims.function).compiled.address
-    assert told == [1, 2]
+    assert reports == [1, 2]
 
 
 _HARMED = """
@@ -160,18 +163,18 @@ def test_every_flipped_bit_and_every_cut_is_noticed(
     file.write_bytes(sound)
     assert jit.read_checked(file) == content
     flipped = [
-        bytes([*sound[:at], sound[at] ^ 1 << bit, *sound[at + 1 :]])
-        for at in range(len(sound))
+        bytes([*sound[:index], sound[index] ^ 1 << bit, *sound[index + 1 :]])
+        for index in range(len(sound))
         for bit in range(8)
     ]
     for harmed in [*flipped, *(sound[:n] for n in range(len(sound)))]:
         file.write_bytes(harmed)
         with pytest.raises(jit.DamagedCodeError):
             jit.read_checked(file)
-    other = tmp_path / "other.1.nbc"
-    other.write_bytes(sound)  # whole, but of another function
+    foreign = tmp_path / "other.1.nbc"
+    foreign.write_bytes(sound)  # whole, but of another function
     with pytest.raises(jit.DamagedCodeError):
-        jit.read_checked(other)
+        jit.read_checked(foreign)
 
 
 def test_a_damaged_or_full_cache_costs_a_compilation(tmp_path: Path) -> None:
@@ -182,7 +185,7 @@ def test_every_file_with_compiled_code_names_the_cache() -> None:
     engine = ROOT / "engine"
     places = [engine / name for name in code.COMPILED_SOURCES]
     counted = {
-        file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])
+        file for path in places for file in (path.rglob("*.py") if path.is_dir() else [path])
     }
     compiled = {
         file

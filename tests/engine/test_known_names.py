@@ -22,13 +22,13 @@ LAST = b"\0(unknown)\0"
 def _library() -> Path:
     """The reference's library, by ``JALOPY_LIBLLAMA`` or in the Python that runs the tests; else
     the test skips."""
-    named = os.environ.get("JALOPY_LIBLLAMA")
-    if named:
-        return Path(named)
-    found = importlib.util.find_spec("llama_cpp")
-    if found is None or found.origin is None:
+    path = os.environ.get("JALOPY_LIBLLAMA")
+    if path:
+        return Path(path)
+    spec = importlib.util.find_spec("llama_cpp")
+    if spec is None or spec.origin is None:
         pytest.skip("llama-cpp-python is not installed (JALOPY_LIBLLAMA names a libllama.so)")
-    return Path(found.origin).parent / "lib" / "libllama.so"
+    return Path(spec.origin).parent / "lib" / "libllama.so"
 
 
 def _names(library: bytes) -> list[str]:
@@ -52,20 +52,20 @@ def test_a_refusal_says_in_one_line_what_it_is_and_what_to_use(name: str) -> Non
     assert "; use " in line
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("file_type", KINDS)
 @pytest.mark.parametrize("architecture", ["llama", "clip", None])
 def test_files_that_are_no_models_are_refused_by_what_they_are(
-    kind: str, architecture: str | None, tmp_path: Path
+    file_type: str, architecture: str | None, tmp_path: Path
 ) -> None:
     described = tiny_gguf.model(n_layers=1)
-    described.set("general.type", kind)
+    described.set("general.type", file_type)
     if architecture is None:
         described.drop("general.architecture")
     else:
         described.set("general.architecture", architecture)
     gguf = read_gguf(described.write(tmp_path / "m.gguf"))
     with pytest.raises(
-        UnsupportedArchitectureError, match=rf"^m\.gguf: general\.type is '{kind}': this is "
+        UnsupportedArchitectureError, match=rf"^m\.gguf: general\.type is '{file_type}': this is "
     ):
         read_config(gguf)
     gguf.close()

@@ -30,13 +30,17 @@ def _attention(number: int, read: Callable[[Attention], Any]) -> Value:
 
 
 def _rope(number: int, field: str) -> Value:
-    return _attention(number, lambda one: getattr(one.rope, field))
+    return _attention(number, lambda layer: getattr(layer.rope, field))
 
 
 EVERYWHERE: list[tuple[str, Value, Any]] = [
-    ("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 4),
-    ("attention.key_length", _attention(0, lambda one: (one.key_dim, one.value_dim)), (16, 16)),
-    ("attention.value_length", _attention(0, lambda one: one.value_dim), 16),
+    ("attention.head_count_kv", _attention(0, lambda layer: layer.n_kv_heads), 4),
+    (
+        "attention.key_length",
+        _attention(0, lambda layer: (layer.key_dim, layer.value_dim)),
+        (16, 16),
+    ),
+    ("attention.value_length", _attention(0, lambda layer: layer.value_dim), 16),
     ("rope.dimension_count", _rope(0, "dim"), 16),
     ("rope.freq_base", _rope(0, "theta"), 10000.0),
     ("rope.scaling.type", _rope(0, "yarn"), None),
@@ -44,14 +48,14 @@ EVERYWHERE: list[tuple[str, Value, Any]] = [
 """Key, what becomes of it, and what that is where the file does not say."""
 OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
     "gemma2": [
-        ("attention.sliding_window", _attention(SLIDING, lambda one: one.window), 4096),
-        ("attention.sliding_window_pattern", _attention(1, lambda one: one.window), None),
-        ("attn_logit_softcapping", _attention(0, lambda one: one.soft_cap), 50.0),
+        ("attention.sliding_window", _attention(SLIDING, lambda layer: layer.window), 4096),
+        ("attention.sliding_window_pattern", _attention(1, lambda layer: layer.window), None),
+        ("attn_logit_softcapping", _attention(0, lambda layer: layer.soft_cap), 50.0),
         ("final_logit_softcapping", lambda config: config.logit_soft_cap, 30.0),
     ],
     "gemma3": [
-        ("attention.sliding_window", _attention(SLIDING, lambda one: one.window), None),
-        ("attention.sliding_window_pattern", _attention(1, lambda one: one.window), 6),
+        ("attention.sliding_window", _attention(SLIDING, lambda layer: layer.window), None),
+        ("attention.sliding_window_pattern", _attention(1, lambda layer: layer.window), 6),
         ("rope.freq_base_swa", _rope(SLIDING, "theta"), 10000.0),
         ("rope.freq_base", _rope(1, "theta"), 10000.0),  # of layers without a window
         ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
@@ -59,10 +63,10 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
     "gemma4": [
         (
             "attention.key_length",
-            _attention(WHOLE, lambda one: (one.key_dim, one.value_dim)),
+            _attention(WHOLE, lambda layer: (layer.key_dim, layer.value_dim)),
             (16, 16),
         ),
-        ("attention.value_length", _attention(WHOLE, lambda one: one.value_dim), 16),
+        ("attention.value_length", _attention(WHOLE, lambda layer: layer.value_dim), 16),
         ("attention.shared_kv_layers", lambda config: config.last_storing, 3),
         ("rope.dimension_count", _rope(WHOLE, "dim"), 16),
         ("rope.freq_base", _rope(WHOLE, "theta"), 10000.0),
@@ -70,12 +74,12 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
         ("embedding_length_per_layer_input", lambda config: config.per_layer_width, 0),
         ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
     ],
-    "cohere2": [("attention.sliding_window_pattern", _attention(2, lambda one: one.window), 6)],
+    "cohere2": [("attention.sliding_window_pattern", _attention(2, lambda layer: layer.window), 6)],
     "command-r": [("logit_scale", lambda config: config.logit_scale, 1.0)],
     "granite": [
         ("embedding_scale", lambda config: config.embedding_scale, 1.0),
         ("residual_scale", lambda config: config.residual_scale, 1.0),
-        ("attention.scale", _attention(0, lambda one: one.scale), 0.25),
+        ("attention.scale", _attention(0, lambda layer: layer.scale), 0.25),
         ("rope.scaling.finetuned", _rope(0, "dim"), 16),
     ],
     "minicpm": [
@@ -93,28 +97,28 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
         ("rope.scaling.attn_factor", _rope(0, "magnitude"), 1.0),
     ],
     "mpt": [
-        ("attention.max_alibi_bias", _attention(0, lambda one: one.alibi), 0.0),
-        ("attention.clamp_kqv", _attention(0, lambda one: one.bound), None),
+        ("attention.max_alibi_bias", _attention(0, lambda layer: layer.alibi), 0.0),
+        ("attention.clamp_kqv", _attention(0, lambda layer: layer.bound), None),
     ],
-    "olmo": [("attention.clamp_kqv", _attention(0, lambda one: one.bound), None)],
-    "jais": [("attention.max_alibi_bias", _attention(0, lambda one: one.alibi), 0.0)],
+    "olmo": [("attention.clamp_kqv", _attention(0, lambda layer: layer.bound), None)],
+    "jais": [("attention.max_alibi_bias", _attention(0, lambda layer: layer.alibi), 0.0)],
     "muse-glimmer": [
-        ("attention.sliding_window_pattern", _attention(WHOLE, lambda one: one.window), None),
+        ("attention.sliding_window_pattern", _attention(WHOLE, lambda layer: layer.window), None),
         ("final_logit_softcapping", lambda config: config.logit_soft_cap, None),
     ],
     "hunyuan-dense": [("rope.scaling.alpha", _rope(0, "theta"), 10000.0)],
-    "plm": [("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1)],
-    "minicpm3": [("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1)],
+    "plm": [("attention.head_count_kv", _attention(0, lambda layer: layer.n_kv_heads), 1)],
+    "minicpm3": [("attention.head_count_kv", _attention(0, lambda layer: layer.n_kv_heads), 1)],
     "smallthinker": [  # its first layer is not turned
         ("rope.dimension_count", _rope(1, "dim"), 16),
         ("rope.freq_base", _rope(1, "theta"), 10000.0),
         ("rope.scaling.type", _rope(1, "yarn"), None),
     ],
     "deepseek2": [
-        ("attention.head_count_kv", _attention(0, lambda one: one.n_kv_heads), 1),
+        ("attention.head_count_kv", _attention(0, lambda layer: layer.n_kv_heads), 1),
         (
             "attention.q_lora_rank",
-            _attention(0, lambda one: one.latent and one.latent.query_rank),
+            _attention(0, lambda layer: layer.latent and layer.latent.query_rank),
             0,
         ),
     ],
@@ -176,9 +180,9 @@ def test_a_key_left_out_has_the_value_of_the_reference(gguf: GGUFFile) -> None:
     everywhere = [case for case in EVERYWHERE if turns or not case[0].startswith("rope.")]
     everywhere = [case for case in everywhere if case[0] not in UNREAD.get(architecture, ())]
     cases = {case[0]: case for case in [*everywhere, *OF_FAMILIES.get(architecture, [])]}
-    for key, value_of, wanted in cases.values():
+    for key, value_of, expected in cases.values():
         keys = [key, "attention.value_length"] if key == "attention.key_length" else [key]
-        assert value_of(read_config(_without(gguf, *keys))) == pytest.approx(wanted), key
+        assert value_of(read_config(_without(gguf, *keys))) == pytest.approx(expected), key
 
 
 def test_a_key_that_the_reference_asks_for_must_be_there(gguf: GGUFFile) -> None:
@@ -202,10 +206,10 @@ def test_a_key_that_the_reference_asks_for_must_be_there(gguf: GGUFFile) -> None
 
 
 @pytest.mark.parametrize(
-    ("architecture", "own"), [("gemma2", 700.0), ("cohere2", 5000.0), ("olmo2", 5000.0)]
+    ("architecture", "theta"), [("gemma2", 700.0), ("cohere2", 5000.0), ("olmo2", 5000.0)]
 )
 def test_windows_have_the_rope_base_of_the_others_or_their_key(
-    architecture: str, own: float, tmp_path: Path
+    architecture: str, theta: float, tmp_path: Path
 ) -> None:
     described = tiny_gguf.model(architecture, n_layers=4)
     described.set(f"{architecture}.rope.freq_base", 5000.0)
@@ -214,13 +218,13 @@ def test_windows_have_the_rope_base_of_the_others_or_their_key(
     assert sliding(config_of(described.write(tmp_path / "m.gguf"))) == 5000.0
     described.set(f"{architecture}.rope.freq_base_swa", 700.0)
     config = config_of(described.write(tmp_path / "m.gguf"))
-    assert sliding(config) == own
-    others = {
-        one.rope.theta
-        for one in config.attentions.values()
-        if one.rope is not None and one.window is None
+    assert sliding(config) == theta
+    full_thetas = {
+        layer.rope.theta
+        for layer in config.attentions.values()
+        if layer.rope is not None and layer.window is None
     }
-    assert others <= {5000.0}
+    assert full_thetas <= {5000.0}
 
 
 @pytest.mark.parametrize("architecture", ["gemma2", "cohere2", "exaone4"])
@@ -229,8 +233,8 @@ def test_a_window_of_nought_is_refused_where_layers_slide(
 ) -> None:
     described = tiny_gguf.model(architecture, n_layers=64, dim=32, hidden_dim=16, n_heads=2)
     for window in (0, -1, 1 << 40):
-        kind = tiny_gguf.I64 if window else None
-        described.set(f"{architecture}.attention.sliding_window", window, kind)
+        value_type = tiny_gguf.I64 if window else None
+        described.set(f"{architecture}.attention.sliding_window", window, value_type)
         path = described.write(tmp_path / "model.gguf")
         assert f"{architecture}.attention.sliding_window is {window}" in refusal(path)
 
@@ -242,4 +246,4 @@ def test_a_window_of_nought_is_none_where_models_may_do_without(
     described = tiny_gguf.model(architecture)
     described.set(f"{architecture}.attention.sliding_window", 0)
     config = config_of(described.write(tmp_path / "m.gguf"))
-    assert {one.window for one in config.attentions.values()} == {None}
+    assert {layer.window for layer in config.attentions.values()} == {None}

@@ -51,15 +51,15 @@ def test_a_file_without_tensors_is_called_a_vocabulary(tmp_path: Path) -> None:
     assert "has no tensors" in refusal(broken(tmp_path, lambda t: t.tensors.clear()), validate)
 
 
-def tokens(at: int, text: str | bytes) -> Break:
+def tokens(index: int, text: str | bytes) -> Break:
     """Replace one entry of the SPM token list."""
     changed = list(SPM["tokenizer.ggml.tokens"])
-    changed[at] = text
+    changed[index] = text
     return lambda tiny: tiny.set("tokenizer.ggml.tokens", changed)
 
 
-def key(name: str, value: object, kind: int | None = None) -> Break:
-    return lambda tiny: tiny.set(f"tokenizer.ggml.{name}", value, kind)
+def key(name: str, value: object, value_type: int | None = None) -> Break:
+    return lambda tiny: tiny.set(f"tokenizer.ggml.{name}", value, value_type)
 
 
 def drop(name: str) -> Break:
@@ -74,9 +74,12 @@ SPM_FAULTS: dict[str, tuple[Break, str]] = {
     "types too short": (key("token_type", np.ones(N - 1, "<i4")), "tokenizer.ggml.token_type"),
     "types of the wrong type": (key("token_type", np.ones(N, "<f4")), "tokenizer.ggml.token_type"),
     **{
-        f"{name} {value}": (key(f"{name}_token_id", value, kind), f"tokenizer.ggml.{name}_token_id")
+        f"{name} {value}": (
+            key(f"{name}_token_id", value, value_type),
+            f"tokenizer.ggml.{name}_token_id",
+        )
         for name in ("bos", "eos", "unknown")
-        for value, kind in (("1", None),)
+        for value, value_type in (("1", None),)
     },
     "add_bos a string": (key("add_bos_token", "yes"), "tokenizer.ggml.add_bos_token"),
     "token of 1 MB": (tokens(265, "x" * 10**6), "tokenizer.ggml.tokens"),

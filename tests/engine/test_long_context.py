@@ -48,22 +48,22 @@ def test_a_longer_context_than_the_trained_is_warned_about(tmp_path: Path) -> No
 
 
 def test_yarn_computes_what_a_file_with_its_keys_does(tmp_path: Path) -> None:
-    ours = opened(tmp_path, rope_scaling="yarn")
+    stretched = opened(tmp_path, rope_scaling="yarn")
     keys = {"type": "yarn", "factor": 2.0, "original_context_length": TRAINED}
     files = opened(
         tmp_path,
         context_length=2 * TRAINED,
-        **{f"rope__scaling__{key}": one for key, one in keys.items()},
+        **{f"rope__scaling__{key}": value for key, value in keys.items()},
     )
-    found = ours.session(n_ctx=2 * TRAINED)
-    assert found.notices == ()
-    wanted = files.session(n_ctx=2 * TRAINED).feed(IDS, every=True)
-    assert (found.feed(IDS, every=True) == wanted).all()
+    session = stretched.session(n_ctx=2 * TRAINED)
+    assert session.notices == ()
+    expected = files.session(n_ctx=2 * TRAINED).feed(IDS, every=True)
+    assert (session.feed(IDS, every=True) == expected).all()
     plain = opened(tmp_path).session(n_ctx=2 * TRAINED).feed(IDS, every=True)
-    assert np.abs(plain - wanted).max() > 1e-3
-    short = ours.session(n_ctx=TRAINED).feed(IDS[:TRAINED], every=True)
+    assert np.abs(plain - expected).max() > 1e-3
+    short = stretched.session(n_ctx=TRAINED).feed(IDS[:TRAINED], every=True)
     assert (short == plain[:TRAINED]).all()  # nothing to stretch
-    for model in (ours, files):
+    for model in (stretched, files):
         model.close()
 
 
@@ -71,9 +71,9 @@ def test_layers_with_a_window_are_not_stretched(tmp_path: Path) -> None:
     model = opened(tmp_path, "gemma3", "yarn", rope__scaling__factor=1.0)
     session = model.session(n_ctx=2 * TRAINED)
     factors = {
-        one.window is None: one.rope.scaling_factor
-        for one in session.config.attentions.values()
-        if one.rope
+        attention.window is None: attention.rope.scaling_factor
+        for attention in session.config.attentions.values()
+        if attention.rope
     }
     assert factors == {True: 2.0, False: 1.0}
     model.close()
@@ -113,7 +113,7 @@ def needed(model: Model, kv: str, n_ctx: int) -> int:
 
 
 @pytest.mark.parametrize(
-    ("scratch_of", "n_ctx", "wanted"),
+    ("scratch_of", "n_ctx", "expected"),
     [
         ("f16", 512, "f16"),
         ("q8_0", 512, "q8_0"),
@@ -123,15 +123,19 @@ def needed(model: Model, kv: str, n_ctx: int) -> int:
     ],
 )
 def test_auto_is_less_exact_only_where_memory_is_short(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scratch_of: str, n_ctx: int | None, wanted: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    scratch_of: str,
+    n_ctx: int | None,
+    expected: str,
 ) -> None:
     model = opened(tmp_path, context_length=512)
     room = (2 if n_ctx is None else 1) * needed(model, scratch_of, 512)
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + room)
     session = model.session(n_ctx=n_ctx, kv="auto")
-    assert session.kv_type == wanted
+    assert session.kv_type == expected
     assert [line.split(",")[0] for line in session.notices] == (
-        [] if wanted == "f16" else [f"keys and values are kept in {wanted}"]
+        [] if expected == "f16" else [f"keys and values are kept in {expected}"]
     )
     model.close()
 

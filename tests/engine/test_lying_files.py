@@ -192,7 +192,9 @@ NAMED_INSTEAD = {
 def _squared() -> tiny_gguf.TinyGGUF:
     """Attention, and a layer that is a feed-forward alone in place of the recurrent one."""
     described = tiny_gguf.model("nemotron_h", n_layers=3)
-    described.tensors = [one for one in described.tensors if not str(one.name).startswith("blk.1.")]
+    described.tensors = [
+        tensor for tensor in described.tensors if not str(tensor.name).startswith("blk.1.")
+    ]
     described.rename("blk.2.", "blk.1.")
     described.set("nemotron_h.block_count", N_LAYERS)
     described.set("nemotron_h.attention.head_count_kv", np.array([2, 0], "<u4"))
@@ -265,7 +267,7 @@ def _refusal(described: tiny_gguf.TinyGGUF, tmp_path: Path) -> str:
 def _keys_asked(gguf: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[Line]]:
     """Names of the keys, without the architecture's, that reading the file looks at, and the lines
     that ask."""
-    asked: dict[str, set[Line]] = defaultdict(set)
+    readers: dict[str, set[Line]] = defaultdict(set)
     plain = Hyperparameters.raw
 
     def raw(self: Hyperparameters, name: str) -> Any:
@@ -273,13 +275,13 @@ def _keys_asked(gguf: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> dict[str, se
         while frame.f_code.co_filename == plain.__code__.co_filename:
             frame = frame.f_back
         key = self.key(name).removeprefix(gguf.metadata["general.architecture"] + ".")
-        asked[key].add((frame.f_code.co_filename, frame.f_lineno))
+        readers[key].add((frame.f_code.co_filename, frame.f_lineno))
         return plain(self, name)
 
     with monkeypatch.context() as patch:
         patch.setattr(Hyperparameters, "raw", raw)
         read_config(gguf)
-    return asked
+    return readers
 
 
 def _bad_values(key: str, has_experts: bool) -> tuple[Any, ...]:
@@ -301,7 +303,7 @@ def _bad_values(key: str, has_experts: bool) -> tuple[Any, ...]:
 def test_a_key_that_is_no_sound_value_is_refused_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known: dict[str, set[Line]] = defaultdict(set)
+    checked: dict[str, set[Line]] = defaultdict(set)
     for case in CASES:
         with _sound(case, tmp_path) as gguf:
             has_experts = any("_exps." in name for name in gguf.tensors)
@@ -312,14 +314,14 @@ def test_a_key_that_is_no_sound_value_is_refused_by_its_name(
                 scaled = replace(gguf, metadata=metadata)
                 assert _refused(scaled) == ""
                 for key, lines in _keys_asked(scaled, monkeypatch).items():
-                    if lines <= known[key]:
+                    if lines <= checked[key]:
                         continue
-                    known[key] |= lines
+                    checked[key] |= lines
                     name = key if key.startswith("xielu.") else f"{_name(case)}.{key}"
                     for value in _bad_values(key, has_experts):
                         message = _refused(scaled, metadata={**metadata, name: value})
                         assert name in message, f"{name} {value!r}: {message}"
-    assert len(known) > 60
+    assert len(checked) > 60
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -328,9 +330,11 @@ def test_keys_that_contradict_other_keys_or_tensors_are_refused(
 ) -> None:
     architecture = _name(case)
     with _sound(case, tmp_path) as gguf:
-        asked = _keys_asked(gguf, monkeypatch)
-        for key in asked.keys() & {
-            one for one in CONTRADICTIONS if not {architecture, case} & UNREAD.get(one, set())
+        readers = _keys_asked(gguf, monkeypatch)
+        for key in readers.keys() & {
+            key_name
+            for key_name in CONTRADICTIONS
+            if not {architecture, case} & UNREAD.get(key_name, set())
         }:
             name = f"{architecture}.{key}"
             for value in CONTRADICTIONS[key]:
@@ -349,19 +353,21 @@ def _assert_a_window_of_nought_is_refused_or_none(gguf: GGUFFile, name: str) -> 
     if message := _refused(without):
         assert name in message
     else:
-        assert {one.window for one in read_config(without).attentions.values()} <= {None}
+        assert {attention.window for attention in read_config(without).attentions.values()} <= {
+            None
+        }
 
 
 def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Longer and shorter by a block of elements in each dimension, turned, and with one dimension
     more."""
-    found = [
+    shapes = [
         (*shape[:i], shape[i] + by, *shape[i + 1 :])
         for i in range(len(shape))
         for by in (-8, 8, 32)
     ]
     turned = [shape[::-1]] if shape[::-1] != shape else []
-    return [*[one for one in found if min(one) > 0], *turned, (2, *shape)]
+    return [*[dims for dims in shapes if min(dims) > 0], *turned, (2, *shape)]
 
 
 def _bare(name: str) -> str:
@@ -373,30 +379,34 @@ def _bare(name: str) -> str:
 def test_missing_double_or_misshaped_tensors_are_refused_by_name(tmp_path: Path) -> None:
     """Those of the same name in layers of another architecture that are asked for alike are told
     alike."""
-    known: set[tuple[Any, ...]] = set()
-    for case in sorted(CASES, key=lambda one: one not in THOROUGH):
+    checked: set[tuple[Any, ...]] = set()
+    for case in sorted(CASES, key=lambda number: number not in THOROUGH):
         with _sound(case, tmp_path) as gguf:
             kinds = {}  # the last layer's, where they have several
             for name, spec in expected_tensors(read_config(gguf)).items():
-                other = _bare(spec.instead_of)
+                alternative = _bare(spec.instead_of)
                 if name in gguf.tensors or spec.instead_of not in gguf.tensors:
                     kinds[
-                        _bare(name), len(spec.shape), spec.required, other, name in gguf.tensors
+                        _bare(name),
+                        len(spec.shape),
+                        spec.required,
+                        alternative,
+                        name in gguf.tensors,
                     ] = name, spec
-            for kind, (name, spec) in kinds.items():
-                if kind in known and case not in THOROUGH:
+            for signature, (name, spec) in kinds.items():
+                if signature in checked and case not in THOROUGH:
                     continue
                 if name in gguf.tensors:
                     _assert_refused_by_name(case, gguf, spec, name)
                 else:
                     some = next(iter(gguf.tensors.values()))
                     shape = _other_shapes(spec.shape)[0]
-                    more = {**gguf.tensors, name: replace(some, name=name, shape=shape)}
-                    assert f"tensor {name} has shape" in _refused(gguf, tensors=more), (
+                    tensors = {**gguf.tensors, name: replace(some, name=name, shape=shape)}
+                    assert f"tensor {name} has shape" in _refused(gguf, tensors=tensors), (
                         f"{name} {shape}"
                     )
-            known |= kinds.keys()
-    assert len(known) > 120
+            checked |= kinds.keys()
+    assert len(checked) > 120
 
 
 def _assert_refused_by_name(case: str, gguf: GGUFFile, spec: TensorSpec, name: str) -> None:
@@ -405,16 +415,20 @@ def _assert_refused_by_name(case: str, gguf: GGUFFile, spec: TensorSpec, name: s
     for shape in shapes if case in THOROUGH else shapes[:1]:
         tensors = {**gguf.tensors, name: replace(info, shape=shape)}
         assert f"tensor {name} has shape" in _refused(gguf, tensors=tensors), f"{name} {shape}"
-    without = {one: found for one, found in gguf.tensors.items() if one != name}
+    without = {
+        tensor_name: tensor for tensor_name, tensor in gguf.tensors.items() if tensor_name != name
+    }
     message = _refused(gguf, tensors=without)
-    other = spec.instead_of
+    alternative = spec.instead_of
     if spec.required:
-        told = [f"tensor {one} is missing" for one in (name, other or name)]
-        assert any(one in message for one in told), f"{name}: {message}"
+        expected = [
+            f"tensor {tensor_name} is missing" for tensor_name in (name, alternative or name)
+        ]
+        assert any(tensor_name in message for tensor_name in expected), f"{name}: {message}"
     else:
         assert not message, name
-    if other and other not in gguf.tensors:
-        doubled = {**gguf.tensors, other: replace(info, name=other)}
+    if alternative and alternative not in gguf.tensors:
+        doubled = {**gguf.tensors, alternative: replace(info, name=alternative)}
         assert "is there twice" in _refused(gguf, tensors=doubled), name
     if case not in THOROUGH:
         return
@@ -429,13 +443,13 @@ def _assert_refused_by_name(case: str, gguf: GGUFFile, spec: TensorSpec, name: s
 @pytest.mark.slow
 def test_vectors_of_another_type_or_with_nan_are_refused_by_name(tmp_path: Path) -> None:
     """Those of the same name in layers of another architecture are asked for alike."""
-    known: set[str] = set()
+    checked: set[str] = set()
     for case in CASES:
         with _sound(case, tmp_path) as gguf:
             expected = expected_tensors(read_config(gguf))
             kinds = {_bare(name): name for name in gguf.tensors if len(expected[name].shape) == 1}
-            vectors = [name for kind, name in kinds.items() if kind not in known]
-            known |= kinds.keys()
+            vectors = [name for signature, name in kinds.items() if signature not in checked]
+            checked |= kinds.keys()
             for name in vectors:
                 tensors = {
                     **gguf.tensors,
@@ -451,7 +465,7 @@ def test_vectors_of_another_type_or_with_nan_are_refused_by_name(tmp_path: Path)
             tensor.data = values.tobytes()
             assert f"tensor {name} holds NaN" in _refusal(described, tmp_path)
             tensor.data = sound
-    assert len(known) > 20
+    assert len(checked) > 20
 
 
 FACTORS = {

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.slow
 IDS = [3, 17, 5, 90, 4, 4, 61, 33, 20, 8, 77, 12, 9, 150, 101, 2, 44]
 
 
-def nmse(found: np.ndarray, wanted: np.ndarray) -> float:
-    return float(((found - wanted) ** 2).mean() / wanted.var())
+def nmse(actual: np.ndarray, expected: np.ndarray) -> float:
+    return float(((actual - expected) ** 2).mean() / expected.var())
 
 
 def twin_logits(model: Model, ids: list[int]) -> Array:
@@ -41,13 +41,13 @@ def assert_equals_twin(
     """Compare the logits of a block, and of the last tokens one by one; returns the twin's."""
     model = Model.open(described.write(folder / "m.gguf"), threads=2)
     session = model.session(n_ctx=64, kv="f32")
-    wanted = logits(Twin(model._file), IDS)
-    assert nmse(session.feed(IDS, every=True), wanted) < bound
+    expected = logits(Twin(model._file), IDS)
+    assert nmse(session.feed(IDS, every=True), expected) < bound
     session.truncate(0)
     session.feed(IDS[:-4])
-    assert nmse(np.stack([session.feed([token]) for token in IDS[-4:]]), wanted[-4:]) < bound
+    assert nmse(np.stack([session.feed([token]) for token in IDS[-4:]]), expected[-4:]) < bound
     model.close()
-    return wanted
+    return expected
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
@@ -64,8 +64,8 @@ def test_logits_of_float_weights_equal_the_numpy_twin(architecture: str, tmp_pat
 def test_narrow_caches_stay_close_to_float32(kv: str, bound: float, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", dim=128, n_heads=4)
     model = Model.open(path, threads=2)
-    wanted = twin_logits(model, IDS)
-    assert nmse(model.session(n_ctx=64, kv=kv).feed(IDS, every=True), wanted) < bound
+    expected = twin_logits(model, IDS)
+    assert nmse(model.session(n_ctx=64, kv=kv).feed(IDS, every=True), expected) < bound
     model.close()
 
 
@@ -91,36 +91,36 @@ def test_threads_and_block_sizes_change_no_bit(architecture: str, tmp_path: Path
         model = Model.open(path, threads=threads)
         session = model.session(n_ctx=64)
         if threads == 1:
-            wanted = session.feed(IDS, every=True)[-1]
+            expected = session.feed(IDS, every=True)[-1]
             session.truncate(0)
-        assert session.feed(IDS).tobytes() == wanted.tobytes()
+        assert session.feed(IDS).tobytes() == expected.tobytes()
         single = np.stack([session.feed([token]) for token in IDS[:4]])
-        if (left := session.truncate(len(IDS))) < len(IDS):  # layers cannot stop there
-            session.feed(IDS[left:])
+        if (n_left := session.truncate(len(IDS))) < len(IDS):  # layers cannot stop there
+            session.feed(IDS[n_left:])
         results += [single, session.verify(IDS[:4])]
         model.close()
-    assert all(one.tobytes() == results[0].tobytes() for one in results)
+    assert all(logits.tobytes() == results[0].tobytes() for logits in results)
 
 
 @pytest.mark.parametrize("architecture", architectures.KINDS)
 def test_truncate_fork_and_restore_change_no_bit(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=1)
-    session, other = (model.session(n_ctx=64) for _ in range(2))
-    whole = session.feed(IDS, every=True)
-    left = session.truncate(9)
-    assert left in (0, 9)
-    assert session.feed(IDS[left:], every=True).tobytes() == whole[left:].tobytes()
+    session, fork = (model.session(n_ctx=64) for _ in range(2))
+    rows = session.feed(IDS, every=True)
+    n_left = session.truncate(9)
+    assert n_left in (0, 9)
+    assert session.feed(IDS[n_left:], every=True).tobytes() == rows[n_left:].tobytes()
     forked = [*IDS[:9], *IDS[:6]]
-    assert session.prefill(forked).fed == len(forked) - left
-    assert other.prefill(forked).fed == len(forked)
-    saving = StateWriter(other, tmp_path / "kv.state")
+    assert session.prefill(forked).fed == len(forked) - n_left
+    assert fork.prefill(forked).fed == len(forked)
+    saving = StateWriter(fork, tmp_path / "kv.state")
     assert saving.flush(60), saving.problem
     saving.close()
-    wanted = other.feed(IDS[:3], every=True).tobytes()
-    assert session.feed(IDS[:3], every=True).tobytes() == wanted
+    expected = fork.feed(IDS[:3], every=True).tobytes()
+    assert session.feed(IDS[:3], every=True).tobytes() == expected
     session.truncate(0)
     assert restore_state(session, tmp_path / "kv.state", forked).tokens == len(forked)
-    assert session.feed(IDS[:3], every=True).tobytes() == wanted
+    assert session.feed(IDS[:3], every=True).tobytes() == expected
     # what can shift is in cache/test_context_shift.py
     if model.config.recurrents or model.config.learned_positions:
         with pytest.raises(EngineError, match="layers cannot forget"):
@@ -133,8 +133,8 @@ def test_attention_over_several_chunks_equals_the_numpy_twin(tmp_path: Path) -> 
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", context_length=1024), threads=2)
     session = model.session(n_ctx=700, kv="f32")
     session.feed(ids[:-1])
-    found = session.feed(ids[-1:])
-    assert nmse(found, twin_logits(model, ids)[-1]) < 1e-9
+    logits = session.feed(ids[-1:])
+    assert nmse(logits, twin_logits(model, ids)[-1]) < 1e-9
     model.close()
 
 
@@ -143,12 +143,12 @@ def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(tmp_path: Path) -> None:
         tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q4_K", context_length=1024), threads=2
     )
     ids = np.random.default_rng(2).integers(0, 200, 90).tolist()
-    whole = model.session(n_ctx=128).feed(ids)
-    parts = model.session(n_ctx=128)
+    expected = model.session(n_ctx=128).feed(ids)
+    session = model.session(n_ctx=128)
     for start in (0, 31, 47, 80):
         end = {0: 31, 31: 47, 47: 80, 80: 90}[start]
-        last = parts.feed(ids[start:end])
-    assert (whole == last).all()
+        last = session.feed(ids[start:end])
+    assert (expected == last).all()
     model.close()
 
 
@@ -164,12 +164,12 @@ def test_greedy_text_of_trained_models_equals_the_recorded(shared_data: Path) ->
             reply = session.generate(Sampling.greedy(), max_tokens=n)
             not_bos = takewhile(lambda piece: piece.token_id != 1, reply)  # run.c stops at BOS
             text = "".join(piece.text for piece in not_bos)
-            found = run["prompt"] + (text if run["prompt"] else text.lstrip(" "))
+            written = run["prompt"] + (text if run["prompt"] else text.lstrip(" "))
             # run.c spells the unknown token out, we show nothing
             recorded = run["output"].replace("<unk>", "")
-            assert found[: len(recorded)] == recorded[: len(found)]
+            assert written[: len(recorded)] == recorded[: len(written)]
             # run.c counts the prompt into its steps by one more or less
-            assert abs(len(found) - len(recorded)) < 12
+            assert abs(len(written) - len(recorded)) < 12
         model.close()
 
 
@@ -194,11 +194,11 @@ def test_scores_are_the_logits_of_each_position(architecture: str, tmp_path: Pat
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
     session = model.session(n_ctx=128, kv="f32")
     ids = [(7 * n) % 90 + 3 for n in range(120)]
-    wanted = session.feed(ids, every=True)
+    expected = session.feed(ids, every=True)
     for first in (0, 50):
         session.truncate(0)
         scored = [rows.copy() for rows in score(session, ids, first)]
         assert max(map(len, scored)) <= HEAD_TOKENS
-        assert nmse(np.vstack(scored), wanted[first:]) < 1e-9
+        assert nmse(np.vstack(scored), expected[first:]) < 1e-9
         assert session.tokens == ids
     model.close()

@@ -27,5 +27,5 @@ def test_variables_left_over_from_debugging_change_nothing() -> None:
     command = [sys.executable, "-c", code]
     root = Path(__file__).parents[2]
     done = subprocess.run(command, cwd=root, env=environment, capture_output=True, check=True)
-    said = b"['NUMBA_CACHE_DIR', 'NUMBA_DISABLE_PERFORMANCE_WARNINGS'] 3\n"
-    assert (done.stdout, done.stderr) == (said, b"")
+    output = b"['NUMBA_CACHE_DIR', 'NUMBA_DISABLE_PERFORMANCE_WARNINGS'] 3\n"
+    assert (done.stdout, done.stderr) == (output, b"")

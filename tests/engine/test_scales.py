@@ -23,12 +23,12 @@ EXPERTS = ("ffn_gate_exps", "ffn_up_exps", "ffn_down_exps")
 def add_scales(described: TinyGGUF, are_applied: bool) -> TinyGGUF:
     """A number for every matrix and for each expert's; or the matrices multiplied by them."""
     rng = np.random.default_rng(3)
-    for tensor in sorted(described.tensors, key=lambda one: str(one.name)):
+    for tensor in sorted(described.tensors, key=lambda entry: str(entry.name)):
         stem = str(tensor.name).removesuffix(".weight")
-        kind = stem.rpartition(".")[2]
-        if kind not in MATRICES + EXPERTS:
+        matrix_name = stem.rpartition(".")[2]
+        if matrix_name not in MATRICES + EXPERTS:
             continue
-        scales = rng.uniform(0.5, 2, tensor.dims[2] if kind in EXPERTS else 1).astype("<f4")
+        scales = rng.uniform(0.5, 2, tensor.dims[2] if matrix_name in EXPERTS else 1).astype("<f4")
         if are_applied:
             weights = np.frombuffer(tensor.data, "<f4").reshape(len(scales), -1)
             tensor.data = (weights * scales[:, None]).tobytes()
@@ -38,13 +38,13 @@ def add_scales(described: TinyGGUF, are_applied: bool) -> TinyGGUF:
     return described
 
 
-@pytest.mark.parametrize("kind", ["attention and experts", "experts next to a feed-forward"])
-def test_scales_are_those_of_the_matrices(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["attention and experts", "experts next to a feed-forward"])
+def test_scales_are_those_of_the_matrices(case: str, tmp_path: Path) -> None:
     results = []
     for are_applied in (True, False):
         described = (
             tiny_gguf.model("qwen3moe")
-            if kind == "attention and experts"
+            if case == "attention and experts"
             else tiny_gguf.model("gemma4", experts_from=1)
         )
         described.drop_tensors("ffn_down_exps.scale")

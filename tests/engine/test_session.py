@@ -60,10 +60,10 @@ def test_prefill_of_what_is_there_already_still_has_logits(model: Model) -> None
     assert len(list(session.generate(Sampling.greedy(), max_tokens=2))) == 2
 
 
-@pytest.mark.parametrize("kind", ["F32", "F16", "Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ4_NL"])
-def test_a_prompt_sent_again_ends_with_the_same_bits(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("quant", ["F32", "F16", "Q4_0", "Q8_0", "Q4_K", "Q6_K", "IQ4_NL"])
+def test_a_prompt_sent_again_ends_with_the_same_bits(quant: str, tmp_path: Path) -> None:
     model = Model.open(
-        tiny_gguf.model("llama", kind, context_length=256).write(tmp_path / "m.gguf"), threads=2
+        tiny_gguf.model("llama", quant, context_length=256).write(tmp_path / "m.gguf"), threads=2
     )
     _ask_again(model, np.random.default_rng(1).integers(3, 200, 41).tolist())
     model.close()
@@ -94,32 +94,32 @@ def _ask_again(model: Model, prompt: list[int]) -> None:
             piece.token_id for piece in session.generate(Sampling.greedy(), max_tokens=6)
         ]
 
-    wanted = ask(prompt)
-    assert ask(prompt) == wanted
-    for n_kept, others in (
+    expected = ask(prompt)
+    assert ask(prompt) == expected
+    for n_kept, ending in (
         (len(prompt) - 1, [7]),
         (len(prompt) - 3, [7, 8, 9]),
         (20, [5] * 9),
         (0, [6, 5, 4]),
     ):
-        other = [*prompt[:n_kept], *others]
-        found = ask(other)
-        assert ask(prompt) == wanted
-        assert ask(other) == found
+        changed_prompt = [*prompt[:n_kept], *ending]
+        answer = ask(changed_prompt)
+        assert ask(prompt) == expected
+        assert ask(changed_prompt) == answer
     for n in range(1, 5):  # what was cached ends just before the prompt's end
         session.truncate(0)
         ask(prompt[:-n])
         session.truncate(len(prompt) - n)
-        assert ask(prompt) == wanted
+        assert ask(prompt) == expected
 
 
 def test_truncate_keeps_the_shared_prefix(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([5, 6, 7, 8, 9])
-    wanted = session.feed([10])
+    expected = session.feed([10])
     session.truncate(5)
     assert session.tokens == [5, 6, 7, 8, 9]
-    assert (session.feed([10]) == wanted).all()
+    assert (session.feed([10]) == expected).all()
 
 
 def test_more_tokens_than_the_context_are_refused_with_counts(model: Model) -> None:
@@ -254,9 +254,9 @@ def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(
     assert done.fed <= 1
     stream = model.tokenizer.stream()
     text = "".join(stream.push(token) for token in got)
-    rest = list(session.generate(Sampling.greedy(), 40 - len(got), after=got))
-    assert (got + [piece.token_id for piece in rest])[:40] == wanted_ids
-    assert text + "".join(piece.text for piece in rest) == text_to_copy
+    continuation = list(session.generate(Sampling.greedy(), 40 - len(got), after=got))
+    assert (got + [piece.token_id for piece in continuation])[:40] == wanted_ids
+    assert text + "".join(piece.text for piece in continuation) == text_to_copy
     model.close()
 
 
@@ -287,11 +287,11 @@ def test_a_stop_string_that_the_earlier_part_began_is_found(model: Model) -> Non
 def test_a_stop_string_ends_the_reply_and_is_not_shown(model: Model) -> None:
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
-    whole = "".join(piece.text for piece in session.generate(Sampling(seed=3), 40))
-    stop = whole[6:9]
+    reply = "".join(piece.text for piece in session.generate(Sampling(seed=3), 40))
+    stop = reply[6:9]
     session.prefill([1, 2, 3])
     text = "".join(piece.text for piece in session.generate(Sampling(seed=3), 40, stop=[stop]))
-    assert text == whole[: whole.index(stop)]
+    assert text == reply[: reply.index(stop)]
     assert session.finish_reason == "stop"
 
 
@@ -329,11 +329,11 @@ def test_a_model_that_is_refused_once_it_is_open_is_closed(
 ) -> None:
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: 0)
-    before = len(os.listdir("/proc/self/fd"))
+    n_open_files = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(MemoryPlanError):
             Model.open(path, weights="huge")
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) == n_open_files
 
 
 def test_an_unknown_cache_type_is_refused_by_name(model: Model) -> None:
@@ -375,13 +375,16 @@ SCALES = {
 def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_path: Path) -> None:
     """One block of any matrix: NaN goes through quantised activations, attention and cache up to
     the logits."""
-    n_bytes, at = SCALES[quant]
+    n_bytes, offset = SCALES[quant]
     value = struct.pack("<f" if quant == "F32" else "<e", float(bad))
     shape = {"head_dim": 128} if quant.endswith("K") else {"dim": 64, "head_dim": 32}
-    names = ["output.weight", *(f"blk.0.attn_{part}.weight" for part in ("q", "k", "v", "output"))]
+    names = [
+        "output.weight",
+        *(f"blk.0.attn_{projection}.weight" for projection in ("q", "k", "v", "output")),
+    ]
     runs = []
     tiny = tiny_gguf.model("llama", quant, n_heads=2, n_kv_heads=1, **shape)
-    names += [f"blk.0.ffn_{part}.weight" for part in ("gate", "up", "down")]
+    names += [f"blk.0.ffn_{projection}.weight" for projection in ("gate", "up", "down")]
     for name in (
         names
         if quant in ("F32", "Q8_0")
@@ -390,7 +393,7 @@ def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_pa
         sound = tiny.tensor(name).data
         data = bytearray(sound)
         block = 5 * len(data) // n_bytes // tiny.tensor(name).dims[1]  # the first of the sixth row
-        data[block * n_bytes + at : block * n_bytes + at + len(value)] = value
+        data[block * n_bytes + offset : block * n_bytes + offset + len(value)] = value
         tiny.tensor(name).data = bytes(data)
         model = Model.open(tiny.write(tmp_path / "broken.gguf"), threads=1)
         tiny.tensor(name).data = sound
@@ -447,7 +450,9 @@ def test_nothing_reads_a_map_whose_file_was_cut_short(tmp_path: Path) -> None:
     refused = ["model.session(n_ctx=32)", "model.describe_plan()", "model.use_weights('huge')"]
     command = [sys.executable, "-c", AFTER_A_CUT, str(path), *read, *refused]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stdout.splitlines() == [*read, *(f"{asked} True" for asked in refused)], done.stderr
+    assert done.stdout.splitlines() == [*read, *(f"{operation} True" for operation in refused)], (
+        done.stderr
+    )
 
 
 def test_weights_do_not_move_back_to_the_map_of_a_changed_file(tmp_path: Path) -> None:
@@ -486,45 +491,47 @@ def test_kernels_that_cannot_be_kept_are_noted_after_a_session(
 def test_no_more_threads_run_than_a_session_has_room_for(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=32)
-    wanted = session.feed([1, 2, 3, 4, 5])
-    asked: list[int] = []
+    expected = session.feed([1, 2, 3, 4, 5])
+    thread_counts: list[int] = []
     walk = model.crew.walk
     model.crew.walk = lambda table, n_threads, times=0: (
-        asked.append(n_threads) or walk(table, n_threads, times)
+        thread_counts.append(n_threads) or walk(table, n_threads, times)
     )
     model.set_threads(100)
     session.truncate(0)
-    assert (session.feed([1, 2, 3, 4, 5]) == wanted).all()
-    assert max(asked) <= max(1, host.cores().most_threads)
+    assert (session.feed([1, 2, 3, 4, 5]) == expected).all()
+    assert max(thread_counts) <= max(1, host.cores().most_threads)
     model.close()
 
 
-@pytest.mark.parametrize("kind", ["F32", "Q8_0"])
-def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, kind: str) -> None:
-    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind), threads=2)
+@pytest.mark.parametrize("quant", ["F32", "Q8_0"])
+def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, quant: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", quant), threads=2)
     together = model.session(n_ctx=64)
     alone = model.session(n_ctx=64)
     ids = [3, 1, 4, 1, 5, 9, 2, 6, 5]
     for first, last in ((0, 2), (2, 5), (5, 9)):
-        found = together.feed(ids[first:last], every=True)
-        wanted = np.stack([alone.feed([token]) for token in ids[first:last]])
-        assert found.tobytes() == wanted.tobytes()
+        logits = together.feed(ids[first:last], every=True)
+        expected = np.stack([alone.feed([token]) for token in ids[first:last]])
+        assert logits.tobytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize(("kind", "tied"), [("F32", False), ("Q8_0", False), ("Q4_K", True)])
+@pytest.mark.parametrize(("quant", "tied"), [("F32", False), ("Q8_0", False), ("Q4_K", True)])
 @pytest.mark.parametrize("n", [2, 8])
 def test_proposed_tokens_are_verified_in_one_walk_to_the_bit(
-    tmp_path: Path, kind: str, tied: bool, n: int
+    tmp_path: Path, quant: str, tied: bool, n: int
 ) -> None:
-    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind, tied=tied), threads=2)
+    model = Model.open(
+        tiny_gguf.write(tmp_path / "tiny.gguf", "llama", quant, tied=tied), threads=2
+    )
     together = model.session(n_ctx=64)
     alone = model.session(n_ctx=64)
     for session in (together, alone):
         session.feed([3, 1, 4, 1, 5, 9])
     proposed = [2, 6, 5, 3, 5, 8, 9, 7][:n]
-    found = together.verify(proposed)
-    wanted = np.stack([alone.feed([token]) for token in proposed])
-    assert found.tobytes() == wanted.tobytes()
+    logits = together.verify(proposed)
+    expected = np.stack([alone.feed([token]) for token in proposed])
+    assert logits.tobytes() == expected.tobytes()
     assert together.tokens == alone.tokens
     assert together.truncate(6 + n // 2) == 6 + n // 2  # the rest was proposed wrongly
     alone.truncate(6 + n // 2)

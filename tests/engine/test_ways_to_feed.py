@@ -76,17 +76,17 @@ class Fed:
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def fed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fed]:
-    found = Fed(request.param, tmp_path_factory.mktemp("model"))
-    yield found
-    found.model.close()
+    result = Fed(request.param, tmp_path_factory.mktemp("model"))
+    yield result
+    result.model.close()
 
 
 def test_a_block_beyond_windows_and_context_equals_the_twin(fed: Fed) -> None:
     attentions = fed.model.config.attentions.values()
-    beyond = [one.window for one in attentions if one.window] + [
-        one.rope.original_context
-        for one in attentions
-        if one.rope is not None and one.rope.original_context
+    beyond = [attention.window for attention in attentions if attention.window] + [
+        attention.rope.original_context
+        for attention in attentions
+        if attention.rope is not None and attention.rope.original_context
     ]
     assert beyond
     assert max(beyond) < len(IDS) // 2
@@ -96,20 +96,22 @@ def test_a_block_beyond_windows_and_context_equals_the_twin(fed: Fed) -> None:
 def test_odd_blocks_change_no_bit(fed: Fed) -> None:
     assert sum(ODD_BLOCKS) == len(IDS)
     session = fed.session()
-    at = 0
+    position = 0
     rows = []
     for n in ODD_BLOCKS:
-        rows.append(session.feed(IDS[at : at + n], every=True))
-        at += n
+        rows.append(session.feed(IDS[position : position + n], every=True))
+        position += n
     assert np.vstack(rows).tobytes() == fed.rows.tobytes()
 
 
 def test_prompts_of_odd_length_end_with_the_same_bits(fed: Fed) -> None:
     session = fed.session()
-    at = 0
+    position = 0
     for n in ODD_BLOCKS:
-        at += n
-        assert session.feed(IDS[at - n : at]).tobytes() == fed.rows[at - 1].tobytes()
+        position += n
+        assert (
+            session.feed(IDS[position - n : position]).tobytes() == fed.rows[position - 1].tobytes()
+        )
 
 
 def test_token_by_token_computes_the_same(fed: Fed) -> None:
@@ -154,6 +156,8 @@ def test_shifted_tokens_are_as_if_computed_at_their_new_place(name: str, tmp_pat
         moved.feed(IDS)
         moved.shift(n_keep, n_drop)
         fresh.feed(IDS[:n_keep] + IDS[n_keep + n_drop :])
-        found, wanted = (session.feed(OTHERS[:7], every=True) for session in (moved, fresh))
-        assert np.abs(found - wanted).max() < 1e-4 * np.abs(wanted).max()
+        moved_logits, expected = (
+            session.feed(OTHERS[:7], every=True) for session in (moved, fresh)
+        )
+        assert np.abs(moved_logits - expected).max() < 1e-4 * np.abs(expected).max()
     model.close()

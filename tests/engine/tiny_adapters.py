@@ -19,11 +19,11 @@ def adapter(
     """Describe an adapter, as llama.cpp writes them, that changes these tensors of a model a good
     deal."""
     rng = np.random.default_rng(seed)
-    found = TinyGGUF()
-    found.set("general.type", "adapter")
-    found.set("general.architecture", tiny.value("general.architecture"))
-    found.set("adapter.type", "lora")
-    found.set("adapter.lora.alpha", ALPHA)
+    lora = TinyGGUF()
+    lora.set("general.type", "adapter")
+    lora.set("general.architecture", tiny.value("general.architecture"))
+    lora.set("adapter.type", "lora")
+    lora.set("adapter.lora.alpha", ALPHA)
     for name in names:
         n_cols, n_rows, *experts = tiny.tensor(name).dims
         first = [n_cols, rank, *experts]
@@ -33,39 +33,39 @@ def adapter(
             second = [rank, n_cols]
         for half, dims, size in (("a", first, 0.5 / n_cols**0.5), ("b", second, 0.1)):
             values = (rng.standard_normal(dims[::-1]) * size).astype(np.float32)
-            kind = (
+            ggml_type = (
                 GGMLQuantizationType[quant] if dims[0] % 32 == 0 or quant in ("F16", "BF16") else 0
             )
-            data = quants.quantize(values, GGMLQuantizationType(kind)).tobytes()
-            found.tensors.append(TensorEntry(f"{name}.lora_{half}", dims, kind, data))
-    return found
+            data = quants.quantize(values, GGMLQuantizationType(ggml_type)).tobytes()
+            lora.tensors.append(TensorEntry(f"{name}.lora_{half}", dims, ggml_type, data))
+    return lora
 
 
-def factors(found: TinyGGUF, name: str) -> tuple[np.ndarray, np.ndarray]:
+def factors(lora: TinyGGUF, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Both factors of an adapter: (..., rank, n_cols) and (..., n_rows, rank) float64."""
     halves = []
-    for one in (found.tensor(f"{name}.lora_{half}") for half in "ab"):
-        rows = np.frombuffer(one.data, np.uint8).reshape(int(np.prod(one.dims[1:])), -1)
-        values = quants.dequantize(rows, GGMLQuantizationType(one.ggml_type))
-        halves.append(values.astype(np.float64).reshape(one.dims[::-1]))
+    for entry in (lora.tensor(f"{name}.lora_{half}") for half in "ab"):
+        rows = np.frombuffer(entry.data, np.uint8).reshape(int(np.prod(entry.dims[1:])), -1)
+        values = quants.dequantize(rows, GGMLQuantizationType(entry.ggml_type))
+        halves.append(values.astype(np.float64).reshape(entry.dims[::-1]))
     first, second = halves
     return (second.T, first) if name.endswith("token_embd.weight") else (first, second)
 
 
-def merged(tiny: TinyGGUF, found: TinyGGUF, scale: float = 1.0) -> TinyGGUF:
+def merged(tiny: TinyGGUF, lora: TinyGGUF, scale: float = 1.0) -> TinyGGUF:
     """The model of float32 that an adapter makes of another one."""
-    whole = deepcopy(tiny)
-    for name in dict.fromkeys(str(one.name).rpartition(".")[0] for one in found.tensors):
-        tensor = whole.tensor(name)
-        (down, up) = factors(found, name)
+    result = deepcopy(tiny)
+    for name in dict.fromkeys(str(entry.name).rpartition(".")[0] for entry in lora.tensors):
+        tensor = result.tensor(name)
+        (down, up) = factors(lora, name)
         change = up @ down * (scale * ALPHA / up.shape[-1])
-        for own in [
-            one for one in tiny.tensors if one.name == name.removesuffix("weight") + "scale"
+        for scale_entry in [
+            entry for entry in tiny.tensors if entry.name == name.removesuffix("weight") + "scale"
         ]:
             change /= (
-                np.frombuffer(own.data, "<f4")
+                np.frombuffer(scale_entry.data, "<f4")
                 .astype(np.float64)
                 .reshape(-1, *(1,) * (change.ndim - 1))
             )
         tensor.data = (np.frombuffer(tensor.data, "<f4") + change.ravel()).astype("<f4").tobytes()
-    return whole
+    return result

@@ -51,9 +51,9 @@ def string(text: str | bytes, length: int | None = None) -> bytes:
     return struct.pack("<Q", len(raw) if length is None else length) + raw
 
 
-def array(kind: int, count: int, payload: bytes) -> bytes:
+def array(item_type: int, count: int, payload: bytes) -> bytes:
     """A GGUF array whose count need not match its payload."""
-    return struct.pack("<IQ", kind, count) + payload
+    return struct.pack("<IQ", item_type, count) + payload
 
 
 @dataclass
@@ -93,18 +93,18 @@ class TinyGGUF:
     n_kv: int | None = None
     marks: list[tuple[str, int]] = field(default_factory=list)
 
-    def set(self, name: str | bytes, value: Any, kind: int | None = None) -> None:
+    def set(self, name: str | bytes, value: Any, value_type: int | None = None) -> None:
         """Add or replace a key. The kind follows from the value unless given."""
-        self.set_raw(name, *_encode(value, kind))
+        self.set_raw(name, *_encode(value, value_type))
 
-    def set_raw(self, name: str | bytes, kind: int, payload: bytes) -> None:
+    def set_raw(self, name: str | bytes, value_type: int, payload: bytes) -> None:
         """Add or replace a key by the bytes of its value."""
         for key in self.keys:
             if key.name == name:
-                key.kind = kind
+                key.kind = value_type
                 key.payload = payload
                 return
-        self.keys.append(Key(name, kind, payload))
+        self.keys.append(Key(name, value_type, payload))
 
     def drop(self, name: str) -> None:
         """Remove a key, which must be there."""
@@ -129,10 +129,10 @@ class TinyGGUF:
         """Remove a tensor, which must be there."""
         self.tensors.remove(self.tensor(name))
 
-    def rename(self, old: str, new: str) -> None:
+    def rename(self, old_name: str, new_name: str) -> None:
         """Give tensors another name where theirs holds ``old``."""
         for tensor in self.tensors:
-            tensor.name = str(tensor.name).replace(old, new)
+            tensor.name = str(tensor.name).replace(old_name, new_name)
 
     def add_vector(self, name: str, values: np.ndarray) -> None:
         """Add a tensor of type F32."""
@@ -172,9 +172,9 @@ class TinyGGUF:
         """Give every head of queries and keys a LayerNorm of its own."""
         rng = np.random.default_rng(11)
         for tensor in [
-            one
-            for one in self.tensors
-            if str(one.name).endswith(("attn_q.weight", "attn_k.weight"))
+            tensor
+            for tensor in self.tensors
+            if str(tensor.name).endswith(("attn_q.weight", "attn_k.weight"))
         ]:
             width = self.value(f"{self.value('general.architecture')}.attention.key_length")
             rows = tensor.dims[1] // width
@@ -186,20 +186,24 @@ class TinyGGUF:
                 )
             )
 
-    def fuse(self, name: str, *parts: str) -> None:
+    def fuse(self, name: str, *suffixes: str) -> None:
         """Make tensors of each layer that has them one tensor, their rows after each other; names
         end so."""
-        names = [str(one.name) for one in self.tensors]
-        blocks = [one.removesuffix("." + parts[0]) for one in names if one.endswith("." + parts[0])]
+        names = [str(entry.name) for entry in self.tensors]
+        blocks = [
+            entry.removesuffix("." + suffixes[0])
+            for entry in names
+            if entry.endswith("." + suffixes[0])
+        ]
         for block in blocks:
-            found = [self.tensor(f"{block}.{part}") for part in parts]
-            dims = [*found[0].dims[:-1], sum(one.dims[-1] for one in found)]
-            data = b"".join(one.data for one in found)
-            self.tensors[self.tensors.index(found[0])] = TensorEntry(
-                f"{block}.{name}", dims, found[0].ggml_type, data
+            tensors = [self.tensor(f"{block}.{suffix}") for suffix in suffixes]
+            dims = [*tensors[0].dims[:-1], sum(entry.dims[-1] for entry in tensors)]
+            data = b"".join(entry.data for entry in tensors)
+            self.tensors[self.tensors.index(tensors[0])] = TensorEntry(
+                f"{block}.{name}", dims, tensors[0].ggml_type, data
             )
-            for one in found[1:]:
-                self.tensors.remove(one)
+            for entry in tensors[1:]:
+                self.tensors.remove(entry)
 
     def with_experts(
         self,
@@ -282,7 +286,7 @@ class TinyGGUF:
 
     def drop_tensors(self, *names: str) -> None:
         """Remove the tensors whose names end so."""
-        self.tensors = [one for one in self.tensors if not str(one.name).endswith(names)]
+        self.tensors = [tensor for tensor in self.tensors if not str(tensor.name).endswith(names)]
 
     def fill(self, name: str, value: float) -> None:
         """Overwrite every element of an F32 tensor."""
@@ -343,7 +347,7 @@ class TinyGGUF:
         return bytes(out)
 
 
-def _encode(value: Any, kind: int | None) -> tuple[int, bytes]:
+def _encode(value: Any, value_type: int | None) -> tuple[int, bytes]:
     """Choose the value type a converter would choose, and the bytes."""
     if isinstance(value, (str, bytes)):
         return STRING, string(value)
@@ -351,9 +355,9 @@ def _encode(value: Any, kind: int | None) -> tuple[int, bytes]:
         return ARRAY, array(_ARRAY_KINDS[value.dtype.str[1:]], len(value), value.tobytes())
     if isinstance(value, list):
         return ARRAY, array(STRING, len(value), b"".join(string(item) for item in value))
-    if kind is None:
-        kind = BOOL if isinstance(value, bool) else F32 if isinstance(value, float) else U32
-    return kind, struct.pack("<" + _FORMATS[kind], value)
+    if value_type is None:
+        value_type = BOOL if isinstance(value, bool) else F32 if isinstance(value, float) else U32
+    return value_type, struct.pack("<" + _FORMATS[value_type], value)
 
 
 def spm_vocabulary() -> dict[str, Any]:
@@ -549,8 +553,8 @@ def random_blocks(quant: str, n_elements: int, std: float, rng: np.random.Genera
             std / 2.7 * rng.uniform(0.7, 1.3, (len(blocks), 4))
         )
         return blocks.tobytes()
-    for at, value in zip(layout.f16_offsets, _scales(quant), strict=True):
-        blocks[:, at : at + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
+    for offset, value in zip(layout.f16_offsets, _scales(quant), strict=True):
+        blocks[:, offset : offset + 2] = np.frombuffer(np.float16(std * value).tobytes(), np.uint8)
     return blocks.tobytes()
 
 
@@ -575,8 +579,8 @@ def _scales(quant: str) -> list[float]:
     blocks = np.random.default_rng(0).integers(0, 256, (500, layout.type_size), np.uint8)
 
     def weights(*halves: float) -> np.ndarray:
-        for at, half in zip(layout.f16_offsets, halves, strict=True):
-            blocks[:, at : at + 2] = np.frombuffer(np.float16(half).tobytes(), np.uint8)
+        for offset, half in zip(layout.f16_offsets, halves, strict=True):
+            blocks[:, offset : offset + 2] = np.frombuffer(np.float16(half).tobytes(), np.uint8)
         return quants.dequantize(blocks, GGMLQuantizationType[quant])
 
     if len(layout.f16_offsets) == 1:
@@ -599,14 +603,14 @@ def write(path: Path, architecture: str = "llama", quant: str = "F32", **argumen
 def write_parts(directory: Path, stem: str, n_parts: int, **arguments: Any) -> list[Path]:
     """Write ``model(**arguments)`` as ``n_parts`` files, as llama-gguf-split does: all metadata in
     the first."""
-    whole = model(**arguments)
-    parts = []
+    full_model = model(**arguments)
+    paths = []
     for number in range(n_parts):
-        part = TinyGGUF(keys=list(whole.keys) if number == 0 else [])
-        part.set("split.no", number, U16)
-        part.set("split.count", n_parts, U16)
-        part.set("split.tensors.count", len(whole.tensors), I32)
-        first, last = (len(whole.tensors) * n // n_parts for n in (number, number + 1))
-        part.tensors = whole.tensors[first:last]
-        parts.append(part.write(directory / f"{stem}-{number + 1:05}-of-{n_parts:05}.gguf"))
-    return parts
+        split = TinyGGUF(keys=list(full_model.keys) if number == 0 else [])
+        split.set("split.no", number, U16)
+        split.set("split.count", n_parts, U16)
+        split.set("split.tensors.count", len(full_model.tensors), I32)
+        first, last = (len(full_model.tensors) * n // n_parts for n in (number, number + 1))
+        split.tensors = full_model.tensors[first:last]
+        paths.append(split.write(directory / f"{stem}-{number + 1:05}-of-{n_parts:05}.gguf"))
+    return paths

@@ -111,7 +111,7 @@ def _post_norm(
     def vectors(twin: Twin, ids: list[int]) -> Array:
         x = _begin(twin, ids)
         for block in twin.blocks:
-            attended = twin.attention(block, x, turn(twin), after=len(ids))
+            attended = twin.attention(block, x, turn(twin), n_after=len(ids))
             x = twin.layer_norm(x + attended, block + "attn_output_norm")
             x = twin.layer_norm(x + branch(twin, block, x), block + "layer_output_norm")
         return x
