@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.saved_state import StateWriter, drop_stored, restore_state, stored_in, writer
-from tests.engine.saved_state.held import prefixes_in
+from tests.engine.saved_state.stored_prefixes import prefixes_in
 from tests.engine.scripted_session import ScriptedSession
 
 WRONG = 3

@@ -1,4 +1,4 @@
-"""Types of the KV cache: what the kernels keep is what NumPy packs, and the rotation before it
+"""Types of the KV cache: kernels pack keys and values as NumPy does, and rotating them first
 changes no result."""
 
 from pathlib import Path
@@ -18,7 +18,7 @@ WIDTHS = 32, 96, 128
 
 
 def outliers(width: int) -> np.ndarray:
-    """Heads as trained models have them: a few elements are much larger than the others."""
+    """Return heads like those of trained models: a few elements are much larger than the others."""
     heads = np.random.default_rng(width).standard_normal((3, 50, width)).astype(np.float32)
     heads[..., :: width // 4] *= 30
     return heads
@@ -39,39 +39,40 @@ def test_the_rotation_is_a_hadamard_matrix() -> None:
     matrix = hadamard.multiplied(np.eye(16, dtype=np.float32))
     assert (np.abs(matrix) == 0.25).all()
     assert (matrix == matrix.T).all()
-    assert (
-        hadamard.multiplied(np.ones((1, 96), np.float32)) != 0
-    ).sum() == 3  # of each block of 32 one element
+    # One element of each block of 32 is nonzero.
+    assert (hadamard.multiplied(np.ones((1, 96), np.float32)) != 0).sum() == 3
 
 
 @pytest.mark.parametrize("name", ["q8_0", "q4_0"])
 def test_packing_loses_less_of_rotated_heads(name: str) -> None:
-    kind = KV_TYPES[name].keys
+    element_type = KV_TYPES[name].keys
     heads = outliers(128)
 
-    def error(packed: np.ndarray) -> float:
-        return float(((kind.unpack(*kind.pack(packed)) - packed) ** 2).mean())
+    def error(unpacked: np.ndarray) -> float:
+        return float(((element_type.unpack(*element_type.pack(unpacked)) - unpacked) ** 2).mean())
 
     assert error(hadamard.multiplied(heads)) < error(heads) / 3
 
 
-def test_four_bits_hold_what_lies_furthest_and_nothing() -> None:
-    kind = KV_TYPES["q4_0"].keys
+def test_four_bits_represent_the_extremes_and_zero() -> None:
+    element_type = KV_TYPES["q4_0"].keys
     heads = np.zeros((1, 2, 64), np.float32)
     heads[0, 0, :32] = np.linspace(-8, 7, 32)
     heads[0, 1, 32:] = np.linspace(-7, 8, 32)
-    found = kind.unpack(*kind.pack(heads))
-    assert found[0, 0, 0] == -8
-    assert found[0, 1, 63] == 8
-    assert np.abs(found - heads).max() <= 1  # the other end of a range has one step less
-    assert (found[heads == 0] == 0).all()
+    unpacked = element_type.unpack(*element_type.pack(heads))
+    assert unpacked[0, 0, 0] == -8
+    assert unpacked[0, 1, 63] == 8
+    assert np.abs(unpacked - heads).max() <= 1  # the other end of a range has one step less
+    assert (unpacked[heads == 0] == 0).all()
 
 
-def values_of(heads: Heads, kind: ElementType, n: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Items and scales of the first n positions, (n_heads, n, ...)."""
+def values_of(
+    heads: Heads, element_type: ElementType, n: int
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return elements and scales of the first n positions, of shape (n_heads, n, ...)."""
     shape = len(heads.elements), heads.n_slots, -1
     scales = heads.scales.view(np.float32).reshape(*shape)[:, :n] if heads.scale_bytes else None
-    return heads.elements.view(kind.dtype).reshape(shape)[:, :n], scales
+    return heads.elements.view(element_type.dtype).reshape(shape)[:, :n], scales
 
 
 def filled(model: Model, kv: str) -> Session:
@@ -82,28 +83,30 @@ def filled(model: Model, kv: str) -> Session:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kv", KV_TYPES)
-def test_kernels_keep_what_numpy_packs_to_the_bit(tmp_path: Path, kv: str) -> None:
+def test_kernels_and_numpy_pack_equally_bit_for_bit(tmp_path: Path, kv: str) -> None:
     path = tiny_gguf.write(
         tmp_path / "m.gguf", n_layers=1, dim=128, n_heads=4, n_kv_heads=2, head_dim=32
     )
     model = Model.open(path, threads=2)
     n = len(IDS)
-    exact, kept = (filled(model, name).memory.layers[0] for name in ("f32", kv))  # type: ignore[attr-defined]
+    exact, layer = (filled(model, name).memory.layers[0] for name in ("f32", kv))  # type: ignore[attr-defined]
     keys = exact.keys.read_tiles(0, n)
     values = values_of(exact.values, KV_TYPES["f32"].values, n)[0]
     if KV_TYPES[kv].has_hadamard:
         keys = hadamard.multiplied(keys)
         values = hadamard.multiplied(values)
-    wanted = KV_TYPES[kv].keys.pack(keys)
-    kind = KV_TYPES[kv].values
-    assert (kept.keys.read_tiles(0, n) == KV_TYPES[kv].keys.unpack(*wanted)).all()
-    for found, packed in zip(values_of(kept.values, kind, n), kind.pack(values), strict=True):
-        assert (found is None and packed is None) or (found == packed).all()
+    packed_keys = KV_TYPES[kv].keys.pack(keys)
+    element_type = KV_TYPES[kv].values
+    assert (layer.keys.read_tiles(0, n) == KV_TYPES[kv].keys.unpack(*packed_keys)).all()
+    for stored, packed in zip(
+        values_of(layer.values, element_type, n), element_type.pack(values), strict=True
+    ):
+        assert (stored is None and packed is None) or (stored == packed).all()
     model.close()
 
 
 @pytest.mark.slow
-def test_each_token_adds_what_its_type_takes(tmp_path: Path) -> None:
+def test_each_token_takes_the_bytes_of_its_type(tmp_path: Path) -> None:
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", n_layers=1, n_heads=2, n_kv_heads=1, head_dim=32),
         threads=1,
@@ -117,7 +120,7 @@ def test_each_token_adds_what_its_type_takes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kv", ["q4_0", "f16/q8_0"])
-def test_heads_that_have_no_whole_groups_are_refused(tmp_path: Path, kv: str) -> None:
+def test_heads_without_complete_groups_are_refused(tmp_path: Path, kv: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", head_dim=24), threads=1)
     with pytest.raises(
         MemoryPlanError,

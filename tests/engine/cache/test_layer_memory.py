@@ -1,5 +1,5 @@
-"""The protocol of layers' memories: a memory that cannot go back everywhere, and layers that are
-not alike."""
+"""The protocol of layer memories, with a memory that cannot rewind to every position and with
+layers of different shapes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,10 +23,10 @@ IDS = np.random.default_rng(3).integers(3, 250, 200).tolist()
 
 
 class Checkpoints:
-    """Keys and values that go back only to every sixteenth position and to those that were kept.
+    """Keys and values that can rewind only to saved positions and multiples of sixteen.
 
-    What comes after is wiped, as a recurrent state would have moved on: what relies on it computes
-    nonsense.
+    A rewind wipes all later positions, so code that relies on them computes nonsense, as it would
+    with a recurrent state.
     """
 
     def __init__(self, cache: Any) -> None:
@@ -55,7 +55,7 @@ class Checkpoints:
         self.asked.append(n)
         if n == self._end:
             return n
-        self._kept = {kept for kept in self._kept if kept <= n}
+        self._kept = {position for position in self._kept if position <= n}
         self._end = self.reachable(n)
         self._wipe(self._end)
         return self._end
@@ -84,19 +84,19 @@ def with_checkpoints(model: Model) -> tuple[Session, Checkpoints]:
     return session, memory
 
 
-def test_a_prompt_is_computed_from_where_the_memory_got_back_to(model: Model) -> None:
+def test_a_prompt_is_computed_from_the_rewound_position(model: Model) -> None:
     (session, memory), fresh = with_checkpoints(model), model.session(n_ctx=256)
     session.prefill(IDS[:100])
-    wanted = [*IDS[:75], *IDS[150:190]]
-    done = session.prefill(wanted)
+    prompt = [*IDS[:75], *IDS[150:190]]
+    done = session.prefill(prompt)
     assert memory.asked == [75]
-    assert (done.reused, done.fed) == (64, len(wanted) - 64)
-    assert session.tokens == wanted
-    fresh.prefill(wanted)
+    assert (done.reused, done.fed) == (64, len(prompt) - 64)
+    assert session.tokens == prompt
+    fresh.prefill(prompt)
     assert session.feed([7]).tobytes() == fresh.feed([7]).tobytes()
 
 
-def test_cutting_says_how_much_is_left(model: Model) -> None:
+def test_truncating_returns_the_remaining_length(model: Model) -> None:
     session, _ = with_checkpoints(model)
     session.feed(IDS[:100])
     assert session.truncate(120) == 100
@@ -105,20 +105,21 @@ def test_cutting_says_how_much_is_left(model: Model) -> None:
     assert session.truncate(0) == 0
 
 
-def test_tokens_fed_while_forgetting_change_no_later_reply(model: Model) -> None:
+def test_temporary_tokens_change_no_later_reply(model: Model) -> None:
     (session, _), fresh = with_checkpoints(model), model.session(n_ctx=256)
-    for one in (session, fresh):
-        one.prefill(IDS[:50])
+    for replying in (session, fresh):
+        replying.prefill(IDS[:50])
     with session.restoring():
         session.feed(IDS[50:90])
     assert session.tokens == IDS[:50]
     replies = [
-        [piece.token_id for piece in one.generate(Sampling.greedy(), 8)] for one in (session, fresh)
+        [piece.token_id for piece in replying.generate(Sampling.greedy(), 8)]
+        for replying in (session, fresh)
     ]
     assert replies[0] == replies[1]
 
 
-def test_a_conversation_is_not_shifted_where_layers_cannot(model: Model) -> None:
+def test_a_conversation_is_not_shifted_if_a_layer_cannot(model: Model) -> None:
     session, _ = with_checkpoints(model)
     session.feed(IDS[:100])
     assert session.shift_towards([*IDS[:20], *IDS[40:100], 5]) == 0
@@ -127,7 +128,7 @@ def test_a_conversation_is_not_shifted_where_layers_cannot(model: Model) -> None
     assert session.tokens == IDS[:100]
 
 
-def test_a_walk_that_was_given_up_is_gone_back_on(model: Model) -> None:
+def test_a_cancelled_feed_rewinds_the_memory(model: Model) -> None:
     session, memory = with_checkpoints(model)
     session.feed(IDS[:40])
     memory.asked.clear()
@@ -142,21 +143,21 @@ def test_a_walk_that_was_given_up_is_gone_back_on(model: Model) -> None:
 
 
 @pytest.mark.parametrize("kv", KV_TYPES)
-def test_layers_that_are_not_alike_are_kept_shifted_and_saved(tmp_path: Path, kv: str) -> None:
+def test_layers_of_different_shapes_are_shifted_and_saved(tmp_path: Path, kv: str) -> None:
     model = Model.open(
         VARIANTS["llama, no layer like another"].tiny(head_dim=32).write(tmp_path / "m.gguf"),
         threads=1,
     )
-    session, back, fresh = (model.session(n_ctx=128, kv=kv) for _ in range(3))
+    session, restored, fresh = (model.session(n_ctx=128, kv=kv) for _ in range(3))
     session.feed(IDS[:70])
     saving = StateWriter(session, tmp_path / "kv.state")
     assert saving.flush(60), saving.problem
     saving.close()
-    assert restore_state(back, tmp_path / "kv.state", session.tokens).tokens == 70
-    assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
-    for one in (session, back):
-        one.shift(10, 20)
-    assert back.feed([5]).tobytes() == session.feed([5]).tobytes()
+    assert restore_state(restored, tmp_path / "kv.state", session.tokens).tokens == 70
+    assert restored.feed([5]).tobytes() == session.feed([5]).tobytes()
+    for shifted in (session, restored):
+        shifted.shift(10, 20)
+    assert restored.feed([5]).tobytes() == session.feed([5]).tobytes()
     with fresh.restoring():
         fresh.feed(IDS[:16])
         fill_cache(fresh, 96)
@@ -169,11 +170,11 @@ def test_memory_needs_are_sums_over_layers_plus_a_fixed_part(tmp_path: Path) -> 
         VARIANTS["llama, no layer like another"].tiny().write(tmp_path / "m.gguf"), threads=1
     )
     assert memory_needs(model.config, KV_TYPES["f16"]) == MemoryNeeds(2 * 2 * 16 * (2 + 4 + 1))
-    both = memory_needs(model.config, KV_TYPES["f16"]) + MemoryNeeds(0, 1000)
-    assert both.bytes_for(10) == 10 * 448 + 1000
-    assert both.largest_context(both.bytes_for(64)) == 64
-    assert both.largest_context(both.bytes_for(64) - 1) == 56
-    assert both.largest_context(500) == 0
+    needs = memory_needs(model.config, KV_TYPES["f16"]) + MemoryNeeds(0, 1000)
+    assert needs.bytes_for(10) == 10 * 448 + 1000
+    assert needs.largest_context(needs.bytes_for(64)) == 64
+    assert needs.largest_context(needs.bytes_for(64) - 1) == 56
+    assert needs.largest_context(500) == 0
     model.close()
 
 
@@ -192,11 +193,11 @@ def test_numpy_packs_keys_as_the_kernels_do(tmp_path: Path, kv: str) -> None:
     cache = session.memory
     assert isinstance(cache, KVCache)
     stored = np.empty(cache.copied_bytes(0, 48), np.uint8)
-    again = np.empty_like(stored)
+    repacked = np.empty_like(stored)
     cache.copy_out(0, 48, stored)
     for layer in cache.layers.values():
         layer.keys.write_tiles(0, layer.keys.read_tiles(0, 48))
-    cache.copy_out(0, 48, again)
+    cache.copy_out(0, 48, repacked)
     assert stored.any()
-    assert (stored == again).all()
+    assert (stored == repacked).all()
     model.close()

@@ -1,5 +1,5 @@
-"""Rings of sliding layers: the same numbers as a whole cache, and going back, saving and shifting
-where they end."""
+"""Ring buffers of sliding-window layers: equal results to a full cache, and rewinding, saving and
+shifting at the limits of the ring."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     model.close()
 
 
-def whole(model: Model, kv: str = "f16") -> Session:
-    """A session whose sliding layers keep everything."""
+def full_session(model: Model, kv: str = "f16") -> Session:
+    """Return a session whose sliding-window layers store all positions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kv_cache, "ring_slots", lambda window: 1 << 20)
         return model.session(n_ctx=N_CTX, kv=kv)
@@ -51,25 +51,27 @@ def save(session: Session, path: Path) -> None:
 
 
 @pytest.mark.parametrize("kv", KV_TYPES)
-def test_a_ring_computes_what_a_whole_cache_does_to_the_bit(model: Model, kv: str) -> None:
+def test_a_ring_equals_a_full_cache_bit_for_bit(model: Model, kv: str) -> None:
     ring = model.session(n_ctx=N_CTX, kv=kv)
-    all_kept = whole(model, kv)
-    assert ring.kv_bytes < all_kept.kv_bytes
-    at = 0
+    full = full_session(model, kv)
+    assert ring.kv_bytes < full.kv_bytes
+    start = 0
     for n in (1, 7, 500, 1, 260, 3, 255, 1, 4, 700, 1):
-        one, other = (session.feed(IDS[at : at + n]) for session in (ring, all_kept))
-        assert one.tobytes() == other.tobytes()
-        at += n
-    assert at > 3 * SLOTS
+        ring_logits, full_logits = (
+            session.feed(IDS[start : start + n]) for session in (ring, full)
+        )
+        assert ring_logits.tobytes() == full_logits.tobytes()
+        start += n
+    assert start > 3 * SLOTS
 
 
 def test_only_layers_without_a_window_grow_with_the_context(model: Model) -> None:
     needs = memory_needs(model.config, KV_TYPES["f16"])
     session = model.session(n_ctx=N_CTX)
-    windows = [one.window for one in model.config.attentions.values()]
-    each = needs.bytes_for(8) // 8 // len(windows)
+    windows = [attention.window for attention in model.config.attentions.values()]
+    layer_bytes = needs.bytes_for(8) // 8 // len(windows)
     assert needs == MemoryNeeds(
-        windows.count(None) * each, rings=((SLOTS, windows.count(WINDOW) * each),)
+        windows.count(None) * layer_bytes, rings=((SLOTS, windows.count(WINDOW) * layer_bytes),)
     )
     assert session.kv_bytes == needs.bytes_for(N_CTX)
     assert SLOTS <= WINDOW + RING_BLOCK + 255
@@ -87,110 +89,113 @@ def test_gemma_3_4b_needs_little_more_than_its_windows_at_8k() -> None:
     st.lists(st.tuples(st.integers(8, 5000), st.integers(1, 100)), max_size=3),
     st.integers(0, 10**6),
 )
-def test_the_largest_context_is_the_one_that_just_fits(
-    each: int, rings: list[tuple[int, int]], room: int
+def test_the_largest_context_just_fits(
+    position_bytes: int, rings: list[tuple[int, int]], n_bytes: int
 ) -> None:
-    needs = MemoryNeeds(each + 1, 5, tuple(sorted(rings)))
-    n_ctx = needs.largest_context(room)
+    needs = MemoryNeeds(position_bytes + 1, 5, tuple(sorted(rings)))
+    n_ctx = needs.largest_context(n_bytes)
     assert n_ctx % 8 == 0
-    assert n_ctx == 0 or needs.bytes_for(n_ctx) <= room
-    assert needs.bytes_for(n_ctx + 8) > room
+    assert n_ctx == 0 or needs.bytes_for(n_ctx) <= n_bytes
+    assert needs.bytes_for(n_ctx + 8) > n_bytes
 
 
-def test_going_back_as_far_as_the_ring_reaches_costs_nothing(model: Model) -> None:
+def test_rewinding_within_the_ring_costs_nothing(model: Model) -> None:
     ring = model.session(n_ctx=N_CTX)
-    all_kept = whole(model)
-    for session in (ring, all_kept):
+    full = full_session(model)
+    for session in (ring, full):
         session.feed(IDS[:1500])
     back = 1500 - (SLOTS - WINDOW)
-    other = [*IDS[:back], *IDS[1600:1650]]
-    assert ring.reusable(other) == back
-    for session in (ring, all_kept):
-        assert session.prefill(other).reused == back
-    assert ring.feed([9]).tobytes() == all_kept.feed([9]).tobytes()
+    prompt = [*IDS[:back], *IDS[1600:1650]]
+    assert ring.reusable(prompt) == back
+    for session in (ring, full):
+        assert session.prefill(prompt).reused == back
+    assert ring.feed([9]).tobytes() == full.feed([9]).tobytes()
 
 
-def test_going_back_past_the_ring_computes_everything_again(model: Model) -> None:
+def test_rewinding_past_the_ring_computes_everything_again(model: Model) -> None:
     ring = model.session(n_ctx=N_CTX)
-    all_kept = whole(model)
-    for session in (ring, all_kept):
+    full = full_session(model)
+    for session in (ring, full):
         session.feed(IDS[:1500])
-    other = [*IDS[: 1500 - (SLOTS - WINDOW) - 2], *IDS[1600:1650]]
-    assert ring.reusable(other) == 0
+    prompt = [*IDS[: 1500 - (SLOTS - WINDOW) - 2], *IDS[1600:1650]]
+    assert ring.reusable(prompt) == 0
     assert ring.length == 1500
-    done = ring.prefill(other)
-    assert (done.reused, done.fed) == (0, len(other))
-    all_kept.prefill(other)
-    assert ring.feed([9]).tobytes() == all_kept.feed([9]).tobytes()
+    done = ring.prefill(prompt)
+    assert (done.reused, done.fed) == (0, len(prompt))
+    full.prefill(prompt)
+    assert ring.feed([9]).tobytes() == full.feed([9]).tobytes()
     assert ring.truncate(3) == 0
 
 
-def test_what_is_only_tried_is_forgotten_however_long_it_was(model: Model) -> None:
-    for tried in (3, 100, 900):
+def test_temporary_tokens_of_any_number_are_forgotten(model: Model) -> None:
+    for n_tried in (3, 100, 900):
         ring = model.session(n_ctx=N_CTX)
-        all_kept = whole(model)
-        for session in (ring, all_kept):
+        full = full_session(model)
+        for session in (ring, full):
             session.feed(IDS[:600])
         with ring.restoring():
-            ring.feed(IDS[700 : 700 + tried])
+            ring.feed(IDS[700 : 700 + n_tried])
         with ring.restoring():
             ring.truncate(592)
             fill_cache(ring, 1600)
             ring.feed([4])
-        assert ring.truncate(592) == all_kept.truncate(592) == 592
+        assert ring.truncate(592) == full.truncate(592) == 592
         assert ring.tokens == IDS[:592]
-        assert ring.feed([9]).tobytes() == all_kept.feed([9]).tobytes()
+        assert ring.feed([9]).tobytes() == full.feed([9]).tobytes()
 
 
-def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> None:
+def test_a_restored_state_can_continue_and_rewind(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = model.session(n_ctx=N_CTX)
-    all_kept = whole(model)
+    full = full_session(model)
     saving = StateWriter(session, path)
-    for at in range(0, 1500, 100):
-        session.feed(IDS[at : at + 100])
+    for start in range(0, 1500, 100):
+        session.feed(IDS[start : start + 100])
         assert saving.flush(60), saving.problem
     saving.close()
-    all_kept.feed(IDS[:1500])
-    for wanted in (None, [*IDS[:1500], 9], [*IDS[:700], 3, 4]):
-        n = 1500 if wanted is None else len(wanted) - 1 if wanted[-1] == 9 else 700
-        back = model.session(n_ctx=N_CTX)
-        assert restore_state(back, path, wanted or IDS[:1500]).tokens == n
-        assert all_kept.truncate(n) == n
-        assert back.feed([9]).tobytes() == all_kept.feed([9]).tobytes()
+    full.feed(IDS[:1500])
+    for prompt in (None, [*IDS[:1500], 9], [*IDS[:700], 3, 4]):
+        if prompt is None:
+            n = 1500
+        elif prompt[-1] == 9:
+            n = len(prompt) - 1
+        else:
+            n = 700
+        restored = model.session(n_ctx=N_CTX)
+        assert restore_state(restored, path, prompt or IDS[:1500]).tokens == n
+        assert full.truncate(n) == n
+        assert restored.feed([9]).tobytes() == full.feed([9]).tobytes()
 
 
-def test_a_state_without_the_windows_positions_is_read_again(model: Model, tmp_path: Path) -> None:
+def test_a_state_without_positions_of_the_window_is_not_used(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = model.session(n_ctx=N_CTX)
-    all_kept = whole(model)
-    for one in (session, all_kept):
-        one.feed(IDS[:1500])
+    full = full_session(model)
+    for fed in (session, full):
+        fed.feed(IDS[:1500])
     save(session, path)
-    back = model.session(n_ctx=N_CTX)
-    assert restore_state(back, path, session.tokens).tokens == 1500
-    assert back.feed([9]).tobytes() == all_kept.feed([9]).tobytes()
+    restored = model.session(n_ctx=N_CTX)
+    assert restore_state(restored, path, session.tokens).tokens == 1500
+    assert restored.feed([9]).tobytes() == full.feed([9]).tobytes()
     early = model.session(n_ctx=N_CTX)
-    found = restore_state(early, path, [*IDS[:700], 3])
-    assert (found.tokens, early.length) == (0, 0)
-    small = model.session(n_ctx=SLOTS)  # holds every position, but the file does not
+    result = restore_state(early, path, [*IDS[:700], 3])
+    assert (result.tokens, early.length) == (0, 0)
+    small = model.session(n_ctx=SLOTS)  # needs every position, but the file lacks some
     assert restore_state(small, path, session.tokens).tokens == 0
     assert early.prefill(IDS[:80]).fed == 80
 
 
-def test_states_of_a_whole_cache_and_of_a_ring_are_the_same_file(
-    model: Model, tmp_path: Path
-) -> None:
-    for number, (saver, restorer) in enumerate(((SLOTS, N_CTX), (N_CTX, SLOTS))):
+def test_states_of_full_caches_and_rings_are_interchangeable(model: Model, tmp_path: Path) -> None:
+    for number, (saved_ctx, restored_ctx) in enumerate(((SLOTS, N_CTX), (N_CTX, SLOTS))):
         path = tmp_path / f"{number}.state"
-        session, back = model.session(n_ctx=saver), model.session(n_ctx=restorer)
+        session, restored = model.session(n_ctx=saved_ctx), model.session(n_ctx=restored_ctx)
         session.feed(IDS[:400])
         save(session, path)
-        assert restore_state(back, path, session.tokens).tokens == 400
-        assert back.feed([9]).tobytes() == session.feed([9]).tobytes()
+        assert restore_state(restored, path, session.tokens).tokens == 400
+        assert restored.feed([9]).tobytes() == session.feed([9]).tobytes()
 
 
-def test_what_is_overwritten_while_it_is_copied_is_left_out(
+def test_positions_overwritten_during_a_copy_are_left_out(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = model.session(n_ctx=N_CTX)
@@ -205,35 +210,35 @@ def test_what_is_overwritten_while_it_is_copied_is_left_out(
     assert memory.is_copy(512, 576, n_bytes)
 
 
-def test_dropped_turns_move_what_the_window_sees(model: Model) -> None:
+def test_dropping_turns_moves_the_window(model: Model) -> None:
     for n_keep, n_drop in ((20, 300), (0, 40), (8, 1000), (20, 1465)):
         ring = model.session(n_ctx=N_CTX)
-        all_kept = whole(model)
-        for session in (ring, all_kept):
+        full = full_session(model)
+        for session in (ring, full):
             session.feed(IDS[:1500])
             session.shift(n_keep, n_drop)
         for n in (1, 300):
             assert (
                 ring.feed(IDS[1500 : 1500 + n]).tobytes()
-                == all_kept.feed(IDS[1500 : 1500 + n]).tobytes()
+                == full.feed(IDS[1500 : 1500 + n]).tobytes()
             )
 
 
-def test_what_the_ring_lost_cannot_be_shifted_to(model: Model) -> None:
+def test_shifting_cannot_use_positions_lost_from_the_ring(model: Model) -> None:
     ring = model.session(n_ctx=N_CTX)
     ring.feed(IDS[:1500])
     with pytest.raises(EngineError, match="cannot forget these tokens"):
-        ring.shift(20, 1478)  # the two that stay see four of the first twenty
-    wanted = [*IDS[:20], *IDS[1480:1500], 9]
-    assert ring.shift_towards(wanted) == 1460
-    assert ring.prefill(wanted).fed == 1
+        ring.shift(20, 1478)  # the last two tokens would see four of the first twenty
+    tokens = [*IDS[:20], *IDS[1480:1500], 9]
+    assert ring.shift_towards(tokens) == 1460
+    assert ring.prefill(tokens).fed == 1
 
 
-def test_a_reply_runs_round_the_ring(model: Model) -> None:
+def test_a_reply_can_be_longer_than_the_ring(model: Model) -> None:
     ring = model.session(n_ctx=N_CTX)
-    all_kept = whole(model)
+    full = full_session(model)
     replies = []
-    for session in (ring, all_kept):
+    for session in (ring, full):
         session.prefill(IDS[:10])
         replies.append([piece.token_id for piece in session.generate(Sampling.greedy(), 2 * SLOTS)])
     assert replies[0] == replies[1]

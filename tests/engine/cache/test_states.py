@@ -1,5 +1,5 @@
-"""States of recurrent layers: where a session can go back to, what it costs, and what a saved state
-brings back."""
+"""States of recurrent layers: where a session can rewind to, the cost, and what is restored from a
+saved state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def session_of(model: Model, checkpoint_bytes: int = states.CHECKPOINT_BYTES) ->
 
 
 def next_logits(session: Session) -> bytes:
-    """A summary of the layers' states."""
+    """Return logits that depend on the states of all layers."""
     return session.feed(OTHERS[:7], every=True).tobytes()
 
 
@@ -70,7 +70,7 @@ def save(session: Session, path: Path) -> None:
         saving.close()
 
 
-def test_another_reply_and_an_edit_restart_at_the_nearest_turn(model: Model) -> None:
+def test_a_new_reply_or_an_edit_restarts_at_the_nearest_turn(model: Model) -> None:
     session = session_of(model)
     session.prefill(IDS[:TURN], turns=[10, 70, 195])
     reply = [piece.token_id for piece in session.generate(Sampling.greedy(), 20)]
@@ -83,25 +83,27 @@ def test_another_reply_and_an_edit_restart_at_the_nearest_turn(model: Model) -> 
     assert next_logits(session) == fresh_logits(model, edited)
 
 
-def test_the_next_turn_keeps_where_the_reply_ended(model: Model) -> None:
+def test_the_next_turn_reuses_the_end_of_the_reply(model: Model) -> None:
     session = session_of(model)
     session.prefill(IDS[:50])
     for _ in session.generate(Sampling.greedy(), 20):
         pass
-    held = session.tokens
-    assert session.prefill([*held, *IDS[100:130]]).reused == len(held)
-    assert session.prefill([*held, *IDS[130:180]]).reused == len(held)
-    assert next_logits(session) == fresh_logits(model, [*held, *IDS[130:180]])
+    tokens = session.tokens
+    assert session.prefill([*tokens, *IDS[100:130]]).reused == len(tokens)
+    assert session.prefill([*tokens, *IDS[130:180]]).reused == len(tokens)
+    assert next_logits(session) == fresh_logits(model, [*tokens, *IDS[130:180]])
 
 
-def test_messages_close_to_each_other_share_a_place(model: Model) -> None:
+def test_messages_close_together_share_a_checkpoint(model: Model) -> None:
     session = session_of(model)
     turns = [64, 70, 100, 127, 128, 191, 299]
     session.prefill(IDS[:300], turns=turns)
     assert [n for n in turns if session.memory.checkpoint_before(n) == n] == [64, 128, 299]
 
 
-def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_prompt_has_checkpoints_at_intervals(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(states, "SPACING", 128)
     session = session_of(model)
     session.pipeline.block_size_at = lambda pos: 50  # type: ignore[method-assign]
@@ -130,31 +132,34 @@ def test_a_long_prompt_is_kept_now_and_then(model: Model, monkeypatch: pytest.Mo
 def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
     architecture: str, n_layers: int, n: int, tmp_path: Path
 ) -> None:
-    """Whatever the last layer is that remembers tokens: all of them pass it, and the last one all
-    after it."""
+    """All tokens pass the layers up to the last one with a memory; only the last token passes the
+    layers after it."""
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", architecture, "Q8_0", n_layers=n_layers), threads=2
     )
-    whole = model.session(n_ctx=128)
+    all_tokens = model.session(n_ctx=128)
     prompt = model.session(n_ctx=128)
-    assert prompt.feed(IDS[:n]).tobytes() == whole.feed(IDS[:n], every=True)[-1].tobytes()
-    assert prompt.feed(OTHERS[:5]).tobytes() == whole.feed(OTHERS[:5]).tobytes()
+    assert prompt.feed(IDS[:n]).tobytes() == all_tokens.feed(IDS[:n], every=True)[-1].tobytes()
+    assert prompt.feed(OTHERS[:5]).tobytes() == all_tokens.feed(OTHERS[:5]).tobytes()
     model.close()
 
 
-def test_a_stopped_walk_costs_nothing(model: Model) -> None:
+def test_a_cancelled_feed_loses_no_computed_tokens(model: Model) -> None:
     session = session_of(model)
+
+    def cancel(done: int, total: int) -> None:
+        if done > 60:
+            session.cancel()
+
     session.feed(IDS[:100])
-    columns = session.pipeline.block_size_at
+    block_size_at = session.pipeline.block_size_at
     session.pipeline.block_size_at = lambda pos: 16  # type: ignore[method-assign]
     with pytest.raises(Cancelled):
-        session.feed(
-            IDS[100:300], on_progress=lambda done, total: session.cancel() if done > 60 else None
-        )
-    session.pipeline.block_size_at = columns  # type: ignore[method-assign]
+        session.feed(IDS[100:300], on_progress=cancel)
+    session.pipeline.block_size_at = block_size_at  # type: ignore[method-assign]
     assert session.length == 164
     model.crew.cancel()
-    # some layers have written, others not
+    # Some layers have written their state, some have not.
     assert not session.pipeline.store(IDS[:4], 164, 2, is_small_batch=True)
     model.crew.clear_cancel()
     assert session.truncate(164) == 164
@@ -167,23 +172,23 @@ def test_a_rejected_guess_leaves_the_state_as_it_was(model: Model) -> None:
     session.verify(IDS[100:104])
     assert session.truncate(102) == 100
     session.feed(IDS[100:102])
-    other = session_of(model)
-    other.feed(IDS[:100])
-    other.feed(IDS[100:102])
-    assert next_logits(session) == next_logits(other)
+    unguessed = session_of(model)
+    unguessed.feed(IDS[:100])
+    unguessed.feed(IDS[100:102])
+    assert next_logits(session) == next_logits(unguessed)
 
 
-def test_guesses_that_hold_need_nothing_again(model: Model) -> None:
-    one = session_of(model)
-    other = session_of(model)
-    for session in (one, other):
+def test_accepted_guesses_are_not_computed_again(model: Model) -> None:
+    guessed = session_of(model)
+    stepwise = session_of(model)
+    for session in (guessed, stepwise):
         session.feed(IDS[:100])
-    rows = one.verify(IDS[100:104])
-    assert rows.tobytes() == np.stack([other.feed([token]) for token in IDS[100:104]]).tobytes()
-    assert next_logits(one) == next_logits(other)
+    rows = guessed.verify(IDS[100:104])
+    assert rows.tobytes() == np.stack([stepwise.feed([token]) for token in IDS[100:104]]).tobytes()
+    assert next_logits(guessed) == next_logits(stepwise)
 
 
-def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> None:
+def test_nothing_is_guessed_if_a_rejected_guess_costs_more(model: Model) -> None:
     repeated = IDS[:20] * 6
     replies = []
     for guess in (True, False):
@@ -198,7 +203,7 @@ def test_nothing_is_guessed_where_a_rejected_guess_costs_more(model: Model) -> N
     assert replies[0] == replies[1]
 
 
-def test_what_is_only_tried_is_forgotten(model: Model) -> None:
+def test_temporary_tokens_are_forgotten(model: Model) -> None:
     session = session_of(model)
     session.feed(IDS[:200])
     with session.restoring():
@@ -216,7 +221,7 @@ def test_what_is_only_tried_is_forgotten(model: Model) -> None:
     assert next_logits(session) == fresh_logits(model, IDS[:100])
 
 
-def test_nothing_is_dropped_from_the_midst(model: Model) -> None:
+def test_nothing_is_dropped_from_the_middle(model: Model) -> None:
     session = session_of(model)
     session.feed(IDS[:100])
     assert session.shift_towards([*IDS[:20], *IDS[40:100], 5]) == 0
@@ -226,84 +231,92 @@ def test_nothing_is_dropped_from_the_midst(model: Model) -> None:
 
 
 def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) -> None:
-    each = states.state_bytes(model.config)
-    assert each == 4 * (3 * 8 * 32 + 4 * 32 * 32)
-    needs = memory_needs(model.config, KV_TYPES["f16"], 5 * each + 1)
-    assert needs == MemoryNeeds(2 * 2 * 2 * 16, 7 * each, state_bytes=each)
-    assert (needs.bytes_moved(0), needs.bytes_moved(100)) == (2 * each, 2 * each + 100 * 128)
-    session = session_of(model, checkpoint_bytes=5 * each + 1)
+    state_bytes = states.state_bytes(model.config)
+    assert state_bytes == 4 * (3 * 8 * 32 + 4 * 32 * 32)
+    needs = memory_needs(model.config, KV_TYPES["f16"], 5 * state_bytes + 1)
+    assert needs == MemoryNeeds(2 * 2 * 2 * 16, 7 * state_bytes, state_bytes=state_bytes)
+    assert (needs.bytes_moved(0), needs.bytes_moved(100)) == (
+        2 * state_bytes,
+        2 * state_bytes + 100 * 128,
+    )
+    session = session_of(model, checkpoint_bytes=5 * state_bytes + 1)
     assert session.kv_bytes == needs.bytes_for(1024)
-    assert (session.kv_bytes_per_position, session.state_bytes) == (128, each)
-    assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == (2 + MAX_CHECKPOINTS) * each
+    assert (session.kv_bytes_per_position, session.state_bytes) == (128, state_bytes)
+    assert (
+        memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes
+        == (2 + MAX_CHECKPOINTS) * state_bytes
+    )
     for n in range(100, 600, 50):
         session.feed(IDS[session.length : n])
         session.memory.make_checkpoint()
     assert isinstance(session.memory, HybridMemory)
-    assert session.memory.states.used_bytes == 7 * each
+    assert session.memory.states.used_bytes == 7 * state_bytes
 
 
 def test_little_memory_means_fewer_checkpoints_or_a_refusal(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    each = states.state_bytes(model.config)
+    state_bytes = states.state_bytes(model.config)
     free = [0]
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + free[0])
-    for free[0], n in ((12 * each, 3), (400_000_000, MAX_CHECKPOINTS)):
+    for free[0], n in ((12 * state_bytes, 3), (400_000_000, MAX_CHECKPOINTS)):
         session = session_of(model)
-        assert session.kv_bytes == 1024 * 128 + (2 + n) * each
+        assert session.kv_bytes == 1024 * 128 + (2 + n) * state_bytes
         session.close()
-    free[0] = each
+    free[0] = state_bytes
     with pytest.raises(EngineError, match="recurrent layers need 0 MB for what they remember"):
         session_of(model)
 
 
-def test_without_a_budget_only_the_start_is_left_to_go_back_to(
-    model: Model, tmp_path: Path
-) -> None:
-    session, back = (session_of(model, checkpoint_bytes=0) for _ in range(2))
+def test_without_a_budget_a_session_rewinds_to_the_start(model: Model, tmp_path: Path) -> None:
+    session, restored = (session_of(model, checkpoint_bytes=0) for _ in range(2))
     session.prefill(IDS[:200])
     session.memory.make_checkpoint()
     save(session, tmp_path / "kv.state")
     assert session.truncate(150) == 0
-    assert restore_state(back, tmp_path / "kv.state", IDS[:200]).tokens == 200
-    assert next_logits(back) == fresh_logits(model, IDS[:200])
+    assert restore_state(restored, tmp_path / "kv.state", IDS[:200]).tokens == 200
+    assert next_logits(restored) == fresh_logits(model, IDS[:200])
 
 
 # ---- saved states
 
 
-def test_a_saved_state_goes_on_and_goes_back(model: Model, tmp_path: Path) -> None:
+def test_a_restored_state_can_continue_and_rewind(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = session_of(model)
     session.prefill(IDS[:200], turns=[77, 190])
     for _ in session.generate(Sampling.greedy(), 21):
         pass
-    held = session.tokens
+    tokens = session.tokens
     save(session, path)
-    for wanted, there in ((held, len(held)), ([*held[:195], 9, 9], 190), ([*held[:80], 9], 77)):
-        back = session_of(model)
-        assert restorable(back, path, wanted) == there
-        assert restore_state(back, path, wanted).tokens == there
-        assert next_logits(back) == fresh_logits(model, held[:there])
+    for prompt, n_restored in (
+        (tokens, len(tokens)),
+        ([*tokens[:195], 9, 9], 190),
+        ([*tokens[:80], 9], 77),
+    ):
+        restored = session_of(model)
+        assert restorable(restored, path, prompt) == n_restored
+        assert restore_state(restored, path, prompt).tokens == n_restored
+        assert next_logits(restored) == fresh_logits(model, tokens[:n_restored])
     early = session_of(model)
-    assert restore_state(early, path, [*held[:60], 9]).tokens == 0
-    assert early.prefill(held[:60]).fed == 60
+    assert restore_state(early, path, [*tokens[:60], 9]).tokens == 0
+    assert early.prefill(tokens[:60]).fed == 60
 
 
-def test_a_restart_keeps_the_way_back(model: Model, tmp_path: Path) -> None:
+def test_checkpoints_survive_a_restart(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = session_of(model)
-    back = session_of(model)
+    restored = session_of(model)
     session.prefill(IDS[:300], turns=[77, 190])
     save(session, path)
-    assert restore_state(back, path, IDS).tokens == 300
-    assert back.reusable([*IDS[:195], 9]) == 190
-    back.prefill([*IDS[:195], *OTHERS[:100]], turns=[270])
-    save(back, path)
-    again = session_of(model)
-    assert restore_state(again, path, back.tokens).tokens == 295
-    assert again.truncate(280) == 270
-    assert next_logits(again) == fresh_logits(model, back.tokens[:270])
+    assert restore_state(restored, path, IDS).tokens == 300
+    assert restored.reusable([*IDS[:195], 9]) == 190
+    restored.prefill([*IDS[:195], *OTHERS[:100]], turns=[270])
+    save(restored, path)
+    restored_again = session_of(model)
+    assert restore_state(restored_again, path, restored.tokens).tokens == 295
+    assert restored_again.truncate(280) == 270
+    assert next_logits(restored_again) == fresh_logits(model, restored.tokens[:270])
 
 
 def test_a_state_written_in_steps_is_restored_at_every_turn(model: Model, tmp_path: Path) -> None:
@@ -321,12 +334,12 @@ def test_a_state_written_in_steps_is_restored_at_every_turn(model: Model, tmp_pa
     saving.close()
     assert any(end % SEGMENT_POSITIONS % 8 for end in ends)
     for end in ends:
-        back = session_of(model)
-        assert restore_state(back, path, session.tokens[: end + 2]).tokens == end
-        assert next_logits(back) == fresh_logits(model, session.tokens[:end])
+        restored = session_of(model)
+        assert restore_state(restored, path, session.tokens[: end + 2]).tokens == end
+        assert next_logits(restored) == fresh_logits(model, session.tokens[:end])
 
 
-def test_a_slow_reply_does_not_save_its_state_with_each_token(
+def test_a_slow_reply_does_not_save_a_state_for_each_token(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "QUIET_S", 0.0)
@@ -344,8 +357,8 @@ def test_a_slow_reply_does_not_save_its_state_with_each_token(
     saving.close()
 
 
-def n_bytes_in(place: Path) -> int:
-    return sum(one.n_bytes for one in stored_in(place))
+def n_bytes_in(directory: Path) -> int:
+    return sum(stored.n_bytes for stored in stored_in(directory))
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -355,36 +368,39 @@ def wait_for(condition: Callable[[], bool]) -> None:
         threading.Event().wait(0.001)
 
 
-def test_a_damaged_state_costs_a_reread_and_never_an_answer(model: Model, tmp_path: Path) -> None:
+def test_a_damaged_state_is_computed_again(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = session_of(model)
     session.prefill(IDS[:300], turns=[77, 190])
     save(session, path)
-    found = {}
+    restored_lengths = {}
     fresh = cache(lambda n: fresh_logits(model, IDS[:n]))
-    for one in stored_in(path):
-        whole = one.path.read_bytes()
-        for at in (20, len(whole) // 2, len(whole) - 1):
-            one.path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-            back = session_of(model)
-            there = restore_state(back, path, IDS[:300]).tokens
-            assert found.setdefault(one.segment.last, there) == there
-            assert back.length == there
-            assert next_logits(back) == fresh(there) if there else True
-            assert not one.path.exists()
-            one.path.write_bytes(whole)
-            one.path.chmod(0o600)
-            back.close()
-    assert found == {64: 0, 77: 300, 128: 77, 190: 300, 192: 190, 256: 190, 300: 190}
+    for stored in stored_in(path):
+        sound = stored.path.read_bytes()
+        for offset in (20, len(sound) // 2, len(sound) - 1):
+            stored.path.write_bytes(
+                sound[:offset] + bytes([sound[offset] ^ 1]) + sound[offset + 1 :]
+            )
+            restored = session_of(model)
+            n_restored = restore_state(restored, path, IDS[:300]).tokens
+            assert restored_lengths.setdefault(stored.segment.last, n_restored) == n_restored
+            assert restored.length == n_restored
+            if n_restored:
+                assert next_logits(restored) == fresh(n_restored)
+            assert not stored.path.exists()
+            stored.path.write_bytes(sound)
+            stored.path.chmod(0o600)
+            restored.close()
+    assert restored_lengths == {64: 0, 77: 300, 128: 77, 190: 300, 192: 190, 256: 190, 300: 190}
 
 
 def test_only_the_first_and_the_newest_turns_are_saved(model: Model, tmp_path: Path) -> None:
     session = session_of(model)
     session.prefill(IDS[:580], turns=range(65, 580, 65))
     save(session, tmp_path / "kv.state")
-    back = session_of(model)
-    assert restore_state(back, tmp_path / "kv.state", IDS[:580]).tokens == 580
-    assert [back.memory.checkpoint_before(n) for n in (64, 454, 519, 579)] == [0, 65, 455, 520]
+    restored = session_of(model)
+    assert restore_state(restored, tmp_path / "kv.state", IDS[:580]).tokens == 580
+    assert [restored.memory.checkpoint_before(n) for n in (64, 454, 519, 579)] == [0, 65, 455, 520]
 
 
 # ---- the states alone
@@ -396,10 +412,10 @@ def small(n: int = 8) -> ModelConfig:
 
 
 class Walked:
-    """States whose content follows from the tokens, as a walk would write it."""
+    """States whose content is computed from the tokens, as if layers had written it."""
 
-    def __init__(self, most: int) -> None:
-        self.states = RecurrentStates(small(), most * states.state_bytes(small()))
+    def __init__(self, max_checkpoints: int) -> None:
+        self.states = RecurrentStates(small(), max_checkpoints * states.state_bytes(small()))
         self.tokens: list[int] = []
 
     def content(self) -> np.ndarray[Any, Any]:
@@ -422,10 +438,10 @@ class Walked:
         self.states.commit(len(self.tokens))
 
     def rewind(self, n: int) -> None:
-        said = self.states.reachable(n)
-        there = self.states.rewind(n)
-        assert said == there <= n
-        del self.tokens[there:]
+        reachable = self.states.reachable(n)
+        position = self.states.rewind(n)
+        assert reachable == position <= n
+        del self.tokens[position:]
 
     def check(self) -> None:
         assert (self.states._slots[self.states.slot] == self.content()).all()
@@ -447,10 +463,10 @@ ACTIONS = st.one_of(
 
 @settings(deadline=None, max_examples=80)
 @given(st.integers(0, 4), st.lists(ACTIONS, max_size=30))
-def test_after_any_rewind_the_state_is_that_of_the_tokens(
-    most: int, actions: list[tuple[str, Any]]
+def test_after_any_rewind_the_state_matches_the_tokens(
+    max_checkpoints: int, actions: list[tuple[str, Any]]
 ) -> None:
-    walked = Walked(most)
+    walked = Walked(max_checkpoints)
     for action, argument in actions:
         if action in ("walk", "fail"):
             walked.walk(argument, action == "walk")
@@ -464,19 +480,19 @@ def test_after_any_rewind_the_state_is_that_of_the_tokens(
         assert walked.states.used_bytes <= walked.states.n_bytes + walked.states.size_bytes
 
 
-def test_old_checkpoints_are_sparse_and_turns_are_kept_first() -> None:
+def test_old_checkpoints_are_sparse_and_turns_are_preferred() -> None:
     walked = Walked(4)
     for number in range(40):
         walked.walk(list(range(10)), is_done=True)
         walked.states._add_checkpoint(is_turn=number % 4 == 3)
-    kept = [one.n for one in walked.states._checkpoints]
-    assert kept[-1] == 400
-    assert all(one.is_turn for one in walked.states._checkpoints)
-    gaps = np.diff([0, *kept])
+    positions = [checkpoint.n for checkpoint in walked.states._checkpoints]
+    assert positions[-1] == 400
+    assert all(checkpoint.is_turn for checkpoint in walked.states._checkpoints)
+    gaps = np.diff([0, *positions])
     assert gaps[-1] < gaps[0]
 
 
-def test_a_copy_that_is_overwritten_meanwhile_does_not_count() -> None:
+def test_a_copy_overwritten_meanwhile_is_not_valid() -> None:
     walked = Walked(0)
     walked.walk([1, 2, 3], is_done=True)
 

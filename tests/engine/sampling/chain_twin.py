@@ -1,5 +1,5 @@
-"""The sampling chain in plain NumPy: every candidate's probability, by sorting everything, as
-llama.cpp has it."""
+"""The sampling chain of llama.cpp in plain NumPy: it sorts all candidates and returns their
+probabilities."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Probabilities = dict[int, float]
 
 
 def model_like(n: int, seed: int = 1) -> np.ndarray:
-    """Logits with a few likely tokens and a long tail."""
+    """Return logits with a few likely tokens and a long tail."""
     random = np.random.default_rng(seed)
     logits = random.standard_normal(n) * 1.5 - 2.0
     logits[random.permutation(n)[:40]] += np.linspace(1.0, 7.0, 40)
@@ -83,35 +83,44 @@ def twin(
         ids = ids[: int((np.cumsum(softmax(x[ids])) < s.top_p).sum()) + 1]
     if s.min_p:
         ids = ids[x[ids] >= x[ids[0]] + np.log(s.min_p)]
-    both = [(1.0, ids)]
+    branches = [(1.0, ids)]
     if s.xtc_probability and s.xtc_threshold <= 0.5 and len(ids) > 1:
         n = max(0, int((softmax(x[ids]) >= s.xtc_threshold).sum()) - 1)
-        both = [(1.0 - s.xtc_probability, ids), (s.xtc_probability, ids[n:])]
-    found: Probabilities = {}
-    for share, kept in both:
-        p = softmax(x[kept] / s.temperature) if s.temperature else np.eye(len(kept))[0]
-        for token, one in zip(kept.tolist(), p.tolist(), strict=True):
-            found[token] = found.get(token, 0.0) + share * one
-    return {token: one for token, one in found.items() if one > 0.0}
+        branches = [(1.0 - s.xtc_probability, ids), (s.xtc_probability, ids[n:])]
+    probabilities: Probabilities = {}
+    for share, candidates in branches:
+        if s.temperature:
+            p = softmax(x[candidates] / s.temperature)
+        else:
+            p = np.eye(len(candidates))[0]
+        for token, probability in zip(candidates.tolist(), p.tolist(), strict=True):
+            probabilities[token] = probabilities.get(token, 0.0) + share * probability
+    return {token: probability for token, probability in probabilities.items() if probability > 0.0}
 
 
 def penalise(x: np.ndarray, recent: list[int], s: Sampling) -> None:
     for token in set(recent):
-        x[token] = x[token] / s.repeat_penalty if x[token] > 0 else x[token] * s.repeat_penalty
+        if x[token] > 0:
+            x[token] /= s.repeat_penalty
+        else:
+            x[token] *= s.repeat_penalty
         x[token] -= recent.count(token) * s.frequency_penalty + s.presence_penalty
 
 
 def dry(x: np.ndarray, recent: list[int], s: Sampling, breakers: frozenset[int]) -> None:
-    """Compare every place with the end, token by token."""
+    """Compare each position with the end, token by token, and lower the logits of repetitions."""
     n = len(recent)
     limit = next((i for i, token in enumerate(reversed(recent)) if token in breakers), n)
     longest: dict[int, int] = {}
     for next_at in range(1, n):
-        same = 0
-        while same < min(limit, next_at) and recent[next_at - 1 - same] == recent[n - 1 - same]:
-            same += 1
-        if same >= s.dry_allowed_length <= limit:
-            longest[recent[next_at]] = max(same, longest.get(recent[next_at], 0))
+        n_equal = 0
+        while (
+            n_equal < min(limit, next_at)
+            and recent[next_at - 1 - n_equal] == recent[n - 1 - n_equal]
+        ):
+            n_equal += 1
+        if n_equal >= s.dry_allowed_length <= limit:
+            longest[recent[next_at]] = max(n_equal, longest.get(recent[next_at], 0))
     for token, length in longest.items():
         if token not in breakers and n > s.dry_allowed_length:
             x[token] -= s.dry_multiplier * s.dry_base ** (length - s.dry_allowed_length)
@@ -123,22 +132,23 @@ def softmax(x: np.ndarray) -> np.ndarray:
 
 
 def chi_square(counts: dict[int, int], expected: Probabilities) -> float:
-    """Return how far drawn tokens are from what was expected, in standard deviations of the
-    statistic; 3 is much.
+    """Return the deviation of drawn tokens from their expected counts, in standard deviations of
+    the statistic; 3 is a large deviation.
 
     Tokens that are expected fewer than five times are counted together.
     """
     n = sum(counts.values())
     assert counts.keys() <= expected.keys(), sorted(counts.keys() - expected.keys())
-    often = [token for token, p in expected.items() if n * p >= 5]
-    cells = [(counts.get(token, 0), n * expected[token]) for token in often]
-    rest = n - sum(count for count, _ in cells), n - sum(wanted for _, wanted in cells)
-    cells += [rest] if rest[1] >= 5 else []
+    frequent = [token for token, p in expected.items() if n * p >= 5]
+    cells = [(counts.get(token, 0), n * expected[token]) for token in frequent]
+    remainder = n - sum(count for count, _ in cells), n - sum(n_expected for _, n_expected in cells)
+    if remainder[1] >= 5:
+        cells.append(remainder)
     degrees = len(cells) - 1
     if degrees == 0:
         return 0.0
-    statistic = sum((count - wanted) ** 2 / wanted for count, wanted in cells)
-    # Wilson and Hilferty 1931: its cube root is nearly normal.
+    statistic = sum((count - n_expected) ** 2 / n_expected for count, n_expected in cells)
+    # Wilson and Hilferty 1931: the cube root of the statistic is nearly normal.
     return float(
         ((statistic / degrees) ** (1 / 3) - (1 - 2 / (9 * degrees))) / np.sqrt(2 / (9 * degrees))
     )

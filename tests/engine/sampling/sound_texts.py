@@ -1,4 +1,4 @@
-"""Texts that repeat much and are sound: a loop guard must let all of them go on."""
+"""Repetitive but sound texts, which a loop guard must not end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tables() -> Iterator[str]:
 
 
 def code() -> Iterator[str]:
-    """Yield Python's own sources, a megabyte of them."""
+    """Yield a megabyte of Python's own sources."""
     n_left = N_CODE_BYTES
     for file in sorted(Path(os.__file__).parent.glob("*.py")):
         text = file.read_text(encoding="utf-8", errors="replace")

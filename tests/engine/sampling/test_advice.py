@@ -1,5 +1,4 @@
-"""A file's recommendations for sampling: taken where it is a number in range, left out where it is
-not."""
+"""Sampling settings recommended by a model file: numbers in range are used, all else is ignored."""
 
 import numpy as np
 import pytest
@@ -35,19 +34,19 @@ def test_files_without_advice_give_none():
     assert sampling_advice({"general.name": "llama"}) == {}
 
 
-def test_minus_one_candidates_are_all_of_them():
+def test_minus_one_candidates_means_all():
     assert sampling_advice({"general.sampling.top_k": -1}) == {"top_k": 0}
 
 
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), -0.5, 1e9, "0.7", True, 1, None, [0.7], b"0.7"], ids=repr
 )
-def test_what_is_no_temperature_is_left_out(value: object):
+def test_an_invalid_temperature_is_left_out(value: object):
     assert sampling_advice({"general.sampling.temp": value}) == {}
 
 
 @pytest.mark.parametrize("value", [1 << 63, -2, 0.5, "40", False])
-def test_what_is_no_count_is_left_out(value: object):
+def test_an_invalid_count_is_left_out(value: object):
     assert sampling_advice({"general.sampling.top_k": value}) == {}
 
 

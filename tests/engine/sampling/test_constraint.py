@@ -1,4 +1,4 @@
-"""A form's tokens are the only ones that can be chosen."""
+"""Under a constraint, only allowed tokens can be chosen."""
 
 import numpy as np
 import pytest
@@ -27,6 +27,6 @@ def test_the_logits_stay_as_they_are() -> None:
     assert LOGITS.tolist() == [5, 1, 9, -3]
 
 
-def test_a_form_that_allows_nothing_is_refused() -> None:
+def test_a_constraint_that_allows_no_token_is_refused() -> None:
     with pytest.raises(EngineError, match="no token"):
         constrained(LOGITS, np.zeros(4, np.bool_))

@@ -1,5 +1,4 @@
-"""Guesses change how fast a reply comes, never what it says; and they cost no more than their
-share."""
+"""Guesses change the speed of a reply, never its text, and cost no more than their share."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -37,8 +36,10 @@ def reply(
     session: Session, sampling: Sampling, guess: bool, n: int = 60, stop: tuple[str, ...] = ()
 ) -> list[object]:
     session.prefill(PROMPT)
-    said = [(one.token_id, one.text) for one in session.generate(sampling, n, stop, guess=guess)]
-    return [said, session.finish_reason, session.tokens]
+    pieces = [
+        (piece.token_id, piece.text) for piece in session.generate(sampling, n, stop, guess=guess)
+    ]
+    return [pieces, session.finish_reason, session.tokens]
 
 
 @pytest.mark.slow
@@ -73,9 +74,9 @@ def test_guesses_come_true_where_a_reply_repeats_itself(model: Model) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", [1, 2, 3, 5])
-def test_guesses_end_where_the_context_or_the_limit_does(model: Model, left: int) -> None:
-    for n_ctx, n in ((len(PROMPT) + 40 + left, 200), (256, 40 + left)):
+@pytest.mark.parametrize("n_left", [1, 2, 3, 5])
+def test_guesses_end_where_the_context_or_the_limit_does(model: Model, n_left: int) -> None:
+    for n_ctx, n in ((len(PROMPT) + 40 + n_left, 200), (256, 40 + n_left)):
         plain = model.session(n_ctx=n_ctx)
         guessed = model.session(n_ctx=n_ctx)
         assert reply(guessed, Sampling.greedy(), True, n) == reply(
@@ -86,11 +87,11 @@ def test_guesses_end_where_the_context_or_the_limit_does(model: Model, left: int
 
 
 @pytest.mark.slow
-def test_a_stop_and_a_reply_left_early_keep_no_guessed_tokens(model: Model) -> None:
+def test_stopped_replies_keep_no_guessed_tokens(model: Model) -> None:
     plain = model.session(n_ctx=256)
     guessed = model.session(n_ctx=256)
-    (said, *_) = reply(plain, Sampling.greedy(), False)
-    stop = "".join(text for _, text in said)[40:43]  # type: ignore[attr-defined]
+    (pieces, *_) = reply(plain, Sampling.greedy(), False)
+    stop = "".join(text for _, text in pieces)[40:43]  # type: ignore[attr-defined]
     assert reply(guessed, Sampling.greedy(), True, 60, (stop,)) == reply(
         plain, Sampling.greedy(), False, 60, (stop,)
     )
@@ -106,13 +107,13 @@ def test_a_stop_and_a_reply_left_early_keep_no_guessed_tokens(model: Model) -> N
 
 
 @pytest.mark.slow
-def test_an_end_ignored_never_comes(model: Model) -> None:
+def test_an_ignored_end_token_is_never_generated(model: Model) -> None:
     session = model.session(n_ctx=256)
     end = min(model.tokenizer.end_ids)
-    wanted = Sampling(temperature=0.0, logit_bias=((end, 100.0),))
-    assert reply(session, wanted, False)[:2] == [[], "stop"]
-    said, reason, _ = reply(session, replace(wanted, ignore_eos=True), True, 30)
-    assert len(said) == 30  # type: ignore[arg-type]
+    end_only = Sampling(temperature=0.0, logit_bias=((end, 100.0),))
+    assert reply(session, end_only, False)[:2] == [[], "stop"]
+    pieces, reason, _ = reply(session, replace(end_only, ignore_eos=True), True, 30)
+    assert len(pieces) == 30  # type: ignore[arg-type]
     assert reason == "length"
     session.close()
 
@@ -127,40 +128,33 @@ def spend(
     earlier: EarlierText | None = None,
     costs: GuessCosts | None = None,
 ) -> float:
-    """Steps of one token that a text takes, of which guesses take ``cost_steps`` each."""
+    """Return the cost of each token of a text, in steps; each guess costs ``cost_steps``."""
     monkeypatch.undo()
-    one = Guessing(text[:40], costs or GuessCosts(), earlier)
+    guesser = Guessing(text[:40], costs or GuessCosts(), earlier)
     steps = 0.0
     row = np.zeros(1, np.float32)
-    for place in range(40, len(text)):
-        if one.take_logits(text[place]) is None:
-            guesses = one.propose(3)
-            took = 1.0 + cost_steps * len(guesses)
-            one.record_run(guesses, [row] * len(guesses), took)
-            steps += took
+    for position in range(40, len(text)):
+        if guesser.take_logits(text[position]) is None:
+            guesses = guesser.propose(3)
+            step_cost = 1.0 + cost_steps * len(guesses)
+            guesser.record_run(guesses, [row] * len(guesses), step_cost)
+            steps += step_cost
     return steps / (len(text) - 40)
 
 
-def test_text_that_repeats_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repeated_text_is_generated_faster(monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(1)
     once = [random.randrange(1000) for _ in range(300)]
-    # copies with nothing between them are a loop, which is not guessed
-    said = [
-        *once,
-        1001,
-        1002,
-        *once,
-        1003,
-        *once,
-    ]
-    assert spend(said, 0.5, monkeypatch) < 0.8
+    # Adjacent copies would be a loop, and loops are not guessed.
+    text = [*once, 1001, 1002, *once, 1003, *once]
+    assert spend(text, 0.5, monkeypatch) < 0.8
 
 
 @pytest.mark.parametrize("cost_steps", [0.2, 1.0, 4.0])
-def test_text_in_which_no_guess_comes_true_is_hardly_slower(
+def test_text_without_correct_guesses_is_hardly_slower(
     cost_steps: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Pairs of tokens repeat all the time, and what follows them never does.
+    # The pair of tokens repeats all the time, but never with the same successor.
     text = []
     random = Random(2)
     for _ in range(1000):
@@ -169,20 +163,20 @@ def test_text_in_which_no_guess_comes_true_is_hardly_slower(
 
 
 def test_the_longest_match_decides() -> None:
-    one = Guessing([1, 2, 3, 4, 50, 9, 3, 4, 60, 9, 1, 2, 3], GuessCosts())
-    one.record_run([], [], 1.0)
-    assert one.take_logits(4) is None
-    assert one.propose(1) == [50]
+    guesser = Guessing([1, 2, 3, 4, 50, 9, 3, 4, 60, 9, 1, 2, 3], GuessCosts())
+    guesser.record_run([], [], 1.0)
+    assert guesser.take_logits(4) is None
+    assert guesser.propose(1) == [50]
 
 
 def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path) -> None:
-    one = Guessing([1, 2, 3, 4, 8, 9, 1, 2, 3], GuessCosts())
-    one.take_logits(4)
-    assert one.propose(3) == []
-    one.record_run([], [], 1.0)
-    assert one.propose(3) == [8, 9, 1][: len(one.propose(3))] != []
-    one.take_logits(77)
-    assert one.propose(3) == []
+    guesser = Guessing([1, 2, 3, 4, 8, 9, 1, 2, 3], GuessCosts())
+    guesser.take_logits(4)
+    assert guesser.propose(3) == []
+    guesser.record_run([], [], 1.0)
+    assert guesser.propose(3) == [8, 9, 1][: len(guesser.propose(3))] != []
+    guesser.take_logits(77)
+    assert guesser.propose(3) == []
 
 
 # ---- text of earlier conversations
@@ -193,19 +187,21 @@ def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path)
 def test_earlier_text_never_changes_a_reply(model: Model, sampling: Sampling) -> None:
     plain = model.session(n_ctx=256)
     guessed = model.session(n_ctx=256)
-    said = reply(plain, sampling, False)
+    plain_reply = reply(plain, sampling, False)
     guessed.earlier_text = EarlierText([plain.tokens], VOCAB)
-    assert reply(guessed, sampling, True) == said
+    assert reply(guessed, sampling, True) == plain_reply
     assert guessed.n_guessed > 20
     guessed.earlier_text = EarlierText(
         [[(token + 1) % 64 for token in plain.tokens], PROMPT[:5]], VOCAB
     )
-    assert reply(guessed, sampling, True) == said
+    assert reply(guessed, sampling, True) == plain_reply
     for session in (plain, guessed):
         session.close()
 
 
-def test_what_an_earlier_conversation_said_comes_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_of_an_earlier_conversation_is_generated_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     random = Random(4)
     text = [random.randrange(1000) for _ in range(300)]
     earlier = EarlierText([[7, 8, 9], [*text[50:], 5]], VOCAB)
@@ -213,29 +209,29 @@ def test_what_an_earlier_conversation_said_comes_faster(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("cost_steps", [0.2, 1.0, 4.0])
-def test_earlier_text_that_misleads_costs_hardly_more(
+def test_misleading_earlier_text_costs_hardly_more(
     cost_steps: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(5)
     text = []
-    other = []
+    misleading = []
     for _ in range(1000):
         words = [random.randrange(100) for _ in range(4)]
         text += [*words, random.randrange(100, 10_000)]
-        other += [*words, random.randrange(10_000, 100_000)]
+        misleading += [*words, random.randrange(10_000, 100_000)]
     assert spend(
-        text, cost_steps, monkeypatch, EarlierText([other], VOCAB)
+        text, cost_steps, monkeypatch, EarlierText([misleading], VOCAB)
     ) < 1.01 + 2 * cost_steps / len(text)
 
 
-def test_what_hardly_ever_comes_true_is_not_tried_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlikely_guesses_are_not_tried_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    one = Guessing([1, 2, 8, 9, 1], GuessCosts())
-    one.take_logits(2)
-    one.record_run([], [], 1.0)
-    assert one.propose(3) == []
-    one._costs.balance += 0.5
-    assert one.propose(3) == [8]
+    guesser = Guessing([1, 2, 8, 9, 1], GuessCosts())
+    guesser.take_logits(2)
+    guesser.record_run([], [], 1.0)
+    assert guesser.propose(3) == []
+    guesser._costs.balance += 0.5
+    assert guesser.propose(3) == [8]
 
 
 def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,54 +239,56 @@ def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.Monkey
     random = Random(6)
     costs = GuessCosts()
     n_steps = 0.0
-    text = [one for _ in range(50) for one in (1, 2, random.randrange(10, 100_000))]
+    text = [token for _ in range(50) for token in (1, 2, random.randrange(10, 100_000))]
     for _ in range(20):
         n_steps += spend(text, 1.0, monkeypatch, None, costs) / 20
     assert n_steps < 1.01
 
 
 def longest(
-    texts: list[list[int]], tokens: list[int], most: int
+    texts: list[list[int]], tokens: list[int], max_tokens: int
 ) -> tuple[int, set[tuple[int, ...]]]:
-    """The same as ``EarlierText.following``, by looking everywhere: all that may follow."""
-    best: tuple[int, set[tuple[int, ...]]] = 0, set()
+    """Return the length of the longest match and all its continuations of up to ``max_tokens``.
+
+    It compares every position, unlike ``EarlierText.following``.
+    """
+    best_length = 0
+    continuations: set[tuple[int, ...]] = set()
     for text in texts:
-        for place in range(3, len(text)):
-            n = next(
-                (
-                    n
-                    for n in range(1, DEPTH + 1)
-                    if n > min(place, len(tokens)) or text[place - n] != tokens[-n]
-                ),
-                10,
-            )
-            if n > 3 and n - 1 >= best[0]:
-                best = (
-                    n - 1,
-                    {tuple(text[place : place + most]), *(best[1] if n - 1 == best[0] else ())},
-                )
-    return best
+        for position in range(3, len(text)):
+            length = 0
+            while length < min(DEPTH, position, len(tokens)):
+                if text[position - 1 - length] != tokens[-1 - length]:
+                    break
+                length += 1
+            if length < 3 or length < best_length:
+                continue
+            if length > best_length:
+                best_length = length
+                continuations = set()
+            continuations.add(tuple(text[position : position + max_tokens]))
+    return best_length, continuations
 
 
-def test_the_longest_match_is_found_wherever_it_is() -> None:
+def test_the_longest_match_is_found_at_any_position() -> None:
     random = Random(7)
     texts = [[random.randrange(3) for _ in range(random.randrange(60))] for _ in range(20)]
-    one = EarlierText(texts, VOCAB)
+    earlier = EarlierText(texts, VOCAB)
     n_found = 0
     for _ in range(500):
         tokens = [random.randrange(3) for _ in range(random.randrange(14))]
-        length, follow = one.following(tokens, 3)
-        wanted, allowed = longest(texts, tokens, 3)
+        length, follow = earlier.following(tokens, 3)
+        expected, allowed = longest(texts, tokens, 3)
         n_found += length > 5
-        assert length == wanted or not follow  # what was said last in a text has nothing after it
+        assert length == expected or not follow  # nothing follows the end of a text
         assert not follow or tuple(follow) in allowed
     assert n_found > 50
 
 
-def test_no_match_goes_from_one_text_into_the_next() -> None:
-    one = EarlierText([[1, 2, 3, 4], [5, 6, 7, 8], []], VOCAB)
-    assert one.following([2, 3, 4], 3) == one.following([3, 4, 5], 3) == (0, [])
-    assert one.following([5, 6, 7], 3) == (3, [8])
+def test_no_match_extends_from_one_text_into_the_next() -> None:
+    earlier = EarlierText([[1, 2, 3, 4], [5, 6, 7, 8], []], VOCAB)
+    assert earlier.following([2, 3, 4], 3) == earlier.following([3, 4, 5], 3) == (0, [])
+    assert earlier.following([5, 6, 7], 3) == (3, [8])
     assert (
         EarlierText([], VOCAB).following([1, 2, 3], 3)
         == EarlierText([[1, 2]], VOCAB).following([], 3)
@@ -299,14 +297,14 @@ def test_no_match_goes_from_one_text_into_the_next() -> None:
 
 
 @pytest.mark.parametrize("vocab_size", [100, VOCAB, 1 << 40])
-def test_ids_of_no_vocabulary_are_never_proposed(vocab_size: int) -> None:
-    one = EarlierText(
+def test_ids_outside_the_vocabulary_are_never_proposed(vocab_size: int) -> None:
+    earlier = EarlierText(
         [[-5, 1 << 41, 3, 4, 5], [1, 2, 3, 99, vocab_size], [4, 5, 6, vocab_size, 8]], vocab_size
     )
-    assert one.following([1, 2, 3], 2) == (3, [99])
-    assert one.following([-5, 1 << 41, 3], 2) == one.following([4, 5, 6], 2) == (0, [])
+    assert earlier.following([1, 2, 3], 2) == (3, [99])
+    assert earlier.following([-5, 1 << 41, 3], 2) == earlier.following([4, 5, 6], 2) == (0, [])
 
 
-def test_of_equal_matches_the_youngest_counts() -> None:
+def test_among_equal_matches_the_newest_counts() -> None:
     words = list(range(10, 20))
     assert EarlierText([[*words, 1], [*words, 2], [3]], VOCAB).following(words, 1) == (DEPTH, [2])

@@ -1,4 +1,4 @@
-"""A reply that repeats itself without end is told from text that only has repetition in it."""
+"""Endless loops are told apart from text that merely contains repetition."""
 
 import time
 from collections.abc import Callable
@@ -19,22 +19,24 @@ from tests.engine.sampling import sound_texts
 
 
 def words_of(text: str) -> list[str]:
-    """Cut a text about as vocabularies do: words with the blank before them, figures and marks
-    alone."""
-    found: list[str] = []
+    """Split a text roughly as a vocabulary would: a word includes the blank before it, and each
+    digit and punctuation mark is separate."""
+    words: list[str] = []
     for char in text:
-        joins = found and char.isalpha() and found[-1][-1:].isalpha() and len(found[-1]) < 8
-        if joins or (found and found[-1] == " " and char != "\n"):
-            found[-1] += char
+        joins = words and char.isalpha() and words[-1][-1:].isalpha() and len(words[-1]) < 8
+        if joins or (words and words[-1] == " " and char != "\n"):
+            words[-1] += char
         else:
-            found.append(char)
-    return found
+            words.append(char)
+    return words
 
 
 def first_stop(words: list[str]) -> tuple[int, int] | None:
-    """Return after how many words a reply of them is ended, and how many of the last are left out;
-    None: never."""
-    ids = {word: at for at, word in enumerate(dict.fromkeys(words))}
+    """Return how many words of a reply pass before it is ended, and how many of them are removed.
+
+    Return None if the reply is never ended.
+    """
+    ids = {word: index for index, word in enumerate(dict.fromkeys(words))}
     texts = [word.encode() for word in ids]
     guard = LoopGuard(texts.__getitem__)
     for n, word in enumerate(words, 1):
@@ -49,17 +51,17 @@ def sentence(n: int, seed: int = 1) -> list[str]:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 30, 200, 500])
-def test_a_loop_is_ended_and_one_copy_of_it_stays(n: int) -> None:
-    before = sentence(50, 2)
+def test_a_loop_is_ended_and_one_copy_remains(n: int) -> None:
+    start = sentence(50, 2)
     unit = sentence(n)
-    ended = first_stop(before + unit * (LONGEST // n + 4))
+    ended = first_stop(start + unit * (LONGEST // n + 4))
     assert ended is not None
-    at, copied = ended
-    assert at - len(before) <= COPIES * n + MORE_TOKENS + 1
-    assert (before + unit * 2000)[: at - copied] == before + unit * (
-        (at - copied - len(before)) // n
-    ) + unit[: (at - copied - len(before)) % n]
-    assert at - copied - len(before) <= n + 1, "no more than one copy"
+    position, copied = ended
+    assert position - len(start) <= COPIES * n + MORE_TOKENS + 1
+    assert (start + unit * 2000)[: position - copied] == start + unit * (
+        (position - copied - len(start)) // n
+    ) + unit[: (position - copied - len(start)) % n]
+    assert position - copied - len(start) <= n + 1, "no more than one copy"
 
 
 def test_a_unit_that_repeats_within_itself_is_one_unit() -> None:
@@ -69,7 +71,7 @@ def test_a_unit_that_repeats_within_itself_is_one_unit() -> None:
     assert ended[0] - ended[1] == len(unit)
 
 
-def test_a_loop_that_ends_in_time_is_none() -> None:
+def test_a_repetition_that_ends_in_time_is_no_loop() -> None:
     assert first_stop((sentence(10) * 15 + sentence(20, 3)) * 2) is None
 
 
@@ -106,21 +108,21 @@ def test_a_megabyte_of_code_is_never_ended() -> None:
 @pytest.mark.parametrize(
     "item", ["{}. a sunny day\n", "{}) a sunny day at the beach, with ice\n\n", "  {}. sunny\n"]
 )
-def test_a_list_that_only_counts_is_ended(item: str) -> None:
-    before = words_of("Here is a list:\n\n")
+def test_a_list_that_differs_only_in_numbers_is_ended(item: str) -> None:
+    heading = words_of("Here is a list:\n\n")
     items = [words_of(item.format(n)) for n in range(1, 200)]
-    ended = first_stop(before + [word for one in items for word in one])
+    ended = first_stop(heading + [word for item_words in items for word in item_words])
     assert ended is not None
-    at, copied = ended
-    kept = at - copied - len(before)
-    assert len(items[0]) - 2 <= kept <= len(items[0])
-    assert at < len(before) + (COPIES + 1) * (len(items[0]) + 2) + MORE_TOKENS
+    position, copied = ended
+    n_remaining = position - copied - len(heading)
+    assert len(items[0]) - 2 <= n_remaining <= len(items[0])
+    assert position < len(heading) + (COPIES + 1) * (len(items[0]) + 2) + MORE_TOKENS
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        # a list that says another thing in time
+        # A list whose text varies now and then.
         lambda n: f"{n}. {'sunny' if n % 12 else 'rainy'} day",
         lambda n: f"{2 * n}. a sunny day",
         lambda n: f"{n},a sunny day,true",
@@ -129,36 +131,36 @@ def test_a_list_that_only_counts_is_ended(item: str) -> None:
         lambda n: f"{n}. a sunny day\n   {n * 7919 % 1009}",
     ],
 )
-def test_other_lines_that_count_are_let_go_on(line: Callable[[int], str]) -> None:
+def test_other_numbered_lines_are_not_ended(line: Callable[[int], str]) -> None:
     assert first_stop(words_of("\n".join(line(n) for n in range(1, 100)))) is None
 
 
-def test_a_text_made_to_be_dear_costs_as_little_for_each_token() -> None:
-    # Long runs, each broken by another token, so that every place asks for another period.
+def test_an_adversarial_text_costs_no_more_per_token() -> None:
+    # Each long run ends with another token, so every position suggests another period.
     random = Random(5)
     n = 60_000
     watch = LoopWatch()
     tokens = []
     while len(tokens) < n:
         tokens += [0] * random.randrange(1, 600) + [random.randrange(1, 3)] * random.randrange(1, 4)
-    began = time.process_time()
+    start_s = time.process_time()
     for token in tokens:
         watch.append(token)
-    assert time.process_time() - began < 20 * n * 5e-6
+    assert time.process_time() - start_s < 20 * n * 5e-6
 
 
-def test_nothing_is_guessed_in_a_loop_and_a_quotation_is() -> None:
-    asked = list(range(100, 400))
-    looping = Guessing(asked, GuessCosts())
-    quoting = Guessing(asked, GuessCosts())
-    for one in (looping, quoting):
-        one.record_run([], [], 1.0)
-    said = [7, 8, 9, 10, 11] * 40
+def test_quotations_are_guessed_but_loops_are_not() -> None:
+    prompt = list(range(100, 400))
+    looping = Guessing(prompt, GuessCosts())
+    quoting = Guessing(prompt, GuessCosts())
+    for guesser in (looping, quoting):
+        guesser.record_run([], [], 1.0)
+    reply = [7, 8, 9, 10, 11] * 40
     n_proposed = 0
-    for at, token in enumerate(said):
+    for position, token in enumerate(reply):
         looping.take_logits(token)
-        n_proposed += bool(at > 60 and looping.propose(3))
+        n_proposed += bool(position > 60 and looping.propose(3))
     assert n_proposed == 0
-    for token in asked[:200]:
+    for token in prompt[:200]:
         quoting.take_logits(token)
-    assert quoting.propose(1) == [asked[200]]
+    assert quoting.propose(1) == [prompt[200]]

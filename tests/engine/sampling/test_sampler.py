@@ -1,4 +1,4 @@
-"""The chain from logits to a token, against a plain NumPy twin."""
+"""The chain from logits to a token, compared with plain NumPy."""
 
 import numpy as np
 import pytest
@@ -25,39 +25,41 @@ LOGITS = np.array([1.0, 3.0, 2.5, -1.0, 0.0, 2.9, -4.0], np.float32)
 PLAIN = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 1}
 
 
-def test_greedy_takes_the_first_of_the_largest() -> None:
+def test_greedy_takes_the_first_of_the_largest_logits() -> None:
     sampler = Sampler(Sampling.greedy(), 4)
     assert sampler.choose(np.array([1, 5, 5, 2], np.float32), []) == 1
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_draws_follow_the_softmax_at_a_temperature(temperature: float) -> None:
-    found = frequencies(Sampling(temperature=temperature, **PLAIN), LOGITS)
-    assert np.abs(found - probabilities(LOGITS, temperature)).max() < 0.03
+    shares = frequencies(Sampling(temperature=temperature, **PLAIN), LOGITS)
+    assert np.abs(shares - probabilities(LOGITS, temperature)).max() < 0.03
 
 
 def test_top_k_keeps_the_k_likeliest() -> None:
-    found = frequencies(Sampling(temperature=5.0, **{**PLAIN, "top_k": 3}), LOGITS)
-    assert set(np.flatnonzero(found)) == {1, 5, 2}
+    shares = frequencies(Sampling(temperature=5.0, **{**PLAIN, "top_k": 3}), LOGITS)
+    assert set(np.flatnonzero(shares)) == {1, 5, 2}
 
 
 def test_top_p_keeps_the_fewest_that_reach_the_share() -> None:
     p = np.sort(probabilities(LOGITS, 1.0))[::-1]
     share = p[0] + p[1] + 0.5 * p[2]
-    found = frequencies(Sampling(temperature=3.0, **{**PLAIN, "top_p": float(share)}), LOGITS)
-    assert set(np.flatnonzero(found)) == {1, 5, 2}
+    shares = frequencies(Sampling(temperature=3.0, **{**PLAIN, "top_p": float(share)}), LOGITS)
+    assert set(np.flatnonzero(shares)) == {1, 5, 2}
 
 
-def test_top_p_of_one_keeps_even_what_adds_nothing_to_the_sum() -> None:
+def test_top_p_of_one_keeps_even_the_least_likely_tokens() -> None:
     logits = np.zeros(1001, np.float32)
     logits[0] = 40.0
-    found = frequencies(Sampling(temperature=100.0, **PLAIN), logits, 500)
-    assert found[0] < 0.1, "it is 1.5 times as likely as each of a thousand others"
+    shares = frequencies(Sampling(temperature=100.0, **PLAIN), logits, 500)
+    assert shares[0] < 0.1, "it is 1.5 times as likely as each of a thousand others"
 
 
 def test_min_p_is_relative_to_the_likeliest() -> None:
-    found = frequencies(Sampling(temperature=3.0, **{**PLAIN, "min_p": 0.5}), LOGITS)
-    assert set(np.flatnonzero(found)) == {i for i, x in enumerate(LOGITS) if np.exp(x - 3.0) >= 0.5}
+    shares = frequencies(Sampling(temperature=3.0, **{**PLAIN, "min_p": 0.5}), LOGITS)
+    assert set(np.flatnonzero(shares)) == {
+        i for i, x in enumerate(LOGITS) if np.exp(x - 3.0) >= 0.5
+    }
 
 
 def test_top_k_of_a_large_vocabulary_finds_the_largest() -> None:
@@ -94,13 +96,13 @@ def test_broken_logits_are_an_error_not_a_token(bad: float, temperature: float) 
 
 @pytest.mark.parametrize("n", [1, 40, 255, 256, 257, 1000])
 @pytest.mark.parametrize("temperature", [0.0, 1e-6])
-def test_every_place_of_the_logits_is_looked_at(n: int, temperature: float) -> None:
+def test_every_logit_is_examined(n: int, temperature: float) -> None:
     sampler = Sampler(Sampling(temperature=temperature), n)
-    for at in {0, n // 2, n - 1}:
+    for index in {0, n // 2, n - 1}:
         logits = np.full(n, -1.0, np.float32)
-        logits[at] = 1.0
-        assert sampler.choose(logits, []) == at
-        logits[at] = np.nan
+        logits[index] = 1.0
+        assert sampler.choose(logits, []) == index
+        logits[index] = np.nan
         with pytest.raises(BrokenModelError):
             sampler.choose(logits, [])
 
@@ -114,15 +116,15 @@ def copied(source: np.ndarray, target: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("n", [1, 7, 256, 1001])
-def test_logits_are_copied_and_looked_at_in_one_pass(n: int) -> None:
+def test_logits_are_copied_and_checked_in_one_pass(n: int) -> None:
     source = np.random.default_rng(1).standard_normal(n).astype(np.float32)
     target = np.empty_like(source)
     assert copied(source, target)
     assert (target == source).all()
-    for at in {0, n // 2, n - 1}:
+    for index in {0, n // 2, n - 1}:
         for bad in (np.nan, np.inf, -np.inf):
             broken = source.copy()
-            broken[at] = bad
+            broken[index] = bad
             assert not copied(broken, target)
 
 
@@ -149,20 +151,20 @@ def test_draws_follow_the_chain_of_llama_cpp(chain: dict) -> None:
 def test_a_large_vocabulary_is_cut_where_sorting_would(
     cut: str, share: float, spread: float
 ) -> None:
-    # At a temperature of 100 every candidate is about as likely, so that what is drawn shows where
-    # the cut is.
+    # At a temperature of 100 all candidates are almost equally likely, so the drawn tokens show
+    # where the cut is.
     logits = (np.random.default_rng(3).standard_normal(5000) * spread).astype(np.float32)
     sampling = Sampling(**{**PLAIN, "temperature": 100.0, cut: 3000 if cut == "top_k" else share})
     sampler = Sampler(sampling, len(logits))
-    kept = twin(logits, [], sampling)
+    allowed = twin(logits, [], sampling)
     drawn = {sampler.choose(logits, []) for _ in range(3000)}
     if spread:
-        assert drawn <= kept.keys()
-    assert len(drawn) > 0.4 * min(len(kept), 3000)
-    assert len(kept) > 1 or len(drawn) == 1
+        assert drawn <= allowed.keys()
+    assert len(drawn) > 0.4 * min(len(allowed), 3000)
+    assert len(allowed) > 1 or len(drawn) == 1
 
 
-def test_at_temperature_zero_the_likeliest_that_is_left_is_taken() -> None:
+def test_at_temperature_zero_the_likeliest_token_is_taken() -> None:
     logits = model_like(700)
     for chain in CHAINS.values():
         sampling = Sampling(**{**PLAIN, **chain, "temperature": 0.0})
@@ -180,16 +182,18 @@ def test_neutral_settings_leave_the_drawn_tokens_alone() -> None:
         "dry_multiplier": 0.0,
         "repeat_window": 0,
     }
-    plain, same = (Sampler(Sampling(seed=5, **more), 700) for more in ({}, neutral))
+    plain, neutral_sampler = (
+        Sampler(Sampling(seed=5, **settings), 700) for settings in ({}, neutral)
+    )
     assert [plain.choose(logits, WRITTEN) for _ in range(50)] == [
-        same.choose(logits, WRITTEN) for _ in range(50)
+        neutral_sampler.choose(logits, WRITTEN) for _ in range(50)
     ]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7, 100.0])
-def test_forbidden_tokens_never_come_even_where_all_else_is_flat(temperature: float) -> None:
+def test_forbidden_tokens_are_never_drawn(temperature: float) -> None:
     logits = np.full(40, -50.0, np.float32)
-    logits[4:30] = -1e30  # as a form has it
+    logits[4:30] = -1e30  # as under a constraint
     ends = (1, 2)
     sampling = Sampling(
         **{**PLAIN, "temperature": temperature, "ignore_eos": True, "logit_bias": ((0, -1e9),)}
@@ -198,7 +202,7 @@ def test_forbidden_tokens_never_come_even_where_all_else_is_flat(temperature: fl
     assert drawn.isdisjoint({0, 1, 2, *range(4, 30)})
 
 
-def test_the_only_token_left_is_drawn_though_ends_are_ignored() -> None:
+def test_the_only_allowed_token_is_drawn_even_if_it_is_an_end() -> None:
     logits = np.full(40, -1e30, np.float32)
     logits[1] = 0.0
     for temperature in (0.0, 1.0):
@@ -206,8 +210,8 @@ def test_the_only_token_left_is_drawn_though_ends_are_ignored() -> None:
         assert Sampler(sampling, 40, (1, 2)).choose(logits, []) == 1
 
 
-def test_dry_takes_off_more_with_every_token_of_a_repetition() -> None:
-    words = [5, 6, 7, 8, 9, 10, 5, 6, 7]  # 8 would be the fourth
+def test_dry_penalises_longer_repetitions_more() -> None:
+    words = [5, 6, 7, 8, 9, 10, 5, 6, 7]  # 8 would be the fourth repeated token
     sampling = Sampling(temperature=0.0, dry_multiplier=0.8, dry_base=2.0, dry_allowed_length=2)
     for lead, chosen in ((1.5, 1), (1.7, 8)):  # 0.8 * 2 ** (3 - 2) = 1.6
         logits = np.zeros(20, np.float32)
@@ -236,14 +240,14 @@ def test_penalties_follow_a_growing_and_a_new_text() -> None:
     sampling = Sampling(
         temperature=0.0, frequency_penalty=0.4, dry_multiplier=1.0, repeat_window=50
     )
-    kept = Sampler(sampling, 30, token_bytes=piece)
+    sampler = Sampler(sampling, 30, token_bytes=piece)
     random = np.random.default_rng(2)
     words: list[int] = []
     for step in range(150):
         if step in (60, 90):
             words = words[:20] if step == 60 else [8, *words[1:40]]
         logits = random.standard_normal(30).astype(np.float32)
-        chosen = kept.choose(logits, words)
+        chosen = sampler.choose(logits, words)
         assert chosen == Sampler(sampling, 30, token_bytes=piece).choose(logits, words)
         words.append(chosen)
 

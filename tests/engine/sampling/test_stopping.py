@@ -1,5 +1,4 @@
-"""Stop strings in streamed text: found across pieces, and nothing shown twice that was held back
-for them."""
+"""Stop strings in streamed text: they match across pieces, and withheld text is shown only once."""
 
 import pytest
 
@@ -7,7 +6,7 @@ from engine.sampling.stopping import StopStrings
 
 
 @pytest.mark.parametrize(
-    ("earlier", "pieces", "shown", "hit"),
+    ("earlier", "pieces", "visible", "hit"),
     [
         ("ab<", ["c", "d"], "cd", False),
         ("ab<", ["|", "c"], "|c", False),
@@ -18,12 +17,12 @@ from engine.sampling.stopping import StopStrings
         ("a<|xb<", ["|x", "d"], "", True),
     ],
 )
-def test_what_stands_there_already_is_not_shown_again(
-    earlier: str, pieces: list[str], shown: str, hit: bool
+def test_earlier_text_is_not_shown_again(
+    earlier: str, pieces: list[str], visible: str, hit: bool
 ) -> None:
     stops = StopStrings(["<|x"])
     stops.set_earlier_text(earlier)
-    found = ""
+    text = ""
     for piece in pieces:
-        found += stops.push(piece)
-    assert (found + ("" if stops.hit else stops.flush()), stops.hit) == (shown, hit)
+        text += stops.push(piece)
+    assert (text + ("" if stops.hit else stops.flush()), stops.hit) == (visible, hit)

@@ -1,5 +1,4 @@
-"""A conversation's keys and values go to a file and come back, to the bit, while everything else
-goes on."""
+"""Keys and values of a conversation are saved in the background and restored bit for bit."""
 
 import os
 import subprocess
@@ -56,8 +55,7 @@ def save(session: Session, path: Path) -> None:
 
 
 def same_cache(a: Session, b: Session) -> bool:
-    """Compare the keys and values of all whole tiles, and the values of the rest, by copying them
-    out."""
+    """Compare copies of the keys and values of all complete tiles."""
     assert a.tokens == b.tokens
     whole = a.length // 8 * 8
     copies = [np.empty(s.memory.copied_bytes(0, whole), np.uint8) for s in (a, b)]
@@ -69,15 +67,15 @@ def same_cache(a: Session, b: Session) -> bool:
     ("kv", "length"),
     [*(("f16", n) for n in (1, 7, 8, 9, 63, 64, 65, 130)), *((kv, 69) for kv in KV_TYPES)],
 )
-def test_what_comes_back_is_what_was_there_to_the_bit(
+def test_a_restored_cache_equals_the_saved_one_bit_for_bit(
     model: Model, tmp_path: Path, kv: str, length: int
 ) -> None:
     saved = model.session(n_ctx=256, kv=kv)
     fresh = model.session(n_ctx=256, kv=kv)
     saved.feed(ids_of(length))
     save(saved, tmp_path / "kv.state")
-    done = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
-    assert (done.tokens, done.lost) == (length, 0)
+    restored = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
+    assert (restored.tokens, restored.lost) == (length, 0)
     assert same_cache(saved, fresh)
     assert (saved.feed([7]) == fresh.feed([7])).all()
     assert (saved.feed(ids_of(9, 1)) == fresh.feed(ids_of(9, 1))).all()
@@ -86,7 +84,7 @@ def test_what_comes_back_is_what_was_there_to_the_bit(
 
 
 @pytest.mark.parametrize(("saved_ctx", "restored_ctx"), [(128, 256), (256, 128), (200, 97)])
-def test_the_size_of_the_context_is_no_part_of_a_state(
+def test_a_state_does_not_depend_on_the_context_size(
     model: Model, tmp_path: Path, saved_ctx: int, restored_ctx: int
 ) -> None:
     saved = model.session(n_ctx=saved_ctx)
@@ -97,42 +95,42 @@ def test_the_size_of_the_context_is_no_part_of_a_state(
     assert (saved.feed([7]) == fresh.feed([7])).all()
 
 
-def test_a_context_that_is_too_small_takes_what_fits(model: Model, tmp_path: Path) -> None:
+def test_a_context_that_is_too_small_restores_what_fits(model: Model, tmp_path: Path) -> None:
     saved = model.session(n_ctx=128)
     fresh = model.session(n_ctx=44)
-    wanted = model.session(n_ctx=44)
+    expected = model.session(n_ctx=44)
     saved.feed(ids_of(100))
     save(saved, tmp_path / "kv.state")
-    done = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
-    assert (done.tokens, done.lost) == (44, 0)
-    wanted.feed(ids_of(44))
-    assert same_cache(fresh, wanted)
+    restored = restore_state(fresh, tmp_path / "kv.state", saved.tokens)
+    assert (restored.tokens, restored.lost) == (44, 0)
+    expected.feed(ids_of(44))
+    assert same_cache(fresh, expected)
 
 
-def test_a_reply_goes_on_with_the_same_tokens_after_a_restart(model: Model, tmp_path: Path) -> None:
+def test_a_reply_continues_with_equal_tokens_after_a_restart(model: Model, tmp_path: Path) -> None:
     undisturbed, first, second = (model.session(n_ctx=256) for _ in range(3))
     question = ids_of(37)
-    more = ids_of(11, 5)
+    second_question = ids_of(11, 5)
     replies = []
     for session in (undisturbed, first):
         session.prefill(question)
         replies.append([piece.token_id for piece in session.generate(Sampling.greedy(), 30)])
     save(first, tmp_path / "kv.state")
     restore_state(second, tmp_path / "kv.state", first.tokens)
-    conversation = [*question, *replies[0], *more]
+    conversation = [*question, *replies[0], *second_question]
     reused = second.prefill(conversation).reused
     assert (replies[1], reused) == (replies[0], undisturbed.prefill(conversation).reused)
-    texts = [
+    second_replies = [
         [piece.token_id for piece in s.generate(Sampling.greedy(), 30)]
         for s in (undisturbed, second)
     ]
-    assert texts[0] == texts[1]
+    assert second_replies[0] == second_replies[1]
     assert same_cache(undisturbed, second)
 
 
-def test_a_conversation_grows_is_cut_and_grows_on_in_one_file(model: Model, tmp_path: Path) -> None:
+def test_a_saved_conversation_can_grow_and_be_cut_repeatedly(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
-    session, wanted = model.session(n_ctx=256), model.session(n_ctx=256)
+    session, continued = model.session(n_ctx=256), model.session(n_ctx=256)
     saving = StateWriter(session, path)
     for step, (cut, n) in enumerate(
         [(0, 70), (70, 3), (73, 50), (41, 60), (101, 1), (8, 9), (17, 120)]
@@ -140,25 +138,26 @@ def test_a_conversation_grows_is_cut_and_grows_on_in_one_file(model: Model, tmp_
         session.truncate(cut)
         session.feed(ids_of(n, step))
         assert saving.flush(60), saving.problem
-        back = model.session(n_ctx=256)
-        assert restore_state(back, path, session.tokens).tokens == session.length
-        assert same_cache(session, back)
-        back.close()
+        restored = model.session(n_ctx=256)
+        assert restore_state(restored, path, session.tokens).tokens == session.length
+        assert same_cache(session, restored)
+        restored.close()
     saving.close()
-    before = set(path.iterdir())
-    restore_state(wanted, path, session.tokens)
-    wanted.truncate(90)
-    wanted.feed(ids_of(20, 99))
-    save(wanted, path)
-    (new,) = set(path.iterdir()) - before  # the first 64 tokens are not written again
-    assert "-110-" in new.name
-    for one in (session, wanted):
-        back = model.session(n_ctx=256)
-        assert restore_state(back, path, one.tokens).tokens == one.length
-        assert same_cache(one, back)
+    earlier_files = set(path.iterdir())
+    restore_state(continued, path, session.tokens)
+    continued.truncate(90)
+    continued.feed(ids_of(20, 99))
+    save(continued, path)
+    # The first 64 tokens are not written again.
+    (new_file,) = set(path.iterdir()) - earlier_files
+    assert "-110-" in new_file.name
+    for saved in (session, continued):
+        restored = model.session(n_ctx=256)
+        assert restore_state(restored, path, saved.tokens).tokens == saved.length
+        assert same_cache(saved, restored)
 
 
-def test_tokens_are_saved_while_others_are_computed(
+def test_tokens_are_saved_while_later_ones_are_computed(
     model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "MIN_NEW", 8)
@@ -173,15 +172,15 @@ def test_tokens_are_saved_while_others_are_computed(
         session.feed(ids_of(9, 4))
     with saving._changed:
         assert saving._changed.wait_for(lambda: saving.saved_tokens >= 48, 60)
-    saving.close()  # without a flush, as when the process is killed
-    back = model.session(n_ctx=512)
-    n = restore_state(back, path, session.tokens).tokens
+    saving.close()  # no flush, as if the process were killed
+    restored = model.session(n_ctx=512)
+    n = restore_state(restored, path, session.tokens).tokens
     assert n >= 48
-    wanted = session.tokens
-    session.truncate(min(n, _shared(wanted, back.tokens)))
-    back.truncate(session.length)
+    tokens = session.tokens
+    session.truncate(min(n, _shared(tokens, restored.tokens)))
+    restored.truncate(session.length)
     assert session.length >= 48
-    assert same_cache(session, back)
+    assert same_cache(session, restored)
 
 
 def _shared(a: list[int], b: list[int]) -> int:
@@ -190,8 +189,8 @@ def _shared(a: list[int], b: list[int]) -> int:
     )
 
 
-def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path) -> None:
-    session, back = model.session(n_ctx=256), model.session(n_ctx=256)
+def test_temporary_tokens_are_never_saved(model: Model, tmp_path: Path) -> None:
+    session, restored = model.session(n_ctx=256), model.session(n_ctx=256)
     session.feed(ids_of(40))
     saving = StateWriter(session, tmp_path / "kv.state")
     with session.restoring():
@@ -200,53 +199,55 @@ def test_tokens_that_are_only_tried_are_never_saved(model: Model, tmp_path: Path
         assert saving.flush(60)
     assert saving.flush(60)
     saving.close()
-    assert restore_state(back, tmp_path / "kv.state", session.tokens).tokens == 40
-    assert same_cache(session, back)
+    assert restore_state(restored, tmp_path / "kv.state", session.tokens).tokens == 40
+    assert same_cache(session, restored)
 
 
-def test_conversations_that_begin_alike_share_those_segments(model: Model, tmp_path: Path) -> None:
-    place = tmp_path / "states"
+def test_conversations_with_a_common_start_share_segments(model: Model, tmp_path: Path) -> None:
+    directory = tmp_path / "states"
     document = ids_of(150)
     for number, length in ((1, 40), (2, 90), (3, 90)):
         session = model.session(n_ctx=256)
         session.feed([*document, *ids_of(length, number)])
-        save(session, place)
-    lasts = sorted(one.segment.last for one in stored_in(place))
+        save(session, directory)
+    lasts = sorted(stored.segment.last for stored in stored_in(directory))
     assert lasts == [64, 128, 190, 192, 192, 240, 240]
-    assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o600}
-    back = model.session(n_ctx=256)
+    assert {path.stat().st_mode & 0o777 for path in directory.iterdir()} == {0o600}
+    restored = model.session(n_ctx=256)
     fresh = model.session(n_ctx=256)
-    wanted = [*document, *ids_of(40, 4)]
-    assert restorable(back, place, wanted) == 150
-    assert restore_state(back, place, wanted).tokens == 150
+    tokens = [*document, *ids_of(40, 4)]
+    assert restorable(restored, directory, tokens) == 150
+    assert restore_state(restored, directory, tokens).tokens == 150
     fresh.feed(document)
-    assert same_cache(back, fresh)
-    held = [Segment.of_name(one) for one in saved_names(back, place, document)]
-    # of the third, others hold more
-    assert sorted(one.last for one in held if one is not None) == [
+    assert same_cache(restored, fresh)
+    segments = [Segment.of_name(stored) for stored in saved_names(restored, directory, document)]
+    # Other conversations have a longer third segment.
+    assert sorted(stored.last for stored in segments if stored is not None) == [
         64,
         128,
     ]
-    assert saved_names(back, tmp_path / "none", document) == []
-    # two go on from there, and agree alike
-    assert restorable(back, place, [*document, *document]) == 150
+    assert saved_names(restored, tmp_path / "none", document) == []
+    # Two stored conversations continue from here and match equally well.
+    assert restorable(restored, directory, [*document, *document]) == 150
 
 
-def test_a_conversation_that_grows_leaves_no_shorter_ends(model: Model, tmp_path: Path) -> None:
-    place = tmp_path / "states"
+def test_a_growing_conversation_leaves_no_shorter_last_segments(
+    model: Model, tmp_path: Path
+) -> None:
+    directory = tmp_path / "states"
     for start in (0, 40, 90):
         session = model.session(n_ctx=256)
         if start:
-            assert restore_state(session, place, ids_of(200)).tokens == start
-        saving = StateWriter(session, place)
+            assert restore_state(session, directory, ids_of(200)).tokens == start
+        saving = StateWriter(session, directory)
         for end in (start + 20, {0: 40, 40: 90, 90: 130}[start]):
             session.prefill(ids_of(200)[:end])
             assert saving.flush(60), saving.problem
         saving.close()
-    assert sorted(one.segment.last for one in stored_in(place)) == [64, 128, 130]
+    assert sorted(stored.segment.last for stored in stored_in(directory)) == [64, 128, 130]
 
 
-def test_only_an_empty_session_is_filled(model: Model, tmp_path: Path) -> None:
+def test_a_state_is_restored_only_into_an_empty_session(model: Model, tmp_path: Path) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3])
     save(session, tmp_path / "kv.state")
@@ -255,12 +256,12 @@ def test_only_an_empty_session_is_filled(model: Model, tmp_path: Path) -> None:
     assert session.tokens == [1, 2, 3]
 
 
-def test_the_fingerprint_depends_on_content_and_not_on_the_name(tmp_path: Path) -> None:
+def test_the_fingerprint_depends_on_content_not_on_the_name(tmp_path: Path) -> None:
     def fingerprint(tiny: tiny_gguf.TinyGGUF, name: str = "m.gguf") -> str:
         model = Model.open(tiny.write(tmp_path / name), threads=1)
-        found = model.fingerprint
+        fingerprints = model.fingerprint
         model.close()
-        return found
+        return fingerprints
 
     plain = fingerprint(tiny_gguf.model())
     assert plain == fingerprint(tiny_gguf.model(), "renamed.gguf")
@@ -269,12 +270,12 @@ def test_the_fingerprint_depends_on_content_and_not_on_the_name(tmp_path: Path) 
     other_template = tiny_gguf.model()
     other_layer.fill("blk.1.attn_k.weight", 0.01)
     other_template.set("tokenizer.chat_template", "{{ messages }}")
-    found = {fingerprint(tiny) for tiny in (other_weights, other_layer, other_template)}
-    assert len(found | {plain}) == 4
+    fingerprints = {fingerprint(tiny) for tiny in (other_weights, other_layer, other_template)}
+    assert len(fingerprints | {plain}) == 4
 
 
 @pytest.mark.parametrize("name", ["blk.1.ffn_down.weight", "token_embd.weight"])
-def test_the_fingerprint_tells_a_run_of_zeros_in_any_place(name: str, tmp_path: Path) -> None:
+def test_the_fingerprint_detects_a_run_of_zeros_anywhere(name: str, tmp_path: Path) -> None:
     path = tiny_gguf.model(dim=128).write(tmp_path / "m.gguf")
     gguf = read_gguf(path)
     tensor = gguf.tensors[name]
@@ -292,41 +293,39 @@ def test_the_fingerprint_tells_a_run_of_zeros_in_any_place(name: str, tmp_path: 
         edited.close()
 
 
-def test_another_model_of_the_same_shape_finds_nothing(model: Model, tmp_path: Path) -> None:
+def test_a_state_is_not_restored_into_another_model(model: Model, tmp_path: Path) -> None:
     session = model.session(n_ctx=64)
     session.feed(ids_of(20))
     save(session, tmp_path / "kv.state")
     path = tiny_gguf.write(
         tmp_path / "other.gguf", "llama", "Q8_0", n_heads=2, n_kv_heads=1, seed=1
     )
-    other = Model.open(path, threads=1)
-    empty = other.session(n_ctx=64)
+    other_model = Model.open(path, threads=1)
+    empty = other_model.session(n_ctx=64)
     assert restore_state(empty, tmp_path / "kv.state", session.tokens).tokens == 0
-    other.close()
+    other_model.close()
 
 
-def test_least_recently_used_states_go_first_ends_before_starts(
-    model: Model, tmp_path: Path
-) -> None:
-    place = tmp_path / "states"
+def test_least_recently_used_segments_are_dropped_first(model: Model, tmp_path: Path) -> None:
+    directory = tmp_path / "states"
     session = model.session(n_ctx=256)
-    saving = StateWriter(session, place)
+    saving = StateWriter(session, directory)
     for number in (1, 2, 3):
         session.truncate(64)
         session.feed(ids_of(150 - session.length, number))
-        before = set(place.iterdir()) if place.exists() else set()
+        earlier_files = set(directory.iterdir()) if directory.exists() else set()
         assert saving.flush(60), saving.problem
-        for path in set(place.iterdir()) - before:
+        for path in set(directory.iterdir()) - earlier_files:
             os.utime(path, (1e9 + number, 1e9 + number))
     saving.close()
-    order = stored_in(place)
-    assert [one.segment.last for one in order] == [150, 128, 150, 128, 150, 128, 64]
+    order = stored_in(directory)
+    assert [stored.segment.last for stored in order] == [150, 128, 150, 128, 150, 128, 64]
     os.utime(order[0].path, (2e9, 2e9))
-    moved = stored_in(place)
-    assert {one.path for one in moved[-3:]} == {order[0].path, order[1].path, order[6].path}
+    moved = stored_in(directory)
+    assert {stored.path for stored in moved[-3:]} == {order[0].path, order[1].path, order[6].path}
     freed_bytes = drop_stored(moved, 1)
     assert freed_bytes == moved[0].n_bytes
-    assert [one.path for one in stored_in(place)] == [one.path for one in moved[1:]]
+    assert [stored.path for stored in stored_in(directory)] == [stored.path for stored in moved[1:]]
 
 
 def test_a_writer_outlives_its_session_and_leaves_no_thread(model: Model, tmp_path: Path) -> None:
@@ -340,8 +339,8 @@ def test_a_writer_outlives_its_session_and_leaves_no_thread(model: Model, tmp_pa
     saving.close()
     saving.close()
     assert "state-writer" not in {thread.name for thread in threading.enumerate()}
-    back = model.session(n_ctx=64)
-    assert restore_state(back, tmp_path / "kv.state", ids_of(20)).tokens == 20
+    restored = model.session(n_ctx=64)
+    assert restore_state(restored, tmp_path / "kv.state", ids_of(20)).tokens == 20
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")

@@ -1,5 +1,4 @@
-"""ARM64 on another processor: its compiled instructions, and their results in an emulator, each in
-a fork."""
+"""ARM64 on another processor: compiled instructions, and results in an emulator, each in a fork."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,15 +18,17 @@ CASES = {
         EXACT.format("IQ4_NL"),
     ),
 }
-"""Types that add one product or four products at a time, and a table; all others are in ``python -m
-tests.programs.engine.arm64``."""
+"""Types that add one or four products at a time, and one with a table.
+
+``python -m tests.programs.engine.arm64`` tests all types.
+"""
 PROGRAM = """
 import tests.engine.arm64_target
 from engine.machine.level import LEVEL
 from tests.engine import simd_kernels
 print(LEVEL)
-for one in (simd_kernels.group_sums, simd_kernels.waiting):
-    print(one.compiled._library.get_asm_str())
+for kernel in (simd_kernels.group_sums, simd_kernels.waiting):
+    print(kernel.compiled._library.get_asm_str())
 """
 
 
@@ -43,7 +44,7 @@ def test_results_are_the_same_on_arm64(processor: str, forked: Callable[..., str
     ("processor", "level", "n_sdot", "n_products"),
     [("cortex-a72", "neon", 0, 48), ("neoverse-n1", "dotprod", 24, 0)],
 )
-def test_arm64_uses_its_own_instructions(
+def test_arm64_uses_the_instructions_of_its_level(
     forked: Callable[..., str],
     tmp_path: Path,
     processor: str,
@@ -51,7 +52,7 @@ def test_arm64_uses_its_own_instructions(
     n_sdot: int,
     n_products: int,
 ) -> None:
-    # Compiled here: what comes out of a cache has no assembly.
+    # Kernels from the cache have no assembly, so compile them here.
     output = forked(PROGRAM, **arm64.compiled_for(processor), JALOPY_CACHE_DIR=str(tmp_path))
     detected_level, assembly = output.split("\n", 1)
     words = assembly.split()

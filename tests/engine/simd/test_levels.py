@@ -1,5 +1,5 @@
-"""Lower instruction sets of this processor: twins of intrinsics, integer results of some types, and
-the compiled instructions, each in a fork."""
+"""Lower instruction sets of this processor: intrinsics, integer results of some types, and compiled
+instructions, each in a fork."""
 
 import os
 import platform
@@ -23,7 +23,8 @@ LEVELS = {
 }
 VNNI = {
     "alderlake": f"{LEVELS['haswell']},+avxvnni",
-    "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl,+avx512vnni",
+    "icelake-client": f"{LEVELS['haswell']},+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+    ",+avx512vnni",
 }
 PRODUCTS = {
     "haswell": (),
@@ -31,29 +32,30 @@ PRODUCTS = {
     "nehalem": ("Q6_K-block", "Q5_1-one"),
 }
 PRODUCTS["x86-64"] = ("IQ4_XS-one", "IQ3_S-block", "Q6_K-one", "Q5_1-block")
-"""Types that use all operations that levels lower differently: products, signs, tables, bits,
-folds, gathers.
+"""Types that together use every operation whose code depends on the level: products, signs, tables,
+bits, folds and gathers.
 
-Each level has both types of products; ``test_simd.py`` runs all operations at each level.
+Each level tests both kinds of products. ``test_simd.py`` runs all operations at each level.
 """
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
-"""Types for each method of adding four products at a time in prefill."""
+"""Types that cover each way to add four products at a time in prefill."""
 FEW = "tests/engine/quants/test_quants.py::test_a_few_columns_equal_single_ones_to_the_bit"
 ATTENTION = [
-    f"tests/engine/test_attention.py::test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin[{name}-f16]"
+    "tests/engine/test_attention.py::test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin"
+    f"[{name}-f16]"
     for name in ("seven heads", "window")
 ]
 
 
-def test_avx_is_used_where_numba_would_leave_it_off(forked: Callable[..., str]) -> None:
+def test_avx_is_used_where_numba_would_disable_it(forked: Callable[..., str]) -> None:
     code = "from engine import jit; print(bool(jit.numba.config.ENABLE_AVX))"
     cases = (
         ({"NUMBA_CPU_NAME": "ivybridge"}, "True"),
         ({"NUMBA_CPU_NAME": "ivybridge", "NUMBA_ENABLE_AVX": "0"}, "False"),
-        ({"NUMBA_CPU_NAME": "nocona"}, "False"),  # what some virtual machines say they are
+        ({"NUMBA_CPU_NAME": "nocona"}, "False"),  # name reported by some virtual machines
     )
-    for given, expected in cases:
-        assert forked(code, **given).strip() == expected
+    for variables, expected in cases:
+        assert forked(code, **variables).strip() == expected
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -68,9 +70,9 @@ def test_integer_results_are_the_same_at_older_levels(
         f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]"
         for product in PRODUCTS[level]
     ]
-    if level == "ivybridge":  # halves of registers are folded there, in all forms alike
+    if level == "ivybridge":  # all forms fold halves of registers at this level
         tests += [f"{FEW}[{name}-256]" for name in ("Q4_K", "Q5_K")]
-    if level == "x86-64":  # registers hold fewer sums there
+    if level == "x86-64":  # registers hold fewer sums at this level
         tests += ATTENTION
     forked(
         [f"--basetemp={tmp_path / 'inner'}", *tests],
@@ -93,12 +95,12 @@ PRODUCTS_OF_FOURS = [TYPES.format(test, name) for test in EXACT for name in TYPE
         ("amx", False, PRODUCTS_OF_FOURS),
     ],
 )
-def test_the_forms_of_other_processors_are_right_here(
+def test_the_forms_of_other_processors_give_correct_results(
     form: str, is_own: bool, tests: list[str], forked: Callable[..., str], tmp_path: Path
 ) -> None:
     if is_own:
-        pytest.skip("it is this processor's own form, which other tests prove")
-    # numba knows two forms of a function by one name: a cache of its own.
+        pytest.skip("other tests cover this processor's own form")
+    # Both forms have the same name in numba's cache, so each needs a separate cache.
     cache = Path(os.environ.get("JALOPY_CACHE_DIR", tmp_path)) / form
     options = [f"--basetemp={tmp_path / 'inner'}", "-p", "tests.engine.another_form"]
     forked([*options, *tests], JALOPY_CACHE_DIR=str(cache), FORM=form)
@@ -115,14 +117,16 @@ def summed(tile, y, totals):
 
 asm = summed.compiled._library.get_asm_str().splitlines()
 products = [line for line in asm if "vpdpbusd" in line]
-print(QUANT_TYPES["Q8_0"].form(in_rows=False), sum("ymm" in p for p in products), sum("zmm" in p for p in products))
+n_ymm = sum("ymm" in line for line in products)
+n_zmm = sum("zmm" in line for line in products)
+print(QUANT_TYPES["Q8_0"].form(in_rows=False), n_ymm, n_zmm)
 """
-"""Program that prints how the blocks of K types are added."""
+"""Program that prints which instructions add the blocks of K types."""
 
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="compiles for x86-64")
 @pytest.mark.parametrize("level", VNNI)
-def test_where_there_is_vnni_prefill_uses_it(level: str, forked: Callable[..., str]) -> None:
+def test_prefill_uses_vnni_if_available(level: str, forked: Callable[..., str]) -> None:
     output = forked(SUMS, NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES=VNNI[level])
     form, ymm, zmm = output.strip().rsplit(maxsplit=2)
     assert form == "q8_0 bytes"

@@ -1,4 +1,4 @@
-"""All vector intrinsics against a NumPy twin, at the level of this process."""
+"""All vector intrinsics against NumPy, at the level of this process."""
 
 import numpy as np
 import pytest
@@ -8,29 +8,30 @@ from tests.engine import kernel_call, simd_kernels
 
 
 class Input:
-    """Bytes that ``simd_kernels`` read, and NumPy views of them."""
+    """Source bytes of ``simd_kernels``, and NumPy views of them."""
 
     def __init__(self, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.memory = np.zeros(320, np.uint8)
         self.memory[:96] = rng.integers(0, 256, 96)
-        self.memory[:3], self.memory[32:35] = (0, 128, 127), (129, 127, 129)
+        self.memory[:3] = (0, 128, 127)
+        self.memory[32:35] = (129, 127, 129)
         self.memory[96:128] = rng.integers(0, 16, 32)
         self.memory[128:224] = (rng.standard_normal(24) * 10).astype(np.float32).view(np.uint8)
         self.memory[224:256] = (rng.standard_normal(16) * 100).astype(np.float16).view(np.uint8)
 
-    def part(self, at: int, kind: type, n: int) -> np.ndarray:
-        return self.memory[at : at + n * np.dtype(kind).itemsize].view(kind)
+    def part(self, offset: int, dtype: type, n: int) -> np.ndarray:
+        return self.memory[offset : offset + n * np.dtype(dtype).itemsize].view(dtype)
 
 
 @pytest.fixture(params=range(3))
-def given(request: pytest.FixtureRequest) -> Input:
+def source(request: pytest.FixtureRequest) -> Input:
     return Input(request.param)
 
 
-def results(kernel, given: Input, n_bytes: int = 2048) -> np.ndarray:
+def results(kernel, source: Input, n_bytes: int = 2048) -> np.ndarray:
     out = np.zeros(n_bytes, np.uint8)
-    kernel_call.KERNEL(kernel.address)(given.memory.ctypes.data, out.ctypes.data, 0)
+    kernel_call.KERNEL(kernel.address)(source.memory.ctypes.data, out.ctypes.data, 0)
     return out
 
 
@@ -43,17 +44,20 @@ def assert_equal(out: np.ndarray, expected: dict[str, np.ndarray]) -> None:
 
 
 def logical_shift_16(a: np.ndarray, bits: int) -> np.ndarray:
+    """Shift 16-bit words to the right, or to the left if ``bits`` is negative."""
     words = a.view(np.uint16)
-    return (words >> bits if bits > 0 else words << -bits).view(np.int8)
+    if bits > 0:
+        return (words >> bits).view(np.int8)
+    return (words << -bits).view(np.int8)
 
 
-def test_lanes_of_integers(given: Input) -> None:
-    a = given.part(0, np.int8, 32)
-    b = given.part(32, np.int8, 32)
-    a16 = given.part(0, np.int16, 16)
-    b16 = given.part(32, np.int16, 16)
-    a32 = given.part(0, np.int32, 8)
-    index = given.part(96, np.int8, 32)
+def test_lanes_of_integers(source: Input) -> None:
+    a = source.part(0, np.int8, 32)
+    b = source.part(32, np.int8, 32)
+    a16 = source.part(0, np.int16, 16)
+    b16 = source.part(32, np.int16, 16)
+    a32 = source.part(0, np.int32, 8)
+    index = source.part(96, np.int8, 32)
     table = np.concatenate([b[:16][index[:16]], b[16:][index[16:]]])
     expected = {
         "add": a + b, "sub": a - b, "mul": a16 * b16, "and": a & b, "or": a | b, "xor": a ^ b,
@@ -62,7 +66,7 @@ def test_lanes_of_integers(given: Input) -> None:
         "shift_lanes_right": a32 >> 7, "shift_left_i32": a32 << 9,
         "abs": np.abs(a), "sign": b * np.sign(a), "lookup": table,
     }  # fmt: skip
-    assert_equal(results(simd_kernels.lanes, given), expected)
+    assert_equal(results(simd_kernels.lanes, source), expected)
 
 
 def neighbours(a: np.ndarray) -> np.ndarray:
@@ -72,23 +76,25 @@ def neighbours(a: np.ndarray) -> np.ndarray:
 def in_halves(a: np.ndarray, b: np.ndarray, fold) -> np.ndarray:
     """Fold each half of a and of b; the results of a and b are adjacent in each half."""
     n = len(a) // 2
-    return np.concatenate([fold(part) for part in (a[:n], b[:n], a[n:], b[n:])])
+    return np.concatenate([fold(half) for half in (a[:n], b[:n], a[n:], b[n:])])
 
 
-def test_products_and_sums_of_neighbours(given: Input) -> None:
-    a = given.part(0, np.int8, 32)
-    b = given.part(32, np.int8, 32)
+def test_products_and_sums_of_neighbours(source: Input) -> None:
+    a = source.part(0, np.int8, 32)
+    b = source.part(32, np.int8, 32)
     a16, b16, a32, b32 = (
-        given.part(at, kind, 32 // size)
-        for kind, size in ((np.int16, 2), (np.int32, 4))
-        for at in (0, 32)
+        source.part(offset, dtype, 32 // size)
+        for dtype, size in ((np.int16, 2), (np.int32, 4))
+        for offset in (0, 32)
     )
     unsigned = neighbours((a & 127).astype(np.int32) * b).astype(np.int16)
-    fours = neighbours(neighbours((a if HAS_ARM64 else a.view(np.uint8)).astype(np.int32) * b))
+    factors = a if HAS_ARM64 else a.view(np.uint8)
+    fours = neighbours(neighbours(factors.astype(np.int32) * b))
     words = neighbours(a16.astype(np.int64) * b16).astype(np.int32)
+    mul_high = a16.view(np.uint16).astype(np.uint32) * b16.view(np.uint16) >> 16
     expected = {
         "maddubs": unsigned,
-        "mul_high": (a16.view(np.uint16).astype(np.uint32) * b16.view(np.uint16) >> 16).astype(np.uint16),
+        "mul_high": mul_high.astype(np.uint16),
         "maddwd": words, "maddwd_128": np.concatenate([words[:4], np.zeros(4, np.int32)]),
         "fold_fours": in_halves(a16, b16, lambda half: half[:4] + half[4:]),
         "fold_twos": in_halves(a16, b16, lambda half: half[[0, 1, 4, 5]] + half[[2, 3, 6, 7]]),
@@ -96,17 +102,17 @@ def test_products_and_sums_of_neighbours(given: Input) -> None:
         "add_halves": np.concatenate([a32[:4] + a32[4:], b32[:4] + b32[4:]]),
         "sum_i32x8": a32.sum(dtype=np.int32),
         "sum_i32x4": a32[:4].sum(dtype=np.int32), "splat_i16": np.full(16, -3, np.int16),
-        "splat_i32": np.full(8, -70000, np.int32), "pairs_i16": np.tile(np.array([-8, 5], np.int16),
-                                                                        8),
+        "splat_i32": np.full(8, -70000, np.int32),
+        "pairs_i16": np.tile(np.array([-8, 5], np.int16), 8),
         "in_order": a16,
         "maddwd_folded": np.int32(-63 * ((a & 15).astype(np.int32) * b).sum(dtype=np.int32)),
-        "add_fours": given.part(64, np.int32, 8) + fours,
+        "add_fours": source.part(64, np.int32, 8) + fours,
     }  # fmt: skip
-    assert_equal(results(simd_kernels.products, given), expected)
+    assert_equal(results(simd_kernels.products, source), expected)
 
 
-def test_sums_of_whole_groups(given: Input) -> None:
-    a, b, c = (given.part(at, np.int8, 32).astype(np.int32) for at in (0, 32, 64))
+def test_sums_of_whole_groups(source: Input) -> None:
+    a, b, c = (source.part(offset, np.int8, 32).astype(np.int32) for offset in (0, 32, 64))
     x = a | 1
     y = b | 1
     z = c | 1
@@ -120,11 +126,11 @@ def test_sums_of_whole_groups(given: Input) -> None:
 
     fours = sums([a & 15, b & 15, c & 15, (a & 255) >> 4], [y, z, x, y], 32)
     fives = sums([a & 31, b & 31, c & 31, a & 31], [y, z, x, y], 32)
-    wanted = {
+    expected = {
         "sums_of_32": np.concatenate([fours, sums([a, b, c, a], [y, z, x, y], 32)]),
         "sums_of_16": np.concatenate([fives, sums([a & 63, b & 63], [y, z], 16)]),
     }
-    assert_equal(results(simd_kernels.group_sums, given), wanted)
+    assert_equal(results(simd_kernels.group_sums, source), expected)
 
 
 @pytest.mark.parametrize(
@@ -137,22 +143,22 @@ def test_largest_sums_of_groups_fit(weight: int, activation: int) -> None:
     test_sums_of_whole_groups(extreme)
 
 
-def test_the_counter_goes_on_over_a_pause(given: Input) -> None:
-    before, after = results(simd_kernels.waiting, given, 16).view(np.int64)
-    assert after >= before
+def test_the_counter_does_not_go_back_during_a_pause(source: Input) -> None:
+    first, second = results(simd_kernels.waiting, source, 16).view(np.int64)
+    assert second >= first
 
 
 def spread(source: np.ndarray) -> np.ndarray:
     return (np.unpackbits(source.view(np.uint8), bitorder="little") * 16).astype(np.int8)
 
 
-def test_placement_of_lanes(given: Input) -> None:
-    a = given.part(0, np.int8, 64)
-    b = given.part(32, np.int8, 32)
-    b16 = given.part(32, np.int16, 16)
-    u8 = given.part(0, np.uint8, 16)
-    a16 = given.part(0, np.int16, 16)
-    a32 = given.part(0, np.int32, 8)
+def test_placement_of_lanes(source: Input) -> None:
+    a = source.part(0, np.int8, 64)
+    b = source.part(32, np.int8, 32)
+    b16 = source.part(32, np.int16, 16)
+    u8 = source.part(0, np.uint8, 16)
+    a16 = source.part(0, np.int16, 16)
+    a32 = source.part(0, np.int32, 8)
     bits = spread(a[:8])
     quads = np.stack([a[:32], b]).reshape(2, 2, 2, 8)
     expected = {
@@ -165,8 +171,8 @@ def test_placement_of_lanes(given: Input) -> None:
         "half_lane0": np.repeat(a16[[0, 8]], 8), "half_lane5": np.repeat(a16[[5, 13]], 8),
         "high_half_i8": np.concatenate([a[16:32], a[:16]]), "low_half_i16": a16[:8],
         "high_half_i16": a16[8:],
-        "even_quads": quads[:, :, 0].swapaxes(0, 1).ravel(), "odd_quads": quads[:, :, 1].swapaxes(0,
-                                                                                                  1).ravel(),
+        "even_quads": quads[:, :, 0].swapaxes(0, 1).ravel(),
+        "odd_quads": quads[:, :, 1].swapaxes(0, 1).ravel(),
         "each_twice": np.repeat(a16[:8], 2),
         "even_then_odd": np.concatenate([a[:16:2], a[1:16:2], a[:16]]),
         "join": np.concatenate([a[:16], b[:16]]),
@@ -179,21 +185,21 @@ def test_placement_of_lanes(given: Input) -> None:
         "store_fours": np.concatenate([a[:32:4], a16[::2].copy().view(np.int8)]),
         "rolled": np.array([77], np.int64),
     }  # fmt: skip
-    assert_equal(results(simd_kernels.placements, given), expected)
+    assert_equal(results(simd_kernels.placements, source), expected)
 
 
-def test_lanes_of_floats(given: Input) -> None:
-    x, y, z = (given.part(at, np.float32, 8) for at in (128, 160, 192))
-    out = results(simd_kernels.floats, given)
+def test_lanes_of_floats(source: Input) -> None:
+    x, y, z = (source.part(offset, np.float32, 8) for offset in (128, 160, 192))
+    out = results(simd_kernels.floats, source)
     halves = x[:4] + x[4:]
     quarters = halves[:2] + halves[2:]
     expected = {
         "fadd": x + y, "fsub": x - y, "fmul": x * y, "fdiv": x / y,
         "fma": out[128:160].view(np.float32),
         "fmax": np.maximum(x, y), "fmin": np.minimum(x, y), "fabs": np.abs(x),
-        "f32_of_i32": given.part(0, np.int32, 8).astype(np.float32),
+        "f32_of_i32": source.part(0, np.int32, 8).astype(np.float32),
         "round_to_i32": np.rint(x * np.float32(1000)).astype(np.int32),
-        "load_i8_as_f32": given.part(0, np.int8, 8).astype(np.float32),
+        "load_i8_as_f32": source.part(0, np.int8, 8).astype(np.float32),
         "sum": quarters[0] + quarters[1],
         "max": x.max(),
     }  # fmt: skip
@@ -209,31 +215,29 @@ SPECIAL_FLOATS = np.array([0.0, -0.0, 65519.99, 65520.0, -1e-8, 3e-8, 6.1e-5, np
 
 
 @pytest.mark.parametrize("special", [False, True])
-def test_halves_read_and_written(given: Input, special: bool) -> None:
+def test_loading_and_storing_half_floats(source: Input, special: bool) -> None:
     if special:
-        given.memory[224:240], given.memory[128:160] = (
-            SPECIAL_HALVES.view(np.uint8),
-            SPECIAL_FLOATS.view(np.uint8),
-        )
-    halves = given.part(224, np.float16, 16)
-    x = given.part(128, np.float32, 8)
-    upper = (given.part(224, np.uint16, 16).astype(np.uint32) << 16).view(np.float32)
+        source.memory[224:240] = SPECIAL_HALVES.view(np.uint8)
+        source.memory[128:160] = SPECIAL_FLOATS.view(np.uint8)
+    halves = source.part(224, np.float16, 16)
+    x = source.part(128, np.float32, 8)
+    upper = (source.part(224, np.uint16, 16).astype(np.uint32) << 16).view(np.float32)
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float16)
-    wanted = {
+    expected = {
         "load_f16x8": halves[:8].astype(np.float32), "load_bf16x8": upper[:8],
         "load_f16x8_strided": halves[::2].astype(np.float32), "load_f16": np.float32(halves[0]),
         "load_bf16": upper[0],
         "halves_of_two": np.repeat(halves[:2], 4).astype(np.float32),
         "store_f16": narrow[:1].view(np.uint16),
-        "round_to_f16": narrow[:1].astype(np.float32), "first_f32": np.repeat(halves[:1],
-                                                                              8).astype(np.float32),
+        "round_to_f16": narrow[:1].astype(np.float32),
+        "first_f32": np.repeat(halves[:1], 8).astype(np.float32),
         "fourth_f32": np.repeat(halves[3:4], 8).astype(np.float32),
     }  # fmt: skip
-    assert_equal(results(simd_kernels.halves, given), wanted)
+    assert_equal(results(simd_kernels.halves, source), expected)
 
 
-def test_transpose_puts_rows_side_by_side(given: Input) -> None:
-    groups = given.part(0, np.int32, 64).reshape(8, 8)
-    actual = results(simd_kernels.transposed, given, 256).view(np.int32).reshape(8, 8)
+def test_transpose_turns_rows_into_columns(source: Input) -> None:
+    groups = source.part(0, np.int32, 64).reshape(8, 8)
+    actual = results(simd_kernels.transposed, source, 256).view(np.int32).reshape(8, 8)
     np.testing.assert_array_equal(actual, groups.T)

@@ -1,5 +1,5 @@
-"""How decode asks memory ahead: any choice gives the same bits, trials choose what is fastest, the
-file is checked."""
+"""Prefetching in decode: no choice changes the result, trials find the fastest, and the file of
+choices is validated."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ IDS = list(range(3, 40))
 
 
 def set_cache(monkeypatch: pytest.MonkeyPatch, n_bytes: int) -> None:
-    """Let the last level of the processor's cache have a size."""
+    """Pretend that the processor's last-level cache has ``n_bytes``."""
     for module in (pipeline, lookahead_trials):
         monkeypatch.setattr(module, "last_cache_bytes", lambda: n_bytes)
 
 
 @pytest.fixture(autouse=True)
-def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A file of the test's own, and a memory of what it holds that is read again."""
+def file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Path of a temporary file of choices; the choices in memory are cleared."""
     monkeypatch.setattr(lookahead, "_path", lambda: tmp_path / "lookahead.json")
     monkeypatch.setattr(lookahead_trials, "MIN_SAMPLE_BYTES", 0)
     set_cache(monkeypatch, 0)
@@ -58,7 +58,7 @@ def model(tmp_path: Path) -> Iterator[Model]:
 
 
 class Clock:
-    """Walks take as long as the test says for their choice."""
+    """Duration of each run, as set by the test for its choice."""
 
     def __init__(self, seconds: dict[int, float]) -> None:
         self._seconds = seconds
@@ -73,7 +73,7 @@ class Clock:
 
 @pytest.fixture
 def clock(model: Model, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """Times as the test says, instead of the machine's."""
+    """Clock that replaces the machine's measured times."""
     clock = Clock({})
     seconds = lookahead_trials._ProductRun.seconds
 
@@ -87,38 +87,44 @@ def clock(model: Model, monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def used(model: Model) -> set[int]:
     session = model._sessions[0]
-    operations = [one for plan in session.pipeline.plans.values() for one in plan.operations]
-    return {one.arguments["ahead"] for one in operations if one.record is records.MATMUL}
+    operations = [
+        operation for plan in session.pipeline.plans.values() for operation in plan.operations
+    ]
+    return {
+        operation.arguments["ahead"]
+        for operation in operations
+        if operation.record is records.MATMUL
+    }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["Q4_K", "Q5_K", "Q6_K", "Q8_0", "IQ4_XS", "F16"])
-def test_no_choice_changes_a_bit(quant: str, tmp_path: Path) -> None:
+def test_no_lookahead_changes_a_bit_of_the_result(quant: str, tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", quant=quant, dim=256, hidden_dim=512)
-    found = []
+    logits = []
     model = Model.open(path, threads=2)
-    assert model.config.vocab_size % 8  # some rows belong to no four
+    assert model.config.vocab_size % 8  # some rows are not in a group of four
     for ahead in CHOICES:
         measured_choices()[quant] = Lookahead(ahead, 1.0, 1.0)
         session = model.session(n_ctx=64)
         assert ahead in used(model)
         session.feed(IDS[:20])
-        found.append([session.feed([token]).tobytes() for token in IDS[20:24]])
+        logits.append([session.feed([token]).tobytes() for token in IDS[20:24]])
         session.close()
     model.close()
-    assert all(one == found[0] for one in found)
+    assert all(rows == logits[0] for rows in logits)
 
 
-def test_the_fastest_is_used_at_once_and_remembered(
-    model: Model, clock: Clock, place: Path
+def test_the_fastest_lookahead_is_used_at_once_and_saved(
+    model: Model, clock: Clock, file: Path
 ) -> None:
     session = model.session(n_ctx=64)
     assert used(model) == {DEFAULT}
     clock._seconds = {-2048: 0.5, 32769: 0.9}
-    found = try_lookahead(model, session)
-    assert found.keys() == {"Q8_0", "Q8_0, one thread"}
-    assert found["Q8_0"].ahead == -2048
-    assert found["Q8_0"].gbps == pytest.approx(2 * found["Q8_0"].usual_gbps)
+    results = try_lookahead(model, session)
+    assert results.keys() == {"Q8_0", "Q8_0, one thread"}
+    assert results["Q8_0"].ahead == -2048
+    assert results["Q8_0"].gbps == pytest.approx(2 * results["Q8_0"].usual_gbps)
     assert used(model) == {-2048}
     assert clock.walked[: len(CHOICES)] == list(CHOICES)
     measured_choices.cache_clear()
@@ -126,12 +132,12 @@ def test_the_fastest_is_used_at_once_and_remembered(
     assert try_lookahead(model, session) == {}
 
 
-def test_one_thread_has_a_choice_of_its_own(model: Model, clock: Clock) -> None:
+def test_one_thread_has_its_own_lookahead(model: Model, clock: Clock) -> None:
     session = model.session(n_ctx=64)
     clock._seconds = {-2048: 0.5}
     clock._alone = {2048: 0.5}
-    found = try_lookahead(model, session)
-    assert (found["Q8_0"].ahead, found["Q8_0, one thread"].ahead) == (-2048, 2048)
+    results = try_lookahead(model, session)
+    assert (results["Q8_0"].ahead, results["Q8_0, one thread"].ahead) == (-2048, 2048)
     assert used(model) == {-2048}
     model.set_threads(1)
     session.feed(IDS[:1])
@@ -141,7 +147,7 @@ def test_one_thread_has_a_choice_of_its_own(model: Model, clock: Clock) -> None:
     assert used(model) == {-2048}
 
 
-def test_intel_reads_in_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_lookahead_differs_on_intel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookahead, "is_intel", lambda: True)
     assert (ahead_of("Q8_0"), ahead_of("Q8_0", WeightAccess(is_cached=True))) == (
         INTEL_DEFAULT,
@@ -151,13 +157,13 @@ def test_intel_reads_in_four_places(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ahead_of("Q8_0") == 0
 
 
-def test_what_the_cache_holds_has_a_choice_of_its_own(
+def test_cached_weights_have_their_own_lookahead(
     model: Model, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_cache(monkeypatch, 1 << 30)
     clock._seconds = {0: 0.5}
-    found = try_lookahead(model, model.session(n_ctx=64))
-    assert {key: one.ahead for key, one in found.items()} == {
+    results = try_lookahead(model, model.session(n_ctx=64))
+    assert {key: choice.ahead for key, choice in results.items()} == {
         "Q8_0, cached": 0,
         "Q8_0, cached, one thread": DEFAULT,
     }
@@ -166,7 +172,7 @@ def test_what_the_cache_holds_has_a_choice_of_its_own(
 
 
 @pytest.mark.parametrize(("cache_bytes", "sampled"), [(0, 8), (5000, 10), (100_000, 16)])
-def test_a_sample_is_more_than_the_cache_holds(
+def test_a_sample_is_larger_than_the_cache(
     cache_bytes: int, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookahead_trials, "SAMPLE_BYTES", 4000)
@@ -177,26 +183,29 @@ def test_a_sample_is_more_than_the_cache_holds(
         for quant in ("Q4_K", "Q8_0")
     ]
     samples = lookahead_trials._samples(matrices, 0)
-    assert {quant: len(one) for quant, one in samples.items()} == {"Q4_K": sampled, "Q8_0": sampled}
+    assert {quant: len(sample) for quant, sample in samples.items()} == {
+        "Q4_K": sampled,
+        "Q8_0": sampled,
+    }
 
 
-def test_what_is_far_slower_is_not_measured_to_the_end(model: Model, clock: Clock) -> None:
+def test_much_slower_choices_are_dropped_early(model: Model, clock: Clock) -> None:
     clock._seconds = clock._alone = dict.fromkeys(CHOICES[:-1], 2.0)
     assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == CHOICES[-1]
     rounds = lookahead_trials.ROUNDS + 1
-    assert [clock.walked.count(one) for one in (CHOICES[-1], DEFAULT, 0)] == [
+    assert [clock.walked.count(choice) for choice in (CHOICES[-1], DEFAULT, 0)] == [
         2 * rounds,
         2 * rounds,
         2 * 3,
     ]
 
 
-def test_what_is_hardly_faster_stays_as_it_was(model: Model, clock: Clock) -> None:
+def test_a_hardly_faster_choice_does_not_replace_the_default(model: Model, clock: Clock) -> None:
     clock._seconds = {-4096: 0.99}
     assert try_lookahead(model, model.session(n_ctx=64))["Q8_0"].ahead == DEFAULT
 
 
-def test_what_caches_hold_is_not_measured(
+def test_small_samples_are_not_measured(
     model: Model, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lookahead_trials, "MIN_SAMPLE_BYTES", 32 << 20)
@@ -205,7 +214,7 @@ def test_what_caches_hold_is_not_measured(
     assert not clock.walked
 
 
-def test_it_gives_way_and_begins_again(model: Model, clock: Clock) -> None:
+def test_a_cancelled_trial_can_be_repeated(model: Model, clock: Clock) -> None:
     session = model.session(n_ctx=64)
     with pytest.raises(Cancelled):
         try_lookahead(model, session, is_unwanted=lambda: len(clock.walked) == 3)
@@ -230,9 +239,9 @@ def test_it_gives_way_and_begins_again(model: Model, clock: Clock) -> None:
         {"ahead": 2048, "gbps": 1.0, "usual_gbps": 1.0, "more": 1},
     ],
 )
-def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) -> None:
+def test_invalid_values_in_the_file_are_ignored(values: object, file: Path) -> None:
     sound = {"ahead": -4096, "gbps": 2.0, "usual_gbps": 1.0}
-    place.write_text(
+    file.write_text(
         json.dumps(
             {lookahead._processor(): {"Q4_K": sound, "Q8_0": values}, "other": {"Q6_K": sound}}
         )
@@ -240,26 +249,26 @@ def test_what_is_not_sound_in_the_file_is_not_used(values: object, place: Path) 
     assert (ahead_of("Q4_K"), ahead_of("Q8_0"), ahead_of("Q6_K")) == (-4096, DEFAULT, DEFAULT)
 
 
-def test_what_another_processor_found_stays(place: Path) -> None:
-    other = {"Q6_K": {"ahead": 0, "gbps": 2.0, "usual_gbps": 1.0}}
-    place.write_text(json.dumps({"other": other}))
+def test_results_of_another_processor_stay_in_the_file(file: Path) -> None:
+    other_results = {"Q6_K": {"ahead": 0, "gbps": 2.0, "usual_gbps": 1.0}}
+    file.write_text(json.dumps({"other": other_results}))
     save_choice("Q8_0", Lookahead(-2048, 2.0, 1.0))
-    assert json.loads(place.read_text())["other"] == other
+    assert json.loads(file.read_text())["other"] == other_results
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[" * 100_000, b"[]", b'{"x": 1}', b" " * 100_000, b"\xff"]
 )
-def test_a_damaged_file_is_as_none(content: bytes, place: Path) -> None:
-    place.write_bytes(content)
+def test_a_damaged_file_counts_as_no_file(content: bytes, file: Path) -> None:
+    file.write_bytes(content)
     assert measured_choices() == {}
     save_choice("Q8_0", Lookahead(-2048, 2.0, 1.0))
     measured_choices.cache_clear()
     assert ahead_of("Q8_0") == -2048
 
 
-def test_a_lookahead_that_cannot_be_saved_is_used_here(place: Path) -> None:
-    place.mkdir()
+def test_a_lookahead_that_cannot_be_saved_is_still_used(file: Path) -> None:
+    file.mkdir()
     save_choice("Q8_0", Lookahead(-2048, 2.0, 1.0))
     assert ahead_of("Q8_0") == -2048
-    assert [one.name for one in place.parent.iterdir()] == [place.name]
+    assert [path.name for path in file.parent.iterdir()] == [file.name]

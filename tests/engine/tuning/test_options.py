@@ -1,5 +1,5 @@
-"""Ways to keep weights, and keys and values, in memory: what is measured, when one is recommended,
-and why."""
+"""Ways to store weights, keys and values: what is measured, and when and why an option is
+recommended."""
 
 import gc
 import weakref
@@ -29,13 +29,15 @@ def scripted(
     gain: float = 1.12,
     prefill_gain: float = 1.0,
     present: str = "mmap",
-    noise: Callable[[int], float] = lambda taken: 1.0,
+    noise: Callable[[int], float] = lambda n_samples: 1.0,
 ) -> tuple[ScriptedTrials, ScriptedOptions]:
-    trials = ScriptedTrials(lambda phase, n, pinned, taken: TPS[n] if phase == "decode" else 2 * n)
+    trials = ScriptedTrials(
+        lambda phase, n, pinned, n_samples: TPS[n] if phase == "decode" else 2 * n
+    )
     gains = {"decode": gain, "prefill": prefill_gain}
 
-    def rate(phase: str, option: str, taken: int) -> float:
-        return 5.0 * (gains[phase] if option == "huge" else 1.0) * noise(taken)
+    def rate(phase: str, option: str, n_samples: int) -> float:
+        return 5.0 * (gains[phase] if option == "huge" else 1.0) * noise(n_samples)
 
     return trials, ScriptedOptions(trials, WEIGHTS, ("mmap", "huge"), present, rate)
 
@@ -48,12 +50,12 @@ def run(
 
 
 def weights_of(report: TuningReport) -> Comparison:
-    found = report.comparison(WEIGHTS)
-    assert found is not None
-    return found
+    comparison = report.comparison(WEIGHTS)
+    assert comparison is not None
+    return comparison
 
 
-def test_options_are_measured_in_turn_with_the_counts_that_won() -> None:
+def test_options_are_measured_in_turn_with_the_best_counts() -> None:
     trials, options = scripted()
     run(trials)
     decode = [option for phase, option, _, _ in options.taken if phase == "decode"]
@@ -63,19 +65,19 @@ def test_options_are_measured_in_turn_with_the_counts_that_won() -> None:
     assert len(decode) == 10  # five passes make an interval, and it separates
 
 
-def test_a_certain_gain_is_recommended_with_what_it_costs() -> None:
+def test_a_certain_gain_is_recommended_with_its_memory_cost() -> None:
     trials, _ = scripted()
-    found = weights_of(run(trials))
-    assert found.best == "huge"
-    assert found.is_settled
-    assert found.reason == (
+    comparison = weights_of(run(trials))
+    assert comparison.best == "huge"
+    assert comparison.is_settled
+    assert comparison.reason == (
         "With weights in huge pages this model writes 12 % faster (12 to 12) "
         "(uses 2.0 GB more memory)."
     )
 
 
 @pytest.mark.parametrize(
-    ("gain", "part"),
+    ("gain", "phrase"),
     [
         (
             1.02,
@@ -85,57 +87,57 @@ def test_a_certain_gain_is_recommended_with_what_it_costs() -> None:
         (0.9, "huge pages proved slower (writing -10 %, -10 to -10)"),
     ],
 )
-def test_what_gains_too_little_or_is_slower_is_not(gain: float, part: str) -> None:
+def test_a_small_gain_or_a_loss_is_not_recommended(gain: float, phrase: str) -> None:
     trials, _ = scripted(gain)
-    found = weights_of(run(trials))
-    assert found.best == "mmap"
-    assert part in found.reason
+    comparison = weights_of(run(trials))
+    assert comparison.best == "mmap"
+    assert phrase in comparison.reason
 
 
-def test_an_interval_that_reaches_the_present_speed_is_no_advice() -> None:
+def test_an_uncertain_gain_is_not_recommended() -> None:
     trials, options = scripted()
     huge = [5.0, 6.5, 6.4, 4.9, 6.6, 6.5, 4.8, 6.3, 6.6, 4.9, 6.4, 6.5]
     passes = iter(huge)
-    options._rate = lambda phase, option, taken: (
+    options._rate = lambda phase, option, n_samples: (
         next(passes) if (phase, option) == ("decode", "huge") else 5.0
     )
-    found = weights_of(run(trials))
-    gain = found.options[1].gain["decode"]
+    comparison = weights_of(run(trials))
+    gain = comparison.options[1].gain["decode"]
     assert gain.median > 1.25
     assert gain.low <= 1
-    assert found.best == "mmap"
-    assert not found.is_settled
-    assert "no gain that is certain" in found.reason
-    assert found.reason.endswith("This is not certain yet.")
+    assert comparison.best == "mmap"
+    assert not comparison.is_settled
+    assert "no gain that is certain" in comparison.reason
+    assert comparison.reason.endswith("This is not certain yet.")
 
 
-def test_a_gain_seen_in_a_few_passes_only_is_not_recommended() -> None:
+def test_a_gain_in_only_a_few_passes_is_not_recommended() -> None:
     trials, options = scripted(1.5)
     options.step_s = 20.0  # copying leaves time for two passes
-    found = weights_of(list(Sweep(trials, LAPTOP, 44.0, trials.clock, (WEIGHTS,)))[-1])
-    gain = found.options[1].gain["decode"]
+    comparison = weights_of(list(Sweep(trials, LAPTOP, 44.0, trials.clock, (WEIGHTS,)))[-1])
+    gain = comparison.options[1].gain["decode"]
     assert gain.median == pytest.approx(1.5)
     assert not gain.is_sure
-    assert found.best == "mmap"
+    assert comparison.best == "mmap"
 
 
-def test_a_gain_in_one_phase_at_the_others_cost_is_no_advice() -> None:
+def test_a_gain_in_one_phase_at_a_loss_in_the_other_is_no_advice() -> None:
     trials, _ = scripted(1.2, prefill_gain=0.9)
     assert weights_of(run(trials)).best == "mmap"
 
 
-def test_mmap_is_advised_over_huge_pages_in_use_only_for_a_gain() -> None:
+def test_mmap_replaces_huge_pages_only_for_a_gain() -> None:
     trials, _ = scripted(0.9, prefill_gain=0.9, present="huge")
-    found = weights_of(run(trials))
-    assert found.best == "mmap"
-    assert "uses no extra memory" in found.reason
+    comparison = weights_of(run(trials))
+    assert comparison.best == "mmap"
+    assert "uses no extra memory" in comparison.reason
     trials, _ = scripted(1.0, present="huge")
-    found = weights_of(run(trials))
-    assert found.best == "huge"
-    assert "Mapping would use 2.0 GB less memory" in found.reason
+    comparison = weights_of(run(trials))
+    assert comparison.best == "huge"
+    assert "Mapping would use 2.0 GB less memory" in comparison.reason
 
 
-def test_the_estimate_is_known_first_and_preparing_is_reported() -> None:
+def test_the_estimate_comes_first_and_preparing_is_reported() -> None:
     trials, _ = scripted()
     sweep = Sweep(trials, LAPTOP, clock=trials.clock, parts=ALL)
     prepared: list[TuningReport] = []
@@ -152,13 +154,17 @@ def test_options_that_do_not_fit_are_left_out_and_not_opened() -> None:
     options.options = ("mmap",)
     options.left_out = "huge pages are not tried: both at once do not fit into memory"
     last = run(trials)
-    found = weights_of(last)
+    comparison = weights_of(last)
     assert options.n_opened == 0
-    assert (found.best, found.left_out, found.reason) == ("mmap", options.left_out, "")
+    assert (comparison.best, comparison.left_out, comparison.reason) == (
+        "mmap",
+        options.left_out,
+        "",
+    )
     assert last.state == "done"
 
 
-def test_memory_refused_on_opening_is_said_and_the_sweep_ends() -> None:
+def test_memory_refused_on_opening_is_reported() -> None:
     trials, options = scripted()
     options.open_error = MemoryPlanError("the system gives no 2.0 GB of memory")
     last = run(trials)
@@ -167,7 +173,7 @@ def test_memory_refused_on_opening_is_said_and_the_sweep_ends() -> None:
     assert options.n_closed == 1
 
 
-def test_preparing_that_takes_all_the_time_is_given_up() -> None:
+def test_preparing_ends_when_the_time_is_up() -> None:
     trials, options = scripted()
     options.steps = ["copying"] * 1000
     options.step_s = 1.0
@@ -177,8 +183,8 @@ def test_preparing_that_takes_all_the_time_is_given_up() -> None:
     assert options.n_closed == 1
 
 
-def test_the_whole_search_keeps_to_its_time() -> None:
-    trials, options = scripted(noise=lambda taken: 1.0 + 0.1 * (taken % 3))
+def test_the_whole_search_stays_within_its_time() -> None:
+    trials, options = scripted(noise=lambda n_samples: 1.0 + 0.1 * (n_samples % 3))
     sweep = Sweep(trials, LAPTOP, 20.0, trials.clock, ALL)
     last = list(sweep)[-1]
     assert last.elapsed_s <= 20.5
@@ -187,7 +193,7 @@ def test_the_whole_search_keeps_to_its_time() -> None:
 
 
 @pytest.mark.parametrize("moment", ["preparing", "measuring", "between"])
-def test_a_stop_at_any_moment_closes_what_was_opened(moment: str) -> None:
+def test_a_stop_at_any_moment_closes_the_trials(moment: str) -> None:
     trials, options = scripted()
     sweep = Sweep(trials, LAPTOP, clock=trials.clock, parts=(WEIGHTS,))
     if moment == "preparing":
@@ -204,38 +210,38 @@ def test_a_stop_at_any_moment_closes_what_was_opened(moment: str) -> None:
     assert weights_of(reports[-1]).best == "mmap"
 
 
-def test_a_later_sweep_keeps_earlier_results_and_uses_its_counts() -> None:
+def test_a_later_sweep_keeps_the_results_of_an_earlier_one() -> None:
     trials, _ = scripted()
     earlier = run(trials)
-    again = ScriptedTrials(lambda *_: 1.0)
+    later = ScriptedTrials(lambda *_: 1.0)
     options = ScriptedOptions(
-        again, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: len(name)
+        later, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, n_samples: len(name)
     )
-    last = run(again, (KV,), earlier)
-    assert again.taken == []
+    last = run(later, (KV,), earlier)
+    assert later.taken == []
     assert last.curves == earlier.curves
     assert last.reasons == earlier.reasons
     assert [comparison.part for comparison in last.comparisons] == [WEIGHTS, KV]
     assert {(phase, n) for phase, _, n, _ in options.taken} == {("decode", 2), ("prefill", 4)}
-    found = last.comparison(KV)
-    assert found is not None
-    assert found.best == "q8_0"
-    assert found.reason == (
+    comparison = last.comparison(KV)
+    assert comparison is not None
+    assert comparison.best == "q8_0"
+    assert comparison.reason == (
         "A KV cache of q8_0 writes 33 % faster (33 to 33) and reads the prompt 33 % faster "
         "(33 to 33) with 2,048 "
         "tokens in the context; it takes 160 MB of memory instead of 300 MB."
     )
 
 
-def test_of_two_that_help_alike_the_smaller_is_recommended() -> None:
+def test_of_equally_fast_options_the_smaller_is_recommended() -> None:
     trials = ScriptedTrials(lambda *_: 1.0)
     rates = {"q8_0": 5.5, "f16": 5.0, "f32": 5.52}
     ScriptedOptions(
-        trials, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, taken: rates[name]
+        trials, KV, ("q8_0", "f16", "f32"), "f16", lambda phase, name, n_samples: rates[name]
     )
-    found = run(trials, (KV,)).comparison(KV)
-    assert found is not None
-    assert found.best == "q8_0"
+    comparison = run(trials, (KV,)).comparison(KV)
+    assert comparison is not None
+    assert comparison.best == "q8_0"
 
 
 def test_a_remark_follows_the_reason() -> None:
@@ -258,21 +264,21 @@ def quiet(text: str) -> None:
     pass
 
 
-def test_weights_that_change_place_do_not_change_the_text(model: Model) -> None:
+def test_moving_the_weights_does_not_change_the_text(model: Model) -> None:
     moved = model.session(n_ctx=64)
     fresh = model.session(n_ctx=64)
     for session in (moved, fresh):
         session.prefill([1, 2, 3, 4, 5])
     expected = [generated.token_id for generated in fresh.generate(Sampling.greedy(), 6)]
-    found = []
+    tokens = []
     for generated in moved.generate(Sampling.greedy(), 6):
-        found.append(generated.token_id)
-        model.use_weights("huge" if len(found) % 2 else "mmap")
-    assert found == expected
+        tokens.append(generated.token_id)
+        model.use_weights("huge" if len(tokens) % 2 else "mmap")
+    assert tokens == expected
     model.close()
 
 
-def test_the_copy_is_let_go_when_the_map_is_used_again(model: Model) -> None:
+def test_the_copy_is_freed_when_the_map_is_used_again(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3])
     model.use_weights("huge")
@@ -288,7 +294,7 @@ def test_the_copy_is_let_go_when_the_map_is_used_again(model: Model) -> None:
     model.close()
 
 
-def test_a_copy_that_is_broken_off_leaves_everything_as_it_was(model: Model) -> None:
+def test_a_cancelled_copy_changes_nothing(model: Model) -> None:
     def stop(progress: object) -> None:
         raise Cancelled("stopped")
 
@@ -300,9 +306,7 @@ def test_a_copy_that_is_broken_off_leaves_everything_as_it_was(model: Model) -> 
 
 
 @pytest.mark.parametrize("present", ["mmap", "huge"])
-def test_weights_are_compared_in_a_conversation_without_a_change(
-    model: Model, present: str
-) -> None:
+def test_comparing_weights_does_not_change_the_conversation(model: Model, present: str) -> None:
     session = model.session(n_ctx=256)
     session.prefill([1, 2, 3])
     model.use_weights(present)
@@ -310,9 +314,9 @@ def test_weights_are_compared_in_a_conversation_without_a_change(
         SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(COUNTS, WEIGHTS)
     )
     last = list(sweep)[-1]
-    found = weights_of(last)
-    assert found.is_measured
-    assert found.present == model.weights_mode == present
+    comparison = weights_of(last)
+    assert comparison.is_measured
+    assert comparison.present == model.weights_mode == present
     assert session.tokens == [1, 2, 3]
     assert model.room_for_both_modes().copy_bytes == model.weights_bytes
     if present == "mmap":
@@ -320,7 +324,7 @@ def test_weights_are_compared_in_a_conversation_without_a_change(
     model.close()
 
 
-def test_without_room_for_both_nothing_is_copied(
+def test_without_memory_for_both_modes_nothing_is_copied(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = model.session(n_ctx=256)
@@ -350,7 +354,7 @@ def test_where_huge_pages_are_switched_off_nothing_is_copied(
         ("always madvise [never]", False),
     ],
 )
-def test_the_systems_switch_for_huge_pages_is_read(tmp_path: Path, text: str, gives: bool) -> None:
+def test_the_system_setting_for_huge_pages_is_read(tmp_path: Path, text: str, gives: bool) -> None:
     (tmp_path / "enabled").write_text(text)
     assert gives_huge_pages(tmp_path / "enabled") is gives
 
@@ -362,10 +366,10 @@ def test_kv_types_are_compared_in_separate_sessions_then_closed(model: Model) ->
     sweep = Sweep(SessionTrials(model, session), Cores((0,), 1, None), 300.0, parts=(KV,))
     sweep.on_preparing = lambda report: prepared.append(report.preparing)
     last = list(sweep)[-1]
-    found = last.comparison(KV)
-    assert found is not None
-    assert found.n_context == 512
-    assert found.is_measured
+    comparison = last.comparison(KV)
+    assert comparison is not None
+    assert comparison.n_context == 512
+    assert comparison.is_measured
     assert any(text.startswith("filling a cache of f16 with 512 tokens") for text in prepared)
     assert session.tokens == [1, 2, 3]
     assert model._sessions == [session]
@@ -373,7 +377,7 @@ def test_kv_types_are_compared_in_separate_sessions_then_closed(model: Model) ->
     model.close()
 
 
-def test_with_little_memory_f32_is_left_out_before_all_options(
+def test_with_little_memory_f32_is_left_out_first(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = model.session(n_ctx=1024, kv="q8_0")
@@ -398,7 +402,7 @@ def test_with_little_memory_f32_is_left_out_before_all_options(
 
 
 @pytest.mark.parametrize("kv", ["f16", "f32", "q8_0", "q4_0"])
-def test_a_stretched_cache_repeats_its_kv_and_can_be_computed_on(tmp_path: Path, kv: str) -> None:
+def test_a_filled_cache_repeats_its_keys_and_values(tmp_path: Path, kv: str) -> None:
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "llama", "F32", context_length=256, head_dim=32),
         threads=1,
@@ -407,19 +411,19 @@ def test_a_stretched_cache_repeats_its_kv_and_can_be_computed_on(tmp_path: Path,
     session.prefill(list(range(1, 17)))
     cache = session.pipeline._cache
     keys = cache.layers[0].keys
-    before = cache._memory.bytes.copy()
+    earlier_bytes = cache._memory.bytes.copy()
     with session.restoring():
         fill_cache(session, 104)
         assert session.length == 104
         heads = keys.elements[0]
-        each = keys.head_bytes // cache.max_seq_len
+        position_bytes = keys.head_bytes // cache.max_seq_len
         assert heads.any()
-        for at in range(16, 104, 16):
-            n = min(16, 104 - at) * each
-            assert (heads[at * each : at * each + n] == heads[:n]).all()
-        assert not heads[104 * each :].any()
+        for start in range(16, 104, 16):
+            n = min(16, 104 - start) * position_bytes
+            assert (heads[start * position_bytes : start * position_bytes + n] == heads[:n]).all()
+        assert not heads[104 * position_bytes :].any()
         session.feed([3])
     assert session.tokens == list(range(1, 17))
-    kept = keys.elements[0].reshape(-1)[: 16 * each]
-    assert (kept == before[: 16 * each]).all()
+    prompt_bytes = keys.elements[0].reshape(-1)[: 16 * position_bytes]
+    assert (prompt_bytes == earlier_bytes[: 16 * position_bytes]).all()
     model.close()

@@ -1,4 +1,4 @@
-"""The sweep: order, dropping, ending, stopping, pinning, and what it says about the winner."""
+"""The sweep: order, dropped settings, end, cancellation, pinning, and reasons for the winner."""
 
 from dataclasses import replace
 from itertools import count
@@ -14,14 +14,14 @@ from engine.tuning.sweep import Sweep, counts_to_try
 from tests.engine.scripted_trials import ScriptedTrials
 
 LAPTOP = Cores((0, 1, 2, 3), 2, None)
-"""Two cores, four threads."""
+"""Machine with two cores and four threads."""
 LAPTOP_TPS = {
     "decode": {1: 3.0, 2: 5.1, 3: 4.7, 4: 4.5},
     "prefill": {1: 4.9, 2: 9.2, 3: 9.6, 4: 10.3},
 }
 
 
-def steady(phase: str, n_threads: int, pinned: bool, taken: int) -> float:
+def steady(phase: str, n_threads: int, pinned: bool, n_samples: int) -> float:
     return LAPTOP_TPS[phase][n_threads]
 
 
@@ -31,24 +31,14 @@ def run(
     return list(Sweep(trials, cores, budget_s, trials.clock))
 
 
-def test_passes_run_up_and_down_and_drop_clearly_slower_counts() -> None:
+def test_passes_alternate_and_drop_clearly_slower_counts() -> None:
     trials = ScriptedTrials(steady, sizes={"decode": 4})
     run(trials)
     counts = [n for _, n, _ in trials.taken]
     assert counts[:8] == [2, 1, 3, 4, 4, 3, 1, 2]
     assert 1 not in counts[8:]
-    # five passes make an interval, and it separates
-    assert counts[8:] == [
-        2,
-        3,
-        4,
-        4,
-        3,
-        2,
-        2,
-        3,
-        4,
-    ]
+    # After five passes there are intervals, and they do not overlap.
+    assert counts[8:] == [2, 3, 4, 4, 3, 2, 2, 3, 4]
 
 
 def test_decode_and_prefill_have_their_own_winners() -> None:
@@ -97,7 +87,7 @@ def test_a_cancel_keeps_what_was_measured_and_restores_the_model() -> None:
     assert trials.n_restored == 1
 
 
-def test_a_cancel_between_two_samples_is_not_forgotten() -> None:
+def test_a_cancel_between_two_samples_takes_effect() -> None:
     trials = ScriptedTrials(steady)
     sweep = Sweep(trials, LAPTOP, 60.0, trials.clock)
     reports = []
@@ -111,7 +101,7 @@ def test_a_cancel_between_two_samples_is_not_forgotten() -> None:
 
 
 def test_an_error_passes_through_and_the_model_is_restored() -> None:
-    def fail(phase: str, n_threads: int, pinned: bool, taken: int) -> float:
+    def fail(phase: str, n_threads: int, pinned: bool, n_samples: int) -> float:
         raise ValueError("broken")
 
     trials = ScriptedTrials(fail)
@@ -121,16 +111,16 @@ def test_an_error_passes_through_and_the_model_is_restored() -> None:
 
 
 def test_noise_between_neighbours_keeps_the_smaller_count() -> None:
-    def noisy(phase: str, n_threads: int, pinned: bool, taken: int) -> float:
+    def noisy(phase: str, n_threads: int, pinned: bool, n_samples: int) -> float:
         return {1: 2.0, 2: 5.0, 3: 5.02, 4: 5.01}[n_threads] * (
-            1 + 0.04 * ((taken * 7) % 5 - 2) / 2
+            1 + 0.04 * ((n_samples * 7) % 5 - 2) / 2
         )
 
     last = run(ScriptedTrials(noisy))[-1]
     assert (last.best("decode"), last.best("prefill")) == (2, 2)
 
 
-def test_what_has_no_room_is_not_measured_and_no_error() -> None:
+def test_a_phase_without_room_is_not_measured() -> None:
     trials = ScriptedTrials(steady, sizes={"decode": 4, "prefill": 0})
     trials.notes = ("reading a prompt is not measured: no room",)
     last = run(trials)[-1]
@@ -146,7 +136,7 @@ def test_pinning_is_tried_at_the_best_counts_and_kept_for_a_gain(
     gain: float, verdict: bool
 ) -> None:
     trials = ScriptedTrials(
-        lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gain if pinned else 1.0)
+        lambda phase, n, pinned, n_samples: LAPTOP_TPS[phase][n] * (gain if pinned else 1.0)
     )
     trials.can_pin = True
     last = run(trials)[-1]
@@ -164,14 +154,14 @@ def test_pinning_is_tried_at_the_best_counts_and_kept_for_a_gain(
 def test_pinning_that_hurts_one_phase_is_not_kept() -> None:
     gains = {"decode": 1.2, "prefill": 0.9}
     trials = ScriptedTrials(
-        lambda phase, n, pinned, taken: LAPTOP_TPS[phase][n] * (gains[phase] if pinned else 1.0)
+        lambda phase, n, pinned, n_samples: LAPTOP_TPS[phase][n] * (gains[phase] if pinned else 1.0)
     )
     trials.can_pin = True
     assert run(trials)[-1].pinned is False
 
 
 def test_a_single_thread_has_nothing_to_pin() -> None:
-    trials = ScriptedTrials(lambda phase, n, pinned, taken: 1.0 / n)
+    trials = ScriptedTrials(lambda phase, n, pinned, n_samples: 1.0 / n)
     trials.can_pin = True
     last = run(trials)[-1]
     assert last.pinned is None
@@ -211,7 +201,7 @@ VM = Cores((0, 1, 2, 3), 4, None)
 
 
 @pytest.mark.parametrize(
-    ("phase", "best", "cores", "part"),
+    ("phase", "best", "cores", "phrase"),
     [
         (
             "decode",
@@ -261,23 +251,23 @@ VM = Cores((0, 1, 2, 3), 4, None)
     ],
 )
 def test_the_winner_is_explained_by_the_machine(
-    phase: str, best: int, cores: Cores, part: str
+    phase: str, best: int, cores: Cores, phrase: str
 ) -> None:
     sentence = explain(curve(phase, best, cores.most_threads), cores)
-    assert part in sentence
+    assert phrase in sentence
     assert sentence.endswith(".")
 
 
-def test_a_winner_that_others_hardly_beat_is_called_enough() -> None:
+def test_a_winner_that_others_barely_beat_is_called_enough() -> None:
     sentence = explain(curve("decode", 2, 4, fastest=3), LAPTOP)
     assert sentence.startswith(
         "2 threads are enough for writing: 3 were faster by too little to count (+1 %)"
     )
 
 
-def test_a_leader_slower_in_most_passes_is_given_no_gain() -> None:
-    found = replace(curve("decode", 2, 4, fastest=3), gain=Interval(0.98, 0.95, 1.05, 3, False))
-    assert "by too little to count, and fewer" in explain(found, LAPTOP)
+def test_no_gain_is_claimed_for_a_leader_slower_in_most_passes() -> None:
+    slower = replace(curve("decode", 2, 4, fastest=3), gain=Interval(0.98, 0.95, 1.05, 3, False))
+    assert "by too little to count, and fewer" in explain(slower, LAPTOP)
 
 
 def test_a_winner_that_is_not_settled_is_called_uncertain() -> None:
@@ -293,7 +283,7 @@ def test_other_programs_explain_few_threads_if_they_took_a_core() -> None:
     assert "other programs" not in explain(curve("decode", 1, 4), LAPTOP)
 
 
-def test_one_cpu_needs_no_measuring() -> None:
+def test_one_cpu_needs_no_measurement() -> None:
     assert (
         explain(curve("decode", 1, 1), Cores((0,), 1, None))
         == "1 thread: this process may use one CPU only."
@@ -317,7 +307,7 @@ def test_a_sweep_on_a_session_does_not_change_its_conversation(tmp_path: Path) -
     for session in (used, fresh):
         session.prefill(prompt)
     trials = SessionTrials(model, used)
-    ticks = count()  # as many samples on a slow machine as on a fast one
+    ticks = count()  # the number of samples does not depend on the machine's speed
     last = list(
         Sweep(trials, Cores((0, 1), 2, None), budget_s=100, clock=lambda: float(next(ticks)))
     )[-1]
