@@ -11,7 +11,7 @@ from app.machine.sensors.tuning_conditions import Conditions
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.makers import Advice
 from app.text.record import record
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 if TYPE_CHECKING:
     from engine.tuning.report import TuningReport

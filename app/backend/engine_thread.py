@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from app.backend.engine_inbox import FLUSH_S
-from app.backend.engine_link import QUEUE_LENGTH, EngineLink
-from app.backend.engine_outbox import WrittenReply, nothing_written
+from app.backend.engine_link import QUEUE_LENGTH, EngineLink, WrittenReply, nothing_written
 from app.backend.engine_state import EngineState
-from app.backend.fair_queue import QueueFullError
 from app.backend.options import ChatOptions
 from app.backend.protocol import THREADS_AND_WEIGHTS, Backend, DocumentToRead, Opening
 from app.backend.status import Activity, EngineStatus
+from app.backend.work_thread import QueueFullError
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.background import in_background
 from app.program.refusals import Refusal

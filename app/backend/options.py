@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from app.tools.toolbox import ToolBox
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
-    from engine.prompt.thinking_mode import ThinkingMode
+    from engine.prompt.thinking import ThinkingMode
     from engine.tuning.lookahead_trials import Lookahead
 
 

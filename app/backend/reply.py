@@ -18,7 +18,7 @@ from app.conversations.conversation import Ending, ReplyFigures
 from app.program.settings import Settings
 from app.reply.thinking import ThinkingSplitter
 from engine.errors import Cancelled
-from engine.prompt.thought_markers import ThoughtMarker, opened_by
+from engine.prompt.thinking import ThoughtMarker, opened_by
 from engine.sampling.loops import LoopGuard
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from app.session.events import (
     ToolsNotice,
 )
 from app.text.clean_text import clean_line
-from engine.prompt.thought_markers import opened_by
+from engine.prompt.thinking import opened_by
 
 if TYPE_CHECKING:
     from engine.prompt.tools.split import CallSplitter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import takewhile, zip_longest
@@ -11,6 +12,14 @@ from app.documents.text_file import sources_of
 from app.reply.thinking import Thinking
 from app.text.record import record
 from engine.prompt.tools.calls import CallResult, ToolCall
+
+MAX_TEXT_BYTES = 4 << 20
+"""Limit on a text to send. It may be saved twice: folded, or as the start of a reply."""
+
+
+def can_be_saved(text: str) -> bool:
+    """Whether a text can be saved; a character takes up to 12 bytes in JSON."""
+    return 12 * len(text) <= MAX_TEXT_BYTES or len(json.dumps(text)) <= MAX_TEXT_BYTES
 
 
 class Role(str, Enum):

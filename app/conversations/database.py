@@ -20,8 +20,7 @@ from app.conversations.locks import NAMES, InUseError, StoreError, take
 from app.program import paths
 from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
-from engine.machine.directories import sync_directory
-from engine.machine.regular_file import safe_flags
+from engine.machine.files import safe_flags, sync_directory
 
 if TYPE_CHECKING:
     import sqlite3

@@ -14,7 +14,7 @@ from app.conversations.conversation import ChatMessage, Conversation, Ending, Ro
 from app.conversations.reply_lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
-from engine.machine.regular_file import safe_flags
+from engine.machine.files import safe_flags
 
 MISSING = "(missing: it could not be read)"
 _WITH_THINKING = "+thinking"

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
+from app.conversations.conversation import ChatMessage, Conversation, Ending, Role, can_be_saved
 from app.conversations.import_formats import (
     ForeignMessage,
     RawConversation,
@@ -22,7 +22,7 @@ from app.conversations.import_formats import (
     reader_of,
     text_of,
 )
-from app.conversations.message_row import UnsoundError, fits, reply_of
+from app.conversations.message_row import UnsoundError, reply_of
 from app.conversations.store import MOST_MESSAGES, MOST_TITLE_CHARS
 from app.program.refusals import Refusal
 from app.reply.thinking import Thinking
@@ -105,7 +105,7 @@ def _to_conversation(raw: RawConversation) -> ForeignConversation:
     left_out = Counter[str]()
     left_out["message of another branch"] = max(0, raw.n_other)
     system: str | None = None
-    if isinstance(raw.system, str) and raw.system and fits(raw.system):
+    if isinstance(raw.system, str) and raw.system and can_be_saved(raw.system):
         system = clean_text(raw.system)
     turns: list[_Turn] = []
     for message in raw.messages:
@@ -142,7 +142,7 @@ def _joined(message: ForeignMessage, left_out: Counter[str]) -> str:
     texts = [clean_text(value) for value in message.parts if isinstance(value, str)]
     left_out["part without text"] += len(message.parts) - len(texts)
     text = "\n\n".join(filter(None, texts))
-    if fits(text):
+    if can_be_saved(text):
         return text
     left_out[_TOO_LONG] += 1
     return ""
@@ -153,7 +153,7 @@ _TOO_LONG = "text too long to be saved"
 
 def _add_turn(conversation: Conversation, turn: _Turn, left_out: Counter[str]) -> None:
     text = "\n\n".join(filter(None, turn.texts))
-    if len(turn.texts) > 1 and not fits(text):
+    if len(turn.texts) > 1 and not can_be_saved(text):
         left_out[_TOO_LONG] += len(turn.texts)
         text = ""
     if turn.is_question:
@@ -174,6 +174,6 @@ def _reply(message: ForeignMessage, text: str, left_out: Counter[str]) -> ChatMe
             reply.raw = ""
         except UnsoundError:
             left_out["reply's figures"] += 1
-    elif isinstance(message.thought, str) and message.thought and fits(message.thought):
+    elif isinstance(message.thought, str) and message.thought and can_be_saved(message.thought):
         reply.thinking = Thinking(clean_text(message.thought), is_closed=True)
     return reply

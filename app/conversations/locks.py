@@ -18,7 +18,7 @@ from datetime import datetime
 from pathlib import Path
 
 from app.program import exit_codes, paths
-from engine.machine.regular_file import safe_flags
+from engine.machine.files import safe_flags
 
 LOCK_NAME = "in-use.lock"
 NAMES = 0

@@ -14,8 +14,6 @@ from app.reply.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
 from engine.prompt.tools.calls import MAX_CALLS, NAME, CallResult, ToolCall, call
 
-MOST_TEXT_BYTES = 4 << 20
-"""Limit on a text to send. It may be saved twice: folded, or as the start of a reply."""
 _MOST_NAME_CHARS = 80
 _LARGEST = 1 << 53
 
@@ -24,11 +22,6 @@ Values = Mapping[str, Any]
 
 class UnsoundError(Exception):
     """A row is not a message."""
-
-
-def fits(text: str) -> bool:
-    """Whether a text can be saved; a character takes up to 12 bytes in JSON."""
-    return 12 * len(text) <= MOST_TEXT_BYTES or len(json.dumps(text)) <= MOST_TEXT_BYTES
 
 
 def row_of(message: ChatMessage) -> tuple[str, int, int, str, str]:

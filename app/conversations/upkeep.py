@@ -36,8 +36,7 @@ from app.program import notices
 from app.program.small_file import append_file, read_bounded
 from app.text.clean_text import clean_line
 from app.text.figures import counted
-from engine.machine.directories import sync_directory
-from engine.machine.regular_file import safe_flags
+from engine.machine.files import safe_flags, sync_directory
 
 if TYPE_CHECKING:
     import sqlite3

@@ -15,7 +15,7 @@ from app.documents.plain_letters import plain_letters
 from app.program.refusals import Refusal
 from app.text.clean_text import INVISIBLE, clean_line, clean_text
 from app.text.figures import size
-from engine.machine.regular_file import open_regular
+from engine.machine.files import open_regular
 
 FAILED = 3
 """Exit code of the converting process if it writes a reason instead of text."""

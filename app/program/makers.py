@@ -12,7 +12,7 @@ from typing import Any
 from app.program.settings import Source
 from app.program.small_file import bundled_table
 from app.text.record import record
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 Advice = Mapping[str, tuple[float, Source]]
 """Recommended value and its source, by the name of a field of ``engine.Sampling``."""

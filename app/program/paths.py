@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.machine.directories import make_private
+from engine.machine.files import make_private
 
 APP_NAME = "jalopy"
 LOG_NAME = "jalopy.log"

@@ -18,7 +18,7 @@ from datetime import datetime
 from app.program import exit_codes, paths
 from app.text.clean_text import clean_line
 from engine.machine import address_space
-from engine.machine.regular_file import safe_flags
+from engine.machine.files import safe_flags
 
 MAX_LINE_CHARS = 300
 _NO_THREAD = ("can't start new thread", "cannot join thread before it is started")

@@ -19,7 +19,7 @@ from app.program.samplers import MAX_COUNT, SamplingSettings
 from app.program.small_file import is_present, parse_toml, read_toml
 from app.text.record import record
 from engine import KV_TYPES
-from engine.prompt.thinking_mode import MAX_BUDGET_TOKENS, ThinkingMode
+from engine.prompt.thinking import MAX_BUDGET_TOKENS, ThinkingMode
 
 MOST_THREADS = 128
 """Equal to ``engine.plan.crew.MOST_THREADS``, whose import is slow; a test compares them."""

@@ -16,8 +16,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from app.program import exit_codes, notices, paths
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
-from engine.machine.directories import sync_directory
-from engine.machine.regular_file import read_regular, safe_flags
+from engine.machine.files import read_regular, safe_flags, sync_directory
 from engine.nesting import is_nested_deeper
 
 

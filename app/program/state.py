@@ -17,7 +17,7 @@ from app.program.settings import MOST_THREADS, SettingsError, built_in_settings,
 from app.program.small_file import DamagedFileError, JsonFile, NewerFileError, checked
 from app.text.record import record
 from engine import KV_TYPES
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 T = TypeVar("T")
 

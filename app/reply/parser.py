@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from app.reply.thinking import ThinkingSplitter, ThoughtSplit
 from app.text.clean_text import TextCleaner
 from app.text.record import record
-from engine.prompt.thought_markers import ThoughtMarker
+from engine.prompt.thinking import ThoughtMarker
 from engine.prompt.tools.calls import ToolCall
 
 if TYPE_CHECKING:

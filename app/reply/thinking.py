@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from app.text.record import record
-from engine.prompt.thought_markers import (
+from engine.prompt.thinking import (
     ANSWER_FRAMES,
     THOUGHT_MARKERS,
     ThoughtMarker,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from app.backend.engine_outbox import Stoppable
+from app.backend.engine_link import Stoppable
 from app.server.api_error import ApiError
 from app.server.completion_request import CompletionRequest
 from app.text.record import record

@@ -27,8 +27,7 @@ from app.server.reply_task import Finish, PromptAccepted, ReplyPiece, ReplyTask,
 from app.server.sampling_fields import resolved
 from app.session import samplers
 from app.session.request import Continuation, Request
-from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import ThoughtMarker, opened_by
+from engine.prompt.thinking import ThinkingMode, ThoughtMarker, opened_by
 from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import CallFormat
 from engine.prompt.tools.split import CallSplitter

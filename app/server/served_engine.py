@@ -16,11 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from app.backend.fair_queue import FairQueue, QueueFullError
 from app.backend.local import engine_access
 from app.backend.local.model import LocalModel
 from app.backend.local.saved_states import SavedStates
-from app.backend.work_thread import WorkThread
+from app.backend.work_thread import FairQueue, QueueFullError, WorkThread
 from app.conversations.state_files import drop_oldest_states
 from app.forms.answer_form import FormError
 from app.program import garbage, paths
@@ -33,7 +32,7 @@ from app.server.form_fields import form_api_error
 from app.server.reply_task import Finish, ReplyTask
 from app.server.reply_writer import ReplyWriter
 from engine.errors import Cancelled, EngineError, MemoryPlanError, TemplateError
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 DROP_STATES_PERIOD_S = 60.0
 """Time between two checks of the saved states against their quota."""

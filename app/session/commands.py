@@ -23,7 +23,7 @@ from app.session.generation import THINK_USAGE, describe_thinking
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 from app.tools.toolbox import HOW_TO
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 MOST_ANSWERS = 4
 """Limit on answers that are written together: each more costs the others less than it gains

@@ -14,7 +14,7 @@ from app.program.refusals import Refusal, bug_line
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.errors import EngineError
-from engine.prompt.thinking_mode import AUTO
+from engine.prompt.thinking import AUTO
 from engine.prompt.tools.calls import CallResult, ToolCall
 
 

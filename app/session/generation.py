@@ -15,7 +15,7 @@ from app.program.samplers import SAMPLERS
 from app.program.settings import AUTO, Settings, SettingsError, Source, as_number, override
 from app.session import samplers
 from app.text.clean_text import clean_line
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Sampling

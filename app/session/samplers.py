@@ -10,7 +10,7 @@ from app.program.settings import Settings
 
 if TYPE_CHECKING:
     from engine import Model, Sampling
-    from engine.prompt.thinking_mode import ThinkingMode
+    from engine.prompt.thinking import ThinkingMode
 
 
 def make_sampling(settings: Settings, model: Model, mode: ThinkingMode) -> Sampling:

@@ -10,7 +10,7 @@ from typing import Any
 from engine.convert.ranges import REAL, WHOLE
 from engine.errors import ConversionError, printable
 from engine.gguf.magic import START_BYTES, other_format
-from engine.machine.regular_file import read_regular
+from engine.machine.files import read_regular
 from engine.nesting import is_nested_deeper
 
 MAX_JSON_BYTES = 128 << 20

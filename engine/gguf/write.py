@@ -21,7 +21,7 @@ import numpy as np
 from engine.errors import FileUnwritableError, printable
 from engine.gguf.ggml_types import GGML_TYPES, TYPES_BY_NAME
 from engine.gguf.read import DEFAULT_ALIGNMENT
-from engine.machine.directories import sync_directory
+from engine.machine.files import sync_directory
 from engine.machine.memory import shown_bytes
 
 _NUMBERS = {name: number for number, (name, *_) in GGML_TYPES.items()}

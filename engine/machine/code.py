@@ -12,7 +12,7 @@ from pathlib import Path
 
 import platformdirs
 
-from engine.machine.directories import is_safe_for_code, make_private
+from engine.machine.files import is_safe_for_code, make_private
 
 ENGINE = Path(__file__).parents[1]
 COMPILED_SOURCES = (

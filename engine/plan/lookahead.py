@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.kernels.records import LOOK_APART, LOOK_FLAGS, LOOK_NEAR, LOOK_PAGES
-from engine.machine.regular_file import read_regular
+from engine.machine.files import read_regular
 from engine.machine.topology import cpu_name
 
 DEFAULT = 8192 | LOOK_PAGES

@@ -22,7 +22,7 @@ from typing import Any
 
 from engine.errors import EngineError, TokenizerError
 from engine.prompt.chat_template import CHATML_TAGS, ChatTemplate
-from engine.prompt.thinking_mode import LEVEL_BUDGETS_TOKENS, ThinkingMode
+from engine.prompt.thinking import LEVEL_BUDGETS_TOKENS, ThinkingMode
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in

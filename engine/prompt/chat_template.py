@@ -14,8 +14,14 @@ from typing import Any
 
 from engine.errors import TemplateError, printable
 from engine.prompt.template_process import TemplateProcess
-from engine.prompt.thinking_mode import ThinkingMode, knows_levels
-from engine.prompt.thought_markers import closed_by, mentioned_in, opened_by, split_channels
+from engine.prompt.thinking import (
+    ThinkingMode,
+    closed_by,
+    knows_levels,
+    mentioned_in,
+    opened_by,
+    split_channels,
+)
 from engine.prompt.tools.formats import CallFormat, format_of
 
 KEY = "tokenizer.chat_template"

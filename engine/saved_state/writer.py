@@ -17,7 +17,7 @@ import numpy as np
 
 from engine.cache.layer_cache import POSITIONS
 from engine.errors import EngineError, printable
-from engine.machine.directories import make_private, sync_directory
+from engine.machine.files import make_private, sync_directory
 from engine.machine.memory import shown_bytes
 from engine.saved_state.segments import (
     SEGMENT_POSITIONS,

@@ -34,7 +34,7 @@ from engine.errors import (
     TemplateError,
 )
 from engine.generation import GeneratedToken
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import format_of
 from engine.sampling.logprobs import TokenLogprobs

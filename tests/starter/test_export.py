@@ -11,7 +11,7 @@ from app.program.makers import advice_of
 from app.program.settings import Source
 from engine import Model
 from engine.prompt.chat_prompt import ChatPrompt
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 from engine.tokenizer.bpe import BYTE_TO_CHAR
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS
 from starter.export import export

@@ -38,7 +38,7 @@ from app.session.request import Request
 from app.text.clean_text import clean_line
 from app.text.record import record
 from engine.errors import Cancelled
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 from engine.prompt.tools.calls import ToolCall
 
 if TYPE_CHECKING:

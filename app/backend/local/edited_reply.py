@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from app.reply.thinking import answer_start
 from app.text.clean_text import TextCleaner
-from engine.prompt.thought_markers import opened_by
+from engine.prompt.thinking import opened_by
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer

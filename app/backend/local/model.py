@@ -25,7 +25,7 @@ from app.reply.thinking import Thinking, is_opening_of, tag_ids
 from app.session.request import Continuation, Request
 from app.text.record import record
 from engine.errors import EngineError
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Session

@@ -15,8 +15,7 @@ from app.reply.thinking import ThinkingSplitter
 from app.session import samplers
 from app.text.clean_text import clean_line, clean_text
 from engine.errors import Cancelled
-from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import opened_by
+from engine.prompt.thinking import ThinkingMode, opened_by
 
 if TYPE_CHECKING:
     from app.backend.engine_link import EngineLink

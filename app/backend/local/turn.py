@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_link import EngineLink
-from app.backend.engine_outbox import WrittenReply
+from app.backend.engine_link import EngineLink, WrittenReply
 from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
 from app.backend.options import ChatOptions
 from app.backend.reply_text import ReplyEmitter
@@ -20,7 +19,7 @@ from app.program.refusals import Refusal
 from app.session import events
 from app.session.events import reason_of
 from engine.errors import Cancelled, MemoryPlanError
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 if TYPE_CHECKING:
     from engine import Model, Sampling, Session

@@ -32,7 +32,7 @@ from app.session import events
 from app.session.request import Continuation, Request
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 from engine.prompt.tools.calls import ToolCall
 
 CHAT_PATH = "/chat/completions"

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from app.backend.engine_link import EngineLink
-from app.backend.engine_outbox import WrittenReply
+from app.backend.engine_link import EngineLink, WrittenReply
 from app.backend.remote.exchange import Exchange
 from app.backend.remote.reply_chunks import LENGTH, Figures, ReplyChunk
 from app.backend.remote.returned_fields import FieldCollector

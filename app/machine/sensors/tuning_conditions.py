@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from app.machine.sensors.cached_reading import or_none
-from app.machine.sensors.processor import CoreLoads
+from app.machine.sensors.processor import CoreLoads, Loads
 from app.text.record import record
 
 SWAPPED_BYTES = 8 << 20
@@ -108,7 +108,7 @@ class ConditionsWatch:
         self._began_s = self._clock()
         self._swapped = self._read_swapped()
         self._on_battery = self.is_on_battery()
-        or_none(lambda: self._loads.since_before(0.0))
+        self._read_loads(0.0)
 
     def end(self) -> Conditions:
         """End the time span and return its conditions.
@@ -116,7 +116,7 @@ class ConditionsWatch:
         Further calls return the same until ``begin``.
         """
         if self._result is None:
-            loads = or_none(lambda: self._loads.since_before(self._clock() - self._began_s))
+            loads = self._read_loads(self._clock() - self._began_s)
             swapped = self._read_swapped()
             if swapped is not None and self._swapped is not None:
                 moved = swapped - self._swapped
@@ -131,12 +131,20 @@ class ConditionsWatch:
 
     def is_on_battery(self) -> bool:
         """Whether the machine runs on battery, as far as is known."""
-        battery = or_none(lambda: self._source.sensors_battery())
-        return battery is not None and battery.power_plugged is False
+        with suppress(Exception):
+            battery = self._source.sensors_battery()
+            return battery is not None and battery.power_plugged is False
+        return False
+
+    def _read_loads(self, span_s: float) -> Loads | None:
+        """Return the load of the cores over the last ``span_s`` seconds; None if it is unknown."""
+        with suppress(Exception):
+            return self._loads.since_before(span_s)
+        return None
 
     def _read_swapped(self) -> int | None:
-        swap = or_none(lambda: self._source.swap_memory())
-        if swap is not None:
+        with suppress(Exception):
+            swap = self._source.swap_memory()
             return int(swap.sin + swap.sout)
         return None
 

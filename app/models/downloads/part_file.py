@@ -20,8 +20,7 @@ from app.program import exit_codes
 from app.program.small_file import read_json_object, replace_file
 from app.program.web_refusals import DownloadError
 from app.text.clean_text import clean_line
-from engine.machine.directories import sync_directory
-from engine.machine.regular_file import safe_flags
+from engine.machine.files import safe_flags, sync_directory
 
 _READ_BYTES = 1 << 20
 _MOST_NOTE_BYTES = 4096

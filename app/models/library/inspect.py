@@ -20,7 +20,7 @@ from app.program.settings import Settings
 from app.text.clean_text import clean_line, screen_text
 from app.text.figures import count, parameters, size
 from app.text.json_line import json_line, plain_values
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 _SHOWN_CHARS = 60
 _JSON_CHARS = 65_536

@@ -28,7 +28,7 @@ from app.text import figures
 from app.text.clean_text import clean_line
 from engine import read_gguf
 from engine.measure import fit as fitting
-from engine.prompt.thought_markers import THOUGHT_MARKERS
+from engine.prompt.thinking import THOUGHT_MARKERS
 from engine.prompt.tools.formats import format_of
 
 VERSION = "0.12.0"

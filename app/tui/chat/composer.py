@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import TextArea
 from textual.worker import Worker
 
-from app.conversations.message_row import fits
+from app.conversations.conversation import can_be_saved
 from app.documents.read import Document, described, split_wanted
 from app.program import paths
 from app.program.background import in_background
@@ -28,13 +28,12 @@ from app.text.clean_text import clean_text
 from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
 from app.tui.chat.attachments import Attachments
 from app.tui.chat.completing import Completion, Names, complete_command, complete_path
-from app.tui.chat.core import ChatCore
+from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.history import append_history, read_history, save_unsent, take_unsent
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
-from app.tui.chat.turn_views import TurnViews
 from app.tui.widgets.prompt import Suggestions
 
 
@@ -124,7 +123,7 @@ class Composer(Vertical):
 
     async def _send(self, draft: Draft) -> None:
         core = self._core
-        if not (fits(draft.text) and fits(draft.folded_text)):
+        if not (can_be_saved(draft.text) and can_be_saved(draft.folded_text)):
             core.say("Not sent: the message is too long.")
             core.prompt.give_back(draft.text)
             return

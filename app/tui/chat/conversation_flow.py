@@ -18,10 +18,9 @@ from app.session.events import ConversationResumed, TurnsDropped
 from app.session.line_of import resumed_phrases
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore
+from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.editing import MessageEditing
-from app.tui.chat.turn_views import TurnViews
 from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"

@@ -9,9 +9,8 @@ from app.program.refusals import Refusal
 from app.session import commands
 from app.session.events import EditCostMeasured
 from app.text import figures
-from app.tui.chat.core import NOT_IN_CONVERSATION, ChatCore
+from app.tui.chat.core import NOT_IN_CONVERSATION, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
-from app.tui.chat.turn_views import TurnViews
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.message_view import MessageView, ReplyView
 

@@ -19,13 +19,12 @@ from app.tui.chat.answer_choice import AnswerChoice
 from app.tui.chat.composer import Composer
 from app.tui.chat.conversation_flow import ConversationFlow
 from app.tui.chat.conversation_upkeep import ConversationUpkeep
-from app.tui.chat.core import ANSWERS_OFFER, CONTINUE_OFFER, ChatCore
+from app.tui.chat.core import ANSWERS_OFFER, CONTINUE_OFFER, ChatCore, TurnViews
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.message_actions import MessageActions
 from app.tui.chat.messages import EngineReported
 from app.tui.chat.model_panel import ModelPanel
 from app.tui.chat.tool_calls import ToolCalls
-from app.tui.chat.turn_views import TurnViews
 from app.tui.chat.welcome import Welcome
 from app.tui.speed.watch import PerformanceWatch, TypingRhythm
 from app.tui.textual_hacks import notify_desktop

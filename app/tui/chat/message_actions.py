@@ -12,9 +12,8 @@ from app.program import clipboard
 from app.program.background import in_background
 from app.session import commands
 from app.session.generation import THINK_USAGE
-from app.tui.chat.core import ChatCore
+from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.editing import MessageEditing
-from app.tui.chat.turn_views import TurnViews
 from app.tui.markdown.code_blocks import block_to_copy, code_blocks, text_to_copy
 from app.tui.screens import make_screen
 from app.tui.widgets.message_view import MessageView, ReplyView, ToolView, UserView

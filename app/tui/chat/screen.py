@@ -24,7 +24,7 @@ from app.tui.chat.answer_choice import AnswerChoice
 from app.tui.chat.composer import Composer
 from app.tui.chat.conversation_flow import ConversationFlow
 from app.tui.chat.conversation_upkeep import ConversationUpkeep
-from app.tui.chat.core import ChatCore
+from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.events import EngineFeed, EventDisplay
 from app.tui.chat.message_actions import MessageActions
@@ -38,7 +38,6 @@ from app.tui.chat.messages import (
 from app.tui.chat.model_panel import ModelPanel
 from app.tui.chat.tool_calls import ToolCalls
 from app.tui.chat.transcript import Transcript
-from app.tui.chat.turn_views import TurnViews
 from app.tui.chat.welcome import Welcome
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings

@@ -6,8 +6,7 @@ from app.conversations.conversation import ChatMessage, Conversation
 from app.session import commands
 from app.session.events import ModelLoaded
 from app.tools.toolbox import MOST_ROUNDS, TOO_MANY_ROUNDS
-from app.tui.chat.core import ChatCore
-from app.tui.chat.turn_views import TurnViews
+from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.screens import make_screen
 from app.tui.widgets.message_view import ToolView
 from engine.prompt.tools.calls import ToolCall

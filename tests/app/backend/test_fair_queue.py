@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.backend.fair_queue import FairQueue, QueueFullError
+from app.backend.work_thread import FairQueue, QueueFullError
 
 
 def taken(queue: FairQueue[int]) -> list[int]:

@@ -9,7 +9,7 @@ from app.conversations.store import Store
 from app.program.settings import built_in_settings
 from app.session.events import GenerationFinished, TitleWritten
 from app.tui.chat_options import may_write_titles
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 from tests.app.backend.engine_driver import PATIENCE_S, Engine
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Gate, Script

@@ -20,7 +20,7 @@ from app.program.small_file import JsonFile, read_text
 from app.server.command import _api_key
 from app.tui.chat.history import read_history, take_unsent
 from app.tui.keymap import KeymapError, load_keymap
-from engine.machine.regular_file import read_regular
+from engine.machine.files import read_regular
 from engine.plan import lookahead
 
 

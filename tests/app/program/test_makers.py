@@ -9,7 +9,7 @@ from app.program.makers import advice_of, family_of, known_families
 from app.program.settings import Source
 from engine import Sampling
 from engine.models import ARCHITECTURES
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 
 def known(architecture: str, name: str, basename: str = "") -> str:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from app.reply.parser import ParsedPiece, ReplyParser
 from app.text.clean_text import clean_text
-from engine.prompt.thought_markers import THOUGHT_MARKERS, ThoughtMarker
+from engine.prompt.thinking import THOUGHT_MARKERS, ThoughtMarker
 from engine.prompt.tools.formats import format_of
 from engine.prompt.tools.split import CallSplitter
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.reply.thinking import ThinkingSplitter, answer_start, tag_ids
-from engine.prompt.thought_markers import HARMONY, THOUGHT_MARKERS, ThoughtMarker, opened_by
+from engine.prompt.thinking import HARMONY, THOUGHT_MARKERS, ThoughtMarker, opened_by
 
 THINK = THOUGHT_MARKERS[0]
 CHANNELS = (

@@ -8,7 +8,7 @@ from typing import Any
 from app.program.settings import Settings, built_in_settings, load_settings, override
 from app.session.samplers import make_sampling
 from engine import Sampling
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 FILE = {"general.sampling.temp": 0.2, "general.sampling.top_k": 20}
 QWEN = {"general.architecture": "qwen2", "general.basename": "Qwen2.5-Coder"}

@@ -21,8 +21,7 @@ from app.session.request import Continuation, Request
 from engine import Model, Sampling
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
-from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import THOUGHT_MARKERS, opened_by
+from engine.prompt.thinking import THOUGHT_MARKERS, ThinkingMode, opened_by
 from tests.app.backend.engine_driver import Engine, texts
 from tests.app.fake_engine import Script
 from tests.engine import tiny_gguf

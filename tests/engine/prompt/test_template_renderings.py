@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from engine.prompt.chat_template import ChatTemplate, fold_system
 from engine.prompt.template_process import TemplateProcess
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 
 NOW_S = 1_767_225_600.0
 

@@ -24,7 +24,7 @@ from app.backend.reply import Reply
 from app.program.settings import built_in_settings
 from app.session.samplers import make_sampling
 from engine import Model
-from engine.prompt.thinking_mode import ThinkingMode
+from engine.prompt.thinking import ThinkingMode
 from engine.sampling.loops import COPIES, MORE_TOKENS, LoopGuard, LoopWatch
 
 N_CTX = 512

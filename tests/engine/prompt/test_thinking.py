@@ -7,11 +7,11 @@ import pytest
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
-from engine.prompt.thinking_mode import ThinkingMode
-from engine.prompt.thought_markers import (
+from engine.prompt.thinking import (
     HARMONY,
     SOLAR,
     THOUGHT_MARKERS,
+    ThinkingMode,
     closed_by,
     opened_by,
     split_channels,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine.machine import code, directories
+from engine.machine import code, files
 
 OWN = os.geteuid()
 OTHER = 54321
@@ -76,9 +76,9 @@ def a_file(path: Path) -> None:
 def test_a_cache_that_others_could_write_is_not_used_or_changed(
     shared: Path, harm: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directories, "_is_own_group", lambda group_id: False)
+    monkeypatch.setattr(files, "_is_own_group", lambda group_id: False)
     place = kernels(shared)
-    directories.make_private(place)
+    files.make_private(place)
     harm(place)
     before = place.lstat()
     assert code._cache_directory() is None
@@ -92,8 +92,8 @@ def test_a_cache_that_others_could_write_is_not_used_or_changed(
 def test_a_directory_above_counts_where_others_can_rename_in_it(
     shared: Path, level: str, given: int, is_used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(directories, "_is_own_group", lambda group_id: False)
-    directories.make_private(kernels(shared))
+    monkeypatch.setattr(files, "_is_own_group", lambda group_id: False)
+    files.make_private(kernels(shared))
     above = shared if level == "named" else own(shared)
     above.chmod(given)
     assert (code._cache_directory() is not None) == is_used
@@ -104,7 +104,7 @@ def test_a_directory_above_counts_where_others_can_rename_in_it(
 def test_a_directory_of_another_user_is_not_used(
     shared: Path, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directories.make_private(kernels(shared))
+    files.make_private(kernels(shared))
     theirs = {"kernels": kernels(shared), "own": own(shared), "named": shared}[part]
     true_stat = Path.stat
     true_lstat = Path.lstat
@@ -128,4 +128,4 @@ def test_a_group_of_the_users_own_name_is_no_one_elses(
 ) -> None:
     monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="me"))
     monkeypatch.setattr("grp.getgrgid", lambda _: SimpleNamespace(gr_name=name, gr_mem=members))
-    assert directories._is_own_group(7) == is_own
+    assert files._is_own_group(7) == is_own
