@@ -122,9 +122,9 @@ def _post_norm(
 def _windowed(twin: Twin, n: int, is_whole: bool, theta: float) -> dict[str, object]:
     """Return arguments of attention."""
     if is_whole:
-        return {"turn": twin.turner(neighbours=False), "after": n}
+        return {"turn": twin.turner(neighbours=False), "n_after": n}
     turn = twin.turner(neighbours=False, theta=theta)
-    return {"turn": turn, "after": WINDOW // 2, "window": WINDOW // 2 + 1}
+    return {"turn": turn, "n_after": WINDOW // 2, "window": WINDOW // 2 + 1}
 
 
 def _modern(twin: Twin, ids: list[int]) -> Array:

@@ -33,8 +33,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("types", nargs="*", help="weight types; all if none is named")
-    named = [name.upper() for name in parser.parse_args().types]
-    runs = [(OPERATIONS,), (TYPES, *(["-k", " or ".join(named)] if named else []))]
+    type_names = [name.upper() for name in parser.parse_args().types]
+    runs = [(OPERATIONS,), (TYPES, *(["-k", " or ".join(type_names)] if type_names else []))]
     failed = 0
     emulated = ("-q", "-p", "no:cacheprovider", "-p", "tests.engine.emulated_arm64")
     for processor in PROCESSORS:

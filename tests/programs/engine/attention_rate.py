@@ -41,8 +41,8 @@ SHAPES = {
 @kernel
 def multiply_add(op, thread, n_threads):
     """Twelve sums that wait for nothing, as many times as the record says."""
-    at = vec.load_i64(op)
-    x = vec.load_lanes(at)
+    address = vec.load_i64(op)
+    x = vec.load_lanes(address)
     a = x
     b = x
     c = x
@@ -72,7 +72,7 @@ def multiply_add(op, thread, n_threads):
     total = vec.fma(
         a, b, vec.fma(c, d, vec.fma(e, f, vec.fma(g, h, vec.fma(i, j, vec.fma(k, m, y)))))
     )
-    vec.store_lanes(at, total)
+    vec.store_lanes(address, total)
 
 
 def least_s(run: Callable[[], None]) -> float:
@@ -102,7 +102,7 @@ def read_gbps(memory: Memory) -> float:
     """What reading reaches."""
     out = Memory(4096)
     call = KERNEL(address_of(place_of("probe")))
-    found = []
+    rates = []
     for n_places in (1, 4):
         record = np.zeros(8, np.int64)
         for name, value in (
@@ -112,8 +112,8 @@ def read_gbps(memory: Memory) -> float:
         ):
             record[getattr(PROBE, name) // 8] = value
         record[PROBE.n_streams // 8] = n_places
-        found.append(COLD_BYTES / least_s(lambda r=record: call(r.ctypes.data, 0, 1)) / 1e9)
-    return max(found)
+        rates.append(COLD_BYTES / least_s(lambda r=record: call(r.ctypes.data, 0, 1)) / 1e9)
+    return max(rates)
 
 
 class Bench:
@@ -130,11 +130,11 @@ class Bench:
         self.out = np.zeros(
             shape.n_heads * max(n_tokens, n_chunks) * (shape.head_dim + PARTIAL_HEADER), np.float32
         )
-        each = Layer(shape, kv, n_slots, memory).n_bytes
-        n_layers = max(1, COLD_BYTES // each) if n_tokens == 1 else 1
-        self.layers = [Layer(shape, kv, n_slots, memory, n * each) for n in range(n_layers)]
+        layer_bytes = Layer(shape, kv, n_slots, memory).n_bytes
+        n_layers = max(1, COLD_BYTES // layer_bytes) if n_tokens == 1 else 1
+        self.layers = [Layer(shape, kv, n_slots, memory, n * layer_bytes) for n in range(n_layers)]
         self.records = [
-            one.record(n_tokens, length - n_tokens, self.x, self.out, 1) for one in self.layers
+            layer.record(n_tokens, length - n_tokens, self.x, self.out, 1) for layer in self.layers
         ]
         for record in self.records:
             record[CACHE.scratch // 8] = self.records[0][CACHE.scratch // 8]
@@ -142,7 +142,7 @@ class Bench:
         name = "attention parts" if n_tokens == 1 else "attention"
         self.call = KERNEL(address_of(place_of(f"{name} {kv.name}")))
         self.at = 0
-        self.bytes_read = each * min(shape.window or length, length) // n_slots
+        self.bytes_read = layer_bytes * min(shape.window or length, length) // n_slots
         pairs = sum(min(p + 1, shape.window or p + 1) for p in range(length - n_tokens, length))
         self.flops = 4 * shape.n_heads // shape.n_kv_heads * shape.head_dim * pairs
 

@@ -56,12 +56,12 @@ def hot_loop(assembly: str) -> list[str]:
     """
     lines = assembly.splitlines()
     labels = {
-        found[1]: i for i, line in enumerate(lines) if (found := re.match(r"(\.?L?[\w.$]+):", line))
+        match[1]: i for i, line in enumerate(lines) if (match := re.match(r"(\.?L?[\w.$]+):", line))
     }
     jumps = [
-        (labels[found[1]], i)
+        (labels[match[1]], i)
         for i, line in enumerate(lines)
-        if (found := _JUMP.match(line)) and labels.get(found[1], i) < i
+        if (match := _JUMP.match(line)) and labels.get(match[1], i) < i
     ]
     innermost = [
         (a, b)
@@ -81,9 +81,10 @@ def _products(lines: list[str]) -> int:
 def weights_in(loop: list[str]) -> int:
     """Weights of one pass: each product of bytes takes a register of them; of ARM64's all but
     ``sdot`` half of one."""
-    found = [one for line in loop if (one := _PRODUCT.search(line))]
+    matches = [match for line in loop if (match := _PRODUCT.search(line))]
     return sum(
-        8 if one["half"] else 16 if one["dot"] or "%ymm" not in one.string else 32 for one in found
+        8 if match["half"] else 16 if match["dot"] or "%ymm" not in match.string else 32
+        for match in matches
     )
 
 
@@ -95,7 +96,7 @@ def modelled(quant: str, processor: str) -> str:
         f"from {QUANTS[quant]} import matvec\n"
         "print(matvec.compiled._library.get_asm_str())"
     )
-    made = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, **compiled_for(processor)},
         capture_output=True,
@@ -103,7 +104,7 @@ def modelled(quant: str, processor: str) -> str:
         check=True,
     )
     try:
-        loop = hot_loop(made.stdout)
+        loop = hot_loop(done.stdout)
     except ValueError:
         return "-"
     triple = "aarch64" if processor in ARM64 else "x86_64"
@@ -138,9 +139,9 @@ class Ours:
         """The clock now; figures in cycles need one."""
         from engine.plan.clock import clock_ghz
 
-        found = clock_ghz(self.crew)
-        assert found, "the clock of this processor is not known"
-        return found
+        ghz = clock_ghz(self.crew)
+        assert ghz, "the clock of this processor is not known"
+        return ghz
 
     def product_s(self, quant: str, n_rows: int, columns: int, repeats: int) -> float:
         """Seconds of one product, the best of ``ROUNDS``; the activations are quantised once for
@@ -204,11 +205,11 @@ class Peer:
         from engine.gguf.ggml_types import GGML_TYPES
 
         number = next(n for n, layout in GGML_TYPES.items() if layout.name == quant)
-        asked = self.process.stdin
+        stdin = self.process.stdin
         answer = self.process.stdout
-        assert asked
+        assert stdin
         assert answer
-        print(number, n_rows, N_COLS, columns, repeats, file=asked, flush=True)
+        print(number, n_rows, N_COLS, columns, repeats, file=stdin, flush=True)
         return float(answer.readline())
 
 
@@ -218,7 +219,7 @@ def row_bytes(quant: str) -> int:
     return N_COLS // layout.block_size * layout.type_size
 
 
-def measured(quant: str, ours: Ours, peer: Peer | None) -> list[str]:
+def measured(quant: str, bench: Ours, peer: Peer | None) -> list[str]:
     """One cell for each place and number of columns: ours, or ours / llama.cpp's = how many times
     theirs is."""
     cells = []
@@ -228,17 +229,17 @@ def measured(quant: str, ours: Ours, peer: Peer | None) -> list[str]:
             blocks = n_rows * N_COLS // WEIGHTS * columns
             repeats = max(1, int(LEAST_S / (blocks * 7e-9)))
             cycles = (
-                ours.product_s(quant, n_rows, columns, repeats) * ours.clock_ghz() * 1e9 / blocks
+                bench.product_s(quant, n_rows, columns, repeats) * bench.clock_ghz() * 1e9 / blocks
             )
             cell = f"{cycles:.1f}"
             if peer is not None:
-                theirs = (
+                peer_cycles = (
                     peer.product_s(quant, n_rows, columns, repeats)
-                    * ours.clock_ghz()
+                    * bench.clock_ghz()
                     * 1e9
                     / blocks
                 )
-                cell += f" / {theirs:.1f} = {theirs / cycles:.2f}x"
+                cell += f" / {peer_cycles:.1f} = {peer_cycles / cycles:.2f}x"
             cells.append(cell)
     return cells
 
@@ -265,21 +266,21 @@ def main() -> int:
         os.environ.update(compiled_for(options.isa))
     types = [name.upper() for name in options.types] or list(QUANTS)
     processors = [name for name in options.mca.split(",") if name]
-    heads = processors or [f"{how}, {place}" for place in PLACES for how in COLUMNS]
+    heads = processors or [f"{column}, {memory}" for memory in PLACES for column in COLUMNS]
     print(f"| type | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 1)}")
-    ours = None if processors else Ours(options.look)
-    peer = Peer(options.peer_python) if options.peer_python and ours else None
+    bench = None if processors else Ours(options.look)
+    peer = Peer(options.peer_python) if options.peer_python and bench else None
     for quant in types:
         cells = (
-            [modelled(quant, one) for one in processors]
-            if ours is None
-            else measured(quant, ours, peer)
+            [modelled(quant, processor) for processor in processors]
+            if bench is None
+            else measured(quant, bench, peer)
         )
         print(f"| {quant} | {' | '.join(cells)} |", flush=True)
     print(
         "\ninstructions / cycles for 256 weights"
-        if ours is None
-        else f"\nclock {ours.clock_ghz():.2f} GHz"
+        if bench is None
+        else f"\nclock {bench.clock_ghz():.2f} GHz"
     )
     if peer is not None:
         from engine.machine.level import LEVEL

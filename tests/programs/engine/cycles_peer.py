@@ -47,17 +47,19 @@ def _call(library: ctypes.CDLL, name: str, result: object, *arguments: object) -
     return function(*arguments)
 
 
-def product_s(kind: int, rows: int, cols: int, columns: int, repeats: int) -> float:
+def product_s(ggml_type: int, rows: int, cols: int, columns: int, repeats: int) -> float:
     """Seconds of one product of a random matrix with some columns, one thread, the best of
     ``ROUNDS``."""
     p = ctypes.c_void_p
     i64 = np.int64
     weights = _call(BASE, "ggml_init", p, _Init(1 << 20, None, True))
-    matrix = _call(BASE, "ggml_new_tensor_2d", p, weights, kind, i64(cols), i64(rows))
+    matrix = _call(BASE, "ggml_new_tensor_2d", p, weights, ggml_type, i64(cols), i64(rows))
     buffers = _call(
-        CPU, _REPACK if kind in REPACKED and rows % 8 == 0 else "ggml_backend_cpu_buffer_type", p
+        CPU,
+        _REPACK if ggml_type in REPACKED and rows % 8 == 0 else "ggml_backend_cpu_buffer_type",
+        p,
     )
-    held = _call(BASE, "ggml_backend_alloc_ctx_tensors_from_buft", p, weights, buffers)
+    weights_buffer = _call(BASE, "ggml_backend_alloc_ctx_tensors_from_buft", p, weights, buffers)
     size = int(_call(BASE, "ggml_nbytes", ctypes.c_size_t, matrix))
     some = np.random.default_rng(1).integers(0, 255, size, np.uint8)
     _call(
@@ -91,7 +93,7 @@ def product_s(kind: int, rows: int, cols: int, columns: int, repeats: int) -> fl
         _call(BASE, "ggml_backend_graph_compute", ctypes.c_int, backend, graph)
         best_s = min(best_s, time.perf_counter() - started_s)
     _call(BASE, "ggml_backend_free", None, backend)
-    _call(BASE, "ggml_backend_buffer_free", None, held)
+    _call(BASE, "ggml_backend_buffer_free", None, weights_buffer)
     _call(BASE, "ggml_free", None, products)
     _call(BASE, "ggml_free", None, weights)
     return best_s / repeats

@@ -40,19 +40,19 @@ def importance() -> np.ndarray[Any, Any]:
 
 
 def error(
-    made: np.ndarray[Any, Any], name: str, given: np.ndarray[Any, Any], weights: Any = 1.0
+    quantised: np.ndarray[Any, Any], name: str, rows: np.ndarray[Any, Any], weights: Any = 1.0
 ) -> float:
     """Root of the mean square error, weighted."""
-    back = gguf.quants.dequantize(made, gguf.GGMLQuantizationType[name]).astype(np.float64)
-    return float(np.sqrt(np.mean(weights * (back - given) ** 2)))
+    back = gguf.quants.dequantize(quantised, gguf.GGMLQuantizationType[name]).astype(np.float64)
+    return float(np.sqrt(np.mean(weights * (back - rows) ** 2)))
 
 
 def theirs(
-    library: ctypes.CDLL, name: str, given: np.ndarray[Any, Any], weights: Any = None
+    library: ctypes.CDLL, name: str, rows: np.ndarray[Any, Any], weights: Any = None
 ) -> np.ndarray[Any, Any]:
     """The same rows by llama.cpp."""
     layout = TYPES_BY_NAME[name]
-    made = np.zeros((len(given), N_COLS // layout.block_size * layout.type_size), np.uint8)
+    quantised = np.zeros((len(rows), N_COLS // layout.block_size * layout.type_size), np.uint8)
     function = getattr(library, f"quantize_{name.lower().replace('_k', '_K')}")
     function.argtypes = [
         ctypes.c_void_p,
@@ -63,18 +63,18 @@ def theirs(
     ]
     function.restype = ctypes.c_size_t
     function(
-        given.ctypes.data,
-        made.ctypes.data,
-        *given.shape,
+        rows.ctypes.data,
+        quantised.ctypes.data,
+        *rows.shape,
         None if weights is None else weights.ctypes.data,
     )
-    return made
+    return quantised
 
 
 def main() -> None:
     """Print the table, and write the file."""
     library = ctypes.CDLL(str(Path(os.environ["JALOPY_LIBLLAMA"]).with_name("libggml-base.so")))
-    found: dict[str, list[float]] = {}
+    errors: dict[str, list[float]] = {}
     many = values(1000)
     for name in KERNELS:
         row = []
@@ -91,11 +91,11 @@ def main() -> None:
             other_error = error(other, name, many, cost)
             row.append(f"{our_error / other_error:.4f} {our_ns:6.1f} {other_ns:6.1f} ns")
             few = values()
-            found.setdefault(name, []).append(
+            errors.setdefault(name, []).append(
                 error(theirs(library, name, few, weights), name, few, cost)
             )
         print(f"{name:7} plain {row[0]}   with importance {row[1]}")
-    GOLDEN.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+    GOLDEN.write_text(json.dumps(errors, indent=0) + "\n", encoding="utf-8")
 
 
 def _timed(
@@ -103,8 +103,8 @@ def _timed(
 ) -> tuple[np.ndarray[Any, Any], float]:
     make()
     started_s = time.thread_time()
-    made = make()
-    return made, (time.thread_time() - started_s) / n_values * 1e9
+    result = make()
+    return result, (time.thread_time() - started_s) / n_values * 1e9
 
 
 if __name__ == "__main__":

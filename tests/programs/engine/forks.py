@@ -19,17 +19,17 @@ import numba
 import pytest
 
 
-def become(what: str | list[str], variables: dict[str, str]) -> int:
+def become(command: str | list[str], variables: dict[str, str]) -> int:
     os.environ.update(variables)
     numba.config.reload_config()
-    if isinstance(what, list):
+    if isinstance(command, list):
         quiet = ("-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning")
-        return int(pytest.main([*quiet, *what]))
-    exec(what, {})
+        return int(pytest.main([*quiet, *command]))
+    exec(command, {})
     return 0
 
 
-def forked(variables: dict[str, str], what: str | list[str]) -> tuple[int, str]:
+def forked(variables: dict[str, str], command: str | list[str]) -> tuple[int, str]:
     with tempfile.TemporaryFile("w+") as out:
         if (child := os.fork()) == 0:
             code = 1
@@ -39,7 +39,7 @@ def forked(variables: dict[str, str], what: str | list[str]) -> tuple[int, str]:
                 ):
                     os.dup2(to, stream)
                 try:
-                    code = become(what, variables)
+                    code = become(command, variables)
                 except Exception:
                     traceback.print_exc()
                 sys.stdout.flush()

@@ -47,18 +47,18 @@ TASKS = {
 
 
 def written(
-    model: Model, session: Session, asked: list[str], n: int
+    model: Model, session: Session, texts: list[str], n: int
 ) -> tuple[list[int], list[int]]:
     """Return a prompt and its reply, after the turns before them."""
     chat = model.chat()
     reply = list[int]()
-    for text in asked:
+    for text in texts:
         if reply:
             chat.add_reply(reply, model.tokenizer.decode(reply), ())
         chat.add_user(text)
         prompt = list(chat.prompt_ids())
         session.prefill(prompt)
-        reply = [one.token_id for one in session.generate(Sampling.greedy(), n, guess=True)]
+        reply = [piece.token_id for piece in session.generate(Sampling.greedy(), n, guess=True)]
     return prompt, reply
 
 
@@ -73,24 +73,26 @@ def main() -> None:
     model = Model.open(options.model)
     session = model.session(N_CTX)
     prompt, reply = written(model, session, [CACHE], options.n)
-    before = EarlierText([prompt + reply], model.tokenizer.vocab_size)
+    earlier = EarlierText([prompt + reply], model.tokenizer.vocab_size)
     clocks: tuple[Callable[[], float], ...] = (time.perf_counter, time.process_time)
-    for name, asked in TASKS.items():
-        prompt, reply = written(model, session, asked, options.n)
+    for name, texts in TASKS.items():
+        prompt, reply = written(model, session, texts, options.n)
         took: dict[bool, list[list[float]]] = {True: [], False: []}
         n_guessed = 0
         for n in range(options.r):
             for guess in (True, False) if n % 2 else (False, True):
                 session.prefill(prompt)
-                session.earlier_text = before
+                session.earlier_text = earlier
                 session.guess_costs = GuessCosts()
                 began = [clock() for clock in clocks]
                 n_guessed = max(n_guessed, replay(session, reply, guess))
-                took[guess].append([clock() - at for clock, at in zip(clocks, began, strict=True)])
+                took[guess].append(
+                    [clock() - index for clock, index in zip(clocks, began, strict=True)]
+                )
         wall, cpu = (
-            statistics.median(one[at] for one in took[False])
-            / statistics.median(one[at] for one in took[True])
-            for at in (0, 1)
+            statistics.median(times[index] for times in took[False])
+            / statistics.median(times[index] for times in took[True])
+            for index in (0, 1)
         )
         walks = len(reply) / (len(reply) - n_guessed)
         print(

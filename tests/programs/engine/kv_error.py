@@ -52,11 +52,11 @@ def main() -> None:
         model.close()
         if arguments.peer_python:
             with tempfile.TemporaryDirectory() as folder:
-                place = Path(folder) / "ids.npy"
-                np.save(place, np.array(ids, np.int32))
+                ids_file = Path(folder) / "ids.npy"
+                np.save(ids_file, np.array(ids, np.int32))
                 peer = [arguments.peer_python, str(Path(__file__).with_name("kv_error_peer.py"))]
                 subprocess.run(
-                    [*peer, path, str(place), str(arguments.threads), *arguments.kv], check=True
+                    [*peer, path, str(ids_file), str(arguments.threads), *arguments.kv], check=True
                 )
 
 

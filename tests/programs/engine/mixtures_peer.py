@@ -39,9 +39,9 @@ class Case(NamedTuple):
             [] if self.is_tied else ["output.weight"]
         )
         layers = [
-            f"blk.{n}.{kind}.weight"
+            f"blk.{n}.{matrix}.weight"
             for n in range(self.n_layers)
-            for kind in (*sorted(self.kinds), "x_norm")
+            for matrix in (*sorted(self.kinds), "x_norm")
         ]
         return {name: TypedShape(self._shape(name), "F32") for name in [*sorted(names), *layers]}
 
@@ -86,8 +86,8 @@ def folded(types: dict[str, str]) -> dict[str, str]:
             type_name
         )
     return {
-        kind: ", ".join(f"{len(list(run))} {name}" for name, run in groupby(found))
-        for kind, found in kinds.items()
+        matrix: ", ".join(f"{len(list(run))} {name}" for name, run in groupby(type_names))
+        for matrix, type_names in kinds.items()
     }
 
 
@@ -156,21 +156,24 @@ class Library:
         state = self._begin(self._describe(ctypes.byref(about)), ctypes.byref(parameters))
         context = self._base.ggml_init(_Room(64 << 20, None, True))
         tensors = case.tensors()
-        made = (ctypes.c_void_p * len(tensors))()
+        tensor_pointers = (ctypes.c_void_p * len(tensors))()
         for k, (name, (shape, _)) in enumerate(tensors.items()):
             sizes = (ctypes.c_int64 * len(shape))(*reversed(shape))
-            made[k] = self._base.ggml_new_tensor(context, 0, len(shape), sizes)
-            self._base.ggml_set_name(made[k], name.encode())
-        found = (ctypes.c_int * len(tensors))()
-        self._compute(state, MIXTURES[mix], made, found, len(tensors))
+            tensor_pointers[k] = self._base.ggml_new_tensor(context, 0, len(shape), sizes)
+            self._base.ggml_set_name(tensor_pointers[k], name.encode())
+        type_numbers = (ctypes.c_int * len(tensors))()
+        self._compute(state, MIXTURES[mix], tensor_pointers, type_numbers, len(tensors))
         self._base.ggml_free(context)
-        return {name: GGML_TYPES[number].name for name, number in zip(tensors, found, strict=True)}
+        return {
+            name: GGML_TYPES[number].name
+            for name, number in zip(tensors, type_numbers, strict=True)
+        }
 
 
 def main() -> None:
     """Ask the library, and write the file."""
     library = Library(os.environ["JALOPY_LIBLLAMA"])
-    found = {
+    mixtures = {
         name: {
             mix: folded(library.types(case, mix))
             for mix in MIXTURES
@@ -178,7 +181,7 @@ def main() -> None:
         }
         for name, case in CASES.items()
     }
-    GOLDEN.write_text(json.dumps(found, indent=0) + "\n", encoding="utf-8")
+    GOLDEN.write_text(json.dumps(mixtures, indent=0) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -53,19 +53,19 @@ def random_text(chance: random.Random) -> str:
     looks special."""
     pieces = []
     for _ in range(chance.randint(1, 12)):
-        kind = chance.randrange(7)
-        if kind == 0:
+        choice = chance.randrange(7)
+        if choice == 0:
             pieces.append("".join(chr(chance.randrange(256)) for _ in range(chance.randint(1, 12))))
-        elif kind == 1:
+        elif choice == 1:
             codes = (chance.randrange(0x110000) for _ in range(chance.randint(1, 6)))
             pieces.append("".join(chr(code) for code in codes if not 0xD800 <= code < 0xE000))
-        elif kind == 2:
+        elif choice == 2:
             pieces.append(chance.choice(_CODE))
-        elif kind == 3:
+        elif choice == 3:
             pieces.append(chance.choice(_LOOKS_SPECIAL))
-        elif kind == 4:
+        elif choice == 4:
             pieces.append("".join(chr(chance.randrange(32)) for _ in range(chance.randint(1, 4))))
-        elif kind == 5:
+        elif choice == 5:
             pieces.append(
                 "".join(chr(chance.randrange(0x20, 0x3000)) for _ in range(chance.randint(1, 8)))
             )
@@ -79,26 +79,26 @@ def random_text(chance: random.Random) -> str:
 def peer_ids(python: str, model: Path, texts: Sequence[str]) -> list[list[list[int]]]:
     """Return llama.cpp's ids of each text, as of a user and as trusted."""
     with tempfile.TemporaryDirectory() as folder:
-        asked = Path(folder, "texts.json")
-        told = Path(folder, "ids.json")
-        asked.write_text(json.dumps(list(texts)))
-        subprocess.run([python, str(PEER), str(model), str(asked), str(told)], check=True)
-        found: list[list[list[int]]] = json.loads(told.read_text())
-        return found
+        texts_file = Path(folder, "texts.json")
+        ids_file = Path(folder, "ids.json")
+        texts_file.write_text(json.dumps(list(texts)))
+        subprocess.run([python, str(PEER), str(model), str(texts_file), str(ids_file)], check=True)
+        ids: list[list[list[int]]] = json.loads(ids_file.read_text())
+        return ids
 
 
 def differing(model: Path, python: str, texts: Sequence[str]) -> tuple[list[str], int]:
     """Return the texts that are cut otherwise, and how many more hold what is left out."""
     tokenizer = Tokenizer.open(model)
-    found = []
+    different = []
     n_left_out = 0
-    for text, theirs in zip(texts, peer_ids(python, model, texts), strict=True):
-        ours = [tokenizer.encode(text, bos=False, special=special) for special in (False, True)]
-        if ours != theirs and LEFT_OUT in text:
+    for text, expected_ids in zip(texts, peer_ids(python, model, texts), strict=True):
+        our_ids = [tokenizer.encode(text, bos=False, special=special) for special in (False, True)]
+        if our_ids != expected_ids and LEFT_OUT in text:
             n_left_out += 1
-        elif ours != theirs:
-            found.append(text)
-    return found, n_left_out
+        elif our_ids != expected_ids:
+            different.append(text)
+    return different, n_left_out
 
 
 def main() -> int:
@@ -113,17 +113,17 @@ def main() -> int:
     texts = [random_text(chance) for _ in range(chosen.texts)]
     n_differing = 0
     for model in chosen.models:
-        found, n_left_out = differing(model, chosen.peer_python, texts)
+        different, n_left_out = differing(model, chosen.peer_python, texts)
         print(
             (
-                f"{model.name}: {len(found)} of {len(texts)} differ ({n_left_out} more hold "
+                f"{model.name}: {len(different)} of {len(texts)} differ ({n_left_out} more hold "
                 f"{LEFT_OUT})"
             ),
             flush=True,
         )
-        for text in found[:5]:
+        for text in different[:5]:
             print(f"  {text!r}")
-        n_differing += len(found)
+        n_differing += len(different)
     return int(n_differing > 0)
 
 

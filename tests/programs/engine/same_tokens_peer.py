@@ -25,21 +25,21 @@ def ids_of(vocabulary: Any, text: str, parses_special: bool) -> list[int]:
     return list(room[:n])
 
 
-def main(model_path: str, asked: str, told: str) -> None:
+def main(model_path: str, texts_file: str, ids_file: str) -> None:
     """Tokenize all texts."""
     quiet = llama_cpp.llama_log_callback(lambda level, text, user: None)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
-    wanted = llama_cpp.llama_model_default_params()
-    wanted.n_gpu_layers = 0
-    wanted.vocab_only = True
-    model = llama_cpp.llama_model_load_from_file(model_path.encode(), wanted)
+    parameters = llama_cpp.llama_model_default_params()
+    parameters.n_gpu_layers = 0
+    parameters.vocab_only = True
+    model = llama_cpp.llama_model_load_from_file(model_path.encode(), parameters)
     if not model:
         raise SystemExit(f"llama.cpp refuses {model_path}")
     vocabulary = llama_cpp.llama_model_get_vocab(model)
-    texts = json.loads(Path(asked).read_text())
-    found = [[ids_of(vocabulary, text, special) for special in (False, True)] for text in texts]
-    Path(told).write_text(json.dumps(found))
+    texts = json.loads(Path(texts_file).read_text())
+    ids = [[ids_of(vocabulary, text, special) for special in (False, True)] for text in texts]
+    Path(ids_file).write_text(json.dumps(ids))
 
 
 if __name__ == "__main__":

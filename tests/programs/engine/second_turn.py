@@ -46,11 +46,13 @@ def second_turn(model: Model, n_tokens: int, n_thought: int = 0) -> Turn:
     session, fresh = (model.session(n_ctx=n_ctx) for _ in range(2))
     turns = {N_SYSTEM, n_tokens - N_OPENING}
     session.prefill(prompt, turns=turns)
-    reply = [one.token_id for one in session.generate(Sampling(temperature=1.0, seed=3), N_REPLY)]
-    kept = [*prompt, *reply[n_thought:]]
-    ids = [*kept, *message]
-    turns |= {len(kept), len(ids) - N_OPENING}
-    second, again = (one.prefill(ids, turns=turns) for one in (session, fresh))
+    reply = [
+        piece.token_id for piece in session.generate(Sampling(temperature=1.0, seed=3), N_REPLY)
+    ]
+    cached = [*prompt, *reply[n_thought:]]
+    ids = [*cached, *message]
+    turns |= {len(cached), len(ids) - N_OPENING}
+    second, again = (piece.prefill(ids, turns=turns) for piece in (session, fresh))
     return Turn(len(ids), second.fed, second.seconds, again.fed, again.seconds)
 
 
@@ -67,12 +69,12 @@ def main() -> None:
     print(f"| model | prompt | computed | s | read again | s | share of the time |\n|{'---|' * 7}")
     for path in options.models:
         model = Model.open(path, threads=options.threads)
-        one = second_turn(model, options.tokens, options.thought)
-        share = one.seconds / one.seconds_again
+        result = second_turn(model, options.tokens, options.thought)
+        share = result.seconds / result.seconds_again
         print(
-            f"| {path.stem} | {one.n_prompt} | {one.n_computed} | {one.seconds:.2f} | "
-            f"{one.n_read_again} | "
-            f"{one.seconds_again:.2f} | {share:.1%} |", flush=True,
+            f"| {path.stem} | {result.n_prompt} | {result.n_computed} | {result.seconds:.2f} | "
+            f"{result.n_read_again} | "
+            f"{result.seconds_again:.2f} | {share:.1%} |", flush=True,
         )  # fmt: skip
         model.close()
 

@@ -46,16 +46,16 @@ def sampled(session: Session, n: int, seed: int) -> list[int]:
     """Texts of the model's own, n tokens; where one ends, or half a context is full, the next
     begins."""
     begin = begin_id(session)
-    found: list[int] = []
-    while len(found) < n:
+    stream: list[int] = []
+    while len(stream) < n:
         session.prefill([begin])
         seed += 1
         ids = [
             piece.token_id
             for piece in session.generate(Sampling(temperature=0.9, seed=seed), session.n_ctx // 2)
         ]
-        found += [begin, *ids]
-    return found[:n]
+        stream += [begin, *ids]
+    return stream[:n]
 
 
 def followed(session: Session, follow: Sequence[int]) -> Array:
@@ -75,8 +75,8 @@ def shifted(session: Session, history: list[int], text: list[int], n_drop: int) 
 def rolling(session: Session, history: list[int], text: list[int], n_drop: int) -> None:
     stream = text[:KEEP] + history + text[KEEP:]
     room = len(text)
-    for at in range(0, len(stream), KEEP):
-        piece = stream[at : at + KEEP]
+    for start in range(0, len(stream), KEEP):
+        piece = stream[start : start + KEEP]
         if session.length + len(piece) > room:
             session.shift(KEEP, room // 4)
         session.feed(piece)
@@ -100,9 +100,9 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
     n_ctx = session.n_ctx
     n_follow = int(FOLLOW_SHARE * n_ctx)
     n_drop = int(drop_share * n_ctx)
-    losses: dict[str, list[Array]] = {way: [] for way in WAYS}
-    divergences: dict[str, list[Array]] = {way: [] for way in WAYS}
-    same: dict[str, list[Array]] = {way: [] for way in WAYS}
+    losses: dict[str, list[Array]] = {method: [] for method in WAYS}
+    divergences: dict[str, list[Array]] = {method: [] for method in WAYS}
+    agreements: dict[str, list[Array]] = {method: [] for method in WAYS}
     for seed in range(n_texts):
         ids = sampled(session, CONTEXTS * n_ctx, 1000 * seed)
         history = ids[: (CONTEXTS - 1) * n_ctx]
@@ -110,29 +110,29 @@ def compare(model: Model, kv: str, n_texts: int, drop_share: float) -> None:
         text = ids[: n_ctx - n_follow]
         follow = ids[n_ctx - n_follow :]
         reference: Array | None = None
-        for way, fill in WAYS.items():
+        for method, fill in WAYS.items():
             session.truncate(0)
             fill(session, history, text, n_drop)
-            if session.length != len(text) - (0 if way == "all" else n_drop):
-                raise AssertionError(f"{way} holds {session.length} tokens")
-            found = followed(session, follow)[:-1]
-            reference = found if reference is None else reference
+            if session.length != len(text) - (0 if method == "all" else n_drop):
+                raise AssertionError(f"{method} holds {session.length} tokens")
+            logits = followed(session, follow)[:-1]
+            reference = logits if reference is None else reference
             # that a text ends was our choice, not the model's
             chosen = np.array(follow[1:]) != begin_id(session)
-            losses[way].append(-found[np.arange(len(follow) - 1), follow[1:]][chosen])
-            divergences[way].append((np.exp(reference) * (reference - found)).sum(-1))
-            same[way].append(reference.argmax(-1) == found.argmax(-1))
+            losses[method].append(-logits[np.arange(len(follow) - 1), follow[1:]][chosen])
+            divergences[method].append((np.exp(reference) * (reference - logits)).sum(-1))
+            agreements[method].append(reference.argmax(-1) == logits.argmax(-1))
     print(
         f"\n{model.path.name}, {kv} cache, context {n_ctx}, {n_drop} of {n_ctx - n_follow} "
         f"dropped, {n_texts} texts"
     )
     print(f"{'':10} {'perplexity':>10} {'KL mean':>10} {'KL 99 %':>10} {'same token':>10}")
-    for way in WAYS:
-        kl = np.concatenate(divergences[way])
-        loss = np.concatenate(losses[way])
-        agree = 100 * np.concatenate(same[way]).mean()
+    for method in WAYS:
+        kl = np.concatenate(divergences[method])
+        loss = np.concatenate(losses[method])
+        agree = 100 * np.concatenate(agreements[method]).mean()
         print(
-            f"{way:10} {np.exp(loss.mean()):10.4f} {kl.mean():10.2e} {np.quantile(kl, 0.99):10.2e} "
+            f"{method:10} {np.exp(loss.mean()):10.4f} {kl.mean():10.2e} {np.quantile(kl, 0.99):10.2e} "
             f"{agree:9.2f}%"
         )
     session.close()

@@ -47,7 +47,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     _ = model.fingerprint
     fingerprint_ms = 1000 * (time.perf_counter() - started_s)
     session = model.session(n_ctx=n_tokens + 2 * n_reply + 8, kv=kv)
-    place = directory / "states"
+    folder = directory / "states"
     ids = np.random.default_rng(0).integers(0, model.config.vocab_size, n_tokens).tolist()
     session.feed(ids[:64])
     session.truncate(0)
@@ -57,7 +57,7 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     alone = reply_ms(session, n_reply, None)
     session.truncate(n_tokens)
     session.prefill(session.tokens)
-    saving = StateWriter(session, place)
+    saving = StateWriter(session, folder)
     started_s = time.perf_counter()
     saving.notify()
     saved = saving.flush(600)
@@ -70,11 +70,11 @@ def measure(path: Path, kv: str, n_tokens: int, n_reply: int, directory: Path) -
     tokens = session.tokens
     problem = saving.problem
     saving.close()
-    wanted = session.feed([1])
+    expected = session.feed([1])
     session.close()
     fresh = model.session(n_ctx=len(tokens) + 8, kv=kv)
-    restored = restore_state(fresh, place, tokens)
-    is_equal = fresh.tokens == tokens and bool((fresh.feed([1]) == wanted).all())
+    restored = restore_state(fresh, folder, tokens)
+    is_equal = fresh.tokens == tokens and bool((fresh.feed([1]) == expected).all())
     size = f"{n_bytes / 1e6:.1f} MB, {n_bytes / n_tokens / 1e3:.1f} kB a token"
     save_ms = 1e3 * save_s / n_tokens
     print(f"\n{path.name}, {kv} cache, {n_tokens} tokens, {model.threads} threads")

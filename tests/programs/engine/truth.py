@@ -37,9 +37,9 @@ MIXES = "F32", "Q4_K"
 PEER = Path(__file__).with_name("truth_peer.py")
 
 
-def distance(found: Array, exact: Array) -> float:
+def distance(computed: Array, exact: Array) -> float:
     """Mean square error over the exact result's variance."""
-    return float(((found - exact) ** 2).mean() / exact.var())
+    return float(((computed - exact) ** 2).mean() / exact.var())
 
 
 @dataclass(frozen=True)
@@ -67,18 +67,22 @@ class Distances:
 def fed(model: Model, ids: list[int], n_ctx: int) -> list[Array]:
     """Logits of all positions: one block, odd blocks, token by token."""
     session = model.session(n_ctx=n_ctx, kv="f16")
-    found = []
+    results = []
     for sizes in ([len(ids)], ODD_BLOCKS, [1]):
         session.truncate(0)
         rows: list[Array] = []
         while sum(map(len, rows)) < len(ids):
-            at = sum(map(len, rows))
+            position = sum(map(len, rows))
             rows.append(
-                np.asarray(session.feed(ids[at : at + sizes[len(rows) % len(sizes)]], every=True))
+                np.asarray(
+                    session.feed(
+                        ids[position : position + sizes[len(rows) % len(sizes)]], every=True
+                    )
+                )
             )
-        found.append(np.vstack(rows))
+        results.append(np.vstack(rows))
     session.close()
-    return found
+    return results
 
 
 @dataclass(frozen=True)
@@ -99,31 +103,31 @@ def distances(path: Path, peer_python: str, prompts: Prompts, *twin_arguments: s
     """How far from the exact result we are and llama.cpp is, and how far from each other."""
     model = Model.open(path, threads=1)
     ids = prompts.ids(model.config.vocab_size)
-    with tempfile.TemporaryDirectory() as place:
-        tokens = Path(place, "ids.npy")
-        logits = Path(place, "logits.npy")
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = Path(folder, "ids.npy")
+        logits = Path(folder, "logits.npy")
         np.save(tokens, ids)
         subprocess.run(
             [peer_python, str(PEER), str(path), str(tokens), str(prompts.n_ctx), str(logits)],
             check=True,
         )
-        theirs = np.load(logits)
+        peer_logits = np.load(logits)
     twin = architectures.load(model.config.architecture)
     rows = []
     for seed, prompt in enumerate(ids.tolist()):
         exact = twin.logits(Twin(model._file), prompt, *twin_arguments)
-        ours = fed(model, prompt, prompts.n_ctx)
+        our_logits = fed(model, prompt, prompts.n_ctx)
         rows.append((
-            max(distance(one, exact) for one in ours),
-            max(distance(one, exact) for one in theirs[:, seed]),
-            max(distance(ours[way], theirs[other, seed]) for way,
-                other in ((0, 0), (1, 0), (2, 1))),
+            max(distance(result, exact) for result in our_logits),
+            max(distance(result, exact) for result in peer_logits[:, seed]),
+            max(distance(our_logits[index], peer_logits[peer_index, seed]) for index,
+                peer_index in ((0, 0), (1, 0), (2, 1))),
         ))  # fmt: skip
     model.close()
     return Distances(*(float(np.mean(column)) for column in zip(*rows, strict=True)))
 
 
-def of_registry(wanted: list[str], peer_python: str, prompts: Prompts) -> bool:
+def of_registry(names: list[str], peer_python: str, prompts: Prompts) -> bool:
     """Print a row for each architecture; returns whether all are good."""
     titles = [
         f"{mix}: {title}"
@@ -132,18 +136,18 @@ def of_registry(wanted: list[str], peer_python: str, prompts: Prompts) -> bool:
     ]
     print(f"| architecture | {' | '.join(titles)} |\n|{'---|' * (1 + len(titles))}", flush=True)
     are_good = True
-    with tempfile.TemporaryDirectory() as place:
-        for name in wanted:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in names:
             arguments = TWIN_ARGUMENTS.get(name, ())
-            paths = [family(name, quant=mix).write(Path(place, f"{mix}.gguf")) for mix in MIXES]
+            paths = [family(name, quant=mix).write(Path(folder, f"{mix}.gguf")) for mix in MIXES]
             try:
-                found = [distances(path, peer_python, prompts, *arguments) for path in paths]
+                results = [distances(path, peer_python, prompts, *arguments) for path in paths]
             except subprocess.CalledProcessError:
                 print(f"| {name} | llama.cpp does not compute it |", flush=True)
                 are_good = False
                 continue
-            are_good &= all(one.are_good for one in found)
-            print(f"| {name} | {' | '.join(map(str, found))} |", flush=True)
+            are_good &= all(result.are_good for result in results)
+            print(f"| {name} | {' | '.join(map(str, results))} |", flush=True)
     return are_good
 
 
@@ -155,9 +159,9 @@ def of_files(paths: list[Path], peer_python: str, prompts: Prompts) -> bool:
     )
     are_good = True
     for path in paths:
-        found = distances(path, peer_python, prompts)
-        are_good &= found.are_good
-        print(f"| {path.stem} | {found} |", flush=True)
+        result = distances(path, peer_python, prompts)
+        are_good &= result.are_good
+        print(f"| {path.stem} | {result} |", flush=True)
     return are_good
 
 

@@ -24,9 +24,9 @@ class Peer:
 
     def __init__(self, model_path: str, n_ctx: int) -> None:
         llama_cpp.llama_backend_init()
-        wanted = llama_cpp.llama_model_default_params()
-        wanted.n_gpu_layers = 0
-        self.model = llama_cpp.llama_model_load_from_file(model_path.encode(), wanted)
+        parameters = llama_cpp.llama_model_default_params()
+        parameters.n_gpu_layers = 0
+        self.model = llama_cpp.llama_model_load_from_file(model_path.encode(), parameters)
         if not self.model:
             raise SystemExit(f"llama.cpp refuses {model_path}")
         chosen = llama_cpp.llama_context_default_params()
@@ -39,7 +39,9 @@ class Peer:
     def logits(self, ids: list[int], block: int) -> Any:
         """Of all positions, in blocks of this many tokens."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
-        return np.vstack([self._fed(ids[at : at + block], at) for at in range(0, len(ids), block)])
+        return np.vstack(
+            [self._fed(ids[start : start + block], start) for start in range(0, len(ids), block)]
+        )
 
     def _fed(self, ids: list[int], first: int) -> Any:
         batch = llama_cpp.llama_batch_init(len(ids), 0, 1)
@@ -53,9 +55,9 @@ class Peer:
         if llama_cpp.llama_decode(self.context, batch):
             raise SystemExit("llama.cpp does not compute these tokens")
         rows = [llama_cpp.llama_get_logits_ith(self.context, i) for i in range(len(ids))]
-        found = np.stack([np.ctypeslib.as_array(row, (self.n_vocab,)).copy() for row in rows])
+        logits = np.stack([np.ctypeslib.as_array(row, (self.n_vocab,)).copy() for row in rows])
         llama_cpp.llama_batch_free(batch)
-        return found
+        return logits
 
 
 def main(model_path: str, ids_path: str, n_ctx: str, out_path: str) -> None:

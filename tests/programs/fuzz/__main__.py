@@ -27,13 +27,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--keep", type=Path, default=kept.DIRECTORY, help="where inputs that fail are written"
     )
-    given = parser.parse_args(arguments)
-    if given.replay is not None:
-        return replay(given.target, given.replay)
-    seed = given.seed if given.seed is not None else time.time_ns() % 1_000_000
-    print(f"{given.target}: {given.minutes:g} minutes with seed {seed}", flush=True)
-    campaign = Campaign(given.target, seed, given.keep, say=lambda line: print(line, flush=True))
-    return 1 if campaign.run(60 * given.minutes).failed else 0
+    options = parser.parse_args(arguments)
+    if options.replay is not None:
+        return replay(options.target, options.replay)
+    seed = options.seed if options.seed is not None else time.time_ns() % 1_000_000
+    print(f"{options.target}: {options.minutes:g} minutes with seed {seed}", flush=True)
+    campaign = Campaign(
+        options.target, seed, options.keep, say=lambda line: print(line, flush=True)
+    )
+    return 1 if campaign.run(60 * options.minutes).failed else 0
 
 
 def replay(target: str, path: Path) -> int:

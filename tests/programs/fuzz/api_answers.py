@@ -94,43 +94,43 @@ def seeds() -> list[dict[str, Any]]:
 
 def answer(rng: Random) -> dict[str, Any]:
     """Make one up."""
-    said: dict[str, Any] = {"lies": dict(rng.choice(_LIES))}
+    reply: dict[str, Any] = {"lies": dict(rng.choice(_LIES))}
     packing = {"gzip": "gzip:", "deflate": "deflate:"}.get(
-        said["lies"].get("Content-Encoding", ""), ""
+        reply["lies"].get("Content-Encoding", ""), ""
     )
     if rng.random() < 0.2:
-        said["head"] = rng.choice(_HEADS)
+        reply["head"] = rng.choice(_HEADS)
     if rng.random() < 0.3:
         body = json.dumps(rng.choice(_LISTS), indent=rng.choice((None, 1)))
     else:
         field = rng.choice(_FIELDS[: rng.randrange(1, 10)])
         ends = rng.choice(_BREAKS)
         events = [_event(rng) for _ in range(rng.randrange(6))]
-        body = "".join(_line(rng, field, one) + ends for one in events)
+        body = "".join(_line(rng, field, event) + ends for event in events)
         body += rng.choice(("", "data: [DONE]\n\n", 'data: "[DONE]"'))
-    said["body"] = (packing if rng.random() < 0.8 else "") + body
+    reply["body"] = (packing if rng.random() < 0.8 else "") + body
     if rng.random() < 0.3:
-        said["cut"], said["pieces"] = (
+        reply["cut"], reply["pieces"] = (
             rng.choice((50, 150, 300, edge(rng) % 5000)),
             rng.choice((1, 7, 4096)),
         )
-    return said
+    return reply
 
 
 def _event(rng: Random) -> Any:
     if rng.random() < 0.25:
         return rng.choice(_OTHERS)
-    said: dict[str, Any] = {rng.choice(_NAMES): rng.choice(_TEXTS)}
+    message: dict[str, Any] = {rng.choice(_NAMES): rng.choice(_TEXTS)}
     if rng.random() < 0.4:
-        said[rng.choice(_NAMES)] = rng.choice(_PARTS)
+        message[rng.choice(_NAMES)] = rng.choice(_PARTS)
     if rng.random() < 0.3:
-        said["tool_calls"] = rng.choice(_CALLS)
-    place = rng.choice(("delta", "delta", "delta", "message", "text"))
+        message["tool_calls"] = rng.choice(_CALLS)
+    field = rng.choice(("delta", "delta", "delta", "message", "text"))
     return {
         "choices": [
             {
                 "index": 0,
-                place: said,
+                field: message,
                 "finish_reason": rng.choice(_FINISHES) if rng.random() < 0.4 else None,
             }
         ]
@@ -140,8 +140,8 @@ def _event(rng: Random) -> Any:
 def _line(rng: Random, field: str, event: Any) -> str:
     text = json.dumps(event, indent=1 if rng.random() < 0.1 else None)
     if rng.random() < 0.1:
-        at = rng.randrange(len(text) + 1)
-        text = text[:at] + "\n" + text[at:]
+        index = rng.randrange(len(text) + 1)
+        text = text[:index] + "\n" + text[index:]
     return field + text.replace("\n", "\n" + field)
 
 
@@ -155,15 +155,15 @@ def ask(address: str) -> str:
         ):
             (piece.answer + piece.thought + piece.finish).encode()  # no halves of characters
             n_chars += len(piece.answer) + len(piece.thought)
-            for part in piece.calls:
-                calls.push(part)
+            for fragment in piece.calls:
+                calls.push(fragment)
     except DownloadError as error:
         return _line_of(error)
-    found, others = calls.calls()
-    if len({one.call_id for one in found}) != len(found):
+    tool_calls, invalid = calls.calls()
+    if len({tool_call.call_id for tool_call in tool_calls}) != len(tool_calls):
         raise Fault("two calls have one id")
-    write_calls(found).encode()
-    return f"api: {min(n_chars, 1)} {min(len(found), 2)} {min(len(others), 1)}"
+    write_calls(tool_calls).encode()
+    return f"api: {min(n_chars, 1)} {min(len(tool_calls), 2)} {min(len(invalid), 1)}"
 
 
 def ask_models(address: str) -> str:

@@ -140,21 +140,21 @@ def _unpack(data: bytes) -> tuple[str, list[list[str]]]:
 # ---- what is made
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Another template, or other messages."""
     source, messages = _unpack(data)
     choice = rng.randrange(6)
     if choice == 0:
         pieces = [
-            _unpack(other)[0].encode("utf-8", "surrogatepass") for other in rng.choices(others, k=3)
+            _unpack(donor)[0].encode("utf-8", "surrogatepass") for donor in rng.choices(inputs, k=3)
         ]
         raw = mutate_bytes(rng, source.encode("utf-8", "surrogatepass"), pieces)
         source = raw.decode("utf-8", "replace")
     elif choice == 1:
         source = _statements(rng, 3)
     elif choice == 2:
-        at = rng.randrange(len(source) + 1)
-        source = source[:at] + rng.choice((*_HOSTILE, _statements(rng, 2))) + source[at:]
+        index = rng.randrange(len(source) + 1)
+        source = source[:index] + rng.choice((*_HOSTILE, _statements(rng, 2))) + source[index:]
     elif choice == 3:
         source = (
             "{% for m in messages %}"
@@ -171,8 +171,8 @@ def _conversation(rng: Random) -> list[list[str]]:
     n_turns = rng.randrange(1, 5)
     system = [["system", rng.choice(_TEXTS)]] if rng.random() < 0.5 else []
     turns = [
-        [_ROLES[at % 2], "".join(rng.choices(_TEXTS, k=rng.randrange(1, 4)))]
-        for at in range(2 * n_turns - 1)
+        [_ROLES[turn_index % 2], "".join(rng.choices(_TEXTS, k=rng.randrange(1, 4)))]
+        for turn_index in range(2 * n_turns - 1)
     ]
     return system + turns
 
@@ -246,7 +246,7 @@ def _tokenizer() -> Tokenizer:
     return Tokenizer.from_metadata(as_read(bpe_vocabulary()), "tiny.gguf")
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Lead the conversation turn by turn, as tokens."""
     source, messages = _unpack(data)
     tokenizer = _tokenizer()
@@ -266,53 +266,53 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
 
 def _converse(chat: ChatPrompt, template: ChatTemplate, messages: list[list[str]]) -> None:
     tokenizer = _tokenizer()
-    said = [list(message) for message in messages]
-    system = said.pop(0)[1] if said[0][0] == "system" else ""
+    remaining = [list(message) for message in messages]
+    system = remaining.pop(0)[1] if remaining[0][0] == "system" else ""
     chat.start(system)
-    kept = [("system", system)] if system else []
-    for role, text in said:
+    history = [("system", system)] if system else []
+    for role, text in remaining:
         if role == "user":
-            kept.append((role, text))
+            history.append((role, text))
             try:
                 ids = chat.add_user(text)
             except TemplateError:
-                _require_history(chat, kept[:-1])
+                _require_history(chat, history[:-1])
                 raise
-            _require_text_stays_text(chat, template, kept, ids)
+            _require_text_stays_text(chat, template, history, ids)
         else:
             clean = text.encode("utf-8", "replace").decode()
             for spelled in (
                 tokenizer.control_texts
             ):  # a model that says these means them: another rule, tested elsewhere
                 clean = clean.replace(spelled, "")
-            kept.append((role, clean))
+            history.append((role, clean))
             chat.add_reply(tokenizer.encode_text(clean, after_special=False), clean)
-        _require_history(chat, kept)
+        _require_history(chat, history)
 
 
-def _require_history(chat: ChatPrompt, kept: list[tuple[str, str]]) -> None:
-    found = [(message.role, message.content) for message in chat.messages]
-    if found != kept:
-        raise Fault(f"the history changed: {found} instead of {kept}")
+def _require_history(chat: ChatPrompt, history: list[tuple[str, str]]) -> None:
+    messages = [(message.role, message.content) for message in chat.messages]
+    if messages != history:
+        raise Fault(f"the history changed: {messages} instead of {history}")
 
 
 def _require_text_stays_text(
-    chat: ChatPrompt, template: ChatTemplate, kept: list[tuple[str, str]], ids: list[int]
+    chat: ChatPrompt, template: ChatTemplate, history: list[tuple[str, str]], ids: list[int]
 ) -> None:
     """Compare with what the template prints itself, around messages in which nothing is spelled
     that could count."""
     control = _tokenizer().control_texts
-    if not any(spelled_in(text, control) for _, text in kept):
+    if not any(spelled_in(text, control) for _, text in history):
         return
-    harmless = [{"role": role, "content": _without_control(text)} for role, text in kept]
+    harmless = [{"role": role, "content": _without_control(text)} for role, text in history]
     try:
         text = template.render(harmless, now=chat._now)
     except TemplateError:
         return  # it judges by the text
     printed = [f.token_id for f in _tokenizer().split(text, special=True) if f.token_id is not None]
-    found = [token_id for token_id in ids if token_id in set(control.values())]
-    if printed != found:
-        raise Fault(f"control tokens {found} instead of the template's own {printed}")
+    control_ids = [token_id for token_id in ids if token_id in set(control.values())]
+    if printed != control_ids:
+        raise Fault(f"control tokens {control_ids} instead of the template's own {printed}")
 
 
 def _without_control(text: str) -> str:

@@ -110,7 +110,7 @@ def unpack(data: bytes) -> dict[str, bytes]:
 @cache
 def _sound() -> tuple[bytes, ...]:
     with tempfile.TemporaryDirectory(prefix="jalopy-fuzz-") as name:
-        place = Path(name)
+        folder = Path(name)
         for number, (architecture, vocabulary) in enumerate(
             (
                 ("llama", "spm"),
@@ -120,12 +120,12 @@ def _sound() -> tuple[bytes, ...]:
                 ("gemma2", "spm"),
             )
         ):
-            directory = place / f"{number}"
+            directory = folder / f"{number}"
             is_tied = architecture.startswith("gemma")
             hub_directory.write(
                 directory, architecture, "BF16", vocabulary=vocabulary, tied=is_tied, **_SMALL
             )
-        plain = [_files_of(place / f"{number}") for number in range(5)]
+        plain = [_files_of(folder / f"{number}") for number in range(5)]
     stretched = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}
     config = json.loads(plain[1]["config.json"])
     more = [
@@ -219,30 +219,30 @@ def _opened(weights: bytes) -> tuple[dict[str, Any], bytes]:
     return header, weights[_LENGTH.size + length :]
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Change values in JSON, mostly; also bytes, headers of weights, and which files there are."""
     files = unpack(data) or {"config.json": b"{}"}
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         choice = rng.random()
         name = rng.choice(sorted(files))
         if choice < 0.75:
-            chosen = [one for one in sorted(files) if one.endswith(".json") or one == _WEIGHTS]
+            chosen = [name for name in sorted(files) if name.endswith(".json") or name == _WEIGHTS]
             name = rng.choice(chosen or [name])
             files[name] = _mutated_values(rng, name, files[name])
         elif choice < 0.9:
             within = 4096 if name == _WEIGHTS else None
             files[name] = mutate_bytes(
-                rng, files[name], [other[:4096] for other in others[:8]], within
+                rng, files[name], [donor[:4096] for donor in inputs[:8]], within
             )
         else:
-            _change_files(rng, files, unpack(rng.choice(others)) if others else {})
+            _change_files(rng, files, unpack(rng.choice(inputs)) if inputs else {})
         if not files:
             files = {"config.json": b"{}"}
     packed = pack(files)
     return packed if len(packed) <= _MOST_BYTES else data
 
 
-def _change_files(rng: Random, files: dict[str, bytes], others: Mapping[str, bytes]) -> None:
+def _change_files(rng: Random, files: dict[str, bytes], foreign: Mapping[str, bytes]) -> None:
     """Take a file away, give it another name, or take one from another input."""
     name = rng.choice(sorted(files))
     choice = rng.randrange(3)
@@ -250,9 +250,9 @@ def _change_files(rng: Random, files: dict[str, bytes], others: Mapping[str, byt
         del files[name]
     elif choice == 1:
         files[rng.choice(_NAMES)] = files[name]
-    elif others:
-        other = rng.choice(sorted(others))
-        files[other] = others[other]
+    elif foreign:
+        foreign_name = rng.choice(sorted(foreign))
+        files[foreign_name] = foreign[foreign_name]
 
 
 def _mutated_values(rng: Random, name: str, raw: bytes) -> bytes:
@@ -278,7 +278,7 @@ def _change_value(rng: Random, root: Any) -> Any:
     places = list(_places(root))
     if not places:
         return rng.choice(_HOSTILE)
-    top = [place for place in places if place[0] is root]
+    top = [slot for slot in places if slot[0] is root]
     holder, key = rng.choice(top if rng.random() < 0.4 else places)
     choice = rng.randrange(8)
     if choice in (0, 1, 2):
@@ -290,8 +290,8 @@ def _change_value(rng: Random, root: Any) -> Any:
     elif choice == 4:
         del holder[key]
     elif choice == 5:
-        other, other_key = rng.choice(places)
-        holder[key] = json.loads(json.dumps(other[other_key]))
+        donor, other_key = rng.choice(places)
+        holder[key] = json.loads(json.dumps(donor[other_key]))
     elif choice == 6:
         holder[key] = _nested(rng, holder[key])
     else:
@@ -321,9 +321,9 @@ def _places(root: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _value_for(rng: Random, key: Any) -> Any:
-    known = _WORDS.get(key if isinstance(key, str) else "")
-    if known is not None and rng.random() < 0.7:
-        return json.loads(json.dumps(rng.choice(known)))
+    words = _WORDS.get(key if isinstance(key, str) else "")
+    if words is not None and rng.random() < 0.7:
+        return json.loads(json.dumps(rng.choice(words)))
     if key in WHOLE and rng.random() < 0.4:
         return rng.choice((1, 2, 3, 8, 16, 32, 64, int(WHOLE[key].most), int(WHOLE[key].most) + 1))
     if key in REAL and rng.random() < 0.4:
@@ -334,21 +334,21 @@ def _value_for(rng: Random, key: Any) -> Any:
 def _nested(rng: Random, value: Any) -> Any:
     """Return a value in some or in many lists or objects, or many times in a list."""
     depth = rng.choice((1, 2, 70, 500))
-    kind = rng.randrange(3)
-    if kind == 2:
+    choice = rng.randrange(3)
+    if choice == 2:
         return [value] * rng.choice((2, 100, 3000)) if len(json.dumps(value)) < 100 else [value]
     for _ in range(depth):
-        value = [value] if kind else {"normalizers": value}
+        value = [value] if choice else {"normalizers": value}
     return value
 
 
 # ---- what must hold
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Convert the directory; what is written opens, and its vocabulary reads text."""
-    directory = place / "m"
-    out = place / "out.gguf"
+    directory = folder / "m"
+    out = folder / "out.gguf"
     directory.mkdir()
     for name, content in unpack(data).items():
         if name in _NAMES:
@@ -356,7 +356,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
             (directory / name).write_bytes(content)
     with watch.bounded("converting", _CPU_S, _MEMORY_BYTES):
         line = _converted(directory, out, _MIXES[zlib.crc32(data) % len(_MIXES)])
-    if list(place.glob(".jalopy*")):
+    if list(folder.glob(".jalopy*")):
         raise Fault("half of a file is left")
     if line:
         if out.exists():

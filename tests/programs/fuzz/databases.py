@@ -40,7 +40,7 @@ _TABLES = (
 
 @lru_cache(maxsize=1)
 def _sound() -> tuple[bytes, ...]:
-    made = []
+    databases = []
     for n_turns, is_cut_off in ((1, True), (5, False), (60, True)):
         with tempfile.TemporaryDirectory() as directory:
             store = Store(Path(directory, "conversations"))
@@ -55,8 +55,8 @@ def _sound() -> tuple[bytes, ...]:
             if is_cut_off:
                 journal.save_partial(conversation, PartialReply("and", "hm", (1,), "and"))
             assert journal.close(_PATIENCE_S) == ""
-            made.append((store.root / NAME).read_bytes() if store.root is not None else b"")
-    return tuple(made)
+            databases.append((store.root / NAME).read_bytes() if store.root is not None else b"")
+    return tuple(databases)
 
 
 def seeds() -> list[bytes]:
@@ -64,10 +64,10 @@ def seeds() -> list[bytes]:
     return list(_sound())
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Change bytes, or values and rows."""
     if rng.randrange(3) == 0:
-        return mutate_bytes(rng, data, others)
+        return mutate_bytes(rng, data, inputs)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, NAME)
         path.write_bytes(data)
@@ -98,9 +98,9 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
         return path.read_bytes()
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Read all, look at what is shown, go on with one, and read it again."""
-    store = Store(place / "conversations")
+    store = Store(folder / "conversations")
     assert store.root is not None
     store.root.mkdir(mode=0o700)
     (store.root / NAME).write_bytes(data)
@@ -132,12 +132,14 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     journal.save_turn_end(conversation)
     if trouble := journal.close(_PATIENCE_S):
         return f"{outcome}: not saved: {require_clean_line(trouble)}"
-    found = store.read(opened.id).conversation.messages
+    messages = store.read(opened.id).conversation.messages
     if store.take_notice():
         return f"{outcome}: mended when it went on"
-    if [one.text for one in found] != [one.text for one in conversation.messages]:
+    if [message.text for message in messages] != [
+        message.text for message in conversation.messages
+    ]:
         raise Fault("after going on there is something else")
-    return f"{outcome}{', gaps' if any(one.is_missing for one in found) else ''}"
+    return f"{outcome}{', gaps' if any(message.is_missing for message in messages) else ''}"
 
 
 def require_clean(opened: LoadedConversation) -> None:

@@ -30,7 +30,7 @@ from app.documents.text_file import BoundedText, attached, cleaned, files_of, re
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line, screen_text
 from tests.app.documents.test_read import docx, pdf
-from tests.app.documents.test_word import NUMBERING, STYLES, item, part, relations
+from tests.app.documents.test_word import NUMBERING, STYLES, item, relations, xml_part
 from tests.programs.fuzz.mutation import mutate_bytes
 from tests.programs.fuzz.target import Fault, Target, Watch, require_clean_line
 
@@ -78,11 +78,11 @@ def _word() -> bytes:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(
             "word/document.xml",
-            part("document", f'{body}<w:r><w:footnoteReference w:id="2"/></w:r>'),
+            xml_part("document", f'{body}<w:r><w:footnoteReference w:id="2"/></w:r>'),
         )
         archive.writestr("word/numbering.xml", NUMBERING)
         archive.writestr("word/styles.xml", STYLES)
-        archive.writestr("word/footnotes.xml", part("footnotes", note))
+        archive.writestr("word/footnotes.xml", xml_part("footnotes", note))
         archive.writestr("word/_rels/document.xml.rels", relations(kinds))
     return file.getvalue()
 
@@ -140,10 +140,10 @@ def seeds() -> list[bytes]:
     ]
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Change a document; one that is an archive within one of its parts, mostly."""
     suffix, raw = data.split(b"\n", 1)
-    files = [other.split(b"\n", 1)[1] for other in rng.sample(list(others), min(3, len(others)))]
+    files = [donor.split(b"\n", 1)[1] for donor in rng.sample(list(inputs), min(3, len(inputs)))]
     pieces = [*rng.sample(_PIECES, 4), *files]
     if rng.random() < 0.02:
         suffix = rng.choice(sorted(KINDS)).encode()
@@ -166,14 +166,14 @@ def _changed(rng: Random, raw: bytes, pieces: Sequence[bytes]) -> bytes:
 
 def _changed_archive(rng: Random, raw: bytes, pieces: Sequence[bytes]) -> bytes:
     with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-        parts = {name: archive.read(name) for name in archive.namelist()}
-    if not parts:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    if not members:
         raise ValueError("the archive has no parts")
-    chosen = rng.choice(sorted(parts))
-    parts[chosen] = _changed(rng, parts[chosen], pieces)
+    chosen = rng.choice(sorted(members))
+    members[chosen] = _changed(rng, members[chosen], pieces)
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
-        for name, content in parts.items():
+        for name, content in members.items():
             archive.writestr(zipfile.ZipInfo(name), content)
     return file.getvalue()
 
@@ -195,7 +195,7 @@ def _converter_limits() -> Iterator[None]:
         else 0
     )
     limit = pages * resource.getpagesize() + MEMORY_BYTES
-    before = signal.signal(signal.SIGPROF, _raise_time_is_up)
+    old_handler = signal.signal(signal.SIGPROF, _raise_time_is_up)
     if pages:
         resource.setrlimit(resource.RLIMIT_AS, (limit if hard < 0 else min(limit, hard), hard))
     signal.setitimer(signal.ITIMER_PROF, _CONVERTING_S)
@@ -204,7 +204,7 @@ def _converter_limits() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
-        signal.signal(signal.SIGPROF, before)
+        signal.signal(signal.SIGPROF, old_handler)
 
 
 def _text_of(path: Path) -> tuple[str, list[str]]:
@@ -212,29 +212,29 @@ def _text_of(path: Path) -> tuple[str, list[str]]:
     suffix = path.suffix.lower()
     if suffix not in CONVERTERS:
         return read_text_file(path), []
-    shown = clean_line(str(path))
-    taken = BoundedText()
+    name = clean_line(str(path))
+    bounded = BoundedText()
     with path.open("rb") as file:
         head = file.read(read.HEAD_BYTES)
         file.seek(0)
         read.refuse_unsupported(suffix, head)
         with _converter_limits():
-            text = converted(suffix, file, taken)
+            text = converted(suffix, file, bounded)
     raw = text.encode("utf-8", "replace")  # as it goes through a pipe
-    return cleaned(raw.decode("utf-8", "replace"), shown), taken.notes
+    return cleaned(raw.decode("utf-8", "replace"), name), bounded.notes
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Read the document, cut it into passages, and find it again in a message."""
     suffix, raw = data.split(b"\n", 1)
-    path = place / f"document{suffix.decode()}"
+    path = folder / f"document{suffix.decode()}"
     path.write_bytes(raw)
     try:
         with watch.bounded("reading a document", _CPU_S, _MEMORY_BYTES):
             text, notes = _text_of(path)
     except Refusal as refusal:
         # What pypdf says of a damaged file is part of no message.
-        reason = clean_line(str(refusal), 300).replace(str(place), "")
+        reason = clean_line(str(refusal), 300).replace(str(folder), "")
         return f"{suffix.decode()} {require_clean_line(reason)}"
     except ConversionTimeoutError:
         return f"{suffix.decode()} takes too long"
@@ -263,10 +263,10 @@ def _require_clean(text: str) -> None:
         raise Fault(f"control characters in the text: {sorted(controls)!r}")
     if "\u00ad" in text or plain_letters(text) != text:
         raise Fault("soft hyphens or ligatures in the text")
-    shown = screen_text(text)
+    visible = screen_text(text)
     if any(
         "\u202a" <= character <= "\u202e" or "\u2066" <= character <= "\u2069"
-        for character in set(shown)
+        for character in set(visible)
     ):
         raise Fault("the screen would show the text in another order")
 

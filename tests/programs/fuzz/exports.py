@@ -84,22 +84,22 @@ _VALUES: tuple[Any, ...] = (
 
 def seeds() -> list[bytes]:
     """Sound exports of every program, whole and as lines."""
-    whole = [json.dumps(export).encode() for export in _EXPORTS]
+    exports = [json.dumps(export).encode() for export in _EXPORTS]
     return [
-        *whole,
-        b"\n".join(whole[:2]),
+        *exports,
+        b"\n".join(exports[:2]),
         b"\n".join(json.dumps(message).encode() for message in _TURN),
     ]
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Change bytes, or values and their places."""
     if rng.random() < 0.3:
-        return mutate_bytes(rng, data, others)
+        return mutate_bytes(rng, data, inputs)
     try:
         values = json.loads(data)
     except (ValueError, RecursionError):
-        return mutate_bytes(rng, data, others)
+        return mutate_bytes(rng, data, inputs)
     for _ in range(rng.choice((1, 1, 2, 3))):
         values = _changed(rng, values, 12)
     return json.dumps(values).encode()
@@ -110,11 +110,11 @@ def _changed(rng: Random, value: Any, depth: int) -> Any:
     if depth == 0 or not isinstance(value, (dict, list)) or not value or rng.random() < 0.1:
         return rng.choice((*_VALUES, edge(rng), value))
     if isinstance(value, list):
-        place = rng.randrange(len(value))
+        index = rng.randrange(len(value))
         return [
-            *value[:place],
-            *(rng.choice((1, 1, 1, 0, 3)) * [_changed(rng, value[place], depth - 1)]),
-            *value[place + 1 :],
+            *value[:index],
+            *(rng.choice((1, 1, 1, 0, 3)) * [_changed(rng, value[index], depth - 1)]),
+            *value[index + 1 :],
         ]
     name = rng.choice(list(value))
     changed = {**value, name: _changed(rng, value[name], depth - 1)}
@@ -123,7 +123,7 @@ def _changed(rng: Random, value: Any, depth: int) -> Any:
     return changed
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Read a file; its conversations are sound, or one clean line says why there are none."""
     try:
         with watch.bounded("an import", _CPU_S, _MEMORY_BYTES):
@@ -132,7 +132,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         return require_clean_line(str(refusal))
     for conversation in conversations:
         require_sound(conversation)
-    n_messages = sum(len(one.conversation.messages) for one in conversations)
+    n_messages = sum(len(imported.conversation.messages) for imported in conversations)
     return (
         f"{min(len(conversations), 2)} with {min(n_messages, 3)}, {len(conversations[0].left_out)} "
         "kinds left out"

@@ -38,7 +38,7 @@ _KINDS = (SCHEMA, REGEX, GRAMMAR)
 
 
 def _chained(keyword: str, n: int) -> str:
-    links = {f"d{at}": {keyword: [{"$ref": f"#/$defs/d{at + 1}"}]} for at in range(n)}
+    links = {f"d{index}": {keyword: [{"$ref": f"#/$defs/d{index + 1}"}]} for index in range(n)}
     return json.dumps(
         {"$ref": "#/$defs/d0", "$defs": {**links, f"d{n}": {}}}, separators=(",", ":")
     )
@@ -93,43 +93,45 @@ def seeds() -> list[bytes]:
     """Forms as people write them, and hostile ones."""
     texts = [(SCHEMA, _SCHEMAS), (REGEX, _REGEXES), (GRAMMAR, _GRAMMARS)]
     return [
-        _pack(kind, text, at % 3 == 0, at) for kind, some in texts for at, text in enumerate(some)
+        _pack(form_type, text, index % 3 == 0, index)
+        for form_type, some in texts
+        for index, text in enumerate(some)
     ]
 
 
-def _pack(kind: str, text: str, tool: bool, seed: int) -> bytes:
-    return json.dumps({"kind": kind, "text": text, "tool": tool, "seed": seed}).encode()
+def _pack(form_type: str, text: str, tool: bool, seed: int) -> bytes:
+    return json.dumps({"kind": form_type, "text": text, "tool": tool, "seed": seed}).encode()
 
 
 # ---- what is made
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Another form."""
-    said = json.loads(data)
-    kind = said["kind"]
-    text = said["text"]
+    case = json.loads(data)
+    form_type = case["kind"]
+    text = case["text"]
     choice = rng.randrange(6)
     if choice == 0:
-        kind = SCHEMA
+        form_type = SCHEMA
         text = json.dumps(made_schema(rng, 4))
     elif choice == 1:
-        kind = GRAMMAR
+        form_type = GRAMMAR
         text = _grammar(rng)
     elif choice == 2:
-        kind = REGEX
+        form_type = REGEX
         text = _regex(rng, 4)
-    elif choice == 3 and kind == SCHEMA:
+    elif choice == 3 and form_type == SCHEMA:
         text = json.dumps({"$defs": {"a": made_schema(rng, 2)}, **made_schema(rng, 3)})
     else:
         pieces = [
-            json.loads(other)["text"].encode("utf-8", "surrogatepass")
-            for other in rng.choices(others, k=3)
+            json.loads(donor)["text"].encode("utf-8", "surrogatepass")
+            for donor in rng.choices(inputs, k=3)
         ]
         text = mutate_bytes(rng, text.encode("utf-8", "surrogatepass"), pieces).decode(
             "utf-8", "replace"
         )
-    return _pack(kind, text, rng.random() < 0.3, rng.randrange(1 << 16))
+    return _pack(form_type, text, rng.random() < 0.3, rng.randrange(1 << 16))
 
 
 def made_schema(rng: Random, depth: int) -> dict[str, Any]:
@@ -164,8 +166,8 @@ def _grammar(rng: Random) -> str:
     is_lark = rng.random() < 0.6
     n = rng.choice((2, 3, 8, 60))
     root, sign = ("start", ":") if is_lark else ("root", "::=")
-    names = [root, *(rng.choice(("r", "T")) + str(at) for at in range(1, n))]
-    parts = (
+    names = [root, *(rng.choice(("r", "T")) + str(index) for index in range(1, n))]
+    symbols = (
         '"a"',
         '"b" "c"',
         *names,
@@ -173,9 +175,9 @@ def _grammar(rng: Random) -> str:
         f"({rng.choice(names)} | {rng.choice(names)})?",
     )
     pattern = f"/{_regex(rng, 2)}/" if is_lark else "[a-z]+"
-    rules = (" ".join(rng.choices((*parts, pattern), k=rng.randrange(1, 4))) for _ in names)
+    rules = (" ".join(rng.choices((*symbols, pattern), k=rng.randrange(1, 4))) for _ in names)
     return "\n".join(
-        f"{name} {sign} {rule} | {rng.choice(parts)}"
+        f"{name} {sign} {rule} | {rng.choice(symbols)}"
         for name, rule in zip(names, rules, strict=True)
     )
 
@@ -190,38 +192,38 @@ def _tokenizer() -> Tokenizer:
 
 @lru_cache(maxsize=1)
 def _forms() -> Forms:
-    made = Forms(_tokenizer(), _LIMITS)
-    atexit.register(made.close)
-    return made
+    forms = Forms(_tokenizer(), _LIMITS)
+    atexit.register(forms.close)
+    return forms
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Follow the form for some tokens; whatever came of it, a sound form works after it."""
-    said = json.loads(data)
+    case = json.loads(data)
     _forms()
     with watch.bounded("following a form", _CPU_S, _MEMORY_BYTES):
         try:
-            outcome = _follow(said)
+            outcome = _follow(case)
         except FormError as error:
             # As it goes to a log and a screen; words of the form may stand in it.
             outcome = kind_of(require_clean_line(str(error)))
     with suppress(FormError), watch.bounded("following a sound form", _CPU_S, _MEMORY_BYTES):
         if (
-            _follow({"kind": REGEX, "text": "yes|no", "tool": False, "seed": said["seed"]})
+            _follow({"kind": REGEX, "text": "yes|no", "tool": False, "seed": case["seed"]})
             == "complete"
         ):
             return outcome
     raise Fault(f"a sound form cannot be followed after this one: {outcome}")
 
 
-def _follow(said: dict[str, Any]) -> str:
+def _follow(case: dict[str, Any]) -> str:
     tokenizer = _tokenizer()
-    rng = Random(said["seed"])
-    form = make_form(said["kind"], said["text"], "form")
-    if said["tool"]:
-        parameters = json.loads(said["text"]) if _is_object(said) else {}
+    rng = Random(case["seed"])
+    form = make_form(case["kind"], case["text"], "form")
+    if case["tool"]:
+        parameters = json.loads(case["text"]) if _is_object(case) else {}
         tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
-        either = reply_form(tokenizer, form, Tools((tool,)), FORMATS[said["seed"] % len(FORMATS)])
+        either = reply_form(tokenizer, form, Tools((tool,)), FORMATS[case["seed"] % len(FORMATS)])
         assert isinstance(either, AnswerForm)
         form = either
     constraint = _forms().constraint(form)
@@ -242,16 +244,16 @@ def _follow(said: dict[str, Any]) -> str:
             text += tokenizer.token_bytes(token) or b""
         else:
             return "goes on"
-        if said["kind"] == REGEX and not said["tool"]:
-            _require_match(said["text"], text)
+        if case["kind"] == REGEX and not case["tool"]:
+            _require_match(case["text"], text)
         return "complete"
     finally:
         constraint.close()
 
 
-def _is_object(said: dict[str, Any]) -> bool:
+def _is_object(case: dict[str, Any]) -> bool:
     with suppress(ValueError, RecursionError):
-        return said["kind"] == SCHEMA and isinstance(json.loads(said["text"]), dict)
+        return case["kind"] == SCHEMA and isinstance(json.loads(case["text"]), dict)
     return False
 
 

@@ -62,31 +62,33 @@ def unpack(data: bytes) -> list[bytes]:
 
 def seeds() -> list[bytes]:
     """Sound tiny models of each kind, whole and in parts."""
-    whole = [tiny_gguf.build(architecture=name, **_SMALL) for name in _ARCHITECTURES[:3]]
-    whole += [
+    files = [tiny_gguf.build(architecture=name, **_SMALL) for name in _ARCHITECTURES[:3]]
+    files += [
         tiny_gguf.build(vocabulary="bpe", tied=True, rope_factors=True, **_SMALL),
         tiny_gguf.build(quant="Q8_0", **_SMALL),
         tiny_gguf.build(quant="Q4_K", **{**_SMALL, "dim": 256, "hidden_dim": 256}),
     ]
     with tempfile.TemporaryDirectory(prefix="jalopy-fuzz-") as name:
-        parts = [
+        splits = [
             path.read_bytes() for path in tiny_gguf.write_parts(Path(name), "tiny", 3, **_SMALL)
         ]
-    return [pack([file]) for file in whole] + [pack(parts)]
+    return [pack([file]) for file in files] + [pack(splits)]
 
 
 # ---- what is made
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Damage bytes, mostly of a header, or write a model that is described wrongly."""
     files = unpack(data) or [b""]
     if rng.random() < 0.5:
         files = _described(rng)
     if rng.random() < 0.6:
-        at = rng.randrange(len(files))
+        index = rng.randrange(len(files))
         within = rng.choice((64, _HEADER_BYTES, _HEADER_BYTES, None))
-        files[at] = mutate_bytes(rng, files[at], [other[8:4104] for other in others[:8]], within)
+        files[index] = mutate_bytes(
+            rng, files[index], [donor[8:4104] for donor in inputs[:8]], within
+        )
     elif rng.random() < 0.1 and len(files) > 1:
         rng.shuffle(files)
         del files[rng.randrange(2, 4) :]
@@ -127,20 +129,20 @@ def _other_number(rng: Random, tiny: TinyGGUF) -> None:
     key = rng.choice(tiny.keys)
     if key.kind in (STRING, ARRAY) and rng.random() < 0.8:
         return
-    own = tiny_gguf.U32 if key.kind in (STRING, ARRAY) else key.kind
-    kind = rng.choice((own, tiny_gguf.U32, tiny_gguf.I32, tiny_gguf.U64, tiny_gguf.F32,
+    own_type = tiny_gguf.U32 if key.kind in (STRING, ARRAY) else key.kind
+    value_type = rng.choice((own_type, tiny_gguf.U32, tiny_gguf.I32, tiny_gguf.U64, tiny_gguf.F32,
                        tiny_gguf.F64,
                        tiny_gguf.BOOL, tiny_gguf.U8, tiny_gguf.I64))  # fmt: skip
     floats = (0.0, -1.0, 1e-38, 1e38, math.inf, -math.inf, math.nan, 0.5, 1e300)
     value: Any = (
         rng.choice(floats)
-        if kind in (tiny_gguf.F32, tiny_gguf.F64)
+        if value_type in (tiny_gguf.F32, tiny_gguf.F64)
         else rng.choice((edge(rng), 1, 2, 3, -1))
     )
     try:
-        tiny.set(key.name, value, kind)
+        tiny.set(key.name, value, value_type)
     except (struct.error, OverflowError):
-        tiny.set(key.name, value % 100 if isinstance(value, int) else 0.0, kind)
+        tiny.set(key.name, value % 100 if isinstance(value, int) else 0.0, value_type)
 
 
 def _known_key(rng: Random, tiny: TinyGGUF) -> None:
@@ -278,10 +280,10 @@ _CHANGES: tuple[Callable[[Random, TinyGGUF], None], ...] = (
 # ---- what must hold
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Open the first file; what opens reads text, writes a prompt and computes a few tokens."""
     files = unpack(data)
-    path = _write(files, place)
+    path = _write(files, folder)
     with watch.bounded("opening", _CPU_S, _MEMORY_BYTES):
         try:
             checked = validate(path)
@@ -297,7 +299,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     return outcome or "opens"
 
 
-def _write(files: Sequence[bytes], place: Path) -> Path:
+def _write(files: Sequence[bytes], folder: Path) -> Path:
     if len(files) == 1:
         names = ["model.gguf"]
     else:
@@ -305,8 +307,8 @@ def _write(files: Sequence[bytes], place: Path) -> Path:
             f"model-{number:05}-of-{len(files):05}.gguf" for number in range(1, len(files) + 1)
         ]
     for name, content in zip(names, files, strict=True):
-        (place / name).write_bytes(content)
-    return place / (names[0] if names else "model.gguf")
+        (folder / name).write_bytes(content)
+    return folder / (names[0] if names else "model.gguf")
 
 
 def read_text(checked: Any) -> str:
@@ -330,9 +332,9 @@ def _compute(path: Path, watch: Watch) -> str:
         model = Model.open(path, threads=1)
         session = model.session(n_ctx=min(32, model.config.context_length))
         session.feed([1 % model.config.vocab_size] * min(6, session.n_ctx))
-        for made in session.generate(Sampling(seed=1), max_tokens=4):
-            if not 0 <= made.token_id < model.config.vocab_size:
-                raise Fault(f"token {made.token_id} of {model.config.vocab_size}")
+        for piece in session.generate(Sampling(seed=1), max_tokens=4):
+            if not 0 <= piece.token_id < model.config.vocab_size:
+                raise Fault(f"token {piece.token_id} of {model.config.vocab_size}")
         if session.length < session.n_ctx and not np.isfinite(session.feed([0])).all():
             raise Fault("logits that are no numbers were not refused")
     except EngineError as error:

@@ -123,22 +123,22 @@ def _paste(text: str) -> str:
     return f"\x1b[200~{text}\x1b[201~"
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """More is typed, some of it left out or exchanged, perhaps on another screen."""
     scene, _, raw = data.partition(b"\n")
     name = rng.choice(list(SCENES)) if rng.random() < 0.5 else scene.decode()
     typed = raw.decode("utf-8", "replace")
     pieces = [_some(rng) for _ in range(rng.randrange(1, 25))]
     choice = rng.randrange(4)
-    at = rng.randrange(len(typed) + 1)
+    index = rng.randrange(len(typed) + 1)
     if choice == 0:
         typed = "".join(pieces)
     elif choice == 1:
-        typed = typed[:at] + "".join(pieces[:3]) + typed[at + rng.randrange(8) :]
+        typed = typed[:index] + "".join(pieces[:3]) + typed[index + rng.randrange(8) :]
     elif choice == 2:
         typed += "".join(pieces)
     else:
-        typed = typed[:at] + rng.choice(others).partition(b"\n")[2].decode("utf-8", "replace")
+        typed = typed[:index] + rng.choice(inputs).partition(b"\n")[2].decode("utf-8", "replace")
     packed = _pack(name, typed)
     return packed + rng.randbytes(3) if rng.random() < 0.3 else packed
 
@@ -199,42 +199,42 @@ def _key_report(rng: Random) -> str:
 
 def _string(rng: Random) -> str:
     """OSC, DCS, APC, PM or SOS with any end, or none."""
-    said = (
+    content = (
         rng.choice(_STRINGS)
         if rng.random() < 0.7
         else "".join(chr(rng.randrange(32, 300)) for _ in range(40))
     )
     end = rng.choice(("\x1b\\", "\x1b\\", "\x1b\\", "\x07", "\x18", "\x1b", "", "\x1b[A", "\x9c"))
-    return f"\x1b{rng.choice(']P_^X')}{said}{end}"
+    return f"\x1b{rng.choice(']P_^X')}{content}{end}"
 
 
 # ---- what must hold
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Play the scene, type, and see whether the prompt still takes what is typed."""
     scene, _, raw = data.partition(b"\n")
     name = scene.decode("utf-8", "replace")
     if name not in SCENES:
         return "no scene"
-    before = Path.cwd()
+    old_directory = Path.cwd()
     try:
         with (
             pytest.MonkeyPatch.context() as patched,
             watch.bounded("typing", _CPU_S, _MEMORY_BYTES),
         ):
             for variable in ("HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME"):
-                patched.setenv(variable, str(place / variable.lower()))
+                patched.setenv(variable, str(folder / variable.lower()))
             for variable in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_TTY"):
                 patched.delenv(variable, raising=False)
             patched.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
             patched.setenv("EDITOR", "no-such-editor")
-            return asyncio.run(_played(name, raw, place, patched))
+            return asyncio.run(_played(name, raw, folder, patched))
     finally:
-        os.chdir(before)
+        os.chdir(old_directory)
 
 
-async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatch) -> str:
+async def _played(name: str, raw: bytes, folder: Path, patched: pytest.MonkeyPatch) -> str:
     commands: list[Any] = []
 
     async def note(command: list[str]) -> int:
@@ -242,9 +242,9 @@ async def _played(name: str, raw: bytes, place: Path, patched: pytest.MonkeyPatc
         return 0
 
     patched.setattr(external_editor, "_run", note)
-    work = place / "work"
+    work = folder / "work"
     work.mkdir()
-    async with playing(SCENES[name], patched, place) as driver:
+    async with playing(SCENES[name], patched, folder) as driver:
         os.chdir(work)
         await _type(driver, raw)
         if commands and not _MAY_EDIT.search(
@@ -274,8 +274,8 @@ async def _type(driver: Driver, raw: bytes) -> None:
             await driver.pilot.pause()
         _require_sane(driver)
 
-    for at in range(0, len(raw), _CHUNK_BYTES):
-        await take(typing.feed(raw[at : at + _CHUNK_BYTES]))
+    for start in range(0, len(raw), _CHUNK_BYTES):
+        await take(typing.feed(raw[start : start + _CHUNK_BYTES]))
     for _ in range(2):  # what is held back for the end of a key or of a paste
         now_s[0] += 10.0
         await take(typing.tick())
@@ -287,13 +287,13 @@ def _require_sane(driver: Driver) -> None:
         raise error
     if driver.app._exit:
         return
-    found = {
+    controls = {
         char
         for char in driver.screen_text()
         if unicodedata.category(char) in ("Cc", "Cs") and char != "\n"
     }
-    if found:
-        raise Fault(f"the screen shows control characters: {sorted(found)}")
+    if controls:
+        raise Fault(f"the screen shows control characters: {sorted(controls)}")
 
 
 async def _require_prompt(driver: Driver) -> None:

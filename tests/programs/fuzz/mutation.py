@@ -15,7 +15,7 @@ _MOST_PIECE_BYTES = 4096
 
 
 def mutate_bytes(
-    rng: Random, data: bytes, others: Sequence[bytes], within: int | None = None
+    rng: Random, data: bytes, inputs: Sequence[bytes], within: int | None = None
 ) -> bytes:
     """Return the data with one to four changes.
 
@@ -26,41 +26,41 @@ def mutate_bytes(
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 2, 3, 4))):
         end = min(len(changed), within) if within is not None else len(changed)
-        _change(rng, changed, rng.randrange(end + 1), others)
+        _change(rng, changed, rng.randrange(end + 1), inputs)
     return bytes(changed)
 
 
-def _change(rng: Random, data: bytearray, at: int, others: Sequence[bytes]) -> None:
-    n = min(rng.choice((1, 1, 2, 4, 8, 64, _MOST_PIECE_BYTES)), max(1, len(data) - at))
-    kind = rng.randrange(9)
-    if kind == 0 and at < len(data):
-        data[at] ^= 1 << rng.randrange(8)
-    elif kind == 1 and at < len(data):
-        data[at] = rng.choice((0, 1, 9, 10, 27, 32, 34, 127, 128, 255, rng.randrange(256)))
-    elif kind == 2:
-        write_number(rng, data, at)
-    elif kind == 3:
-        del data[at : at + n]
-    elif kind == 4:
-        data[at:at] = data[at : at + n]
-    elif kind == 5:
-        data[at:at] = rng.randbytes(n)
-    elif kind == 6:
-        data[at : at + n] = bytes(n)
-    elif kind == 7 and others:
-        other = rng.choice(others)
-        start = rng.randrange(len(other) + 1)
-        data[at : at + n] = other[start : start + n]
+def _change(rng: Random, data: bytearray, index: int, inputs: Sequence[bytes]) -> None:
+    n = min(rng.choice((1, 1, 2, 4, 8, 64, _MOST_PIECE_BYTES)), max(1, len(data) - index))
+    choice = rng.randrange(9)
+    if choice == 0 and index < len(data):
+        data[index] ^= 1 << rng.randrange(8)
+    elif choice == 1 and index < len(data):
+        data[index] = rng.choice((0, 1, 9, 10, 27, 32, 34, 127, 128, 255, rng.randrange(256)))
+    elif choice == 2:
+        write_number(rng, data, index)
+    elif choice == 3:
+        del data[index : index + n]
+    elif choice == 4:
+        data[index:index] = data[index : index + n]
+    elif choice == 5:
+        data[index:index] = rng.randbytes(n)
+    elif choice == 6:
+        data[index : index + n] = bytes(n)
+    elif choice == 7 and inputs:
+        donor = rng.choice(inputs)
+        start = rng.randrange(len(donor) + 1)
+        data[index : index + n] = donor[start : start + n]
     elif rng.random() < 0.3:
-        del data[at:]
+        del data[index:]
 
 
-def write_number(rng: Random, data: bytearray, at: int) -> None:
+def write_number(rng: Random, data: bytearray, index: int) -> None:
     """Overwrite with a number of two, four or eight bytes that is the edge of something."""
     form, bits = rng.choice((("<H", 16), ("<I", 32), ("<Q", 64)))
     raw = struct.pack(form, edge(rng) % (1 << bits))
-    end = min(len(data), at + len(raw))
-    data[at:end] = raw[: end - at]
+    end = min(len(data), index + len(raw))
+    data[index:end] = raw[: end - index]
 
 
 def edge(rng: Random) -> int:

@@ -28,7 +28,7 @@ class NewLines:
     """
 
     def __init__(self, source: tuple[str, ...]) -> None:
-        self._prefixes = tuple(str(ROOT / one) for one in source)
+        self._prefixes = tuple(str(ROOT / folder) for folder in source)
         self._is_ours: dict[str, bool] = {}
         self.seen: set[tuple[str, int]] = set()
 

@@ -82,47 +82,51 @@ def seeds() -> list[bytes]:
         b"[" + b"a." * 500 + b"a]", b"\xef\xbb\xbf", b"\xff\xfea\0=\0", b"a = 1\na = 2",
         b"\0" * 100, b"#" * (1 << 20), b"[[x]]\n" * 5000, b"",
     )  # fmt: skip
-    made = [_pack(kind, content) for kind, content in _bundled()]
-    made += [_pack(PERSONA, content) for content in _PERSONAS]
-    return made + [_pack(kind, content) for kind in (THEME, KEYS, SETTINGS) for content in hostile]
+    packed = [_pack(file_type, content) for file_type, content in _bundled()]
+    packed += [_pack(PERSONA, content) for content in _PERSONAS]
+    return packed + [
+        _pack(file_type, content) for file_type in (THEME, KEYS, SETTINGS) for content in hostile
+    ]
 
 
-def _pack(kind: str, content: bytes) -> bytes:
-    return kind.encode() + b"\n" + content
+def _pack(file_type: str, content: bytes) -> bytes:
+    return file_type.encode() + b"\n" + content
 
 
 def _unpack(data: bytes) -> tuple[str, bytes]:
-    kind, _, content = data.partition(b"\n")
-    name = kind.decode("ascii", "replace")
+    file_type, _, content = data.partition(b"\n")
+    name = file_type.decode("ascii", "replace")
     return (name if name in _PLACES else SETTINGS), content
 
 
 # ---- what is made
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Change bytes, or set a key to a value."""
-    kind, content = _unpack(data)
-    if kind == PERSONA or rng.randrange(3) == 0:
+    file_type, content = _unpack(data)
+    if file_type == PERSONA or rng.randrange(3) == 0:
         return _pack(
-            kind,
-            mutate_bytes(rng, content, [_unpack(other)[1] for other in rng.choices(others, k=3)]),
+            file_type,
+            mutate_bytes(rng, content, [_unpack(donor)[1] for donor in rng.choices(inputs, k=3)]),
         )
     lines = content.splitlines()
-    line = f"{_key(rng, kind)} = {rng.choice(_VALUES)}".encode()
+    line = f"{_key(rng, file_type)} = {rng.choice(_VALUES)}".encode()
     if lines and rng.randrange(2):
-        own = [index for index, one in enumerate(lines) if b"=" in one and not one.startswith(b"#")]
-        index = rng.choice(own) if own else 0
-        if own and rng.randrange(2):  # the same key with another value
+        setting_lines = [
+            index for index, line in enumerate(lines) if b"=" in line and not line.startswith(b"#")
+        ]
+        index = rng.choice(setting_lines) if setting_lines else 0
+        if setting_lines and rng.randrange(2):  # the same key with another value
             line = lines[index].partition(b"=")[0] + b"= " + rng.choice(_VALUES).encode()
         lines[index] = line
     else:
         lines.insert(rng.randrange(len(lines) + 1), line)
-    return _pack(kind, b"\n".join(lines))
+    return _pack(file_type, b"\n".join(lines))
 
 
-def _key(rng: Random, kind: str) -> str:
-    if kind == THEME:
+def _key(rng: Random, file_type: str) -> str:
+    if file_type == THEME:
         return rng.choice(
             (
                 "dark",
@@ -133,7 +137,7 @@ def _key(rng: Random, kind: str) -> str:
                 *(f'variables."{v}"' for v in _VARIABLES),
             )
         )
-    if kind == KEYS:
+    if file_type == KEYS:
         return rng.choice(list(ACTIONS))
     return rng.choice(
         [*setting_keys(), "tools.servers.x.command", "tools.servers.x.headers", "server.origins"]
@@ -143,41 +147,41 @@ def _key(rng: Random, kind: str) -> str:
 # ---- what must hold
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Put the file into its place and begin with it."""
-    kind, content = _unpack(data)
-    with _config_below(place):
-        file = place / "jalopy" / _PLACES[kind]
+    file_type, content = _unpack(data)
+    with _config_below(folder):
+        file = folder / "jalopy" / _PLACES[file_type]
         file.parent.mkdir(parents=True)
         file.write_bytes(content)
-        with watch.bounded(f"reading a file of kind {kind}", _CPU_S, _MEMORY_BYTES):
-            line = _READERS[kind]()
+        with watch.bounded(f"reading a file of kind {file_type}", _CPU_S, _MEMORY_BYTES):
+            line = _READERS[file_type]()
     if not line:
-        return f"{kind}: taken"
-    shown = clean_line(line, LONGEST_LINE_CHARS)
-    if file.name not in shown and file.stem not in shown:
-        raise Fault(f"the line does not name the file: {shown}")
-    return f"{kind}: {require_clean_line(shown)}"
+        return f"{file_type}: taken"
+    visible = clean_line(line, LONGEST_LINE_CHARS)
+    if file.name not in visible and file.stem not in visible:
+        raise Fault(f"the line does not name the file: {visible}")
+    return f"{file_type}: {require_clean_line(visible)}"
 
 
 @contextmanager
-def _config_below(place: Path) -> Iterator[None]:
-    before = os.environ.get("XDG_CONFIG_HOME")
-    os.environ["XDG_CONFIG_HOME"] = str(place)
+def _config_below(folder: Path) -> Iterator[None]:
+    old_value = os.environ.get("XDG_CONFIG_HOME")
+    os.environ["XDG_CONFIG_HOME"] = str(folder)
     try:
         yield
     finally:
-        if before is None:
+        if old_value is None:
             del os.environ["XDG_CONFIG_HOME"]
         else:
-            os.environ["XDG_CONFIG_HOME"] = before
+            os.environ["XDG_CONFIG_HOME"] = old_value
 
 
 def _begin_with_theme() -> str:
-    taken, line = load_user_themes()
-    if bool(taken) == bool(line):
-        raise Fault(f"{len(taken)} themes are taken, and the line is {line!r}")
-    for theme in taken:
+    names, line = load_user_themes()
+    if bool(names) == bool(line):
+        raise Fault(f"{len(names)} themes are taken, and the line is {line!r}")
+    for theme in names:
         variables = {**theme.to_color_system().generate(), **theme.variables}
         sheet = Stylesheet(variables={**variables, **meanings(theme, variables)})
         sheet.read_all(_style_sheets())

@@ -13,7 +13,7 @@ from tests.programs.fuzz.target import Fault, Target, Watch
 WAYS = (b"crash", b"hang", b"memory", b"time", b"exception", b"fault")
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Do what the input says."""
     if data == b"crash":
         os.abort()
@@ -32,7 +32,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
     return "fine"
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """One of the ways, or none."""
     return rng.choice((*WAYS, b"fine"))
 

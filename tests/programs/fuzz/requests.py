@@ -76,7 +76,7 @@ def _bounded(body: dict[str, Any]) -> dict[str, Any]:
 # ---- what is made
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Another request."""
     request = json.loads(data)
     path = request["path"]
@@ -89,12 +89,12 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     elif choice == 2:
         body = {**body, rng.choice(list(FORMS)): made_schema(rng, 3)}
     elif choice == 3:
-        other = json.loads(rng.choice(others))["body"]
-        names = rng.sample(sorted(other), min(len(other), 3)) if isinstance(other, dict) else []
-        body = {**body, **{name: other[name] for name in names}}
+        donor = json.loads(rng.choice(inputs))["body"]
+        names = rng.sample(sorted(donor), min(len(donor), 3)) if isinstance(donor, dict) else []
+        body = {**body, **{name: donor[name] for name in names}}
     elif choice == 4:
-        other = json.dumps(json.loads(rng.choice(others))["body"]).encode()
-        body = _read(mutate_bytes(rng, json.dumps(body).encode(), [other]), body)
+        donor = json.dumps(json.loads(rng.choice(inputs))["body"]).encode()
+        body = _read(mutate_bytes(rng, json.dumps(body).encode(), [donor]), body)
     else:
         for _ in range(rng.choice((1, 1, 2, 3))):
             body = exchanged(body, _place(rng, body), rng.choice((*VALUES, made_schema(rng, 2))))
@@ -102,7 +102,7 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
 
 
 def _place(rng: Random, body: dict[str, Any]) -> Place:
-    return rng.choice([place for place in places(body) if place[-1] not in _LIMITS])
+    return rng.choice([path for path in places(body) if path[-1] not in _LIMITS])
 
 
 def _read(text: bytes, otherwise: dict[str, Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def close() -> None:
     _open.close()
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Send a request, then a sound one."""
     request = json.loads(data)
     client = _client()

@@ -156,7 +156,7 @@ _BODIES = ("", "<html>log in</html>", "junk:10", "junk:70000", "junk:30000000",
            "{" * 3000)  # fmt: skip
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Other answers, in other orders."""
     script: dict[str, Any] = json.loads(data)
     if rng.random() < 0.5:  # most of the time goes into it: an answer costs less than a download
@@ -173,7 +173,7 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
             )
             script["note"] = rng.choice(("right", "junk", "wrong part", "none", "other size"))
         elif choice == 2:
-            answers += json.loads(rng.choice(others)).get(server, [])[:9]
+            answers += json.loads(rng.choice(inputs)).get(server, [])[:9]
         elif choice == 3 and answers:
             answers[rng.randrange(len(answers))].update(_answer(rng))
         else:
@@ -255,63 +255,63 @@ class _Server:
                 return
             request += piece
         self.requests.append(request)
-        said = self._script.pop(0) if self._script else {}
+        scripted = self._script.pop(0) if self._script else {}
         status, headers, body = self._sound(request)
-        head = said.get("head")
+        head = scripted.get("head")
         if head is None:
             headers = {
                 **headers,
-                **{str(key): str(value) for key, value in said.get("lies", {}).items()},
+                **{str(key): str(value) for key, value in scripted.get("lies", {}).items()},
             }
             head = "\r\n".join([status, *(f"{key}: {value}" for key, value in headers.items())])
         raw = head.encode("latin-1", "replace") + b"\r\nConnection: close\r\n\r\n"
-        self._send(connection, said, raw, body)
+        self._send(connection, scripted, raw, body)
 
     def _send(
-        self, connection: socket.socket, said: dict[str, Any], head: bytes, body: bytes
+        self, connection: socket.socket, scripted: dict[str, Any], head: bytes, body: bytes
     ) -> None:
-        wanted = said.get("body")
-        left = said.get("cut", 1 << 60)
-        taken = 0
-        step = said.get("pieces", 1 << 16)
-        for piece in self._pieces(wanted, head, body):
-            for at in range(0, len(piece), step):
-                part = piece[at : at + step][:left]
-                connection.sendall(part)
-                left = left - len(part)
-                taken = taken + len(part)
-                self.most_taken_bytes = max(self.most_taken_bytes, taken)
-                if not left or self._is_over.is_set():
+        body_spec = scripted.get("body")
+        n_left = scripted.get("cut", 1 << 60)
+        n_taken = 0
+        step = scripted.get("pieces", 1 << 16)
+        for piece in self._pieces(body_spec, head, body):
+            for start in range(0, len(piece), step):
+                chunk = piece[start : start + step][:n_left]
+                connection.sendall(chunk)
+                n_left = n_left - len(chunk)
+                n_taken = n_taken + len(chunk)
+                self.most_taken_bytes = max(self.most_taken_bytes, n_taken)
+                if not n_left or self._is_over.is_set():
                     return
 
-    def _pieces(self, wanted: Any, head: bytes, body: bytes) -> Iterator[bytes]:
+    def _pieces(self, body_spec: Any, head: bytes, body: bytes) -> Iterator[bytes]:
         yield head
-        if wanted is None:
+        if body_spec is None:
             yield body
-        elif isinstance(wanted, list):
-            yield content()[wanted[0] : wanted[1]]
-        elif wanted.startswith("junk:"):
-            yield from _endless(b"G" * 4096, int(wanted[5:]))
-        elif wanted == "stall":
+        elif isinstance(body_spec, list):
+            yield content()[body_spec[0] : body_spec[1]]
+        elif body_spec.startswith("junk:"):
+            yield from _endless(b"G" * 4096, int(body_spec[5:]))
+        elif body_spec == "stall":
             yield body[: len(body) // 2]
             self._is_over.wait(2 * _TIMEOUT_S)
-        elif wanted == "100s":
+        elif body_spec == "100s":
             yield from _endless(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
-        elif wanted == "trailers":
+        elif body_spec == "trailers":
             yield b"4\r\nGGUF\r\n0\r\n"
             yield from _endless(b"X: y\r\n" * 500)
-        elif wanted.startswith(("gzip:", "deflate:")):
-            kind, _, text = wanted.partition(":")
-            yield (gzip.compress if kind == "gzip" else zlib.compress)(
+        elif body_spec.startswith(("gzip:", "deflate:")):
+            encoding, _, text = body_spec.partition(":")
+            yield (gzip.compress if encoding == "gzip" else zlib.compress)(
                 text.encode("utf-8", "surrogatepass")
             )
-        elif wanted == "bomb":
+        elif body_spec == "bomb":
             yield from _endless(gzip.compress(b"\n" * (8 << 20)), 1 << 20)
-        elif wanted == "chunks":
+        elif body_spec == "chunks":
             yield b"4;" + b"x" * 60000 + b"\r\nGGUF\r\n"
             yield from _endless(b"1\r\nx\r\n" * 500)
         else:
-            yield wanted.encode("utf-8", "surrogatepass")
+            yield body_spec.encode("utf-8", "surrogatepass")
 
 
 def _endless(piece: bytes, most_bytes: int = _MOST_SENT_BYTES) -> Iterator[bytes]:
@@ -323,12 +323,12 @@ def sound_content(request: bytes) -> tuple[str, dict[str, str], bytes]:
     """Answer of a sound content server."""
     body = content()
     etag = '"right"'
-    asked = re.search(rb"(?i)\r\nRange: bytes=(\d+)-\r\n", request)
+    requested_range = re.search(rb"(?i)\r\nRange: bytes=(\d+)-\r\n", request)
     condition = re.search(rb"(?i)\r\nIf-Range: (.*?)\r\n", request)
     headers = {"ETag": etag, "Content-Type": "application/octet-stream"}
-    if asked is None or (condition is not None and condition[1] != etag.encode()):
+    if requested_range is None or (condition is not None and condition[1] != etag.encode()):
         return "HTTP/1.1 200 OK", {**headers, "Content-Length": str(len(body))}, body
-    start = int(asked[1])
+    start = int(requested_range[1])
     if start >= len(body):
         return "HTTP/1.1 416 No", {"Content-Length": "0"}, b""
     headers["Content-Range"] = f"bytes {start}-{len(body) - 1}/{len(body)}"
@@ -370,7 +370,7 @@ def serving(script: Sequence[dict[str, Any]], sound: Any) -> Iterator[_Server]:
 # ---- what must hold
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Ask the hub, download, and where that failed go on with a sound server."""
     script: dict[str, Any] = json.loads(data)
     outcomes = []
@@ -385,7 +385,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         watch.bounded("asking the hub", _CPU_S, _MEMORY_BYTES),
     ):
         outcomes.append(_asked(server))
-    target = place / "models"
+    target = folder / "models"
     target.mkdir()
     remote_name = _lay_part(script, target)
     content_script = script.get("content", [])
@@ -394,7 +394,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         watch.bounded("the download", _CPU_S, _MEMORY_BYTES),
     ):
         outcomes.append(_downloaded(server, target))
-    _require_nothing_else(place, target, remote_name)
+    _require_nothing_else(folder, target, remote_name)
     if not (target / NAME).exists():
         with serving([], sound_content) as server:
             again = _downloaded(server, target)
@@ -472,12 +472,12 @@ def _lay_part(script: dict[str, Any], target: Path) -> str:
     return NAME
 
 
-def _require_nothing_else(place: Path, target: Path, name: str) -> None:
+def _require_nothing_else(folder: Path, target: Path, name: str) -> None:
     """Check that files lie where they may, and that none is larger than what was wanted."""
     allowed = {target / name, target / f"{name}.part", target / f"{name}.part.json"}
-    for path in place.rglob("*"):
+    for path in folder.rglob("*"):
         if path.is_file() and path not in allowed:
-            raise Fault(f"a file was written elsewhere: {path.relative_to(place)}")
+            raise Fault(f"a file was written elsewhere: {path.relative_to(folder)}")
         if (
             path.is_file()
             and path.suffix != ".json"

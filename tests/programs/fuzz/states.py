@@ -38,8 +38,8 @@ def grown() -> tuple[list[tuple[str, bytes]], list[int]]:
             writer = StateWriter(session, Path(name))
             assert writer.flush(_SAVING_PATIENCE_S)
             writer.close()
-        found = sorted(stored_in(Path(name)), key=lambda one: one.segment.last)
-        return [(one.path.name, one.path.read_bytes()) for one in found], tokens
+        stored = sorted(stored_in(Path(name)), key=lambda file: file.segment.last)
+        return [(file.path.name, file.path.read_bytes()) for file in stored], tokens
 
 
 def seeds() -> list[bytes]:
@@ -47,7 +47,7 @@ def seeds() -> list[bytes]:
     return [b"S%d" % number + raw for number, (_, raw) in enumerate(grown()[0])]
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Damage bytes, take a part of another segment, or forge what a segment says."""
     start = data[:2]
     raw = data[2:]
@@ -55,17 +55,19 @@ def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
     if choice == 0:
         return (
             start
-            + mutate_bytes(rng, raw, [other[2:] for other in others if other[:1] == b"S"])[
+            + mutate_bytes(rng, raw, [donor[2:] for donor in inputs if donor[:1] == b"S"])[
                 :_MOST_BYTES
             ]
         )
     if choice == 1:
         return start + mutate_bytes(rng, raw, (), within=head_bytes(64))
     if choice in (2, 3):
-        other = rng.choice(others)
-        kind = max(start[:1], other[:1], key=b"SG".index)  # what takes from a forged file is one
+        donor = rng.choice(inputs)
+        first_byte = max(
+            start[:1], donor[:1], key=b"SG".index
+        )  # what takes from a forged file is one
         cut = rng.choice((head_bytes(0), head_bytes(64), rng.randrange(len(raw) + 1)))
-        return (kind + start[1:] + rng.choice((raw[:cut] + other[2:][cut:], other[2:])))[
+        return (first_byte + start[1:] + rng.choice((raw[:cut] + donor[2:][cut:], donor[2:])))[
             :_MOST_BYTES
         ]
     return b"G" + start[1:] + _forged(rng, start[1], raw)
@@ -79,9 +81,9 @@ def _forged(rng: Random, number: int, raw: bytes) -> bytes:
     payload = raw[segment.head_bytes :]
     ids = bytearray(raw[head_bytes(0) : segment.head_bytes].ljust(4 * n, b"\0"))
     if rng.random() < 0.5:
-        at = 4 * rng.randrange(n)
+        offset = 4 * rng.randrange(n)
         wrong = rng.choice((-1, 299, 300, (1 << 31) - 1, -(1 << 31)))
-        ids[at : at + 4] = wrong.to_bytes(4, "little", signed=True)
+        ids[offset : offset + 4] = wrong.to_bytes(4, "little", signed=True)
     else:
         payload = payload[: rng.randrange(len(payload) + 1)]
     checksum = zlib.crc32(payload) if rng.random() < 0.9 else rng.getrandbits(32)
@@ -90,29 +92,29 @@ def _forged(rng: Random, number: int, raw: bytes) -> bytes:
     )
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Restore into an empty session, and go on from there."""
     is_forged = data[:1] == b"G"
-    where = _plant(data, place)
-    wanted = grown()[1]
+    where = _plant(data, folder)
+    tokens = grown()[1]
     session: Any = ScriptedSession()
     with watch.bounded("restoring", _CPU_S, _MEMORY_BYTES):
-        restored = restore_state(session, where, wanted)
+        restored = restore_state(session, where, tokens)
     if restored.tokens != session.length:
         raise Fault(f"says {restored.tokens} tokens, holds {session.length}")
-    if session.length > session.n_ctx or session.tokens != wanted[: session.length]:
+    if session.length > session.n_ctx or session.tokens != tokens[: session.length]:
         raise Fault(f"{session.length} tokens came back, not those wanted")
     if not is_forged and (wrong := session.wrong_positions()):
         raise Fault(f"keys and values of other tokens at positions {wrong[:10]}")
     if not is_forged and zlib.crc32(data) % 4 == 0:
         _go_on(session, where)
-    found = "restored" + (" in part" if restored.lost else "") if session.length else "nothing"
-    return ("forged: " if is_forged else "") + found
+    outcome = "restored" + (" in part" if restored.lost else "") if session.length else "nothing"
+    return ("forged: " if is_forged else "") + outcome
 
 
-def _plant(data: bytes, place: Path) -> Path:
+def _plant(data: bytes, folder: Path) -> Path:
     """Lay out the tree with one file replaced."""
-    where = place / "tree"
+    where = folder / "tree"
     where.mkdir(mode=0o700, exist_ok=True)
     files = grown()[0]
     for number, (name, raw) in enumerate(files):

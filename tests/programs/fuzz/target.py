@@ -37,7 +37,7 @@ class Watch:
         self.peak_bytes = 0
 
     @contextmanager
-    def bounded(self, what: str, cpu_s: float, memory_bytes: int) -> Iterator[None]:
+    def bounded(self, step: str, cpu_s: float, memory_bytes: int) -> Iterator[None]:
         """Limit a step's processor time and memory.
 
         Raises:
@@ -51,10 +51,10 @@ class Watch:
         took_bytes = max(0, _memory_bytes("VmHWM") - before_bytes)
         self.peak_bytes = max(self.peak_bytes, took_bytes)
         if self._enforces and took_s > cpu_s:
-            raise CostFault(f"{what} took {took_s:.1f} s of processor time, more than {cpu_s:g}")
+            raise CostFault(f"{step} took {took_s:.1f} s of processor time, more than {cpu_s:g}")
         if self._enforces and took_bytes > memory_bytes:
             raise CostFault(
-                f"{what} took {took_bytes >> 20} MB of memory, more than {memory_bytes >> 20}"
+                f"{step} took {took_bytes >> 20} MB of memory, more than {memory_bytes >> 20}"
             )
 
 

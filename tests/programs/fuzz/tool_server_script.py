@@ -15,11 +15,11 @@ def main() -> None:
     except ValueError:
         script = {}
     for line in sys.stdin:
-        asked = json.loads(line)
-        answers = script.get("said", {}).get(asked.get("method")) or [{}]
-        number = asked.get("id")
+        request = json.loads(line)
+        answers = script.get("said", {}).get(request.get("method")) or [{}]
+        number = request.get("id")
         answer = answers[number % len(answers) if isinstance(number, int) else 0]
-        if asked.get("method") == "notifications/initialized":
+        if request.get("method") == "notifications/initialized":
             continue
         for text in answer.get("lines", []):
             sys.stdout.write(str(text).replace('"N"', json.dumps(number)) + "\n")

@@ -79,21 +79,21 @@ def seeds() -> list[bytes]:
     return [_script(rng) for _ in range(60)]
 
 
-def mutate(rng: Random, data: bytes, others: Sequence[bytes]) -> bytes:
+def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     """Change bytes of a script, or make another one."""
-    return mutate_bytes(rng, data, others) if rng.random() < 0.3 else _script(rng)
+    return mutate_bytes(rng, data, inputs) if rng.random() < 0.3 else _script(rng)
 
 
 def _script(rng: Random) -> bytes:
     """Return what a server says to each method: lines of JSON, and how HTTP sends them."""
     oddness = rng.choice((0.0, 0.1, 0.1, 0.4))
-    said = {
+    answers = {
         method: [_answer(rng, method, oddness) for _ in range(rng.randrange(1, 3))]
         for method in _METHODS
     }
     script = {
         "way": rng.choice(("pipe", "http", "http")),
-        "said": said,
+        "said": answers,
         "ends": rng.random() < oddness / 4,
     }
     return json.dumps(script).encode()
@@ -169,16 +169,16 @@ class _ServerState:
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}/mcp"
         threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
 
-    def answer(self, request: BaseHTTPRequestHandler, asked: dict[str, Any]) -> None:
+    def answer(self, request: BaseHTTPRequestHandler, call: dict[str, Any]) -> None:
         """Answer a request by the script."""
-        answer = answer_to(self._script, asked)
+        answer = answer_to(self._script, call)
         status = answer.get("status")
         request.send_response(status if type(status) is int and 100 < status < 1000 else 200)
         for name, value in _pairs(answer.get("headers")):
             request.send_header(name, value)
         request.end_headers()
         frame = str(answer.get("frame", "{}"))
-        body = "".join(frame.replace("{}", line) for line in lines_of(answer, asked))
+        body = "".join(frame.replace("{}", line) for line in lines_of(answer, call))
         request.wfile.write(body.encode("utf-8", "replace"))
 
     def close(self) -> None:
@@ -199,27 +199,29 @@ def _pairs(headers: Any) -> list[tuple[str, str]]:
     ]
 
 
-def answer_to(script: Any, asked: dict[str, Any]) -> dict[str, Any]:
+def answer_to(script: Any, call: dict[str, Any]) -> dict[str, Any]:
     """Return what a script says to a request."""
-    said = script.get("said") if isinstance(script, dict) else None
-    answers = said.get(asked.get("method")) if isinstance(said, dict) else None
-    found = (
+    by_method = script.get("said") if isinstance(script, dict) else None
+    answers = by_method.get(call.get("method")) if isinstance(by_method, dict) else None
+    candidates = (
         [answer for answer in answers if isinstance(answer, dict)]
         if isinstance(answers, list)
         else []
     )
-    number = asked.get("id")
-    return found[number % len(found) if isinstance(number, int) else 0] if found else {}
+    number = call.get("id")
+    return (
+        candidates[number % len(candidates) if isinstance(number, int) else 0] if candidates else {}
+    )
 
 
-def lines_of(answer: dict[str, Any], asked: dict[str, Any]) -> list[str]:
+def lines_of(answer: dict[str, Any], call: dict[str, Any]) -> list[str]:
     """Return the lines of an answer with the number of its request."""
     lines = answer.get("lines")
     lines = lines if isinstance(lines, list) else []
-    return [str(line).replace('"N"', json.dumps(asked.get("id"))) for line in lines]
+    return [str(line).replace('"N"', json.dumps(call.get("id"))) for line in lines]
 
 
-def run(data: bytes, place: Path, watch: Watch) -> str:
+def run(data: bytes, folder: Path, watch: Watch) -> str:
     """Start a server that does as the script says, and call its first tool.
 
     It gives clean text, or one clean line.
@@ -230,7 +232,7 @@ def run(data: bytes, place: Path, watch: Watch) -> str:
         script = {}
     script = script if isinstance(script, dict) else {}
     if script.get("way") == "pipe":
-        file = place / "script.json"
+        file = folder / "script.json"
         file.write_bytes(data)
         return _use(Pipe([sys.executable, "-I", "-S", str(_HOST_SCRIPT), str(file)]), watch)
     served = _ServerState(script)

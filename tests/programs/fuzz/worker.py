@@ -75,8 +75,8 @@ def execute(
         watch = Watch(enforces)
         outcome, fault = _outcome(target, data, None, watch)
     n_new = len(lines.seen) - n_before if lines else 0
-    told = _told(fault) if fault is not None else ""
-    return Result(outcome, told, time.monotonic() - started_s, watch.peak_bytes, n_new)
+    description = _told(fault) if fault is not None else ""
+    return Result(outcome, description, time.monotonic() - started_s, watch.peak_bytes, n_new)
 
 
 def _outcome(
@@ -146,8 +146,8 @@ class Worker:
         if readable:
             code = child.wait(60)
             self._end()
-            how = f"signal {-code}" if code < 0 else f"exit code {code}"
-            return Result(f"FAULT ended with {how}", f"the process ended with {how}", seconds)
+            ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return Result(f"FAULT ended with {ending}", f"the process ended with {ending}", seconds)
         self._end()
         return Result("FAULT hung", f"no answer for {self._target.hang_s:g} s", seconds)
 

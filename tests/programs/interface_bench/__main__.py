@@ -94,7 +94,7 @@ def table(plan: Plan, figures: Figures) -> list[str]:
         ("chat, somebody typing", figures.typing, None),
     ):
         lines += [f"  {name:<34}{text}" for text in _chat_text(name, rounds, bench, goal)]
-    latencies = [one for chat in figures.typing for one in chat.latencies_s]
+    latencies = [latency for chat in figures.typing for latency in chat.latencies_s]
     if latencies:
         p50, p95 = (1000 * percentile(latencies, share) for share in (0.5, 0.95))
         verdict = _verdict(p95 <= 1000 * KEY_GOAL_S)
@@ -136,15 +136,21 @@ def report(plan: Plan, figures: Figures) -> dict[str, object]:
         "tokens": plan.n_tokens,
         "terminal": list(plan.size),
         "bench_tps": figures.bench_tps,
-        "chat_tps": [one.decode_tps for one in figures.chat],
-        "chat_interface_share": [one.interface_share for one in figures.chat],
+        "chat_tps": [chat_round.decode_tps for chat_round in figures.chat],
+        "chat_interface_share": [chat_round.interface_share for chat_round in figures.chat],
         "performance_tps": [
-            one.decode_tps for one in figures.performance if one.screen != CHAT_SCREEN
+            chat_round.decode_tps
+            for chat_round in figures.performance
+            if chat_round.screen != CHAT_SCREEN
         ],
-        "performance_interface_share": [one.interface_share for one in figures.performance],
-        "performance_screen": sorted({one.screen for one in figures.performance}),
-        "typing_tps": [one.decode_tps for one in figures.typing],
-        "key_to_paint_s": [one for chat in figures.typing for one in chat.latencies_s],
+        "performance_interface_share": [
+            chat_round.interface_share for chat_round in figures.performance
+        ],
+        "performance_screen": sorted({chat_round.screen for chat_round in figures.performance}),
+        "typing_tps": [chat_round.decode_tps for chat_round in figures.typing],
+        "key_to_paint_s": [
+            chat_round for chat in figures.typing for chat_round in chat.latencies_s
+        ],
         "first_frame_s": [start.first_frame_s for start in figures.starts],
         "ready_s": [start.ready_s for start in figures.starts],
         "idle_share": [start.idle_share for start in figures.starts],
@@ -158,10 +164,10 @@ def _chat_text(
 ) -> list[str]:
     if not rounds:
         return []
-    if "F2" in name and any(one.screen == CHAT_SCREEN for one in rounds):
+    if "F2" in name and any(chat_round.screen == CHAT_SCREEN for chat_round in rounds):
         return ["not measured: F2 opened no screen"]
-    tps = statistics.median(one.decode_tps for one in rounds)
-    cores = statistics.median(one.interface_share for one in rounds)
+    tps = statistics.median(chat_round.decode_tps for chat_round in rounds)
+    cores = statistics.median(chat_round.interface_share for chat_round in rounds)
     text = f"{tps:8.2f} tok/s"
     if bench:
         text += f"  {tps / bench:6.1%} of bench"
@@ -169,9 +175,9 @@ def _chat_text(
     return [f"{text}  interface {cores:.1%} of a core"]
 
 
-def _start_text(what: str, seconds: Sequence[float], goal_s: float) -> str:
+def _start_text(label: str, seconds: Sequence[float], goal_s: float) -> str:
     median_s = statistics.median(seconds)
-    return f"{what}: {median_s:.2f} s, best {min(seconds):.2f} s (goal {goal_s} s: {_verdict(median_s <= goal_s)})"
+    return f"{label}: {median_s:.2f} s, best {min(seconds):.2f} s (goal {goal_s} s: {_verdict(median_s <= goal_s)})"
 
 
 def _verdict(is_met: bool) -> str:
@@ -206,19 +212,19 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         "while the model decodes and a Markdown-heavy reply streams, in turn with jalopy bench. The machine should "
         "be quiet; a first run compiles kernels and is worth nothing.",
     )
-    whole = partial(_whole, least=1)
+    number = partial(_whole, least=1)
     parser.add_argument("model", metavar="MODEL", help="a GGUF file")
     parser.add_argument(
-        "-t", "--threads", type=whole, metavar="N", help="threads (one per physical core)"
+        "-t", "--threads", type=number, metavar="N", help="threads (one per physical core)"
     )
     parser.add_argument(
-        "-n", "--n-gen", type=whole, default=256, metavar="N", help="tokens of a reply (256)"
+        "-n", "--n-gen", type=number, default=256, metavar="N", help="tokens of a reply (256)"
     )
     parser.add_argument(
-        "-r", "--rounds", type=whole, default=3, metavar="N", help="rounds of everything (3)"
+        "-r", "--rounds", type=number, default=3, metavar="N", help="rounds of everything (3)"
     )
     parser.add_argument(
-        "--ctx", type=whole, default=1024, metavar="N", help="context of the chat (1024)"
+        "--ctx", type=number, default=1024, metavar="N", help="context of the chat (1024)"
     )
     parser.add_argument(
         "--idle-s",
@@ -228,10 +234,10 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         help="seconds that an idle chat is watched (10)",
     )
     parser.add_argument(
-        "--columns", type=whole, default=100, metavar="N", help="width of the terminal (100)"
+        "--columns", type=number, default=100, metavar="N", help="width of the terminal (100)"
     )
     parser.add_argument(
-        "--rows", type=whole, default=30, metavar="N", help="height of the terminal (30)"
+        "--rows", type=number, default=30, metavar="N", help="height of the terminal (30)"
     )
     parser.add_argument("--only", nargs="*", choices=names, default=(), help="leave the others out")
     return parser.parse_args(argv)

@@ -69,12 +69,12 @@ def _open_model(
     model.tokenizer.end_ids = frozenset()
 
     def session(*arguments: Any, **options: Any) -> Any:
-        made = make(*arguments, **options)
-        made.generate = partial(
-            _generate, made.generate, model.threads, n_tokens, tell, screen_name
+        session = make(*arguments, **options)
+        session.generate = partial(
+            _generate, session.generate, model.threads, n_tokens, tell, screen_name
         )
-        tell({"event": "ready", "n_ctx": made.n_ctx})
-        return made
+        tell({"event": "ready", "n_ctx": session.n_ctx})
+        return session
 
     model.session = session
     return model
@@ -119,9 +119,9 @@ def _generate(
 
 def _interface_s() -> float:
     """CPU time of the interface's thread, which is the process's first."""
-    own = os.getpid()
+    own_pid = os.getpid()
     return next(
-        (t.user_time + t.system_time for t in psutil.Process().threads() if t.id == own), 0.0
+        (t.user_time + t.system_time for t in psutil.Process().threads() if t.id == own_pid), 0.0
     )
 
 

@@ -105,10 +105,10 @@ def chat(plan: Plan, key: bytes = b"", types: bool = False) -> ChatRound:
             terminal.press(key)
         latencies = tuple(_type(terminal, events)) if types else ()
         terminal.read_until(lambda: events.last("end") is not None, "the reply to end")
-        found = events.last("end")
-        assert found is not None
-        share = found["interface_s"] / found["seconds"]
-        return ChatRound(found["tokens"] / found["seconds"], share, found["screen"], latencies)
+        ending = events.last("end")
+        assert ending is not None
+        share = ending["interface_s"] / ending["seconds"]
+        return ChatRound(ending["tokens"] / ending["seconds"], share, ending["screen"], latencies)
 
 
 def start(plan: Plan) -> Start:
@@ -152,8 +152,8 @@ def start_steps(plan: Plan) -> list[tuple[str, float]]:
 
 def _is_painted(output: bytes) -> bool:
     """Whether the alternate screen was entered and the application's name painted into it."""
-    _, entered, after = output.partition(b"\x1b[?1049h")
-    return bool(entered) and b"jalopy" in after
+    _, entered, painted = output.partition(b"\x1b[?1049h")
+    return bool(entered) and b"jalopy" in painted
 
 
 def _is_ready(output: bytes) -> bool:
@@ -168,11 +168,11 @@ def _type(terminal: Terminal, events: Events) -> Iterator[float]:
     for letter in LETTERS:
         if events.last("end") is not None:
             return
-        wanted = letter.encode()
+        key = letter.encode()
         seen = len(terminal.output)
-        pressed_s = terminal.press(wanted)
+        pressed_s = terminal.press(key)
         painted_s = terminal.read_until(
-            lambda: wanted in terminal.output[seen:],  # noqa: B023
+            lambda: key in terminal.output[seen:],  # noqa: B023
             f"the letter {letter}",
             30.0,
         )

@@ -80,12 +80,12 @@ class Terminal:
 
     def cpu_s(self) -> float:
         """CPU time of the program and of what it has started, in seconds."""
-        own = psutil.Process(self._process.pid)
-        times = [one.cpu_times() for one in (own, *own.children(recursive=True))]
+        process = psutil.Process(self._process.pid)
+        times = [member.cpu_times() for member in (process, *process.children(recursive=True))]
         return sum(time.user + time.system for time in times)
 
     def read_until(
-        self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S
+        self, condition: Callable[[], bool], expectation: str, patience_s: float = PATIENCE_S
     ) -> float:
         """Read on until something is true; return when the last of it was read."""
         give_up_s = time.perf_counter() + patience_s
@@ -93,16 +93,16 @@ class Terminal:
         while not condition():
             now_s = self.read(0.05)
             if now_s > give_up_s:
-                raise self._failure(f"waited in vain for {what}")
+                raise self._failure(f"waited in vain for {expectation}")
             if self._process.poll() is not None and not select.select([self._master], [], [], 0)[0]:
                 raise self._failure("ended")
         return now_s
 
     def settle(self, quiet_s: float) -> None:
         """Read on until nothing was painted for ``quiet_s``."""
-        before = -1
-        while before != len(self.output):
-            before = len(self.output)
+        n_bytes = -1
+        while n_bytes != len(self.output):
+            n_bytes = len(self.output)
             self.read(quiet_s)
 
     def close(self) -> None:
@@ -139,8 +139,8 @@ class Events:
     def last(self, name: str) -> dict[str, Any] | None:
         """Return the newest event of a name."""
         try:
-            while part := os.read(self._read_fd, 1 << 16):
-                self._pending += part
+            while chunk := os.read(self._read_fd, 1 << 16):
+                self._pending += chunk
         except BlockingIOError:
             pass
         *lines, self._pending = self._pending.split(b"\n")
