@@ -32,7 +32,7 @@ from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.watch import Speed
 from app.tui.widgets.figure_lines import FigureLines, welcome
 from tests.app.chat_driver import chatting
-from tests.app.machine.sensors.views import FACTS, SAMPLE, SPENT, bare, view
+from tests.app.machine.sensors.views import FACTS, SAMPLE, SPENT, empty_view, view
 
 
 def texts(lines) -> list[str]:
@@ -248,7 +248,7 @@ def test_no_line_is_too_wide_and_the_screen_is_filled(width, height, glyphs):
     many_cores = dataclasses.replace(SAMPLE, core_loads=tuple(n / 64 for n in range(64)))
     for shown in (
         view(loads=(1.0, 2.0)),
-        bare(),
+        empty_view(),
         view(sample=many_cores),
         view(sample=None),
         view(ceiling=None),
@@ -264,7 +264,7 @@ def test_no_line_is_too_wide_and_the_screen_is_filled(width, height, glyphs):
 
 
 def test_unknown_figures_are_not_shown():
-    shown = dashboard(bare())
+    shown = dashboard(empty_view())
     assert "no model is open" in shown
     assert "B/s" not in shown
     empty = dataclasses.replace(

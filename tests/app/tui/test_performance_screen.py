@@ -10,7 +10,7 @@ from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
-from tests.app.machine.sensors.views import bare, view
+from tests.app.machine.sensors.views import empty_view, view
 
 WORDS = [f" word{n}" for n in range(30)]
 
@@ -160,7 +160,7 @@ async def test_every_size_shows_figures():
                 )
                 await sees(driver, "tok/s", "free")
             await opened(driver)
-            for shown_view in (view(), bare()):
+            for shown_view in (view(), empty_view()):
                 driver.app.screen._show(shown_view)
                 await driver.pilot.pause()
             if size[0] >= 60:

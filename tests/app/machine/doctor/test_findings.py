@@ -1,5 +1,4 @@
-"""Conclusions from readings: any machine can be written down, and every conclusion says what to
-do."""
+"""Findings from written readings of machines; every problem has a remedy."""
 
 from dataclasses import replace
 from typing import Any
@@ -32,8 +31,8 @@ GOOD = Readings(
 )
 
 
-def with_part(part: str, **changes: Any) -> Readings:
-    return replace(GOOD, **{part: replace(getattr(GOOD, part), **changes)})
+def with_changes(field: str, **changes: Any) -> Readings:
+    return replace(GOOD, **{field: replace(getattr(GOOD, field), **changes)})
 
 
 def by_topic(readings: Readings) -> dict[str, Finding]:
@@ -43,7 +42,7 @@ def by_topic(readings: Readings) -> dict[str, Finding]:
     return {finding.topic: finding for finding in findings}
 
 
-def test_a_good_machine_has_nothing_to_mend() -> None:
+def test_a_good_machine_has_no_findings() -> None:
     findings = report.all_findings(GOOD)
     assert {finding.mark for finding in findings} == {OK}
     assert [
@@ -54,14 +53,14 @@ def test_a_good_machine_has_nothing_to_mend() -> None:
 
 @pytest.mark.parametrize(("level", "name"), [("dotprod", "dotprod"), ("neon", "NEON")])
 def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
-    found = by_topic(replace(GOOD, engine=replace(GOOD.engine, level=level)))["processor"]
-    assert found.mark == OK
-    assert name in found.found
-    assert "not known" in found.meaning
+    finding = by_topic(replace(GOOD, engine=replace(GOOD.engine, level=level)))["processor"]
+    assert finding.mark == OK
+    assert name in finding.found
+    assert "not known" in finding.meaning
 
 
 @pytest.mark.parametrize(
-    ("part", "changes", "topic", "mark", "mend"),
+    ("field", "changes", "topic", "mark", "mend"),
     [
         (
             "engine",
@@ -127,30 +126,30 @@ def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
         ),
     ],
 )
-def test_each_trouble_is_found_and_says_what_mends_it(
-    part: str, changes: dict[str, Any], topic: str, mark: str, mend: str
+def test_each_problem_is_found_with_its_remedy(
+    field: str, changes: dict[str, Any], topic: str, mark: str, mend: str
 ) -> None:
-    found = by_topic(with_part(part, **changes))[topic]
-    assert found.mark == mark
-    assert mend in found.mend
-    assert found.meaning
+    finding = by_topic(with_changes(field, **changes))[topic]
+    assert finding.mark == mark
+    assert mend in finding.mend
+    assert finding.meaning
 
 
-def test_only_the_troubled_topic_changes() -> None:
+def test_only_the_topic_with_the_problem_changes() -> None:
     good = by_topic(GOOD)
-    bad = by_topic(with_part("clock", governor="powersave"))
+    bad = by_topic(with_changes("clock", governor="powersave"))
     assert {topic for topic in good if good[topic] != bad[topic]} == {"governor"}
 
 
 @pytest.mark.parametrize("driver", ["intel_pstate", "amd-pstate-epp"])
-def test_powersave_is_fine_where_the_processor_sets_its_clock(driver: str) -> None:
+def test_powersave_is_fine_if_the_cpu_sets_its_own_clock(driver: str) -> None:
     clock = replace(
         GOOD.clock, governor="powersave", driver=driver, preference="balance_performance"
     )
     assert by_topic(replace(GOOD, clock=clock))["governor"].mark == OK
 
 
-def test_missing_avx2_needs_no_mending_but_hidden_avx2_does() -> None:
+def test_only_hidden_avx2_has_a_remedy_not_missing_avx2() -> None:
     old = replace(GOOD.cores, flags=frozenset({"ssse3"}))
     engine = replace(GOOD.engine, level="ssse3")  # type: ignore[type-var]
     assert by_topic(replace(GOOD, cores=old, engine=engine))["processor"].mark == OK
@@ -158,37 +157,37 @@ def test_missing_avx2_needs_no_mending_but_hidden_avx2_does() -> None:
     assert "-cpu host" in by_topic(replace(GOOD, cores=guest, engine=engine))["processor"].mend
 
 
-@pytest.mark.parametrize(("level", "named"), [("vnni", "VNNI"), ("amx", "AMX")])
-def test_a_processor_with_more_than_avx2_is_as_good(level: str, named: str) -> None:
+@pytest.mark.parametrize(("level", "text"), [("vnni", "VNNI"), ("amx", "AMX")])
+def test_a_processor_with_more_than_avx2_is_as_good(level: str, text: str) -> None:
     engine = replace(GOOD.engine, level=level)  # type: ignore[type-var]
-    found = by_topic(replace(GOOD, engine=engine))["processor"]
-    assert found.mark == OK
-    assert named in found.found
+    finding = by_topic(replace(GOOD, engine=engine))["processor"]
+    assert finding.mark == OK
+    assert text in finding.found
 
 
-def test_slow_memory_is_not_blamed_on_modules_while_others_read() -> None:
-    busy = by_topic(with_part("engine", read_gbps=9.0, is_quiet=False))
+def test_slow_memory_is_not_blamed_on_modules_if_others_read() -> None:
+    busy = by_topic(with_changes("engine", read_gbps=9.0, is_quiet=False))
     assert busy["bandwidth"].meaning == "busy: other programs are running"
     assert "later" in busy["bandwidth"].mend
     assert "arithmetic" not in busy
 
 
-def test_earlier_bandwidth_tells_a_busy_machine_from_a_slow_one() -> None:
-    busy = by_topic(with_part("engine", read_gbps=16.0, best_gbps=62.0))["bandwidth"]
+def test_earlier_bandwidth_shows_whether_memory_is_only_busy() -> None:
+    busy = by_topic(with_changes("engine", read_gbps=16.0, best_gbps=62.0))["bandwidth"]
     assert busy.mark == WEAK
     assert busy.found.endswith("now, 62.0 at best")
     assert busy.meaning.startswith("busy: 26 % of the usual speed")
-    assert by_topic(with_part("engine", read_gbps=55.0, best_gbps=62.0))["bandwidth"].mark == OK
+    assert by_topic(with_changes("engine", read_gbps=55.0, best_gbps=62.0))["bandwidth"].mark == OK
 
 
-def test_one_core_is_one_core() -> None:
+def test_a_single_core_is_named_in_the_singular() -> None:
     assert (
-        by_topic(with_part("cores", physical=1, logical=2, allowed=2))["cores"].found
+        by_topic(with_changes("cores", physical=1, logical=2, allowed=2))["cores"].found
         == "1 core, 2 threads"
     )
-    assert by_topic(with_part("cores", physical=1, logical=1, allowed=1))["cores"].found.startswith(
-        "1 core, one"
-    )
+    assert by_topic(with_changes("cores", physical=1, logical=1, allowed=1))[
+        "cores"
+    ].found.startswith("1 core, one")
 
 
 def test_more_threads_than_cores_in_the_settings_are_a_finding() -> None:
@@ -196,28 +195,28 @@ def test_more_threads_than_cores_in_the_settings_are_a_finding() -> None:
     assert "threads" not in by_topic(replace(GOOD, wanted_threads=2))
 
 
-def test_what_cannot_be_read_is_absent_and_never_an_error() -> None:
+def test_missing_readings_give_no_finding_and_no_error() -> None:
     nothing = by_topic(Readings())
     assert set(nothing) == {"terminal"}
     assert {finding.mark for finding in nothing.values()} == {OK}
 
 
-def test_colour_counts_and_consoles_are_no_trouble() -> None:
+def test_colour_counts_and_consoles_are_fine() -> None:
     for colours, words in ((0, "NO_COLOR"), (16, "16"), (256, "256"), (1 << 24, "16 million")):
-        found = by_topic(with_part("terminal", colours=colours))["colours"]
-        assert found.mark == OK
-        assert words in found.found
-    console = by_topic(with_part("terminal", name="linux", clipboard="file", colours=16))
+        finding = by_topic(with_changes("terminal", colours=colours))["colours"]
+        assert finding.mark == OK
+        assert words in finding.found
+    console = by_topic(with_changes("terminal", name="linux", clipboard="file", colours=16))
     assert console["glyphs"].mark == console["clipboard"].mark == OK
     assert (
         "set-clipboard"
-        in by_topic(with_part("terminal", clipboard="terminal", multiplexer="tmux"))[
+        in by_topic(with_changes("terminal", clipboard="terminal", multiplexer="tmux"))[
             "clipboard"
         ].meaning
     )
 
 
-def test_a_line_begins_with_its_mark_and_folds_below_its_text() -> None:
+def test_a_line_starts_with_its_mark_and_wraps_indented() -> None:
     finding = Finding(
         WEAK, "governor", "powersave", "the clock rises late " * 5, "sudo cpupower frequency-set"
     )
@@ -229,7 +228,7 @@ def test_a_line_begins_with_its_mark_and_folds_below_its_text() -> None:
 
 
 def test_hostile_text_in_a_reading_stays_on_its_line() -> None:
-    readings = with_part("cores", name="Evil\x1b[31m\nCPU")
+    readings = with_changes("cores", name="Evil\x1b[31m\nCPU")
     text = "\n".join(
         line
         for finding in report.all_findings(readings)

@@ -27,7 +27,9 @@ def lay_out(root: Path, files: dict[str, str]) -> None:
         (root / name).write_text(text + "\n")
 
 
-def test_a_laptops_clock_is_read_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_clock_readings_of_a_laptop_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reading, "is_on_battery", lambda: True)
     policy = "sys/devices/system/cpu/cpu0/cpufreq/"
     lay_out(
@@ -47,7 +49,7 @@ def test_a_laptops_clock_is_read_in_full(tmp_path: Path, monkeypatch: pytest.Mon
     )
 
 
-def test_a_machine_that_tells_nothing_is_read_as_nothing(
+def test_a_machine_without_readings_gives_empty_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "is_on_battery", lambda: False)
@@ -56,7 +58,7 @@ def test_a_machine_that_tells_nothing_is_read_as_nothing(
     assert read_cores(tmp_path, look_s=0.0).flags == frozenset()
 
 
-def test_readers_that_break_leave_a_gap_and_no_exception(
+def test_failing_readers_leave_a_gap_and_raise_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -106,8 +108,10 @@ def test_name_and_features_come_from_the_first_processor(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", ["always", "madvise", "never"])
-def test_the_chosen_mode_of_huge_pages_is_the_one_in_brackets(tmp_path: Path, mode: str) -> None:
-    text = " ".join(f"[{one}]" if one == mode else one for one in ("always", "madvise", "never"))
+def test_the_mode_of_huge_pages_is_the_bracketed_word(tmp_path: Path, mode: str) -> None:
+    text = " ".join(
+        f"[{name}]" if name == mode else name for name in ("always", "madvise", "never")
+    )
     lay_out(tmp_path, {"sys/kernel/mm/transparent_hugepage/enabled": text})
     assert read_memory(tmp_path).huge_pages == mode
 
@@ -118,13 +122,13 @@ def device_of(path: Path) -> str:
 
 
 def lay_out_disk(root: Path, model: Path, disk: str, rotational: str, partition: str = "") -> None:
-    """A disk, and a partition on it, the way sysfs has them."""
-    place = root / "sys/devices/pci0" / disk
+    """Write a disk and optionally a partition on it, as sysfs shows them."""
+    device_path = root / "sys/devices/pci0" / disk
     lay_out(root, {f"sys/devices/pci0/{disk}/queue/rotational": rotational})
-    target = place
+    target = device_path
     if partition:
         lay_out(root, {f"sys/devices/pci0/{disk}/{partition}/partition": "1"})
-        target = place / partition
+        target = device_path / partition
     link = root / "sys/dev/block" / device_of(model)
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(target)
@@ -139,7 +143,7 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("disk", "rotational", "partition", "kind"),
+    ("disk", "rotational", "partition", "disk_type"),
     [
         ("sda", "1", "sda2", "spinning"),
         ("sda", "0", "sda2", "ssd"),
@@ -147,16 +151,16 @@ def model(tmp_path: Path) -> Path:
         ("vda", "1", "", ""),
     ],
 )
-def test_a_disk_is_what_it_says_unless_it_is_virtual(
-    tmp_path: Path, model: Path, disk: str, rotational: str, partition: str, kind: str
+def test_the_disk_type_is_read_unless_the_disk_is_virtual(
+    tmp_path: Path, model: Path, disk: str, rotational: str, partition: str, disk_type: str
 ) -> None:
     root = tmp_path / "root"
     lay_out_disk(root, model, disk, rotational, partition)
-    found = read_disk(model, root)
-    assert (found.kind, found.device, found.file_bytes) == (kind, disk, 4)
+    reading = read_disk(model, root)
+    assert (reading.kind, reading.device, reading.file_bytes) == (disk_type, disk, 4)
 
 
-def test_an_encrypted_disk_is_what_it_lies_on(tmp_path: Path, model: Path) -> None:
+def test_an_encrypted_disk_has_the_type_of_its_device(tmp_path: Path, model: Path) -> None:
     root = tmp_path / "root"
     lay_out(
         root,
@@ -177,16 +181,19 @@ def test_mounts_name_network_memory_and_spinning_disks(
     root = tmp_path / "root"
     lay_out(root, {"sys/class/block/sdc1/queue/rotational": "1"})
     top = SimpleNamespace(mountpoint="/", fstype="ext4", device="/dev/sda1")
-    for fstype, device, kind in (
+    for fstype, device, disk_type in (
         ("nfs4", "server:/models", "network"), ("tmpfs", "tmpfs", "memory"),
         ("btrfs", "/dev/sdc1", "spinning"),
     ):  # fmt: skip
         home = SimpleNamespace(mountpoint=str(model.parent.resolve()), fstype=fstype, device=device)
         monkeypatch.setattr(psutil, "disk_partitions", lambda all, home=home: [top, home])
-        assert (read_disk(model, root).kind, read_disk(model, root).filesystem) == (kind, fstype)
+        assert (read_disk(model, root).kind, read_disk(model, root).filesystem) == (
+            disk_type,
+            fstype,
+        )
 
 
-def test_a_file_that_is_gone_is_no_disk(tmp_path: Path) -> None:
+def test_a_missing_file_has_no_disk(tmp_path: Path) -> None:
     assert read_disk(tmp_path / "none", tmp_path).kind == ""
 
 
@@ -219,14 +226,14 @@ def test_a_file_that_is_gone_is_no_disk(tmp_path: Path) -> None:
         ({"TERM": "xterm", "NO_COLOR": "1"}, set(), "terminal", "", 0),
     ],
 )
-def test_the_environment_says_what_a_terminal_can(
+def test_terminal_abilities_come_from_the_environment(
     environ: dict[str, str], programs: set[str], clipboard: str, program: str, colours: int
 ) -> None:
     def find(name: str) -> str | None:
         return name if name in programs else None
 
-    found = read_terminal(environ, True, "utf-8", (80, 24), find)
-    assert (found.clipboard, found.clipboard_program, found.colours) == (
+    terminal = read_terminal(environ, True, "utf-8", (80, 24), find)
+    assert (terminal.clipboard, terminal.clipboard_program, terminal.colours) == (
         clipboard,
         program,
         colours,

@@ -1,5 +1,4 @@
-"""A machine made of scripted readings: what psutil would say, and a recorded tree of system
-files."""
+"""A machine of scripted readings: the answers of psutil, and a recorded tree of system files."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ Frequency = namedtuple("Frequency", "current min max")
 
 
 class ScriptedPsutil:
-    """Answers like psutil; set an attribute to a value, or to an exception to have it raised."""
+    """Stand-in for psutil. Attributes are values to return, or exceptions to raise."""
 
     def __init__(self, n_cores: int = 2) -> None:
         self.busy_s = [10.0] * n_cores
@@ -34,7 +33,7 @@ class ScriptedPsutil:
         self.asked: list[str] = []
 
     def run(self, busy: list[float], seconds: float = 1.0) -> None:
-        """Let time pass with these loads."""
+        """Let time pass with these loads of the cores."""
         for core, load in enumerate(busy):
             self.busy_s[core] += load * seconds
             self.idle_s[core] += (1 - load) * seconds
@@ -42,7 +41,7 @@ class ScriptedPsutil:
     def cpu_times(self, percpu: bool) -> list[CpuTimes]:
         assert percpu
         return [
-            # Half of the idle time waits for disks; guests are in user already.
+            # Half of the idle time waits for disks. The user time already includes guests.
             CpuTimes(busy, 0.0, 0.0, idle / 2, idle / 2, 0.0, 0.0, self.steal_s, busy / 2, 0.0)
             for busy, idle in zip(self.busy_s, self.idle_s, strict=True)
         ]

@@ -12,16 +12,16 @@ def test_the_ceiling_falls_as_the_context_grows():
     assert empty.share(empty.tps / 2) == pytest.approx(0.5)
 
 
-def test_the_limit_is_never_below_what_was_reached():
-    beaten = ceiling_at(FACTS, 0, 12.0, reached_tps=9.0)
-    assert (beaten.tps, beaten.is_beaten, beaten.share(9.0), beaten.share(9.5)) == (
+def test_the_ceiling_is_never_below_the_reached_speed():
+    higher = ceiling_at(FACTS, 0, 12.0, reached_tps=9.0)
+    assert (higher.tps, higher.is_beaten, higher.share(9.0), higher.share(9.5)) == (
         9.0,
         True,
         1.0,
         1.0,
     )
-    kept = ceiling_at(FACTS, 0, 12.0, reached_tps=3.0)
-    assert (kept.tps, kept.is_beaten) == (pytest.approx(12e9 / 1_890_000_000), False)
+    lower = ceiling_at(FACTS, 0, 12.0, reached_tps=3.0)
+    assert (lower.tps, lower.is_beaten) == (pytest.approx(12e9 / 1_890_000_000), False)
 
 
 def test_without_a_measurement_or_a_model_there_is_no_ceiling():

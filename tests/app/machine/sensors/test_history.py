@@ -27,7 +27,7 @@ def path(tmp_path):
     return tmp_path / "state" / "speeds.json"
 
 
-def test_median_and_best_of_earlier_replies_survive_the_program(path):
+def test_median_and_best_speeds_are_saved(path):
     history = ReplyHistory(path)
     assert history.earlier(KEY) is None
     for tps, at_s in ((4.0, 1.0), (6.0, 2.0), (5.0, 3.0)):
@@ -51,14 +51,14 @@ def test_the_file_holds_numbers_and_no_text(path):
     assert set(re.findall(r"[a-z_]{3,}", content)) - {"abcdef"} == words
 
 
-def test_short_replies_say_nothing_about_speed(path):
+def test_short_replies_do_not_count_for_speed(path):
     history = ReplyHistory(path)
     history.add(KEY, reply(4.0, tokens=3))
     assert history.earlier(KEY) is None
     assert not path.exists()
 
 
-def test_without_a_file_the_history_lasts_as_long_as_the_program():
+def test_without_a_file_the_history_stays_in_memory():
     history = ReplyHistory()
     history.add(KEY, reply(4.0))
     assert history.earlier(KEY).best_tps == 4.0
@@ -75,11 +75,11 @@ def test_the_file_stays_small(path):
     assert len(json.loads(path.read_text())["replies"]) == MOST_KEYS
 
 
-def test_two_instances_do_not_forget_each_others_replies(path):
-    one = ReplyHistory(path)
-    other = ReplyHistory(path)
-    one.add(KEY, reply(4.0))
-    other.add(KEY, reply(6.0))
+def test_two_instances_keep_the_replies_of_both(path):
+    first = ReplyHistory(path)
+    second = ReplyHistory(path)
+    first.add(KEY, reply(4.0))
+    second.add(KEY, reply(6.0))
     assert ReplyHistory(path).earlier(KEY).n_replies == 2
 
 
@@ -91,7 +91,7 @@ def test_the_best_measurement_of_the_memory_is_kept(path):
     assert ReplyHistory(path).rates(KEY) == {READ_GBPS: 12.0}
 
 
-def test_a_busy_machine_teaches_only_what_beats_the_known(path):
+def test_a_busy_machine_only_adds_faster_measurements(path):
     history = ReplyHistory(path)
     decode = "decode_gbps Q4_K"
     assert history.remember_rates(KEY, {READ_GBPS: 3.0, decode: 2.0}, is_quiet=False) == {}
@@ -103,7 +103,7 @@ def test_a_busy_machine_teaches_only_what_beats_the_known(path):
     assert history.remember_rates(KEY, {READ_GBPS: 3.0}, is_quiet=False) == {READ_GBPS: 13.0}
 
 
-def test_replies_of_busy_times_are_not_the_usual_ones(path):
+def test_replies_from_busy_times_do_not_count_as_usual(path):
     history = ReplyHistory(path)
     identity = KEY.partition(".")[0]
     history.add(KEY, replace(reply(4.0), is_quiet=False))
@@ -118,7 +118,7 @@ def test_replies_of_busy_times_are_not_the_usual_ones(path):
     ) == (9.0, 9.0)
 
 
-def test_short_prompts_do_not_count_as_the_usual_reading(path):
+def test_short_prompts_do_not_count_as_usual_prefill(path):
     history = ReplyHistory(path)
     identity = KEY.partition(".")[0]
     history.add(KEY, replace(reply(4.0), prefill_tps=0.0))
@@ -134,8 +134,9 @@ NOT_SOUND = (
     *({"replies": replies}
       for replies in ({"../../etc": [GOOD_ROW]}, {KEY: {"a": 1}}, {KEY: [None]},
                       {KEY: [GOOD_ROW, [1]]})),
-    *({"replies": {KEY: [[*GOOD_ROW[:at], value, *GOOD_ROW[at + 1 :]]]}}
-      for at, value in ((0, 1e300), (0, 10**400), (1, True), (2, -5.0), (2, 0), (2, float("nan")),
+    *({"replies": {KEY: [[*GOOD_ROW[:position], value, *GOOD_ROW[position + 1 :]]]}}
+      for position, value in ((0, 1e300), (0, 10**400), (1, True), (2, -5.0), (2, 0),
+                        (2, float("nan")),
                         (3, float("inf")),
                         (5, 1))),
     *({"rates": {KEY: rates}} for rates in ({READ_GBPS: -1}, {"x": 1}, {READ_GBPS: 10**400},
@@ -143,7 +144,7 @@ NOT_SOUND = (
 )  # fmt: skip
 
 
-def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path):
+def test_damaged_and_hostile_files_are_ignored(path):
     path.parent.mkdir()
     sound = {"version": 2, "replies": {KEY: [GOOD_ROW]}, "rates": {KEY: {READ_GBPS: 12.0}}}
     path.write_text(json.dumps(sound))
@@ -151,17 +152,17 @@ def test_a_damaged_or_hostile_file_is_no_history_and_no_error(path):
     for change in ({"version": "2"}, *NOT_SOUND):
         path.write_text(json.dumps(sound | change))
         history = ReplyHistory(path)
-        kept = (
+        n_sound = (
             1
             if change.keys() == {"rates"} or [1] in [*change.get("replies", {}).get(KEY, ())]
             else 0
         )
         assert (history.earlier(KEY) is not None, bool(history.rates(KEY))) == (
-            kept,
+            n_sound,
             change.keys() == {"replies"},
         ), change
         history.add(KEY, reply(4.0))
-        assert ReplyHistory(path).earlier(KEY).n_replies == kept + 1
+        assert ReplyHistory(path).earlier(KEY).n_replies == n_sound + 1
 
 
 def test_good_rows_between_bad_ones_are_kept(path):
@@ -170,8 +171,8 @@ def test_good_rows_between_bad_ones_are_kept(path):
     assert ReplyHistory(path).earlier(KEY).best_tps == 5.0
 
 
-def test_identities_differ_by_what_makes_figures_comparable():
-    same = identity_of("model", "Q4_K_M", 1000, "mmap")
-    assert same == identity_of("model", "Q4_K_M", 1000, "mmap")
-    assert same != identity_of("model", "Q4_K_M", 1000, "huge")
+def test_identities_differ_if_figures_are_not_comparable():
+    identity = identity_of("model", "Q4_K_M", 1000, "mmap")
+    assert identity == identity_of("model", "Q4_K_M", 1000, "mmap")
+    assert identity != identity_of("model", "Q4_K_M", 1000, "huge")
     assert re.fullmatch("[0-9a-f]{16}", identity_of("evil\ud800\0name"))

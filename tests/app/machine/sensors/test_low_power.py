@@ -8,19 +8,19 @@ from app.machine.sensors.low_power import LOW_POWER_SWITCHES, prepare_environmen
     ("setting", "is_weak", "expected"),
     [("on", False, True), ("off", True, False), ("auto", True, True), ("auto", False, False)],
 )
-def test_the_setting_decides_and_auto_asks_the_machine(monkeypatch, setting, is_weak, expected):
+def test_the_setting_decides_and_auto_checks_the_machine(monkeypatch, setting, is_weak, expected):
     monkeypatch.setattr(low_power, "is_weak_machine", lambda: is_weak)
     environ: dict[str, str] = {}
     assert prepare_environment(setting, environ) is expected
     assert environ == (LOW_POWER_SWITCHES if expected else {})
 
 
-def test_what_the_user_set_in_the_environment_stays():
+def test_environment_variables_of_the_user_are_kept():
     environ = {"TEXTUAL_FPS": "60"}
     prepare_environment("on", environ)
     assert environ["TEXTUAL_FPS"] == "60"
     assert environ["TEXTUAL_ANIMATIONS"] == "none"
 
 
-def test_the_machine_can_be_judged_here():
+def test_this_machine_can_be_checked():
     assert low_power.is_weak_machine() in (True, False)

@@ -23,8 +23,8 @@ MIB = 1 << 20
 
 
 @pytest.fixture(autouse=True)
-def looks_cost_nothing(monkeypatch):
-    """Ignore the load of this machine: interrupted readings would be taken more rarely."""
+def free_readings(monkeypatch):
+    """Ignore the load of this machine, because slow readings would be taken more rarely."""
     monkeypatch.setattr(CachedReading.__init__, "__defaults__", (lambda: 0.0,))
 
 
@@ -40,32 +40,36 @@ def monitor(source, tmp_path):
     return MachineMonitor(source, sysfs, procfs)
 
 
-def test_a_laptop_tells_everything(monitor, source):
+def test_a_laptop_has_all_readings(monitor, source):
     monitor.sample(100.0, FACTS, None)
     source.run([1.0, 0.25])
     source.thread_times = {1: 1.9, 2: 1.05, 3: 1.0, 4: 0.5}
     facts = dataclasses.replace(FACTS, resident_kv_bytes=lambda: 20 * MIB)
-    found = monitor.sample(101.0, facts, 0.02)
-    assert found.core_loads == pytest.approx((1.0, 0.25))
-    assert (found.clock_ghz, found.most_clock_ghz) == pytest.approx((2.5, 2.9))
-    assert found.temperature_c == 71.0
-    assert found.governor == Governor("powersave", "intel_pstate")
-    assert found.battery == Battery(83.0, False)
-    assert found.weights_resident_bytes == FACTS.weights_bytes
-    assert (found.available_bytes, found.swap_used_bytes) == (3 << 30, MIB)
-    assert found.own_bytes == (200 + 20 - 20) * MIB
-    assert found.threads_working == 2
-    assert found.interface_share == 0.02
+    sample = monitor.sample(101.0, facts, 0.02)
+    assert sample.core_loads == pytest.approx((1.0, 0.25))
+    assert (sample.clock_ghz, sample.most_clock_ghz) == pytest.approx((2.5, 2.9))
+    assert sample.temperature_c == 71.0
+    assert sample.governor == Governor("powersave", "intel_pstate")
+    assert sample.battery == Battery(83.0, False)
+    assert sample.weights_resident_bytes == FACTS.weights_bytes
+    assert (sample.available_bytes, sample.swap_used_bytes) == (3 << 30, MIB)
+    assert sample.own_bytes == (200 + 20 - 20) * MIB
+    assert sample.threads_working == 2
+    assert sample.interface_share == 0.02
 
 
 def test_the_first_sample_has_no_loads_and_no_rates(monitor):
-    found = monitor.sample(100.0, None, None)
-    assert found.core_loads == ()
-    assert (found.others_cores, found.disk_bytes_per_s, found.threads_working) == (None, None, None)
-    assert found.weights_resident_bytes is None
+    sample = monitor.sample(100.0, None, None)
+    assert sample.core_loads == ()
+    assert (sample.others_cores, sample.disk_bytes_per_s, sample.threads_working) == (
+        None,
+        None,
+        None,
+    )
+    assert sample.weights_resident_bytes is None
 
 
-def test_what_other_programs_took_is_what_this_one_did_not(source):
+def test_other_programs_have_the_load_that_is_not_our_own(source):
     own_s = [5.0]
     loads = CoreLoads(source, lambda: own_s[0])
     assert loads.since_before(1.0) is None
@@ -73,21 +77,21 @@ def test_what_other_programs_took_is_what_this_one_did_not(source):
     own_s[0] += 1.2
     assert loads.since_before(1.0).others_cores == pytest.approx(0.3)
     source.run([0.2, 0.0])
-    own_s[0] += 0.5  # the clocks of process and machine tick differently
+    own_s[0] += 0.5  # the clocks of the process and the machine differ
     assert loads.since_before(1.0).others_cores == 0.0
 
 
-def test_time_that_a_host_took_away_counts_as_others(source):
+def test_stolen_time_counts_as_load_of_others(source):
     loads = CoreLoads(source, lambda: 0.0)
     loads.since_before(1.0)
     source.steal_s += 0.4
     source.run([0.0, 0.0], 0.6)
-    found = loads.since_before(1.0)
-    assert found.others_cores == pytest.approx(0.8)
-    assert found.cores == (0.0, 0.0)
+    loads_since = loads.since_before(1.0)
+    assert loads_since.others_cores == pytest.approx(0.8)
+    assert loads_since.cores == (0.0, 0.0)
 
 
-def test_a_core_that_went_away_costs_one_reading_and_no_error(source):
+def test_a_core_going_offline_loses_one_reading_only(source):
     loads = CoreLoads(source, lambda: 0.0)
     loads.since_before(1.0)
     source.busy_s = [10.0]
@@ -97,7 +101,7 @@ def test_a_core_that_went_away_costs_one_reading_and_no_error(source):
     assert loads.since_before(1.0).cores == (1.0,)
 
 
-def test_the_clock_is_that_of_the_cores_that_work(monitor, source):
+def test_the_clock_is_that_of_the_busy_cores(monitor, source):
     source.freq = [Frequency(3100.0, 800.0, 3500.0), Frequency(800.0, 800.0, 3500.0)]
     monitor.sample(100.0, None, None)
     source.run([1.0, 0.0])
@@ -115,30 +119,30 @@ def test_the_clock_is_that_of_the_cores_that_work(monitor, source):
         OSError("gone"),
     ],
 )
-def test_a_clock_that_cannot_be_is_no_clock(monitor, source, freq):
+def test_an_impossible_clock_is_ignored(monitor, source, freq):
     source.freq = freq
-    found = monitor.sample(100.0, None, None)
-    assert (found.clock_ghz, found.most_clock_ghz) == (None, None)
+    sample = monitor.sample(100.0, None, None)
+    assert (sample.clock_ghz, sample.most_clock_ghz) == (None, None)
 
 
 @pytest.mark.parametrize(
     ("current", "highest", "most"),
     [
         (2445.0, 0.0, None),  # a virtual machine
-        (4200.0, 3600.0, None),  # acpi-cpufreq names no boost
-        (3604.0, 3600.0, 3.6),  # as near as a clock can be read
+        (4200.0, 3600.0, None),  # acpi-cpufreq does not report the boost
+        (3604.0, 3600.0, 3.6),  # within the precision of a clock
     ],
 )
-def test_a_highest_clock_that_is_none_or_exceeded_is_not_told(
+def test_a_missing_or_exceeded_highest_clock_is_not_reported(
     monitor, source, current, highest, most
 ):
     source.freq = [Frequency(current, 0.0, highest)] * 2
-    found = monitor.sample(100.0, None, None)
-    assert found.clock_ghz == pytest.approx(current / 1000)
-    assert found.most_clock_ghz == most
+    sample = monitor.sample(100.0, None, None)
+    assert sample.clock_ghz == pytest.approx(current / 1000)
+    assert sample.most_clock_ghz == most
 
 
-def test_throttling_is_counted_from_the_first_look_on(monitor, tmp_path):
+def test_throttling_is_counted_from_the_first_sample(monitor, tmp_path):
     def throttle(n_times: int) -> None:
         path = tmp_path / "sys/devices/system/cpu/cpu2/thermal_throttle/core_throttle_count"
         path.write_text(f"{n_times}\n")
@@ -159,7 +163,7 @@ def test_throttling_is_counted_from_the_first_look_on(monitor, tmp_path):
      {"coretemp": [SimpleNamespace(current=float("nan"))]},
      {"coretemp": [SimpleNamespace(current=-3.0)]}, AttributeError("psutil has none here")],
 )  # fmt: skip
-def test_no_sensible_temperature_is_none(monitor, source, temperatures):
+def test_senseless_temperatures_are_none(monitor, source, temperatures):
     source.temperatures = temperatures
     assert monitor.sample(100.0, None, None).temperature_c is None
 
@@ -171,8 +175,8 @@ def test_a_machine_that_refuses_everything_gives_an_empty_sample(tmp_path):
 
     monitor = MachineMonitor(Refusing(), tmp_path / "none", tmp_path / "none")
     monitor.sample(100.0, FACTS, None)
-    found = monitor.sample(101.0, FACTS, None)
-    readings = {name: value for name, value in vars(found).items() if value not in (None, ())}
+    sample = monitor.sample(101.0, FACTS, None)
+    readings = {name: value for name, value in vars(sample).items() if value not in (None, ())}
     assert set(readings) <= {
         "at_s", "interval_s", "weights_resident_bytes", "kv_resident_bytes"
     }  # fmt: skip
@@ -194,29 +198,29 @@ def test_every_single_reading_may_fail_in_any_way(source, tmp_path):
         monitor = MachineMonitor(source, sysfs, tmp_path / "none")
         monitor.sample(100.0, None, None)
         source.run([0.5, 0.5])
-        found = monitor.sample(101.0, None, None)
-        assert found.core_loads == pytest.approx((0.5, 0.5))
-        assert (found.own_bytes, found.battery, found.threads_working) == (None, None, None)
-        assert found.governor == Governor("␛[2Jevil")
+        sample = monitor.sample(101.0, None, None)
+        assert sample.core_loads == pytest.approx((0.5, 0.5))
+        assert (sample.own_bytes, sample.battery, sample.threads_working) == (None, None, None)
+        assert sample.governor == Governor("␛[2Jevil")
 
 
-def test_a_closed_models_memory_is_not_known_and_no_error(monitor):
+def test_the_memory_of_a_closed_model_is_unknown(monitor):
     def closed() -> int:
         raise AttributeError("_pipeline")
 
     facts = dataclasses.replace(FACTS, resident_weight_bytes=closed, resident_kv_bytes=closed)
-    found = monitor.sample(100.0, facts, None)
-    assert (found.weights_resident_bytes, found.kv_resident_bytes) == (None, None)
+    sample = monitor.sample(100.0, facts, None)
+    assert (sample.weights_resident_bytes, sample.kv_resident_bytes) == (None, None)
 
 
-def test_another_model_is_looked_at_at_once(monitor):
+def test_a_new_model_is_measured_at_once(monitor):
     monitor.sample(100.0, FACTS, None)
-    other = dataclasses.replace(FACTS, resident_weight_bytes=lambda: 5)
-    assert monitor.sample(100.1, other, None).weights_resident_bytes == 5
+    new_facts = dataclasses.replace(FACTS, resident_weight_bytes=lambda: 5)
+    assert monitor.sample(100.1, new_facts, None).weights_resident_bytes == 5
     assert monitor.sample(100.2, None, None).weights_resident_bytes is None
 
 
-def test_weights_copied_to_huge_pages_are_not_the_programs_own(monitor):
+def test_weights_in_huge_pages_do_not_count_as_own_memory(monitor):
     facts = dataclasses.replace(
         FACTS,
         weights_mode="huge",
@@ -228,11 +232,11 @@ def test_weights_copied_to_huge_pages_are_not_the_programs_own(monitor):
 
 def test_own_memory_is_unknown_without_the_file_mapped_figure(source, tmp_path):
     procfs = write_tree(tmp_path / "proc", {"self/status": "Name:\tjalopy\nRssAnon:\t5 kB\n"})
-    found = MachineMonitor(source, tmp_path, procfs).sample(100.0, None, None)
-    assert found.own_bytes is None
+    sample = MachineMonitor(source, tmp_path, procfs).sample(100.0, None, None)
+    assert sample.own_bytes is None
 
 
-def test_bytes_from_disk_are_those_of_a_second(source, tmp_path):
+def test_disk_bytes_are_per_second(source, tmp_path):
     procfs = write_tree(tmp_path / "proc", {"self/io": "read_bytes: 1000\n"})
     monitor = MachineMonitor(source, tmp_path, procfs)
     monitor.sample(100.0, None, None)
@@ -240,39 +244,39 @@ def test_bytes_from_disk_are_those_of_a_second(source, tmp_path):
     assert monitor.sample(102.0, None, None).disk_bytes_per_s == 4000.0
 
 
-def test_after_a_pause_rates_begin_again(monitor, source):
+def test_rates_start_again_after_a_pause(monitor, source):
     monitor.sample(100.0, None, None)
     monitor.forget_rates()
     source.run([1.0, 1.0])
-    found = monitor.sample(900.0, None, None)
-    assert (found.core_loads, found.disk_bytes_per_s, found.interval_s) == ((), None, 0.0)
+    sample = monitor.sample(900.0, None, None)
+    assert (sample.core_loads, sample.disk_bytes_per_s, sample.interval_s) == ((), None, 0.0)
 
 
-def test_in_a_container_what_is_free_is_what_its_limit_leaves(monkeypatch):
+def test_free_memory_in_a_container_follows_its_limit(monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 << 30))
     monkeypatch.setattr(host, "_memory_groups", lambda root: iter([(4 << 30, 1 << 30)]))
     assert PerformanceWatch(None)._monitor.sample(100.0, None, None).available_bytes == 3 << 30
 
 
-def test_what_changes_rarely_is_asked_for_rarely(monitor, source):
+def test_slowly_changing_readings_are_taken_rarely(monitor, source):
     for second in range(20):
         monitor.sample(100.0 + second, None, None)
-    asked = {name: source.asked.count(name) for name in set(source.asked)}
-    assert asked["sensors_battery"] == 2
-    assert asked["sensors_temperatures"] == 10
-    assert asked["cpu_freq"] == 20
+    call_counts = {name: source.asked.count(name) for name in set(source.asked)}
+    assert call_counts["sensors_battery"] == 2
+    assert call_counts["sensors_temperatures"] == 10
+    assert call_counts["cpu_freq"] == 20
 
 
-def test_a_reading_that_is_slow_is_taken_more_rarely():
+def test_an_expensive_reading_is_taken_more_rarely():
     cost = iter([0.0, 0.05] * 10)
-    taken = []
-    paced = CachedReading(lambda: taken.append(1), 1.0, lambda: next(cost))
+    readings = []
+    paced = CachedReading(lambda: readings.append(1), 1.0, lambda: next(cost))
     for second in range(51):
         paced.get(float(second))
-    assert len(taken) == 3  # 50 ms are 0.2 % of 25 s
+    assert len(readings) == 3  # 50 ms are 0.2 % of 25 s
 
 
-def test_the_interfaces_cost_is_that_of_its_own_thread():
+def test_the_interface_cost_is_the_share_of_its_thread():
     spent = iter([1.0, 1.03, 1.05])
     meter = Rate(lambda: next(spent))
     assert meter.since_last(10.0) is None
@@ -281,10 +285,10 @@ def test_the_interfaces_cost_is_that_of_its_own_thread():
     assert [meter.since_last(14.0), meter.since_last(15.0)] == [None, None]  # the count raises
 
 
-def test_this_machine_can_be_looked_at():
+def test_this_machine_can_be_sampled():
     monitor = MachineMonitor()
     monitor.sample(100.0, None, None)
-    found = monitor.sample(101.0, None, None)
-    assert isinstance(found, MachineSample)
-    assert found.threads_working is not None
-    assert psutil.cpu_count() in (None, len(found.core_loads))
+    sample = monitor.sample(101.0, None, None)
+    assert isinstance(sample, MachineSample)
+    assert sample.threads_working is not None
+    assert psutil.cpu_count() in (None, len(sample.core_loads))

@@ -51,7 +51,7 @@ def test_all_stutters_of_a_long_reply_are_counted():
     assert watch.count == 0
 
 
-def test_another_reply_begins_again():
+def test_a_new_reply_starts_again():
     watch = StutterWatch()
     watch.follow(times_with({20: 0.9}))
     watch.follow([])
@@ -70,7 +70,7 @@ def test_another_reply_begins_again():
         ({}, "no cause seen"),
     ],
 )
-def test_the_cause_is_what_the_machine_did_in_that_second(readings, cause):
+def test_the_cause_is_read_from_the_sample_of_that_second(readings, cause):
     samples = [
         sample(109.5, clock_ghz=3.1, others_cores=2.0),
         sample(110.5, **readings),
@@ -79,20 +79,20 @@ def test_the_cause_is_what_the_machine_did_in_that_second(readings, cause):
     assert cause_of(SLOW, {}, samples) == cause
 
 
-def test_pages_from_disk_are_known_by_token_and_come_first():
+def test_page_faults_are_known_per_token_and_come_first():
     samples = [sample(110.5, others_cores=1.0)]
     assert cause_of(SLOW, {20: 212}, samples) == "212 pages from disk"
     assert cause_of(SLOW, {20: 1}, []) == "1 page from disk"
     assert cause_of(SLOW, {19: 212}, samples) == "other programs took 1.0 cores"
 
 
-def test_what_no_one_watched_has_no_cause():
+def test_a_stutter_without_samples_has_no_cause():
     assert cause_of(SLOW, {}, []) == ""
     assert cause_of(SLOW, {}, [sample(500.0, others_cores=1.0)]) == ""
     assert cause_of(SLOW, {}, [sample(110.0, others_cores=1.0)]) == "looking for the cause"
 
 
-def test_a_cause_is_sought_until_the_whole_gap_was_sampled():
+def test_the_cause_is_open_until_the_whole_gap_is_sampled():
     watch = StutterWatch()
     watch.follow(times_with({20: 0.9}))
     end_s = watch.found[0].end_s
@@ -103,17 +103,17 @@ def test_a_cause_is_sought_until_the_whole_gap_was_sampled():
     assert watch.newest(3, {}, [])[0][1] == "other programs took 1.0 cores"
 
 
-def test_faults_noted_twice_for_a_token_add_up(monkeypatch):
+def test_faults_recorded_twice_for_a_token_add_up(monkeypatch):
     counts = iter([10, 13, 14])
     monkeypatch.setattr(page_faults, "major_faults", lambda: next(counts))
     log = page_faults.FaultLog()
     log.note(5)
-    log.note(5)  # when the reply is over, for what came after its last token
+    log.note(5)  # at the end of the reply, for faults after its last token
     assert log.by_token() == {4: 4}
     assert log.total == 4
 
 
-def test_time_for_pages_from_disk_is_the_excess_of_their_tokens():
+def test_page_fault_time_is_the_excess_of_the_affected_tokens():
     times = times_with({20: 0.9, 30: 0.5})
     assert excess_at(times, {20: 5}) == pytest.approx(0.8)
     assert excess_at(times, {20: 5, 30: 1}) == pytest.approx(1.2)
@@ -121,7 +121,7 @@ def test_time_for_pages_from_disk_is_the_excess_of_their_tokens():
     assert excess_at([], {3: 1}) == 0.0
 
 
-def test_a_core_that_idles_fast_is_no_measure_of_the_clock():
+def test_idle_cores_do_not_count_for_the_clock():
     idle = [sample(at_s, clock_ghz=3.9, core_loads=(0.1, 0.05)) for at_s in (100.5, 101.5, 102.5)]
     busy = [sample(at_s, clock_ghz=3.1, core_loads=(1.0, 1.0)) for at_s in (108.5, 109.5, 110.5)]
     assert cause_of(SLOW, {}, [*idle, *busy, sample(112.5)]) == "no cause seen"

@@ -15,20 +15,20 @@ def test_a_steady_reply_has_one_rate_in_every_window(gap_s, window_s):
         assert rate_over(times, times[-1] + late * gap_s, window_s) == pytest.approx(1 / gap_s)
 
 
-def test_a_window_forgets_what_was_before_it():
+def test_a_window_ignores_earlier_tokens():
     times = every(0.1, 50) + every(0.5, 30, start_s=105.4)
     assert rate_over(times, times[-1], 1.0) == pytest.approx(2.0)
     assert rate_over(times, times[-1], 10.0) == pytest.approx(2.0, rel=0.1)
 
 
-def test_a_stall_shows_as_a_rate_that_falls():
+def test_a_stall_shows_as_a_falling_rate():
     times = every(0.2, 20)
     rates = [rate_over(times, times[-1] + waited_s, 1.0) for waited_s in (0.0, 1.0, 5.0, 50.0)]
     assert rates == sorted(rates, reverse=True)
     assert rates[-1] == pytest.approx(0.02, rel=0.05)
 
 
-def test_one_token_is_no_rate():
+def test_one_token_has_no_rate():
     assert (
         rate_over([], 5.0, 1.0)
         == rate_over([4.0], 5.0, 1.0)
@@ -37,7 +37,7 @@ def test_one_token_is_no_rate():
     )
 
 
-def test_the_history_is_flat_for_a_steady_reply_at_any_speed():
+def test_a_steady_reply_has_a_flat_history_at_any_speed():
     for gap_s in (0.003, 0.3, 0.9, 2.5):
         history = RateHistory()
         history.follow(every(gap_s, int(20 / gap_s)))
@@ -45,7 +45,7 @@ def test_the_history_is_flat_for_a_steady_reply_at_any_speed():
         assert len(history.rates_tps()) in (18, 19, 20)
 
 
-def test_the_history_does_not_depend_on_how_often_it_is_asked():
+def test_the_history_does_not_depend_on_the_update_rate():
     times = [100 + 0.17 * i + 0.05 * (i % 3) for i in range(100)]
     asked_once = RateHistory()
     asked_often = RateHistory()
@@ -57,7 +57,7 @@ def test_the_history_does_not_depend_on_how_often_it_is_asked():
     assert asked_often.rates_tps() == pytest.approx(asked_once.rates_tps())
 
 
-def test_a_stall_is_a_valley_and_another_reply_begins_again():
+def test_a_stall_is_a_dip_and_a_new_reply_starts_again():
     history = RateHistory()
     history.follow([*every(0.1, 30), *every(0.1, 30, start_s=107.0)])
     rates = history.rates_tps()

@@ -1,4 +1,4 @@
-"""Views as the screens get them, made of plain figures."""
+"""Performance views with fixed figures, as the screens get them."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ STUTTER = Stutter(token=57, begin_s=41.0, end_s=41.8)
 
 
 def view(**changes: Any) -> PerformanceView:
-    """A reply at 5 tokens a second, with everything known; ``changes`` replace fields."""
-    whole = PerformanceView(
+    """Return the view of a reply at 5 tokens a second with all readings; ``changes`` replace
+    fields."""
+    performance_view = PerformanceView(
         status=EngineStatus(Activity.WRITING, threads=2, context_used=840, n_ctx=4096),
         figures=EngineFigures(
             FACTS,
@@ -89,9 +90,9 @@ def view(**changes: Any) -> PerformanceView:
         ceiling=Ceiling(1_984_000_000, 12.1),
         interface_cost=0.02,
     )
-    return dataclasses.replace(whole, **changes)
+    return dataclasses.replace(performance_view, **changes)
 
 
-def bare() -> PerformanceView:
-    """Nothing is known: no model, no sample."""
+def empty_view() -> PerformanceView:
+    """Return a view without a model and without a sample."""
     return PerformanceView(EngineStatus(), EngineFigures())

@@ -1,4 +1,4 @@
-"""From a report to a choice and to the lines that show it, with numbers written by hand."""
+"""Choices from a tuning report and the lines that show them, with numbers written by hand."""
 
 from dataclasses import replace
 
@@ -18,11 +18,11 @@ def interval(median: float) -> Interval:
     return Interval(median, 0.98 * median, 1.02 * median, 6, True)
 
 
-def comparison(part: str = "weights", best: str = "huge", **changes: object) -> Comparison:
-    names = ("mmap", "huge") if part == "weights" else ("q8_0", "f16")
+def comparison(subject: str = "weights", best: str = "huge", **changes: object) -> Comparison:
+    names = ("mmap", "huge") if subject == "weights" else ("q8_0", "f16")
     tps = {"decode": interval(5.0), "prefill": interval(20.0)}
     gain = {"decode": interval(1.12), "prefill": interval(0.99)}
-    present = "mmap" if part == "weights" else "f16"
+    present = "mmap" if subject == "weights" else "f16"
     options = tuple(Option(name, 0, tps, {} if name == present else gain) for name in names)
     values = {
         "options": options,
@@ -31,7 +31,8 @@ def comparison(part: str = "weights", best: str = "huge", **changes: object) -> 
         "n_context": 840,
         "estimate": "a copy of 2.0 GB",
     }
-    return Comparison(part=part, present=present, **{**values, **changes})  # type: ignore[arg-type]
+    values.update(changes)
+    return Comparison(part=subject, present=present, **values)  # type: ignore[arg-type]
 
 
 def report(*comparisons: Comparison, best: int = 3) -> TuningReport:
@@ -56,28 +57,28 @@ def report(*comparisons: Comparison, best: int = 3) -> TuningReport:
     )
 
 
-def test_an_option_not_compared_stays_and_is_not_remembered() -> None:
+def test_an_option_not_compared_stays_and_is_not_saved() -> None:
     assert best_choice(report(), NOW) == TunedChoice(3, 3, False, "mmap", "f16")
     assert choice_to_remember(report(), NOW, None) == TunedChoice(3, 3)
-    before = TunedChoice(1, 1, False, "huge", "q8_0")
-    assert choice_to_remember(report(), NOW, before) == TunedChoice(3, 3, False, "huge", "q8_0")
+    previous = TunedChoice(1, 1, False, "huge", "q8_0")
+    assert choice_to_remember(report(), NOW, previous) == TunedChoice(3, 3, False, "huge", "q8_0")
 
 
-def test_what_was_compared_is_chosen_and_remembered() -> None:
-    found = report(comparison(), comparison("kv", "f16"))
+def test_the_best_compared_option_is_chosen_and_saved() -> None:
+    tuning_report = report(comparison(), comparison("kv", "f16"))
     assert (
-        best_choice(found, NOW)
-        == choice_to_remember(found, NOW, None)
+        best_choice(tuning_report, NOW)
+        == choice_to_remember(tuning_report, NOW, None)
         == TunedChoice(3, 3, False, "huge", "f16")
     )
 
 
-def test_what_was_left_out_counts_as_not_compared() -> None:
+def test_a_skipped_option_counts_as_not_compared() -> None:
     left_out = comparison(options=(Option("mmap", 0),), best="mmap", left_out="no room")
     assert choice_to_remember(report(left_out), NOW, None).weights == ""
 
 
-def test_circumstances_belong_to_a_choice_that_was_measured() -> None:
+def test_conditions_are_saved_with_a_measured_choice() -> None:
     choice = TunedChoice(3, 3, False, "huge", "")
     assert measured_of(report(comparison()), choice, Conditions(), "k1") == TuningConditions(
         "k1", False
@@ -88,7 +89,7 @@ def test_circumstances_belong_to_a_choice_that_was_measured() -> None:
     assert measured_of(report(), TunedChoice(4, 3), Conditions(), "k1") is None
 
 
-def test_lines_name_the_way_in_use_the_best_and_the_gains() -> None:
+def test_lines_name_the_current_option_the_best_and_the_gain() -> None:
     heading, mmap, huge = (line.text for line in option_lines(comparison(), "mmap", BLOCKS))
     assert heading.split() == ["weights", "writing", "reading,", "tok/s"]
     assert mmap.startswith("▶ mmap ")
@@ -103,9 +104,9 @@ def test_before_a_measurement_the_estimate_or_a_reason_is_shown() -> None:
     assert "huge pages are not tried" in option_lines(refused, "mmap", BLOCKS)[1].text
 
 
-def test_the_count_in_use_is_kept_if_as_fast_within_the_spread() -> None:
+def test_the_current_count_stays_if_it_is_about_as_fast() -> None:
     wide = tuple(Point(n, "core", Interval(float(n), 1.0, 4.0, 6, True), False) for n in (2, 3))
     curves = (Curve("decode", wide, 3, 3, None, False, 4), report(best=3).curves[1])
-    found = replace(report(), curves=curves)
-    assert best_choice(found, NOW) == TunedChoice(2, 3, False, "mmap", "f16")
-    assert best_choice(found, replace(NOW, decode=1)).decode == 3
+    tuning_report = replace(report(), curves=curves)
+    assert best_choice(tuning_report, NOW) == TunedChoice(2, 3, False, "mmap", "f16")
+    assert best_choice(tuning_report, replace(NOW, decode=1)).decode == 3

@@ -1,4 +1,4 @@
-"""Thread counts as bars: what is drawn, in what glyphs, in how many columns."""
+"""Bars of thread counts: their content, glyphs and width."""
 
 from app.machine.tuning.thread_bars import CurveRole, curve_lines, pinning_line, progress_text
 from app.text.glyphs import ASCII, BLOCKS
@@ -42,7 +42,7 @@ def report(state: str = "measuring", **changes: object) -> TuningReport:
     )
 
 
-def test_length_is_speed_and_the_shaded_end_its_spread() -> None:
+def test_the_bar_shows_speed_and_its_shaded_end_the_spread() -> None:
     lines = curve_lines(CURVE, 2, 33, BLOCKS)  # eleven cells for 5.5 tokens a second
     assert [line.text for line in lines] == [
         "   physical cores",
@@ -62,23 +62,23 @@ def test_length_is_speed_and_the_shaded_end_its_spread() -> None:
     ]
 
 
-def test_in_ascii_the_same_is_said_by_other_signs() -> None:
+def test_ascii_bars_show_the_same_values() -> None:
     texts = [line.text for line in curve_lines(CURVE, 2, 33, ASCII)]
     assert texts[2] == ">  2 #########--   5.0 +-0.5 best"
     assert all(text.isascii() for text in texts)
 
 
-def test_one_kind_of_core_needs_no_headings() -> None:
+def test_one_type_of_core_needs_no_headings() -> None:
     curve = Curve("decode", CURVE.points[:2], 2, 2, None, True, 4)
     assert len(curve_lines(curve, None, 40, BLOCKS)) == 2
 
 
-def test_no_line_is_wider_than_it_may_be() -> None:
+def test_no_line_exceeds_the_width() -> None:
     for columns in (25, 29, 38, 78):
         assert max(len(line.text) for line in curve_lines(CURVE, 2, columns, BLOCKS)) <= columns
 
 
-def test_rates_of_five_figures_leave_room_for_the_verdict() -> None:
+def test_five_digit_rates_leave_space_for_the_verdict() -> None:
     points = (
         Point(1, "core", rate(14608.0, 1206.0), True),
         Point(2, "core", rate(27807.0, 16577.0), False),
@@ -94,18 +94,21 @@ def test_rates_of_five_figures_leave_room_for_the_verdict() -> None:
     assert max(map(len, texts)) == 40
 
 
-def test_progress_names_round_setting_and_time_left() -> None:
+def test_progress_names_the_round_setting_and_remaining_time() -> None:
     assert progress_text(report()) == "round 4 of 6 · writing, 2 threads · at most 38 s left"
     assert progress_text(report(measuring="")) == "warming up"
     assert progress_text(report("stopped")).startswith("Stopped")
     assert progress_text(report("unsure")) == "Done in 22 s. Some results are uncertain"
 
 
-def test_pinning_is_told_with_its_gain_or_not_at_all() -> None:
+def test_pinning_is_shown_with_its_gain_or_not_at_all() -> None:
     assert pinning_line(report("done")) == ""
     pinned = Curve("decode", CURVE.points, 2, 2, None, True, 4, rate(1.12, 0.01))
-    told = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
-    assert pinning_line(told) == "Each thread fixed to one core: 2 threads writing +12 %: faster"
+    tuning_report = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
+    assert (
+        pinning_line(tuning_report)
+        == "Each thread fixed to one core: 2 threads writing +12 %: faster"
+    )
 
 
 def test_counts_with_overlapping_spreads_are_shown_as_equal() -> None:

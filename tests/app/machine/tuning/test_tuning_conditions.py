@@ -6,20 +6,22 @@ from app.machine.sensors.tuning_conditions import Conditions, ConditionsWatch
 from tests.app.scripted_machine import ScriptedMachine
 
 
-def test_a_quiet_machine_spoils_nothing() -> None:
+def test_a_quiet_machine_gives_no_remarks() -> None:
     machine = ScriptedMachine()
     watch = machine.watch()
     watch.begin()
     machine.now_s = 10.0
     machine.own_s = 18.0
-    found = watch.end()
-    assert found == Conditions(on_battery=False, swapped_bytes=0, others_cores=pytest.approx(0.0))
-    assert not found.is_swapping
-    assert not found.is_crowded
-    assert found.remarks() == ()
+    conditions = watch.end()
+    assert conditions == Conditions(
+        on_battery=False, swapped_bytes=0, others_cores=pytest.approx(0.0)
+    )
+    assert not conditions.is_swapping
+    assert not conditions.is_crowded
+    assert conditions.remarks() == ()
 
 
-def test_another_program_or_the_host_that_takes_a_core_is_seen() -> None:
+def test_load_of_other_programs_and_the_host_is_noticed() -> None:
     machine = ScriptedMachine()
     watch = machine.watch()
     watch.begin()
@@ -27,13 +29,13 @@ def test_another_program_or_the_host_that_takes_a_core_is_seen() -> None:
     machine.own_s = 9.0
     machine.busy_s = 6.0
     machine.steal_s = 2.0
-    found = watch.end()
-    assert found.others_cores == pytest.approx(0.8)
-    assert found.is_crowded
-    assert "Other programs used 0.8 cores" in found.remarks()[0]
+    conditions = watch.end()
+    assert conditions.others_cores == pytest.approx(0.8)
+    assert conditions.is_crowded
+    assert "Other programs used 0.8 cores" in conditions.remarks()[0]
 
 
-def test_swapping_is_seen_from_bytes_moved_not_from_bytes_held() -> None:
+def test_only_swap_traffic_counts_as_swapping() -> None:
     machine = ScriptedMachine()
     machine.swapped_bytes = 5 << 30
     watch = machine.watch()
@@ -43,34 +45,34 @@ def test_swapping_is_seen_from_bytes_moved_not_from_bytes_held() -> None:
     watch.begin()
     machine.now_s = 10.0
     machine.swapped_bytes = (5 << 30) + (64 << 20)
-    found = watch.end()
-    assert found.is_swapping
-    assert found.is_swapping or found.is_crowded
-    assert "not saved" in found.remarks()[0]
+    conditions = watch.end()
+    assert conditions.is_swapping
+    assert conditions.is_swapping or conditions.is_crowded
+    assert "not saved" in conditions.remarks()[0]
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_battery_at_either_end_counts(moment: str) -> None:
+def test_battery_at_the_start_or_the_end_counts(moment: str) -> None:
     machine = ScriptedMachine()
     machine.on_mains = moment != "before"
     watch = machine.watch()
     watch.begin()
     machine.now_s = 5.0
     machine.on_mains = moment == "before"
-    found = watch.end()
-    assert found.on_battery
-    assert not found.is_swapping
-    assert not found.is_crowded
-    assert found.remarks() == ("Measured on battery, so this applies on battery only.",)
+    conditions = watch.end()
+    assert conditions.on_battery
+    assert not conditions.is_swapping
+    assert not conditions.is_crowded
+    assert conditions.remarks() == ("Measured on battery, so this applies on battery only.",)
 
 
-def test_a_machine_that_tells_nothing_is_taken_as_quiet() -> None:
+def test_a_machine_without_readings_counts_as_quiet() -> None:
     watch = ConditionsWatch(None)
     watch.begin()
     assert watch.end() == Conditions()
 
 
-def test_what_spoils_one_of_two_spans_spoils_both() -> None:
+def test_joined_spans_have_the_problems_of_both() -> None:
     swapping = Conditions(swapped_bytes=64 << 20)
     on_battery = Conditions(True, 0, 0.2)
     assert swapping.joined(on_battery) == Conditions(True, 64 << 20, 0.2)

@@ -1,5 +1,5 @@
-"""Certificates for servers on this machine, made for every run: none expires, and no key lies in
-the project."""
+"""Certificates for servers on this machine, made anew for every run, so that none expires and no
+key is stored in the project."""
 
 from __future__ import annotations
 
@@ -13,41 +13,46 @@ A_DAY = timedelta(days=1)
 
 
 class Authority:
-    """Signs certificates for servers."""
+    """Authority that signs certificates for servers."""
 
     def __init__(self) -> None:
         self._ca = trustme.CA()
 
     def write(self, path: Path) -> Path:
-        """Write its own certificate, by which those that it signs are checked, into a file."""
+        """Write the certificate of this authority, which clients trust, into a file."""
         self._ca.cert_pem.write_to_path(path)
         return path
 
     def server(self, *names: str) -> ssl.SSLContext:
-        """Return what a server of these names speaks TLS with."""
-        return _speaking(self._ca.issue_cert(*names))
+        """Return the TLS context of a server with these names."""
+        return _server_context(self._ca.issue_cert(*names))
 
     def expired(self, name: str) -> ssl.SSLContext:
-        """The same with a certificate that ended yesterday."""
-        return _speaking(self._ca.issue_cert(name, not_after=datetime.now(timezone.utc) - A_DAY))
+        """Return the TLS context of a server whose certificate expired yesterday."""
+        return _server_context(
+            self._ca.issue_cert(name, not_after=datetime.now(timezone.utc) - A_DAY)
+        )
 
     def not_yet_valid(self, name: str) -> ssl.SSLContext:
-        """The same with one that begins tomorrow, as today's do for a clock that was set back."""
+        """Return the TLS context of a server whose certificate is valid from tomorrow.
+
+        A valid certificate looks like this to a computer whose clock is set back.
+        """
         now = datetime.now(timezone.utc)
-        return _speaking(
+        return _server_context(
             self._ca.issue_cert(name, not_before=now + A_DAY, not_after=now + 2 * A_DAY)
         )
 
     def self_signed(self, directory: Path) -> ssl.SSLContext:
-        """The same with a certificate that no one else signed."""
+        """Return the TLS context of a server with a self-signed certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        both = directory / "self-signed.pem"
-        both.write_bytes(self._ca.private_key_pem.bytes() + self._ca.cert_pem.bytes())
-        context.load_cert_chain(both)
+        path = directory / "self-signed.pem"
+        path.write_bytes(self._ca.private_key_pem.bytes() + self._ca.cert_pem.bytes())
+        context.load_cert_chain(path)
         return context
 
 
-def _speaking(certificate: trustme.LeafCert) -> ssl.SSLContext:
+def _server_context(certificate: trustme.LeafCert) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     certificate.configure_cert(context)
     return context

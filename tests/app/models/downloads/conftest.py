@@ -1,4 +1,4 @@
-"""A hub with one model, and no one's own token, proxy or certificates."""
+"""Fixtures: a hub with one model, without the tokens, proxies and certificates of this machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from tests.app.models.downloads.pulling import GIB, NAME, REPOSITORY, content
 
 
 @pytest.fixture
-def nobodys_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No token, no proxy, the system's certificates; 8 GB of memory and no models of the machine's
-    own."""
+def clean_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Remove token and proxy, use the system's certificates, 8 GB of memory and no local models."""
     for name in (
         "HF_TOKEN",
         "HUGGING_FACE_HUB_TOKEN",
@@ -38,8 +37,8 @@ def nobodys_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def server(nobodys_network: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
-    """A hub with one model, which the environment names."""
+def server(clean_network: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
+    """Serve a hub with one model, whose address is in the environment."""
     with LocalHub() as server:
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         server.add(REPOSITORY, NAME, content())

@@ -1,14 +1,14 @@
-"""A hub on 127.0.0.1 that says what Hugging Face says and misbehaves on demand.
+"""A hub on 127.0.0.1 that answers like Hugging Face and misbehaves on demand.
 
     python -m tests.app.models.downloads.local_hub FILE OWNER/REPO [MB/S]  # serves one file
 
     with LocalHub() as hub:
         hub.add("someone/Tiny-GGUF", "tiny-Q8_0.gguf", content)
-        hub.faults.append(Cut(after_bytes=1000))      # the next answer with a file's bytes ends early
-        ...                                           # hub.requests says what was asked for
+        hub.faults.append(cut(after_bytes=1000))      # the next answer with file bytes ends early
+        ...                                           # hub.requests lists the requests
 
-What it says has the recorded shapes of the real one (``recorded/``). Files come from a second
-server, as they do from a content network: another host, as far as tokens are concerned.
+The answers have the recorded formats of the real hub (``recorded/``). Files come from a second
+server, as from a content network. Tokens must not be sent to this other host.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 _RECORDED = Path(__file__).parent / "recorded"
 REPOSITORY_SHAPE: dict[str, Any] = json.loads((_RECORDED / "repository.json").read_text())
 ANSWER_SHAPES: dict[str, Any] = json.loads((_RECORDED / "answers.json").read_text())
-_OF_ITS_MODEL = ("gguf", "cardData")
-"""Keys that say what the recorded model is: a repository of a test's own has others, or none."""
+_MODEL_KEYS = ("gguf", "cardData")
+"""Keys that describe the recorded model; the repositories of tests have other ones or none."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A client's request."""
+    """Request of a client."""
 
     server: str
     path: str
@@ -45,7 +45,7 @@ class Request:
 
 @dataclass
 class Answer:
-    """An answer before it is sent; faults change it."""
+    """Answer before it is sent; faults change it."""
 
     status: int
     headers: dict[str, str]
@@ -66,7 +66,7 @@ def _with(**values: Any) -> Fault:
 
 
 def recorded_answer(name: str, **values: object) -> Answer:
-    """Return an answer as the real hub gives it, with these values in its text."""
+    """Return a recorded answer of the real hub, with these values in its text."""
     shape = ANSWER_SHAPES[name]
 
     def filled(text: str) -> str:
@@ -81,9 +81,11 @@ def recorded_answer(name: str, **values: object) -> Answer:
 
 
 def recorded(name: str, **values: object) -> Fault:
-    """Give a recorded answer instead."""
-    other = recorded_answer(name, **values)
-    return _with(status=other.status, headers=other.headers, body=other.body)
+    """Send a recorded answer instead."""
+    recorded_reply = recorded_answer(name, **values)
+    return _with(
+        status=recorded_reply.status, headers=recorded_reply.headers, body=recorded_reply.body
+    )
 
 
 def cut(after_bytes: int) -> Fault:
@@ -92,18 +94,18 @@ def cut(after_bytes: int) -> Fault:
 
 
 def slow(piece_bytes: int, pause_s: float) -> Fault:
-    """Send it in pieces, each after a pause."""
+    """Send the body in pieces, each after a pause."""
     return _with(piece_bytes=piece_bytes, pause_s=pause_s)
 
 
 stalls = _with(does_stall=True)
-"""Send half and then nothing, until the hub is taken down."""
+"""Fault: send half of the body, then nothing until the hub is closed."""
 waits = _with(does_stall=True, goes_on=True)
-"""Send half, and the other half once the hub's ``stalled`` is set."""
+"""Fault: send half of the body, and the rest once the hub's ``stalled`` is set."""
 
 
 def status(code: int, **headers: str) -> Fault:
-    """Refuse."""
+    """Answer with an HTTP status and no file."""
 
     stated = {
         "Content-Length": "2",
@@ -112,8 +114,8 @@ def status(code: int, **headers: str) -> Fault:
     return _with(status=code, body=b"no", headers=stated)
 
 
-def whole(answer: Answer) -> None:
-    """Ignore the range that was asked for."""
+def ignore_range(answer: Answer) -> None:
+    """Ignore the requested range and send the whole file."""
     full: bytes = getattr(answer, "full")  # noqa: B009 - set by the server for this very fault
     answer.status = 200
     answer.body = full
@@ -122,7 +124,7 @@ def whole(answer: Answer) -> None:
 
 
 def with_headers(**headers: str) -> Fault:
-    """Lie in the headers."""
+    """Change headers of the answer."""
 
     def change(answer: Answer) -> None:
         answer.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
@@ -131,13 +133,13 @@ def with_headers(**headers: str) -> Fault:
 
 
 def other_bytes(answer: Answer) -> None:
-    """Send as many bytes of something else that begins like a model."""
+    """Send as many other bytes that begin like a model."""
     answer.body = (b"GGUF" if answer.status == 200 else b"") + b"\x55" * len(answer.body)
     answer.body = answer.body[: int(answer.headers["Content-Length"])]
 
 
 def web_page(answer: Answer) -> None:
-    """Answer like a captive portal: with success and HTML."""
+    """Answer like a captive portal, with success and HTML."""
     answer.status = 200
     answer.body = b"<!DOCTYPE html><html>Please log in</html>"
     answer.headers = {
@@ -147,50 +149,50 @@ def web_page(answer: Answer) -> None:
 
 
 def web_page_without_type(answer: Answer) -> None:
-    """The same without saying so."""
+    """Answer with HTML, but without its content type."""
     size = int(answer.headers["Content-Length"])
     answer.body = b"<html>".ljust(size)
 
 
 def endless(answer: Answer) -> None:
-    """Never end."""
+    """Send a body that never ends."""
     answer.headers.pop("Content-Length", None)
     answer.is_endless = True
 
 
 def redirect(target: str) -> Fault:
-    """Lead elsewhere."""
+    """Redirect to another address."""
     return status(302, Location=target)
 
 
 @dataclass
 class LocalHub:
-    """The hub and its content server."""
+    """Hub with its content server."""
 
     files: dict[str, dict[str, bytes]] = field(default_factory=dict)
     hashes: dict[str, str] = field(default_factory=dict)
-    """By content's path: what the hub states instead of the truth."""
+    """False SHA-256 hashes that the hub states, by path."""
     extra: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By repository: more of what the hub says."""
+    """Additional fields of the hub's description, by repository."""
     in_git: set[str] = field(default_factory=set)
-    """Files that are small enough to be kept without a sha256."""
+    """Paths of files stored directly in git, which have no SHA-256."""
     git_names: dict[str, str] = field(default_factory=dict)
-    """By path: what the hub states of them instead of the truth."""
+    """False git hashes that the hub states, by path."""
     siblings: list[Any] = field(default_factory=list)
-    """More entries of the list of files, as they are."""
+    """Additional entries of the file list, sent unchanged."""
     faults: list[Fault] = field(default_factory=list)
-    """Faults of the next responses with file bytes, one each."""
+    """Faults of the next responses with file bytes, one for each response."""
     hub_faults: list[Fault] = field(default_factory=list)
-    """Faults of the next responses of the hub."""
+    """Faults of the next responses of the hub, one for each response."""
     renamed: dict[str, str] = field(default_factory=dict)
-    """Repositories that have another name now."""
+    """New names of renamed repositories, by old name."""
     requests: list[Request] = field(default_factory=list)
     stalled: threading.Event = field(default_factory=threading.Event)
-    """Lets go of what stalls or waits."""
+    """Event that releases stalled and waiting answers."""
     cut_stalled: bool = False
-    """Whether what waited is cut off then instead of sent whole."""
+    """Whether released answers are cut off instead of sent whole."""
     tls: dict[str, ssl.SSLContext] = field(default_factory=dict)
-    """By server, "hub" and "content": with what it speaks TLS; plain HTTP where it has none."""
+    """TLS contexts of the servers "hub" and "content"; a server without one uses plain HTTP."""
 
     def __enter__(self) -> LocalHub:
         self._hub = _serve(self, "hub")
@@ -205,7 +207,7 @@ class LocalHub:
 
     @property
     def address(self) -> str:
-        """Value for HF_ENDPOINT."""
+        """Address of the hub, as a value for HF_ENDPOINT."""
         return f"{self._scheme('hub')}://127.0.0.1:{self._hub.server_address[1]}"
 
     @property
@@ -217,26 +219,26 @@ class LocalHub:
         return "https" if server in self.tls else "http"
 
     def add(self, repository: str, path: str, content: bytes) -> str:
-        """Put a file into a repository; returns its sha256."""
+        """Add a file to a repository and return its SHA-256."""
         self.files.setdefault(repository, {})[path] = content
         return hashlib.sha256(content).hexdigest()
 
     def asked(self, server: str) -> list[Request]:
-        """Requests to one of the servers."""
+        """Return the requests to one of the servers."""
         return [request for request in self.requests if request.server == server]
 
     def answer(self, server: str, path: str, headers: dict[str, str]) -> Answer:
-        """Say what a well-behaved server would."""
-        parts = unquote(urlsplit(path).path).strip("/").split("/")
+        """Return the answer of a correct server."""
+        segments = unquote(urlsplit(path).path).strip("/").split("/")
         if server == "content":
-            return self._bytes_of("/".join(parts[:2]), "/".join(parts[2:]), headers)
-        for old, new in self.renamed.items():
-            if old in path:
-                return recorded_answer("moved", target=path.replace(old, new))
-        if parts[:2] == ["api", "models"] and len(parts) == 6:
-            return self._describe("/".join(parts[2:4]))
-        if len(parts) >= 5 and parts[2] == "resolve":
-            return self._resolve("/".join(parts[:2]), "/".join(parts[4:]))
+            return self._bytes_of("/".join(segments[:2]), "/".join(segments[2:]), headers)
+        for old_name, new_name in self.renamed.items():
+            if old_name in path:
+                return recorded_answer("moved", target=path.replace(old_name, new_name))
+        if segments[:2] == ["api", "models"] and len(segments) == 6:
+            return self._describe("/".join(segments[2:4]))
+        if len(segments) >= 5 and segments[2] == "resolve":
+            return self._resolve("/".join(segments[:2]), "/".join(segments[4:]))
         return recorded_answer("missing")
 
     def _resolve(self, repository: str, path: str) -> Answer:
@@ -271,9 +273,9 @@ class LocalHub:
                 ).hexdigest()
                 blob = {"size": len(content), "blobId": self.git_names.get(path, digest)}
             siblings.append({"rfilename": path, **blob})
-        shape = {key: value for key, value in REPOSITORY_SHAPE.items() if key not in _OF_ITS_MODEL}
-        own = {"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings}
-        content = {**shape, **own, **self.extra.get(repository, {})}
+        shape = {key: value for key, value in REPOSITORY_SHAPE.items() if key not in _MODEL_KEYS}
+        identity = {"id": repository, "modelId": repository, "sha": COMMIT, "siblings": siblings}
+        content = {**shape, **identity, **self.extra.get(repository, {})}
         body = json.dumps(content).encode()
         return Answer(
             200, {"Content-Type": "application/json", "Content-Length": str(len(body))}, body
@@ -285,15 +287,17 @@ class LocalHub:
             "content", xet=_xet_hash(hashlib.sha256(content).hexdigest())
         ).headers
         etag = common["ETag"]
-        wanted = headers.get("range", "")
-        if wanted and headers.get("if-range", etag) == etag:
-            start = int(wanted.removeprefix("bytes=").rstrip("-"))
+        requested_range = headers.get("range", "")
+        if requested_range and headers.get("if-range", etag) == etag:
+            start = int(requested_range.removeprefix("bytes=").rstrip("-"))
             if start >= len(content):
                 return Answer(416, {"Content-Length": "0"}, b"")
-            found = f"bytes {start}-{len(content) - 1}/{len(content)}"
+            content_range = f"bytes {start}-{len(content) - 1}/{len(content)}"
             body = content[start:]
             answer = Answer(
-                206, {**common, "Content-Range": found, "Content-Length": str(len(body))}, body
+                206,
+                {**common, "Content-Range": content_range, "Content-Length": str(len(body))},
+                body,
             )
         else:
             answer = Answer(200, {**common, "Content-Length": str(len(content))}, content)
@@ -302,14 +306,13 @@ class LocalHub:
 
 
 def _xet_hash(sha256: str) -> str:
-    """Return another hash of as many digits, which is none of the content."""
+    """Return a hash of as many digits that is not a hash of the content."""
     return hashlib.sha256(sha256.encode()).hexdigest()
 
 
 class _Server(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
-        """Say nothing where a client turns away, as it does from a certificate that it does not
-        trust."""
+        """Ignore clients that disconnect, as they do if they do not trust the certificate."""
 
 
 def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
@@ -330,7 +333,7 @@ def _serve(hub: LocalHub, name: str) -> ThreadingHTTPServer:
 
     server = _Server(("127.0.0.1", 0), Handler)
     if name in hub.tls:
-        # The handshake takes place in the thread of its connection, at the first byte that is read.
+        # The handshake happens in the connection's thread when the first byte is read.
         server.socket = hub.tls[name].wrap_socket(
             server.socket, server_side=True, do_handshake_on_connect=False
         )
@@ -369,7 +372,7 @@ def _send(handler: BaseHTTPRequestHandler, answer: Answer, hub: LocalHub) -> Non
 
 
 def main(file: Path, repository: str, mb_per_s: float) -> None:
-    """Serve one file as slowly as wanted until interrupted."""
+    """Serve one file at a limited speed until interrupted."""
     with LocalHub() as hub:
         hub.add(repository, file.name, file.read_bytes())
         if mb_per_s:

@@ -1,4 +1,4 @@
-"""A proxy on 127.0.0.1 that connects every name to one port of this machine, or refuses to."""
+"""A proxy on 127.0.0.1 that connects host names to ports of this machine, or refuses to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class LocalProxy:
-    """Takes CONNECT, as HTTPS goes through a proxy.
+    """Proxy that accepts CONNECT requests, as HTTPS needs them.
 
     Args:
-        ports: by host, as it was asked for: where on this machine it leads instead.
-        status: what it answers; anything but 200 refuses.
+        ports: Ports of this machine to connect to, by requested host.
+        status: HTTP status of the answers; the proxy refuses unless it is 200.
     """
 
     def __init__(self, ports: dict[str, int], status: int = 200) -> None:
@@ -48,7 +48,7 @@ class LocalProxy:
 
     @property
     def address(self) -> str:
-        """Value for https_proxy."""
+        """Address of the proxy, as a value for https_proxy."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
 

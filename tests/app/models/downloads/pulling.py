@@ -1,5 +1,4 @@
-"""Shared by tests of ``jalopy pull``: a small model, a client that waits for nothing, a pull and a
-refused one."""
+"""Helpers for tests of ``jalopy pull``: a small model, a client without pauses, and downloads."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ GIB = 1 << 30
 
 @cache
 def content(quant: str = "Q8_0", **arguments: Any) -> bytes:
-    """A model of some hundred kilobytes."""
+    """Return the bytes of a model of some hundred kilobytes."""
     return tiny_gguf.build(quant=quant, n_layers=6, **arguments)
 
 
@@ -32,17 +31,17 @@ def client(pauses: list[float] | None = None, **options: Any) -> Web:
     return hub.connect(pause=(pauses if pauses is not None else []).append, **options)
 
 
-def get(target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any) -> int:
+def get(target: Path, request: str = REPOSITORY, web: Web | None = None, **options: Any) -> int:
     settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
-    return run_pull(settings, what, **options, web=web or client())
+    return run_pull(settings, request, **options, web=web or client())
 
 
 def refusal(
-    target: Path, what: str = REPOSITORY, web: Web | None = None, **options: Any
+    target: Path, request: str = REPOSITORY, web: Web | None = None, **options: Any
 ) -> DownloadError:
-    """Expect one short clean line and no file of the model's name."""
+    """Expect a refused download with one short clean line and no model file; return the error."""
     with pytest.raises(DownloadError) as caught:
-        get(target, what, web, **options)
+        get(target, request, web, **options)
     line = str(caught.value)
     assert line.isprintable()
     assert len(f"jalopy: {line}") <= 300
@@ -50,5 +49,5 @@ def refusal(
     return caught.value
 
 
-def left_over(target: Path) -> list[str]:
+def remaining_files(target: Path) -> list[str]:
     return sorted(path.name for path in target.iterdir()) if target.exists() else []

@@ -1,5 +1,5 @@
-"""Answers whose lines do not end: the library would read heads of "100 Continue", and trailers, for
-ever."""
+"""Answers with endless lines: the HTTP library alone would read "100 Continue" headers and
+trailers forever."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ENDLESS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def web(nobodys_network: None) -> Web:
+def web(clean_network: None) -> Web:
     return Web(pause=lambda _: None)
 
 
-@pytest.mark.parametrize("what", ENDLESS)
-def test_lines_without_end_are_a_line(what: str, web: Web) -> None:
-    with serving([ENDLESS[what]] * 9, sound_content) as server:
+@pytest.mark.parametrize("case", ENDLESS)
+def test_endless_lines_are_reported_in_one_line(case: str, web: Web) -> None:
+    with serving([ENDLESS[case]] * 9, sound_content) as server:
         with pytest.raises(DownloadError) as caught:
             web.get_body(server.address + "/x")
         assert "does not end" in str(caught.value)

@@ -1,5 +1,5 @@
-"""Downloads against a hub that misbehaves: what came is whole and checked, or there is one line and
-no such file."""
+"""Downloads from a hub that misbehaves: a file is complete and checked, or there is one line and
+no file."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ from tests.app.models.downloads.pulling import (
     client,
     content,
     get,
-    left_over,
     refusal,
+    remaining_files,
 )
 from tests.app.models.library.stores import ollama_model
 from tests.engine import tiny_gguf
 
-# ---- what goes well
+# ---- successful downloads
 
 
-def test_a_model_is_downloaded_checked_and_nothing_else_is_left(
+def test_a_model_is_downloaded_and_only_the_model_stays(
     server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
-    assert left_over(target) == [NAME]
+    assert remaining_files(target) == [NAME]
     out = capsys.readouterr().out
     assert "the only model in it" in out
     assert " free)" in out
     assert "Fits (needs" in out
     assert "Downloaded and checked" in out
-    # of the version described
+    # The file is of the described version.
     assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
     assert server.requests[-1].headers["accept-encoding"] == "identity"
 
 
-def test_a_dry_run_says_everything_and_downloads_nothing(
+def test_a_dry_run_prints_the_plan_and_downloads_nothing(
     server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert get(target, dry_run=True) == exit_codes.OK
@@ -80,7 +80,7 @@ def test_a_dry_run_says_everything_and_downloads_nothing(
     assert not target.exists()
 
 
-def test_a_directory_in_a_home_that_there_is_not_is_refused(server: LocalHub, target: Path) -> None:
+def test_a_directory_in_a_missing_home_is_refused(server: LocalHub, target: Path) -> None:
     with pytest.raises(
         Refusal, match="--to ~no one-of-this-name/models: there is no such home folder"
     ):
@@ -98,13 +98,13 @@ def test_a_type_is_named_in_any_case_or_chosen_by_advice(
             content(quant),
         )
     assert get(target, f"{REPOSITORY}:q4_k_m") == exit_codes.OK
-    assert left_over(target) == ["tiny-Q4_K_M.gguf"]
+    assert remaining_files(target) == ["tiny-Q4_K_M.gguf"]
     monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))
     assert get(target) == exit_codes.OK
-    assert left_over(target) == ["tiny-Q4_K_M.gguf"]  # the usual type, which is there already
+    assert remaining_files(target) == ["tiny-Q4_K_M.gguf"]  # the usual type, which is on disk
 
 
-def test_what_was_begun_goes_on_though_advice_has_changed(
+def test_a_partial_download_continues_if_the_advice_changed(
     server: LocalHub,
     target: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -115,14 +115,14 @@ def test_what_was_begun_goes_on_though_advice_has_changed(
     refusal(target)
     assert (target / "tiny-Q4_K_M.gguf.part").stat().st_size == 70_000
     server.faults.clear()
-    # now Q8_0 would be advised
+    # Q8_0 would be advised now.
     monkeypatch.setattr(listing, "rates_or_typical", lambda threads: MachineRates(12.0))
     assert get(target) == exit_codes.OK
     assert "started earlier" in capsys.readouterr().out
-    assert left_over(target) == ["tiny-Q4_K_M.gguf"]
+    assert remaining_files(target) == ["tiny-Q4_K_M.gguf"]
 
 
-def test_several_parts_come_in_order_and_open_as_one(
+def test_several_parts_are_downloaded_in_order_and_opened(
     server: LocalHub, target: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "source").mkdir()
@@ -134,18 +134,18 @@ def test_several_parts_come_in_order_and_open_as_one(
     assert server.asked("content") == []
     assert get(target, "someone/Big-GGUF") == exit_codes.OK
     names = [f"big-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
-    assert left_over(target) == names
+    assert remaining_files(target) == names
     assert [
         request.path.split("?")[0].split("/")[-1] for request in server.asked("content")
     ] == names
 
 
-def test_what_is_here_already_is_not_downloaded_again(
+def test_a_file_on_disk_is_not_downloaded_again(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get(target)
     server.requests.clear()
-    # nothing more to come needs no room
+    # A complete file needs no free space.
     monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
     assert get(target) == exit_codes.OK
     assert server.asked("content") == []
@@ -167,31 +167,27 @@ def test_the_same_content_in_another_store_is_named_instead(
     assert server.asked("content") == []
 
 
-def test_an_address_elsewhere_needs_a_hash_and_is_checked_by_it(
-    server: LocalHub, target: Path
-) -> None:
+def test_another_address_needs_a_hash_that_is_checked(server: LocalHub, target: Path) -> None:
     url = f"{server.content_address}/{REPOSITORY}/{NAME}"
     assert "--sha256" in str(refusal(target, url))
     assert "hash is wrong" in str(refusal(target, url, sha256="0" * 64))
     assert get(target, url, sha256=hashlib.sha256(content()).hexdigest()) == exit_codes.OK
-    assert left_over(target) == [NAME]
+    assert remaining_files(target) == [NAME]
 
 
-def test_a_hash_that_differs_from_the_hubs_is_refused_at_once(
-    server: LocalHub, target: Path
-) -> None:
+def test_a_hash_different_from_the_hubs_is_refused_at_once(server: LocalHub, target: Path) -> None:
     error = refusal(target, sha256="0" * 64)
     assert (error.exit_code, NAME in str(error)) == (exit_codes.BAD_DATA, True)
     assert hashlib.sha256(content()).hexdigest() in str(error)
     assert server.asked("content") == []
     assert get(target, sha256=hashlib.sha256(content()).hexdigest().upper()) == exit_codes.OK
-    assert left_over(target) == [NAME]
+    assert remaining_files(target) == [NAME]
 
 
 # ---- tokens
 
 
-def test_the_token_goes_to_the_hub_and_to_no_one_else(
+def test_the_token_is_sent_to_the_hub_only(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -203,7 +199,7 @@ def test_the_token_goes_to_the_hub_and_to_no_one_else(
 
 
 @pytest.mark.parametrize("where", ["HF_HOME", "HF_TOKEN_PATH"])
-def test_the_token_is_found_where_other_programs_keep_it(
+def test_the_token_is_found_where_other_programs_save_it(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "token").write_text("hf_kept\n")
@@ -216,32 +212,32 @@ def test_the_token_is_found_where_other_programs_keep_it(
     assert hub.token() == "hf_given"
 
 
-def test_a_token_that_is_none_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_token_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     for bad in ("a b", "x\r\nHost: evil", "ü", "x" * 500):
         monkeypatch.setenv("HF_TOKEN", bad)
         assert hub.token() == ""
 
 
-def test_a_token_is_never_sent_in_the_clear_over_a_network() -> None:
+def test_a_token_is_never_sent_unencrypted_over_a_network() -> None:
     assert not _may_have_token(urlsplit("http://mirror.example/api"), "mirror.example")
     assert _may_have_token(urlsplit("https://mirror.example/api"), "mirror.example")
     assert not _may_have_token(urlsplit("https://other.example/api"), "mirror.example")
 
 
-# ---- bad lines
+# ---- bad connections
 
 
-@pytest.mark.parametrize("after", [0, 3, 100_000])
+@pytest.mark.parametrize("after_bytes", [0, 3, 100_000])
 def test_a_cut_connection_is_resumed_where_it_broke(
-    after: int, server: LocalHub, target: Path
+    after_bytes: int, server: LocalHub, target: Path
 ) -> None:
-    server.faults += [cut(after), cut(50_000)]
+    server.faults += [cut(after_bytes), cut(50_000)]
     pauses: list[float] = []
     assert get(target, web=client(pauses)) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
     ranges = [request.headers.get("range") for request in server.asked("content")]
     assert ranges[0] is None
-    assert ranges[1] == (f"bytes={after}-" if after else None)
+    assert ranges[1] == (f"bytes={after_bytes}-" if after_bytes else None)
     assert all(
         "if-range" in request.headers
         for request in server.asked("content")
@@ -261,12 +257,12 @@ def test_a_connection_without_progress_ends_and_keeps_the_part(
     server.faults.clear()
     assert get(target) == exit_codes.OK
     assert server.asked("content")[-1].headers["range"] == "bytes=70000-"
-    assert left_over(target) == [NAME]
+    assert remaining_files(target) == [NAME]
 
 
 def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -> None:
     server.faults.append(stalls)
-    # every answer must come within it
+    # Every answer must come within this time.
     assert get(target, web=client(timeout_s=2.0)) == exit_codes.OK
     assert "range" in server.asked("content")[1].headers
 
@@ -275,33 +271,31 @@ def test_a_connection_cut_after_the_last_byte_completes_the_file(
     server: LocalHub, target: Path
 ) -> None:
     def unfinished(answer: Any) -> None:
-        # The last chunk says that another one follows, which never comes.
+        # The last chunk announces another one, which never comes.
         body = answer.body
         answer.headers.pop("Content-Length")
         answer.headers["Transfer-Encoding"] = "chunked"
         answer.body = b"%x\r\n%s\r\n5\r\n" % (len(body), body)
 
-    kept = len(content()) - 1000
-    server.faults += [cut(kept), cut(1), cut(1), cut(1), unfinished]
+    n_kept = len(content()) - 1000
+    server.faults += [cut(n_kept), cut(1), cut(1), cut(1), unfinished]
     assert get(target) == exit_codes.OK
 
 
-def test_a_slow_line_is_no_stall(server: LocalHub, target: Path) -> None:
+def test_a_slow_connection_does_not_count_as_stalled(server: LocalHub, target: Path) -> None:
     server.faults.append(slow(40_000, 0.01))
     assert get(target, web=client(timeout_s=60.0)) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
     assert len(server.asked("content")) == 1
 
 
-def test_a_server_that_ignores_the_range_makes_it_start_over(
-    server: LocalHub, target: Path
-) -> None:
-    server.faults += [cut(100_000), local_hub.whole]
+def test_a_download_starts_over_if_ranges_are_ignored(server: LocalHub, target: Path) -> None:
+    server.faults += [cut(100_000), local_hub.ignore_range]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
 
 
-def test_another_range_than_asked_for_makes_it_start_over(server: LocalHub, target: Path) -> None:
+def test_a_wrong_range_makes_the_download_start_over(server: LocalHub, target: Path) -> None:
     for lie in ("bytes 5-9/999999", "", "bytes 99999999999999999999-1/2"):
         server.faults += [cut(100_000), local_hub.with_headers(Content_Range=lie)]
         assert get(target) == exit_codes.OK
@@ -309,9 +303,7 @@ def test_another_range_than_asked_for_makes_it_start_over(server: LocalHub, targ
         (target / NAME).unlink()
 
 
-def test_a_file_that_changed_between_attempts_is_begun_again(
-    server: LocalHub, target: Path
-) -> None:
+def test_a_file_that_changed_between_attempts_starts_again(server: LocalHub, target: Path) -> None:
     server.faults += [cut(70_000), *[cut(0)] * 20]
     refusal(target)
     server.faults.clear()
@@ -321,7 +313,7 @@ def test_a_file_that_changed_between_attempts_is_begun_again(
     assert (target / NAME).read_bytes() == changed
 
 
-def test_a_part_larger_than_the_file_is_begun_again(server: LocalHub, target: Path) -> None:
+def test_a_part_larger_than_the_file_starts_again(server: LocalHub, target: Path) -> None:
     target.mkdir()
     digest = hashlib.sha256(content()).hexdigest()
     (target / f"{NAME}.part").write_bytes(b"x" * (len(content()) + 1))
@@ -332,7 +324,7 @@ def test_a_part_larger_than_the_file_is_begun_again(server: LocalHub, target: Pa
 
 
 @pytest.mark.parametrize("code", [429, 500])
-def test_an_overloaded_server_is_asked_again_after_a_pause(
+def test_an_overloaded_server_is_tried_again_after_a_pause(
     code: int, server: LocalHub, target: Path
 ) -> None:
     server.faults += [status(code), status(code, Retry_After="7")]
@@ -341,7 +333,7 @@ def test_an_overloaded_server_is_asked_again_after_a_pause(
     assert pauses == [2.0, 7.0]
 
 
-def test_the_hub_itself_is_asked_again_too_but_not_for_ever(server: LocalHub, target: Path) -> None:
+def test_the_hub_is_tried_again_a_limited_number_of_times(server: LocalHub, target: Path) -> None:
     server.hub_faults += [status(503, Retry_After="290")] * 3
     pauses: list[float] = []
     assert get(target, web=client(pauses)) == exit_codes.OK
@@ -362,7 +354,7 @@ REFUSED = {
 }
 
 
-def test_a_refusal_is_one_line_and_not_tried_again(server: LocalHub, target: Path) -> None:
+def test_a_refusal_is_one_line_without_another_try(server: LocalHub, target: Path) -> None:
     for n, (code, words) in enumerate(REFUSED.items(), 1):
         server.hub_faults.append(status(code))
         error = refusal(target)
@@ -371,9 +363,7 @@ def test_a_refusal_is_one_line_and_not_tried_again(server: LocalHub, target: Pat
         assert len(server.requests) == n
 
 
-def test_what_is_not_the_file_or_no_sound_model_is_thrown_away(
-    server: LocalHub, target: Path
-) -> None:
+def test_a_wrong_file_or_damaged_model_is_deleted(server: LocalHub, target: Path) -> None:
     server.hashes[NAME] = "0" * 64
     assert refusal(target).exit_code == exit_codes.BAD_DATA
     del server.hashes[NAME]
@@ -381,26 +371,26 @@ def test_what_is_not_the_file_or_no_sound_model_is_thrown_away(
     assert refusal(target).exit_code == exit_codes.BAD_DATA
     server.add(REPOSITORY, NAME, b"GGUF" + b"\xff" * 5000)
     assert refusal(target).exit_code == exit_codes.BAD_DATA
-    assert left_over(target) == []
+    assert remaining_files(target) == []
 
 
-def test_a_type_that_was_removed_is_said_and_what_came_stays(
+def test_a_model_of_a_removed_type_is_reported_and_stays(
     server: LocalHub, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unknown = bytearray(content())
     name = b"blk.0.attn_q.weight"
-    at = unknown.index(name) + len(name) + 4 + 2 * 8
-    unknown[at : at + 4] = (31).to_bytes(4, "little")
+    offset = unknown.index(name) + len(name) + 4 + 2 * 8
+    unknown[offset : offset + 4] = (31).to_bytes(4, "little")
     server.add(REPOSITORY, NAME, bytes(unknown))
     assert get(target) == exit_codes.BAD_DATA
-    assert left_over(target) == [NAME]
+    assert remaining_files(target) == [NAME]
     assert (
         "Jalopy cannot open it: tensor blk.0.attn_q.weight has ggml type 31"
         in capsys.readouterr().out
     )
 
 
-def test_what_cannot_be_looked_at_just_now_is_not_thrown_away(
+def test_a_model_that_cannot_be_checked_now_is_not_deleted(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(fd: int, size_bytes: int, name: str) -> None:
@@ -428,7 +418,7 @@ def test_a_login_page_is_not_a_model(server: LocalHub, target: Path) -> None:
     assert "login page" in str(refusal(target))
 
 
-def test_what_the_headers_say_of_another_file_is_refused(server: LocalHub, target: Path) -> None:
+def test_headers_of_another_file_are_refused(server: LocalHub, target: Path) -> None:
     server.faults.append(local_hub.with_headers(Content_Encoding="gzip"))
     assert "compressed" in str(refusal(target))
     for length in ("1", "99999999999"):
@@ -439,7 +429,7 @@ def test_what_the_headers_say_of_another_file_is_refused(server: LocalHub, targe
 def test_an_endless_body_ends_at_the_expected_size(server: LocalHub, target: Path) -> None:
     server.faults.append(endless)
     assert "is longer than the expected" in str(refusal(target))
-    assert left_over(target) == []
+    assert remaining_files(target) == []
 
 
 def test_an_endless_answer_of_the_hub_is_cut(
@@ -461,9 +451,7 @@ REDIRECTS = {
 }
 
 
-def test_a_redirect_elsewhere_or_without_end_is_not_followed(
-    server: LocalHub, target: Path
-) -> None:
+def test_foreign_and_endless_redirects_are_not_followed(server: LocalHub, target: Path) -> None:
     for location, words in REDIRECTS.items():
         server.hub_faults.append(redirect(location))
         error = refusal(target)
@@ -474,7 +462,7 @@ def test_a_redirect_elsewhere_or_without_end_is_not_followed(
     assert "redirects more than 5 times" in str(refusal(target))
 
 
-# ---- names and places
+# ---- names and directories
 
 
 NAMES = (
@@ -485,9 +473,7 @@ NAMES = (
 )  # fmt: skip
 
 
-def test_a_name_that_could_leave_the_directory_does_not_exist(
-    server: LocalHub, target: Path
-) -> None:
+def test_names_that_could_leave_the_directory_are_ignored(server: LocalHub, target: Path) -> None:
     server.files[REPOSITORY] |= dict.fromkeys(NAMES, content())
     assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
     del server.files[REPOSITORY][NAME]
@@ -495,24 +481,22 @@ def test_a_name_that_could_leave_the_directory_does_not_exist(
     assert server.asked("content") == []
 
 
-def test_the_longest_name_leaves_room_for_the_parts_suffixes(
-    server: LocalHub, target: Path
-) -> None:
+def test_the_longest_name_leaves_space_for_the_part_suffix(server: LocalHub, target: Path) -> None:
     server.files[REPOSITORY] = {"x" * 231 + ".gguf": content()}
     assert "no GGUF file with a hash" in str(refusal(target))
     server.files[REPOSITORY] = {"x" * 230 + ".gguf": content()}
     assert get(target) == exit_codes.OK
 
 
-def test_an_entry_that_is_not_sound_is_passed_over(server: LocalHub) -> None:
+def test_invalid_entries_are_skipped(server: LocalHub) -> None:
     lfs = (None, {"sha256": "00", "size": 5}, {"sha256": "0" * 64},
            *({"sha256": "0" * 64, "size": size} for size in (-1, 1 << 60, True, "12")))  # fmt: skip
     server.siblings += [None, 7, [], {}, {"rfilename": 3}, {"rfilename": "a.gguf"}]
-    server.siblings += [{"rfilename": "a.gguf", "lfs": one} for one in lfs]
+    server.siblings += [{"rfilename": "a.gguf", "lfs": value} for value in lfs]
     assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
 
 
-def test_an_answer_of_the_hub_that_is_none_is_a_line(server: LocalHub, target: Path) -> None:
+def test_an_invalid_answer_of_the_hub_is_one_line(server: LocalHub, target: Path) -> None:
     def with_body(body: bytes) -> local_hub.Fault:
         def change(answer: Any) -> None:
             answer.body = body
@@ -542,7 +526,7 @@ def test_a_link_in_the_target_is_not_written_to(
     assert victim.read_text() == "mine"
 
 
-def test_another_file_of_that_name_is_left_alone(server: LocalHub, target: Path) -> None:
+def test_another_file_of_the_same_name_is_left_alone(server: LocalHub, target: Path) -> None:
     target.mkdir()
     (target / NAME).write_bytes(b"mine")
     with pytest.raises(DownloadError, match="another file has this name"):
@@ -550,7 +534,7 @@ def test_another_file_of_that_name_is_left_alone(server: LocalHub, target: Path)
     assert (target / NAME).read_bytes() == b"mine"
 
 
-def test_a_disk_that_knows_no_locks_is_no_other_process(
+def test_a_disk_without_locks_is_not_another_process(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def flock(fd: int, operation: int) -> None:
@@ -567,7 +551,7 @@ def test_a_disk_that_knows_no_locks_is_no_other_process(
         (errno.EIO, "Input/output error"),
     ],
 )
-def test_what_cannot_be_written_is_named(
+def test_an_unwritable_file_is_named(
     number: int, words: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def append(self: PartFile, piece: bytes) -> None:
@@ -579,7 +563,7 @@ def test_what_cannot_be_written_is_named(
     assert words in line
 
 
-def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) -> None:
+def test_two_downloads_of_one_file_at_once_are_refused(server: LocalHub, target: Path) -> None:
     target.mkdir()
     remote = RemoteFile(
         NAME, "http://127.0.0.1/x", len(content()), hashlib.sha256(content()).hexdigest()
@@ -589,7 +573,7 @@ def test_the_same_file_twice_at_once_is_refused(server: LocalHub, target: Path) 
     assert get(target) == exit_codes.OK
 
 
-def test_a_full_disk_is_seen_before_anything_is_asked_for(
+def test_a_full_disk_is_reported_before_any_request(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
@@ -615,7 +599,7 @@ def test_a_disk_that_fills_up_keeps_the_part(
     assert get(target) == exit_codes.OK
 
 
-def test_a_directory_that_cannot_be_made_raises_an_os_error(
+def test_a_directory_that_cannot_be_created_is_an_os_error(
     server: LocalHub, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("x")
@@ -623,10 +607,10 @@ def test_a_directory_that_cannot_be_made_raises_an_os_error(
         get(tmp_path / "file" / "models")
 
 
-# ---- stopping, and what should not be downloaded
+# ---- stopped and unwanted downloads
 
 
-def test_stopping_keeps_the_part_and_the_next_time_goes_on(
+def test_a_stopped_download_continues_next_time(
     server: LocalHub,
     target: Path,
     capsys: pytest.CaptureFixture[str],
@@ -644,23 +628,23 @@ def test_stopping_keeps_the_part_and_the_next_time_goes_on(
     assert "78K of it downloaded already" in capsys.readouterr().out
 
 
-def noting(seen: list[fetch.DownloadProgress], most: int) -> fetch.Report:
-    """Want no more of a download after so many reports."""
+def stop_after(reports: list[fetch.DownloadProgress], most: int) -> fetch.Report:
+    """Return a callback that stops a download after a number of reports."""
 
-    def note(progress: fetch.DownloadProgress) -> None:
-        seen.append(progress)
-        if len(seen) == most:
+    def report(progress: fetch.DownloadProgress) -> None:
+        reports.append(progress)
+        if len(reports) == most:
             raise fetch.DownloadStopped(progress.name)
 
-    return note
+    return report
 
 
-def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path) -> None:
+def test_a_screen_can_stop_a_download_between_two_pieces(server: LocalHub, target: Path) -> None:
     settings = dataclasses.replace(built_in_settings(), model_directories=(str(target),))
     prepared = pull.prepare(REPOSITORY, settings, client())
     seen: list[fetch.DownloadProgress] = []
     with pytest.raises(fetch.DownloadStopped):
-        pull.carry_out(prepared, client(), noting(seen, 1))
+        pull.carry_out(prepared, client(), stop_after(seen, 1))
     assert (target / f"{NAME}.part").stat().st_size > 0
     path, header = pull.carry_out(prepared, client(), seen.append)
     assert path == target / NAME
@@ -669,7 +653,7 @@ def test_a_screen_can_stop_it_between_two_pieces(server: LocalHub, target: Path)
 
 
 @pytest.mark.parametrize("name", [NAME, f"{NAME}.part"])
-def test_a_look_at_what_is_here_can_be_stopped(
+def test_checking_files_on_disk_can_be_stopped(
     name: str, server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     get(target)
@@ -681,14 +665,14 @@ def test_a_look_at_what_is_here_can_be_stopped(
     (target / f"{NAME}.part.json").write_text(json.dumps(note))
     monkeypatch.setattr("app.models.library.sha256._CHUNK_BYTES", 1000)
     monkeypatch.setattr("app.models.downloads.part_file._READ_BYTES", 1000)
-    seen: list[fetch.DownloadProgress] = []
+    reports: list[fetch.DownloadProgress] = []
     with pytest.raises(fetch.DownloadStopped):
-        fetch.download(fetch.make_plan((remote,), target), client(), noting(seen, 2))
-    assert [one.done_bytes for one in seen] == [1000, 2000]
+        fetch.download(fetch.make_plan((remote,), target), client(), stop_after(reports, 2))
+    assert [progress.done_bytes for progress in reports] == [1000, 2000]
     assert (target / name).exists()
 
 
-def test_an_unsupported_architecture_is_downloaded_only_if_asked(
+def test_unsupported_architectures_are_downloaded_on_request(
     server: LocalHub, target: Path
 ) -> None:
     server.extra[REPOSITORY] = {"gguf": {"total": 1000, "architecture": "mamba\x1b[2J"}}
@@ -696,7 +680,7 @@ def test_an_unsupported_architecture_is_downloaded_only_if_asked(
     assert get(target, anyway=True) == exit_codes.OK
 
 
-def test_what_never_fits_is_not_downloaded_unless_named(
+def test_a_model_too_large_is_only_downloaded_if_named(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -708,22 +692,22 @@ def test_what_never_fits_is_not_downloaded_unless_named(
     assert get(target, f"{REPOSITORY}:Q8_0", anyway=True) == exit_codes.OK
 
 
-def test_a_type_that_is_not_there_names_those_that_are(server: LocalHub, target: Path) -> None:
+def test_a_missing_type_names_the_available_types(server: LocalHub, target: Path) -> None:
     server.add(REPOSITORY, "tiny-Q4_K_M.gguf", content("Q4_K"))
     assert "has no Q5_K_M; it has Q4_K_M, Q8_0" in str(refusal(target, f"{REPOSITORY}:Q5_K_M"))
 
 
-def test_what_is_neither_repository_nor_address_is_refused(server: LocalHub, target: Path) -> None:
-    for what in ("", "one", "a/b/c", "a/b:", "../b", "a/..", "a b/c", "-a/b",
+def test_invalid_repositories_and_addresses_are_refused(server: LocalHub, target: Path) -> None:
+    for request in ("", "one", "a/b/c", "a/b:", "../b", "a/..", "a b/c", "-a/b",
                  "ftp://127.0.0.1/x.gguf",
                  "http://127.0.0.1/", "https://u:p@h/x.gguf", "http://127.0.0.1/x\r\ny.gguf",
                  "http://[::1/x.gguf",
                  "http://127.0.0.1:99999/x.gguf", "file:///x.gguf"):  # fmt: skip
-        refusal(target, what, sha256="0" * 64)
+        refusal(target, request, sha256="0" * 64)
     assert server.requests == []
 
 
-# ---- the pieces
+# ---- parsing and choices
 
 
 @pytest.mark.parametrize(
@@ -747,7 +731,7 @@ def test_the_type_is_read_from_the_name(name: str, quantization: str) -> None:
     assert type_of(name) == quantization
 
 
-def test_incomplete_sets_and_projectors_are_no_choices() -> None:
+def test_incomplete_sets_and_projectors_are_not_offered() -> None:
     def file(name: str) -> RemoteFile:
         return RemoteFile(name, "http://127.0.0.1/x", 100, "0" * 64)
 
@@ -755,12 +739,12 @@ def test_incomplete_sets_and_projectors_are_no_choices() -> None:
              "b-Q8_0-00002-of-00002.gguf",
              "mmproj-F16.gguf", "x-Q4_0.imatrix.gguf", "c-Q6_K.gguf"]  # fmt: skip
     repository = hub.Repository("a/b", tuple(file(name) for name in sorted(names)))
-    assert [(one.quantization, len(one.files)) for one in choices_of(repository)] == [
+    assert [(choice.quantization, len(choice.files)) for choice in choices_of(repository)] == [
         ("Q8_0", 2),
         ("Q6_K", 1),
     ]
 
 
-def test_a_typed_repository_is_read_with_its_type() -> None:
-    wanted = parse_request("Some-One/Model_1.5-GGUF:q4_k_m", "https://huggingface.co")
-    assert (wanted.repository, wanted.quantization) == ("Some-One/Model_1.5-GGUF", "Q4_K_M")
+def test_a_repository_and_its_type_are_parsed() -> None:
+    request = parse_request("Some-One/Model_1.5-GGUF:q4_k_m", "https://huggingface.co")
+    assert (request.repository, request.quantization) == ("Some-One/Model_1.5-GGUF", "Q4_K_M")

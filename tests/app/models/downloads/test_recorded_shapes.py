@@ -1,5 +1,4 @@
-"""Answers of the real hub, as far as their shapes are known (``recorded/README.md``), and how they
-are read."""
+"""Parsing of recorded answers of the real hub (see ``recorded/README.md``)."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from tests.app.models.downloads.pulling import NAME, REPOSITORY, client, content
 OTHERS = "someone/Example-3B-GGUF"
 
 
-def test_a_repository_offers_its_models_and_nothing_else(server: LocalHub) -> None:
+def test_only_the_models_of_a_repository_are_offered(server: LocalHub) -> None:
     server.files[OTHERS] = {}
     server.extra[OTHERS] = REPOSITORY_SHAPE
     repository = read_repository(client(), OTHERS)
@@ -36,8 +35,11 @@ def test_a_repository_offers_its_models_and_nothing_else(server: LocalHub) -> No
         "llama3.2",
     )
     assert not repository.is_gated
-    found = {one.quantization: [file.name for file in one.files] for one in choices_of(repository)}
-    assert found == {
+    files_by_type = {
+        choice.quantization: [file.name for file in choice.files]
+        for choice in choices_of(repository)
+    }
+    assert files_by_type == {
         "IQ4_XS": ["Example-3B-IQ4_XS.gguf"],
         "Q4_K_M": ["Example-3B-Q4_K_M.gguf"],
         "Q8_0": ["Example-3B-Q8_0.gguf"],
@@ -49,29 +51,27 @@ def test_a_repository_offers_its_models_and_nothing_else(server: LocalHub) -> No
     assert first.url.endswith(f"/resolve/{REPOSITORY_SHAPE['sha']}/BF16/{first.name}")
 
 
-def test_the_content_networks_own_tag_is_not_taken_for_the_hash(
-    server: LocalHub, target: Path
-) -> None:
+def test_the_tag_of_the_content_server_is_not_the_hash(server: LocalHub, target: Path) -> None:
     assert get(target) == exit_codes.OK
     answer = server.answer("content", f"/{REPOSITORY}/{NAME}", {})
     assert len(answer.headers["ETag"].strip('"')) == 64
     assert (target / NAME).read_bytes() == content()
 
 
-def test_a_file_with_another_hash_than_described_is_not_read(
-    server: LocalHub, target: Path
-) -> None:
+def test_a_file_with_another_hash_is_not_downloaded(server: LocalHub, target: Path) -> None:
     server.add(REPOSITORY, NAME, content())
     described = client().get_body(
         f"{server.address}/api/models/{REPOSITORY}/revision/main?blobs=true"
     )
-    (sibling,) = (one for one in json.loads(described)["siblings"] if one["rfilename"] == NAME)
+    (sibling,) = (
+        entry for entry in json.loads(described)["siblings"] if entry["rfilename"] == NAME
+    )
     sibling["lfs"]["sha256"] = "a" * 64
     server.extra[REPOSITORY] = {"siblings": [sibling]}
     assert "the hub sends a different file" in str(refusal(target))
 
 
-def test_a_repository_that_was_renamed_is_found_with_the_token(
+def test_a_renamed_repository_is_found_with_the_token(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
@@ -99,7 +99,7 @@ def test_a_repository_that_was_renamed_is_found_with_the_token(
         ("disabled", "", "access to it is disabled"),
     ],
 )
-def test_each_way_of_saying_no_is_told_apart(
+def test_the_kinds_of_refusal_are_distinguished(
     name: str,
     token: str,
     words: str,
@@ -129,13 +129,13 @@ def test_a_gated_repository_is_refused_after_one_request(
     assert "the account of your token must have accepted its terms" in capsys.readouterr().out
 
 
-def test_a_gate_that_shows_only_at_the_file_is_a_line(server: LocalHub, target: Path) -> None:
+def test_a_gate_at_the_file_is_reported_in_one_line(server: LocalHub, target: Path) -> None:
     server.hub_faults += [lambda answer: None, recorded("gated")]
     assert "gated: accept its terms" in str(refusal(target))
     assert server.asked("content") == []
 
 
-def test_a_disabled_repository_is_not_asked_for(server: LocalHub, target: Path) -> None:
+def test_a_disabled_repository_gets_no_more_requests(server: LocalHub, target: Path) -> None:
     server.extra[REPOSITORY] = {"disabled": True, "gated": "auto"}
     assert "the hub has disabled access" in str(refusal(target))
 
@@ -147,7 +147,7 @@ def test_an_expired_content_address_is_not_blamed_on_the_token(
     assert "HF_TOKEN" not in str(refusal(target))
 
 
-def test_a_rate_limit_is_waited_for_as_long_as_the_hub_says(server: LocalHub, target: Path) -> None:
+def test_a_rate_limit_waits_as_long_as_the_hub_requests(server: LocalHub, target: Path) -> None:
     server.hub_faults.append(recorded("limited"))
     pauses: list[float] = []
     assert get(target, web=client(pauses)) == exit_codes.OK
@@ -164,7 +164,7 @@ def test_a_rate_limit_is_waited_for_as_long_as_the_hub_says(server: LocalHub, ta
         ({"RateLimit": ";t=;;r=0;t="}, 1.0),
     ],
 )
-def test_each_way_of_naming_a_pause_is_understood(
+def test_each_format_of_a_pause_is_understood(
     headers: dict[str, str], pause_s: float, server: LocalHub, target: Path
 ) -> None:
     server.hub_faults.append(status(429, **headers))
@@ -173,14 +173,14 @@ def test_each_way_of_naming_a_pause_is_understood(
     assert pauses == [pause_s]
 
 
-def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path) -> None:
+def test_longer_pauses_end_the_download(server: LocalHub, target: Path) -> None:
     server.hub_faults.append(status(429, Retry_After="3600"))
     assert "too many requests: try again in 1 h 0 min" in str(refusal(target))
     assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
-    ("address", "wanted"),
+    ("address", "expected"),
     [
         ("https://huggingface.co/a/b", DownloadRequest("a/b")),
         ("https://huggingface.co/a/b/", DownloadRequest("a/b")),
@@ -203,8 +203,8 @@ def test_who_wants_to_be_left_alone_for_longer_is(server: LocalHub, target: Path
         ),
     ],
 )
-def test_addresses_that_people_copy_are_read(address: str, wanted: DownloadRequest) -> None:
-    assert parse_request(address, "https://mirror.example") == wanted
+def test_copied_addresses_are_parsed(address: str, expected: DownloadRequest) -> None:
+    assert parse_request(address, "https://mirror.example") == expected
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_other_addresses_of_the_hub_are_refused(path: str) -> None:
         parse_request(f"https://huggingface.co{path}", "https://huggingface.co")
 
 
-def test_the_same_again_is_of_the_same_revision(server: LocalHub, target: Path) -> None:
+def test_a_resumed_download_has_the_same_revision(server: LocalHub, target: Path) -> None:
     page = f"{server.address}/{REPOSITORY}/tree/v2"
     assert pull.prepare(page, built_in_settings(), client(), directory=target).again == page
     page = f"{server.address}/{REPOSITORY}"
@@ -225,11 +225,11 @@ def test_the_same_again_is_of_the_same_revision(server: LocalHub, target: Path) 
     )
 
 
-def test_files_of_one_name_in_two_folders_are_two_models(server: LocalHub, target: Path) -> None:
+def test_equal_names_in_two_folders_are_two_models(server: LocalHub, target: Path) -> None:
     for folder, seed in (("one", 1), ("two", 2)):
         server.add("someone/Twice-GGUF", f"{folder}/model-Q8_0.gguf", content(seed=seed))
     repository = read_repository(client(), "someone/Twice-GGUF")
-    assert [len(one.files) for one in choices_of(repository)] == [1, 1]
+    assert [len(choice.files) for choice in choices_of(repository)] == [1, 1]
     assert (
         get(target, f"{server.address}/someone/Twice-GGUF/blob/main/two/model-Q8_0.gguf")
         == exit_codes.OK
@@ -238,14 +238,14 @@ def test_files_of_one_name_in_two_folders_are_two_models(server: LocalHub, targe
 
 
 @pytest.mark.parametrize("length", ["9" * 5000, "\xb2", "-1", "1e3", "0x10"])
-def test_a_length_that_is_no_number_is_not_one(length: str) -> None:
+def test_an_invalid_length_is_ignored(length: str) -> None:
     headers = Message()
     headers["Content-Length"] = length
     answered: Any = SimpleNamespace(status=200, headers=headers)
     assert Response(answered, "http://127.0.0.1/").length is None
 
 
-def test_what_is_meant_for_this_machine_passes_no_proxy(
+def test_requests_to_this_machine_do_not_use_a_proxy(
     server: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
@@ -259,10 +259,10 @@ def test_a_part_completed_by_another_process_is_left_whole(
     remote = RemoteFile(
         NAME, "https://example.invalid/", len(content()), hashlib.sha256(content()).hexdigest()
     )
-    part = target / f"{NAME}.part"
+    part_path = target / f"{NAME}.part"
     final = target / NAME
-    part.write_bytes(content())
-    monkeypatch.setattr(part_file, "_lock", lambda fd, name: part.rename(final))
+    part_path.write_bytes(content())
+    monkeypatch.setattr(part_file, "_lock", lambda fd, name: part_path.rename(final))
     with pytest.raises(DownloadError, match="has just downloaded it"):
         PartFile(target, remote)
     assert final.read_bytes() == content()

@@ -1,4 +1,4 @@
-"""A smaller file of a model that is here: what is chosen, and the process that makes it."""
+"""A smaller file of a local model: the choice of its type, and the process that makes it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ def wait_until(is_so: Callable[[], bool], patience_s: float = 400.0) -> None:
         time.sleep(0.02)
 
 
-def entry(path: Path, **more: object) -> ModelEntry:
-    given = {"size_bytes": 8 * GIB, "parameters": 8_000_000_000, "quantization": "Q8_0", **more}
-    return ModelEntry(path, "Mistral", "here", outlook=Outlook("no", 9 * GIB, 0), **given)  # type: ignore[arg-type]
+def entry(path: Path, **fields: object) -> ModelEntry:
+    values = {"size_bytes": 8 * GIB, "parameters": 8_000_000_000, "quantization": "Q8_0", **fields}
+    outlook = Outlook("no", 9 * GIB, 0)
+    return ModelEntry(path, "Mistral", "here", outlook=outlook, **values)  # type: ignore[arg-type]
 
 
 def lister(available_bytes: int) -> Lister:
@@ -46,7 +47,7 @@ def settings(tmp_path: Path) -> Settings:
     return replace(built_in_settings(), model_directories=(str(tmp_path / "models"),))
 
 
-def test_only_where_memory_is_short_a_smaller_one_is_offered(tmp_path: Path) -> None:
+def test_a_smaller_file_is_offered_only_if_memory_is_short(tmp_path: Path) -> None:
     short = entry(tmp_path / "m.gguf")
     assert short.is_short_of_memory
     assert not replace(short, outlook=Outlook("yes", GIB, 0)).is_short_of_memory
@@ -54,23 +55,21 @@ def test_only_where_memory_is_short_a_smaller_one_is_offered(tmp_path: Path) -> 
     assert not replace(short, repository="a/b").is_short_of_memory
 
 
-def test_the_type_that_suits_the_machine_is_named_with_its_price(
-    tmp_path: Path, settings: Settings
-) -> None:
-    found = smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(7 * GIB))
-    assert (found.title, found.quantization, found.why) == ("Mistral", "Q4_K_M", "made from Q8_0")
-    assert found.plan.files[0].name == "m-Q4_K_M.gguf"
-    assert 4 * GIB < found.plan.total_bytes < 5 * GIB
-    assert found.takes.endswith("of work")
-    assert found.outlook is not None
-    assert found.outlook.verdict == "yes"
+def test_the_type_that_fits_is_named_with_its_cost(tmp_path: Path, settings: Settings) -> None:
+    plan = smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(7 * GIB))
+    assert (plan.title, plan.quantization, plan.why) == ("Mistral", "Q4_K_M", "made from Q8_0")
+    assert plan.plan.files[0].name == "m-Q4_K_M.gguf"
+    assert 4 * GIB < plan.plan.total_bytes < 5 * GIB
+    assert plan.takes.endswith("of work")
+    assert plan.outlook is not None
+    assert plan.outlook.verdict == "yes"
     assert (
         smaller(entry(tmp_path / "m-Q8_0.gguf"), settings, lister(9 * GIB // 2)).quantization
         == "Q2_K"
     )
 
 
-def test_where_none_fits_or_one_is_there_it_is_refused(tmp_path: Path, settings: Settings) -> None:
+def test_it_is_refused_if_none_fits_or_one_exists(tmp_path: Path, settings: Settings) -> None:
     with pytest.raises(DownloadError, match="no smaller type fits into memory"):
         smaller(entry(tmp_path / "m.gguf"), settings, lister(GIB))
     (tmp_path / "models").mkdir()
@@ -87,7 +86,7 @@ def job(tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_makes_the_file(job: ShrinkJob, tmp_path: Path) -> None:
+def test_a_separate_process_makes_the_file(job: ShrinkJob, tmp_path: Path) -> None:
     background = BackgroundDownload()
     background.take(job)
     wait_until(lambda: job.state.stage is DownloadStage.READY)
@@ -99,7 +98,9 @@ def test_a_process_of_its_own_makes_the_file(job: ShrinkJob, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_stopped_it_leaves_nothing_and_failed_it_says_why(job: ShrinkJob, tmp_path: Path) -> None:
+def test_a_stopped_job_leaves_no_file_and_a_failed_one_says_why(
+    job: ShrinkJob, tmp_path: Path
+) -> None:
     wait_until(lambda: job.state.stage is DownloadStage.READY)
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     job.proceed()

@@ -1,4 +1,4 @@
-"""Servers that never get further, and downloads that are stopped meanwhile."""
+"""Servers that make no progress, and downloads that are stopped meanwhile."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from tests.app.models.downloads.pulling import (
     client,
     content,
     get,
-    left_over,
     refusal,
+    remaining_files,
 )
 
-KEPT = 100_000
+N_KEPT = 100_000
 PATIENCE_S = 60.0
 
 
@@ -49,9 +49,9 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def cut_or(change: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Cut the whole file off, always at the same byte, and answer otherwise where the rest is asked
-    for."""
-    return lambda answer: (change if answer.status in (206, 416) else cut(KEPT))(answer)
+    """Cut the whole file off at the same byte each time, and change answers to requests for the
+    rest."""
+    return lambda answer: (change if answer.status in (206, 416) else cut(N_KEPT))(answer)
 
 
 @pytest.mark.parametrize(
@@ -63,43 +63,41 @@ def cut_or(change: Callable[[Any], None]) -> Callable[[Any], None]:
     ],
     ids=["416", "another range", "no range"],
 )
-def test_a_server_that_never_sends_the_rest_leaves_the_part(
+def test_a_server_that_never_sends_the_rest_keeps_the_part(
     change: Callable[[Any], None], server: LocalHub, target: Path
 ) -> None:
     server.faults += [cut_or(change)] * 100
     assert isinstance(refusal(target), DownloadError)
     assert len(server.asked("content")) < 15
-    assert (target / f"{NAME}.part").stat().st_size == KEPT
+    assert (target / f"{NAME}.part").stat().st_size == N_KEPT
 
 
 def test_a_server_without_ranges_is_read_past_the_kept_part(server: LocalHub, target: Path) -> None:
-    server.faults += [cut(KEPT), status(416)]
+    server.faults += [cut(N_KEPT), status(416)]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
     assert "range" not in server.asked("content")[2].headers
 
 
-def test_a_server_whose_content_changes_each_time_is_given_up(
-    server: LocalHub, target: Path
-) -> None:
+def test_a_server_with_changing_content_is_given_up(server: LocalHub, target: Path) -> None:
     n_asked = iter(range(1000))
 
     def another(answer: Any) -> None:
-        mark = next(n_asked)
-        local_hub.whole(answer)
-        answer.body = b"GGUF" + bytes([mark]) * (len(answer.body) - 4)
-        cut(KEPT)(answer)
+        number = next(n_asked)
+        local_hub.ignore_range(answer)
+        answer.body = b"GGUF" + bytes([number]) * (len(answer.body) - 4)
+        cut(N_KEPT)(answer)
 
     server.faults += [another] * 100
     assert "different bytes each time" in str(refusal(target))
     assert len(server.asked("content")) < 15
 
 
-# ---- a part that is here already
+# ---- a part on disk
 
 
 def without_length(answer: Any) -> None:
-    local_hub.whole(answer)
+    local_hub.ignore_range(answer)
     del answer.headers["Content-Length"]
 
 
@@ -109,38 +107,36 @@ def page_without_length(answer: Any) -> None:
 
 
 def test_a_web_page_without_length_leaves_the_part(server: LocalHub, target: Path) -> None:
-    server.faults += [cut(KEPT), page_without_length]
+    server.faults += [cut(N_KEPT), page_without_length]
     assert "web page" in str(refusal(target))
-    assert (target / f"{NAME}.part").read_bytes() == content()[:KEPT]
+    assert (target / f"{NAME}.part").read_bytes() == content()[:N_KEPT]
     assert get(target) == exit_codes.OK
 
 
-def test_the_whole_without_length_goes_on_where_the_part_ends(
-    server: LocalHub, target: Path
-) -> None:
-    server.faults += [cut(KEPT), without_length]
+def test_a_whole_file_without_length_continues_the_part(server: LocalHub, target: Path) -> None:
+    server.faults += [cut(N_KEPT), without_length]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
 
 
-def test_the_whole_that_is_cut_again_takes_nothing_away(server: LocalHub, target: Path) -> None:
+def test_a_whole_file_that_is_cut_again_keeps_the_part(server: LocalHub, target: Path) -> None:
     def cut_early(answer: Any) -> None:
         without_length(answer)
         cut(10)(answer)
 
-    server.faults += [cut(KEPT)] + [cut_early] * 100
+    server.faults += [cut(N_KEPT)] + [cut_early] * 100
     assert isinstance(refusal(target), ConnectionCut)
-    assert (target / f"{NAME}.part").read_bytes() == content()[:KEPT]
+    assert (target / f"{NAME}.part").read_bytes() == content()[:N_KEPT]
 
 
 def test_content_that_differs_after_the_start_replaces_the_part(
     server: LocalHub, target: Path
 ) -> None:
     def wrong_end(answer: Any) -> None:
-        answer.body = content()[: KEPT - 50_000] + bytes(50_000)
+        answer.body = content()[: N_KEPT - 50_000] + bytes(50_000)
         answer.cut_after = len(answer.body)
 
-    server.faults += [wrong_end, local_hub.whole]
+    server.faults += [wrong_end, local_hub.ignore_range]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
 
@@ -150,7 +146,7 @@ def test_content_that_differs_after_the_start_replaces_the_part(
 
 @contextmanager
 def dribbling(beginning: bytes, again: bytes) -> Iterator[str]:
-    """A server whose headers never end."""
+    """Serve answers whose headers never end."""
     listening = socket.create_server(("127.0.0.1", 0))
     is_over = threading.Event()
 
@@ -177,7 +173,7 @@ def dribbling(beginning: bytes, again: bytes) -> Iterator[str]:
     [(b"", b"H"), (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"a"), (b"", b"HTTP/1.1 100 Continue\r\n\r\n")],
     ids=["status line", "header", "100 for ever"],
 )
-def test_headers_that_come_byte_by_byte_are_given_up(beginning: bytes, again: bytes) -> None:
+def test_endless_headers_are_given_up(beginning: bytes, again: bytes) -> None:
     with (
         dribbling(beginning, again) as url,
         pytest.raises(ConnectionCut, match="timed out"),
@@ -185,7 +181,7 @@ def test_headers_that_come_byte_by_byte_are_given_up(beginning: bytes, again: by
         Web(headers_s=0.2).get(url)
 
 
-def test_the_time_for_headers_is_none_for_what_follows(
+def test_the_time_limit_of_headers_is_not_for_the_body(
     server: LocalHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = [0.0]
@@ -212,7 +208,9 @@ def test_the_first_request_of_an_address_is_tried_again(server: LocalHub, target
     assert pauses == [1.0, 7.0, 4.0]
 
 
-def test_the_first_request_is_not_tried_for_ever(server: LocalHub, target: Path) -> None:
+def test_the_first_request_is_tried_a_limited_number_of_times(
+    server: LocalHub, target: Path
+) -> None:
     server.faults += [status(503)] * 100
     address = f"{server.content_address}/{REPOSITORY}/{NAME}"
     assert isinstance(refusal(target, address, sha256="0" * 64), StatusError)
@@ -257,11 +255,11 @@ def test_a_stop_between_attempts_ends_the_pause_and_the_requests(
     until(lambda: job.state.is_over)
     assert job.state.stage is DownloadStage.STOPPED
     assert len(server.hub_faults) == 99
-    assert left_over(target) == []
+    assert remaining_files(target) == []
 
 
 @pytest.mark.parametrize(("piece_bytes", "is_kept"), [(1, False), (20_000, False), (40_000, True)])
-def test_a_body_that_hardly_comes_is_given_up_after_some_minutes(
+def test_a_very_slow_body_is_given_up_after_some_minutes(
     piece_bytes: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 0.0
@@ -272,7 +270,7 @@ def test_a_body_that_hardly_comes_is_given_up_after_some_minutes(
 
         def read1(self, _: int) -> bytes:
             nonlocal now_s
-            now_s += 29.0  # one more, and the connection would count as dead
+            now_s += 29.0  # one more second, and the connection would count as dead
             return b"x" * piece_bytes
 
     monkeypatch.setattr(web, "time", SimpleNamespace(monotonic=lambda: now_s))

@@ -1,5 +1,4 @@
-"""Downloads over TLS: whom it trusts, what it does when it cannot, and that it says so in one
-line."""
+"""Downloads over TLS: trusted certificates, and errors reported in one line."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from tests.app.models.downloads.pulling import (
     client,
     content,
     get,
-    left_over,
     refusal,
+    remaining_files,
 )
 
 TOKEN = "hf_secret"
@@ -41,10 +40,9 @@ def authority() -> Authority:
 
 @pytest.fixture(autouse=True)
 def trusted(
-    nobodys_network: None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    clean_network: None, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
-    """The one authority that this system knows, and a token that would be sent with every
-    request."""
+    """Make an authority the only trusted one, and set a token for requests to the hub."""
     path = authority.write(tmp_path / "authority.pem")
     monkeypatch.setenv("SSL_CERT_FILE", str(path))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -53,19 +51,23 @@ def trusted(
 
 @pytest.fixture
 def tls_hub(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
-    """A hub and its content network, both over TLS and trusted."""
-    with speaking(
+    """Serve a hub and its content server, both over trusted TLS."""
+    with tls_server(
         authority.server("127.0.0.1"), authority.server("localhost"), monkeypatch
     ) as server:
         yield server
 
 
 @contextmanager
-def speaking(
-    own: ssl.SSLContext, contents: ssl.SSLContext | None, monkeypatch: pytest.MonkeyPatch
+def tls_server(
+    hub_context: ssl.SSLContext,
+    content_context: ssl.SSLContext | None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[LocalHub]:
-    """A hub that speaks TLS so, with one model, which the environment names."""
-    with LocalHub(tls={"hub": own, **({"content": contents} if contents else {})}) as server:
+    """Serve a hub with these TLS contexts and one model, with its address in the environment."""
+    with LocalHub(
+        tls={"hub": hub_context, **({"content": content_context} if content_context else {})}
+    ) as server:
         server.add(REPOSITORY, NAME, content())
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         yield server
@@ -75,8 +77,11 @@ Handshake = Callable[[socket.socket], None]
 
 
 @contextmanager
-def answering(handshake: Handshake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """A hub that does this with every connection; yields a list as long as they are many."""
+def raw_server(handshake: Handshake, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Serve a hub that handles every connection with a function.
+
+    Yields a list with one entry for each connection.
+    """
     connections: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
@@ -104,9 +109,9 @@ def test_a_pull_over_tls_sends_the_token_to_the_hub_only(tls_hub: LocalHub, targ
     assert tls_hub.address.startswith("https://")
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
-    assert left_over(target) == [NAME]
+    assert remaining_files(target) == [NAME]
     tokens = {
-        server: [one.headers.get("authorization") for one in tls_hub.asked(server)]
+        server: [request.headers.get("authorization") for request in tls_hub.asked(server)]
         for server in tls_hub.tls
     }
     assert tokens == {"hub": [f"Bearer {TOKEN}"] * 2, "content": [None]}
@@ -119,10 +124,10 @@ def test_a_connection_that_is_cut_under_tls_is_resumed(tls_hub: LocalHub, target
     assert tls_hub.asked("content")[-1].headers["range"] == "bytes=1000-"
 
 
-def test_https_is_never_left_for_http(
+def test_a_redirect_from_https_to_http_is_refused(
     authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with speaking(authority.server("127.0.0.1"), None, monkeypatch) as server:
+    with tls_server(authority.server("127.0.0.1"), None, monkeypatch) as server:
         assert server.content_address.startswith("http://")
         assert "redirects to http, which is not followed" in str(refusal(target))
         assert server.asked("content") == []
@@ -133,24 +138,26 @@ def test_https_is_never_left_for_http(
 def test_a_token_goes_through_a_proxy_unseen(
     authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with speaking(
+    with tls_server(
         authority.server("hub.example"), authority.server("localhost"), monkeypatch
     ) as server:
         with LocalProxy({"hub.example": urlsplit(server.address).port or 0}) as proxy:
             monkeypatch.setenv("https_proxy", proxy.address)
             monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
             assert get(target) == exit_codes.OK
-        assert [where for where, _ in proxy.asked] == [
+        assert [host for host, _ in proxy.asked] == [
             "hub.example:443"
-        ] * 2  # localhost is no proxy's business
+        ] * 2  # localhost does not use the proxy
         assert all("authorization" not in headers for _, headers in proxy.asked)
-        assert {one.headers.get("authorization") for one in server.asked("hub")} == {
+        assert {request.headers.get("authorization") for request in server.asked("hub")} == {
             f"Bearer {TOKEN}"
         }
     assert (target / NAME).read_bytes() == content()
 
 
-def test_a_proxy_that_refuses_is_a_line(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusing_proxy_is_reported_in_one_line(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with LocalProxy({}, status=407) as proxy:
         monkeypatch.setenv("https_proxy", proxy.address)
         monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
@@ -159,15 +166,14 @@ def test_a_proxy_that_refuses_is_a_line(target: Path, monkeypatch: pytest.Monkey
         )
 
 
-# ---- not trusted: nothing was asked for, and it was tried once
+# ---- not trusted: one attempt without a request
 
 
 def refused_certificate(
     context: ssl.SSLContext, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> str:
-    """Meet a hub with this certificate; return the line, after its host and before what was
-    sent."""
-    with speaking(context, None, monkeypatch) as server:
+    """Try a download from a hub with this certificate and return the error, without its host."""
+    with tls_server(context, None, monkeypatch) as server:
         pauses: list[float] = []
         error = refusal(target, web=client(pauses))
         host = urlsplit(server.address).netloc
@@ -182,47 +188,47 @@ def refused_certificate(
 
 REFUSED: dict[str, tuple[Callable[[Authority, Path], ssl.SSLContext], str]] = {
     "only itself signed it": (
-        lambda known, folder: Authority().self_signed(folder),
+        lambda authority, folder: Authority().self_signed(folder),
         ("is self-signed (a login page or a filter in between?): if you trust it, name its file"),
     ),
     "no known authority": (
-        lambda known, folder: Authority().server("127.0.0.1"),
+        lambda authority, folder: Authority().server("127.0.0.1"),
         "is from an authority unknown to this system: update its ca-certificates",
     ),
     "a clock set back": (
-        lambda known, folder: known.not_yet_valid("127.0.0.1"),
+        lambda authority, folder: authority.not_yet_valid("127.0.0.1"),
         "is not valid yet by this computer's clock (2014-01-03): set the clock",
     ),
     "expired": (
-        lambda known, folder: known.expired("127.0.0.1"),
+        lambda authority, folder: authority.expired("127.0.0.1"),
         ("has expired by this computer's clock (2014-01-03): correct the clock, or update this"),
     ),
     "another host": (
-        lambda known, folder: known.server("hub.example"),
+        lambda authority, folder: authority.server("hub.example"),
         "is for another host: check the address",
     ),
     "another address": (
-        lambda known, folder: known.server("127.0.0.2"),
+        lambda authority, folder: authority.server("127.0.0.2"),
         "is for another host: check the address",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_certificate_that_is_not_trusted_is_one_line(
+def test_an_untrusted_certificate_is_reported_in_one_line(
     case: str, authority: Authority, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refusals, "time", SimpleNamespace(strftime=lambda form: "2014-01-03"))
-    made, words = REFUSED[case]
+    make_context, words = REFUSED[case]
     assert f": its certificate {words}" in refused_certificate(
-        made(authority, tmp_path), target, monkeypatch
+        make_context(authority, tmp_path), target, monkeypatch
     )
 
 
-def test_a_content_network_that_is_not_trusted_is_named_itself(
+def test_an_untrusted_content_server_is_named(
     authority: Authority, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with speaking(
+    with tls_server(
         authority.server("127.0.0.1"), authority.expired("localhost"), monkeypatch
     ) as server:
         assert str(refusal(target)).startswith(
@@ -232,7 +238,7 @@ def test_a_content_network_that_is_not_trusted_is_named_itself(
 
 
 @pytest.mark.parametrize("file", ["", "not-there.pem", "empty.pem"])
-def test_a_system_without_any_authority_is_told_so(
+def test_a_system_without_certificates_is_reported(
     file: str, authority: Authority, target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty.pem").write_text("\n")
@@ -246,7 +252,7 @@ def test_a_system_without_any_authority_is_told_so(
         assert "no certificates: install the package ca-certificates" in line
 
 
-def test_authorities_in_a_directory_count(
+def test_certificates_in_a_directory_are_used(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "not-there.pem"))
@@ -259,8 +265,8 @@ def test_authorities_in_a_directory_count(
 # ---- no TLS at all
 
 
-def saying(reply: bytes) -> Handshake:
-    """Hear the client out and say this."""
+def reply_with(reply: bytes) -> Handshake:
+    """Return a handler that reads the client's data and sends a reply."""
 
     def handshake(connection: socket.socket) -> None:
         connection.recv(4096)
@@ -283,10 +289,10 @@ ANOTHER_ALERT = b"\x15\x03\x03\x00\x02\x02\x50"
         (ANOTHER_ALERT, "no secure connection is possible (TLSV1_ALERT_INTERNAL_ERROR"),
     ],
 )
-def test_a_server_without_usable_tls_is_asked_once(
+def test_a_server_without_usable_tls_gets_one_request(
     reply: bytes, words: str, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with answering(saying(reply), monkeypatch) as connections:
+    with raw_server(reply_with(reply), monkeypatch) as connections:
         error = refusal(target)
     assert words in str(error)
     assert str(error).startswith("127.0.0.1:")
@@ -294,13 +300,13 @@ def test_a_server_without_usable_tls_is_asked_once(
 
 
 @pytest.mark.parametrize(
-    "handshake", [lambda connection: None, saying(b"\x16\x03\x03\x00\x7a\x02\x00")]
+    "handshake", [lambda connection: None, reply_with(b"\x16\x03\x03\x00\x7a\x02\x00")]
 )
-def test_a_handshake_that_is_cut_is_tried_again_but_not_for_ever(
+def test_a_cut_handshake_is_retried_a_limited_number_of_times(
     handshake: Handshake, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
-    with answering(handshake, monkeypatch) as connections:
+    with raw_server(handshake, monkeypatch) as connections:
         error = refusal(target, web=client(pauses))
     assert isinstance(error, ConnectionCut)
     assert "127.0.0.1:" in str(error)
@@ -314,16 +320,16 @@ def test_a_handshake_that_never_ends_is_given_up(
 ) -> None:
     was_met = threading.Event()
 
-    def says_nothing(connection: socket.socket) -> None:
+    def send_nothing(connection: socket.socket) -> None:
         was_met.wait(300)
 
-    with answering(says_nothing, monkeypatch):
+    with raw_server(send_nothing, monkeypatch):
         error = refusal(target, web=client(timeout_s=0.1))
         was_met.set()
     assert "cannot be reached (timed out)" in str(error)
 
 
-def test_http_to_a_server_that_speaks_tls_is_a_line(
+def test_http_to_a_tls_server_is_reported_in_one_line(
     tls_hub: LocalHub, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", tls_hub.address.replace("https:", "http:"))
@@ -331,10 +337,10 @@ def test_http_to_a_server_that_speaks_tls_is_a_line(
     assert tls_hub.requests == []
 
 
-def test_what_speaks_no_http_at_all_is_a_line(
+def test_a_server_without_http_is_reported_in_one_line(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with answering(saying(ANOTHER_ALERT), monkeypatch) as connections:
+    with raw_server(reply_with(ANOTHER_ALERT), monkeypatch) as connections:
         monkeypatch.setenv("HF_ENDPOINT", hub.endpoint().replace("https:", "http:"))
         assert "does not speak HTTP (should the address begin with https?)" in str(refusal(target))
     assert len(connections) == 1

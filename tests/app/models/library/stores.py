@@ -1,4 +1,4 @@
-"""Writes stores of other programs into a directory of a test's own: Ollama's, Hugging Face's."""
+"""Model stores of Ollama and Hugging Face programs, written into a directory of a test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.engine import tiny_gguf
 def ollama_model(
     store: Path, name: str, tag: str, content: bytes, host: str = "registry.ollama.ai/library"
 ) -> Path:
-    """Put a model into Ollama's store; returns its blob."""
+    """Add a model to an Ollama store and return the path of its blob."""
     digest = hashlib.sha256(content).hexdigest()
     blob = store / "blobs" / f"sha256-{digest}"
     blob.parent.mkdir(parents=True, exist_ok=True)
@@ -36,15 +36,14 @@ def ollama_model(
 
 
 def hugging_face_model(cache: Path, repository: str, file_name: str, revisions: int = 1) -> Path:
-    """Put a model into the cache of Hugging Face's programs; returns the blob that the snapshots
-    link to."""
+    """Add a model to a Hugging Face cache and return the blob that its snapshots link to."""
     content = tiny_gguf.build()
-    place = cache / f"models--{repository.replace('/', '--')}"
-    blob = place / "blobs" / hashlib.sha256(content).hexdigest()
+    directory = cache / f"models--{repository.replace('/', '--')}"
+    blob = directory / "blobs" / hashlib.sha256(content).hexdigest()
     blob.parent.mkdir(parents=True)
     blob.write_bytes(content)
     for n in range(revisions):
-        snapshot = place / "snapshots" / f"{n:040x}"
+        snapshot = directory / "snapshots" / f"{n:040x}"
         snapshot.mkdir(parents=True)
         (snapshot / file_name).symlink_to(blob)
     return blob

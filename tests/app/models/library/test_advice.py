@@ -1,4 +1,4 @@
-"""The data about sizes agree with their derivation, and advice follows from memory and speed."""
+"""Advice on model sizes: the data agree with their derivation, and memory and speed decide."""
 
 import pytest
 
@@ -10,15 +10,15 @@ GIB = 1 << 30
 
 
 @pytest.mark.parametrize("row", advice.memory_rows(), ids=lambda row: f"{row.gib} GiB")
-def test_the_table_by_memory_is_what_its_derivation_gives(row: advice.MemoryRow) -> None:
+def test_the_memory_table_agrees_with_its_derivation(row: advice.MemoryRow) -> None:
     memory = MachineMemory(row.gib * GIB, int((row.gib - row.system) * GIB))
     best = []
     for shape in reversed(advice.shapes()):
         trials = {
-            one: advice._try(shape.parameters, one, memory, MachineRates())
-            for one in advice._four_bits_or_more()
+            quantization: advice._try(shape.parameters, quantization, memory, MachineRates())
+            for quantization in advice._four_bits_or_more()
         }
-        fitting = [one for one, trial in trials.items() if trial.verdict == "yes"]
+        fitting = [quantization for quantization, trial in trials.items() if trial.verdict == "yes"]
         best += [f"{shape.size} {fitting[0]}"] if fitting else []
     assert row.best == tuple(best[:3])
 
@@ -44,7 +44,7 @@ def test_estimated_files_are_as_large_as_real_ones(
     assert needs.is_estimate
 
 
-def test_an_8b_model_reads_what_the_real_one_reads() -> None:
+def test_an_estimated_8b_model_reads_as_much_as_a_real_one() -> None:
     needs = advice.needs_of_size(8.03e9, "Q4_K_M")
     assert needs.bytes_per_token / 1e9 == pytest.approx(4.6, rel=0.02)
     assert needs.memory.position_bytes == 2 * 32 * 8 * 128 * 2
@@ -54,7 +54,7 @@ def test_an_8b_model_reads_what_the_real_one_reads() -> None:
 @pytest.mark.parametrize(
     "size", ["", "8", "B", "8x", "-3B", "1e9B", "0.00001M", "9999999999B", "8B\n8B"]
 )
-def test_what_is_no_size_is_refused_in_one_line(size: str) -> None:
+def test_an_invalid_size_is_refused_in_one_line(size: str) -> None:
     with pytest.raises(Refusal, match="--size"):
         advice.parameters_of(size)
 
@@ -64,45 +64,47 @@ def test_an_unknown_type_is_refused_with_the_known_ones() -> None:
         advice.needs_of_size(8e9, "Q9_X")
 
 
-def test_a_slow_machine_is_advised_models_as_fast_as_a_reader() -> None:
+def test_a_slow_machine_gets_models_as_fast_as_a_reader() -> None:
     memory = MachineMemory(8 * GIB, 6 * GIB)
-    found = advice.suggestions(memory, MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0}))
-    sizes = [one.size for one in found]
+    suggestions = advice.suggestions(memory, MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0}))
+    sizes = [suggestion.size for suggestion in suggestions]
     assert sizes == ["8B", "3B", "1B", "0.5B"]
-    best = advice.best_suggestion(found)
+    best = advice.best_suggestion(suggestions)
     assert best is not None
     assert best.size == "3B"
     assert 4 <= (best.fit.decode_tps or 0) < 6
-    assert {one.size: one.quantization for one in found}["8B"] == "Q4_K_M"
-    assert all(one.fit.verdict == "yes" for one in found)
+    assert {suggestion.size: suggestion.quantization for suggestion in suggestions}[
+        "8B"
+    ] == "Q4_K_M"
+    assert all(suggestion.fit.verdict == "yes" for suggestion in suggestions)
 
 
-def test_the_usual_type_is_advised_and_more_bits_if_fast_enough() -> None:
+def test_more_bits_are_advised_only_if_fast_enough() -> None:
     memory = MachineMemory(64 * GIB, 60 * GIB)
     fast = advice.suggestions(memory, MachineRates(220.0, {"Q4_K": 200.0}))
     best = advice.best_suggestion(fast)
     assert best is not None
     assert (best.size, best.quantization) == ("70B", "Q4_K_M")
-    assert {one.size: one.quantization for one in fast}["8B"] == "Q4_K_M"
+    assert {suggestion.size: suggestion.quantization for suggestion in fast}["8B"] == "Q4_K_M"
     better = advice.better_quality(8e9, memory, MachineRates(220.0, {"Q4_K": 200.0}))
     assert better is not None
     assert better.quantization == "Q8_0"
 
 
 def test_without_a_measurement_there_is_advice_without_speeds() -> None:
-    found = advice.suggestions(MachineMemory(8 * GIB, 6 * GIB), MachineRates())
-    assert [one.fit.decode_tps for one in found] == [None] * len(found)
-    assert found[0].quantization == "Q4_K_M"
+    suggestions = advice.suggestions(MachineMemory(8 * GIB, 6 * GIB), MachineRates())
+    assert [suggestion.fit.decode_tps for suggestion in suggestions] == [None] * len(suggestions)
+    assert suggestions[0].quantization == "Q4_K_M"
 
 
-def test_a_machine_too_small_for_any_gets_no_advice() -> None:
-    found = advice.suggestions(MachineMemory(GIB, GIB // 4), MachineRates(5.0))
-    assert (found, advice.best_suggestion(found)) == ([], None)
+def test_a_machine_too_small_for_all_models_gets_no_advice() -> None:
+    suggestions = advice.suggestions(MachineMemory(GIB, GIB // 4), MachineRates(5.0))
+    assert (suggestions, advice.best_suggestion(suggestions)) == ([], None)
 
 
 @pytest.mark.parametrize(
     ("gib", "row"), [(2.0, None), (3.7, 4), (7.6, 8), (15.3, 16), (24.0, 16), (62.6, 64)]
 )
-def test_a_machine_belongs_to_the_row_of_what_is_built_in(gib: float, row: int | None) -> None:
-    found = advice.row_for(int(gib * GIB))
-    assert (found.gib if found else None) == row
+def test_the_memory_row_is_that_of_the_installed_memory(gib: float, row: int | None) -> None:
+    memory_row = advice.row_for(int(gib * GIB))
+    assert (memory_row.gib if memory_row else None) == row

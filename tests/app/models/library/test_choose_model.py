@@ -17,7 +17,7 @@ from engine.errors import FileUnreadableError, GGUFError
 
 @pytest.fixture
 def validated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Every file named "good.gguf" is sound."""
+    """Let validation accept every file named "good.gguf", and return the validated paths."""
     seen: list[str] = []
 
     def validate(path: str) -> SimpleNamespace:
@@ -30,7 +30,7 @@ def validated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-def test_the_given_model_comes_before_the_one_of_the_settings(validated: list[str]) -> None:
+def test_the_given_model_comes_before_the_model_setting(validated: list[str]) -> None:
     settings = replace(built_in_settings(), model="/other/good.gguf")
     assert choose_model("/here/good.gguf", settings) == "/here/good.gguf"
     assert choose_model(None, settings) == "/other/good.gguf"
@@ -43,12 +43,12 @@ def test_a_home_directory_is_expanded(
     assert choose_model("~/good.gguf", built_in_settings()) == "/home/me/good.gguf"
 
 
-def test_a_given_model_that_is_broken_is_refused(validated: list[str]) -> None:
+def test_a_broken_given_model_is_refused(validated: list[str]) -> None:
     with pytest.raises(GGUFError):
         choose_model("/bad.gguf", built_in_settings())
 
 
-def test_an_unusable_model_setting_is_named_with_its_whole_path() -> None:
+def test_an_unusable_model_setting_is_named_with_its_path() -> None:
     settings = replace(built_in_settings(), model="/x/nonexistent.gguf")
     line = "setting `model`: /x/nonexistent.gguf: no such file (check the path)"
     for check in (engine_access.check_model, engine_access.glance_at_model):
@@ -59,12 +59,12 @@ def test_an_unusable_model_setting_is_named_with_its_whole_path() -> None:
             choose_model("/x/nonexistent.gguf", settings, check)
 
 
-def test_without_any_model_it_is_the_bundled_one(validated: list[str]) -> None:
+def test_without_any_model_the_bundled_model_is_used(validated: list[str]) -> None:
     assert choose_model(None, built_in_settings()) == str(starter_file())
     assert validated == []
 
 
-def test_where_the_bundled_model_is_not_installed_there_is_none(
+def test_there_is_no_model_if_the_bundled_one_is_missing(
     validated: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(start, "starter_file", lambda: None)
@@ -79,20 +79,20 @@ def test_the_bundled_model_does_not_replace_the_last_model(tmp_path: Path) -> No
     assert load_state()[0].last_model == str(tmp_path / "good.gguf")
 
 
-def test_a_folder_that_lists_gain_by_a_model_is_named_once(tmp_path: Path) -> None:
-    one, other, alone, known = map(
+def test_a_new_model_folder_is_suggested_once(tmp_path: Path) -> None:
+    first, second, alone, listed = map(
         tmp_path.joinpath, ("a/one.gguf", "a/other.gguf", "b/alone.gguf", "c/d/one.gguf")
     )
-    for path in (one, other, alone, known, known.with_stem("two")):
+    for path in (first, second, alone, listed, listed.with_stem("two")):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"GGUF")
     assert not remember_opened(alone)
-    assert not remember_opened(known, [str(tmp_path / "c")])
-    assert f"Found 2 models in {tmp_path / 'a'}" in str(remember_opened(one))
-    assert not any(map(remember_opened, (one, other)))
+    assert not remember_opened(listed, [str(tmp_path / "c")])
+    assert f"Found 2 models in {tmp_path / 'a'}" in str(remember_opened(first))
+    assert not any(map(remember_opened, (first, second)))
 
 
-def test_starter_is_the_bundled_model_unless_a_file_is_named_so(
+def test_starter_is_the_bundled_model_unless_a_file_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -101,7 +101,7 @@ def test_starter_is_the_bundled_model_unless_a_file_is_named_so(
     assert model_path("starter") == Path("starter")
 
 
-def test_the_last_model_is_taken_while_it_exists_and_is_sound(
+def test_the_last_model_is_used_if_it_exists_and_is_sound(
     validated: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good = tmp_path / "good.gguf"
@@ -117,7 +117,7 @@ def test_the_last_model_is_taken_while_it_exists_and_is_sound(
     assert load_state()[0].last_model == str(bad)
 
 
-def test_before_a_screen_a_glance_is_enough(tmp_path: Path) -> None:
+def test_before_a_screen_opens_a_quick_check_is_enough(tmp_path: Path) -> None:
     cut = tmp_path / "cut.gguf"
     cut.write_bytes(b"GGUF" + bytes(60))
     check = engine_access.glance_at_model

@@ -1,5 +1,5 @@
-"""Files are found by name: parts as one, links once, other programs' stores by the names they
-give."""
+"""Search for model files: parts are one model, links count once, and the stores of other programs
+are searched."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def touch(path: Path, content: bytes = b"x") -> Path:
     return path
 
 
-def test_gguf_files_are_found_at_every_level_and_nothing_else(tmp_path: Path) -> None:
+def test_only_gguf_files_are_found_at_every_level(tmp_path: Path) -> None:
     for name in (
         "b.gguf",
         "sub/deep/A.GGUF",
@@ -44,12 +44,12 @@ def test_gguf_files_are_found_at_every_level_and_nothing_else(tmp_path: Path) ->
     assert titles(tmp_path, depth=0) == ["b"]
 
 
-def test_a_directory_that_is_named_like_a_model_is_looked_into(tmp_path: Path) -> None:
+def test_a_directory_named_like_a_model_is_searched(tmp_path: Path) -> None:
     touch(tmp_path / "someone" / "Tiny.gguf" / "tiny-q8_0.gguf")
     assert titles(tmp_path) == ["tiny-q8_0"]
 
 
-def test_the_parts_of_a_model_are_one_row_with_their_sum(tmp_path: Path) -> None:
+def test_the_parts_of_a_model_are_one_row_with_the_total_size(tmp_path: Path) -> None:
     paths = tiny_gguf.write_parts(tmp_path, "big", 3)
     touch(tmp_path / "other" / "big-00001-of-00003.gguf")
     together, alone = sorted(found_in(tmp_path), key=lambda file: -file.n_parts)
@@ -58,7 +58,7 @@ def test_the_parts_of_a_model_are_one_row_with_their_sum(tmp_path: Path) -> None
     assert (alone.title, alone.n_parts) == ("big", 1)
 
 
-def test_a_loop_of_links_ends_and_a_file_linked_twice_is_one(tmp_path: Path) -> None:
+def test_link_loops_end_and_a_file_linked_twice_is_listed_once(tmp_path: Path) -> None:
     touch(tmp_path / "a" / "m.gguf")
     (tmp_path / "a" / "again").symlink_to(tmp_path)
     (tmp_path / "same.gguf").symlink_to(tmp_path / "a" / "m.gguf")
@@ -67,19 +67,19 @@ def test_a_loop_of_links_ends_and_a_file_linked_twice_is_one(tmp_path: Path) -> 
     assert len(found_in(tmp_path)) == 1
 
 
-def test_a_link_to_itself_hides_no_other_model(tmp_path: Path) -> None:
+def test_a_link_to_itself_does_not_hide_other_models(tmp_path: Path) -> None:
     for n in range(40):
         (tmp_path / f"loop{n}").symlink_to(tmp_path / f"loop{n}")
         touch(tmp_path / f"{n}.gguf")
     assert len(found_in(tmp_path)) == 40
 
 
-def test_a_pipe_is_no_model(tmp_path: Path) -> None:
+def test_a_pipe_is_ignored(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.gguf")
     assert titles(tmp_path) == []
 
 
-def test_a_huge_directory_is_left_after_a_while(
+def test_the_search_of_a_huge_directory_is_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places_module, "MOST_ENTRIES", 10)
@@ -88,32 +88,33 @@ def test_a_huge_directory_is_left_after_a_while(
     assert 0 < len(titles(tmp_path)) <= 10
 
 
-def test_models_of_ollama_have_its_names(tmp_path: Path) -> None:
+def test_ollama_models_have_their_ollama_names(tmp_path: Path) -> None:
     ollama_model(tmp_path, "llama3.2", "3b", b"one")
     blob = ollama_model(tmp_path, "tiny", "latest", b"two", host="registry.ollama.ai/someone")
     ollama_model(tmp_path, "m", "q4", b"three", host="hf.co/someone")
-    found = find_files([Place("Ollama", tmp_path, is_ollama=True)])
-    assert [file.title for file in found] == [
+    models = find_files([Place("Ollama", tmp_path, is_ollama=True)])
+    assert [file.title for file in models] == [
         "hf.co/someone/m:q4",
         "llama3.2:3b",
         "someone/tiny:latest",
     ]
-    assert found[2].path == blob
-    assert found[2].size_bytes == 3
+    assert models[2].path == blob
+    assert models[2].size_bytes == 3
 
 
-def naming(digest: object) -> bytes:
+def manifest_with(digest: object) -> bytes:
     layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": digest}]
     return json.dumps({"layers": layers}).encode()
 
 
 MANIFESTS = (
     b"", b"{", b"[]", b"{}", b'{"layers": "x"}', b'{"layers": ["x"]}', b"[" * 100_000,
-    naming(3), naming("sha256:../../../../etc/passwd"), naming("sha256:" + "0" * 65),
+    manifest_with(3), manifest_with("sha256:../../../../etc/passwd"),
+    manifest_with("sha256:" + "0" * 65),
 )  # fmt: skip
 
 
-def test_a_manifest_that_is_not_sound_names_no_file(tmp_path: Path) -> None:
+def test_a_damaged_manifest_names_no_file(tmp_path: Path) -> None:
     for n, manifest in enumerate(MANIFESTS):
         touch(tmp_path / f"manifests/registry.ollama.ai/library/bad/{n}", manifest)
     ollama_model(tmp_path, "good", "latest", b"x")
@@ -122,12 +123,12 @@ def test_a_manifest_that_is_not_sound_names_no_file(tmp_path: Path) -> None:
     ]
 
 
-def test_a_blob_that_is_gone_is_no_model(tmp_path: Path) -> None:
+def test_a_missing_blob_is_not_listed(tmp_path: Path) -> None:
     ollama_model(tmp_path, "gone", "latest", b"x").unlink()
     assert find_files([Place("Ollama", tmp_path, is_ollama=True)]) == []
 
 
-def test_blobs_that_no_one_may_look_at_hide_no_other_store(
+def test_unreadable_blobs_do_not_hide_other_stores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ollama_model(tmp_path / "theirs", "m", "latest", b"x")
@@ -140,10 +141,10 @@ def test_blobs_that_no_one_may_look_at_hide_no_other_store(
         return stat(path, **options)
 
     monkeypatch.setattr(os, "stat", guarded)
-    found = find_files(
+    models = find_files(
         [Place("Ollama", tmp_path / "theirs", is_ollama=True), Place("mine", tmp_path / "mine")]
     )
-    assert [file.title for file in found] == ["good"]
+    assert [file.title for file in models] == ["good"]
 
 
 def test_a_hugging_face_file_with_revisions_is_listed_once(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_a_hugging_face_file_with_revisions_is_listed_once(tmp_path: Path) -> No
     assert titles(tmp_path) == ["tiny-q8_0"]
 
 
-def test_a_place_that_is_missing_or_no_directory_is_skipped(tmp_path: Path) -> None:
+def test_missing_directories_are_skipped(tmp_path: Path) -> None:
     assert (
         find_files(
             [Place("none", tmp_path / "none"), Place("Ollama", tmp_path / "none", is_ollama=True)]

@@ -1,4 +1,4 @@
-"""A model by the name that lists show."""
+"""Search for a model by the name that lists show."""
 
 from pathlib import Path
 
@@ -15,40 +15,40 @@ from tests.engine import tiny_gguf
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    found = tmp_path / "models"
-    found.mkdir()
+    directory = tmp_path / "models"
+    directory.mkdir()
     for name in ("Tall-1B-Q8_0", "Tall-1B-Instruct-Q8_0", "small-0.5b.Q8_0"):
-        tiny_gguf.write(found / f"{name}.gguf", "llama", "Q8_0")
-    return found
+        tiny_gguf.write(directory / f"{name}.gguf", "llama", "Q8_0")
+    return directory
 
 
-def test_names_of_the_list_lead_to_the_file(folder: Path) -> None:
-    for given, name in (
+def test_names_in_the_list_are_resolved_to_files(folder: Path) -> None:
+    for text, name in (
         ("small-0.5b", "small-0.5b.Q8_0"),
         ("SMALL", "small-0.5b.Q8_0"),
         ("small-0.5b.Q8_0.gguf", "small-0.5b.Q8_0"),
         ("tall-1b", "Tall-1B-Q8_0"),
         ("Tall-1B-Instruct", "Tall-1B-Instruct-Q8_0"),
     ):
-        assert named_model(given, [str(folder)]) == folder / f"{name}.gguf"
+        assert named_model(text, [str(folder)]) == folder / f"{name}.gguf"
 
 
-def test_a_beginning_of_several_names_lists_them(folder: Path) -> None:
+def test_an_ambiguous_prefix_lists_the_matches(folder: Path) -> None:
     with pytest.raises(
         Refusal, match=r'^"tall" matches several models: Tall-1B-Instruct-Q8_0, Tall-1B-Q8_0$'
     ):
         named_model("tall", [str(folder)])
 
 
-def test_paths_and_what_is_nowhere_stay_as_they_are(folder: Path) -> None:
-    for given in ("./tall-1b", "/tall-1b", "nothing", "a/b.gguf", ""):
-        assert named_model(given, [str(folder)]) == Path(given)
+def test_paths_and_unknown_names_stay_unchanged(folder: Path) -> None:
+    for text in ("./tall-1b", "/tall-1b", "nothing", "a/b.gguf", ""):
+        assert named_model(text, [str(folder)]) == Path(text)
     Path("tall-1b").write_bytes(b"")
     assert named_model("tall-1b", [str(folder)]) == Path("tall-1b")
     assert named_model("starter", [str(folder)]) == starter_file()
 
 
-def test_what_was_opened_by_path_is_found_with_its_neighbours(folder: Path) -> None:
+def test_a_model_opened_by_path_and_its_neighbours_are_found(folder: Path) -> None:
     assert named_model("small", []) == Path("small")
     remember_model(folder / "Tall-1B-Q8_0.gguf")
     assert named_model("small", []) == folder / "small-0.5b.Q8_0.gguf"

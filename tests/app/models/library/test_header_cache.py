@@ -1,5 +1,5 @@
-"""Headers are read once; a changed file, a changed engine or a damaged cache makes them be read
-again."""
+"""Header cache: headers are read once, and again after a change of the file or the engine, or if
+the cache is damaged."""
 
 from __future__ import annotations
 
@@ -23,15 +23,18 @@ def file(tmp_path: Path) -> StoredModel:
     return find_files([Place("here", tmp_path / "models")])[0]
 
 
-def again(path: Path, file: StoredModel) -> tuple[ModelHeader, int]:
-    """Ask a fresh cache over the same file; returns the header and how many were read for it."""
+def read_again(path: Path, file: StoredModel) -> tuple[ModelHeader, int]:
+    """Ask a new cache over the same cache file.
+
+    Returns the header and the number of headers read for it.
+    """
     cache = HeaderCache(path)
     header = cache.header(file)
     cache.save()
     return header, cache.n_read
 
 
-def test_a_header_says_what_a_list_needs(file: StoredModel) -> None:
+def test_a_header_has_what_the_list_needs(file: StoredModel) -> None:
     header = read_header(file.path)
     assert (header.architecture, header.quantization, header.context_length) == (
         "llama",
@@ -49,28 +52,28 @@ def test_a_header_says_what_a_list_needs(file: StoredModel) -> None:
         assert header.memory[kv_type] == MemoryNeeds(2 * 2 * 2 * 16 * item_bytes)
 
 
-def test_the_second_time_nothing_is_read(file: StoredModel, tmp_path: Path) -> None:
-    first, n_first = again(tmp_path / "c" / "models.json", file)
-    second, n_second = again(tmp_path / "c" / "models.json", file)
+def test_nothing_is_read_the_second_time(file: StoredModel, tmp_path: Path) -> None:
+    first, n_first = read_again(tmp_path / "c" / "models.json", file)
+    second, n_second = read_again(tmp_path / "c" / "models.json", file)
     assert (n_first, n_second) == (1, 0)
     assert first == second
 
 
 def test_a_changed_file_is_read_again(file: StoredModel, tmp_path: Path) -> None:
-    again(tmp_path / "c" / "models.json", file)
+    read_again(tmp_path / "c" / "models.json", file)
     tiny_gguf.write(file.path, "qwen2")
     os.utime(file.path, ns=(1, 1))
     changed = find_files([Place("here", file.path.parent)])[0]
-    header, n_read = again(tmp_path / "c" / "models.json", changed)
+    header, n_read = read_again(tmp_path / "c" / "models.json", changed)
     assert (header.architecture, n_read) == ("qwen2", 1)
 
 
-def test_an_engine_that_can_run_more_reads_everything_again(
+def test_a_newer_engine_reads_all_headers_again(
     file: StoredModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again(tmp_path / "c" / "models.json", file)
+    read_again(tmp_path / "c" / "models.json", file)
     monkeypatch.setattr(header_module, "supported_names", lambda: "llama,mamba")
-    assert again(tmp_path / "c" / "models.json", file)[1] == 1
+    assert read_again(tmp_path / "c" / "models.json", file)[1] == 1
 
 
 DAMAGE = {
@@ -84,14 +87,14 @@ DAMAGE = {
 }
 
 
-def test_a_damaged_cache_is_not_believed(file: StoredModel, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_ignored(file: StoredModel, tmp_path: Path) -> None:
     path = tmp_path / "c" / "models.json"
-    wanted, _ = again(path, file)
+    expected, _ = read_again(path, file)
     content = path.read_bytes()
     for sound, damaged in DAMAGE.items():
         assert sound in content
         path.write_bytes(content.replace(sound, damaged))
-        assert again(path, file) == (wanted, 1)
+        assert read_again(path, file) == (expected, 1)
 
 
 def test_an_unsupported_model_keeps_its_reason_and_header(tmp_path: Path) -> None:
@@ -114,23 +117,23 @@ def test_a_foreign_file_has_a_reason_and_is_read_again(tmp_path: Path) -> None:
         (tmp_path / "x.gguf").write_bytes(content)
         file = find_files([Place("here", tmp_path)])[0]
         for _ in range(2):
-            header, n_read = again(tmp_path / "c" / "models.json", file)
+            header, n_read = read_again(tmp_path / "c" / "models.json", file)
             assert header.reason.startswith(reason)
             assert n_read == 1
 
 
-def test_names_that_are_no_text_survive_the_cache(file: StoredModel, tmp_path: Path) -> None:
+def test_undecodable_file_names_can_be_cached(file: StoredModel, tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     tiny.set("general.name", b"bad \xff\x1b[2J name")
     tiny.write(file.path)
     changed = find_files([Place("here", file.path.parent)])[0]
-    first, _ = again(tmp_path / "c" / "models.json", changed)
-    second, n_read = again(tmp_path / "c" / "models.json", changed)
+    first, _ = read_again(tmp_path / "c" / "models.json", changed)
+    second, n_read = read_again(tmp_path / "c" / "models.json", changed)
     assert n_read == 0
     assert first.name == second.name == "bad \udcff\x1b[2J name"
     json.loads((tmp_path / "c" / "models.json").read_text("ascii"))
 
 
-def test_a_cache_that_cannot_be_written_does_no_harm(file: StoredModel, tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_harmless(file: StoredModel, tmp_path: Path) -> None:
     (tmp_path / "blocked").write_text("a file")
-    assert again(tmp_path / "blocked" / "models.json", file)[1] == 1
+    assert read_again(tmp_path / "blocked" / "models.json", file)[1] == 1

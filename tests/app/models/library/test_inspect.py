@@ -31,7 +31,7 @@ def checked(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         path=Path("/models/evil\x1b]0;x\x07.gguf"),
         version=3,
         file_bytes=60_000,
-        tensors={one.name: one for one in tensors},
+        tensors={tensor.name: tensor for tensor in tensors},
         metadata={
             "general.name": "nice\x1b[2J\nname",
             "llama.rope.freq_base": float("nan"),
@@ -61,7 +61,7 @@ def report(capsys: pytest.CaptureFixture[str], **options: Any) -> str:
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_nothing_of_the_file_reaches_the_terminal_unfiltered(
+def test_file_text_reaches_the_terminal_only_filtered(
     checked: SimpleNamespace, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     out = report(capsys, tensors=True, plan=True, as_json=as_json)
@@ -69,7 +69,7 @@ def test_nothing_of_the_file_reaches_the_terminal_unfiltered(
     assert "\\u001b" not in out
 
 
-def test_people_see_types_sizes_and_shortened_values(
+def test_the_text_shows_types_sizes_and_shortened_values(
     checked: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = report(capsys)
@@ -80,7 +80,7 @@ def test_people_see_types_sizes_and_shortened_values(
     assert "blk.0" not in out
 
 
-def test_tensors_and_plan_are_listed_when_asked_for(
+def test_tensors_and_plan_are_listed_on_request(
     checked: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = report(capsys, tensors=True, plan=True)
@@ -88,27 +88,29 @@ def test_tensors_and_plan_are_listed_when_asked_for(
     assert "decode  matvec  blk.0.attn_q  Q4_K  64 x 64  2304   2" in out
 
 
-def test_json_holds_the_same_and_can_be_read_strictly(
+def test_json_has_the_same_values_and_is_strict(
     checked: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refuse(constant: str) -> None:
         raise AssertionError(constant)
 
-    found = json.loads(report(capsys, tensors=True, plan=True, as_json=True), parse_constant=refuse)
-    assert found["types"][0] == {"type": "Q6_K", "tensors": 2, "bytes": 53_760}
-    assert found["metadata"]["llama.rope.freq_base"] == "nan"
-    assert found["metadata"]["short"] == [0, 1, 2]
-    assert found["metadata"]["flag"] is True
-    assert len(found["metadata"]["tokenizer.chat_template"]) == 5000
-    assert found["tensors"][0]["shape"] == [512, 64]
-    assert found["plan"][1]["op"] == "matvec"
+    values = json.loads(
+        report(capsys, tensors=True, plan=True, as_json=True), parse_constant=refuse
+    )
+    assert values["types"][0] == {"type": "Q6_K", "tensors": 2, "bytes": 53_760}
+    assert values["metadata"]["llama.rope.freq_base"] == "nan"
+    assert values["metadata"]["short"] == [0, 1, 2]
+    assert values["metadata"]["flag"] is True
+    assert len(values["metadata"]["tokenizer.chat_template"]) == 5000
+    assert values["tensors"][0]["shape"] == [512, 64]
+    assert values["plan"][1]["op"] == "matvec"
 
 
-def test_texts_are_cut_where_people_read_them(checked: SimpleNamespace) -> None:
+def test_texts_are_cut_in_the_readable_report(checked: SimpleNamespace) -> None:
     assert len(describe(checked)["metadata"]["tokenizer.chat_template"]) == 60
 
 
-def test_a_template_is_whole_or_says_that_it_is_cut(checked: SimpleNamespace) -> None:
+def test_a_cut_template_says_that_it_is_cut(checked: SimpleNamespace) -> None:
     metadata = checked.gguf.metadata
     metadata["tokenizer.chat_template"] = "y" * 200_000
     assert describe(checked)["template"] == "y" * 200_000

@@ -1,4 +1,4 @@
-"""Layers, rope, tokens and template of a file, taken from the file alone."""
+"""Layers, rope, tokens and template in the report of a model file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine.loader import validate
 from tests.engine import tiny_gguf
 
 
-def test_layers_that_are_alike_are_one_row(tmp_path: Path) -> None:
+def test_equal_layers_are_one_row(tmp_path: Path) -> None:
     tiny = tiny_gguf.model(n_layers=4)
     odd = tiny_gguf.model(n_layers=4, quant="Q8_0").tensor("blk.2.attn_v.weight")
     tiny.tensors[tiny.tensors.index(tiny.tensor("blk.2.attn_v.weight"))] = odd
@@ -61,24 +61,24 @@ def test_a_long_template_line_is_shown_whole_on_request(tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     tiny.set("tokenizer.chat_template", "{{ messages }}" + "\x1b[2J\t" * 1000 + "the end")
     report = describe(validate(tiny.write(tmp_path / "m.gguf")))
-    whole = "  {{ messages }}" + "␛[2J\\t" * 1000 + "the end"
-    assert whole in report_lines(report, shows_template=True)
+    template_line = "  {{ messages }}" + "␛[2J\\t" * 1000 + "the end"
+    assert template_line in report_lines(report, shows_template=True)
     assert max(map(len, report_lines(report))) < 200
 
 
-def test_nothing_hostile_in_template_or_tokens_reaches_a_line(tmp_path: Path) -> None:
+def test_hostile_template_and_token_text_is_filtered(tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     vocabulary = tiny_gguf.spm_vocabulary()
     vocabulary["tokenizer.ggml.tokens"][1] = "<s>\x1b]52;c;aGk=\x07\u202e"
     tiny.set("tokenizer.ggml.tokens", vocabulary["tokenizer.ggml.tokens"])
     tiny.set("tokenizer.chat_template", "a\x1b[2J\u202eb\r\nc" + "\t" * 5)
-    shown = "\n".join(report_of_file(tiny.write(tmp_path / "m.gguf")))
+    text = "\n".join(report_of_file(tiny.write(tmp_path / "m.gguf")))
     assert not any(
-        (ord(c) < 0x20 and c != "\n") or 0x7F <= ord(c) <= 0x9F or c == "\u202e" for c in shown
+        (ord(c) < 0x20 and c != "\n") or 0x7F <= ord(c) <= 0x9F or c == "\u202e" for c in text
     )
 
 
-def test_a_model_in_parts_says_so(tmp_path: Path) -> None:
+def test_a_model_in_several_files_is_reported(tmp_path: Path) -> None:
     assert any(
         "in 3 files" in line for line in report_of_file(tiny_gguf.write_parts(tmp_path, "m", 3)[0])
     )

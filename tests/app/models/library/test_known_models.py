@@ -1,5 +1,5 @@
-"""Advice from a short list of known models: sound data, estimates marked as such, nothing offered
-that does not fit."""
+"""List of known models: its data are valid, estimates are marked, and only fitting models are
+offered."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def row(title: str, parameters: int, decode_tps: float, verdict: str = "yes") ->
     return ModelEntry(Path(title), title, "here", parameters=parameters, outlook=outlook)
 
 
-def test_the_list_is_sound_and_has_a_date() -> None:
+def test_the_list_is_valid_and_has_a_date() -> None:
     datetime.date.fromisoformat(checked_on())
     sizes = [model.parameters for model in known_models()]
     assert sizes == sorted(sizes)
@@ -74,15 +74,17 @@ def test_families_of_this_year_are_in_the_list() -> None:
     assert len(set(names)) == len({model.repository for model in known_models()}) == len(names)
 
 
-def test_the_sizes_in_the_names_are_those_of_the_data() -> None:
+def test_the_sizes_in_the_names_match_the_data() -> None:
     for model in known_models():
-        named = re.search(r"(\d+(?:\.\d+)?)(B|M)\b", model.name)
-        assert named is not None
-        wanted = float(named[1]) * (1e9 if named[2] == "B" else 1e6)
-        assert model.in_memory == pytest.approx(wanted, rel=0.5)  # makers leave the embedding out
+        match = re.search(r"(\d+(?:\.\d+)?)(B|M)\b", model.name)
+        assert match is not None
+        expected = float(match[1]) * (1e9 if match[2] == "B" else 1e6)
+        assert model.in_memory == pytest.approx(
+            expected, rel=0.5
+        )  # makers do not count the embedding
 
 
-def test_a_mixture_needs_all_its_memory_but_reads_part_per_token() -> None:
+def test_a_mixture_of_experts_reads_only_some_weights_per_token() -> None:
     by_name = {model.name: model for model in known_models()}
     mixture = by_name["gpt-oss 20B"]
     dense = by_name["Qwen3 14B"]
@@ -98,17 +100,17 @@ def test_a_mixture_needs_all_its_memory_but_reads_part_per_token() -> None:
     }
 
 
-def test_tables_that_stay_on_disk_take_no_memory_but_room_on_it() -> None:
+def test_tables_on_disk_take_disk_space_but_no_memory() -> None:
     by_name = {model.name: model for model in known_models()}
     small = by_name["Gemma 4 E4B"]
     dense = by_name["Qwen3 8B"]
     assert small.needs("Q4_K_M").weights_bytes < 0.7 * dense.needs("Q4_K_M").weights_bytes
-    entry = next(one for one in offers(lister(7), []) if one.title == small.name)
+    entry = next(offer for offer in offers(lister(7), []) if offer.title == small.name)
     assert entry.size_bytes > 1.4 * small.needs(entry.quantization).weights_bytes
     assert "not looked up" in rows.details(entry)[1]
 
 
-def test_one_model_is_named_for_what_the_starter_does_not_know(
+def test_the_starter_suggests_a_model_to_download(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("app.models.library.known_models.make_lister", lambda settings: lister(6))
@@ -121,7 +123,9 @@ def test_one_model_is_named_for_what_the_starter_does_not_know(
     assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
 
 
-def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_suggested_model_on_disk_is_opened_not_downloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     here = [
         row(title, parameters, tps)
         for title, parameters, tps in (("a", 1, 90.0), ("b", 3, 20.0), ("c", 9, 1.0))
@@ -136,7 +140,7 @@ def test_one_that_is_here_is_opened_and_not_downloaded(monkeypatch: pytest.Monke
     assert "this: d, on" in real_model_line(built_in_settings())
 
 
-def test_only_what_fits_is_offered_the_advised_one_first() -> None:
+def test_only_fitting_models_are_offered_the_advised_first() -> None:
     rows_8 = offers(lister(6), [])
     assert {entry.outlook.verdict for entry in rows_8 if entry.outlook is not None} == {
         "yes",
@@ -148,14 +152,14 @@ def test_only_what_fits_is_offered_the_advised_one_first() -> None:
     assert offers(lister(0.1), []) == []
 
 
-def test_a_model_that_is_here_is_not_offered() -> None:
+def test_a_model_on_disk_is_not_offered() -> None:
     first = offers(lister(6), [])[0]
     assert first.title not in [entry.title for entry in offers(lister(6), [first])]
 
 
-def test_an_offer_is_an_estimate_and_says_how_to_get_it() -> None:
+def test_an_offer_is_an_estimate_with_a_command() -> None:
     entry = offers(lister(6), [])[0]
-    assert ":" not in entry.repository  # a repository need not have the type that would suit best
+    assert ":" not in entry.repository  # the repository may not have the best type
     assert f"{rows.ESTIMATE}" in rows.row(entry, 80)
     assert rows.details(entry)[0] == f"not downloaded: jalopy pull {entry.repository}"
     assert f"list of {checked_on()}" in rows.details(entry)[1]
@@ -175,7 +179,7 @@ def test_the_advice_names_memory_bandwidth_size_type_and_speed() -> None:
     assert advice_line(lister(0.1)) == ""
 
 
-def test_a_faster_machine_is_advised_more() -> None:
+def test_a_faster_machine_gets_a_larger_model() -> None:
     slow = best_known(MachineMemory(8 * GIB, 6 * GIB), MachineRates(5.0))
     fast = best_known(MachineMemory(8 * GIB, 6 * GIB), MachineRates(60.0))
     assert slow is not None
@@ -183,7 +187,7 @@ def test_a_faster_machine_is_advised_more() -> None:
     assert slow.parameters < fast.parameters
 
 
-def test_among_the_types_there_are_the_best_is_taken() -> None:
+def test_the_best_of_the_available_types_is_chosen() -> None:
     memory = MachineMemory(8 * GIB, 6 * GIB)
     rates = MachineRates(12.0)
     assert advice.best_type(3.2e9, memory, rates, ["Q2_K", "Q4_K_M", "IQ9_ODD"]) == "Q4_K_M"

@@ -1,4 +1,4 @@
-"""Rows: what fits and how fast, measured or estimated, and nothing unclean."""
+"""Rows of the model list: fit, measured or estimated speed, and cleaned text."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_memory_decides_what_fits(tmp_path: Path) -> None:
     assert [outlook.largest_ctx for outlook in verdicts if outlook] == [128, 0, 0]
 
 
-def test_what_cannot_be_opened_stands_last_with_its_reason(tmp_path: Path) -> None:
+def test_unusable_files_come_last_with_a_reason(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_bytes(b"<html>")
     tiny_gguf.write(tmp_path / "b.gguf")
     usable, foreign = entries(tmp_path)
@@ -85,27 +85,27 @@ def test_what_cannot_be_opened_stands_last_with_its_reason(tmp_path: Path) -> No
     assert len(rows.row(foreign, 40)) <= 40
 
 
-def test_a_model_in_parts_is_one_row(tmp_path: Path) -> None:
+def test_a_model_in_several_files_is_one_row(tmp_path: Path) -> None:
     tiny_gguf.write_parts(tmp_path, "split", 3)
     (entry,) = entries(tmp_path)
     assert (entry.title, entry.n_parts, entry.can_open) == ("split", 3, True)
     assert "3 files" in " ".join(rows.details(entry))
 
 
-def test_no_text_of_a_file_reaches_a_row_unclean(tmp_path: Path) -> None:
+def test_text_of_a_file_is_cleaned_in_rows(tmp_path: Path) -> None:
     tiny = tiny_gguf.model()
     tiny.set("general.name", "evil\x1b]52;c;aGk=\x07")
     tiny.set("general.license", "free\x1b[2J\nmit")
     tiny.write(tmp_path / "na\x1b[31mme\n.gguf")
     (entry,) = entries(tmp_path)
-    shown = "".join([rows.row(entry, 120), *rows.details(entry)])
-    assert "\x1b" not in shown
-    assert "\n" not in shown
-    assert "\x07" not in shown
+    text = "".join([rows.row(entry, 120), *rows.details(entry)])
+    assert "\x1b" not in text
+    assert "\n" not in text
+    assert "\x07" not in text
 
 
 @pytest.mark.parametrize("columns", [40, 60, 66, 72, 80, 100, 120])
-def test_every_row_has_the_width_asked_for(columns: int) -> None:
+def test_every_row_has_the_requested_width(columns: int) -> None:
     outlook = Outlook("tight", 5 * GIB, 24_000, 1234.5, 98_765.0)
     entry = ModelEntry(
         Path("/m.gguf"), "x" * 60, "Hugging Face", 5 * GIB, 1, "", "llama", 8_030_000_000, "IQ4_XS",
@@ -116,7 +116,7 @@ def test_every_row_has_the_width_asked_for(columns: int) -> None:
     assert len(rows.heading(columns)) <= max(columns, 40)
 
 
-def test_words_are_looked_for_in_the_whole_row(tmp_path: Path) -> None:
+def test_the_filter_searches_the_whole_row(tmp_path: Path) -> None:
     tiny_gguf.write(tmp_path / "Some-Model.gguf", "qwen2", "Q8_0")
     (entry,) = entries(tmp_path)
     assert entry.matches("")
@@ -124,13 +124,13 @@ def test_words_are_looked_for_in_the_whole_row(tmp_path: Path) -> None:
     assert not entry.matches("some q4")
 
 
-def test_two_contexts_are_shown_where_not_all_of_it_fits() -> None:
+def test_two_contexts_are_shown_if_the_whole_one_does_not_fit() -> None:
     assert rows.context(Outlook("yes", 1, 24_576), 131_072) == "24k/128k"
     assert rows.context(Outlook("yes", 1, 8192), 8192) == "8k"
     assert rows.context(Outlook("no", 1, 0), 8192) == "-/8k"
 
 
-def test_the_best_of_all_measurements_of_a_machine_counts() -> None:
+def test_the_best_measurement_of_a_machine_counts() -> None:
     assert load_rates(2) == MachineRates()
     remember_rates(2, MachineRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}))
     remember_rates(2, MachineRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}))

@@ -1,4 +1,4 @@
-"""Places follow the settings and each program's environment variables, and never raise."""
+"""Directories of models: from the settings and the environment variables of each program."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.models.library.model_files import download_directory, places
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A home, and an environment that names nothing."""
+    """Set a home directory and remove all variables that name directories."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (
         "OLLAMA_MODELS",
@@ -27,19 +27,19 @@ def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def paths_of(label: str) -> list[Path]:
-    return [place.path for place in places() if place.label == label]
+    return [store.path for store in places() if store.label == label]
 
 
-def test_directories_of_the_settings_come_first_with_short_names(tmp_path: Path) -> None:
-    found = places((str(tmp_path / "Models"), "/data/gguf", "relative", "bad\0"))
-    assert [(place.label, place.path) for place in found[:2]] == [
+def test_directories_in_the_settings_come_first(tmp_path: Path) -> None:
+    stores = places((str(tmp_path / "Models"), "/data/gguf", "relative", "bad\0"))
+    assert [(store.label, store.path) for store in stores[:2]] == [
         ("~/Models", tmp_path / "Models"),
         ("/data/gguf", Path("/data/gguf")),
     ]
-    assert all(place.path.is_absolute() for place in found)
+    assert all(store.path.is_absolute() for store in stores)
 
 
-def test_ollama_is_found_at_home_and_where_its_variable_points(
+def test_ollama_is_found_at_home_and_by_its_variable(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert paths_of("Ollama")[0] == tmp_path / ".ollama" / "models"
@@ -48,7 +48,7 @@ def test_ollama_is_found_at_home_and_where_its_variable_points(
 
 
 @pytest.mark.parametrize(
-    ("environ", "wanted"),
+    ("environ", "expected"),
     [
         ({}, "{home}/.cache/huggingface/hub"),
         ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
@@ -58,11 +58,11 @@ def test_ollama_is_found_at_home_and_where_its_variable_points(
     ],
 )
 def test_hugging_face_variables_are_honoured(
-    environ: dict[str, str], wanted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    environ: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert paths_of("Hugging Face") == [Path(wanted.format(home=tmp_path))]
+    assert paths_of("Hugging Face") == [Path(expected.format(home=tmp_path))]
 
 
 def test_lm_studio_is_found_by_its_pointer_and_its_settings(tmp_path: Path) -> None:
@@ -70,9 +70,9 @@ def test_lm_studio_is_found_by_its_pointer_and_its_settings(tmp_path: Path) -> N
     elsewhere.mkdir()
     (tmp_path / ".lmstudio-home-pointer").write_text(f"{elsewhere}\n")
     (elsewhere / "settings.json").write_text(json.dumps({"downloadsFolder": "/big/models"}))
-    found = paths_of("LM Studio")
-    assert found[:2] == [Path("/big/models"), elsewhere / "models"]
-    assert tmp_path / ".lmstudio" / "models" in found
+    directories = paths_of("LM Studio")
+    assert directories[:2] == [Path("/big/models"), elsewhere / "models"]
+    assert tmp_path / ".lmstudio" / "models" in directories
 
 
 def test_unsound_lm_studio_settings_are_ignored(tmp_path: Path) -> None:
@@ -82,25 +82,25 @@ def test_unsound_lm_studio_settings_are_ignored(tmp_path: Path) -> None:
         assert paths_of("LM Studio")[0] == tmp_path / ".lmstudio" / "models"
 
 
-def test_without_a_home_there_are_still_places(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_are_searched_even_without_a_home(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_home(path: Path) -> Path:
         raise RuntimeError
 
     monkeypatch.setattr(Path, "expanduser", no_home)
-    assert "this directory" in [place.label for place in places()]
+    assert "this directory" in [store.label for store in places()]
 
 
-def test_one_directory_under_two_names_is_one_place(tmp_path: Path) -> None:
+def test_a_directory_with_two_names_is_searched_once(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    found = places((str(tmp_path / "real"), str(tmp_path / "link")))
-    assert [place.label for place in found if "real" in place.label or "link" in place.label] == [
+    stores = places((str(tmp_path / "real"), str(tmp_path / "link")))
+    assert [store.label for store in stores if "real" in store.label or "link" in store.label] == [
         "~/real"
     ]
 
 
 def test_downloads_go_into_the_first_directory_of_the_settings(tmp_path: Path) -> None:
     assert download_directory((str(tmp_path / "a"), str(tmp_path / "b"))) == tmp_path / "a"
-    own = download_directory(())
-    assert own is not None
-    assert own.name == "models"
+    default = download_directory(())
+    assert default is not None
+    assert default.name == "models"

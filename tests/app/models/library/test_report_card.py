@@ -1,4 +1,4 @@
-"""The card that is shown to others: what it says, and that nothing on it is private."""
+"""Report card to share: its content, and that nothing on it is private."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def private_words() -> set[str]:
     return {name.lower() for name in names if len(name) > 2}
 
 
-def said(text: str) -> list[str]:
+def private_words_in(text: str) -> list[str]:
     return [word for word in private_words() if word in text.lower()]
 
 
-def test_it_says_machine_model_and_speeds() -> None:
+def test_a_card_has_the_machine_the_model_and_the_speeds() -> None:
     card = card_of("Llama 3.2 1B", "Q4_K_M", (2, 4), Speeds(28.51, 95.2))
-    text = as_text(card)
-    for part in (
+    card_text = as_text(card)
+    for phrase in (
         "Llama 3.2 1B · Q4_K_M",
         "28.5 tok/s",
         "95.2 tok/s",
@@ -60,7 +60,7 @@ def test_it_says_machine_model_and_speeds() -> None:
         "core",
         "memory",
     ):
-        assert part in text
+        assert phrase in card_text
     drawn = ElementTree.fromstring(as_svg(card))
     words = " ".join(drawn.itertext())
     assert "28.5 tok/s" in words
@@ -70,10 +70,10 @@ def test_it_says_machine_model_and_speeds() -> None:
 @pytest.mark.parametrize(
     "name", [f"/home/{SECRET}/llama", f"C:\\Users\\{SECRET}\\llama\\", "llama"]
 )
-def test_of_a_name_that_is_a_path_only_its_end_is_shown(name: str) -> None:
+def test_only_the_file_name_of_a_path_is_shown(name: str) -> None:
     card = card_of(name, "Q8_0", (2, 2), Speeds())
     assert card.model == "llama"
-    assert said(as_text(card) + as_svg(card)) == []
+    assert private_words_in(as_text(card) + as_svg(card)) == []
 
 
 def test_a_hostile_name_stays_text() -> None:
@@ -83,7 +83,7 @@ def test_a_hostile_name_stays_text() -> None:
     ElementTree.fromstring(as_svg(card))
 
 
-def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
+def test_the_median_bench_speed_comes_before_reply_speeds() -> None:
     history = ReplyHistory(paths.speeds_file())
     history.add(
         history_key(identity_of("m", "Q8_0", 10, "mmap"), 2),
@@ -97,7 +97,7 @@ def test_a_bench_goes_before_replies_and_the_usual_of_it_counts() -> None:
     assert known_speeds("m", "Q4_0", 10) == Speeds()
 
 
-def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
+def test_the_last_reply_of_today_is_shown_with_usual_speed() -> None:
     history = ReplyHistory(paths.speeds_file())
     key = history_key(identity_of("m", "Q8_0", 10, "mmap"), 2)
     usual = Speeds(20.0, 0.0, 2)
@@ -116,7 +116,7 @@ def test_the_last_reply_of_today_stands_next_to_the_usual_speed() -> None:
     assert today_line("m", "Q8_0", 10, usual) == "19.0 tok/s"
 
 
-def test_no_file_is_written_over(tmp_path: Path) -> None:
+def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
     card = card_of("m", "Q8_0", (2, 2), Speeds())
     assert "written: " in write_card(card, str(tmp_path / "card.svg"))
     assert (tmp_path / "card.svg").read_text().startswith("<svg")
@@ -126,7 +126,7 @@ def test_no_file_is_written_over(tmp_path: Path) -> None:
         write_card(card, str(tmp_path / "none" / "card.txt"))
 
 
-def test_the_command_prints_a_card_and_names_no_place(
+def test_the_command_prints_a_card_without_paths(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / SECRET
@@ -136,7 +136,7 @@ def test_the_command_prints_a_card_and_names_no_place(
     out = capfd.readouterr().out
     assert "Q8_0" in out
     assert "not measured yet" in out
-    assert said(out) == []
+    assert private_words_in(out) == []
 
 
 async def test_the_chat_copies_a_card_without_conversation_text(
@@ -156,12 +156,11 @@ async def test_the_chat_copies_a_card_without_conversation_text(
         assert "tok/s" in copied[0]
         assert "model" in copied[0]
         assert re.search(r"^ +today +[0-9.]+ tok/s", copied[0], re.MULTILINE)
-        assert said(copied[0]) == []
+        assert private_words_in(copied[0]) == []
         await driver.say(f"/report {tmp_path / 'card.svg'}")
         await driver.note("written: ")
-        assert said((tmp_path / "card.svg").read_text()) == []
-        # Of a setting that is no longer in use: the card names the threads that were as fast as it
-        # says.
+        assert private_words_in((tmp_path / "card.svg").read_text()) == []
+        # These speeds belong to another thread count: the card names the count that was measured.
         monkeypatch.setattr(report_card, "known_speeds", lambda *model: Speeds(50.0, 0.0, 7))
         await driver.say("/report")
         await driver.until(lambda: len(copied) > 1, "copied")

@@ -1,5 +1,4 @@
-"""The bundled model in the program itself: chat, line mode, one answer, and the gate of the
-bench."""
+"""The bundled model in the program: chat, line mode, a single reply, and the check of ``bench``."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def starter() -> Path:
     return path
 
 
-async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: Path) -> None:
+async def test_each_of_three_turns_reads_only_new_tokens(starter: Path) -> None:
     async with chatting_for_real(starter) as chat:
         assert "F7    gets a real model" in await chat.note(WHAT_IT_IS)
         capital = await chat.ask("What is the capital of France?")
@@ -36,19 +35,20 @@ async def test_three_turns_in_the_chat_and_each_reads_only_what_is_new(starter: 
         figures = [
             message.figures for message in chat.chat.core.chat_session.conversation.messages[1::2]
         ]
-        assert all(each is not None for each in figures)
-        first, second, third = (each for each in figures if each is not None)
+        assert all(reply_figures is not None for reply_figures in figures)
+        first, second, third = (
+            reply_figures for reply_figures in figures if reply_figures is not None
+        )
         assert first.reused_tokens == 0
-        # All that was read and written before, but for the last tokens of the reply: the fence
-        # forces them, and up to four that are forced together are not computed where nothing
-        # follows.
+        # The cache holds all earlier tokens except the last ones of the reply. Its form forces
+        # them, and up to four tokens that are forced together are not computed at the end.
         assert second.reused_tokens >= first.prompt_tokens + first.tokens - 4
         assert (
             third.reused_tokens >= second.reused_tokens + second.prompt_tokens + second.tokens - 4
         )
 
 
-def test_plain_chat_without_a_model_uses_the_starter_and_says_so(tmp_path: Path) -> None:
+def test_line_mode_without_a_model_uses_the_starter(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("What is the capital of France?\n")
     done = jalopy(f"chat --plain --temp 0 <'{tmp_path / 'lines'}'")
     assert done.returncode == exit_codes.OK
@@ -57,12 +57,12 @@ def test_plain_chat_without_a_model_uses_the_starter_and_says_so(tmp_path: Path)
 
 
 def command(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
-    """Run a command in this process; returns what it wrote."""
+    """Run a command in this process and return its output and errors."""
     assert guard(lambda: run_command(parse(argv))) == exit_codes.OK
     return capsys.readouterr()
 
 
-def test_one_answer_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_single_reply_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = command(
         capsys, "run", "starter", "--temp", "0", "-p", "What is the capital of France?"
     )
@@ -71,14 +71,14 @@ def test_one_answer_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) 
     assert "tok/s" in err
 
 
-def test_the_starter_names_a_way_on_for_what_it_does_not_know(
+def test_the_starter_suggests_a_larger_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     out, _ = command(capsys, "run", "starter", "--temp", "1.9", "-p", "Explain photosynthesis")
     assert "I am a very small model. For more, get a real one with F3, or by: jalopy pull" in out
 
 
-def test_the_bench_asks_it_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_checks_the_starter_model_first(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = command(
         capsys, "bench", "starter", "-t", "1", "-p", "8", "-n", "2", "-r", "1", "--json"
     )
