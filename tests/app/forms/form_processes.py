@@ -1,4 +1,4 @@
-"""Processes that compile forms, as the system shows them."""
+"""Search for processes that compile forms."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def is_alive(process: psutil.Process) -> bool:
 
 def compiling() -> list[psutil.Process]:
     """Return the processes of single forms below this process."""
-    found = []
-    for one in psutil.Process().children():
+    processes = []
+    for child in psutil.Process().children():
         with suppress(psutil.NoSuchProcess):
-            if any("forms/sandbox" in word or "forms.sandbox" in word for word in one.cmdline()):
-                found += one.children()
-    return found
+            if any("forms/sandbox" in word or "forms.sandbox" in word for word in child.cmdline()):
+                processes += child.children()
+    return processes

@@ -1,6 +1,6 @@
 """Check whether a text is JSON that a schema allows.
 
-It is independent of the program and exact in its numbers.
+The check is independent of the program and uses exact numbers.
 """
 
 from __future__ import annotations
@@ -47,18 +47,25 @@ def describes(schema: Any, value: Any, root: Any = None) -> bool:
         return schema
     if "$ref" in schema and not describes(_target(schema["$ref"], root), value, root):
         return False
-    kinds = schema.get("type", list(_KINDS))
-    if not any(_KINDS[kind](value) for kind in ([kinds] if isinstance(kinds, str) else kinds)):
+    types = schema.get("type", list(_KINDS))
+    if not any(
+        _KINDS[type_name](value) for type_name in ([types] if isinstance(types, str) else types)
+    ):
         return False
     if "const" in schema and not _is_same(exact(schema["const"]), value):
         return False
     if "enum" in schema and not any(_is_same(exact(choice), value) for choice in schema["enum"]):
         return False
-    if not all(describes(part, value, root) for part in schema.get("allOf", ())):
+    if not all(describes(subschema, value, root) for subschema in schema.get("allOf", ())):
         return False
-    if "anyOf" in schema and not any(describes(part, value, root) for part in schema["anyOf"]):
+    if "anyOf" in schema and not any(
+        describes(subschema, value, root) for subschema in schema["anyOf"]
+    ):
         return False
-    if "oneOf" in schema and sum(describes(part, value, root) for part in schema["oneOf"]) != 1:
+    if (
+        "oneOf" in schema
+        and sum(describes(subschema, value, root) for subschema in schema["oneOf"]) != 1
+    ):
         return False
     if "not" in schema and describes(schema["not"], value, root):
         return False
@@ -81,12 +88,12 @@ def _target(reference: str, root: Any) -> Any:
     return target
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
+def _is_same(first: Any, second: Any) -> bool:
+    return type(first) is type(second) and bool(first == second)
 
 
-def _is_within(schema: Mapping[str, Any], what: str, n: int) -> bool:
-    return bool(schema.get(f"min{what}", n) <= n <= schema.get(f"max{what}", n))
+def _is_within(schema: Mapping[str, Any], keyword: str, n: int) -> bool:
+    return bool(schema.get(f"min{keyword}", n) <= n <= schema.get(f"max{keyword}", n))
 
 
 def _describes_number(schema: Mapping[str, Any], value: Fraction) -> bool:
@@ -103,10 +110,13 @@ def _describes_number(schema: Mapping[str, Any], value: Fraction) -> bool:
 
 def _describes_list(schema: Mapping[str, Any], value: list[Any], root: Any) -> bool:
     first = schema.get("prefixItems", [])
-    rest = schema.get("items", True)
-    parts = [*first, *[rest] * len(value)]
+    rest_schema = schema.get("items", True)
+    schemas = [*first, *[rest_schema] * len(value)]
     is_unique = not schema.get("uniqueItems") or len({repr(item) for item in value}) == len(value)
-    fits = all(describes(part, item, root) for part, item in zip(parts, value, strict=False))
+    fits = all(
+        describes(item_schema, item, root)
+        for item_schema, item in zip(schemas, value, strict=False)
+    )
     return fits and is_unique and _is_within(schema, "Items", len(value))
 
 
@@ -118,12 +128,14 @@ def _describes_object(schema: Mapping[str, Any], value: dict[str, Any], root: An
     ):
         return False
     for name, item in value.items():
-        parts = [properties[name]] if name in properties else []
-        parts += [part for pattern, part in patterns.items() if re.search(pattern, name)]
-        parts = parts or [
+        schemas = [properties[name]] if name in properties else []
+        schemas += [
+            subschema for pattern, subschema in patterns.items() if re.search(pattern, name)
+        ]
+        schemas = schemas or [
             schema.get("additionalProperties", schema.get("unevaluatedProperties", True))
         ]
-        if not all(describes(part, item, root) for part in parts):
+        if not all(describes(subschema, item, root) for subschema in schemas):
             return False
         if not describes(schema.get("propertyNames", True), name, root):
             return False

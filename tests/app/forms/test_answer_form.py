@@ -1,4 +1,4 @@
-"""Tests of answers in a form, by the bundled model: whatever it would write, it has the form."""
+"""Tests of answers in a form by the bundled model: every answer matches its form."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from tests.programs.form_validity import N_CTX, SCHEMAS, answers, follows, rando
 
 pytestmark = pytest.mark.slow
 
-QuantizeResult = Callable[..., str]
-"""Writes an answer in a form, by the bundled model; with a seed."""
+WriteAnswer = Callable[..., str]
+"""Function that writes an answer in a form with the bundled model and a seed."""
 
 CITY = {
     "type": "object",
@@ -67,9 +67,9 @@ def session(model: Model) -> Session:
 
 @pytest.fixture(scope="module")
 def forms(model: Model) -> Iterator[Forms]:
-    made = Forms(model.tokenizer)
-    yield made
-    made.close()
+    all_forms = Forms(model.tokenizer)
+    yield all_forms
+    all_forms.close()
 
 
 GBNF = """root ::= city ", " year "." # as of llama.cpp
@@ -82,11 +82,11 @@ YEAR: /[0-9]{4}/
 """
 
 
-def form_of(kind: str, text: str) -> AnswerForm:
-    return AnswerForm(kind, text, "response_format")
+def form_of(syntax: str, text: str) -> AnswerForm:
+    return AnswerForm(syntax, text, "response_format")
 
 
-class OneByOne:
+class SingleTokens:
     """Constraint that gives forced tokens one at a time."""
 
     def __init__(self, constraint: Constraint, is_free: bool = False) -> None:
@@ -101,22 +101,22 @@ class OneByOne:
 
 
 @pytest.fixture(scope="module")
-def written(model: Model, session: Session, forms: Forms) -> QuantizeResult:
+def write_answer(model: Model, session: Session, forms: Forms) -> WriteAnswer:
     def write(
         form: AnswerForm,
         seed: int,
         guess: bool = False,
         wrap: Any = None,
         session: Session = session,
-        **how: Any,
+        **options: Any,
     ) -> str:
         session.prefill(model.tokenizer.encode("The capital of France is"))
-        # as wild as it gets
+        # A high temperature tests forms with unlikely tokens.
         sampling = Sampling(temperature=3.0, top_p=1.0, min_p=0.0, top_k=0, seed=seed)
         constraint = forms.constraint(form)
         wrapped = wrap(constraint) if wrap is not None else constraint
         pieces = session.generate(
-            sampling, **{"max_tokens": 300, **how}, guess=guess, constraint=wrapped
+            sampling, **{"max_tokens": 300, **options}, guess=guess, constraint=wrapped
         )
         text = "".join(piece.text for piece in pieces)
         constraint.close()
@@ -125,20 +125,20 @@ def written(model: Model, session: Session, forms: Forms) -> QuantizeResult:
     return write
 
 
-def test_an_answer_matches_its_schema(written: QuantizeResult, session: Session) -> None:
-    found = json.loads(written(form_of(SCHEMA, json.dumps(CITY)), 0))
+def test_an_answer_matches_its_schema(write_answer: WriteAnswer, session: Session) -> None:
+    answer = json.loads(write_answer(form_of(SCHEMA, json.dumps(CITY)), 0))
     assert session.finish_reason == "stop"
-    assert list(found) == ["city", "size", "n"]
-    assert (found["size"] in ("small", "large"), found["n"], len(found["city"]) <= 12) == (
+    assert list(answer) == ["city", "size", "n"]
+    assert (answer["size"] in ("small", "large"), answer["n"], len(answer["city"]) <= 12) == (
         True,
         7,
         True,
     )
 
 
-def test_an_answer_matches_its_expression(written: QuantizeResult, session: Session) -> None:
+def test_an_answer_matches_its_expression(write_answer: WriteAnswer, session: Session) -> None:
     pattern = r"(Paris|Rome), [0-9]{4}é"
-    assert re.fullmatch(pattern, written(form_of(REGEX, pattern), 1))
+    assert re.fullmatch(pattern, write_answer(form_of(REGEX, pattern), 1))
     assert session.finish_reason == "stop"
 
 
@@ -221,74 +221,78 @@ def test_annotations_in_a_schema_are_ignored(forms: Forms, harmless: dict[str, A
     constraint.close()
 
 
-def test_guessed_tokens_do_not_change_an_answer(written: QuantizeResult) -> None:
+def test_guessed_tokens_do_not_change_an_answer(write_answer: WriteAnswer) -> None:
     form = form_of(REGEX, "(Paris is big[.] ){6}[a-z]{9}")
-    assert written(form, 1, guess=True) == written(form, 1)
+    assert write_answer(form, 1, guess=True) == write_answer(form, 1)
 
 
 @pytest.mark.parametrize(("grammar", "seed"), [(GBNF, 0), (LARK, 1)])
 def test_an_answer_follows_its_grammar(
-    written: QuantizeResult, session: Session, grammar: str, seed: int
+    write_answer: WriteAnswer, session: Session, grammar: str, seed: int
 ) -> None:
-    assert re.fullmatch(r"(Paris|[R-S]ome), [0-9]{4}[.]", written(form_of(GRAMMAR, grammar), seed))
+    assert re.fullmatch(
+        r"(Paris|[R-S]ome), [0-9]{4}[.]", write_answer(form_of(GRAMMAR, grammar), seed)
+    )
     assert session.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("guess", [False, True])
 def test_forced_tokens_are_one_block_with_the_same_result(
-    written: QuantizeResult, session: Session, guess: bool, monkeypatch: pytest.MonkeyPatch
+    write_answer: WriteAnswer, session: Session, guess: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     form = form_of(REGEX, "(The capital of France is [a-z]{4} and very large[.] ){2}[a-z]{20}")
     sizes = []
     feed = session._feed_block
 
-    def noted(ids: list[int], *how: bool) -> Any:
+    def record_block(ids: list[int], *flags: bool) -> Any:
         sizes.append(len(ids))
-        return feed(ids, *how)
+        return feed(ids, *flags)
 
-    alone = written(form, 5, guess, OneByOne)
+    single = write_answer(form, 5, guess, SingleTokens)
     logits = session._logits
-    monkeypatch.setattr(session, "_feed_block", noted)
-    together = written(form, 5, guess)
-    assert together == alone
+    monkeypatch.setattr(session, "_feed_block", record_block)
+    blockwise = write_answer(form, 5, guess)
+    assert blockwise == single
     assert logits is not None
     assert session._logits is not None
     assert logits.tobytes() == session._logits.tobytes()
     assert sizes.count(4) >= 4
 
 
-def test_forced_tokens_are_the_only_choice(written: QuantizeResult) -> None:
+def test_forced_tokens_are_the_only_choice(write_answer: WriteAnswer) -> None:
     form = form_of(SCHEMA, '{"const":{"capital":"Paris","country":"France"}}')
-    text = written(form, 1)
+    text = write_answer(form, 1)
     assert json.loads(text) == {"capital": "Paris", "country": "France"}
-    assert text == written(form, 1, wrap=lambda one: OneByOne(one, is_free=True))
+    assert text == write_answer(
+        form, 1, wrap=lambda constraint: SingleTokens(constraint, is_free=True)
+    )
 
 
 def test_a_forced_text_ends_at_every_limit(
-    written: QuantizeResult, model: Model, session: Session
+    write_answer: WriteAnswer, model: Model, session: Session
 ) -> None:
     form = form_of(REGEX, "Paris is the capital of France and a very large town indeed[.]")
-    whole = written(form, 1)
+    full_text = write_answer(form, 1)
     assert session.finish_reason == "stop"
     for n in (1, 2, 5):
-        cut = written(form, 1, max_tokens=n)
-        assert (session.finish_reason, cut) == ("length", whole[: len(cut)])
-        assert 0 < len(cut) < len(whole)
-    assert written(form, 1, stop=["capital"]) == "Paris is the "
+        cut = write_answer(form, 1, max_tokens=n)
+        assert (session.finish_reason, cut) == ("length", full_text[: len(cut)])
+        assert 0 < len(cut) < len(full_text)
+    assert write_answer(form, 1, stop=["capital"]) == "Paris is the "
     assert session.finish_reason == "stop"
-    pieces = written(form, 1, n_logprobs=1)
-    assert pieces == whole
-    with_room = model.session(n_ctx=session.length - 3)
-    assert whole.startswith(written(form, 1, session=with_room))
-    assert with_room.finish_reason == "context"
-    with_room.close()
+    pieces = write_answer(form, 1, n_logprobs=1)
+    assert pieces == full_text
+    small_session = model.session(n_ctx=session.length - 3)
+    assert full_text.startswith(write_answer(form, 1, session=small_session))
+    assert small_session.finish_reason == "context"
+    small_session.close()
 
 
-def test_a_form_without_possible_tokens_is_refused(written: QuantizeResult) -> None:
+def test_a_form_without_possible_tokens_is_refused(write_answer: WriteAnswer) -> None:
     form = form_of(SCHEMA, '{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/a"}}}')
     check_form(form)
     with pytest.raises(FormError, match="response_format cannot be used"):
-        written(form, 1)
+        write_answer(form, 1)
 
 
 def test_a_form_has_a_size_limit_and_a_name(tmp_path: Path) -> None:
@@ -321,7 +325,7 @@ def test_a_form_is_set_and_reset(model: Model, tmp_path: Path) -> None:
 
 
 def test_a_continued_reply_stays_in_its_form(model: Model, session: Session) -> None:
-    """The beginning of the reply counts for the form; a beginning that does not match is refused."""
+    """The start of the reply is checked against the form, and refused if it does not match."""
     choice = FormChoice(form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
     options = ChatOptions(cast("Any", None), lambda model, mode: Sampling(seed=1), form=choice)
     ids = model.tokenizer.encode("Rome, 1", bos=False)
@@ -335,20 +339,20 @@ def test_a_continued_reply_stays_in_its_form(model: Model, session: Session) -> 
         LocalTurn(EngineLink(time.monotonic), local, prompt, options, lambda: None)
 
 
-@pytest.mark.parametrize("kind", ["starter", "llama", "qwen2"])
+@pytest.mark.parametrize("model_name", ["starter", "llama", "qwen2"])
 def test_answers_follow_their_schemas(
-    kind: str, model: Model, session: Session, tmp_path: Path
+    model_name: str, model: Model, session: Session, tmp_path: Path
 ) -> None:
     """``python -m tests.programs.form_validity`` checks 200 answers for each schema."""
-    if kind == "starter":
-        found = list(answers(model, session, 5))
+    if model_name == "starter":
+        results = list(answers(model, session, 5))
     else:
-        other = Model.open(
-            next(path for path in random_models(tmp_path) if path.stem == kind), threads=1
+        random_model = Model.open(
+            next(path for path in random_models(tmp_path) if path.stem == model_name), threads=1
         )
-        found = list(answers(other, other.session(n_ctx=N_CTX), 5))
-        other.close()
-    assert [(name, text) for name, text, is_right in found if not is_right] == []
+        results = list(answers(random_model, random_model.session(n_ctx=N_CTX), 5))
+        random_model.close()
+    assert [(name, text) for name, text, is_right in results if not is_right] == []
 
 
 @pytest.mark.parametrize(
@@ -373,8 +377,8 @@ def test_the_check_of_answers_finds_errors(name: str, value: Any) -> None:
 
 def test_a_vocabulary_with_leading_spaces_adds_none(tmp_path: Path) -> None:
     path = next(path for path in random_models(tmp_path) if path.stem == "llama")
-    other = Model.open(path, threads=1)
-    forced = Forms(other.tokenizer).constraint(form_of(REGEX, "[{]x y[}]")).forced()
-    assert other.tokenizer.stream().push(forced[0]) == "{"
-    assert b"".join(other.tokenizer.token_bytes(one) for one in forced) == b"{x y}"
-    other.close()
+    llama_model = Model.open(path, threads=1)
+    forced = Forms(llama_model.tokenizer).constraint(form_of(REGEX, "[{]x y[}]")).forced()
+    assert llama_model.tokenizer.stream().push(forced[0]) == "{"
+    assert b"".join(llama_model.tokenizer.token_bytes(token) for token in forced) == b"{x y}"
+    llama_model.close()

@@ -1,4 +1,5 @@
-"""Tests of forms in their own processes: a hostile form harms only itself and leaves nothing."""
+"""Tests of forms in separate processes: a hostile form harms no other form and leaves no
+process."""
 
 from __future__ import annotations
 
@@ -28,17 +29,19 @@ def chained(keyword: str, n: int) -> str:
     """Return a schema with a chain of definitions."""
 
     def link(to: int) -> dict[str, Any]:
-        one = {"$ref": f"#/$defs/d{to}"}
-        return {keyword: one if keyword == "items" else [one]}
+        reference = {"$ref": f"#/$defs/d{to}"}
+        return {keyword: reference if keyword == "items" else [reference]}
 
     return json.dumps(
-        {**link(0), "$defs": {**{f"d{at}": link(at + 1) for at in range(n)}, f"d{n}": {}}}
+        {**link(0), "$defs": {**{f"d{index}": link(index + 1) for index in range(n)}, f"d{n}": {}}}
     )
 
 
-CHAIN = "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"'])
+CHAIN = "\n".join(
+    ["start: r0", *(f"r{index}: r{index + 1}" for index in range(3000)), 'r3000: "a"']
+)
 DOUBLES = "\n".join(
-    ["start: T40", 'T0: "a"', *(f"T{at}: T{at - 1} T{at - 1}" for at in range(1, 41))]
+    ["start: T40", 'T0: "a"', *(f"T{index}: T{index - 1} T{index - 1}" for index in range(1, 41))]
 )
 HOSTILE = {
     "stack: rules": (GRAMMAR, CHAIN),
@@ -56,14 +59,14 @@ SLOW = AnswerForm(*HOSTILE["time: multiples"], "slow")
 
 @pytest.fixture(scope="module")
 def forms() -> Iterator[Forms]:
-    made = Forms(BYTES, LIMITS)
-    yield made
-    made.close()
+    all_forms = Forms(BYTES, LIMITS)
+    yield all_forms
+    all_forms.close()
 
 
 def first_texts(constraint: FormConstraint) -> set[str]:
     """Return the texts with which the reply may begin."""
-    return {BYTES.token_text(int(one)) for one in constraint.allowed().nonzero()[0]}
+    return {BYTES.token_text(int(token)) for token in constraint.allowed().nonzero()[0]}
 
 
 def process_of(forms: Forms) -> psutil.Process:
@@ -72,18 +75,18 @@ def process_of(forms: Forms) -> psutil.Process:
     return psutil.Process(child.pid)
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_a_hostile_form_gives_one_line_and_harms_no_other(forms: Forms, kind: str) -> None:
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_hostile_form_gives_one_line_and_harms_no_other(forms: Forms, case: str) -> None:
     with pytest.raises(FormError) as refused:
-        forms.constraint(AnswerForm(*HOSTILE[kind], "response_format"))
+        forms.constraint(AnswerForm(*HOSTILE[case], "response_format"))
     line = str(refused.value)
     assert line.startswith("response_format cannot be used: ")
     assert line.isprintable()
-    before = process_of(forms)
+    process_before = process_of(forms)
     sound = forms.constraint(SOUND)
     assert first_texts(sound) == {"y", "n"}
     sound.close()
-    assert process_of(forms) == before  # only the child was lost
+    assert process_of(forms) == process_before  # only the child was lost
 
 
 def test_a_form_file_is_checked_within_the_same_limits() -> None:
@@ -127,13 +130,13 @@ def test_a_finished_form_leaves_no_process(forms: Forms) -> None:
 
 
 def test_simultaneous_forms_are_independent(forms: Forms) -> None:
-    one = forms.constraint(SOUND)
-    other = forms.constraint(AnswerForm(REGEX, "no|perhaps", "x"))
-    one.accept(BYTES.encode("n", bos=False)[0])
-    assert first_texts(other) == {"n", "p"}
-    assert first_texts(one) == {"o"}
-    one.close()
-    other.close()
+    first = forms.constraint(SOUND)
+    second = forms.constraint(AnswerForm(REGEX, "no|perhaps", "x"))
+    first.accept(BYTES.encode("n", bos=False)[0])
+    assert first_texts(second) == {"n", "p"}
+    assert first_texts(first) == {"o"}
+    first.close()
+    second.close()
 
 
 def test_a_killed_child_costs_one_answer(forms: Forms) -> None:
@@ -151,16 +154,16 @@ def test_a_killed_child_costs_one_answer(forms: Forms) -> None:
 
 
 def test_a_killed_process_is_started_again() -> None:
-    made = Forms(BYTES)
-    constraint = made.constraint(SOUND)
-    keeper = process_of(made)
-    child = process_of(made).children()[0]
+    new_forms = Forms(BYTES)
+    constraint = new_forms.constraint(SOUND)
+    keeper = process_of(new_forms)
+    child = process_of(new_forms).children()[0]
     keeper.kill()
     constraint.close()
-    until(lambda: not any(is_alive(one) for one in (keeper, child)))
-    assert first_texts(made.constraint(SOUND)) == {"y", "n"}
-    assert process_of(made) != keeper
-    made.close()
+    until(lambda: not any(is_alive(process) for process in (keeper, child)))
+    assert first_texts(new_forms.constraint(SOUND)) == {"y", "n"}
+    assert process_of(new_forms) != keeper
+    new_forms.close()
 
 
 _COMPILES = """
@@ -191,8 +194,8 @@ def test_a_killed_program_leaves_no_process() -> None:
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert program.stdout is not None
-    left = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
-    assert len(left) == 3
+    processes = [psutil.Process(int(pid)) for pid in program.stdout.readline().split()]
+    assert len(processes) == 3
     program.kill()
     program.communicate()
-    until(lambda: not any(map(is_alive, left)))
+    until(lambda: not any(map(is_alive, processes)))

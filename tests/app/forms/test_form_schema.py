@@ -82,12 +82,12 @@ SCHEMAS = st.recursive(LEAF, larger, max_leaves=4)
 
 @pytest.fixture(scope="module")
 def forms() -> Iterator[Forms]:
-    made = Forms(BYTES)
-    yield made
-    made.close()
+    all_forms = Forms(BYTES)
+    yield all_forms
+    all_forms.close()
 
 
-def written(forms: Forms, schema: Any, seed: int) -> str | None:
+def random_answer(forms: Forms, schema: Any, seed: int) -> str | None:
     """Return an answer in the form of a schema, with each byte chosen at random.
 
     None if the answer does not end.
@@ -124,7 +124,7 @@ def written(forms: Forms, schema: Any, seed: int) -> str | None:
 @given(SCHEMAS, st.integers(0, 99))
 def test_a_schema_describes_each_answer_or_is_refused(forms: Forms, schema: Any, seed: int) -> None:
     try:
-        text = written(forms, schema, seed)
+        text = random_answer(forms, schema, seed)
     except FormError:
         return
     if text is not None:

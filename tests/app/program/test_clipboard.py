@@ -15,11 +15,11 @@ from app.program import clipboard
         ({"TERM": "xterm"}, False),
     ],
 )
-def test_the_desktop_is_the_one_the_user_sits_at(environ, reaches):
+def test_only_the_local_desktop_is_reached(environ, reaches):
     assert clipboard.has_desktop(environ) is reaches
 
 
-async def test_a_native_program_is_asked_first(monkeypatch: pytest.MonkeyPatch):
+async def test_a_native_program_is_tried_first(monkeypatch: pytest.MonkeyPatch):
     copied = []
     sent = []
     monkeypatch.setattr(pyperclip, "copy", copied.append)
@@ -29,7 +29,7 @@ async def test_a_native_program_is_asked_first(monkeypatch: pytest.MonkeyPatch):
     assert (copied, sent) == (["text"], [])
 
 
-async def test_a_failed_copy_asks_the_terminal_and_claims_nothing(monkeypatch: pytest.MonkeyPatch):
+async def test_a_failed_copy_uses_the_terminal_and_claims_nothing(monkeypatch: pytest.MonkeyPatch):
     def fail(text: str) -> None:
         raise pyperclip.PyperclipException("no program")
 
@@ -40,7 +40,7 @@ async def test_a_failed_copy_asks_the_terminal_and_claims_nothing(monkeypatch: p
     assert words.startswith("sent to the terminal's clipboard (if pasting does not work")
 
 
-async def test_a_program_that_fails_without_a_word_has_copied_nothing(
+async def test_a_program_that_fails_silently_has_copied_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ):
     sent: list[str] = []
@@ -52,7 +52,7 @@ async def test_a_program_that_fails_without_a_word_has_copied_nothing(
     assert words.startswith("sent to the terminal")
 
 
-async def test_a_program_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatch):
+async def test_a_program_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch):
     release = threading.Event()
     monkeypatch.setattr(pyperclip, "copy", lambda text: release.wait(60))
     monkeypatch.setattr(clipboard, "NATIVE_PATIENCE_S", 0.05)
@@ -63,7 +63,7 @@ async def test_a_program_that_hangs_is_left_alone(monkeypatch: pytest.MonkeyPatc
     assert words.startswith("sent")
 
 
-async def test_on_a_console_the_text_goes_to_a_private_file():
+async def test_on_a_console_the_text_is_written_to_a_private_file():
     words = await clipboard.copy("text", lambda text: None, {"TERM": "linux"})
     assert words.startswith("this console has no clipboard: written to ")
     path = clipboard.paths.state_dir() / "copied.txt"

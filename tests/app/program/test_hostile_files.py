@@ -1,6 +1,6 @@
-"""Hostile things in place of a small file.
+"""Links, devices and other hostile objects instead of a small file.
 
-Each kind is named in one line, read within bounds, and never waited for.
+Each is reported in one line, read within limits, and never blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _socket(path: Path) -> None:
     directory_fd = os.open(path.parent, os.O_RDONLY)
     server = socket.socket(socket.AF_UNIX)
     try:
-        server.bind(f"/proc/self/fd/{directory_fd}/{path.name}")  # paths of sockets are short
+        server.bind(f"/proc/self/fd/{directory_fd}/{path.name}")  # socket paths must be short
     finally:
         server.close()
         os.close(directory_fd)
@@ -61,7 +61,7 @@ def is_one_line(text: str) -> bool:
 
 
 @each_kind
-def test_what_a_person_wrote_is_refused_in_one_line(tmp_path: Path, make: Make) -> None:
+def test_a_file_of_the_user_is_refused_in_one_line(tmp_path: Path, make: Make) -> None:
     make(tmp_path / "file.toml")
     with pytest.raises(Refusal) as refusal:
         read_text(tmp_path / "file.toml", "settings file")
@@ -70,7 +70,7 @@ def test_what_a_person_wrote_is_refused_in_one_line(tmp_path: Path, make: Make) 
 
 
 @each_kind
-def test_settings_and_key_map_in_their_places_are_named(make: Make) -> None:
+def test_unusable_settings_and_key_map_files_are_named(make: Make) -> None:
     for path, load, error in (
         (paths.config_file(), load_settings, SettingsError),
         (paths.keymap_file(), load_keymap, KeymapError),
@@ -84,7 +84,7 @@ def test_settings_and_key_map_in_their_places_are_named(make: Make) -> None:
         assert is_one_line(str(refusal.value))
 
 
-def test_a_file_in_place_of_the_settings_folder_is_named() -> None:
+def test_a_file_instead_of_the_settings_folder_is_named() -> None:
     path = paths.config_file()
     assert path is not None
     path.parent.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def test_a_file_in_place_of_the_settings_folder_is_named() -> None:
 
 
 @each_kind
-def test_what_the_program_keeps_is_left_unused_and_named_once(tmp_path: Path, make: Make) -> None:
+def test_a_file_of_the_program_is_ignored_and_named_once(tmp_path: Path, make: Make) -> None:
     path = tmp_path / "speeds.json"
     make(path)
     for _ in range(2):
@@ -107,7 +107,7 @@ def test_what_the_program_keeps_is_left_unused_and_named_once(tmp_path: Path, ma
 
 
 @each_kind
-def test_a_history_and_unsent_drafts_are_left_unused_and_named(tmp_path: Path, make: Make) -> None:
+def test_history_and_drafts_are_ignored_and_named(tmp_path: Path, make: Make) -> None:
     unsent = paths.unsent_file()
     assert unsent is not None
     unsent.parent.mkdir(parents=True)
@@ -121,7 +121,7 @@ def test_a_history_and_unsent_drafts_are_left_unused_and_named(tmp_path: Path, m
 
 
 @each_kind
-def test_the_programs_state_is_left_unused_with_a_line(make: Make) -> None:
+def test_the_program_state_is_ignored_with_a_line(make: Make) -> None:
     path = paths.state_file()
     assert path is not None
     path.parent.mkdir(parents=True)
@@ -132,14 +132,14 @@ def test_the_programs_state_is_left_unused_with_a_line(make: Make) -> None:
 
 
 @each_kind
-def test_an_api_key_is_not_waited_for(tmp_path: Path, make: Make) -> None:
+def test_an_api_key_file_does_not_block(tmp_path: Path, make: Make) -> None:
     make(tmp_path / "key")
     with pytest.raises(Refusal, match="key: "):
         _api_key(str(tmp_path / "key"))
 
 
 @each_kind
-def test_what_tuning_measured_is_left_unused(
+def test_saved_tuning_is_ignored(
     tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(tmp_path / "lookahead.json")
@@ -147,7 +147,7 @@ def test_what_tuning_measured_is_left_unused(
     assert lookahead._read_file() == {}
 
 
-def test_a_file_in_place_of_the_personas_is_named() -> None:
+def test_a_file_instead_of_the_persona_folder_is_named() -> None:
     path = paths.personas_dir()
     assert path is not None
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +157,7 @@ def test_a_file_in_place_of_the_personas_is_named() -> None:
     assert "personas are not read" in line
 
 
-def test_links_to_files_are_followed_for_what_a_person_wrote(tmp_path: Path) -> None:
+def test_links_to_files_of_the_user_are_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_text("words", encoding="utf-8")
     (tmp_path / "link").symlink_to("elsewhere")
     assert read_text(tmp_path / "link", "system prompt") == "words"
@@ -165,12 +165,12 @@ def test_links_to_files_are_followed_for_what_a_person_wrote(tmp_path: Path) -> 
         read_regular(tmp_path / "link", 100)
 
 
-def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
+def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
     (tmp_path / "settings.toml").write_bytes(b"\xef\xbb\xbf[sampling]\r\ntemperature = 0.5\r\n")
     assert load_settings(tmp_path / "settings.toml").sampling.temperature == 0.5
 
 
-def test_a_cache_of_an_older_version_is_replaced_without_a_word(tmp_path: Path) -> None:
+def test_a_cache_of_an_older_version_is_replaced_silently(tmp_path: Path) -> None:
     JsonFile(tmp_path / "models.json", 1, 1000).write(what="older")
     assert JsonFile(tmp_path / "models.json", 2, 1000).read() == {}
     assert notices.take_all() == []

@@ -15,7 +15,7 @@ from app.program.installing import install_command
         (["uv-receipt.toml"], "uv pip install --python '{}/bin/python' keyring"),
     ],
 )
-def test_the_command_reaches_the_python_that_runs_the_program(
+def test_the_command_installs_for_the_running_python(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: list[str], command: str
 ) -> None:
     prefix = tmp_path / "a b"
@@ -27,7 +27,7 @@ def test_the_command_reaches_the_python_that_runs_the_program(
     assert install_command("keyring") == command.format(prefix)
 
 
-def test_the_manual_names_this_installations_command() -> None:
+def test_the_manual_names_the_command_of_this_installation() -> None:
     assert f"({install_command('keyring')}; keyring set jalopy" in " ".join(
         manual.page("server").split("\n")
     )

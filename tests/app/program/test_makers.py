@@ -1,4 +1,4 @@
-"""Families of model files, and the recommendations of their makers."""
+"""Families of model files, and sampling values recommended by their makers."""
 
 from dataclasses import fields
 from typing import Any
@@ -12,7 +12,7 @@ from engine.models import ARCHITECTURES
 from engine.prompt.thinking import ThinkingMode
 
 
-def known(architecture: str, name: str, basename: str = "") -> str:
+def known_family(architecture: str, name: str, basename: str = "") -> str:
     family = family_of(
         {"general.architecture": architecture, "general.name": name, "general.basename": basename}
     )
@@ -48,19 +48,19 @@ def known(architecture: str, name: str, basename: str = "") -> str:
         ("qwen2", "qwen2.5" + "x" * 1000, "", ""),
     ],
 )
-def test_a_family_is_known_by_its_names(
+def test_a_family_is_recognised_by_its_names(
     architecture: str, name: str, basename: str, family: str
 ) -> None:
-    assert known(architecture, name, basename) == family
+    assert known_family(architecture, name, basename) == family
 
 
 @pytest.mark.parametrize("value", [None, 3, ["qwen2.5"], {}, b"qwen2.5", float("nan")])
-def test_names_of_another_kind_are_no_familys(value: Any) -> None:
+def test_names_of_another_type_match_no_family(value: Any) -> None:
     metadata = {"general.architecture": value, "general.name": value, "general.basename": value}
     assert advice_of(metadata, ThinkingMode()) == {}
 
 
-def test_each_value_says_whose_it_is() -> None:
+def test_each_value_names_its_source() -> None:
     metadata = {
         "general.architecture": "qwen2",
         "general.name": "Qwen2.5 7B Instruct",
@@ -72,7 +72,7 @@ def test_each_value_says_whose_it_is() -> None:
     assert advice["top_k"] == (20, Source.MAKER)
 
 
-def test_the_table_names_architectures_and_values_that_there_are() -> None:
+def test_the_table_has_only_existing_architectures_and_values() -> None:
     for family in known_families():
         assert set(family.architectures) <= set(ARCHITECTURES)
         for values in filter(None, (family.sampling, family.thinking)):

@@ -10,16 +10,14 @@ from app.program import clipboard, manual, paths, state
 from tests.app.conversations.talk import saved_talk
 
 
-def test_the_platforms_variables_are_honoured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_platform_variables_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "s"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "c"))
     assert paths.state_file() == tmp_path / "s" / "jalopy" / "state.json"
     assert paths.config_file() == tmp_path / "c" / "jalopy" / "settings.toml"
 
 
-def test_no_home_directory_means_no_path_and_no_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_directory_there_is_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.path.expanduser", lambda path: path)
@@ -28,13 +26,13 @@ def test_no_home_directory_means_no_path_and_no_exception(monkeypatch: pytest.Mo
     assert paths.private_directory(paths.state_dir()) is None
 
 
-def test_asking_for_a_path_creates_nothing(tmp_path: Path) -> None:
+def test_getting_a_path_creates_nothing(tmp_path: Path) -> None:
     directory = paths.state_dir()
     assert directory is not None
     assert not directory.exists()
 
 
-def test_a_private_directory_is_made_and_closed_to_others(tmp_path: Path) -> None:
+def test_a_private_directory_is_created_for_the_owner_only(tmp_path: Path) -> None:
     directory = paths.private_directory(tmp_path / "a" / "b")
     assert directory is not None
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -54,7 +52,7 @@ def test_new_base_directories_are_private_and_old_ones_unchanged(tmp_path: Path)
     assert modes == [0o700, 0o700, 0o700, 0o777]
 
 
-def test_what_a_link_leads_to_keeps_its_mode(tmp_path: Path) -> None:
+def test_the_target_of_a_link_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / "shared").chmod(0o755)
     (tmp_path / "jalopy").symlink_to("shared")
@@ -62,7 +60,7 @@ def test_what_a_link_leads_to_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o755
 
 
-def test_a_file_in_the_way_of_a_directory_is_no_directory(tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_a_directory_is_not_used(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     assert paths.private_directory(tmp_path / "file") is None
     assert paths.private_directory(tmp_path / "file" / "below") is None

@@ -45,7 +45,7 @@ def test_a_persona_head_has_parameters_or_is_plain_text(directory: Path):
             load_persona("typo")
 
 
-def test_a_preset_is_kept_once_and_read_again(directory: Path):
+def test_a_preset_is_saved_once_and_loaded(directory: Path):
     preset = Persona("Be\nexact.", {"temperature": 0.1, "seed": 2**62})
     assert "Saved" in personas.save_persona("exact one", preset)
     assert load_persona("exact one") == preset
@@ -77,7 +77,7 @@ def test_command_line_options_win_over_a_personas_parameters(directory: Path):
         arguments.apply(arguments.parse(["--persona", "hot"]), built_in_settings())
 
 
-def test_without_a_directory_there_are_none():
+def test_without_a_directory_there_are_no_personas():
     assert persona_names() == []
     with pytest.raises(Refusal, match=r"put NAME\.md or NAME\.txt into"):
         load_persona("pirate")
@@ -90,13 +90,13 @@ def test_a_persona_without_a_home_directory_is_refused(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", ["pirat", "../../etc/passwd", "pirate.md", "x\x1by"])
-def test_a_name_leads_nowhere_but_into_the_directory(directory: Path, name: str):
+def test_a_persona_name_cannot_leave_the_directory(directory: Path, name: str):
     with pytest.raises(Refusal, match=r"\((nearest|known): .*pirate") as refusal:
         load_persona(name)
     assert "\x1b" not in str(refusal.value)
 
 
-def test_what_is_no_system_prompt_is_refused_in_one_line(
+def test_an_invalid_system_prompt_is_refused_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(personas, "MAX_BYTES", 2048)
@@ -110,7 +110,7 @@ def test_what_is_no_system_prompt_is_refused_in_one_line(
         assert "\n" not in str(refusal.value)
 
 
-def test_the_command_line_takes_one_source_of_the_system_prompt(directory: Path, tmp_path: Path):
+def test_the_command_line_accepts_one_system_prompt(directory: Path, tmp_path: Path):
     def system_prompt(*argv: str) -> str:
         return arguments.apply(arguments.parse(argv), built_in_settings()).system_prompt
 
@@ -123,13 +123,13 @@ def test_the_command_line_takes_one_source_of_the_system_prompt(directory: Path,
         system_prompt("--persona", "tutor")
 
 
-def test_a_file_in_a_home_that_there_is_not_is_named():
+def test_a_file_in_a_missing_home_is_named():
     options = arguments.parse(["--system-file", "~no one-of-this-name/prompt.txt"])
     with pytest.raises(Refusal, match=r"~no one-of-this-name/prompt\.txt: No such file"):
         arguments.apply(options, built_in_settings())
 
 
-async def test_a_persona_begins_a_new_chat_and_a_preset_is_kept(directory: Path):
+async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path):
     (directory / "cool.md").write_text("---\ntemperature: 0.25\n---\nBe exact.\n", encoding="utf-8")
     (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 199\n---\nx\n", encoding="utf-8")
     async with chatting() as driver:

@@ -1,4 +1,4 @@
-"""Sizes that no terminal has take no memory."""
+"""Impossible terminal sizes, which must not take memory."""
 
 import fcntl
 import os
@@ -17,14 +17,14 @@ from tests.app.chat_driver import chatting
 @pytest.mark.parametrize(
     "value", ["99999999", "2000", "0", "-1", "", "wide", "8e1", "\u0663\u0664", "9" * 5000, " 80"]
 )
-def test_an_impossible_size_is_taken_out_of_the_environment(value):
+def test_an_impossible_size_is_removed_from_the_environment(value):
     environment = {"COLUMNS": value, "LINES": value, "HOME": "/"}
     ignore_impossible_sizes(environment)
     assert environment == {"HOME": "/"}
     assert all(line.isprintable() and len(line) < 120 for line in notices.take_all())
 
 
-def test_a_possible_size_stays_and_a_huge_one_is_named():
+def test_a_possible_size_stays_and_a_huge_one_is_reported():
     environment = {"COLUMNS": str(MOST_COLUMNS), "LINES": "99999999"}
     ignore_impossible_sizes(environment)
     assert environment == {"COLUMNS": str(MOST_COLUMNS)}
@@ -33,13 +33,13 @@ def test_a_possible_size_stays_and_a_huge_one_is_named():
     ]
 
 
-def test_sizes_are_bounded_on_both_sides():
+def test_sizes_have_a_minimum_and_a_maximum():
     assert bounded_size(65535, 65535) == (MOST_COLUMNS, MOST_LINES)
     assert bounded_size(0, -1) == (1, 1)
     assert bounded_size(80, 25) == (80, 25)
 
 
-async def test_a_terminal_of_a_huge_size_is_drawn_within_limits(monkeypatch):
+async def test_a_huge_terminal_is_drawn_within_limits(monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.delenv("LINES", raising=False)
     own_end, terminal_end = pty.openpty()

@@ -42,7 +42,7 @@ def write(tmp_path: Path, text: str) -> Path:
     return file
 
 
-def test_default_toml_holds_every_setting_in_order_and_no_other() -> None:
+def test_default_toml_has_exactly_all_settings_in_order() -> None:
     values = tomli.loads((paths.bundled("config") / "default.toml").read_text(encoding="utf-8"))
     assert flat(values) == list(setting_keys())
 
@@ -67,18 +67,18 @@ def test_each_field_has_a_docstring_below_it() -> None:
                 assert isinstance(below.value, ast.Constant)
 
 
-def test_without_a_user_file_the_defaults_hold() -> None:
+def test_without_a_user_file_the_defaults_are_used() -> None:
     assert load_settings() == built_in_settings()
 
 
-def test_the_command_line_wins_over_the_file_and_the_defaults(tmp_path: Path) -> None:
+def test_the_command_line_overrides_the_file_and_defaults(tmp_path: Path) -> None:
     file = write(tmp_path, "threads = 3\n[sampling]\ntemperature = 1\ntop_k = 5\n")
     loaded = override(load_settings(file), "sampling.top_k", 7, "--top-k")
     assert (loaded.threads, loaded.sampling.temperature, loaded.sampling.top_k) == (3, 1.0, 7)
     assert loaded.sampling.top_p == built_in_settings().sampling.top_p
 
 
-def test_servers_of_tools_are_tables(tmp_path: Path) -> None:
+def test_tool_servers_are_tables(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         """[tools]
@@ -161,9 +161,7 @@ timeout_s = 300
         ("[tools.servers.x]\ncommand = ['y']\ntimeout_s = nan", "timeout_s is not valid"),
     ],
 )
-def test_an_unsound_server_of_tools_is_refused_in_one_line(
-    tmp_path: Path, text: str, why: str
-) -> None:
+def test_an_invalid_tool_server_is_refused_in_one_line(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(SettingsError, match=why) as refused:
         load_settings(write(tmp_path, text))
     assert "\n" not in str(refused.value)
@@ -171,7 +169,7 @@ def test_an_unsound_server_of_tools_is_refused_in_one_line(
 
 
 @pytest.mark.parametrize("table", ["serve", "server"])
-def test_pages_that_may_use_the_server_are_named(tmp_path: Path, table: str) -> None:
+def test_web_pages_that_may_use_the_server_are_listed(tmp_path: Path, table: str) -> None:
     origins = (
         "https://notes.example",
         "http://localhost:3000",
@@ -188,24 +186,24 @@ def test_pages_that_may_use_the_server_are_named(tmp_path: Path, table: str) -> 
     "origin",
     ["*", "null", "notes.example", "https://", "https://*.example", "https://a.example/b", "x"],
 )
-def test_a_page_is_named_by_its_origin_alone(tmp_path: Path, origin: str) -> None:
+def test_a_web_page_is_named_by_its_origin_only(tmp_path: Path, origin: str) -> None:
     with pytest.raises(
         SettingsError, match=r"serve\.origins has .*; allowed: pages by scheme and host"
     ):
         load_settings(write(tmp_path, f"[serve]\norigins = {json.dumps([origin])}\n"))
 
 
-def test_a_thought_may_be_limited_by_a_number(tmp_path: Path) -> None:
+def test_thinking_can_be_limited_by_a_number(tmp_path: Path) -> None:
     assert load_settings(write(tmp_path, "thinking = 500")).thinking == "500"
     assert load_settings(write(tmp_path, 'thinking = "low"')).thinking == "low"
 
 
-def test_the_users_file_is_found_in_the_platforms_place() -> None:
+def test_the_user_file_is_found_in_the_platform_directory() -> None:
     own_settings('theme = "nord"\n')
     assert load_settings().theme == "nord"
 
 
-def test_the_users_file_is_not_changed_by_reading_it(tmp_path: Path) -> None:
+def test_reading_the_user_file_does_not_change_it(tmp_path: Path) -> None:
     file = write(tmp_path, "threads = 3 # mine\n")
     original = (file.read_bytes(), file.stat().st_mtime_ns)
     load_settings(file)
@@ -277,7 +275,7 @@ def test_a_wrong_setting_is_refused_with_file_and_allowed_values(
     assert refused.value.exit_code == exit_codes.BAD_DATA
 
 
-def test_a_settings_file_that_is_not_utf8_or_is_huge_is_refused(tmp_path: Path) -> None:
+def test_a_settings_file_not_in_utf8_or_too_large_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_bytes(b'theme = "\xff"')
     with pytest.raises(SettingsError, match="byte 9 is not UTF-8"):
@@ -289,7 +287,7 @@ def test_a_settings_file_that_is_not_utf8_or_is_huge_is_refused(tmp_path: Path) 
         load_settings(file)
 
 
-def test_an_option_out_of_range_is_a_usage_error_with_its_name() -> None:
+def test_an_option_out_of_range_is_a_named_usage_error() -> None:
     with pytest.raises(
         SettingsError, match=r"--temp: .*111\.0; allowed: a number from 0 to 100"
     ) as refused:
@@ -297,13 +295,13 @@ def test_an_option_out_of_range_is_a_usage_error_with_its_name() -> None:
     assert refused.value.exit_code == exit_codes.USAGE
 
 
-def test_merging_leaves_the_original_as_it_is() -> None:
+def test_merging_does_not_change_the_original() -> None:
     original = built_in_settings()
     merge(original, {"sampling": {"top_k": 1}}, "test")
     assert original == built_in_settings()
 
 
-def test_the_most_threads_are_those_of_the_engine() -> None:
+def test_the_thread_limit_is_that_of_the_engine() -> None:
     assert settings.MOST_THREADS == crew.MOST_THREADS
 
 
@@ -316,7 +314,7 @@ def test_the_most_threads_are_those_of_the_engine() -> None:
         ("startup = 3", "known: command, environment, url"),
     ],
 )
-def test_a_key_of_other_programs_for_a_tool_server_is_named(
+def test_keys_of_other_programs_in_a_tool_server_are_named(
     tmp_path: Path, line: str, hint: str
 ) -> None:
     file = write(tmp_path, f'[tools.servers.x]\ncommand = ["npx"]\n{line}\n')

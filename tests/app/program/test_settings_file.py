@@ -1,4 +1,4 @@
-"""A setting is changed in the user's file, and everything else in it stays as it was."""
+"""Changes of a setting in the user's file, which preserve the rest of the file."""
 
 from pathlib import Path
 
@@ -38,14 +38,14 @@ def change(key: str, value: object) -> None:
     settings_file.changed(load_settings(), key, value)
 
 
-def test_comments_and_order_stay(file: Path) -> None:
+def test_comments_and_order_are_preserved(file: Path) -> None:
     change("threads", 3)
     assert file.read_text() == MINE.replace("threads = 2", "threads = 3")
     change("sampling.temperature", 0.5)
     assert file.read_text() == MINE.replace("threads = 2", "threads = 3").replace("1.0", "0.5")
 
 
-def test_new_keys_stand_in_their_tables_and_go_again(file: Path) -> None:
+def test_new_keys_are_added_to_their_tables_and_removed(file: Path) -> None:
     change("sampling.top_k", 7)
     change("theme", "nord")
     change("model_directories", ["~/a b", "/c"])
@@ -58,7 +58,7 @@ def test_new_keys_stand_in_their_tables_and_go_again(file: Path) -> None:
     assert tomli.loads(file.read_text()) == tomli.loads(MINE)
 
 
-def test_a_first_change_makes_the_file(tmp_path: Path) -> None:
+def test_the_first_change_creates_the_file(tmp_path: Path) -> None:
     change("sampling.seed", 5)
     assert load_settings().sampling.seed == 5
 
@@ -66,20 +66,20 @@ def test_a_first_change_makes_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "original", ["threads = \n", "nosuch = 1\n", "threads = -1\n", "sampling = 3\n", "\x00"]
 )
-def test_a_file_with_something_wrong_is_not_touched(file: Path, original: str) -> None:
+def test_an_invalid_file_is_not_changed(file: Path, original: str) -> None:
     file.write_text(original)
     with pytest.raises(Refusal, match=r"settings\.toml"):
         settings_file.changed(built_in_settings(), "theme", "nord")
     assert file.read_text() == original
 
 
-def test_what_is_not_allowed_is_refused_by_the_words_of_the_file(file: Path) -> None:
+def test_an_invalid_value_is_refused_with_the_error_of_the_file(file: Path) -> None:
     with pytest.raises(Refusal, match="threads is 900; allowed: a whole number from 0 to 128"):
         change("threads", 900)
     assert file.read_text() == MINE
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_file_unchanged(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -90,7 +90,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(file: Path, monkeypatch: pytest.M
     assert [path.name for path in file.parent.iterdir()] == ["settings.toml"]
 
 
-def test_a_link_stays_one(file: Path, tmp_path: Path) -> None:
+def test_a_link_stays_a_link(file: Path, tmp_path: Path) -> None:
     target = tmp_path / "dotfiles.toml"
     file.replace(target)
     file.symlink_to(target)
@@ -99,7 +99,7 @@ def test_a_link_stays_one(file: Path, tmp_path: Path) -> None:
     assert "threads = 4" in target.read_text()
 
 
-def test_every_default_is_what_its_written_form_means() -> None:
+def test_every_default_is_read_back_from_its_written_form() -> None:
     settings = built_in_settings()
     for key in setting_keys():
         value = value_of(settings, key)
@@ -109,7 +109,7 @@ def test_every_default_is_what_its_written_form_means() -> None:
         assert not choices_of(key) or value in choices_of(key)
 
 
-def test_servers_of_tools_stay_as_an_editor_wrote_them(file: Path) -> None:
+def test_tool_servers_stay_as_written_in_an_editor(file: Path) -> None:
     file.write_text('[tools.servers.files]\ncommand = ["files"]\n')
     for value in (None, "x"):
         with pytest.raises(Refusal, match=r"tools\.servers can only be changed with an editor"):

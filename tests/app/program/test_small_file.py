@@ -8,7 +8,7 @@ from app.program import paths
 from app.program.small_file import DamagedFileError, JsonFile, NewerFileError
 
 
-def test_what_was_written_is_read_and_no_one_elses(tmp_path: Path) -> None:
+def test_written_values_are_read_from_private_files_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.json"
     JsonFile(path, 1, 1000).write(rates={"x": 1})
     assert JsonFile(path, 1, 1000).read() == {"version": 1, "rates": {"x": 1}}
@@ -16,7 +16,7 @@ def test_what_was_written_is_read_and_no_one_elses(tmp_path: Path) -> None:
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_what_is_not_sound_is_as_if_it_were_not_there(tmp_path: Path) -> None:
+def test_an_invalid_file_is_treated_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     for content in (
         b"", b"[]", b"{", b"null", b'{"rates": 1}', b'{"version": "1"}', b'{"version": true}',
@@ -42,7 +42,7 @@ def test_a_link_a_pipe_and_a_folder_are_not_read(tmp_path: Path) -> None:
     assert JsonFile(path, 1, 1000).read() == {}
 
 
-def test_a_newer_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_newer_file_stays_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     JsonFile(path, 3, 1000).write(what="newer")
     JsonFile(path, 2, 1000).write(what="older")
@@ -50,7 +50,7 @@ def test_a_newer_file_stays_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["os.fsync", "os.replace"])
-def test_a_failed_write_keeps_the_old_file_and_leaves_no_other(
+def test_a_failed_write_keeps_only_the_old_file(
     tmp_path: Path, failing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -73,7 +73,7 @@ def test_a_file_system_without_directory_sync_is_written_to(
     assert JsonFile(tmp_path / "a.json", 1, 1000).load()["what"] == "new"
 
 
-def test_where_nothing_can_be_kept_nothing_is_raised(tmp_path: Path) -> None:
+def test_failures_of_optional_writes_raise_nothing(tmp_path: Path) -> None:
     JsonFile(None, 1, 1000).write(what="lost")
     assert JsonFile(None, 1, 1000).read() == {}
     (tmp_path / "file").write_text("", encoding="utf-8")
@@ -81,7 +81,7 @@ def test_where_nothing_can_be_kept_nothing_is_raised(tmp_path: Path) -> None:
     assert paths.private_directory(tmp_path / "file") is None
 
 
-def test_what_is_asked_for_says_why_it_cannot_be_had(tmp_path: Path) -> None:
+def test_a_requested_save_reports_why_it_failed(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     with pytest.raises(FileNotFoundError):
         JsonFile(path, 1, 1000).load()

@@ -24,13 +24,13 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_what_is_saved_is_loaded_again(file: Path) -> None:
+def test_saved_state_is_loaded(file: Path) -> None:
     saved = ProgramState("/models/a.gguf", {"cpu|a": TunedChoice(2, 4)})
     assert save_state(saved) is None
     assert load_state() == (saved, None)
 
 
-def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None:
+def test_conditions_are_saved_and_removed_with_a_choice(file: Path) -> None:
     choice = TunedChoice(2, 4, True, "huge", "q8_0")
     measured = TuningConditions("k1", True)
     remember_tuned("a", choice, measured)
@@ -44,7 +44,7 @@ def test_circumstances_are_kept_with_a_choice_and_go_with_it(file: Path) -> None
     assert load_state()[0].tuned_when == {}
 
 
-def test_how_much_models_think_is_kept_and_the_oldest_go_first(
+def test_thinking_choices_are_saved_and_the_oldest_deleted(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state, "_MAX_TUNED", 4)
@@ -59,11 +59,11 @@ def test_how_much_models_think_is_kept_and_the_oldest_go_first(
     ]
 
 
-def test_a_missing_file_is_no_notice(file: Path) -> None:
+def test_a_missing_file_gives_no_notice(file: Path) -> None:
     assert load_state() == (ProgramState(), None)
 
 
-def test_remembering_one_thing_keeps_the_others(file: Path) -> None:
+def test_saving_one_value_keeps_the_others(file: Path) -> None:
     remember_tuned("k", TunedChoice(1, 2))
     remember_model("relative.gguf")
     remember_tuned("l", TunedChoice(3, 4))
@@ -125,7 +125,7 @@ def test_a_file_of_a_newer_version_is_never_overwritten(file: Path) -> None:
     assert file.read_bytes() == b'{"version": 2}'
 
 
-def test_no_writable_directory_is_a_notice_and_no_exception(
+def test_an_unwritable_directory_is_a_notice_not_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -136,7 +136,7 @@ def test_no_writable_directory_is_a_notice_and_no_exception(
     assert load_state() == (ProgramState(), None)
 
 
-def test_tuned_threads_can_be_forgotten_and_the_oldest_go_first(
+def test_tuned_threads_can_be_removed_and_the_oldest_expire(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state, "_MAX_TUNED", 2)
@@ -147,7 +147,7 @@ def test_tuned_threads_can_be_forgotten_and_the_oldest_go_first(
     assert list(load_state()[0].tuned_threads) == ["k2"]
 
 
-def test_a_file_that_lacks_what_a_later_version_keeps_is_read(file: Path) -> None:
+def test_a_file_without_newer_fields_is_read(file: Path) -> None:
     file.parent.mkdir()
     file.write_text(
         '{"version": 1, "theme": "amber", "tuned_threads": {"k": {"decode": 1, "prefill": 2}}}'

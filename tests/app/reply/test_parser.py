@@ -20,7 +20,7 @@ FRAGMENTS = [
     "</tool_call>", '{"name": "add", "arguments": {}}', "e\u0301" + "\u0301" * 9, "  ", "[THINK]",
     "[/THINK]",
 ]  # fmt: skip
-"""Fragments of replies, among them all that the parser looks for."""
+"""Fragments of replies, including all markers of the parser."""
 
 
 def make_splitter() -> CallSplitter:
@@ -31,7 +31,7 @@ def make_splitter() -> CallSplitter:
 
 
 def parse(parser: ReplyParser, pieces: Sequence[str]) -> ParsedPiece:
-    """Return what the parser makes of a whole reply."""
+    """Return the parsed texts of a whole reply, joined."""
     parsed = [*map(parser.feed, pieces), parser.finish()]
     return ParsedPiece(
         "".join(piece.thought for piece in parsed),
@@ -42,7 +42,7 @@ def parse(parser: ReplyParser, pieces: Sequence[str]) -> ParsedPiece:
 
 @st.composite
 def replies(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """Return a reply, and the same reply cut into pieces anywhere."""
+    """Return a reply, and the same reply split at random positions."""
     text = "".join(draw(st.lists(st.sampled_from(FRAGMENTS), max_size=8)))
     cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=12)))
     pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
@@ -57,7 +57,14 @@ def replies(draw: st.DrawFn) -> tuple[str, list[str]]:
     cleans=st.booleans(),
     prefix=st.sampled_from(["", "<think>", "<th", "<think>hm</think>", "yes"]),
 )
-@example((f"<think>a</think>{CALL}", ["<thi", "nk>a</think><tool_c", CALL[7:]]), None, True, True, True, "")  # fmt: skip  # noqa: E501
+@example(
+    (f"<think>a</think>{CALL}", ["<thi", "nk>a</think><tool_c", CALL[7:]]),
+    None,
+    True,
+    True,
+    True,
+    "",
+)
 def test_pieces_join_to_the_same_reply_in_any_split(
     reply: tuple[str, list[str]],
     opened: ThoughtMarker | None,
@@ -76,7 +83,8 @@ def test_pieces_join_to_the_same_reply_in_any_split(
         )
 
     text, pieces = reply
-    whole_parser, split_parser = make_parser(), make_parser()
+    whole_parser = make_parser()
+    split_parser = make_parser()
     assert parse(split_parser, pieces) == parse(whole_parser, [text])
     assert split_parser.is_thinking == whole_parser.is_thinking
     assert split_parser.has_thought == whole_parser.has_thought

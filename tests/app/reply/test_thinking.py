@@ -15,12 +15,12 @@ CHANNELS = (
 
 def split(text: str, opened: ThoughtMarker | None = None, sizes: int = 1) -> tuple[str, str, bool]:
     splitter = ThinkingSplitter(opened)
-    parts = [splitter.push(text[at : at + sizes]) for at in range(0, len(text), sizes)]
+    pieces = [splitter.push(text[index : index + sizes]) for index in range(0, len(text), sizes)]
     is_thinking = splitter.is_thinking
-    parts.append(splitter.flush())
+    pieces.append(splitter.flush())
     return (
-        "".join(part.thought for part in parts),
-        "".join(part.answer for part in parts),
+        "".join(piece.thought for piece in pieces),
+        "".join(piece.answer for piece in pieces),
         is_thinking,
     )
 
@@ -116,10 +116,10 @@ PARTS += ["<|channel|>", "analysis", "final", "<|message|>", "<|end|>", "<|start
     st.integers(1, 9),
     st.sampled_from([None, THINK, HARMONY]),
 )
-def test_how_the_text_is_cut_changes_nothing(
-    parts: list[str], sizes: int, opened: ThoughtMarker | None
+def test_the_result_does_not_depend_on_the_pieces(
+    fragments: list[str], sizes: int, opened: ThoughtMarker | None
 ) -> None:
-    text = "".join(parts)
+    text = "".join(fragments)
     assert split(text, opened, sizes) == split(text, opened, max(1, len(text)))
     thought, answer, _ = split(text, opened)
     assert text[answer_start(text, opened) :].lstrip().startswith(answer.strip())

@@ -1,4 +1,4 @@
-"""The scripted engine of the backend's tests."""
+"""Fixtures: the scripted engine of the backend tests."""
 
 from tests.app.backend.conftest import engine, script
 

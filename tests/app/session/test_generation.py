@@ -1,5 +1,4 @@
-"""``/set``: values that are chosen in the chat, kept for a model, and refused where they are not
-allowed."""
+"""``/set``: values chosen in the chat are saved for a model, and refused if they are invalid."""
 
 from pathlib import Path
 
@@ -14,12 +13,12 @@ from tests.app.chat_driver import chatting
 
 @pytest.fixture
 def choice() -> GenerationChoice:
-    made = GenerationChoice(built_in_settings())
-    made.recall(Path("/models/a.gguf"))
-    return made
+    generation_choice = GenerationChoice(built_in_settings())
+    generation_choice.recall(Path("/models/a.gguf"))
+    return generation_choice
 
 
-def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationChoice) -> None:
+def test_a_value_is_used_from_the_next_message_until_a_reset(choice: GenerationChoice) -> None:
     assert (
         choice.run_command("temperature 0.3")
         == "temperature 0.3 from the next message on (/set keep remembers it)"
@@ -34,7 +33,7 @@ def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationCho
 
 
 @pytest.mark.parametrize(
-    ("wanted", "line"),
+    ("arguments", "line"),
     [
         ("temprature 1", r"there is no parameter 'temprature' \(nearest: temperature\)"),
         ("temperature 111", "the value is 111; allowed: a number from 0 to 100"),
@@ -45,29 +44,29 @@ def test_a_value_holds_from_the_next_message_until_a_reset(choice: GenerationCho
         ("given x", "there is no parameter 'given'"),
     ],
 )
-def test_what_is_not_allowed_is_refused_and_changes_nothing(
-    choice: GenerationChoice, wanted: str, line: str
+def test_an_invalid_value_is_refused_and_changes_nothing(
+    choice: GenerationChoice, arguments: str, line: str
 ) -> None:
     with pytest.raises(Refusal, match=line):
-        choice.run_command(wanted)
+        choice.run_command(arguments)
     assert choice.described() == ""
 
 
-def test_a_kept_value_holds_at_the_next_start_for_its_model(choice: GenerationChoice) -> None:
+def test_a_saved_value_is_used_at_the_next_start(choice: GenerationChoice) -> None:
     choice.run_command("temperature 0.3")
     assert choice.run_command("keep") == "temperature 0.3: remembered for this model"
-    other = GenerationChoice(built_in_settings())
-    other.recall(Path("/models/b.gguf"))
-    assert other.described() == ""
-    other.recall(Path("/models/a.gguf"))
-    assert other.described() == "temperature 0.3"
-    other.run_command("reset")
-    other.run_command("keep")
+    later_choice = GenerationChoice(built_in_settings())
+    later_choice.recall(Path("/models/b.gguf"))
+    assert later_choice.described() == ""
+    later_choice.recall(Path("/models/a.gguf"))
+    assert later_choice.described() == "temperature 0.3"
+    later_choice.run_command("reset")
+    later_choice.run_command("keep")
     choice.recall(Path("/models/a.gguf"))
     assert choice.described() == ""
 
 
-def test_values_of_another_hand_in_the_state_file_are_left_out(choice: GenerationChoice) -> None:
+def test_invalid_values_in_the_state_file_are_ignored(choice: GenerationChoice) -> None:
     choice.run_command("temperature 0.3")
     choice.run_command("keep")
     file = paths.state_file()
@@ -81,7 +80,7 @@ def test_values_of_another_hand_in_the_state_file_are_left_out(choice: Generatio
     assert choice.described() == "top_k 7"
 
 
-async def test_the_chat_shows_what_was_chosen_next_to_the_models_name() -> None:
+async def test_the_chat_shows_chosen_values_with_the_model_name() -> None:
     async with chatting() as driver:
         await driver.say("/set temperature 0.3")
         await driver.note("temperature 0.3 from the next message on")
@@ -91,7 +90,7 @@ async def test_the_chat_shows_what_was_chosen_next_to_the_models_name() -> None:
         await driver.ask("hello")
 
 
-def test_a_value_names_its_source_and_an_option_beats_a_kept_one() -> None:
+def test_a_value_has_a_source_and_options_override_saved_ones() -> None:
     settings = merge(built_in_settings(), {"sampling": {"top_k": 3}}, "a file")
     choice = GenerationChoice(settings)
     choice.recall(
@@ -107,6 +106,6 @@ def test_a_value_names_its_source_and_an_option_beats_a_kept_one() -> None:
     assert choice.source("temperature") == (0.3, Source.CHOSEN)
     choice.use(override(settings, "sampling.top_k", 5, "here"))
     assert (choice.described(), choice.source("top_k")[0]) == ("temperature 0.3", 5)
-    given = GenerationChoice(override(settings, "sampling.temperature", 1.5, "--temp"))
-    given.recall(Path("/models/a.gguf"))
-    assert given.source("temperature") == (1.5, Source.COMMAND_LINE)
+    overridden = GenerationChoice(override(settings, "sampling.temperature", 1.5, "--temp"))
+    overridden.recall(Path("/models/a.gguf"))
+    assert overridden.source("temperature") == (1.5, Source.COMMAND_LINE)

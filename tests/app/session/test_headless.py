@@ -1,4 +1,4 @@
-"""A conversation without a screen: what is asked for yields events until the engine is free."""
+"""A conversation without a screen: each request yields events until the engine is idle."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def opened(talk: HeadlessChat) -> HeadlessChat:
 
 
 def answer(events: Iterator[Event]) -> str:
-    came = list(events)
-    assert isinstance(came[-1], GenerationFinished), came
-    return "".join(event.text for event in came if isinstance(event, TextGenerated))
+    received = list(events)
+    assert isinstance(received[-1], GenerationFinished), received
+    return "".join(event.text for event in received if isinstance(event, TextGenerated))
 
 
 def texts(talk: HeadlessChat) -> list[str]:
@@ -86,27 +86,27 @@ def test_a_model_that_cannot_open_is_an_event_with_its_error(
         talk.ask("hello")
 
 
-def test_a_stop_from_another_thread_keeps_what_there_is(talk: HeadlessChat, script: Script) -> None:
+def test_a_stop_from_another_thread_keeps_the_partial_reply(
+    talk: HeadlessChat, script: Script
+) -> None:
     script.token_gate = Gate()
     script.token_gate.allow(1)
-    came = []
+    events = []
     for event in opened(talk).ask("first"):
-        came.append(event)
+        events.append(event)
         if isinstance(event, PieceGenerated):
             stopper = threading.Thread(target=talk.stop)
             stopper.start()
             stopper.join()
-    assert isinstance(came[-1], GenerationFinished)
-    assert came[-1].ending is Ending.STOPPED
+    assert isinstance(events[-1], GenerationFinished)
+    assert events[-1].ending is Ending.STOPPED
     assert texts(talk) == ["first", "one"]
     script.token_gate.open()
     assert answer(talk.continue_reply()) == "one."
     assert texts(talk) == ["first", "one."]
 
 
-def test_a_stop_before_the_reply_begins_is_not_forgotten(
-    talk: HeadlessChat, script: Script
-) -> None:
+def test_a_stop_before_the_reply_starts_is_not_lost(talk: HeadlessChat, script: Script) -> None:
     script.prefill_gate = Gate()
     events = opened(talk).ask("first")
     talk.stop()
@@ -116,9 +116,7 @@ def test_a_stop_before_the_reply_begins_is_not_forgotten(
     assert answer(talk.regenerate()) == "one."
 
 
-def test_a_reply_no_one_follows_stops_and_the_next_one_comes(
-    talk: HeadlessChat, script: Script
-) -> None:
+def test_an_abandoned_reply_stops_before_the_next_one(talk: HeadlessChat, script: Script) -> None:
     script.token_gate = Gate()
     script.token_gate.allow(1)
     events = opened(talk).ask("first")
@@ -131,7 +129,7 @@ def test_a_reply_no_one_follows_stops_and_the_next_one_comes(
     assert texts(talk)[0::2] == ["first", "second"]
 
 
-def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(
+def test_a_completed_text_is_not_part_of_the_conversation(
     talk: HeadlessChat, script: Script
 ) -> None:
     opened(talk)
@@ -143,7 +141,7 @@ def test_a_plain_text_goes_on_and_is_no_part_of_the_conversation(
     assert cache_text(script) == "firstone.secondthree."
 
 
-def test_what_fails_leaves_what_it_would_have_replaced(talk: HeadlessChat, script: Script) -> None:
+def test_a_failed_reply_replaces_nothing(talk: HeadlessChat, script: Script) -> None:
     opened(talk)
     answer(talk.ask("first"))
     script.prefill_error = BrokenModelError("m.gguf: NaN")
@@ -154,9 +152,7 @@ def test_what_fails_leaves_what_it_would_have_replaced(talk: HeadlessChat, scrip
     assert texts(talk) == ["first", "one."]
 
 
-def test_a_message_asked_again_that_no_longer_fits_stays(
-    talk: HeadlessChat, script: Script
-) -> None:
+def test_a_repeated_message_that_no_longer_fits_stays(talk: HeadlessChat, script: Script) -> None:
     script.n_ctx = 20
     opened(talk)
     talk.chat_session.conversation.add_user("w " * 40)
@@ -165,9 +161,7 @@ def test_a_message_asked_again_that_no_longer_fits_stays(
     assert texts(talk) == ["w " * 40]
 
 
-def test_another_model_reads_the_conversation_and_goes_on(
-    talk: HeadlessChat, script: Script
-) -> None:
+def test_another_model_continues_the_conversation(talk: HeadlessChat, script: Script) -> None:
     opened(talk)
     answer(talk.ask("first"))
     events = list(talk.switch_model(Path("other.gguf")))
@@ -180,21 +174,21 @@ def test_another_model_reads_the_conversation_and_goes_on(
     ] * 2
 
 
-def test_a_reply_that_repeated_itself_goes_on_without(script: Script) -> None:
+def test_a_repetitive_reply_continues_without_repeating(script: Script) -> None:
     unit = [f"{word} " for word in ["round", "and", "about", "it", "goes"]]
     script.replies = [["Well: ", *unit * 100], ["On", "."]]
-    own = Sampling(temperature=0.3, repeat_penalty=1.5, repeat_window=16)
+    sampling = Sampling(temperature=0.3, repeat_penalty=1.5, repeat_window=16)
     talk = HeadlessChat(
-        ChatOptions(open_model=script.open_model, sampling=lambda model, mode: own),
+        ChatOptions(open_model=script.open_model, sampling=lambda model, mode: sampling),
         clock=script.clock,
     )
     opened(talk)
-    ended = list(talk.ask("first"))[-1]
-    assert isinstance(ended, GenerationFinished)
-    assert ended.ending is Ending.REPEATED
+    last_event = list(talk.ask("first"))[-1]
+    assert isinstance(last_event, GenerationFinished)
+    assert last_event.ending is Ending.REPEATED
     list(talk.continue_reply())
     answer(talk.ask("second"))
-    first, gone_on, second = script.opened[-1].sessions[0].samplings
-    assert first == second == own
-    assert gone_on == replace(own, repeat_window=64, dry_multiplier=0.8)
+    first, continued, second = script.opened[-1].sessions[0].samplings
+    assert first == second == sampling
+    assert continued == replace(sampling, repeat_window=64, dry_multiplier=0.8)
     assert talk.close() == ""

@@ -1,5 +1,4 @@
-"""How tokens are chosen: as the user says, else as the model's file does, else its makers, else the
-program."""
+"""Sampling values: from the user, else the model file, else its makers, else the defaults."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,29 +17,29 @@ def sampling_with(settings: Settings, metadata: dict[str, Any], mode: str = "aut
     return make_sampling(settings, SimpleNamespace(metadata=metadata), ThinkingMode.parse(mode))
 
 
-def test_a_models_advice_goes_before_the_programs_values():
+def test_values_of_the_model_override_the_defaults():
     chosen = sampling_with(built_in_settings(), FILE)
     assert (chosen.temperature, chosen.top_k, chosen.top_p) == (0.2, 20, 0.95)
 
 
-def test_the_command_line_goes_before_a_models_advice():
+def test_the_command_line_overrides_values_of_the_model():
     settings = override(built_in_settings(), "sampling.temperature", 1.5, "--temp")
     chosen = sampling_with(settings, FILE | QWEN)
     assert (chosen.temperature, chosen.top_k, chosen.top_p) == (1.5, 20, 0.8)
 
 
-def test_so_does_the_users_file_even_if_it_repeats_the_default(tmp_path: Path):
+def test_the_user_file_overrides_values_of_the_model(tmp_path: Path):
     file = tmp_path / "config.toml"
     file.write_text("[sampling]\ntemperature = 0.7\n", encoding="utf-8")
     assert sampling_with(load_settings(file), FILE).temperature == 0.7
 
 
-def test_without_advice_the_programs_values_hold():
+def test_without_values_of_the_model_defaults_are_used():
     chosen = sampling_with(built_in_settings(), {})
     assert (chosen.temperature, chosen.top_k) == (0.7, 40)
 
 
-def test_the_file_goes_before_the_makers_value_by_value():
+def test_each_value_of_the_file_overrides_that_of_the_maker():
     chosen = sampling_with(built_in_settings(), QWEN | {"general.sampling.temp": 0.4})
     assert (chosen.temperature, chosen.top_k, chosen.top_p, chosen.repeat_penalty) == (
         0.4,
@@ -50,7 +49,7 @@ def test_the_file_goes_before_the_makers_value_by_value():
     )
 
 
-def test_a_reply_with_a_thought_is_sampled_in_another_way():
+def test_a_reply_with_thinking_has_other_values():
     qwen = {"general.architecture": "qwen3", "general.name": "Qwen3 4B"}
     for mode, temperature in (("auto", 0.6), ("on", 0.6), ("low", 0.6), ("500", 0.6), ("off", 0.7)):
         assert sampling_with(built_in_settings(), qwen, mode).temperature == temperature

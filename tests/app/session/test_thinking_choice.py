@@ -1,4 +1,4 @@
-"""How much a model thinks: asked for, kept for it, and ended when a budget is used up."""
+"""Thinking choice: it is set in the chat, saved for a model, and its token limit ends thinking."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def choose(engine: Engine, mode: str) -> str:
     return choose_thinking(engine.engine_thread, engine.chat_session, mode)
 
 
-def test_a_choice_holds_from_the_next_message_and_is_kept(engine: Engine) -> None:
+def test_a_choice_is_used_from_the_next_message_and_saved(engine: Engine) -> None:
     assert engine.engine_thread.inbox.thinking == ""
     assert engine.load().thinking == "auto"
     assert (
@@ -58,7 +58,7 @@ def test_a_choice_without_a_model_changes_nothing(engine: Engine) -> None:
     assert engine.load().thinking == "auto"
 
 
-def test_a_thought_at_its_token_limit_ends_and_the_answer_comes(engine: Engine) -> None:
+def test_thinking_at_its_token_limit_ends_before_the_answer(engine: Engine) -> None:
     engine.load()
     choose(engine, "3")
     messages = engine.hear("hi")
@@ -74,14 +74,14 @@ def test_a_thought_at_its_token_limit_ends_and_the_answer_comes(engine: Engine) 
     assert engine.session.tokens[-len(reply.ids) :] == list(reply.ids)
 
 
-def test_a_thought_within_its_budget_is_left_alone(engine: Engine) -> None:
+def test_thinking_within_its_budget_is_not_changed(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "</think>", "Yes", "."]]
     engine.load()
     choose(engine, "3")
     assert engine.ask("hi").raw == "<think>a</think>Yes."
 
 
-def test_a_reply_that_goes_on_counts_what_it_thought_before(engine: Engine) -> None:
+def test_a_continued_reply_counts_its_earlier_thinking(engine: Engine) -> None:
     engine.load()
     assert engine.stop_after(3, lambda: engine.chat_session.submit("hi")).raw == "<think>ab"
     choose(engine, "2")
@@ -111,12 +111,12 @@ def limited(model: Model, budget: int, n_ctx: int = 256, max_tokens: int = 24) -
 
 
 @pytest.mark.slow
-def test_the_engine_goes_on_after_the_end_of_a_thought(model: Model) -> None:
+def test_the_engine_continues_after_the_end_of_thinking(model: Model) -> None:
     free = limited(model, 1000)
     reply = limited(model, 4)
     end = model.tokenizer.encode(THINK.end, bos=False)
-    at = next(n for n in range(4, 8) if reply.ids[n : n + len(end)] == end)
-    assert reply.ids[:at] == free.ids[:at]
+    end_index = next(n for n in range(4, 8) if reply.ids[n : n + len(end)] == end)
+    assert reply.ids[:end_index] == free.ids[:end_index]
     assert reply.meter.tokens == 24
     assert len(reply.ids) == 24 + len(end)
     assert reply.heard == reply.text  # type: ignore[attr-defined]
@@ -125,7 +125,7 @@ def test_the_engine_goes_on_after_the_end_of_a_thought(model: Model) -> None:
 
 
 @pytest.mark.slow
-def test_limits_of_the_reply_hold_at_the_end_of_a_thought(model: Model) -> None:
+def test_reply_limits_apply_at_the_end_of_thinking(model: Model) -> None:
     end = model.tokenizer.encode(THINK.end, bos=False)
     full = limited(model, 4, n_ctx=5 + 4 + len(end) - 1)
     assert (full.meter.finish_reason, full.meter.tokens, len(full.ids)) == ("context", 4, 4)
@@ -134,9 +134,11 @@ def test_limits_of_the_reply_hold_at_the_end_of_a_thought(model: Model) -> None:
 
 
 @pytest.mark.slow
-def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) -> None:
-    """However much the model shall think now: its tokens are then found in the cache, and its
-    thought stays one."""
+def test_a_reply_continues_after_its_original_opening(model: Model) -> None:
+    """A continued reply keeps its opening in every current thinking mode.
+
+    Its tokens are then in the cache, and its thinking stays thinking.
+    """
     source = (
         "{% for m in messages %}[{{ m.content.split('</think>')[-1] }}]{% endfor %}"
         "{{ '<think>\n' if enable_thinking else '<think>\n\n</think>\n\n' if enable_thinking "
@@ -151,29 +153,31 @@ def test_a_reply_goes_on_after_the_opening_it_was_written_after(model: Model) ->
         ("off", "yes", None),
         ("auto", "<think>hm</think>yes", Thinking("hm", is_closed=True)),
     ]
-    for written, text, thinking in cases:
-        for now in openings:
+    for first_mode, text, thinking in cases:
+        for current_mode in openings:
             local.clear_messages()
-            chat.thinking = ThinkingMode.parse(written)
-            said = (PromptMessage(USER, "why"),)
-            prompt = local.prompt(Request(said)).ids
+            chat.thinking = ThinkingMode.parse(first_mode)
+            messages = (PromptMessage(USER, "why"),)
+            prompt = local.prompt(Request(messages)).ids
             ids = model.tokenizer.encode(text, bos=False)
             reply = PromptMessage(ASSISTANT, text, ids=tuple(ids), raw=text)
-            chat.thinking = ThinkingMode.parse(now)
-            begun = local.prompt(Request(said, Continuation(reply, thinking)))
-            if written == "off" != now:  # what a plain answer goes on after opens no thought
+            chat.thinking = ThinkingMode.parse(current_mode)
+            continued = local.prompt(Request(messages, Continuation(reply, thinking)))
+            if (
+                first_mode == "off" != current_mode
+            ):  # the opening of a plain answer contains no thinking
                 assert opened_by(chat.opening) is None
             else:
-                assert list(begun.ids) == list(prompt), (written, now)
-            assert begun.prefix is not None
-            assert list(begun.prefix.ids) == ids
-            assert str(chat.thinking) == now
-            edited = local.prompt(Request(said, Continuation(reply, thinking, "no")))
-            assert list(edited.ids) == list(begun.ids)
+                assert list(continued.ids) == list(prompt), (first_mode, current_mode)
+            assert continued.prefix is not None
+            assert list(continued.prefix.ids) == ids
+            assert str(chat.thinking) == current_mode
+            edited = local.prompt(Request(messages, Continuation(reply, thinking, "no")))
+            assert list(edited.ids) == list(continued.ids)
             assert edited.prefix is not None
-            kept = text[: answer_start(text, opened_by(chat.opening))]
+            thinking_text = text[: answer_start(text, opened_by(chat.opening))]
             # the vocabulary's words begin with a space
-            assert edited.prefix.text.replace(" ", "") == f"{kept}no"
+            assert edited.prefix.text.replace(" ", "") == f"{thinking_text}no"
 
 
 def test_which_opening_fits_a_reply() -> None:
@@ -186,7 +190,7 @@ def test_which_opening_fits_a_reply() -> None:
     assert not is_opening_of("hm", "assistant\n", has_thought=True)
 
 
-def test_settings_go_before_what_is_kept(tmp_path: Path) -> None:
+def test_settings_override_saved_choices(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     settings = built_in_settings()
     assert engine_access.recall_thinking(settings, path) == "auto"

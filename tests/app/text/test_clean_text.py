@@ -15,7 +15,7 @@ from app.text.clean_text import (
     screen_text,
 )
 
-# Text in which what the filter looks for is common: hypothesis finds it rarely by itself.
+# Text with many filtered characters, because hypothesis alone rarely generates them.
 SUSPICIOUS = st.text(
     st.one_of(
         st.characters(),
@@ -36,37 +36,37 @@ def split_at(text: str, cuts: list[int]) -> list[str]:
     return [text[start:end] for start, end in zip([0, *places], [*places, len(text)], strict=True)]
 
 
-def longest_row_of_marks(text: str) -> int:
+def longest_run_of_marks(text: str) -> int:
     marks = "".join("m" if unicodedata.category(c) in ("Mn", "Me") else " " for c in text)
     return max(map(len, marks.split()), default=0)
 
 
 @given(SUSPICIOUS)
-def test_no_control_stays_in_what_is_sent_and_saved(text: str) -> None:
+def test_sent_and_saved_text_has_no_control_characters(text: str) -> None:
     cleaned = clean_text(text)
     assert {c for c in cleaned if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
     assert not {"\u2028", "\u2029"} & set(cleaned)
     cleaned.encode("utf-8")
     assert clean_text(cleaned) == cleaned
-    assert longest_row_of_marks(cleaned) <= MAX_MARKS
+    assert longest_run_of_marks(cleaned) <= MAX_MARKS
 
 
 @given(SUSPICIOUS)
-def test_what_is_shown_is_harmless(text: str) -> None:
+def test_shown_text_is_harmless(text: str) -> None:
     screen = screen_text(text)
     assert {c for c in screen if unicodedata.category(c) == "Cc"} <= {"\n", "\t"}
     assert not any(0x202A <= ord(c) <= 0x202E or 0x2060 <= ord(c) <= 0x206F for c in screen), (
-        "nothing is reordered"
+        "no character reorders text"
     )
     assert not HIDDEN & set(screen)
-    assert "\U000e0041" not in screen, "a letter that no flag has"
+    assert "\U000e0041" not in screen, "a tag letter outside a flag"
     screen.encode("utf-8")
     assert screen_text(screen) == screen == screen_text(clean_text(text))
-    assert longest_row_of_marks(screen) <= MAX_MARKS
+    assert longest_run_of_marks(screen) <= MAX_MARKS
 
 
 @given(SUSPICIOUS)
-def test_an_editor_shows_a_harmless_character_for_each(text: str) -> None:
+def test_an_editor_shows_a_harmless_character_for_each_one(text: str) -> None:
     cleaned = clean_text(text)
     screen = editable_text(cleaned)
     assert len(screen) == len(cleaned)
@@ -83,7 +83,7 @@ def test_an_editor_shows_a_harmless_character_for_each(text: str) -> None:
 @example(text="e" + "\u0301" * 8 + "\u2060" + "\u0301" * 8, cuts=[4, 9, 10])
 @example(text=WALES * 2 + "\U000e0067", cuts=[1, 3, 8])
 @example(text="a\r\U000e0067\r", cuts=[2])
-def test_any_split_of_the_input_gives_the_same_output(
+def test_output_does_not_depend_on_how_input_is_split(
     cleaner_type, clean, text: str, cuts: list[int]
 ) -> None:
     cleaner = cleaner_type()
@@ -103,7 +103,7 @@ def test_any_split_of_the_input_gives_the_same_output(
         "\U000e0041hidden",
     ],
 )
-def test_invisible_characters_stay_in_what_is_sent_and_saved(text: str) -> None:
+def test_invisible_characters_stay_in_sent_and_saved_text(text: str) -> None:
     assert clean_text(text) == text
 
 
@@ -127,7 +127,7 @@ def test_invisible_characters_stay_in_what_is_sent_and_saved(text: str) -> None:
         ("❤\ufe0f", "❤\ufe0f"),
     ],
 )
-def test_the_screen_shows_what_hides_or_reorders_text(text: str, screen: str) -> None:
+def test_the_screen_shows_hiding_and_reordering_characters(text: str, screen: str) -> None:
     assert screen_text(text) == screen
     assert clean_line(text) == screen
 
@@ -154,12 +154,12 @@ def test_an_editor_shows_tags_and_hyphens_where_they_are() -> None:
         ("ab\udc80", f"ab{REPLACEMENT}"),
     ],
 )
-def test_foreign_text_becomes(foreign: str, screen: str) -> None:
+def test_foreign_text_is_shown_harmlessly(foreign: str, screen: str) -> None:
     assert clean_text(foreign) == screen
     assert screen_text(foreign) == screen
 
 
-def test_a_lone_cr_at_the_end_is_shown_when_the_text_ends() -> None:
+def test_a_lone_cr_at_the_end_of_a_text_is_shown() -> None:
     cleaner = TextCleaner()
     assert cleaner.push("a\r") == "a"
     assert cleaner.flush() == "␍"
@@ -170,7 +170,7 @@ def test_two_hundred_marks_keep_the_first_ones_only() -> None:
 
 
 @given(SUSPICIOUS, st.integers(1, 40))
-def test_a_line_is_one_line_within_its_limit(text: str, limit: int) -> None:
+def test_a_clean_line_is_one_line_within_its_limit(text: str, limit: int) -> None:
     line = clean_line(text, limit)
     assert "\n" not in line
     assert "\t" not in line

@@ -10,7 +10,7 @@ from app.text import figures
     ("tokens_per_s", "written"),
     [(0.5, "0.50"), (2.94, "2.9"), (9.96, "10.0"), (99.96, "100"), (512.3, "512")],
 )
-def test_rates_have_decimals_only_where_they_mean_something(tokens_per_s, written):
+def test_only_low_rates_have_decimals(tokens_per_s, written):
     assert figures.rate(tokens_per_s) == written
 
 
@@ -33,13 +33,13 @@ def test_a_measured_duration_carries_from_seconds_to_minutes():
     assert [figures.seconds(s) for s in (0.843, 4.06, 59.97)] == ["0.84 s", "4.1 s", "1 min 0 s"]
 
 
-def test_a_bar_never_leaves_its_width():
+def test_a_bar_never_exceeds_its_width():
     assert figures.bar(7, 14, 14) == "█" * 7 + "░" * 7
     assert figures.bar(20, 14, 4) == "████"
     assert figures.bar(1, 0, 3) == "░░░"
 
 
-def test_the_footer_has_tokens_and_speed_and_details_the_rest():
+def test_the_footer_has_tokens_and_speed_without_details():
     measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31)
     footer = "214 tokens · 5.1 tok/s · first word after 2.1 s"
     assert lines.reply_footer(measured, Ending.COMPLETE) == footer
@@ -58,13 +58,13 @@ def test_guessed_tokens_are_in_the_footer_and_in_the_reply():
     assert measured.continued_by(measured).guessed_tokens == 624
 
 
-def test_what_a_saved_state_saved_is_named_where_it_was_long():
+def test_a_long_time_saved_by_a_saved_state_is_shown():
     assert figures.back(1670, 0.09, 26.0) == "1,670 tokens restored in 0.09 s instead of about 26 s"
     assert figures.back(325, 0.01, 1.0) == "325 tokens restored in 0.01 s"
     assert figures.back(325, 0.01, None) == "325 tokens restored in 0.01 s"
 
 
-def test_thinking_is_summed_up_in_one_line():
+def test_thinking_is_summarised_in_one_line():
     assert (
         lines.thinking_summary(Thinking("x", 148, 12.3, True)) == "thought for 12.3 s · 148 tokens"
     )
@@ -84,7 +84,7 @@ def test_the_footer_of_one_stopped_token_has_no_speed():
     )
 
 
-def test_a_full_context_leads_to_a_larger_one_the_model_knows():
+def test_a_full_context_suggests_a_larger_one():
     assert "a larger context_size holds more." in figures.context_nearly_full(
         230, 256, may_grow=True
     )

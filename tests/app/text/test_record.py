@@ -1,4 +1,4 @@
-"""A record is what a frozen dataclass is."""
+"""Records, which behave like frozen dataclasses."""
 
 from dataclasses import FrozenInstanceError, asdict, dataclass, field, fields, replace
 from typing import Any
@@ -67,7 +67,7 @@ def test_a_record_behaves_like_a_frozen_dataclass() -> None:
 
 
 @pytest.mark.parametrize("record_class", [_Record, _Frozen])
-def test_what_is_missing_or_too_much_is_refused(record_class: Any) -> None:
+def test_missing_and_extra_arguments_are_refused(record_class: Any) -> None:
     with pytest.raises(TypeError):
         record_class()
     with pytest.raises(TypeError):
@@ -75,7 +75,7 @@ def test_what_is_missing_or_too_much_is_refused(record_class: Any) -> None:
 
 
 @pytest.mark.parametrize("record_class", [_Record, _Frozen])
-def test_no_field_changes(record_class: Any) -> None:
+def test_fields_cannot_be_changed(record_class: Any) -> None:
     instance = record_class("x")
     with pytest.raises(FrozenInstanceError):
         instance.name = "y"
@@ -84,7 +84,7 @@ def test_no_field_changes(record_class: Any) -> None:
     assert instance == record_class("x")
 
 
-def test_records_of_one_kind_are_equal_by_their_values() -> None:
+def test_records_of_one_class_are_equal_by_value() -> None:
     assert _Record("x") == _Record("x", 3, ("a",))
     assert hash(_Record("x")) == hash(_Record("x", 3, ("a",)))
     assert _Record("x") != _Record("x", 4)
@@ -92,13 +92,13 @@ def test_records_of_one_kind_are_equal_by_their_values() -> None:
     assert len({_Record("x"), _Record("x"), _Record("y")}) == 2
 
 
-def test_a_changed_copy_leaves_the_first_as_it_is() -> None:
+def test_a_changed_copy_does_not_change_the_original() -> None:
     instance = _Record("x")
     assert replace(instance, size=9) == _Record("x", 9)
     assert instance.size == 3
 
 
-def test_a_comparison_of_its_own_stays() -> None:
+def test_a_custom_comparison_is_preserved() -> None:
     assert _ByName("x", 1) == _ByName("x", 2)
     assert len({_ByName("x", 1), _ByName("x", 2)}) == 1
 
@@ -113,7 +113,7 @@ def test_record_fields_may_be_keyword_only_and_have_any_name() -> None:
         _Odd(1)  # type: ignore[call-arg]
 
 
-def test_nothing_is_compiled_before_the_first_one_is_made() -> None:
+def test_nothing_is_compiled_before_the_first_record_exists() -> None:
     @record
     class _Unused:
         name: str
