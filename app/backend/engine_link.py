@@ -1,4 +1,4 @@
-"""Connection between the engine thread and the screen: the outbox of events, and the thread's side."""
+"""Connection of the engine thread to the screen: outbox of events, progress and cancellation."""
 
 from __future__ import annotations
 
