@@ -87,8 +87,7 @@ def set_usual_signals() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how much of the machine code for this processor was built of other sources, and so
-    compiled."""
+    """Report how many kernels for this processor are stale, and so were compiled."""
     from engine import ahead, build_ahead
 
     name = ahead.target_name()
@@ -101,8 +100,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of models, vocabularies, templates and vectors that the project does not
-    contain."""
+    """Return the folder of models, vocabularies, templates and vectors that are not part of the
+    project."""
     here = Path(__file__).resolve().parents[1]
     for folder in (os.environ.get("JALOPY_TEST_DATA"), here.parent / "shared" / "data"):
         if folder and Path(folder).is_dir():
@@ -112,7 +111,8 @@ def shared_data() -> Path:
 
 @pytest.fixture(params=[errno.EINVAL, errno.ENOTSUP])
 def no_directory_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file system that syncs files and refuses directories, in either of the usual words."""
+    """Simulate a file system that syncs files and refuses directories, with either of the usual
+    errors."""
     sync = os.fsync
 
     def sync_file(handle: int) -> None:

@@ -26,7 +26,7 @@ FOLDERS = ("app", "engine", "starter", "tests")
 
 
 def imported_after(*statements: str) -> list[set[str]]:
-    """What is imported after each of the statements, which one process executes."""
+    """Return the modules imported after each of the statements, which one process executes."""
     code = "import sys\n" + "\n".join(
         f"{statement}\nprint(*sys.modules)" for statement in statements
     )
@@ -48,8 +48,8 @@ def test_the_engine_imports_no_app_and_numba_only_to_compute() -> None:
 
 @pytest.mark.slow
 def test_the_app_imports_heavy_libraries_only_where_used() -> None:
-    """What compiles forms is a process of its own: its native code may crash, take minutes or
-    gigabytes."""
+    """Run the compiler of forms in a process of its own: its native code may crash, or take minutes
+    or gigabytes."""
     folders = (
         "text",
         "program",
@@ -95,8 +95,7 @@ _IMPORT = re.compile(r"^[ \t]*(?:from ([\w.]+) )?import (\((?:#.*|[^)#])*\)|[^\n
 
 
 def imports_of(file: Path, modules: set[str]) -> set[str]:
-    """Every module that a file imports anywhere: at its top, in a function, or for its types
-    alone."""
+    """Return every module that a file imports: at its top, in a function, or for types alone."""
     imported: set[str] = set()
     for module, clause in _IMPORT.findall(read(file)):
         names = re.findall(r"([\w.*]+)(?: as \w+)?", re.sub("#.*", "", clause))

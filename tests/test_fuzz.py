@@ -1,4 +1,4 @@
-"""Every input that ever failed still holds, and what is planted is found: the oracles can fail."""
+"""Inputs that failed once must pass, and every target must find a planted fault."""
 
 from __future__ import annotations
 

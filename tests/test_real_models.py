@@ -1,5 +1,4 @@
-"""What users have: real, trained models, compared with what llama.cpp makes of them
-(``record.py``)."""
+"""Real trained models, compared with llama.cpp's results (``record.py``)."""
 
 from __future__ import annotations
 
@@ -31,10 +30,9 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE_S = 240.0
 SPREAD = 0.008
-"""Of perplexities. Both engines round activations to eight bits, each in its own way, and are
-equally far from what the weights compute exactly (PERFORMANCE.md, "How right"), on either side of
-it. Two builds of llama.cpp differ by as much.
-"""
+"""Limit on the ratio of perplexities. Both engines round activations to eight bits, each in its own
+way, and are equally far from the exact result of the weights (PERFORMANCE.md, "How right"), on
+either side of it. Two builds of llama.cpp differ by as much."""
 BLOCK = 64
 SCHEMA = {
     "type": "object",
@@ -48,7 +46,7 @@ SCHEMA = {
 
 
 def tool(name: str, description: str, **parameters: str) -> dict[str, Any]:
-    """A tool whose parameters are all required, by their types."""
+    """Return a tool whose parameters are all required, by their types."""
     properties = {key: {"type": type_name} for key, type_name in parameters.items()}
     schema = {"type": "object", "properties": properties, "required": list(parameters)}
     return {
@@ -70,7 +68,7 @@ REQUESTS = (
     ("Show me the first 5 lines of notes.txt", "read_file"),
     ("What time is it in Tokyo?", "get_time"),
 )
-"""Each with the tool that answers it."""
+"""Questions, each with the tool that answers it."""
 
 
 @pytest.fixture(scope="module", params=REAL_MODELS, ids=lambda real: real.name)
@@ -181,7 +179,7 @@ def losses_of(session: Any, ids: list[int], targets: list[int]) -> list[float]:
 
 @pytest.fixture(scope="module")
 def client(path: Path) -> Iterator[httpx.Client]:
-    """``jalopy serve`` with the model open."""
+    """Start ``jalopy serve`` with the model open, and return a client."""
     command = [sys.executable, "-m", "app", "serve", str(path), "--port", "0"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, env=dict(os.environ))
     assert process.stderr is not None

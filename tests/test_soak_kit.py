@@ -53,7 +53,7 @@ def test_what_a_step_does_depends_on_no_step_before_it():
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    """One conversation: two questions, two replies."""
+    """Return a store with a conversation of two questions and two replies."""
     from app.conversations.conversation import Conversation
 
     store = Store(tmp_path / "conversations")
@@ -70,7 +70,7 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def ledger() -> Ledger:
-    """The part that was seen."""
+    """Return a ledger of the messages that were seen."""
     ledger = Ledger()
     for number in (1, 2):
         message = ledger.note(f"mk{number}", f"mk{number} question", Fate.ANSWERED)
@@ -192,8 +192,7 @@ def _memory(mib_of_step: Callable[[int], float], n_steps: int = 300) -> list[Sam
 
 
 def _allocator_mib(step: int) -> float:
-    """Memory that an allocator keeps: a new peak at each power of 1.3, so that it grows ever more
-    rarely."""
+    """Return memory as an allocator grows it: a new peak at each power of 1.3, so ever more rarely."""
     return 105 + 10 * int(math.log(step + 1, 1.3)) * 0.3
 
 

@@ -18,7 +18,7 @@ else:
 
 
 def pytest_sessionfinish() -> None:
-    """Fail where the kernels were imported before this was said."""
+    """Fail if the kernels were imported before this plugin."""
     from engine.kernels import matmul, matmul_sixteens, strips, tiles
     from engine.quants.base import QUANT_TYPES
 

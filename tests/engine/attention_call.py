@@ -26,7 +26,7 @@ class Shape(NamedTuple):
 
 
 class Layer:
-    """The keys and values of one layer, and calls on them.
+    """Keys and values of one layer, and calls of kernels on them.
 
     Args:
         n_slots: positions that the cache holds, a multiple of eight.
@@ -63,7 +63,8 @@ class Layer:
         self.slopes = slopes
 
     def fill(self, keys: np.ndarray, values: np.ndarray) -> None:
-        """Keep (n_kv_heads, n_slots, head_dim) float32 each, as the kernels of the type would."""
+        """Write keys and values, each (n_kv_heads, n_slots, head_dim) float32, as the type's
+        kernels would."""
         for number, (element_type, heads) in enumerate(
             ((self.kv.keys, keys), (self.kv.values, values))
         ):
@@ -80,7 +81,7 @@ class Layer:
     def record(
         self, n_tokens: int, pos: int, x: np.ndarray, out: np.ndarray, n_threads: int
     ) -> np.ndarray:
-        """Arguments of a call; what they point into is kept until the next."""
+        """Return the record of a call; the arrays it points into live until the next call."""
         scratch_size = scratch_bytes(self.shape.head_dim)
         shape = self.shape
         address = self.memory.address
@@ -99,13 +100,13 @@ class Layer:
         )  # fmt: skip
 
     def prompt(self, x: np.ndarray, pos: int, n_threads: int = 1) -> np.ndarray:
-        """Attention of (n, n_heads, head_dim) queries from a position on, in the same shape."""
+        """Return attention of (n, n_heads, head_dim) queries from a position on, in the same shape."""
         out = np.full_like(x, 12345.0)
         run(f"attention {self.kv.name}", self.record(len(x), pos, x, out, n_threads), n_threads)
         return out
 
     def decode(self, x: np.ndarray, pos: int, n_threads: int = 1) -> np.ndarray:
-        """The same of one token: (n_heads, head_dim)."""
+        """Return attention of one token: (n_heads, head_dim)."""
         partial_results = np.zeros(
             (len(x), self.max_chunks, PARTIAL_HEADER + self.shape.head_dim), np.float32
         )
@@ -120,5 +121,5 @@ class Layer:
 
 
 def as_kept(element_type: ElementType, heads: np.ndarray) -> np.ndarray:
-    """What a type keeps of heads."""
+    """Return heads as a type stores them, unpacked again."""
     return element_type.unpack(*element_type.pack(heads))

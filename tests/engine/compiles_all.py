@@ -1,10 +1,10 @@
-"""A plugin that has every kernel compiled here, as where nothing was built ahead."""
+"""Pytest plugin that makes every kernel compile here, as if nothing was built ahead."""
 
 from engine import ahead
 
 
 def nothing(kernel_name: str) -> None:
-    """What ``ahead.linked`` returns where a kernel was not built."""
+    """Return None, as ``ahead.linked`` does for a kernel that was not built."""
 
 
 ahead.linked = nothing  # type: ignore[assignment]

@@ -24,12 +24,12 @@ from tests.engine.scripted_session import ScriptedSession
 
 WRONG = 3
 MOST_BYTES = 1 << 20
-"""Of what the writers leave; the rest is dropped after each."""
+"""Limit on the bytes that the writers leave; older states are dropped after each writer."""
 
 
 def restored(folder: Path) -> Any:
-    """A session with the longest prefix; exits with ``WRONG`` where one is not as good as its head
-    says."""
+    """Return a session with the longest saved prefix; exit with ``WRONG`` if its bytes differ from
+    what its header promises."""
     for tokens in prefixes_in(folder, ScriptedSession(n_ctx=400)):
         session: Any = ScriptedSession(n_ctx=400)
         if tokens and restore_state(session, folder, tokens).tokens != len(tokens):
@@ -40,8 +40,8 @@ def restored(folder: Path) -> Any:
 
 
 def converse(path: Path, seed: int, started_pipe: int, saves_first: bool) -> None:
-    """Never ends; writes a byte to ``begun`` once the writer has something to do, or even to
-    lose."""
+    """Save a growing conversation until the process is killed; write a byte to ``started_pipe`` at
+    the first save."""
     choose = random.Random(seed)
     session = restored(path)
     saving = StateWriter(session, path)

@@ -24,14 +24,15 @@ PAGE_BYTES = 4096
 STACK_BYTES = 1 << 20
 FP_ENABLED = 3 << 20
 BACK = 0x1000
-"""Return address, where nothing lies."""
+"""Return address of emulated calls; no memory is mapped there."""
 
 _ALONE = threading.Lock()
-"""One kernel at a time: exclusive accesses of two emulated processors would not see each other."""
+"""Lock for one kernel at a time: exclusive accesses of two emulated processors would not see each
+other."""
 
 
 class Processor:
-    """One emulated core with every feature that the emulator knows, and a stack."""
+    """Emulated core with a stack and every feature that the emulator knows."""
 
     def __init__(self) -> None:
         self.core = unicorn.Uc(unicorn.UC_ARCH_ARM64, unicorn.UC_MODE_ARM)
@@ -70,7 +71,7 @@ class Processor:
     def _map(
         self, core: unicorn.Uc, access: int, address: int, size: int, value: int, data: object
     ) -> bool:
-        """Show the core the pages of an access."""
+        """Map the pages of an access into the emulated core."""
         for page in {
             byte_address // PAGE_BYTES * PAGE_BYTES
             for byte_address in (address, address + size - 1)
@@ -84,7 +85,7 @@ class Processor:
 
 
 def _mapped() -> list[tuple[int, int]]:
-    """Readable ranges of this process, in order."""
+    """Return the readable memory ranges of this process, in order."""
     with open("/proc/self/maps") as maps:
         lines = [line.split() for line in maps]
     return [
@@ -97,7 +98,7 @@ PROCESSOR = Processor()
 
 
 def function(address: int) -> Callable[..., None]:
-    """What calls compiled code at an address."""
+    """Return a function that calls the compiled code at an address."""
 
     def call(*arguments: int) -> None:
         with _ALONE:

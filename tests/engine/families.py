@@ -18,7 +18,7 @@ ConvertedConfig = tiny_gguf.TinyGGUF
 
 
 def keyed(described: ConvertedConfig, **keys: Any) -> ConvertedConfig:
-    """The same with keys of its architecture set."""
+    """Return a model with further keys of its architecture."""
     architecture = described.value("general.architecture")
     for key, value in keys.items():
         described.set(f"{architecture}.{key}", value)
@@ -26,7 +26,7 @@ def keyed(described: ConvertedConfig, **keys: Any) -> ConvertedConfig:
 
 
 def sliding(architecture: str, pattern: Any, **arguments: Any) -> ConvertedConfig:
-    """With a window, and layers that slide by this pattern or by the one that the family has."""
+    """Return a model with a window whose layers slide by this pattern, or by the family's own."""
     described = tiny_gguf.model(architecture, **{"n_layers": 2, **arguments})
     keys = {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": pattern}
     return keyed(
@@ -35,14 +35,14 @@ def sliding(architecture: str, pattern: Any, **arguments: Any) -> ConvertedConfi
 
 
 def olmo3(pattern: list[bool], **arguments: Any) -> ConvertedConfig:
-    """Sliding layers next to stretched ones."""
+    """Return a model with sliding layers next to stretched ones."""
     described = sliding("olmo2", np.array(pattern), n_layers=len(pattern), **arguments)
     yarn = {"type": "yarn", "factor": 8.0, "original_context_length": ORIGINAL}
     return keyed(described, **{f"rope.scaling.{key}": value for key, value in yarn.items()})
 
 
 def gemma4(slides: list[bool], **arguments: Any) -> ConvertedConfig:
-    """The last two of four layers store nothing."""
+    """Return a model of four layers whose last two store nothing."""
     return keyed(
         tiny_gguf.model("gemma4", slides=slides, **arguments),
         **{"attention.sliding_window": WINDOW},
@@ -50,7 +50,7 @@ def gemma4(slides: list[bool], **arguments: Any) -> ConvertedConfig:
 
 
 def exaone4(**arguments: Any) -> ConvertedConfig:
-    """It has windows in its largest only."""
+    """Return a model with windows, which only the largest file of this family has."""
     small = (
         {} if "quant" in arguments else {"dim": 32, "hidden_dim": 16, "n_heads": 2, "n_kv_heads": 1}
     )
@@ -58,7 +58,7 @@ def exaone4(**arguments: Any) -> ConvertedConfig:
 
 
 def baichuan(n_layers: int, **arguments: Any) -> ConvertedConfig:
-    """Its layers say by their number whether they turn."""
+    """Return a model whose number of layers decides whether heads are rotated."""
     small = (
         {}
         if arguments.get("quant") == "Q4_K"
@@ -68,7 +68,7 @@ def baichuan(n_layers: int, **arguments: Any) -> ConvertedConfig:
 
 
 def phimoe(**arguments: Any) -> ConvertedConfig:
-    """Heads are turned whole: llama.cpp knows no others of it."""
+    """Return a model that rotates whole heads, the only kind that llama.cpp knows."""
     described = tiny_gguf.model("phimoe", **arguments)
     n_pairs = described.value("phimoe.attention.key_length") // 2
     described.add_vector("rope_factors_short.weight", np.linspace(1, 1.8, n_pairs))
@@ -80,14 +80,14 @@ def phimoe(**arguments: Any) -> ConvertedConfig:
 
 
 def nemotron_h(name: str = "nemotron_h", **arguments: Any) -> ConvertedConfig:
-    """All three kinds of layers, and the name of eps that llama.cpp reads."""
+    """Return a model with all three kinds of layers, and the key of eps that llama.cpp reads."""
     described = tiny_gguf.model(name, n_layers=3, **arguments)
     described.drop(f"{name}.attention.layer_norm_rms_epsilon")
     return keyed(described, **{"attention.layer_norm_epsilon": 1e-5})
 
 
 def named_end(described: ConvertedConfig) -> ConvertedConfig:
-    """With the token that llama.cpp asks for by its name, in place of the last."""
+    """Return a model whose last token is the one that llama.cpp looks up by name."""
     tokens = tiny_gguf.spm_vocabulary()["tokenizer.ggml.tokens"]
     described.set("tokenizer.ggml.tokens", [*tokens[:-1], "<|endoftext|>"])
     return described
@@ -105,13 +105,13 @@ FAMILIES: dict[str, Callable[..., ConvertedConfig]] = {
     "cohere2": lambda **a: sliding("cohere2", 2, **a),
     "gpt-oss": lambda **a: sliding("gpt-oss", None, **a),
 }
-"""Two or three layers of each kind."""
+"""Tiny models with two or three layers of each kind."""
 TWIN_ARGUMENTS: dict[str, Sequence[str]] = {
     "phi3": ["long"],
     "phimoe": ["long"],
     "minicpm3": ["long"],
 }
-"""What the twins of some must know of a context beyond the original one."""
+"""Arguments that some twins need for a context beyond the original one."""
 OTHERS: dict[str, Callable[..., ConvertedConfig]] = {
     "exaone4": exaone4,
     "phimoe": phimoe,
@@ -141,12 +141,11 @@ OTHERS: dict[str, Callable[..., ConvertedConfig]] = {
 
 
 NARROW = {"deepseek2"}
-"""Its experts are no whole blocks of 256."""
+"""Tiny model whose experts are not a multiple of 256 wide."""
 
 
 def family(name: str, quant: str = "F32", **arguments: Any) -> ConvertedConfig:
-    """The tiny model of a family or an architecture with what it has beyond others, and all that
-    llama.cpp asks for."""
+    """Return the tiny model of a family or architecture with all keys that llama.cpp needs."""
     builder = FAMILIES.get(name) or OTHERS.get(name)
     arguments = {
         "context_length": N_CTX,

@@ -23,16 +23,16 @@ from engine.plan.compilation import place_of
 from engine.quants.base import QuantType
 
 PADDING_BYTES = 4096
-"""Room after the weights: kernels may ask for lines there, and must not need them."""
+"""Bytes after the weights: kernels may prefetch them, and must not need them."""
 
 KERNEL: Callable[[int], Callable[[int, int, int], None]] = ctypes.CFUNCTYPE(
     None, *[ctypes.c_int64] * 3
 )
-"""Makes a compiled operation of its address."""
+"""Function that makes a compiled operation of its address."""
 
 
 def random_weights(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
-    """Rows of blocks with random bytes: (n_rows, row_bytes) uint8."""
+    """Return rows of blocks with random bytes: (n_rows, row_bytes) uint8."""
     rng = np.random.default_rng(seed)
     if quant.block_size == 1:
         return gguf.quants.quantize(
@@ -44,13 +44,13 @@ def random_weights(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) ->
 
 
 def random_blocks(quant: QuantType, n_rows: int, n_cols: int, seed: int = 0) -> np.ndarray:
-    """(n_rows, n_blocks, type_size) uint8, scales included."""
+    """Return random blocks (n_rows, n_blocks, type_size) uint8, scales included."""
     shape = (n_rows, n_cols // quant.block_size, quant.type_size)
     return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
 
 
 def filled_weights(quant: QuantType, n_rows: int, n_cols: int, byte: int) -> np.ndarray:
-    """The same with one value in every byte, and scales of one."""
+    """Return rows with the same value in every byte, and scales of 1."""
     blocks = np.full((n_rows, n_cols // quant.block_size, quant.type_size), byte, np.uint8)
     return with_scales(quant, blocks, np.ones)
 
@@ -58,7 +58,7 @@ def filled_weights(quant: QuantType, n_rows: int, n_cols: int, byte: int) -> np.
 def with_scales(
     quant: QuantType, blocks: np.ndarray, values: Callable[[tuple[int, ...]], np.ndarray]
 ) -> np.ndarray:
-    """Put scales in their places, and make rows of the blocks: (n_rows, row_bytes)."""
+    """Write scales into blocks, and return the rows: (n_rows, row_bytes)."""
     if quant.name in PUT_SCALES:
         PUT_SCALES[quant.name](blocks, values(blocks.shape[:2]))
     for offset in TYPES_BY_NAME[quant.name].f16_offsets:
@@ -68,12 +68,12 @@ def with_scales(
 
 
 def _put_exponents(blocks: np.ndarray, values: np.ndarray) -> None:
-    """The power of two below each value's magnitude; weights are kept doubled."""
+    """Write scales as powers of two below each value's magnitude; weights are stored doubled."""
     blocks[:, :, 0] = np.clip(128 + np.floor(np.log2(np.abs(values))), 0, 254)
 
 
 def _put_nibbles(blocks: np.ndarray, values: np.ndarray) -> None:
-    """A half in the upper nibbles of the last four words."""
+    """Write a float16 into the upper nibbles of the last four words."""
     halves = values.astype(np.float16).view(np.uint16)
     for k in range(4):
         byte = blocks[:, :, 49 + 2 * k]
@@ -81,7 +81,7 @@ def _put_nibbles(blocks: np.ndarray, values: np.ndarray) -> None:
 
 
 def _put_small_floats(blocks: np.ndarray, values: np.ndarray) -> None:
-    """Four scales of a sign-less byte each: the nearest below the value's magnitude, never 0x7F."""
+    """Write four unsigned one-byte scales: the nearest below the value's magnitude, never 0x7F."""
     exponents = np.clip(np.floor(np.log2(np.abs(values))) + 8, 0, 14).astype(np.uint8)
     blocks[:, :, :4] = exponents[..., None] << 3 | (
         blocks[:, :, :4] & 7 if (values != 1).any() else 0
@@ -91,7 +91,7 @@ def _put_small_floats(blocks: np.ndarray, values: np.ndarray) -> None:
 PUT_SCALES: dict[str, Callable[[np.ndarray, np.ndarray], None]] = {
     "MXFP4": _put_exponents, "IQ1_M": _put_nibbles, "NVFP4": _put_small_floats,
 }  # fmt: skip
-"""Types whose scales are no halves: (blocks, values) -> None."""
+"""Writers of scales for types whose scales are not float16: (blocks, values) -> None."""
 
 
 def ggml_type(quant: QuantType) -> gguf.GGMLQuantizationType:
@@ -99,15 +99,14 @@ def ggml_type(quant: QuantType) -> gguf.GGMLQuantizationType:
 
 
 def dequantize(quant: QuantType, weights: np.ndarray) -> np.ndarray:
-    """The gguf package's reading of the rows, or a twin where it has none: (n_rows, n_cols)
-    float32."""
+    """Return the rows as the gguf package or a twin decodes them: (n_rows, n_cols) float32."""
     if quant.name in ("Q1_0", "Q2_0"):
         return _dequantize_bits(quant, weights, {"Q1_0": 1, "Q2_0": 2}[quant.name])
     return gguf.quants.dequantize(np.ascontiguousarray(weights), ggml_type(quant))
 
 
 def _dequantize_bits(quant: QuantType, weights: np.ndarray, n_bits: int) -> np.ndarray:
-    """Blocks of a half and weights of one or two bits each, from the lowest on."""
+    """Decode blocks of a float16 scale and weights of one or two bits, lowest bits first."""
     blocks = np.ascontiguousarray(weights).reshape(-1, quant.type_size)
     d = np.ascontiguousarray(blocks[:, :2]).view(np.float16).astype(np.float32)
     shifts = np.arange(0, 8, n_bits, dtype=np.uint8)
@@ -120,7 +119,7 @@ def _dequantize_bits(quant: QuantType, weights: np.ndarray, n_bits: int) -> np.n
 
 
 class Columns(NamedTuple):
-    """Activations in the form a type expects, and the values they mean."""
+    """Activations in the form that a type expects, and the values that they stand for."""
 
     q: np.ndarray
     d: np.ndarray
@@ -128,13 +127,13 @@ class Columns(NamedTuple):
     values: np.ndarray  # (n_tokens, n_cols) float64
 
     def from_column(self, first: int) -> "Columns":
-        """The columns from ``first`` on; after them come others, as in a padded buffer."""
+        """Return the columns from ``first`` on, followed by the others, as in a padded buffer."""
         return Columns(*(np.roll(array, -first, axis=0) for array in self))
 
 
 def columns_of(quant: QuantType, q: np.ndarray, d: float | None = None, seed: int = 1) -> Columns:
-    """Activations with the integers ``q`` (n_tokens, n_cols), or q as floats; with columns that pad
-    them.
+    """Return activations with the integers ``q`` (n_tokens, n_cols), or q as floats, padded with
+    further columns.
 
     Args:
         d: the scale of all groups; random where it is not given.
@@ -171,7 +170,7 @@ def padded(weights: np.ndarray) -> np.ndarray:
 
 
 def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarray]:
-    """q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
+    """Return q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
     arrays = [np.ascontiguousarray(array) for array in columns[:3]]
     if n_tokens == 0 and quant.activations in ("q8_k", "q8_0"):
         form = FORMS[quant.form(in_rows=True)]
@@ -194,8 +193,8 @@ def multiply(
     add: np.ndarray | None = None,
     small_batch: bool = False,
 ) -> np.ndarray:
-    """Run ``matvec`` (no tokens named: n_tokens 0), ``small_batch`` or ``matmul``; returns
-    (n_tokens or 1, n_rows) float32.
+    """Run ``matvec`` (n_tokens 0), ``small_batch`` or ``matmul``, and return (n_tokens or 1,
+    n_rows) float32. Eight guard values after every row must stay unchanged.
 
     After every row of the result lie eight guards, which must survive.
     """
@@ -222,7 +221,7 @@ def multiply(
 def embed(
     quant: QuantType, weights: np.ndarray, tokens: list[int], n_cols: int, n_threads: int = 1
 ) -> np.ndarray:
-    """Run ``embed``; returns (n_tokens, n_cols) float32."""
+    """Run ``embed`` and return (n_tokens, n_cols) float32."""
     out = np.zeros((len(tokens), n_cols), np.float32)
     memory = padded(weights)
     ids = np.array(tokens, np.int32)
@@ -236,12 +235,12 @@ def embed(
 
 
 class Words(np.ndarray):
-    """A record, which keeps what it points to."""
+    """Record that keeps the arrays it points to alive."""
 
 
 def words(record: NamedTuple, **values: int | np.ndarray) -> np.ndarray:
-    """A record of ``engine.kernels.records`` by the names of its words: numbers, or arrays for
-    their addresses."""
+    """Return a record of ``engine.kernels.records`` by the names of its words: numbers, or arrays
+    for their addresses."""
     record_words = np.zeros(32, np.int64).view(Words)
     record_words.kept = [*values.values()]
     for name, value in values.items():
@@ -252,7 +251,7 @@ def words(record: NamedTuple, **values: int | np.ndarray) -> np.ndarray:
 
 
 def run(name: str, record: np.ndarray, n_threads: int) -> None:
-    """Call an operation of a plan, with a record, on threads of its own."""
+    """Call an operation of a plan with a record, on threads of its own."""
     function = KERNEL(address_of(place_of(name)))
     crew = [
         threading.Thread(target=function, args=(record.ctypes.data, i, n_threads))
@@ -265,8 +264,8 @@ def run(name: str, record: np.ndarray, n_threads: int) -> None:
 
 
 def map_of_a_dropped_file(path: Path, n_bytes: int) -> np.ndarray:
-    """A map, as bytes, of a new file of which memory holds no page; skips the test where the file
-    system keeps them."""
+    """Return a map, as bytes, of a new file that is not in memory; skip the test if the file system
+    keeps it there."""
     path.write_bytes(os.urandom(n_bytes))
     with path.open("rb") as file:
         os.fsync(file.fileno())

@@ -36,8 +36,8 @@ hand."""
 
 
 class _Names:
-    """Names addresses: weights by their tensor and offset, everything else in the order it is first
-    met."""
+    """Names of addresses: weights by their tensor and offset, everything else in the order of first
+    use."""
 
     def __init__(self, tensors: Mapping[str, Any]) -> None:
         self._tensors = sorted(
@@ -53,7 +53,7 @@ class _Names:
 
 
 def plan_lines(model: Model, kv: str = "f16") -> Iterator[str]:
-    """All rows of a session's tables.
+    """Return all rows of a session's tables as text.
 
     Addresses in the middle of a buffer have names of their own: of which buffer they are shows in
     the difference only.

@@ -41,7 +41,7 @@ def squared_relu(x: Array) -> Array:
 
 
 def xielu(x: Array, alpha_p: float, alpha_n: float, beta: float, eps: float) -> Array:
-    """As the model's authors wrote it down, with the parameters as they are trained."""
+    """Return xielu as the model's authors define it, with the parameters as they are trained."""
     above = np.log1p(np.exp(alpha_p))
     below = beta + np.log1p(np.exp(alpha_n))
     return np.where(
@@ -52,8 +52,8 @@ def xielu(x: Array, alpha_p: float, alpha_n: float, beta: float, eps: float) -> 
 def yarn_frequencies(
     frequencies: Array, theta: float, factor: float, original: int, fast: float, slow: float
 ) -> Array:
-    """Each pair's frequency, divided by the factor as far as the pair turns too seldom within the
-    original context."""
+    """Return each pair's frequency, divided by the factor as far as the pair rotates too rarely
+    within the original context."""
     n_pairs = len(frequencies)
     mixed = []
     bounds = [
@@ -69,7 +69,7 @@ def yarn_frequencies(
 
 
 def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -> Array:
-    """heads: (n, n_heads, head_dim)."""
+    """Rotate heads (n, n_heads, head_dim)."""
     n_pairs = len(frequencies)
     angle = positions[:, None, None] * frequencies
     if neighbours:
@@ -85,7 +85,7 @@ def rope(heads: Array, positions: Array, frequencies: Array, neighbours: bool) -
 
 
 def _turn(frequencies: Array, neighbours: bool, magnitude: float) -> Turn:
-    """Rope of heads at the positions from 0 on; what is turned is multiplied."""
+    """Rotate heads at the positions from 0 on, and multiply the rotated elements."""
 
     def turn(heads: Array) -> Array:
         turned = rope(heads, np.arange(len(heads)), frequencies, neighbours)
@@ -105,8 +105,8 @@ def causal_attention(
     alibi: float = 0.0,
     n_after: int = 0,
 ) -> Array:
-    """q: (n, n_heads, head_dim), scaled already; k, v: (n, n_kv_heads, head_dim); ``after``:
-    positions seen, too."""
+    """Return attention of q (n, n_heads, head_dim), which is scaled already, over k and v (n,
+    n_kv_heads, head_dim); ``n_after`` later positions are visible, too."""
     n, n_heads, _ = q.shape
     group = n_heads // k.shape[1]
     k = np.repeat(k, group, axis=1)
@@ -126,23 +126,23 @@ def causal_attention(
 
 
 def alibi_slopes(n_heads: int, largest: float) -> Array:
-    """A geometric series; heads beyond a power of two take every second slope of twice as many
-    (arXiv:2108.12409)."""
+    """Return a geometric series of slopes; heads beyond a power of two take every second slope of
+    twice as many (arXiv:2108.12409)."""
     n = 2 ** int(np.log2(n_heads))
     between = 2.0 ** (-largest / (2 * n) * np.arange(1, 2 * n + 1))
     return np.concatenate([2.0 ** (-largest / n * np.arange(1, n + 1)), between[::2]])[:n_heads]
 
 
 def causal_convolution(x: Array, weights: Array) -> Array:
-    """x: (n, channels), weights: (channels, taps): each channel by itself, nothing before the first
-    input."""
+    """Convolve each channel of x (n, channels) with weights (channels, taps); zeros precede the
+    first input."""
     taps = weights.shape[1]
     padded = np.concatenate([np.zeros((taps - 1, x.shape[1])), x])
     return sum(padded[j : j + len(x)] * weights[:, j] for j in range(taps))
 
 
 def delta_net_by_token(q: Array, k: Array, v: Array, beta: Array, log_decay: Array) -> Array:
-    """Results of a head; q, k: (n, keys), v: (n, values)."""
+    """Return the results of a head; q, k: (n, keys), v: (n, values)."""
     out = np.zeros_like(v)
     state = np.zeros((k.shape[1], v.shape[1]))
     for t in range(len(v)):
@@ -153,7 +153,8 @@ def delta_net_by_token(q: Array, k: Array, v: Array, beta: Array, log_decay: Arr
 
 
 def mamba_2_by_token(q: Array, k: Array, v: Array, time: Array, log_decay: Array) -> Array:
-    """The same with C, B and x for q, k and v; each token is weighted by its time step."""
+    """Return the results of a Mamba-2 head, with C, B and x for q, k and v; each token is weighted
+    by its time step."""
     out = np.zeros_like(v)
     state = np.zeros((k.shape[1], v.shape[1]))
     for t in range(len(v)):
@@ -163,7 +164,7 @@ def mamba_2_by_token(q: Array, k: Array, v: Array, time: Array, log_decay: Array
 
 
 class Twin:
-    """A checked file's keys and dequantised tensors in float64, read without the engine's
+    """Keys and dequantised float64 tensors of a checked file, read without the engine's
     configuration."""
 
     def __init__(self, checked: Any) -> None:
@@ -181,7 +182,7 @@ class Twin:
         return [f"blk.{layer}." for layer in range(self.key("block_count"))]
 
     def heads_of(self, key: str, block: str) -> int:
-        """A number of heads, which may be given for every layer."""
+        """Return the number of heads, which a file may give for every layer."""
         value = self.key(key)
         return int(value[self.blocks.index(block)]) if isinstance(value, np.ndarray) else value
 
@@ -194,7 +195,7 @@ class Twin:
         return values[0] if entry.n_rows == 1 else values
 
     def project(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
-        """Of a tensor that holds several projections, ``rows`` are those of one."""
+        """Multiply by a tensor; ``rows`` selects one of several projections that it holds."""
         out = x @ self.tensor(name + ".weight")[rows].T
         bias = self.tensor(name + ".bias")
         return out if bias is None else out + bias.ravel()[rows]
@@ -217,7 +218,7 @@ class Twin:
         factors: str = "rope_freqs.weight",
         dim: int | None = None,
     ) -> Turn:
-        """Rope by the file's keys unless others are given."""
+        """Return the rope of the file's keys unless others are given."""
         dim = dim or self.key("rope.dimension_count", self.key("attention.key_length"))
         divisor = divisor or self.key("rope.scaling.factor", 1.0)
         theta = theta or self.key("rope.freq_base", 10000.0)
@@ -227,7 +228,7 @@ class Twin:
         return _turn(frequencies, neighbours, self.key("rope.scaling.attn_factor", 1.0))
 
     def yarn_turner(self, *, neighbours: bool) -> Turn:
-        """Rope that is stretched by the file's keys."""
+        """Return the rope that the file's keys stretch."""
         scaling = "rope.scaling."
         dim = self.key("rope.dimension_count")
         theta = self.key("rope.freq_base")
@@ -301,7 +302,7 @@ class Twin:
         return self.project(attended, block + "attn_output")
 
     def queries_keys_values(self, block: str, h: Array, n_kv_heads: int) -> list[Array]:
-        """All heads of a layer side by side, out of one tensor where the file has one."""
+        """Return all heads of a layer side by side, from one tensor if the file has one."""
         if self.tensor(block + "attn_qkv.weight") is None:
             return [self.project(h, block + f"attn_{letter}") for letter in "qkv"]
         kv_dim = n_kv_heads * self.key("attention.key_length")
@@ -311,13 +312,13 @@ class Twin:
         return [self.project(h, block + "attn_qkv", row_range) for row_range in rows]
 
     def fused_feed_forward(self, block: str, h: Array) -> Array:
-        """Gate and up in one tensor, the gate first."""
+        """Compute a feed-forward with gate and up in one tensor, the gate first."""
         n = self.key("feed_forward_length")
         gate, up = (self.project(h, block + "ffn_up", rows) for rows in (slice(n), slice(n, None)))
         return self.project(silu(gate) * up, block + "ffn_down")
 
     def plain_feed_forward(self, block: str, h: Array, function: Callable[[Array], Array]) -> Array:
-        """Without a gate."""
+        """Compute a feed-forward without a gate."""
         return self.project(function(self.project(h, block + "ffn_up")), block + "ffn_down")
 
     def feed_forward(self, block: str, h: Array, gate: Callable[[Array], Array] = silu) -> Array:
@@ -331,7 +332,7 @@ class Twin:
         feed_forward: Callable[[str, Array], Array] | None = None,
         ffn_norm: str = "ffn_norm",
     ) -> Array:
-        """Layers whose branches read the normed residual stream and follow each other."""
+        """Run layers whose branches read the normed residual stream, one after the other."""
         for block in self.blocks:
             x = x + attention(block, self.norm(x, block + "attn_norm"))
             x = x + (feed_forward or self.feed_forward)(block, self.norm(x, block + ffn_norm))
@@ -346,7 +347,8 @@ class Twin:
         is_renormalised: bool = False,
         scale: float = 1.0,
     ) -> Array:
-        """Weights of each token's experts: (n, n_experts), 0 where they are not chosen."""
+        """Return the weights of each token's experts: (n, n_experts), 0 for experts that are not
+        chosen."""
         logits = self.project(h, block + "ffn_gate_inp")
         n_experts = self.key("expert_count")
         n_used = self.key("expert_used_count")
@@ -381,7 +383,7 @@ class Twin:
         weights: Array,
         activate: Callable[[Array, Array], Array] | None = None,
     ) -> Array:
-        """Weighted sum of what the chosen experts make of h."""
+        """Return the weighted sum of the results of the chosen experts for h."""
         out = np.zeros_like(h)
         n_experts = self.key("expert_count")
         fused = self.tensor(block + "ffn_gate_up_exps.weight")
@@ -413,7 +415,7 @@ class Twin:
         return out
 
     def shared_expert(self, block: str, h: Array) -> Array:
-        """Feed-forward that every token passes next to its experts."""
+        """Compute the feed-forward that every token passes in addition to its experts."""
         hidden = silu(self.project(h, block + "ffn_gate_shexp")) * self.project(
             h, block + "ffn_up_shexp"
         )
@@ -423,7 +425,7 @@ class Twin:
         return self.unembed(self.norm(x, "output_norm"))
 
     def unembed(self, normed: Array) -> Array:
-        """Logits, by the embedding where the file has no output of its own."""
+        """Return logits, by the embedding if the file has no output matrix."""
         return self.project(
             normed, "token_embd" if self.tensor("output.weight") is None else "output"
         )

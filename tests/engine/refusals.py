@@ -1,4 +1,4 @@
-"""Breaks sound little files and looks at how they are refused."""
+"""Break small valid files and check how the engine refuses them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def weights_of(gguf: GGUFFile) -> Weights:
 
 
 def check(path: Path) -> Weights:
-    """Everything that is checked without a tokenizer."""
+    """Run all checks that need no tokenizer."""
     gguf = read_gguf(path)
     try:
         return weights_of(gguf)
@@ -70,5 +70,5 @@ def edit(tensor_name: str, /, **fields: Any) -> Break:
 
 
 def extra(tensor_name: str) -> Break:
-    """Add a vector no one asked for."""
+    """Add a vector that the engine does not read."""
     return lambda tiny: tiny.tensors.append(tiny_gguf.TensorEntry(tensor_name, [64], 0, bytes(256)))

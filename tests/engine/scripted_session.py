@@ -23,7 +23,7 @@ from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 
 
 def config_with(*ropes: Rope | None) -> ModelConfig:
-    """A small model with a layer for each rope."""
+    """Return a small model with a layer for each rope."""
     layers = tuple(Layer(Attention(4, 2, 32, 32, rope, 32**-0.5), Dense(96)) for rope in ropes)
     return ModelConfig("llama", 64, layers, 1e-5, 4096, 300)
 
@@ -37,13 +37,13 @@ FINGERPRINT = "ab" * 32
 def made_up(
     seed: int, length: int, shapes: tuple[tuple[int, ...], ...]
 ) -> list[np.ndarray[Any, Any]]:
-    """The bytes of one position."""
+    """Return the bytes of one position."""
     rng = np.random.default_rng([seed, length])
     return [rng.integers(0, 256, shape, np.uint8) for shape in shapes]
 
 
 class ScriptedSession:
-    """As much of ``engine.Session`` as saving and restoring need."""
+    """Part of ``engine.Session`` that saving and restoring need."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ScriptedSession:
             self._tokens.append(token)
 
     def wrong_positions(self) -> list[int]:
-        """Positions whose bytes are not those of the tokens up to there."""
+        """Return the positions whose bytes do not belong to the tokens up to there."""
         return [
             position
             for position in range(self.length)
@@ -106,7 +106,7 @@ class ScriptedSession:
         return made_up(crc, len(tokens), tuple(view.shape for view in self._places(0)))
 
     def _places(self, position: int) -> list[np.ndarray[Any, Any]]:
-        """Where a position's keys, values, and their scales lie, as the kernels write them."""
+        """Return views of a position's keys, values and scales, laid out as the kernels write them."""
         tile, lane = divmod(position, POSITIONS)
         views = []
         for layer in self.cache.layers.values():

@@ -67,7 +67,7 @@ OptionRate = Callable[[str, str, int], float]
 
 
 class ScriptedOptions:
-    """Ways to keep something in memory that are as fast as is written down."""
+    """Scripted speeds of several ways to keep something in memory."""
 
     def __init__(
         self,

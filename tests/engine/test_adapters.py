@@ -26,7 +26,7 @@ QUERY = "blk.0.attn_q.weight"
 
 
 def matrices(tiny: TinyGGUF, model: Model) -> list[str]:
-    """Names of what an adapter may change."""
+    """Return the names of the matrices that an adapter may change."""
     names = {str(tensor.name) for tensor in tiny.tensors}
     specs = expected_tensors(model.config)
     matrix_names = [name for name in specs if name in names and not name.endswith(_LATENT_MATRICES)]
@@ -34,7 +34,7 @@ def matrices(tiny: TinyGGUF, model: Model) -> list[str]:
 
 
 def logits_of(session: Session) -> np.ndarray:
-    """What a session computes of tokens in a block, one by one, and a few together."""
+    """Return a session's logits of tokens in a block, one by one, and in a small batch."""
     session.truncate(0)
     rows = [session.feed(IDS, every=True)]
     session.truncate(0)
@@ -50,7 +50,7 @@ def adapted(path: Path, lora: TinyGGUF, scale: float = 1.0) -> Model:
 
 
 def logits_merged(tiny: TinyGGUF, lora: TinyGGUF, tmp_path: Path) -> np.ndarray:
-    """Logits of the model that an adapter makes."""
+    """Return the logits of the model with the adapter merged in."""
     model = Model.open(merged(tiny, lora, 0.7).write(tmp_path / "merged.gguf"), threads=1)
     rows = logits_of(model.session(n_ctx=64, kv="f32"))
     model.close()
@@ -58,7 +58,7 @@ def logits_merged(tiny: TinyGGUF, lora: TinyGGUF, tmp_path: Path) -> np.ndarray:
 
 
 def assert_equals_merged(tiny: TinyGGUF, names: list[str], tmp_path: Path, **options: Any) -> None:
-    """Compare the logits of a model that is made with an adapter with those of the merged one."""
+    """Compare the logits of a model and its adapter with those of the merged model."""
     lora = adapter(tiny, names, **options)
     model = adapted(tiny.write(tmp_path / "m.gguf"), lora, 0.7)
     assert (
@@ -75,7 +75,7 @@ def assert_equals_merged(tiny: TinyGGUF, names: list[str], tmp_path: Path, **opt
 def test_an_adapter_on_all_matrices_equals_the_merged_model(
     architecture: str, tmp_path: Path
 ) -> None:
-    """All ways in which layers are composed; the rest of the architectures add no line to these."""
+    """Cover all ways in which layers are composed; the other architectures add no code to these."""
     tiny = tiny_gguf.model(architecture)
     model = Model.open(tiny.write(tmp_path / "m.gguf"), threads=1)
     session = model.session(n_ctx=64, kv="f32")

@@ -20,7 +20,7 @@ ROOT = ENGINE.parent
 def with_features(
     monkeypatch: pytest.MonkeyPatch, features: frozenset[str], arm64: bool = False
 ) -> str | None:
-    """Name of the pack that a processor of Linux with these features gets."""
+    """Return the name of the pack for a Linux processor with these features."""
     monkeypatch.setattr(level, "FEATURES", features)
     monkeypatch.setattr(level, "HAS_ARM64", arm64)
     monkeypatch.setattr(
@@ -63,7 +63,7 @@ def test_every_pack_is_a_form_of_its_own() -> None:
 
 @cache
 def imported(file: Path) -> set[Path]:
-    """Files of the engine that a file imports anywhere, by Python's own reading of it."""
+    """Return the engine's files that a file imports anywhere, as Python itself reads it."""
     names: list[str] = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -129,7 +129,7 @@ PLACES = [
     "engine.kernels.share:reset_claims",
     "engine.kernels.prefetch_pages:stream",
 ]
-"""Small ones, of which the last calls a function of C."""
+"""Small kernels; the last calls a function of C."""
 SESSION = """
 import sys
 from pathlib import Path
@@ -141,8 +141,8 @@ print([ahead.linked(place) is not None for place in {places!r}], "numba" in sys.
 
 
 def loading_report(packs: Path, preamble: str = "") -> str:
-    """What a new process says of the kernels of some packs: which were linked, and whether numba
-    was imported."""
+    """Return a new process's report on the kernels of some packs: which were linked, and whether
+    numba was imported."""
     code = SESSION.format(packs=str(packs), places=PLACES, before=preamble)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
@@ -153,7 +153,7 @@ def loading_report(packs: Path, preamble: str = "") -> str:
 
 @pytest.fixture(scope="module")
 def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a pack of a few kernels, built here for this processor."""
+    """Return a folder with a pack of a few kernels, built for this processor."""
     name = ahead.target_name()
     if name is None:
         pytest.skip("no packs are made for processors of this form")

@@ -54,7 +54,7 @@ def queries(shape: Shape, n: int) -> np.ndarray:
 
 
 def twin(layer: Layer, x: np.ndarray, pos: int) -> np.ndarray:
-    """The same in float64, without rings."""
+    """Compute attention in float64, without rings."""
     shape = layer.shape
     kv = layer.kv
     k, v = (

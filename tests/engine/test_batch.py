@@ -35,8 +35,8 @@ GREEDY = Sampling(temperature=0.0)
 
 
 def fed_alone(session: Session, prompt: Sequence[int]) -> list[bytes]:
-    """The logits after a prompt and after each of the likeliest tokens that follow it, of a session
-    that is emptied."""
+    """Return the logits of an emptied session after a prompt and after each of the most likely next
+    tokens."""
     session.truncate(0)
     rows = [session.feed(prompt)]
     for _ in range(N_STEPS):
@@ -57,7 +57,7 @@ def batch_of(sessions: Sequence[Session]) -> Batch:
 def fed_together(
     sessions: Sequence[Session], prompts: Sequence[Sequence[int]]
 ) -> list[list[bytes]]:
-    """The same of several at once; steps wait until all have their prompt."""
+    """Return the logits of several sessions at once; steps wait until all have their prompt."""
     barrier = threading.Barrier(len(sessions))
 
     def follow(session: Session, prompt: Sequence[int]) -> list[bytes]:

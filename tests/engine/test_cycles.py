@@ -1,4 +1,4 @@
-"""Which loop of a kernel the tables of cycles are about."""
+"""Choice of the loop of a kernel that the tables of cycles describe."""
 
 import pytest
 

@@ -22,7 +22,7 @@ LONG = np.random.default_rng(5).integers(3, 150, 300).tolist()
 
 
 class VectorTwin(Twin):
-    """The twin of a decoder that stops before the logits."""
+    """Twin of a decoder that stops before the logits."""
 
     def unembed(self, normed: Array) -> Array:
         return normed
@@ -113,7 +113,7 @@ def test_of_two_labels_the_first_ones_share_counts(tmp_path: Path) -> None:
 
 
 def judging_vocabulary() -> dict[str, Any]:
-    """With what Qwen3's rerankers have: yes and no are tokens."""
+    """Return the vocabulary of Qwen3's rerankers: yes and no are tokens."""
     entries = BPE()
     entries["tokenizer.ggml.tokens"] += ["ye", "yes", "no", "<think>", "</think>"]
     types = [*entries["tokenizer.ggml.token_type"], 1, 1, 1, 4, 4]

@@ -39,7 +39,7 @@ def call(name: str, record: Any, values: dict[str, int], n_threads: int = 2) -> 
 def chosen(
     logits: list[list[float]], n_used: int, bias: list[float] | None = None, **words: int
 ) -> Any:
-    """Ids and weights of each token's experts."""
+    """Return the ids and weights of each token's experts."""
     x = np.array(logits, np.float32)
     n_experts = len(logits[0])
     added = None if bias is None else np.array(bias, np.float32)
@@ -135,7 +135,7 @@ def test_slots_are_one_per_choice_and_grouped_by_expert() -> None:
 
 
 def feed(path: Path, n_tokens: list[int], threads: int = 2) -> np.ndarray:
-    """Logits of all tokens, fed in these numbers."""
+    """Return the logits of all tokens, fed in blocks of these sizes."""
     ids = np.random.default_rng(6).integers(3, 250, sum(n_tokens)).tolist()
     model = Model.open(path, threads=threads)
     session = model.session(n_ctx=128, kv="f32")

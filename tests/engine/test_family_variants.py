@@ -1,5 +1,4 @@
-"""What some files of a family have that others lack, how positions are told apart, and what is
-refused."""
+"""Optional parts of a family's files, positions, and refusals."""
 
 from contextlib import closing
 from functools import cache
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @cache
 def plain_logits(name: str) -> Array:
-    """Results of the twin of an architecture's row."""
+    """Return the logits of an architecture's plain twin."""
     with (
         TemporaryDirectory() as folder,
         closing(Model.open(ROWS[name].tiny().write(Path(folder) / "m.gguf"))) as model,
@@ -197,7 +196,7 @@ def _valued(key: str, value: object, value_type: int | None = None) -> Change:
 
 
 def _typed(name: str) -> Change:
-    """A vector or a small table of another type."""
+    """Return a change of a vector or small table to another type."""
 
     def change(tiny: tiny_gguf.TinyGGUF) -> None:
         tensor = tiny.tensor(name)

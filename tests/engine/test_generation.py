@@ -1,4 +1,4 @@
-"""What replies that overlap leave of the process's settings."""
+"""Process settings after replies that overlap."""
 
 import sys
 

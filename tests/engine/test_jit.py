@@ -50,7 +50,7 @@ def run(program: str, cache: Path) -> str:
 
 
 def test_machine_code_is_kept_and_loaded_without_the_compiler(tmp_path: Path) -> None:
-    """In our own cache even if numba was imported before."""
+    """Use our own cache even if numba was imported before."""
     kept_before = {*ROOT.glob("engine/**/*.nbi")}
     cache = tmp_path / "cache"
     first, second = (run(_LOAD.format(before=preamble), cache) for preamble in ("import numba", ""))
@@ -62,7 +62,7 @@ def test_machine_code_is_kept_and_loaded_without_the_compiler(tmp_path: Path) ->
 
 
 def test_a_kernel_that_a_function_made_needs_a_name() -> None:
-    """Machine code is found by the name alone, and all that one maker makes have the same."""
+    """Look machine code up by name alone, so functions that one factory makes need names."""
 
     def nameless(op: int, thread: int, n_threads: int) -> None:
         pass

@@ -1,4 +1,4 @@
-"""What llama.cpp knows by name, we run or say what it is: its list, read out of its library."""
+"""Architectures that llama.cpp knows by name: the engine runs each or says what it is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.engine import tiny_gguf
 
 FIRST = b"\0clip\0"
 LAST = b"\0(unknown)\0"
-"""What is before and after the names of architectures in the reference's library."""
+"""Texts around the names of architectures in the reference's library."""
 
 
 def _library() -> Path:
-    """The reference's library, by ``JALOPY_LIBLLAMA`` or in the Python that runs the tests; else
-    the test skips."""
+    """Return the reference's library, by ``JALOPY_LIBLLAMA`` or from the Python that runs the
+    tests; skip if there is none."""
     path = os.environ.get("JALOPY_LIBLLAMA")
     if path:
         return Path(path)
@@ -32,8 +32,8 @@ def _library() -> Path:
 
 
 def _names(library: bytes) -> list[str]:
-    """Names of architectures in the library's table of texts, which may lack those that others end
-    with."""
+    """Return the names of architectures in the library's table of texts, which may omit names that
+    others end with."""
     start = library.index(FIRST)
     return library[start + 1 : library.index(LAST, start)].decode("ascii").split("\0")
 

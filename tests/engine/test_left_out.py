@@ -45,7 +45,7 @@ EVERYWHERE: list[tuple[str, Value, Any]] = [
     ("rope.freq_base", _rope(0, "theta"), 10000.0),
     ("rope.scaling.type", _rope(0, "yarn"), None),
 ]
-"""Key, what becomes of it, and what that is where the file does not say."""
+"""Key, its setting in the configuration, and the default if the file has no such key."""
 OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
     "gemma2": [
         ("attention.sliding_window", _attention(SLIDING, lambda layer: layer.window), 4096),
@@ -125,7 +125,7 @@ OF_FAMILIES: dict[str, list[tuple[str, Value, Any]]] = {
 }
 LATENT = {"attention.key_length", "attention.value_length", "rope.dimension_count"}
 UNREAD = {"deepseek2": LATENT, "plm": LATENT, "minicpm3": LATENT}
-"""Keys of ``EVERYWHERE`` that say nothing to a family, or that it must have."""
+"""Keys of ``EVERYWHERE`` that a family ignores or requires."""
 REQUIRED = {
     "cohere2": ["attention.sliding_window", "logit_scale"],
     "muse-glimmer": ["attention.sliding_window", "logit_scale"],
@@ -152,9 +152,9 @@ REQUIRED = {
         "attention.value_length_swa", "rope.dimension_count_swa",
     ],
 }  # fmt: skip
-"""Next to those of every model, and the key of what its norms add."""
+"""Keys in addition to those of every model, and the key of the constant that norms add."""
 EITHER_EPS = {"nemotron_h", "nemotron_h_moe"}
-"""Their norms add what one of two keys says."""
+"""Families whose norms add the value of one of two keys."""
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)

@@ -80,7 +80,7 @@ MAY_BE_NOUGHT = {
     "attention.head_count",
     "attention.head_count_kv", "feed_forward_length",
 }  # fmt: skip
-"""Of some families; those that it contradicts in others say so (``CONTRADICTIONS``)."""
+"""Wrong values of keys of some families; ``CONTRADICTIONS`` has keys that contradict others."""
 COUNTS = {
     "block_count", "context_length", "embedding_length", "feed_forward_length", "vocab_size",
     "attention.head_count", "attention.head_count_kv", "attention.key_length",
@@ -167,7 +167,7 @@ UNREAD = {
         "conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count",
     )},
 }  # fmt: skip
-"""Keys that say nothing about some or all layers of these."""
+"""Keys that these architectures ignore for some or all layers."""
 NAMED_INSTEAD = {
     "expert_count": ("expert_used_count", "expert_group_count"),
     "expert_used_count": ("expert_group_used_count",),
@@ -190,7 +190,8 @@ NAMED_INSTEAD = {
 
 
 def _squared() -> tiny_gguf.TinyGGUF:
-    """Attention, and a layer that is a feed-forward alone in place of the recurrent one."""
+    """Return a model with an attention layer, and a layer that is a feed-forward alone in place of
+    the recurrent one."""
     described = tiny_gguf.model("nemotron_h", n_layers=3)
     described.tensors = [
         tensor for tensor in described.tensors if not str(tensor.name).startswith("blk.1.")
@@ -220,7 +221,7 @@ VARIANTS: dict[str, Callable[[], tiny_gguf.TinyGGUF]] = {
     "nemotron_h with a feed-forward": _squared,
     "qwen3moe with scales of matrices": _scaled,
 }
-"""What files of an architecture may have next to what its tiny model has."""
+"""Optional keys and tensors of an architecture's files beyond those of its tiny model."""
 CASES = [*DISTINCT, *VARIANTS]
 THOROUGH = {"llama", "qwen3moe", "gemma4", "deepseek2", "qwen35"}
 """Every wrong shape is tried of these, of others one for each tensor: all are told by the same
@@ -247,7 +248,7 @@ def _sound(case: str, tmp_path: Path) -> Iterator[GGUFFile]:
 
 
 def _refused(gguf: GGUFFile, **changed: Any) -> str:
-    """The one line that a file is refused with, or nothing."""
+    """Return the line that refuses a file, or nothing."""
     try:
         weights_of(replace(gguf, **changed))
     except EngineError as error:
@@ -265,8 +266,8 @@ def _refusal(described: tiny_gguf.TinyGGUF, tmp_path: Path) -> str:
 
 
 def _keys_asked(gguf: GGUFFile, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[Line]]:
-    """Names of the keys, without the architecture's, that reading the file looks at, and the lines
-    that ask."""
+    """Return the names of the keys that reading the file looks up, without the architecture's
+    prefix, and the lines that look them up."""
     readers: dict[str, set[Line]] = defaultdict(set)
     plain = Hyperparameters.raw
 
@@ -359,8 +360,8 @@ def _assert_a_window_of_nought_is_refused_or_none(gguf: GGUFFile, name: str) -> 
 
 
 def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Longer and shorter by a block of elements in each dimension, turned, and with one dimension
-    more."""
+    """Return shapes longer and shorter by a block in each dimension, transposed, and with one more
+    dimension."""
     shapes = [
         (*shape[:i], shape[i] + by, *shape[i + 1 :])
         for i in range(len(shape))
@@ -371,14 +372,13 @@ def _other_shapes(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _bare(name: str) -> str:
-    """A tensor's name without its layer."""
+    """Return a tensor's name without its layer."""
     return re.sub(r"^blk\.\d+", "", name)
 
 
 @pytest.mark.slow
 def test_missing_double_or_misshaped_tensors_are_refused_by_name(tmp_path: Path) -> None:
-    """Those of the same name in layers of another architecture that are asked for alike are told
-    alike."""
+    """Check one tensor for all layers and architectures that read it by the same code."""
     checked: set[tuple[Any, ...]] = set()
     for case in sorted(CASES, key=lambda number: number not in THOROUGH):
         with _sound(case, tmp_path) as gguf:
@@ -442,7 +442,7 @@ def _assert_refused_by_name(case: str, gguf: GGUFFile, spec: TensorSpec, name: s
 
 @pytest.mark.slow
 def test_vectors_of_another_type_or_with_nan_are_refused_by_name(tmp_path: Path) -> None:
-    """Those of the same name in layers of another architecture are asked for alike."""
+    """Check one vector for all layers and architectures that read it by the same code."""
     checked: set[str] = set()
     for case in CASES:
         with _sound(case, tmp_path) as gguf:

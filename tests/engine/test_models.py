@@ -27,7 +27,7 @@ def nmse(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def twin_logits(model: Model, ids: list[int]) -> Array:
-    """Results of the twin of the model's architecture."""
+    """Return the logits of the twin of the model's architecture."""
     logits: Array = architectures.load(model.config.architecture).logits(Twin(model._file), ids)
     return logits
 
@@ -38,7 +38,8 @@ def assert_equals_twin(
     folder: Path,
     bound: float = 1e-9,
 ) -> Array:
-    """Compare the logits of a block, and of the last tokens one by one; returns the twin's."""
+    """Compare the logits of a block, and of the last tokens one by one, with the twin's, and return
+    those."""
     model = Model.open(described.write(folder / "m.gguf"), threads=2)
     session = model.session(n_ctx=64, kv="f32")
     expected = logits(Twin(model._file), IDS)

@@ -373,8 +373,8 @@ SCALES = {
     ],
 )
 def test_no_damaged_scale_is_answered_from(quant: str, kv: str, bad: str, tmp_path: Path) -> None:
-    """One block of any matrix: NaN goes through quantised activations, attention and cache up to
-    the logits."""
+    """Damage one block of any matrix: NaN passes through quantised activations, attention and cache
+    up to the logits."""
     n_bytes, offset = SCALES[quant]
     value = struct.pack("<f" if quant == "F32" else "<e", float(bad))
     shape = {"head_dim": 128} if quant.endswith("K") else {"dim": 64, "head_dim": 32}
@@ -444,7 +444,7 @@ for asked in sys.argv[2:]:
 
 
 def test_nothing_reads_a_map_whose_file_was_cut_short(tmp_path: Path) -> None:
-    """In a process of its own: reading what is gone ends it by a signal."""
+    """Run in a process of its own: reading missing pages ends it by a signal."""
     path = tiny_gguf.write(tmp_path / "sound.gguf", rope_factors=True)
     read = ["session.shift(2, 8)", "session.rotations"]
     refused = ["model.session(n_ctx=32)", "model.describe_plan()", "model.use_weights('huge')"]

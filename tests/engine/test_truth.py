@@ -21,8 +21,7 @@ GROUPS = {"Q8_0": 32, "Q4_K": 256}
 
 
 class RoundedTwin(Twin):
-    """A twin that is exact but for what it multiplies with: eight bits for an element, a scale for
-    each group."""
+    """Twin that is exact except for activations: eight bits per element, one scale per group."""
 
     def project(self, x: Array, name: str, rows: slice = slice(None)) -> Array:
         quant = self.weights[name + ".weight"].quant

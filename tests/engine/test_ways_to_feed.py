@@ -55,7 +55,7 @@ OF_ONE_LAYER: dict[str, Callable[[], ConvertedConfig]] = {
 
 
 class Fed:
-    """A family's model, and the logits of each position of ``IDS`` in one block."""
+    """Model of a family, and the logits of each position of ``IDS`` in one block."""
 
     def __init__(self, name: str, directory: Path) -> None:
         self.model = Model.open(FAMILIES[name]().write(directory / "m.gguf"), threads=2)
@@ -64,7 +64,7 @@ class Fed:
         self._twin_arguments = TWIN_ARGUMENTS.get(name, ())
 
     def session(self, number: int = 0) -> Session:
-        """One of two, emptied."""
+        """Return one of two sessions, emptied."""
         self._sessions[number].truncate(0)
         return self._sessions[number]
 

@@ -46,19 +46,19 @@ _ARRAY_KINDS = {"u1": U8, "i1": I8, "u2": U16, "i2": I16, "u4": U32, "i4": I32, 
 
 
 def string(text: str | bytes, length: int | None = None) -> bytes:
-    """A GGUF string; ``length`` lies about it."""
+    """Return a GGUF string; ``length`` may be wrong."""
     raw = text.encode() if isinstance(text, str) else text
     return struct.pack("<Q", len(raw) if length is None else length) + raw
 
 
 def array(item_type: int, count: int, payload: bytes) -> bytes:
-    """A GGUF array whose count need not match its payload."""
+    """Return a GGUF array whose count need not match its payload."""
     return struct.pack("<IQ", item_type, count) + payload
 
 
 @dataclass
 class Key:
-    """One metadata entry; ``payload`` is what follows the value type."""
+    """Metadata entry; ``payload`` follows the value type."""
 
     name: str | bytes
     kind: int
@@ -68,7 +68,7 @@ class Key:
 
 @dataclass
 class TensorEntry:
-    """One row of the tensor table with its data; the optional fields replace what the writer would
+    """Row of the tensor table with its data; the optional fields replace what the writer would
     compute."""
 
     name: str | bytes
@@ -82,7 +82,7 @@ class TensorEntry:
 
 @dataclass
 class TinyGGUF:
-    """A GGUF file as an editable description."""
+    """GGUF file as an editable description."""
 
     keys: list[Key] = field(default_factory=list)
     tensors: list[TensorEntry] = field(default_factory=list)
@@ -115,7 +115,7 @@ class TinyGGUF:
         return next(key for key in self.keys if key.name == name)
 
     def value(self, name: str) -> Any:
-        """A key's value, of one that holds a single number or a string."""
+        """Return the value of a key that holds a single number or a string."""
         key = self.key(name)
         if key.kind == STRING:
             return key.payload[8:].decode()
@@ -130,7 +130,7 @@ class TinyGGUF:
         self.tensors.remove(self.tensor(name))
 
     def rename(self, old_name: str, new_name: str) -> None:
-        """Give tensors another name where theirs holds ``old``."""
+        """Replace ``old_name`` with ``new_name`` in the names of tensors."""
         for tensor in self.tensors:
             tensor.name = str(tensor.name).replace(old_name, new_name)
 
@@ -348,7 +348,7 @@ class TinyGGUF:
 
 
 def _encode(value: Any, value_type: int | None) -> tuple[int, bytes]:
-    """Choose the value type a converter would choose, and the bytes."""
+    """Return the value type that a converter would choose, and the bytes."""
     if isinstance(value, (str, bytes)):
         return STRING, string(value)
     if isinstance(value, np.ndarray):
@@ -566,7 +566,7 @@ def _put_nibbles(blocks: np.ndarray, scale: float) -> None:
 
 
 _SCALES = {"Q1_0": [1.0], "Q2_0": [0.8]}
-"""Of types that the gguf package does not read."""
+"""Scales of types that the gguf package does not read."""
 
 
 @cache
@@ -591,7 +591,7 @@ def _scales(quant: str) -> list[float]:
 
 
 def build(**arguments: Any) -> bytes:
-    """The bytes of ``model(**arguments)``."""
+    """Return the bytes of ``model(**arguments)``."""
     return model(**arguments).to_bytes()
 
 
