@@ -67,7 +67,7 @@ class ClassSize:
 
 @dataclass
 class Source:
-    """One file, and the places in it that are hard to read."""
+    """Source file, and the lines in it that are hard to read."""
 
     path: Path
     tree: ast.Module

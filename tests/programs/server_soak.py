@@ -126,7 +126,7 @@ class Bench:
         self.slowest_health_s = max(self.slowest_health_s, time.monotonic() - began_s)
 
     def size(self) -> dict[str, int]:
-        """What the processes hold together."""
+        """Return the resources of all processes together."""
         held: Counter[str] = Counter()
         for process in (self.process, *self.process.children(recursive=True)):
             with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):

@@ -35,7 +35,7 @@ Ask = Callable[[str], Any]
 
 
 class Seen:
-    """What the tool was asked."""
+    """Calls that the tool received."""
 
     def __init__(self) -> None:
         self.cities: list[str] = []

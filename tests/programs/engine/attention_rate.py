@@ -27,7 +27,7 @@ from tests.engine.kernel_call import KERNEL
 
 TOKENS = 24
 COLD_BYTES = 96 << 20
-"""Of keys and values that are read in turn: more than the last cache holds."""
+"""Bytes of keys and values that are read in turn: more than the last-level cache holds."""
 LEAST_S = 0.4
 LENGTHS = 1024, 4096, 8192, 16384
 SHAPES = {
@@ -89,7 +89,7 @@ def least_s(run: Callable[[], None]) -> float:
 
 
 def peak_gflops() -> float:
-    """What multiply-adds alone reach."""
+    """Return the rate of multiply-adds alone."""
     room = np.ones(64, np.float32)
     record = np.array([room.ctypes.data, 100_000], np.int64)
     call = KERNEL(int(multiply_add.compiled.address))
@@ -99,7 +99,7 @@ def peak_gflops() -> float:
 
 
 def read_gbps(memory: Memory) -> float:
-    """What reading reaches."""
+    """Return the rate of reading alone, in GB/s."""
     out = Memory(4096)
     call = KERNEL(address_of(place_of("probe")))
     rates = []

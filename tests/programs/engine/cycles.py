@@ -220,8 +220,8 @@ def row_bytes(quant: str) -> int:
 
 
 def measured(quant: str, bench: Ours, peer: Peer | None) -> list[str]:
-    """One cell for each place and number of columns: ours, or ours / llama.cpp's = how many times
-    theirs is."""
+    """Return a cell for each memory level and number of columns: our cycles, or ours / llama.cpp's
+    = speed ratio."""
     cells = []
     for size in PLACES.values():
         n_rows = size // row_bytes(quant) // 16 * 16

@@ -1,4 +1,5 @@
-"""What guesses bring on real text: python -m tests.programs.engine.guesses MODEL [-n TOKENS] [-r ROUNDS].
+"""Speed-up by guesses on real text: python -m tests.programs.engine.guesses MODEL [-n TOKENS] [-r
+ROUNDS].
 
 The model writes each reply once; then it is fed again with guesses and without, in turn. Tokens a
 walk depend on no other program, seconds do.

@@ -37,7 +37,7 @@ class Peer:
         self.n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
 
     def logits(self, ids: list[int], block: int) -> Any:
-        """Of all positions, in blocks of this many tokens."""
+        """Return the logits of all positions, computed in blocks of this many tokens."""
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
         return np.vstack(
             [self._fed(ids[start : start + block], start) for start in range(0, len(ids), block)]

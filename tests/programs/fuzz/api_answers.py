@@ -93,7 +93,7 @@ def seeds() -> list[dict[str, Any]]:
 
 
 def answer(rng: Random) -> dict[str, Any]:
-    """Make one up."""
+    """Return a made-up answer."""
     reply: dict[str, Any] = {"lies": dict(rng.choice(_LIES))}
     packing = {"gzip": "gzip:", "deflate": "deflate:"}.get(
         reply["lies"].get("Content-Encoding", ""), ""
@@ -146,7 +146,7 @@ def _line(rng: Random, field: str, event: Any) -> str:
 
 
 def ask(address: str) -> str:
-    """Ask for a reply; what comes is sound, or one clean line."""
+    """Ask for a reply, and check that it is sound or one clean line."""
     calls = CallCollector()
     n_chars = 0
     try:

@@ -141,7 +141,7 @@ def _unpack(data: bytes) -> tuple[str, list[list[str]]]:
 
 
 def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
-    """Another template, or other messages."""
+    """Return an input with a changed template or changed messages."""
     source, messages = _unpack(data)
     choice = rng.randrange(6)
     if choice == 0:

@@ -107,7 +107,7 @@ def _pack(form_type: str, text: str, tool: bool, seed: int) -> bytes:
 
 
 def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
-    """Another form."""
+    """Return an input with a changed form."""
     case = json.loads(data)
     form_type = case["kind"]
     text = case["text"]

@@ -46,12 +46,12 @@ _WORDS = ("", "x", "llama", "gpt2", "qwen2", "default", "\x1b[31m", "é☃", "{{
 
 
 def pack(files: Sequence[bytes]) -> bytes:
-    """One input of several files."""
+    """Return an input made of several files."""
     return b"".join(_LENGTH.pack(len(file)) + file for file in files)
 
 
 def unpack(data: bytes) -> list[bytes]:
-    """The files of an input."""
+    """Return the files of an input."""
     files = []
     while len(data) >= _LENGTH.size:
         length = min(_LENGTH.unpack_from(data)[0], len(data) - _LENGTH.size)
@@ -312,7 +312,7 @@ def _write(files: Sequence[bytes], folder: Path) -> Path:
 
 
 def read_text(checked: Any) -> str:
-    """Whatever the vocabulary holds, text becomes ids in range and ids become text."""
+    """Check that text becomes ids in range and ids become text, whatever the vocabulary holds."""
     tokenizer = checked.tokenizer
     n_vocab = checked.config.vocab_size
     try:

@@ -1,4 +1,4 @@
-"""Inputs on disk: each that ever failed is kept next to the tests, which replay it."""
+"""Inputs that failed once, stored next to the tests that replay them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _MOST_PLAIN_BYTES = 2048
 
 
 def kept(target: str, directory: Path = DIRECTORY) -> list[Path]:
-    """The files of a target's inputs, in order of their names."""
+    """Return the files of a target's inputs, in order of their names."""
     folder = directory / target
     return sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
 
 
 def read_input(path: Path) -> bytes:
-    """An input as it was given to the target."""
+    """Return an input as the target received it."""
     raw = path.read_bytes()
     return gzip.decompress(raw) if path.suffix == _PACKED else raw
 

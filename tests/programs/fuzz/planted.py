@@ -33,7 +33,7 @@ def run(data: bytes, folder: Path, watch: Watch) -> str:
 
 
 def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
-    """One of the ways, or none."""
+    """Return one of the ways to fail, or none."""
     return rng.choice((*WAYS, b"fine"))
 
 

@@ -77,7 +77,7 @@ def _bounded(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
-    """Another request."""
+    """Return a changed request."""
     request = json.loads(data)
     path = request["path"]
     body = request["body"]

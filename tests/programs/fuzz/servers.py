@@ -67,7 +67,7 @@ _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 @lru_cache(maxsize=1)
 def content() -> bytes:
-    """The right file: a tiny model, some 100 kB."""
+    """Return the right file: a tiny model of some 100 kB."""
     return tiny_gguf.build(n_layers=1, dim=32, hidden_dim=32, n_heads=2, n_kv_heads=1)
 
 
@@ -157,7 +157,7 @@ _BODIES = ("", "<html>log in</html>", "junk:10", "junk:70000", "junk:30000000",
 
 
 def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
-    """Other answers, in other orders."""
+    """Return a script with changed or reordered answers."""
     script: dict[str, Any] = json.loads(data)
     if rng.random() < 0.5:  # most of the time goes into it: an answer costs less than a download
         return json.dumps(
@@ -210,7 +210,7 @@ def _answer(rng: Random) -> dict[str, Any]:
 
 
 class _Server:
-    """Listens on 127.0.0.1 and says what its script says."""
+    """Server on 127.0.0.1 that answers as its script says."""
 
     def __init__(self, script: Sequence[dict[str, Any]], sound: Any) -> None:
         self._script = list(script)
@@ -371,7 +371,7 @@ def serving(script: Sequence[dict[str, Any]], sound: Any) -> Iterator[_Server]:
 
 
 def run(data: bytes, folder: Path, watch: Watch) -> str:
-    """Ask the hub, download, and where that failed go on with a sound server."""
+    """Ask the hub and download; if that fails, complete the download from a sound server."""
     script: dict[str, Any] = json.loads(data)
     outcomes = []
     if "api" in script:

@@ -14,11 +14,11 @@ LONGEST_LINE_CHARS = 300
 
 
 class Fault(AssertionError):
-    """The program did what it must never do; the message says what."""
+    """A promise of the program was broken; the message says which."""
 
 
 class CostFault(Fault):
-    """It took more time or memory than it may."""
+    """A step took more time or memory than its limit."""
 
 
 class Watch:
@@ -64,7 +64,7 @@ Mutate = Callable[[Random, bytes, Sequence[bytes]], bytes]
 
 @dataclass(frozen=True)
 class Target:
-    """One part of the program that takes what it must not trust.
+    """Part of the program that reads untrusted input.
 
     Attributes:
         seeds: inputs to begin with, the same at every call.

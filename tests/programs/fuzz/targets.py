@@ -22,7 +22,7 @@ TARGETS = {
     "file": "own_files",
     "requests": "requests",
 }
-"""The module of each, which has a ``TARGET``."""
+"""Modules of the targets; each has a ``TARGET``."""
 
 
 @cache

@@ -26,7 +26,7 @@ from tests.programs.fuzz.target import CostFault, Fault, Target, Watch, kind_of
 from tests.programs.fuzz.targets import load
 
 MOST_DATA_BYTES = 4 << 30
-"""The child's own memory: more ends in MemoryError, which is a fault."""
+"""Limit on the child's memory: beyond it, MemoryError is a fault."""
 STARTING_PATIENCE_S = 300.0
 _READY = b"ready\n"
 _LENGTH = struct.Struct("<I")

@@ -26,7 +26,7 @@ KEY_GOAL_S = 0.035
 FRAME_GOAL_S = 0.35
 READY_GOAL_S = 0.9
 IDLE_GOAL = 0.007
-"""Of a core, by all processes of the chat together."""
+"""Goal for the share of a core that all processes of the chat use together."""
 
 
 @dataclass

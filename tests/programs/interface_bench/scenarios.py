@@ -50,7 +50,7 @@ class Plan:
 
 @record
 class Start:
-    """One start of the program, and what it takes while no one asks for anything."""
+    """Start of the program, and its load while the user does nothing."""
 
     first_frame_s: float
     ready_s: float
@@ -61,7 +61,7 @@ class Start:
 
 @record
 class ChatRound:
-    """One reply in the chat."""
+    """Measurements of a reply in the chat."""
 
     decode_tps: float
     interface_share: float

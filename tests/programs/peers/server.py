@@ -18,7 +18,7 @@ import psutil
 
 NAME = "peer"
 _IDLE_SHARE = 0.25
-"""Of a core: a server that computes takes more, one that waits less."""
+"""Share of a core: a server that computes uses more, one that waits uses less."""
 _WINDOW_S = 2.0
 N_CTX = 2048
 

@@ -46,7 +46,7 @@ class Read:
 
     @property
     def perplexity(self) -> float:
-        """Of all tokens that count."""
+        """Perplexity of all tokens that count."""
         return float(np.exp(self.losses.mean()))
 
     def divergence(self, exact: Read) -> float:
@@ -56,7 +56,7 @@ class Read:
 
 
 def divergence(row: Any, wanted: Any) -> float:
-    """Of one prediction from another."""
+    """Return the divergence of one prediction from another."""
     found, exact = (one.astype(np.float64) - one.max() for one in (row, wanted))
     found, exact = (one - np.log(np.exp(one).sum()) for one in (found, exact))
     return float((np.exp(exact) * (exact - found)).sum())

@@ -73,7 +73,7 @@ class Judged:
     question: str
     n_tokens: int
     nearness: float
-    """Most tokens of a repetition, as a share of those that make a loop."""
+    """Largest number of tokens in a repetition, as a share of those that make a loop."""
     stopped_at: int | None
     """Tokens at which it would have been ended."""
     text: str

@@ -13,7 +13,7 @@ data."""
 
 @dataclass(frozen=True)
 class RealModel:
-    """One model.
+    """Real model in a Python package.
 
     Attributes:
         name: in tests and recordings.

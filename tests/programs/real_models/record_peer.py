@@ -83,7 +83,7 @@ class Peer:
         return found
 
     def perplexity(self, ids: list[int], block: int = 64) -> float:
-        """Of all tokens but the first, in one context."""
+        """Return the losses of all tokens but the first, in one context."""
         self.clear()
         rates = []
         for start in range(0, len(ids) - 1, block):

@@ -123,7 +123,7 @@ def interrupt_twice(run: Run, rng: Random) -> None:
 
 
 def file_limit(run: Run, rng: Random) -> None:
-    """No file may grow for a while: what is said meanwhile is saved afterwards, once."""
+    """Forbid files to grow for a while: messages of that time are saved afterwards, once."""
     child = run.live.child.pid
     _, most = resource.prlimit(child, resource.RLIMIT_FSIZE)
     resource.prlimit(child, resource.RLIMIT_FSIZE, (_FILE_LIMIT_BYTES, most))

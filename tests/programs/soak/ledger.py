@@ -19,7 +19,7 @@ class Fate(Enum):
     """The part of a message that must be found."""
 
     WAITS = "waits"
-    """It was seen to wait for its turn: nothing is promised of it."""
+    """The message was waiting for its turn; it need not be saved."""
     SENT = "sent"
     """It was seen as sent: if it is the last one, it is saved. A next message may have taken its
     place."""

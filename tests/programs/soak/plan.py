@@ -38,7 +38,7 @@ LIFE_STEPS = (12, 6, 10, 4, 40, 8, 5, 300)
 
 @dataclass(frozen=True)
 class Step:
-    """One thing to do; ``rng`` decides everything about it."""
+    """Step of a run; ``rng`` decides all its details."""
 
     number: int
     kind: str

@@ -46,7 +46,7 @@ class Run:
         self.skipped: set[str] = set()
         self.step = 0
         self._before = ""
-        """Of the reply that stood at the end when something was sent, its letters."""
+        """Letters of the last reply on the screen when a message was sent."""
         self._n_said = 0
         self._log = log.open("a", encoding="utf-8")
         self.chat: Chat | None = None

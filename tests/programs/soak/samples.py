@@ -57,7 +57,7 @@ _LIMITS = {
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at a process that waits for its user."""
+    """Sample of a process that waits for its user."""
 
     step: int
     rss_bytes: int

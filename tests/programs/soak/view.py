@@ -44,7 +44,7 @@ def is_seen_in(seen: str, saved: str) -> bool:
 
 @dataclass
 class Block:
-    """One message as it stands on the screen; ``has_top`` is false where it begins above."""
+    """Message on the screen; ``has_top`` is false if it begins above the screen."""
 
     who: str
     rows: list[str] = field(default_factory=list)
@@ -52,12 +52,12 @@ class Block:
 
     @property
     def text(self) -> str:
-        """Its rows, joined."""
+        """Rows of the message, joined."""
         return " ".join(self.rows)
 
     @property
     def n_tokens(self) -> int | None:
-        """Of a reply that is finished, its tokens; None for any other."""
+        """Number of tokens of a finished reply; None for any other message."""
         found = _FOOTER_END.search(self.text)
         return int(found[1].replace(",", "")) if found and self.who == "model" else None
 
