@@ -95,8 +95,6 @@ class EngineInbox:
         state_path: beginning of the paths of the live conversation's saved states; None if they
             are not saved.
         flush_s: seconds that closing may wait until the state of the KV cache is on disk.
-        thinking: thinking mode of the next request; empty if no model is open. The engine thread
-            sets it when a model opens, and ``/think`` changes it.
     """
 
     def __init__(self, worker: WorkThread) -> None:
@@ -107,7 +105,6 @@ class EngineInbox:
         self.is_watched = False
         self.state_path: Path | None = None
         self.flush_s = FLUSH_S
-        self.thinking = ""
 
     @property
     def is_closing(self) -> bool:

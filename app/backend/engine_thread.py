@@ -46,8 +46,9 @@ class EngineThread:
     Methods that return a bool return False if the request was not accepted because too many wait.
 
     Attributes:
-        generation: sampling parameters that ``/set`` chose; None if they cannot be chosen.
-        form: form of answers that ``/schema`` chose; None if it cannot be chosen.
+        settings: settings in effect; the engine thread itself does not read them.
+        recalls_sampling: whether parameters saved by ``/set keep`` are used.
+        form: form of all replies, from the command line; None for that of the conversation.
         tools: tools of the user's servers; None if no tools are used.
         adapters: adapters of the model that opens first.
         inbox: requests to the engine thread.
@@ -60,7 +61,8 @@ class EngineThread:
         self._outbox = self._link.outbox
         self.inbox = self._link.inbox
         self.now_s = clock
-        self.generation = options.generation
+        self.settings = options.settings
+        self.recalls_sampling = options.recalls_sampling
         self.form = options.form
         self.tools = options.tools
         self.adapters = options.settings.adapters

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from app.backend.engine_link import EngineLink
     from app.backend.local.saved_states import StateFiles
     from app.backend.protocol import Backend
-    from app.forms.choice import FormChoice
-    from app.session.generation import GenerationChoice
+    from app.forms.answer_form import AnswerForm
     from app.tools.toolbox import ToolBox
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
@@ -35,8 +34,8 @@ class ChatOptions:
 
     open_model: Callable[[Path, Callable[[Any], None]], Model]
     """Opens a model and reports ``Progress`` records of the engine to the second argument."""
-    sampling: Callable[[Model, ThinkingMode], Sampling]
-    """Returns the sampling of a reply that thinks in a mode."""
+    sampling: Callable[[Mapping[str, float], Model, ThinkingMode], Sampling]
+    """Returns the sampling of a reply, given the chosen parameters and the mode of thinking."""
     glance_at_model: Callable[[Path], object] = str
     """Raises if a path leads to no model file. Called in a thread of its own."""
     check_model: Callable[[Path], object] = str
@@ -45,12 +44,12 @@ class ChatOptions:
     """Settings at the start of the program."""
     size_context: Callable[[Model, ChatPrompt], int | None] = lambda model, chat: None
     """Returns the context size for a single prompt; None for the usual size."""
-    form: FormChoice | None = None
-    """Form of replies; None if it cannot be chosen."""
+    form: AnswerForm | None = None
+    """Form of all replies; None if each conversation has its own, or none."""
     tools: ToolBox | None = None
     """Tools of the user's servers; None if no tools are used."""
-    generation: GenerationChoice | None = None
-    """Sampling parameters that ``/set`` chose; None if they cannot be chosen."""
+    recalls_sampling: bool = False
+    """Whether sampling parameters saved for a model by ``/set keep`` are used."""
     least_reply_tokens: int = MIN_REPLY_TOKENS
     """Tokens that a prompt must leave free for its reply."""
     emits_pieces: bool = False

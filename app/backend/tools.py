@@ -38,7 +38,6 @@ class EngineTools:
     def __init__(self, link: EngineLink, options: ChatOptions) -> None:
         self._link = link
         self._toolbox = options.tools
-        self._form = options.form
         self._explained: set[str] = set()
         """Reasons why there are no tools that the user knows: once for each model, and whenever a
         form begins."""
@@ -60,7 +59,7 @@ class EngineTools:
             and model.chat_template.call_format is not None
         )
 
-    def offer(self, local: LocalModel) -> bool:
+    def offer(self, local: LocalModel, has_form: bool) -> bool:
         """Describe the tools to the model and start the servers that are needed.
 
         Returns:
@@ -70,16 +69,17 @@ class EngineTools:
         reason = ""
         if model.chat_template.call_format is None:
             reason = _NO_TOOLS.format(clean_line(model.name, 60))
-        tools = self.started(reason)
+        tools = self.started(has_form, reason)
         if tools is None:
             return False
         local.use_tools(tools)
         return True
 
-    def started(self, reason: str = "") -> Sequence[Mapping[str, Any]] | None:
+    def started(self, has_form: bool, reason: str = "") -> Sequence[Mapping[str, Any]] | None:
         """Return the tools of the servers that are on, after starting those that do not run.
 
         Args:
+            has_form: whether the reply follows a form, in which calls have no place.
             reason: why the model cannot use tools, which is reported once; empty if it can.
 
         Returns:
@@ -87,7 +87,7 @@ class EngineTools:
         """
         if self._toolbox is None:
             return ()
-        if self._form is not None and self._form.form is not None:
+        if has_form:
             reason = reason or _HAS_FORM
         else:
             self._explained.discard(_HAS_FORM)

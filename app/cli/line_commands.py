@@ -16,6 +16,7 @@ from app.conversations.list_rows import moment_text
 from app.conversations.locks import StoreError
 from app.documents.passages import announcement, fit, for_message
 from app.documents.read import Document, described, referred, split_wanted
+from app.forms.answer_form import SCHEMA, read_form_file
 from app.models.library.find_by_name import named_model
 from app.models.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
@@ -177,13 +178,11 @@ class LineCommands:
 
     def persona(self, wanted: str = "") -> None:
         """List the personas, begin again with one, or keep the present choice as one."""
-        chosen = commands.choose_among_personas(
-            self._headless.chat_session, self._headless.engine_thread, wanted
-        )
+        chosen = commands.choose_among_personas(self._headless.chat_session, wanted)
         if chosen.persona is None:
             say(chosen.line)
         else:
-            self._dialogue.begin(chosen.persona.system or None)
+            self._dialogue.begin(chosen.persona.system or None, chosen.sampling)
             say(
                 f"new conversation with persona {wanted}{f': {chosen.line}' if chosen.line else ''}"
             )
@@ -291,23 +290,27 @@ class LineCommands:
         """Have the model think more or less; without a word, show what it thought before the last
         answer."""
         if wanted:
-            say(
-                commands.choose_thinking(
-                    self._headless.engine_thread, self._headless.chat_session, wanted
-                )
-            )
+            say(commands.choose_thinking(self._headless.chat_session, wanted))
             return
         reply = self._headless.chat_session.conversation.last_reply
         if reply is None or reply.thinking is None:
-            now = describe_thinking(self._headless.engine_thread.inbox.thinking or AUTO)
+            now = describe_thinking(self._headless.chat_session.thinking_mode or AUTO)
             raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
         say_text(reply.thinking.text.strip())
 
     def schema(self, wanted: str = "") -> None:
         """Have answers follow a JSON schema, or none."""
-        form = self._headless.engine_thread.form
-        assert form is not None  # shells give one
-        say(form.run_command(wanted))
+        chat_session = self._headless.chat_session
+        if not commands.is_form_file(wanted):
+            say(commands.show_or_remove_form(chat_session, wanted))
+            return
+
+        from app.forms.constraint import check_form
+
+        form = read_form_file(SCHEMA, wanted.strip())
+        unenforced = check_form(form)
+        chat_session.change_options(form=form)
+        say(commands.form_line(form, unenforced))
 
     def tools(self, wanted: str = "") -> None:
         """List the servers of tools, or turn them on or off."""
@@ -331,9 +334,11 @@ class LineCommands:
 
     def set(self, wanted: str = "") -> None:
         """Show generation parameters, or use another value from the next message on."""
-        generation = self._headless.engine_thread.generation
-        if generation is not None:
-            say(generation.run_command(wanted))
+        say(
+            commands.choose_sampling(
+                self._headless.engine_thread, self._headless.chat_session, wanted
+            )
+        )
 
     def lora(self, wanted: str = "") -> None:
         """Show the adapters that change the model, or use others."""

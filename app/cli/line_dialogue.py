@@ -6,7 +6,7 @@ The answers go to stdout, everything else to stderr. No Textual.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from app.backend.local.context_room import ANNOUNCED_SHARE
@@ -21,7 +21,7 @@ from app.program import notices
 from app.program.refusals import say
 from app.program.settings import AUTO
 from app.session import events
-from app.session.generation import describe_thinking
+from app.session.generation import describe_options, describe_thinking
 from app.session.headless import HeadlessChat, NothingToDoError
 from app.session.line_of import line_of
 from app.text import figures
@@ -73,11 +73,11 @@ class Dialogue:
 
     # ---- conversations and models
 
-    def begin(self, system: str | None) -> None:
-        """Start a new conversation."""
+    def begin(self, system: str | None, sampling: Mapping[str, float] | None = None) -> None:
+        """Start a new conversation, with other sampling parameters unless they are None."""
         self._announced_id = ""
         self._is_announced = False
-        self.say_all(self.headless.begin(system))
+        self.say_all(self.headless.begin(system, sampling))
 
     def show_resumed(self, opened: LoadedConversation, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""
@@ -88,6 +88,9 @@ class Dialogue:
         n = len(conversation.messages)
         day = moment_text(saved.changed) or "an unknown day"
         which = f"conversation {int(opened.id)}: {saved.title}"
+        chat_session = self.headless.chat_session
+        if options := describe_options(chat_session.options, chat_session.settings):
+            which += f" · with {options}"
         say(
             f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, "
             "jalopy sessions lists all"

@@ -25,7 +25,6 @@ from app.program.refusals import say
 from app.program.remote_model import ModelPlace, RemoteModel
 from app.program.settings import NEW, Settings
 from app.session.events import Event
-from app.session.generation import GenerationChoice
 from app.session.headless import HeadlessChat
 from app.tui import chat_options
 
@@ -42,15 +41,12 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     model_place = Path(model) if isinstance(model, str) else model
     storage = open_storage(settings)
     progress = ProgressLine()
-    generation = GenerationChoice(settings)
     tools = chat_options.tool_box(settings, can_ask())
     options = chat_options.shell_options(
         settings, keeps_states=storage.store is not None, tools=tools
     )
     on_opened = partial(remember_opened, directories=settings.model_directories)
-    options = replace(
-        options, generation=generation, sampling=generation.sampling, on_opened=on_opened
-    )
+    options = replace(options, recalls_sampling=True, on_opened=on_opened)
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     questions = CallQuestions()
     headless = HeadlessChat(

@@ -8,6 +8,7 @@ from enum import Enum
 from itertools import takewhile, zip_longest
 
 from app.conversations.server_fields import ServerFields
+from app.conversations.session_options import SessionOptions
 from app.documents.text_file import sources_of
 from app.reply.thinking import Thinking
 from app.text.record import record
@@ -175,8 +176,8 @@ class Conversation:
     """Whether the program ended before it answered the last message. The next message is joined to
     it.
     """
-    adapters: tuple[str, ...] = ()
-    """Adapters of the model, named as in ``app.session.adapters``."""
+    options: SessionOptions = field(default_factory=SessionOptions)
+    """Choices of the user for the replies."""
 
     @property
     def is_empty(self) -> bool:

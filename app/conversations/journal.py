@@ -19,6 +19,7 @@ from pathlib import Path
 
 from app.conversations.conversation import ChatMessage, Conversation, Role
 from app.conversations.locks import StoreError
+from app.conversations.session_options import SessionOptions, options_to_json
 from app.conversations.state_files import drop_oldest_states
 from app.conversations.store import (
     Change,
@@ -390,10 +391,10 @@ class Journal:
             self._n_dropped = conversation.n_dropped
             self._add(set_columns(n_dropped=self._n_dropped))
 
-    def save_adapters(self, conversation: Conversation) -> None:
-        """Save the adapters that change the model."""
+    def save_options(self, conversation: Conversation) -> None:
+        """Save the choices of the user, in the column that was made for adapters."""
         if self._saver is not None:
-            self._add(set_columns(adapters=json.dumps(conversation.adapters)))
+            self._add(set_columns(adapters=options_to_json(conversation.options)))
 
     def needs_title(self, conversation: Conversation) -> bool:
         """Whether the title is still the beginning of the first message."""
@@ -502,8 +503,8 @@ class Journal:
             title=self.title, system=conversation.system, began=now, changed=now, forked_from=origin
         )
         self._add(head, is_durable=False)
-        if conversation.adapters:
-            self.save_adapters(conversation)
+        if conversation.options != SessionOptions():
+            self.save_options(conversation)
 
     def _add(self, change: Change, is_durable: bool = True) -> None:
         assert self._saver is not None

@@ -36,6 +36,7 @@ from app.conversations.database import (
 )
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
+from app.conversations.session_options import options_from_json
 from app.conversations.upkeep import check_and_copy, repair, run_transaction, take_repair_notice
 from app.program import notices, paths
 from app.program.remote_model import ModelPlace, is_remote
@@ -113,6 +114,8 @@ class SavedConversation:
     """Messages that were sent while the engine was busy, oldest first."""
     has_pieces: bool = False
     """Whether the last message is an interrupted reply that was saved in pieces."""
+    ignored_options: tuple[str, ...] = ()
+    """Names of saved options that cannot be used."""
 
     @property
     def not_sent(self) -> str:
@@ -132,6 +135,13 @@ class SavedConversation:
         if n:
             return f"{counted} missing (damaged); the model continues after the last one"
         return ""
+
+    @property
+    def options_notice(self) -> str:
+        """Line about saved options that cannot be used; "" if there are none."""
+        if not self.ignored_options:
+            return ""
+        return f"saved options are not valid and were ignored: {', '.join(self.ignored_options)}"
 
 
 @record
@@ -471,7 +481,11 @@ class Store:
             if open_conversation is not None:
                 open_conversation.close()
             raise
-        lines = (f"{obstacle}, so this is a copy" if obstacle else "", saved.damage)
+        lines = (
+            f"{obstacle}, so this is a copy" if obstacle else "",
+            saved.damage,
+            saved.options_notice,
+        )
         return LoadedConversation(
             conversation_id, saved, open_conversation, "; ".join(filter(None, lines)), obstacle
         )
@@ -632,7 +646,7 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
     ) = row
     queued = _texts(waiting)
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
-    conversation.adapters = tuple(path[:_MOST_PATH_CHARS] for path in _texts(adapters))
+    conversation.options, ignored_options = options_from_json(_text(adapters))
     messages = conversation.messages = _messages(db, number)
     if conversation.awaits_reply:
         interrupted = _interrupted(db, number)
@@ -655,6 +669,7 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
         id_of(forked_from) if _count(forked_from) else "",
         queued,
         interrupted is not None,
+        ignored_options,
     )
 
 

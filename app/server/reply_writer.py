@@ -60,7 +60,9 @@ class ReplyWriter:
     """Notes about forms that are in the log."""
 
     def __post_init__(self) -> None:
-        self.sampling = samplers.make_sampling(self.local.settings, self.local.model, self.thinking)
+        self.sampling = samplers.make_sampling(
+            self.local.settings.chosen_sampling, self.local.model, self.thinking
+        )
         self._forms = Forms(self.local.model.tokenizer)
 
     def count_cached(self, request: CompletionRequest) -> int:
@@ -176,7 +178,9 @@ class ReplyWriter:
         local = self.local
         sampling = self.sampling
         if prompt.chat is not None:
-            sampling = samplers.make_sampling(local.settings, local.model, prompt.chat.thinking)
+            sampling = samplers.make_sampling(
+                local.settings.chosen_sampling, local.model, prompt.chat.thinking
+            )
         sampling = replace(sampling, **resolved(task.request.sampling, local.model.tokenizer))
         if sampling.seed is not None:
             answer_index = task.index % task.request.n_answers

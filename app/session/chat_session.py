@@ -7,9 +7,10 @@ knows no screen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
+from typing import Any
 
 from app.backend.engine_thread import EngineThread
 from app.backend.protocol import THREADS_AND_WEIGHTS, Opening
@@ -25,11 +26,14 @@ from app.conversations.conversation import (
     prompt_message_of,
 )
 from app.conversations.journal import Journal, PartialReply
+from app.conversations.session_options import SessionOptions
 from app.conversations.store import LoadedConversation, model_key
 from app.program.remote_model import ModelPlace
+from app.program.settings import Settings, Source
 from app.reply.thinking import Thinking
 from app.session import events
 from app.session.events import Event
+from app.session.generation import remembered_sampling
 from app.session.request import Continuation, Request
 from app.session.running import AnswerSet, Running, Snapshot
 from app.text.clean_text import clean_text
@@ -111,7 +115,8 @@ class ChatSession:
         self._engine_thread = engine_thread
         self._saving_patience_s = saving_patience_s
         self.journal = journal or Journal()
-        self.conversation = Conversation(system or None, adapters=engine_thread.adapters)
+        options = SessionOptions(adapters=engine_thread.adapters)
+        self.conversation = Conversation(system or None, options=options)
         self.model: events.ModelLoaded | None = None
         self.phase = Phase.FREE
         self._loading = Loading()
@@ -173,6 +178,75 @@ class ChatSession:
         """Messages in the queue, oldest first."""
         return [text for text, _, _ in self._queued]
 
+    # ---- options
+
+    @property
+    def options(self) -> SessionOptions:
+        """Choices of the user for the conversation."""
+        return self.conversation.options
+
+    @property
+    def settings(self) -> Settings:
+        """Settings that hold where nothing is chosen."""
+        return self._engine_thread.settings
+
+    @property
+    def thinking_mode(self) -> str:
+        """Thinking mode of the next request; empty if no model is open."""
+        if self.model is None:
+            return self.options.thinking
+        return self.options.thinking or self.model.thinking
+
+    @property
+    def chosen_sampling(self) -> dict[str, float]:
+        """Sampling parameters chosen here, in the settings or on the command line, by name."""
+        return {**self.settings.chosen_sampling, **self.options.sampling}
+
+    @property
+    def request_options(self) -> SessionOptions:
+        """Choices that hold for the next request."""
+        return SessionOptions(
+            self.chosen_sampling,
+            self.thinking_mode,
+            self._engine_thread.form or self.options.form,
+            self.options.adapters,
+        )
+
+    def change_options(self, **changes: Any) -> None:
+        """Replace fields of the options from the next request on, and save them."""
+        self._save_options(replace(self.options, **changes))
+
+    def choose_thinking(self, mode: str) -> None:
+        """Think in a mode from the next request on; it becomes the usual mode of the model."""
+        if self.model is not None:
+            self.model = replace(self.model, thinking=mode)
+        self.change_options(thinking=mode)
+
+    def _save_options(self, options: SessionOptions) -> None:
+        if options != self.options:
+            self.conversation.options = options
+            self.journal.save_options(self.conversation)
+
+    def _under_command_line(self, options: SessionOptions) -> SessionOptions:
+        """Return saved options without the values that the command line overrides."""
+        sources = self.settings.sources
+        sampling = {
+            name: value
+            for name, value in options.sampling.items()
+            if sources.get(f"sampling.{name}") is not Source.COMMAND_LINE
+        }
+        thinking = options.thinking
+        if sources.get("thinking") is Source.COMMAND_LINE:
+            thinking = ""
+        return replace(options, sampling=sampling, thinking=thinking)
+
+    def _with_remembered(self, options: SessionOptions, model_path: str) -> SessionOptions:
+        """Return options with the parameters remembered for a model where nothing is chosen."""
+        if not self._engine_thread.recalls_sampling:
+            return options
+        remembered = remembered_sampling(model_path, self.settings)
+        return replace(options, sampling={**remembered, **options.sampling})
+
     # ---- models
 
     def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
@@ -184,6 +258,11 @@ class ChatSession:
             rereads: whether the model reads the conversation before anything new is asked.
         """
         request = self.answered_request()
+        # Another model thinks in the mode that was remembered for it.
+        thinking = ""
+        if self.model is None:
+            thinking = self.options.thinking
+        request = replace(request, options=replace(request.options, thinking=thinking))
         opening = Opening(path, request, self.journal.state_path, keeps, rereads)
         if self.is_busy or not self._engine_thread.open(opening):
             return False
@@ -229,7 +308,7 @@ class ChatSession:
         self.journal.save_question(self.conversation, is_replacing=False)
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
-        request = Request(self.conversation.prompt_messages())
+        request = Request(self.conversation.prompt_messages(), options=self.request_options)
         return self._start(Phase.REREADING, lambda: self._engine_thread.read(request))
 
     def _start(self, phase: Phase, submit: Callable[[], bool]) -> bool:
@@ -249,9 +328,13 @@ class ChatSession:
         self.conversation = opened.saved.conversation
         self.unsent_texts = list(opened.saved.waiting)
         self.journal.resume(opened)
-        if self.model is None and self._engine_thread.adapters:
-            # The command line takes precedence over the saved conversation.
-            self._save_adapters(self._engine_thread.adapters)
+        options = self._under_command_line(self.options)
+        if self.model is None:
+            adapters = self._engine_thread.adapters or options.adapters
+            options = replace(options, adapters=adapters)
+        else:
+            options = self._with_remembered(options, self.model.path)
+        self._save_options(options)
         if self._queued:
             self._save_queue()
         self._submit_conversation()
@@ -264,7 +347,7 @@ class ChatSession:
             return False
         original = self.conversation
         copy = Conversation(
-            original.system, original.messages[:n_messages], adapters=original.adapters
+            original.system, original.messages[:n_messages], options=original.options
         )
         # If the copy ends among the dropped messages, all of it fits the context again.
         if original.n_dropped < n_messages:
@@ -279,11 +362,18 @@ class ChatSession:
         self._submit_conversation()
         return True
 
-    def start_new(self, system: str | None) -> bool:
-        """Begin a new conversation with a system prompt; return False while the engine is busy."""
+    def start_new(self, system: str | None, sampling: Mapping[str, float] | None = None) -> bool:
+        """Begin a new conversation with a system prompt; return False while the engine is busy.
+
+        Args:
+            sampling: parameters that replace those chosen by ``/set``; None to leave them.
+        """
         if self.is_busy:
             return False
-        self._begin_conversation(system)
+        options = self.options
+        if sampling is not None:
+            options = replace(options, sampling=sampling)
+        self._begin_conversation(system, options)
         self._submit_conversation()
         return True
 
@@ -306,9 +396,9 @@ class ChatSession:
             return False
         return self._engine_thread.write_title(self.answered_request(), self.journal.id)
 
-    def _begin_conversation(self, system: str | None) -> None:
+    def _begin_conversation(self, system: str | None, options: SessionOptions) -> None:
         self._leave_conversation()
-        self.conversation = Conversation(system or None, adapters=self.conversation.adapters)
+        self.conversation = Conversation(system or None, options=options)
         self.journal.begin()
         self._save_queue()
         self._engine_thread.inbox.state_path = None
@@ -359,7 +449,7 @@ class ChatSession:
     def answered_request(self) -> Request:
         """Return the conversation without an unanswered message at its end."""
         messages = self.conversation.prompt_messages(with_unanswered=False)
-        return Request(messages, adapters=self.conversation.adapters)
+        return Request(messages, options=self.request_options)
 
     # ---- messages
 
@@ -546,7 +636,7 @@ class ChatSession:
             running.continuation,
             n_answers=n_answers,
             sent_s=sent_s,
-            adapters=self.conversation.adapters,
+            options=self.request_options,
         )
         if self._engine_thread.reply(request):  # The engine is free, so its queue has room.
             self.phase = Phase.ANSWERING
@@ -618,7 +708,7 @@ class ChatSession:
             case events.AdaptersChanged():
                 self.phase = Phase.FREE
                 if not event.trouble:
-                    self._save_adapters(event.adapters)
+                    self.change_options(adapters=event.adapters)
             case events.TitleWritten():
                 self._use_title(event)
         return TurnOutcome()
@@ -708,13 +798,19 @@ class ChatSession:
         loading = self._loading
         self._loading = Loading()
         self.model = model
+        options = self.options
+        if loading.previous is not None and loading.previous.path != model.path:
+            options = replace(options, sampling={}, thinking="")
+        options = self._with_remembered(options, model.path)
         if loading.rereads:
             self.phase = Phase.REREADING
         else:
             self.phase = Phase.FREE
         self.journal.set_model(model.title, model_key(model.path))
         if loading.begins_new:
-            self._begin_conversation(self.conversation.system)
+            self._begin_conversation(self.conversation.system, options)
+        else:
+            self._save_options(options)
         return loading.begins_new
 
     def _keep_model(self, is_open: bool) -> None:
@@ -726,10 +822,6 @@ class ChatSession:
             self.phase = Phase.FREE
         else:
             self._loading = Loading(self._loading.previous, rereads=self.has_context)
-
-    def _save_adapters(self, adapters: tuple[str, ...]) -> None:
-        self.conversation.adapters = adapters
-        self.journal.save_adapters(self.conversation)
 
     def _use_title(self, event: events.TitleWritten) -> None:
         """Rename the conversation unless it was renamed meanwhile."""

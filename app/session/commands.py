@@ -5,6 +5,7 @@ Each raises Refusal if its argument is not valid.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.backend.engine_thread import EngineThread
@@ -12,14 +13,28 @@ from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
 from app.conversations.store import MOST_TITLE_CHARS, model_key
 from app.documents.read import split_wanted
+from app.forms.answer_form import AnswerForm
 from app.machine.tuning.threads_in_use import USAGE, ThreadsInUse, describe_in_use, parse_threads
 from app.program import state
 from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
+from app.program.settings import AUTO, Source
 from app.session.adapters import OFF, adapters_named, described
 from app.session.adapters import USAGE as USAGE_OF_LORA
 from app.session.chat_session import ChatSession
-from app.session.generation import THINK_USAGE, describe_thinking
+from app.session.generation import (
+    KEEP,
+    RESET,
+    THINK_USAGE,
+    check_name,
+    check_sampling,
+    describe_form,
+    describe_sampling,
+    describe_thinking,
+    parse_sampling,
+    sampling_and_source,
+)
+from app.session.generation import USAGE as USAGE_OF_SET
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 from app.tools.toolbox import HOW_TO
@@ -31,6 +46,7 @@ MOST_ANSWERS = 4
 NO_MODEL = "no model is loaded: /models lists them, /model PATH opens one"
 GONE = "the model no longer sees this message"
 _REPLY = "reply"
+_USAGE_OF_SCHEMA = "/schema FILE uses a JSON schema"
 
 
 def message_to_edit(conversation: Conversation, argument: str) -> int:
@@ -122,28 +138,25 @@ class PersonaChoice:
     persona: Persona | None = None
     """Persona of the conversation that begins; None if none begins."""
 
+    @property
+    def sampling(self) -> Mapping[str, float] | None:
+        """Parameters of the conversation that begins; None if the persona has none."""
+        if self.persona is None:
+            return None
+        return self.persona.parameters or None
 
-def choose_among_personas(
-    chat_session: ChatSession, engine_thread: EngineThread, argument: str
-) -> PersonaChoice:
+
+def choose_among_personas(chat_session: ChatSession, argument: str) -> PersonaChoice:
     """List the personas, save the current choices as one, or use one with its parameters."""
-    generation = engine_thread.generation
     (word, _, name) = argument.partition(" ")
     if not argument:
         return PersonaChoice(_listed_personas())
     if word.lower() == "save" and name.strip():
-        if generation is not None:
-            differing = generation.differing
-        else:
-            differing = {}
-        return PersonaChoice(
-            save_persona(name.strip(), Persona(chat_session.conversation.system or "", differing))
-        )
+        persona = Persona(chat_session.conversation.system or "", chat_session.chosen_sampling)
+        return PersonaChoice(save_persona(name.strip(), persona))
     persona = load_persona(argument)
-    if generation is None or not persona.parameters:
-        return PersonaChoice("", persona)
-    generation.adopt(persona.parameters)
-    return PersonaChoice(generation.described(), persona)
+    parameters = {name: check_sampling(name, value) for name, value in persona.parameters.items()}
+    return PersonaChoice(describe_sampling(parameters), replace(persona, parameters=parameters))
 
 
 def _listed_personas() -> str:
@@ -186,13 +199,13 @@ def requested_adapters(chat_session: ChatSession, argument: str) -> tuple[str, .
     if chat_session.model is None:
         raise Refusal(NO_MODEL)
     if not argument:
-        return f"{described(chat_session.conversation.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
+        return f"{described(chat_session.options.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
     if argument.lower() == OFF:
         return ()
     return adapters_named(split_wanted(argument))
 
 
-def choose_thinking(engine_thread: EngineThread, chat_session: ChatSession, argument: str) -> str:
+def choose_thinking(chat_session: ChatSession, argument: str) -> str:
     """Change how much the model thinks, remember it for the model, and return the line to show."""
     try:
         mode = ThinkingMode.parse(argument)
@@ -203,9 +216,7 @@ def choose_thinking(engine_thread: EngineThread, chat_session: ChatSession, argu
         ) from None
     if model is None:
         raise Refusal(NO_MODEL)
-    engine_thread.inbox.thinking = str(mode)
-    if engine_thread.generation is not None:
-        engine_thread.generation.advice = engine_thread.state.advise(mode)
+    chat_session.choose_thinking(str(mode))
     trouble = state.remember_thinking(model_key(model.path), str(mode))
     if model.server and mode.budget_tokens is not None:
         trouble = "a server is only told to think, not how long"
@@ -213,3 +224,74 @@ def choose_thinking(engine_thread: EngineThread, chat_session: ChatSession, argu
         f"{describe_thinking(str(mode))} from the next message on; "
         f"{trouble or 'remembered for this model'}"
     )
+
+
+def choose_sampling(engine_thread: EngineThread, chat_session: ChatSession, argument: str) -> str:
+    """Carry out ``/set`` and return the line to show.
+
+    Raises Refusal: there is no such parameter, or the value is not allowed.
+    """
+    words = argument.replace("=", " ").split()
+    sampling = chat_session.options.sampling
+    if not words:
+        line = describe_sampling(sampling) or "as the settings and the model say"
+        return f"{line}. {USAGE_OF_SET}"
+    if words == [RESET]:
+        chat_session.change_options(sampling={})
+        return "generation as the settings and the model say, from the next message on"
+    if words == [KEEP]:
+        return _remember_sampling(chat_session)
+
+    name = words[0].lower().replace("-", "_")
+    check_name(name)
+    if len(words) != 2:
+        number, source = sampling_in_effect(engine_thread, chat_session, name)
+        raise Refusal(f"{name} is {number:g} ({source.value}); /set {name} VALUE changes it")
+    number = parse_sampling(name, words[1])
+    chat_session.change_options(sampling={**sampling, name: number})
+    return f"{name} {number:g} from the next message on (/set keep remembers it)"
+
+
+def sampling_in_effect(
+    engine_thread: EngineThread, chat_session: ChatSession, name: str
+) -> tuple[float, Source]:
+    """Return the value of a sampling parameter and its source."""
+    mode = ThinkingMode.parse(chat_session.thinking_mode or AUTO)
+    advice = engine_thread.state.advise(mode)
+    return sampling_and_source(name, chat_session.options.sampling, chat_session.settings, advice)
+
+
+def _remember_sampling(chat_session: ChatSession) -> str:
+    if chat_session.model is None:
+        raise Refusal("no model is loaded whose choice could be kept")
+    sampling = chat_session.options.sampling
+    trouble = state.remember_generation(model_key(chat_session.model.path), sampling)
+    line = describe_sampling(sampling) or "nothing of its own"
+    return trouble or f"{line}: remembered for this model"
+
+
+def is_form_file(argument: str) -> bool:
+    """Return whether the argument of ``/schema`` names a file."""
+    return argument.strip().lower() not in ("", OFF)
+
+
+def show_or_remove_form(chat_session: ChatSession, argument: str) -> str:
+    """Carry out ``/schema`` without a file and return the line to show."""
+    if not argument.strip():
+        return f"{describe_form(chat_session.options) or 'answers in any form'}. {_USAGE_OF_SCHEMA}"
+    chat_session.change_options(form=None)
+    return "answers in any form, from the next message on"
+
+
+def form_line(form: AnswerForm, unenforced: Sequence[str]) -> str:
+    """Return a line about the new form of replies.
+
+    Args:
+        unenforced: parts of the form that are not enforced.
+    """
+    line = (
+        f"answers as {form.name} from the next message on, without thinking (/schema off ends it)"
+    )
+    if unenforced:
+        line += f"; not enforced: {', '.join(unenforced)}"
+    return line

@@ -4,7 +4,7 @@ free."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from app.backend.engine_thread import EngineThread
@@ -116,10 +116,12 @@ class HeadlessChat:
         self.chat_session.load(path, keeps=True, rereads=True)
         return self._follow()
 
-    def begin(self, system: str | None) -> Iterator[events.Event]:
-        """Begin a new conversation."""
+    def begin(
+        self, system: str | None, sampling: Mapping[str, float] | None = None
+    ) -> Iterator[events.Event]:
+        """Begin a new conversation, with other sampling parameters unless they are None."""
         self._finish_earlier()
-        self.chat_session.start_new(system)
+        self.chat_session.start_new(system, sampling)
         return self._follow()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:
@@ -169,7 +171,7 @@ class HeadlessChat:
     def complete(self, text: str) -> Iterator[events.Event]:
         """Continue a plain text, outside the conversation."""
         self._finish_earlier()
-        request = Request(plain=text, adapters=self.chat_session.conversation.adapters)
+        request = Request(plain=text, options=self.chat_session.request_options)
         self._is_completing = self.engine_thread.reply(request)
         return self._follow_turn(self._is_completing, "the engine has too much to do")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.conversations.conversation import SYSTEM, TOOL, PromptMessage
+from app.conversations.session_options import SessionOptions
 from app.reply.thinking import Thinking
 from app.text.record import record
 
@@ -38,8 +39,8 @@ class Request:
     """Number of replies to write together, from which the user chooses."""
     sent_s: float | None = None
     """Time at which the user sent the message, if it had to wait; None if it did not."""
-    adapters: tuple[str, ...] = ()
-    """Adapters of the model, named as in ``app.session.adapters``."""
+    options: SessionOptions = SessionOptions()
+    """Choices that hold for this request."""
 
     @property
     def has_results(self) -> bool:
@@ -57,7 +58,7 @@ class Request:
 
     def only_system(self) -> Request:
         """Return a request with the same system prompt and no other message."""
-        return Request(self.messages[: self._n_system], adapters=self.adapters)
+        return Request(self.messages[: self._n_system], options=self.options)
 
     def without(self, n_turns: int) -> Request:
         """Return this request without its oldest turns; the system prompt stays."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,7 +12,6 @@ from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.backend.protocol import Backend
 from app.forms.answer_form import AnswerForm
-from app.forms.choice import FormChoice
 from app.machine.sensors.low_power import is_on_battery
 from app.machine.sensors.reply_history import ReplyHistory
 from app.machine.sensors.tuning_conditions import watch_machine
@@ -20,7 +19,6 @@ from app.models.library.choose_model import remember_opened
 from app.program import paths
 from app.program.settings import Settings, ToolServerSetting
 from app.session import samplers
-from app.session.generation import GenerationChoice
 from app.tools.mcp.pipe import Pipe
 from app.tools.mcp.server import ServerLimits, ToolServer
 from app.tools.toolbox import ToolBox
@@ -28,11 +26,9 @@ from app.tools.toolbox import ToolBox
 
 def chat_options(settings: Settings) -> ChatOptions:
     """Return the options of the chat."""
-    generation = GenerationChoice(settings)
     return replace(
         shell_options(settings, keeps_states=True, tools=tool_box(settings)),
-        sampling=generation.sampling,
-        generation=generation,
+        recalls_sampling=True,
         glance_at_model=engine_access.glance_at_model,
         on_opened=partial(remember_opened, directories=settings.model_directories),
         open_history=lambda: ReplyHistory(paths.speeds_file()),
@@ -40,7 +36,6 @@ def chat_options(settings: Settings) -> ChatOptions:
         try_lookahead=engine_access.try_lookahead,
         watch_conditions=watch_machine,
         state_files=partial(engine_access.state_files, settings, partial(may_read_ahead, settings)),
-        remote=partial(_remote_backend, lambda: generation.differing),
         emits_pieces=False,
     )
 
@@ -55,7 +50,7 @@ def shell_options(
 
     Args:
         keeps_states: whether to save the state of the KV cache for the next start.
-        form: initial form of replies; None for free text.
+        form: form of all replies; None if each conversation has its own, or none.
         tools: tools that the model may use; None for none.
     """
     if keeps_states:
@@ -64,13 +59,13 @@ def shell_options(
         state_files = _no_state_files
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
-        sampling=partial(samplers.make_sampling, settings),
-        form=FormChoice(form),
+        sampling=samplers.make_sampling,
+        form=form,
         check_model=engine_access.check_model,
         settings=settings,
         tools=tools,
         state_files=state_files,
-        remote=partial(_remote_backend, lambda: settings.chosen_sampling),
+        remote=_remote_backend,
         emits_pieces=True,
     )
 
@@ -109,12 +104,10 @@ def _is_on(setting: str) -> bool:
     return setting == "on" or (setting == "auto" and not is_on_battery())
 
 
-def _remote_backend(
-    sampling: Callable[[], Mapping[str, float]], link: EngineLink, options: ChatOptions
-) -> Backend:
+def _remote_backend(link: EngineLink, options: ChatOptions) -> Backend:
     from app.backend.remote.backend import RemoteBackend  # imports an HTTP client
 
-    return RemoteBackend(link, options, sampling)
+    return RemoteBackend(link, options)
 
 
 def _examine(settings: Settings, *state: Any) -> Any:

@@ -66,8 +66,8 @@ class LiveSettings:
         self.now = taken_from(self.now, key, file_settings)
         if key == "theme" and value:
             self._show_theme(str(value))
-        elif key.startswith("sampling.") and self._engine_thread.generation is not None:
-            self._engine_thread.generation.use(self.now)
+        elif key.startswith("sampling."):
+            self._engine_thread.settings = self.now
         return True
 
     def _request_threads(self, key: str, n_threads: int, file_settings: Settings) -> bool:

@@ -14,9 +14,7 @@ from unittest.mock import patch
 from textual.pilot import Pilot
 
 from app.backend.options import ChatOptions
-from app.forms.choice import FormChoice
 from app.program.settings import built_in_settings, override
-from app.session.generation import GenerationChoice
 from app.text.clean_text import screen_text
 from app.tui.app import JalopyApp
 from app.tui.chat_options import tool_box
@@ -40,11 +38,10 @@ def shown_source(body: ReplyBody) -> str:
 
 
 def options_for(script: Script) -> ChatOptions:
-    generation = GenerationChoice(built_in_settings())
     return ChatOptions(
-        generation=generation,
+        recalls_sampling=True,
         open_model=script.open_model,
-        sampling=lambda model, mode: SAMPLING,
+        sampling=lambda chosen, model, mode: SAMPLING,
         glance_at_model=script.glance_at_model,
     )
 
@@ -144,7 +141,7 @@ async def chatting(
     """Run the chat over a script; with a model, wait until it is loaded unless told otherwise."""
     script = script or Script()
     chosen = dataclasses.replace(built_in_settings(), **{"resume": "last", **settings})
-    options = dataclasses.replace(options_for(script), tools=tool_box(chosen), form=FormChoice())
+    options = dataclasses.replace(options_for(script), tools=tool_box(chosen))
     app = JalopyApp(
         chosen, Path(model) if model else None, options=options, clock=script.clock, keymap=keymap
     )

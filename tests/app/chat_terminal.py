@@ -28,7 +28,7 @@ from tests.app.fake_engine import Gate, Script
 
 script = Script(token_gate=Gate())
 script.token_gate.allow(1)
-options = ChatOptions(open_model=script.open_model, sampling=lambda model, mode: None)
+options = ChatOptions(open_model=script.open_model, sampling=lambda chosen, model, mode: None)
 chat = module.JalopyApp
 module.JalopyApp = lambda settings, path, **kept: chat(settings, path, options=options, **kept)
 {extra}

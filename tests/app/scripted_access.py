@@ -18,8 +18,8 @@ class Patch(Protocol):
 def use_script(monkeypatch: Patch, script: Script) -> Script:
     """Replace every function that would import the engine's compiled half."""
 
-    def make_sampling(settings: Any, model: Any, mode: Any) -> Any:
-        return SimpleNamespace(settings=settings.sampling)
+    def make_sampling(chosen: Any, model: Any, mode: Any) -> Any:
+        return SimpleNamespace(chosen=dict(chosen))
 
     def replay(session: Any, ids: Any, guess: bool) -> int:
         return int(session.replay(ids, guess))

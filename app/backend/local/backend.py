@@ -26,6 +26,7 @@ from app.backend.reply import ReplyMeter
 from app.backend.status import Activity, EngineStatus
 from app.backend.tools import EngineTools, cut_to_tokens
 from app.backend.tuning import EngineTuning
+from app.conversations.session_options import SessionOptions
 from app.documents.read import tokens_ratio
 from app.program import garbage
 from app.program.background import fulfil
@@ -187,7 +188,7 @@ class LocalBackend:
             request = request.only_system()
         self._may_stop_opening = True
         try:
-            opened = self._open(opening.place, request.adapters)
+            opened = self._open(opening.place, request.options)
         except BaseException as error:
             self._may_stop_opening = False
             if previous is None or self._link.inbox.is_closing:
@@ -195,7 +196,7 @@ class LocalBackend:
             self._link.inbox.stop_requested.clear()
             self._link.emit(events.ModelSwitchFailed(reason_of(error), is_open=False))
             request = opening.request
-            opened = self._open(previous.path, request.adapters)
+            opened = self._open(previous.path, request.options)
         self._may_stop_opening = False
 
         if opened.tuning.doubt and not self._has_reported_doubt:
@@ -220,12 +221,12 @@ class LocalBackend:
         self._options.check_model(place)
         self._raise_if_stopped()
 
-    def _open(self, path: Path, adapters: tuple[str, ...]) -> LoadedModel:
+    def _open(self, path: Path, options: SessionOptions) -> LoadedModel:
         self.unload()
         self._set_status(EngineStatus(Activity.LOADING, clean_line(path.name, 40)))
         model = self._options.open_model(path, self._show_progress)
         try:
-            opened = self._set_up(path, model, adapters)
+            opened = self._set_up(path, model, options)
         except BaseException:
             model.close()
             raise
@@ -248,32 +249,30 @@ class LocalBackend:
                 weights_bytes=model.weights_bytes,
                 notices=tuple(notices),
                 full_name=model.name,
-                thinking=self._link.inbox.thinking,
+                thinking=str(opened.local.chat.thinking),
                 context_may_grow=session.n_ctx < model.config.context_length,
                 tokens_ratio=tokens_ratio(encode, model.tokenizer.vocab_size),
             )
         )
         return opened
 
-    def _set_up(self, path: Path, model: Model, adapters: tuple[str, ...]) -> LoadedModel:
+    def _set_up(self, path: Path, model: Model, session_options: SessionOptions) -> LoadedModel:
         """Create the session of an opened model, and what belongs to it."""
         link = self._link
         options = self._options
-        if adapters:
-            engine_access.use_adapters(model, adapters)
+        if session_options.adapters:
+            engine_access.use_adapters(model, session_options.adapters)
         # Before the session: it starts a process, which no thread should precede.
         chat = model.chat()
-        chat.thinking = ThinkingMode.parse(engine_access.recall_thinking(options.settings, path))
+        thinking = session_options.thinking or engine_access.recall_thinking(options.settings, path)
+        chat.thinking = ThinkingMode.parse(thinking)
         chat.tools = self._tools.known(model)
-        link.inbox.thinking = str(chat.thinking)
         link.update(advise=partial(advice_of, model.metadata))
-        if options.generation is not None:
-            options.generation.recall(path, link.state.advise(chat.thinking))
 
         n_ctx = options.settings.context_size or options.size_context(model, chat)
         session = model.session(n_ctx, engine_access.kv_type_of(options.settings, model))
         local = LocalModel(model, session, chat, options.settings, options.least_reply_tokens)
-        local.adapters = adapters
+        local.adapters = session_options.adapters
         measures = EngineMeasures(link, self._history, model, session, options.watch_conditions())
         tuning = EngineTuning(link, options, model, session, measures.update_weights)
         states = SavedStates(link, self._state_files, model, session, link.has_other_work)
@@ -313,7 +312,8 @@ class LocalBackend:
         """Continue a conversation; what the cache lacks is read with the next request."""
         opened = self._model()
         opened.states.leave()
-        self._adapt(opened, request.adapters)
+        self._adapt(opened, request.options.adapters)
+        _use_thinking(opened.local, request.options)
         if request.n_turns:
             resumed = self._resumed(opened, request, state)
             self.settle()
@@ -391,7 +391,7 @@ class LocalBackend:
         opened = self._model()
         has_reply = False
         turn = None
-        self._adapt(opened, request.adapters)
+        self._adapt(opened, request.options.adapters)
         peers = peer_sessions(opened.local.model, opened.local.session, request.n_answers)
         try:
             with peers as (sessions, trouble):
@@ -418,13 +418,11 @@ class LocalBackend:
         local = opened.local
         # After results of tools the prompt must describe the same tools.
         has_same_tools = request.has_results and bool(local.chat.tools)
-        if not has_same_tools and not self._tools.offer(local):
+        if not has_same_tools and not self._tools.offer(
+            local, has_form=request.options.form is not None
+        ):
             return None
-        if self._options.form is not None and self._options.form.form is not None:
-            # The form is that of the whole reply, in which a thought has no place.
-            local.chat.thinking = ThinkingMode(False)
-        else:
-            local.chat.thinking = ThinkingMode.parse(self._link.inbox.thinking)
+        _use_thinking(local, request.options)
         try:
             prompt = local.prompt_with_room(request)
         except NoRoomError as error:
@@ -444,7 +442,14 @@ class LocalBackend:
         index = None if is_only else 0
         try:
             return LocalTurn(
-                self._link, local, prompt, self._options, on_progress, call_splitter, index
+                self._link,
+                local,
+                prompt,
+                self._options,
+                request.options,
+                on_progress,
+                call_splitter,
+                index,
             )
         except Cancelled:  # Stopped while the form was compiled.
             self._link.emit(events.PromptStopped())
@@ -495,6 +500,7 @@ class LocalBackend:
                     opened.local,
                     first.prompt,
                     self._options,
+                    first.session_options,
                     on_progress=lambda: None,
                     index=index,
                     session=session,
@@ -554,3 +560,12 @@ class LocalBackend:
                 context_used=local.n_tokens,
             )
         self._link.update(status=status)
+
+
+def _use_thinking(local: LocalModel, options: SessionOptions) -> None:
+    """Let the next prompt ask for thinking as the options say."""
+    if options.form is not None:
+        # The form is that of the whole reply, in which a thought has no place.
+        local.chat.thinking = ThinkingMode(False)
+    elif options.thinking:
+        local.chat.thinking = ThinkingMode.parse(options.thinking)

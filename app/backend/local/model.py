@@ -17,6 +17,7 @@ from app.backend.local.context_room import MIN_REPLY_TOKENS, NoRoomError, turns_
 from app.backend.local.edited_reply import edited_ids, text_of
 from app.backend.reply import Reply, guard_of, limit_of
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
+from app.forms.compiler import FormCompiler
 from app.program.bundled_model import is_starter
 from app.program.refusals import Refusal
 from app.program.settings import Settings
@@ -85,6 +86,7 @@ class LocalModel:
         turn_starts: positions of the turns in the context after the last reply.
         n_tokens: tokens of the conversation after the last reply.
         adapters: adapters of the model.
+        form_compiler: compiles the forms of replies.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class LocalModel:
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
         self.adapters: tuple[str, ...] = ()
+        self.form_compiler = FormCompiler(model.tokenizer)
 
     def tags(self, with_calls: bool = True) -> Collection[int]:
         """Return the control tokens that are part of the text.

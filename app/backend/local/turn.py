@@ -15,6 +15,7 @@ from app.backend.options import ChatOptions
 from app.backend.reply_text import ReplyEmitter
 from app.backend.status import Activity
 from app.conversations.conversation import ASSISTANT, Ending, PromptMessage
+from app.conversations.session_options import SessionOptions
 from app.program.refusals import Refusal
 from app.session import events
 from app.session.events import reason_of
@@ -58,6 +59,7 @@ class LocalTurn:
     """A prompt and its reply.
 
     Args:
+        session_options: choices of the user for the reply.
         on_progress: called after every token and every block of the prompt.
         call_splitter: takes tool calls out of the answer; None if the model has no tools.
         index: index among several replies that are written together; None if there is only one.
@@ -74,12 +76,14 @@ class LocalTurn:
         local: LocalModel,
         prompt: TurnPrompt,
         options: ChatOptions,
+        session_options: SessionOptions,
         on_progress: Callable[[], object],
         call_splitter: CallSplitter | None = None,
         index: int | None = None,
         session: Session | None = None,
     ) -> None:
         self.prompt = prompt
+        self.session_options = session_options
         self.index = index or 0
         self.on_first_token: Callable[[], object] = lambda: None
         self._link = link
@@ -88,14 +92,14 @@ class LocalTurn:
         self._call_splitter = call_splitter
         self._is_only = index is None
         self._prefix = prompt.prefix or ReplyPrefix((), "", None)
-        self._constraint = self._make_constraint(options)
+        self._constraint = self._make_constraint()
 
         ids = prompt.all_ids
         self._n_unread = len(ids) - local.session.reusable(ids)
         mode = ThinkingMode()
         if prompt.chat is not None:
             mode = prompt.chat.thinking
-        sampling = options.sampling(local.model, mode)
+        sampling = options.sampling(session_options.sampling, local.model, mode)
         if index is not None:
             sampling = _with_own_seed(sampling, index)
         if prompt.leaves_loop:
@@ -103,7 +107,7 @@ class LocalTurn:
         self.reply = local.reply(
             prompt,
             sampling,
-            (options.generation or options.settings.sampling).max_tokens,
+            int(session_options.sampling.get("max_tokens", options.settings.sampling.max_tokens)),
             self._constraint,
             on_prompt_progress=self._show_progress,
             clock=link.now_s,
@@ -120,13 +124,14 @@ class LocalTurn:
             options.emits_pieces,
         )
 
-    def _make_constraint(self, options: ChatOptions) -> Any:
+    def _make_constraint(self) -> Any:
         """Return the form that the reply must have; None for any."""
-        form = options.form
-        if form is None or form.form is None:
+        constraint = self._local.form_compiler.constraint(
+            self.session_options.form, self._prefix.ids, self._raise_if_stopped
+        )
+        if constraint is None:
             return self._local.fence(self.prompt)
-        tokenizer = self._local.model.tokenizer
-        return form.constraint(tokenizer, self._prefix.ids, self._raise_if_stopped)
+        return constraint
 
     def written(self) -> WrittenReply:
         """Return tokens and text of the whole reply so far; any thread may call this."""

@@ -24,9 +24,11 @@ from app.backend.remote.turn import RemotePrefix, RemoteTurn
 from app.backend.reply import ReplyMeter
 from app.backend.status import Activity, EngineStatus
 from app.backend.tools import EngineTools
+from app.conversations.session_options import SessionOptions
 from app.forms.answer_form import GRAMMAR, REGEX, AnswerForm
 from app.program.refusals import Refusal
 from app.program.remote_model import ModelPlace, RemoteModel
+from app.program.settings import AUTO
 from app.program.web_refusals import DownloadError, StatusError
 from app.session import events
 from app.session.request import Continuation, Request
@@ -66,12 +68,10 @@ class RemoteBackend:
         self,
         link: EngineLink,
         options: ChatOptions,
-        sampling: Callable[[], Mapping[str, float]],
         exchange: Callable[[RemoteModel, str], Exchange] = Exchange,
     ) -> None:
         self._link = link
         self._options = options
-        self._sampling = sampling
         self._exchange = exchange
         self._tools = EngineTools(link, options)
         self._open: _OpenServer | None = None
@@ -129,7 +129,6 @@ class RemoteBackend:
     def unload(self) -> None:
         """Forget the server."""
         self._open = None
-        self._link.inbox.thinking = ""
         self.settle()
 
     def look_at(self, place: ModelPlace) -> None:
@@ -178,11 +177,9 @@ class RemoteBackend:
         place = opened.model
         self._used_tokens = 0
         self.settle()
-        self._link.inbox.thinking = str(
-            ThinkingMode.parse(engine_access.recall_thinking(self._options.settings, place))
+        thinking = opening.request.options.thinking or engine_access.recall_thinking(
+            self._options.settings, place
         )
-        if self._options.generation is not None:
-            self._options.generation.recall(place)
         name = clean_line(place.name, 60)
         self._link.emit(
             events.ModelLoaded(
@@ -194,7 +191,7 @@ class RemoteBackend:
                 0,
                 _notices(opened),
                 place.name,
-                self._link.inbox.thinking,
+                str(ThinkingMode.parse(thinking)),
                 place.host,
             )
         )
@@ -225,8 +222,8 @@ class RemoteBackend:
 
     def reply(self, request: Request) -> None:
         """Send a request and report its reply."""
-        if request.adapters:
-            self.use_adapters(request.adapters)
+        if request.options.adapters:
+            self.use_adapters(request.options.adapters)
         opened = self._open
         if opened is None:
             raise Refusal("no model is loaded")
@@ -245,7 +242,7 @@ class RemoteBackend:
             path = COMPLETION_PATH
             body = {"prompt": request.plain}
         else:
-            started_tools = self._tools.started()
+            started_tools = self._tools.started(has_form=request.options.form is not None)
             if started_tools is None:
                 self.settle()
                 return
@@ -254,7 +251,7 @@ class RemoteBackend:
             body = self._chat_fields(request, opened.model, prefix)
             if tools:
                 body["tools"] = list(tools)
-        body = {"model": opened.model.name, **body, **self._option_fields()}
+        body = {"model": opened.model.name, **body, **_option_fields(request.options)}
 
         exchange = self._exchange(opened.model, opened.key)
         turn = RemoteTurn(
@@ -274,11 +271,11 @@ class RemoteBackend:
         """Return the fields of a conversation up to the position where the reply continues."""
         messages = messages_of(request.messages, model)
         if prefix is None:
-            return {"messages": messages, **self._thinking_fields()}
+            return {"messages": messages, **_thinking_fields(request.options)}
 
         messages.append({"role": "assistant", "content": prefix.sent_text})
         if prefix.is_thought:
-            fields = self._thinking_fields()
+            fields = _thinking_fields(request.options)
         else:
             # llama-server continues an answer only if there is no thought before it.
             fields = {"chat_template_kwargs": {"enable_thinking": False}}
@@ -289,29 +286,30 @@ class RemoteBackend:
             "continue_final_message": True,
         }
 
-    def _thinking_fields(self) -> dict[str, Any]:
-        """Return the fields for more or less thinking; empty if the server decides."""
-        thinking = ThinkingMode.parse(self._link.inbox.thinking)
-        if thinking.level:
-            return {"reasoning_effort": thinking.level}
-        if thinking.is_on is None:
-            return {}
-        return {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
 
-    def _option_fields(self) -> dict[str, Any]:
-        """Return the fields for the user's options; the server decides about the rest."""
-        fields: dict[str, Any] = {
-            _API_NAMES.get(name, name): value for name, value in sorted(self._sampling().items())
-        }
-        if fields.get("seed", 0) < 0:
-            del fields["seed"]
-        if fields.get("dry_penalty_last_n") == 0:
-            fields["dry_penalty_last_n"] = -1
-        if not fields.get("max_tokens", 1):
-            del fields["max_tokens"]
-        if self._options.form is not None:
-            fields |= _form_fields(self._options.form.form)
-        return {**fields, "stream": True, "stream_options": {"include_usage": True}}
+def _thinking_fields(options: SessionOptions) -> dict[str, Any]:
+    """Return the fields for more or less thinking; empty if the server decides."""
+    thinking = ThinkingMode.parse(options.thinking or AUTO)
+    if thinking.level:
+        return {"reasoning_effort": thinking.level}
+    if thinking.is_on is None:
+        return {}
+    return {"chat_template_kwargs": {"enable_thinking": thinking.is_on}}
+
+
+def _option_fields(options: SessionOptions) -> dict[str, Any]:
+    """Return the fields for the user's options; the server decides about the rest."""
+    fields: dict[str, Any] = {
+        _API_NAMES.get(name, name): value for name, value in sorted(options.sampling.items())
+    }
+    if fields.get("seed", 0) < 0:
+        del fields["seed"]
+    if fields.get("dry_penalty_last_n") == 0:
+        fields["dry_penalty_last_n"] = -1
+    if not fields.get("max_tokens", 1):
+        del fields["max_tokens"]
+    fields |= _form_fields(options.form)
+    return {**fields, "stream": True, "stream_options": {"include_usage": True}}
 
 
 def _remote_prefix(continuation: Continuation) -> RemotePrefix:

@@ -22,6 +22,7 @@ from app.program.background import in_background
 from app.program.manual import topics
 from app.program.personas import persona_names
 from app.program.refusals import Refusal
+from app.program.samplers import SAMPLERS
 from app.session.chat_session import MAX_QUEUED, Admission
 from app.session.events import DraftCounted, GenerationFinished
 from app.text.clean_text import clean_text
@@ -256,12 +257,11 @@ class Composer(Vertical):
 
     def _argument_names(self) -> dict[str, Names]:
         """Return, by command, functions that list its arguments."""
-        generation = self._core.engine_thread.generation
         return {
             "theme": lambda: sorted(self.app.available_themes),
             "persona": persona_names,
             "help": topics,
-            "set": lambda: [*generation.names, "keep", "reset"] if generation is not None else [],
+            "set": lambda: [*SAMPLERS, "keep", "reset"],
         }
 
     async def _offer_paths(self, typed: str, paths_future: Future[list[Completion]]) -> None:

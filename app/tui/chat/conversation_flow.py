@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import wrap_future
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from app.backend.local.context_room import ANNOUNCED_SHARE
@@ -15,6 +16,7 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import NEW, OFFER
 from app.session import commands
 from app.session.events import ConversationResumed, TurnsDropped
+from app.session.generation import describe_options
 from app.session.line_of import resumed_phrases
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -28,12 +30,23 @@ _TITLE_CHARS = 40
 
 
 class ConversationFlow:
-    """Changes which conversation the chat shows."""
+    """Changes which conversation the chat shows.
 
-    def __init__(self, core: ChatCore, turn_views: TurnViews, editing: MessageEditing) -> None:
+    Args:
+        show_options: shows the options of the conversation in the title bar.
+    """
+
+    def __init__(
+        self,
+        core: ChatCore,
+        turn_views: TurnViews,
+        editing: MessageEditing,
+        show_options: Callable[[], object],
+    ) -> None:
         self._core = core
         self._turn_views = turn_views
         self._editing = editing
+        self._show_options = show_options
         self._offered_id = ""
         """Id of the conversation that Enter in an empty prompt opens; "" for none."""
         self._opening_line: tuple[str, Note] | None = None
@@ -132,7 +145,10 @@ class ConversationFlow:
     async def _show_saved(self, opened: LoadedConversation) -> None:
         core = self._core
         await self._fill_transcript()
+        self._show_options()
         line = f"Continuing {self._title_of(opened.saved)}"
+        if options := describe_options(core.chat_session.options, core.chat_session.settings):
+            line += f" with {options}"
         self._opening_line = line, core.say(f"{line} · /new")
         if opened.notice:
             core.say(opened.notice, is_error=True)
@@ -237,13 +253,14 @@ class ConversationFlow:
         if argument and core.refuses_while_busy():
             return
         with core.refusals_said():
-            chosen = commands.choose_among_personas(core.chat_session, core.engine_thread, argument)
+            chosen = commands.choose_among_personas(core.chat_session, argument)
             if chosen.persona is None:
                 core.say(chosen.line)
                 return
             system = chosen.persona.system
             parts = filter(None, (chosen.line, clean_line(system, 200)))
-            await self._start(system or None, f"persona {argument}: {' · '.join(parts)}")
+            line = f"persona {argument}: {' · '.join(parts)}"
+            await self._start(system or None, line, chosen.sampling)
 
     async def action_system(self, text: str = "") -> None:
         """Show the system prompt, or start a conversation with another."""
@@ -258,11 +275,14 @@ class ConversationFlow:
         consequence = "" if conversation.is_empty else " (a new conversation)"
         await self._start(system, f"system prompt: {system or 'none'}{consequence}")
 
-    async def _start(self, system: str | None, line: str) -> None:
-        if not self._core.chat_session.start_new(system):
+    async def _start(
+        self, system: str | None, line: str, sampling: Mapping[str, float] | None = None
+    ) -> None:
+        if not self._core.chat_session.start_new(system, sampling):
             self._core.say(self._core.busy_line())
             return
         await self.clear_transcript()
+        self._show_options()
         self._core.say(line)
 
     def action_rename(self, title: str) -> None:

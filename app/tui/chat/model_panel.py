@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from textual.app import App
 from textual.widgets import Static
 
-from app.forms.choice import FormChoice
+from app.forms.answer_form import SCHEMA, AnswerForm, read_form_file
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.refusals import shown_line
@@ -20,7 +20,7 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.session import commands, events
 from app.session.adapters import described
-from app.session.generation import describe_thinking
+from app.session.generation import describe_form, describe_sampling, describe_thinking
 from app.text.clean_text import clean_line
 from app.tui.actions import CHAT
 from app.tui.chat.conversation_flow import ConversationFlow
@@ -180,17 +180,19 @@ class ModelPanel:
         model = self._core.chat_session.model
         if model is None:
             return
-        engine_thread = self._core.engine_thread
+        options = self._core.chat_session.options
         thinking = ""
-        if engine_thread.inbox.thinking not in ("", AUTO):
-            thinking = describe_thinking(engine_thread.inbox.thinking)
-        adapters = described(self._core.chat_session.conversation.adapters)
-        choices = [
-            choice.described()
-            for choice in (engine_thread.generation, engine_thread.form)
-            if choice is not None
-        ]
-        parts = model.name, model.quantization, model.server, adapters, thinking, *choices
+        if self._core.chat_session.thinking_mode not in ("", AUTO):
+            thinking = describe_thinking(self._core.chat_session.thinking_mode)
+        parts = (
+            model.name,
+            model.quantization,
+            model.server,
+            described(options.adapters),
+            thinking,
+            describe_sampling(options.sampling),
+            describe_form(options),
+        )
         self.name.update(" · ".join(filter(None, parts)))
 
     # ---- commands
@@ -217,35 +219,41 @@ class ModelPanel:
             self._messages.toggle_last_thinking()
             return
         with self._core.refusals_said():
-            chat_session = self._core.chat_session
-            self._core.say(
-                commands.choose_thinking(self._core.engine_thread, chat_session, argument)
-            )
+            self._core.say(commands.choose_thinking(self._core.chat_session, argument))
         self.show_name()
 
     def action_set(self, argument: str = "") -> None:
         """Show or change sampling parameters, from the next message on."""
-        generation = self._core.engine_thread.generation
-        if generation is None:
-            self._core.say_no_model()
-            return
-        with self._core.refusals_said():
-            self._core.say(generation.run_command(argument))
+        core = self._core
+        with core.refusals_said():
+            core.say(commands.choose_sampling(core.engine_thread, core.chat_session, argument))
         self.show_name()
 
     def action_schema(self, argument: str = "") -> None:
         """Show or change the form of replies, from the next message on."""
-        form = self._core.engine_thread.form
-        if form is None:
-            self._core.say_no_model()
+        if commands.is_form_file(argument):
+            self._core.screen.run_worker(self._choose_form(argument.strip()), group="form")
         else:
-            self._core.screen.run_worker(self._choose_form(form, argument), group="form")
+            chat_session = self._core.chat_session
+            self._core.say(commands.show_or_remove_form(chat_session, argument))
+            self.show_name()
 
-    async def _choose_form(self, choice: FormChoice, argument: str) -> None:
+    async def _choose_form(self, path: str) -> None:
         """Change the form of replies; another process checks it, which takes a moment."""
+        chat_session = self._core.chat_session
         with self._core.refusals_said():
-            choose = partial(choice.run_command, argument)
-            self._core.say(await wrap_future(in_background(choose, "form")))
+            read = partial(read_form_file, SCHEMA, path)
+            form = await wrap_future(in_background(read, "form"))
+            # Set before the check, so that a message sent meanwhile uses it.
+            previous_form = chat_session.options.form
+            chat_session.change_options(form=form)
+            try:
+                unenforced = await wrap_future(in_background(partial(_check_form, form), "form"))
+            except BaseException:
+                if chat_session.options.form is form:
+                    chat_session.change_options(form=previous_form)
+                raise
+            self._core.say(commands.form_line(form, unenforced))
         self.show_name()
 
     def action_lora(self, argument: str = "") -> None:
@@ -275,6 +283,12 @@ class ModelPanel:
     @property
     def _app(self) -> App[object]:
         return self._core.screen.app
+
+
+def _check_form(form: AnswerForm) -> Sequence[str]:
+    from app.forms.constraint import check_form  # not needed for the first frame
+
+    return check_form(form)
 
 
 def _find_model(name: str, directories: Sequence[str]) -> Path:

@@ -100,7 +100,9 @@ class ChatScreen(Screen[None]):
             core, self.turn_views, self.editing, self.activity_line, self.carry_out
         )
         self.messages = MessageActions(core, self.turn_views, self.editing)
-        self.conversations = ConversationFlow(core, self.turn_views, self.editing)
+        self.conversations = ConversationFlow(
+            core, self.turn_views, self.editing, lambda: self.models.show_name()
+        )
         self.upkeep = ConversationUpkeep(core)
         self.welcome = Welcome(core)
         self.models = ModelPanel(core, self.conversations, self.messages, self.welcome)

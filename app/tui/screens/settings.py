@@ -22,6 +22,7 @@ from app.program.settings import (
     value_of,
     written,
 )
+from app.session.commands import sampling_in_effect
 from app.text.clean_text import clean_line
 from app.text.glyphs import cut
 from app.text.record import record
@@ -62,6 +63,7 @@ class SettingsScreen(ListScreen[str]):
         super().__init__(chat.core.keymap)
         self._live = chat.core.live
         self._engine_thread = chat.core.engine_thread
+        self._chat_session = chat.core.chat_session
         self._keys = tuple(setting_keys())
         self._file_settings = chat.core.settings
         """Settings at the next start, as the file has them."""
@@ -76,11 +78,12 @@ class SettingsScreen(ListScreen[str]):
 
     def _current_value(self, key: str) -> _CurrentValue:
         settings = self._live.now
-        generation = self._engine_thread.generation
         value = value_of(settings, key)
         source = settings.sources.get(key, Source.DEFAULT)
-        if key.startswith("sampling.") and generation is not None:
-            value, source = generation.source(key.removeprefix("sampling."))
+        if key.startswith("sampling."):
+            value, source = sampling_in_effect(
+                self._engine_thread, self._chat_session, key.removeprefix("sampling.")
+            )
 
         next_text = ""
         next_value = value_of(self._file_settings, key)

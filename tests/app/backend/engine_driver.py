@@ -27,7 +27,7 @@ class Engine:
         self.script = script
         options = {
             "open_model": script.open_model,
-            "sampling": lambda model, mode: "sampling",
+            "sampling": lambda chosen, model, mode: "sampling",
             **options,
         }
         self.begin(ChatOptions(**options), script.clock)

@@ -244,7 +244,7 @@ def test_phases_of_one_name_in_two_plans_are_one():
 
 def test_the_bridge_starts_with_no_figures(script):
     engine_thread = EngineThread(
-        ChatOptions(script.open_model, lambda model, mode: None), script.clock
+        ChatOptions(script.open_model, lambda chosen, model, mode: None), script.clock
     )
     assert engine_thread.state.figures.facts is None
     assert engine_thread.state.figures.last_reply is None

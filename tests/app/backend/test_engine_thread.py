@@ -10,7 +10,6 @@ from app.backend.options import ChatOptions
 from app.backend.status import Activity
 from app.conversations.conversation import Ending
 from app.forms.answer_form import SCHEMA, AnswerForm
-from app.forms.choice import FormChoice
 from app.program import paths
 from app.program.settings import built_in_settings, override
 from app.session.chat_session import Admission
@@ -59,7 +58,7 @@ def test_kernels_are_tuned_after_replies_until_done_once(script):
 
 def test_what_no_one_waits_for_leaves_room_for_a_message(script):
     engine_thread = EngineThread(
-        ChatOptions(script.open_model, lambda model, mode: "sampling"), script.clock
+        ChatOptions(script.open_model, lambda chosen, model, mode: "sampling"), script.clock
     )
     for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
         engine_thread.weigh(Request(), f"text {n}")
@@ -205,15 +204,16 @@ def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
 
 @pytest.mark.slow
 def test_stopping_while_a_form_is_compiled_ends_that(script):
-    slow = FormChoice(AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json"))
-    engine = Engine(script, form=slow)
+    slow = AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json")
+    engine = Engine(script)
     engine.load()
+    engine.chat_session.change_options(form=slow)
     engine.chat_session.submit("hi")
     until(lambda: compiling())
     engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
     until(lambda: not compiling())
-    slow.run_command("off")
+    engine.chat_session.change_options(form=None)
     assert engine.ask("more").ending is Ending.COMPLETE
     engine.close()
 

@@ -34,7 +34,7 @@ class RealEngine(Engine):
         settings = built_in_settings()
         options = ChatOptions(
             lambda path, progress=None: Model.open(path, threads=1, progress=progress),
-            lambda model, mode: Sampling.greedy(),
+            lambda chosen, model, mode: Sampling.greedy(),
             settings=override(
                 override(settings, "context_size", 1200, "--ctx"), "sampling.max_tokens", 30, "-n"
             ),

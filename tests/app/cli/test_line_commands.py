@@ -99,7 +99,7 @@ def test_set_changes_the_generation(talk: HeadlessChat, script: Script) -> None:
     err = talk("/set temperature 0.3", "first", "/set temperature 111", "/set keep", "/set")
     assert "temperature 0.3 from the next message on (/set keep remembers it)" in err
     assert "/set temperature: the value is 111; allowed: a number from 0 to 100" in err
-    assert script.opened[0].sessions[0].samplings[-1].settings.temperature == 0.3
+    assert script.opened[0].sessions[0].samplings[-1].chosen["temperature"] == 0.3
     assert "temperature 0.3. /set" in talk("/set")  # the next start of this model
     sampling = replace(built_in_settings().sampling, temperature=1.5)
     choices = {"sampling": sampling, "sources": {"sampling.temperature": Source.COMMAND_LINE}}
@@ -352,12 +352,12 @@ def test_adapters_are_saved_with_the_conversation(
 ) -> None:
     adapter = str(tmp_path / "a.gguf")
     talk("hi", adapters=(f"{adapter}:2",))
-    assert Store().read("000001").conversation.adapters == (f"{adapter}:2",)
+    assert Store().read("000001").conversation.options.adapters == (f"{adapter}:2",)
     talk("more", "/lora other.gguf", "/new", "/lora", resume="last")
     assert script.opened[-1].adapter_calls == [[("a.gguf", 2.0)], [("other.gguf", 1.0)]]
-    assert Store().read("000001").conversation.adapters == (str(Path.cwd() / "other.gguf"),)
+    assert Store().read("000001").conversation.options.adapters == (str(Path.cwd() / "other.gguf"),)
     assert "adapter a.gguf." in talk("/lora", "now", resume="last", adapters=(adapter,))
-    assert Store().read("000001").conversation.adapters == (adapter,)
+    assert Store().read("000001").conversation.options.adapters == (adapter,)
 
 
 def test_a_model_with_a_missing_adapter_does_not_open(talk: HeadlessChat, script: Script) -> None:

@@ -21,7 +21,7 @@ from tests.app.fake_engine import Script
 
 def open_session(name: str) -> HeadlessChat:
     """Open the conversation of that name, or start it."""
-    options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
+    options = ChatOptions(open_model=Script().open_model, sampling=lambda chosen, model, mode: None)
     talk = HeadlessChat(options, open_storage(built_in_settings(), is_named=True))
     try:
         opened = open_saved_session(name, talk)

@@ -15,6 +15,7 @@ from app.backend.engine_link import EngineLink
 from app.backend.local.model import LocalModel, ReplyPrefix, TurnPrompt
 from app.backend.local.turn import LocalTurn
 from app.backend.options import ChatOptions
+from app.conversations.session_options import SessionOptions
 from app.forms.answer_form import (
     GRAMMAR,
     MAX_FORM_CHARS,
@@ -25,7 +26,7 @@ from app.forms.answer_form import (
     make_form,
     read_form_file,
 )
-from app.forms.choice import FormChoice
+from app.forms.compiler import FormCompiler
 from app.forms.constraint import Forms, check_form
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
@@ -306,37 +307,30 @@ def test_a_form_has_a_size_limit_and_a_name(tmp_path: Path) -> None:
         read_form_file(SCHEMA, str(tmp_path / "other.json"))
 
 
-def test_a_form_is_set_and_reset(model: Model, tmp_path: Path) -> None:
-    choice = FormChoice()
-    path = tmp_path / "city.json"
-    assert choice.constraint(model.tokenizer) is None
-    path.write_text(json.dumps(CITY))
-    assert choice.run_command(str(path)).startswith("answers as city.json from the next message on")
-    constraint = choice.constraint(model.tokenizer)
+def test_a_form_is_compiled_for_a_reply(model: Model) -> None:
+    compiler = FormCompiler(model.tokenizer)
+    assert compiler.constraint(None) is None
+    constraint = compiler.constraint(AnswerForm(SCHEMA, json.dumps(CITY), "city.json"))
     assert constraint is not None
     assert model.tokenizer.decode(constraint.forced()) == '{"city": "'
-    path.write_text('{"type":"nothing"}')
     with pytest.raises(Refusal, match=r"city\.json cannot be used"):
-        choice.run_command(str(path))
-    assert choice.described() == "answers as city.json"
-    assert choice.run_command("OFF") == "answers in any form, from the next message on"
-    assert choice.constraint(model.tokenizer) is None
-    assert choice.run_command("").startswith("answers in any form")
+        compiler.constraint(AnswerForm(SCHEMA, '{"type":"nothing"}', "city.json"))
+    assert compiler.constraint(None) is None
 
 
 def test_a_continued_reply_stays_in_its_form(model: Model, session: Session) -> None:
     """The start of the reply is checked against the form, and refused if it does not match."""
-    choice = FormChoice(form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
-    options = ChatOptions(cast("Any", None), lambda model, mode: Sampling(seed=1), form=choice)
+    chosen = SessionOptions(form=form_of(REGEX, "(Paris|Rome), [0-9]{4}"))
+    options = ChatOptions(cast("Any", None), lambda chosen, model, mode: Sampling(seed=1))
     ids = model.tokenizer.encode("Rome, 1", bos=False)
     local = LocalModel(model, session, model.chat(), built_in_settings())
     prompt = TurnPrompt(model.tokenizer.encode("hi"), ReplyPrefix(ids, "Rome, 1", None))
-    turn = LocalTurn(EngineLink(time.monotonic), local, prompt, options, lambda: None)
+    turn = LocalTurn(EngineLink(time.monotonic), local, prompt, options, chosen, lambda: None)
     assert turn.run()
     assert re.fullmatch("Rome, 1[0-9]{3}", turn.written()[1])
-    choice.form = form_of(REGEX, "Paris")
+    chosen = SessionOptions(form=form_of(REGEX, "Paris"))
     with pytest.raises(FormError, match="response_format cannot be used"):
-        LocalTurn(EngineLink(time.monotonic), local, prompt, options, lambda: None)
+        LocalTurn(EngineLink(time.monotonic), local, prompt, options, chosen, lambda: None)
 
 
 @pytest.mark.parametrize("model_name", ["starter", "llama", "qwen2"])

@@ -19,7 +19,7 @@ from tests.app.fake_engine import Gate, Script
 
 @pytest.fixture
 def engine(script: Script) -> Iterator[Engine]:
-    engine = Engine(script, sampling=lambda model, mode: Sampling(temperature=0.7, seed=5))
+    engine = Engine(script, sampling=lambda chosen, model, mode: Sampling(temperature=0.7, seed=5))
     yield engine
     engine.close()
 

@@ -36,7 +36,7 @@ def script() -> Script:
 @pytest.fixture
 def talk(script: Script) -> Iterator[HeadlessChat]:
     options = ChatOptions(
-        open_model=script.open_model, sampling=lambda model, mode: None, emits_pieces=True
+        open_model=script.open_model, sampling=lambda chosen, model, mode: None, emits_pieces=True
     )
     talk = HeadlessChat(options, clock=script.clock)
     yield talk
@@ -179,7 +179,7 @@ def test_a_repetitive_reply_continues_without_repeating(script: Script) -> None:
     script.replies = [["Well: ", *unit * 100], ["On", "."]]
     sampling = Sampling(temperature=0.3, repeat_penalty=1.5, repeat_window=16)
     talk = HeadlessChat(
-        ChatOptions(open_model=script.open_model, sampling=lambda model, mode: sampling),
+        ChatOptions(open_model=script.open_model, sampling=lambda chosen, model, mode: sampling),
         clock=script.clock,
     )
     opened(talk)

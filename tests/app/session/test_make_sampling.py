@@ -14,7 +14,9 @@ QWEN = {"general.architecture": "qwen2", "general.basename": "Qwen2.5-Coder"}
 
 
 def sampling_with(settings: Settings, metadata: dict[str, Any], mode: str = "auto") -> Sampling:
-    return make_sampling(settings, SimpleNamespace(metadata=metadata), ThinkingMode.parse(mode))
+    return make_sampling(
+        settings.chosen_sampling, SimpleNamespace(metadata=metadata), ThinkingMode.parse(mode)
+    )
 
 
 def test_values_of_the_model_override_the_defaults():

@@ -36,16 +36,16 @@ def script() -> Script:
 
 
 def choose(engine: Engine, mode: str) -> str:
-    return choose_thinking(engine.engine_thread, engine.chat_session, mode)
+    return choose_thinking(engine.chat_session, mode)
 
 
 def test_a_choice_is_used_from_the_next_message_and_saved(engine: Engine) -> None:
-    assert engine.engine_thread.inbox.thinking == ""
+    assert engine.chat_session.thinking_mode == ""
     assert engine.load().thinking == "auto"
     assert (
         choose(engine, "off") == "thinking off from the next message on; remembered for this model"
     )
-    assert engine.engine_thread.inbox.thinking == "off"
+    assert engine.chat_session.thinking_mode == "off"
     engine.ask("hi")
     assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
     assert engine.load().thinking == "off"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.forms.answer_form import SCHEMA, AnswerForm
-from app.forms.choice import FormChoice
+from app.forms.compiler import FormCompiler
 from app.program.refusals import Refusal
 from app.program.settings import ToolServerSetting, ToolSettings
 from app.session.events import (
@@ -72,7 +72,7 @@ class Chat(Engine):
     """Conversation with a tool server, driven like a screen."""
 
     def __init__(
-        self, script: Script, form: FormChoice | None = None, use: str = "on", budget: int = 2000
+        self, script: Script, form: AnswerForm | None = None, use: str = "on", budget: int = 2000
     ) -> None:
         self.servers: list[Server] = []
         self.prepare: Callable[[Server], object] = lambda server: None
@@ -282,14 +282,13 @@ def test_results_without_a_reply_can_be_answered_again(chats: Callable[..., Chat
 
 
 @pytest.mark.parametrize("why", ["template", "schema"])
-def test_models_without_tools_say_so_once(chats: Callable[..., Chat], why: str) -> None:
-    form = (
-        FormChoice(AnswerForm(SCHEMA, '{"type": "string"}', "s.json")) if why == "schema" else None
-    )
+def test_models_without_tools_say_so_once(
+    chats: Callable[..., Chat], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = AnswerForm(SCHEMA, '{"type": "string"}', "s.json") if why == "schema" else None
     script = Script(replies=[["Hello."]], calls_like="" if why == "template" else "<tool_call>")
     chat = chats(script=script, form=form)
-    if form is not None:
-        form.constraint = lambda *_: None  # type: ignore[method-assign]
+    monkeypatch.setattr(FormCompiler, "constraint", lambda *_: None)
     chat.ask("one")
     chat.ask("two")
     assert len(chat.told) == 1

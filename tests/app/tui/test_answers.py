@@ -26,7 +26,7 @@ async def choosing(
     temperature: float = 0.7,
 ) -> AsyncIterator[Driver]:
     """Run the chat with a message that has several different replies."""
-    how = {"sampling": lambda model, mode: Sampling(temperature=temperature, seed=5)}
+    how = {"sampling": lambda chosen, model, mode: Sampling(temperature=temperature, seed=5)}
     monkeypatch.setattr(
         chat_driver, "options_for", lambda script: dataclasses.replace(OPTIONS_FOR(script), **how)
     )

@@ -8,6 +8,7 @@ import pytest
 from textual.widgets import OptionList
 
 from app.program.settings import Source, built_in_settings, load_settings, override, setting_keys
+from app.session.commands import sampling_in_effect
 from app.tui.screens.settings import SettingsScreen, meanings
 from tests.app.chat_driver import Driver, chatting
 from tests.app.own_settings import own_settings
@@ -75,9 +76,9 @@ async def test_live_settings_change_at_once(file: Path) -> None:
         await on(driver, "sampling.temperature")
         await driver.pilot.press("enter", "9", "ctrl+u", "0", "enter")
         await driver.shows("sampling.temperature = 0.0, from now on")
-        generation = driver.app.engine_thread.generation
-        assert generation is not None
-        assert generation.source("temperature") == (0.0, Source.FILE)
+        core = driver.chat.core
+        temperature = sampling_in_effect(core.engine_thread, core.chat_session, "temperature")
+        assert temperature == (0.0, Source.FILE)
         await on(driver, "notify")
         await driver.pilot.press("enter")
         await driver.shows("notify = off, from now on")

@@ -82,7 +82,7 @@ async def tuning(
     machine = machine or ScriptedMachine()
     options = ChatOptions(
         open_model=script.open_model,
-        sampling=lambda model, mode: None,
+        sampling=lambda chosen, model, mode: None,
         watch_conditions=machine.watch,
         try_lookahead=try_lookahead,
     )

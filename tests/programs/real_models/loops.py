@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from app.backend.reply import Reply
-from app.program.settings import built_in_settings
 from app.session.samplers import make_sampling
 from engine import Model
 from engine.prompt.thinking import ThinkingMode
@@ -97,7 +96,7 @@ class Asking:
         self.model = Model.open(path, threads=threads)
         self.most_tokens = most_tokens
         self.chat = self.model.chat()
-        self.sampling = make_sampling(built_in_settings(), self.model, ThinkingMode())
+        self.sampling = make_sampling({}, self.model, ThinkingMode())
         self._questions = list(questions())
 
     def question(self, n: int) -> str:

@@ -11,7 +11,6 @@ from app.backend.options import ChatOptions
 from app.backend.remote.backend import RemoteBackend
 from app.backend.remote.exchange import Exchange, Limits
 from app.conversations.journal import ConversationStorage
-from app.forms.choice import FormChoice
 from app.program.remote_model import RemoteModel
 from app.session.events import Event, ModelLoaded, TextGenerated
 from app.session.headless import HeadlessChat
@@ -34,20 +33,18 @@ def talking(
     script = script or Script()
 
     def worker(link: Any, options: ChatOptions) -> RemoteBackend:
-        return RemoteBackend(
-            link, options, lambda: sampling, lambda model, key: Exchange(model, key, limits)
-        )
+        return RemoteBackend(link, options, lambda model, key: Exchange(model, key, limits))
 
     options = ChatOptions(
         open_model=script.open_model,
-        sampling=lambda model, mode: None,
-        form=FormChoice(),
+        sampling=lambda chosen, model, mode: None,
         remote=worker,
     )
     talk = HeadlessChat(options, storage)
     try:
         events = list(talk.open(RemoteModel(url, name), opened))
         assert any(isinstance(event, ModelLoaded) for event in events), events
+        talk.chat_session.change_options(sampling=sampling)
         yield talk
     finally:
         assert talk.close() == ""

@@ -54,10 +54,10 @@ class Desk:
     def __init__(self, api: RawApi, has_tools: bool) -> None:
         tools = ToolBox(SETTINGS, served) if has_tools else None
         options = ChatOptions(
-            open_model=Script().open_model, sampling=lambda model, mode: None, tools=tools
+            open_model=Script().open_model, sampling=lambda chosen, model, mode: None, tools=tools
         )
         self._link = EngineLink(time.monotonic)
-        self._backend = RemoteBackend(self._link, options, dict)
+        self._backend = RemoteBackend(self._link, options)
         self._backend.open(Opening(RemoteModel(api.url), Request()))
         self._conversation = Conversation()
 

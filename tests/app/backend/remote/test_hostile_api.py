@@ -170,9 +170,9 @@ def test_plain_http_warns_and_sends_no_key(
 
     monkeypatch.setenv(VARIABLE, KEY)
     far = RemoteModel("http://192.0.2.7:8000/v1")
-    options = ChatOptions(open_model=Script().open_model, sampling=lambda model, mode: None)
+    options = ChatOptions(open_model=Script().open_model, sampling=lambda chosen, model, mode: None)
     link = EngineLink(time.monotonic)
-    worker = RemoteBackend(link, options, dict, Far)
+    worker = RemoteBackend(link, options, Far)
     worker.open(Opening(far, Request()))
     (loaded,) = link.outbox.drain()
     assert isinstance(loaded, ModelLoaded)

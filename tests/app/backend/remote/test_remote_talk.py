@@ -234,7 +234,7 @@ def test_only_options_of_the_user_are_sent() -> None:
             list(talk.ask("hi"))
         with talking(api.url, sampling=settings.chosen_sampling) as talk:
             for mode in ("high", "off"):
-                choose_thinking(talk.engine_thread, talk.chat_session, mode)
+                choose_thinking(talk.chat_session, mode)
                 list(talk.ask("hi"))
     plain, high, off = api.bodies
     assert set(plain) == {"model", "messages", "stream", "stream_options"}
@@ -258,7 +258,7 @@ def test_only_options_of_the_user_are_sent() -> None:
 )
 def test_the_form_of_answers_is_sent(form: tuple[str, str], fields: dict[str, Any] | None) -> None:
     with answering(stream("a")) as api, talking(api.url) as talk:
-        talk.engine_thread.form.form = AnswerForm(*form, name="f")  # type: ignore[union-attr]
+        talk.chat_session.change_options(form=AnswerForm(*form, name="f"))
         list(talk.ask("hi"))
         (sent,) = api.bodies
         assert sent.get("grammar") == (form[1] if fields is None else None)
@@ -270,7 +270,7 @@ def test_a_refused_form_is_sent_in_the_old_format() -> None:
         b'{"error": {"message": "Input should be \'text\' or \'json_object\'"}}', status="500 No"
     )
     with answering(refusal, stream("a")) as api, talking(api.url) as talk:
-        talk.engine_thread.form.form = AnswerForm("schema", '{"type": "object"}', name="f")  # type: ignore[union-attr]
+        talk.chat_session.change_options(form=AnswerForm("schema", '{"type": "object"}', name="f"))
         assert text_of(list(talk.ask("hi"))) == "a"
         assert api.bodies[1]["response_format"] == {
             "type": "json_object",
@@ -363,9 +363,8 @@ def test_adapters_are_refused_with_a_server(
         refused = list(talk.use_adapters(("/x/a.gguf",)))[-1]
         assert isinstance(refused, AdaptersChanged)
         assert "only with models on this machine" in refused.trouble
-        talk.chat_session.conversation.adapters = (
-            "/x/a.gguf",
-        )  # as a saved conversation may have them
+        # A saved conversation may have adapters.
+        talk.chat_session.change_options(adapters=("/x/a.gguf",))
         assert failed(talk.ask("capital of France?")) == refused.trouble
         assert list(talk.use_adapters(()))[-1] == AdaptersChanged(())
         assert text_of(list(talk.regenerate())) == "Paris."
