@@ -61,17 +61,17 @@ class Terminal:
         )
         self.output = b""
 
-    def read_until(self, wanted: bytes) -> None:
+    def read_until(self, expected: bytes) -> None:
         give_up_s = time.monotonic() + PATIENCE_S
-        while wanted not in self.output:
-            assert time.monotonic() < give_up_s, f"{wanted!r} never came: {self.output[-2000:]!r}"
+        while expected not in self.output:
+            assert time.monotonic() < give_up_s, f"{expected!r} never came: {self.output[-2000:]!r}"
             self.read(0.1)
 
-    def read_until_more(self, wanted: bytes, n_before: int) -> None:
+    def read_until_more(self, expected: bytes, n_before: int) -> None:
         """Read until there is more of it than before."""
         give_up_s = time.monotonic() + PATIENCE_S
-        while self.output.count(wanted) <= n_before:
-            assert time.monotonic() < give_up_s, f"{wanted!r} never came again"
+        while self.output.count(expected) <= n_before:
+            assert time.monotonic() < give_up_s, f"{expected!r} never came again"
             self.read(0.1)
 
     def type(self, text: str) -> None:

@@ -17,10 +17,10 @@ from tests.app.settling import draw_changes, drawn_before, put_off, settled
 _parsed: dict[tuple[Any, ...], list[RuleSet]] = {}
 
 
-def _parsed_once(sheet: ThriftyStylesheet, *source: Any, **place: Any) -> list[RuleSet]:
-    key = (frozenset(sheet._variables.items()), *source, *place.items())
+def _parsed_once(sheet: ThriftyStylesheet, *source: Any, **location: Any) -> list[RuleSet]:
+    key = (frozenset(sheet._variables.items()), *source, *location.items())
     if key not in _parsed:
-        _parsed[key] = Stylesheet._parse_rules(sheet, *source, **place)
+        _parsed[key] = Stylesheet._parse_rules(sheet, *source, **location)
     return _parsed[key]
 
 

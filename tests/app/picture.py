@@ -63,12 +63,12 @@ def _without_meta(style: Style | None) -> Style:
 
 
 def _name_of(style: Style) -> str:
-    parts = [name for name in _ATTRIBUTES if getattr(style, name)]
+    words = [name for name in _ATTRIBUTES if getattr(style, name)]
     if style.color is not None and not style.color.is_default:
-        parts.append(_colour_name(style.color))
+        words.append(_colour_name(style.color))
     if style.bgcolor is not None and not style.bgcolor.is_default:
-        parts.append(f"on {_colour_name(style.bgcolor)}")
-    return " ".join(parts)
+        words.append(f"on {_colour_name(style.bgcolor)}")
+    return " ".join(words)
 
 
 def _colour_name(colour: Color) -> str:
@@ -88,19 +88,19 @@ def kinds_of_colours(driver: Driver) -> set[ColorType]:
 
 async def settled(driver: Driver, look: Callable[[Driver], str]) -> str:
     """Wait until a value stops changing, and return it."""
-    shown = ""
+    frame = ""
     since_s = 0.0
 
     def is_quiet() -> bool:
-        nonlocal shown, since_s
+        nonlocal frame, since_s
         now = look(driver)
-        if now != shown:
-            shown = now
+        if now != frame:
+            frame = now
             since_s = time.monotonic()
         return time.monotonic() - since_s >= _QUIET_S
 
     await driver.until(is_quiet, "the screen settles")
-    return shown
+    return frame
 
 
 class Picture:
@@ -116,36 +116,40 @@ class Picture:
         if IS_DRAWING:
             for _ in range(_PAUSES):  # a screen below a modal one is drawn after it
                 await driver.pilot.pause()
-            shown = await settled(driver, look)
-            self._keep(section, shown)
-            return shown
-        kept = self.sections().get(section)
-        assert kept is not None, f"draw it: make pictures ({self._path.name}, {section})"
+            actual = await settled(driver, look)
+            self._keep(section, actual)
+            return actual
+        expected = self.sections().get(section)
+        assert expected is not None, f"draw it: make pictures ({self._path.name}, {section})"
         give_up_s = time.monotonic() + _PATIENCE_S
-        shown = look(driver)
-        while shown != kept and time.monotonic() < give_up_s:
+        actual = look(driver)
+        while actual != expected and time.monotonic() < give_up_s:
             await driver.pilot.pause()
-            shown = look(driver)
-        assert shown == kept, self._difference(section, kept, shown)
-        return shown
+            actual = look(driver)
+        assert actual == expected, self._difference(section, expected, actual)
+        return actual
 
     def sections(self) -> dict[str, str]:
         """Return the saved pictures by their headings."""
         if not self._path.is_file():
             return {}
-        parts = re.split(
+        sections = re.split(
             f"^{_HEADING}", self._path.read_text(encoding="utf-8"), flags=re.MULTILINE
         )[1:]
-        return {heading: body for heading, _, body in (part.partition("\n") for part in parts)}
+        return {
+            heading: body for heading, _, body in (section.partition("\n") for section in sections)
+        }
 
-    def _keep(self, section: str, shown: str) -> None:
-        sections = self.sections() | {section: shown}
+    def _keep(self, section: str, content: str) -> None:
+        sections = self.sections() | {section: content}
         FOLDER.mkdir(exist_ok=True)
         written = "".join(f"{_HEADING}{heading}\n{body}" for heading, body in sections.items())
         self._path.write_text(written, encoding="utf-8")
 
-    def _difference(self, section: str, kept: str, shown: str) -> str:
+    def _difference(self, section: str, expected: str, actual: str) -> str:
         names = f"{self._path.name} ({section})", "shown (make pictures keeps it)"
         return "\n".join(
-            difflib.unified_diff(kept.splitlines(), shown.splitlines(), *names, lineterm="", n=0)
+            difflib.unified_diff(
+                expected.splitlines(), actual.splitlines(), *names, lineterm="", n=0
+            )
         )

@@ -27,7 +27,7 @@ from engine.prompt.tools.calls import ToolCall
 from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting, shown_source
 from tests.app.fake_engine import Gate, Script
-from tests.app.machine.sensors.views import bare, view
+from tests.app.machine.sensors.views import empty_view, view
 from tests.app.scripted_host import examination, stand_in
 
 FIRST = """# Old laptops
@@ -143,8 +143,8 @@ def after(*plays: Play) -> Play:
     """Return a scene with several steps."""
 
     async def play(driver: Driver) -> None:
-        for one in plays:
-            await one(driver)
+        for step in plays:
+            await step(driver)
 
     return play
 

@@ -48,7 +48,7 @@ _RATES = MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0})
 def examination() -> Examination:
     """The engine's measurements for the doctor."""
     needs = advice.needs_of_size(3.2e9, "Q4_K_M")
-    found = advice.suggestions(_MEMORY, _RATES)
+    suggestions = advice.suggestions(_MEMORY, _RATES)
     return Examination(
         engine=EngineReadings(
             "avx2", 2, 12.1, 40.0, "/home/me/.cache/jalopy/kernels-1a2b", 9_000_000
@@ -57,7 +57,7 @@ def examination() -> Examination:
         memory=_MEMORY,
         needs=needs,
         fit=fit(needs, _MEMORY, _RATES, 4096),
-        suggestions=tuple(found),
+        suggestions=tuple(suggestions),
     )
 
 

@@ -74,9 +74,9 @@ def drawn_before(act: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
     """Draw before an action what the one before it led to."""
 
     @wraps(act)
-    async def draw_and_act(pilot: Pilot[Any], *given: Any, **more: Any) -> Any:
+    async def draw_and_act(pilot: Pilot[Any], *arguments: Any, **options: Any) -> Any:
         draw(pilot.app)
-        return await act(pilot, *given, **more)
+        return await act(pilot, *arguments, **options)
 
     return draw_and_act
 

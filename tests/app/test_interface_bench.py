@@ -127,13 +127,13 @@ def test_the_real_chat_is_measured_over_a_real_model(
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
     options = "-r 1 -n 40 -t 1 --ctx 512 --idle-s 0.3 --only chat start steps"
     assert main([str(model), *options.split()]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert found["chat_tps"][0] > 0
-    assert 0 < found["first_frame_s"][0] < found["ready_s"][0]
-    assert found["idle_share"][0] >= 0
-    assert found["bench_tps"] == []
-    assert list(found["start_steps_s"])[-1] == "painting"
-    assert all(seconds >= 0 for seconds in found["start_steps_s"].values())
+    figures = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert figures["chat_tps"][0] > 0
+    assert 0 < figures["first_frame_s"][0] < figures["ready_s"][0]
+    assert figures["idle_share"][0] >= 0
+    assert figures["bench_tps"] == []
+    assert list(figures["start_steps_s"])[-1] == "painting"
+    assert all(seconds >= 0 for seconds in figures["start_steps_s"].values())
 
 
 def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:

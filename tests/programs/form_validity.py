@@ -111,16 +111,18 @@ def follows(value: Any, schema: Any, root: Any) -> bool:
             follows(one, schema["items"], root) for one in value
         )
     if isinstance(value, dict):
-        known = schema["properties"]
-        has_names = set(schema["required"]) <= set(value) <= set(known)
-        return has_names and all(follows(one, known[name], root) for name, one in value.items())
+        properties = schema["properties"]
+        has_names = set(schema["required"]) <= set(value) <= set(properties)
+        return has_names and all(
+            follows(one, properties[name], root) for name, one in value.items()
+        )
     return not isinstance(value, int) or schema.get("minimum", value) <= value <= schema.get(
         "maximum", value
     )
 
 
-def _within(n: int, schema: Any, what: str) -> bool:
-    return bool(schema.get(f"min{what}", n) <= n <= schema.get(f"max{what}", n))
+def _within(n: int, schema: Any, quantity: str) -> bool:
+    return bool(schema.get(f"min{quantity}", n) <= n <= schema.get(f"max{quantity}", n))
 
 
 def answers(
@@ -130,13 +132,13 @@ def answers(
     schemas in turn."""
     forms = Forms(model.tokenizer)
     names = list(SCHEMAS)
-    for at in range(times):
-        name = names[at % len(names)]
+    for index in range(times):
+        name = names[index % len(names)]
         session.prefill(model.tokenizer.encode("An answer:"))
         constraint = forms.constraint(AnswerForm(SCHEMA, json.dumps(SCHEMAS[name]), name))
-        sampling = Sampling(temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, seed=first_seed + at)
+        sampling = Sampling(temperature=1.5, top_k=0, top_p=1.0, min_p=0.0, seed=first_seed + index)
         pieces = session.generate(
-            sampling, max_tokens=MOST_TOKENS, constraint=constraint, guess=at % 2 == 0
+            sampling, max_tokens=MOST_TOKENS, constraint=constraint, guess=index % 2 == 0
         )
         text = "".join(piece.text for piece in pieces)
         try:

@@ -86,8 +86,8 @@ class Source:
 def python_files(places: list[Path]) -> list[Path]:
     """Return the Python files among and below some files and folders."""
     files: list[Path] = []
-    for place in places:
-        files += sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    for path in places:
+        files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
     return files
 
 
@@ -168,12 +168,12 @@ def _members(
         elif isinstance(statement, (ast.Assign, ast.AnnAssign)):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             attributes |= {
-                part.id
+                child.id
                 for target in targets
-                for part in ast.walk(target)
-                if isinstance(part, ast.Name)
+                for child in ast.walk(target)
+                if isinstance(child, ast.Name)
             }
-    attributes |= {part.attr for part in ast.walk(node) if _is_own_attribute(part)}
+    attributes |= {child.attr for child in ast.walk(node) if _is_own_attribute(child)}
     for base in node.bases:
         base_name = ast.unparse(base).split("[")[0].split(".")[-1]
         base_methods, base_attributes = _members(base_name, classes, seen)
@@ -238,13 +238,17 @@ def main() -> None:
             for number in sorted(set(getattr(read_source(file), options.list))):
                 print(f"{file}:{number}: {lines[number - 1].strip()}")
         return
-    print(" " * 32, *(f"{kind:>12}" for kind in kinds), "  largest class: methods / attributes")
-    for place in options.places:
-        plainness = measure([place])
-        counts = (f"{getattr(plainness, kind):12.2f}" for kind in kinds)
-        largest = next(iter(class_sizes([place])), ClassSize("-", 0, 0))
+    print(
+        " " * 32,
+        *(f"{count_name:>12}" for count_name in kinds),
+        "  largest class: methods / attributes",
+    )
+    for path in options.places:
+        plainness = measure([path])
+        counts = (f"{getattr(plainness, count_name):12.2f}" for count_name in kinds)
+        largest = next(iter(class_sizes([path])), ClassSize("-", 0, 0))
         print(
-            f"{place!s:32}",
+            f"{path!s:32}",
             *counts,
             f"  {largest.name} {largest.n_methods} / {largest.n_attributes}",
         )

@@ -127,15 +127,15 @@ class Bench:
 
     def size(self) -> dict[str, int]:
         """Return the resources of all processes together."""
-        held: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
         for process in (self.process, *self.process.children(recursive=True)):
             with suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
-                held["uss_bytes"] += process.memory_full_info().uss
-                held["anonymous_bytes"] += _anonymous_bytes(process.pid)
-                held["descriptors"] += process.num_fds()
-                held["threads"] += process.num_threads()
-                held["maps"] += len(Path(f"/proc/{process.pid}/maps").read_bytes().splitlines())
-        return dict(held)
+                totals["uss_bytes"] += process.memory_full_info().uss
+                totals["anonymous_bytes"] += _anonymous_bytes(process.pid)
+                totals["descriptors"] += process.num_fds()
+                totals["threads"] += process.num_threads()
+                totals["maps"] += len(Path(f"/proc/{process.pid}/maps").read_bytes().splitlines())
+        return dict(totals)
 
     def is_idle(self) -> bool:
         text = self.client.get("/metrics").text
@@ -145,8 +145,8 @@ class Bench:
 
 def _anonymous_bytes(process_id: int) -> int:
     text = Path(f"/proc/{process_id}/smaps_rollup").read_text()
-    found = re.search(r"^Anonymous:\s+(\d+) kB", text, re.MULTILINE)
-    return int(found[1]) << 10 if found else 0
+    match = re.search(r"^Anonymous:\s+(\d+) kB", text, re.MULTILINE)
+    return int(match[1]) << 10 if match else 0
 
 
 def whole(bench: Bench, random: Random) -> bool:
@@ -258,14 +258,14 @@ def absolute(bench: Bench, random: Random) -> bool:
 def left(bench: Bench, random: Random) -> bool:
     """Leave while a long text is counted or read, or a whole answer is awaited."""
     text = random.choice(("ab" * 100_000, "word " * 40_000, "x1 y2\n" * 5_000))
-    asked = {
+    requests = {
         "/tokenize": {"content": text}, "/v1/responses": {"input": text},
         "/v1/completions": random.choice(({"prompt": text}, {"prompt": "Once", "temperature": 5,
                                                              "min_p": 0})),
         CHAT: {"messages": [{"role": "user", "content": text}]},
     }  # fmt: skip
     with bench.raw() as connection:
-        connection.sendall(bench.send(*random.choice(list(asked.items()))))
+        connection.sendall(bench.send(*random.choice(list(requests.items()))))
         connection.settimeout(random.random() * 0.3)
         with suppress(TimeoutError):
             connection.recv(100)
@@ -362,10 +362,10 @@ def ambiguous(bench: Bench, random: Random) -> bool:
     request += b"2\r\n{}\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with bench.raw() as connection:
         connection.sendall(request)
-        came = b""
-        while part := connection.recv(4096):
-            came += part
-    return came.count(b"HTTP/1.1 ") == 1 and b" 200 " not in came
+        received = b""
+        while chunk := connection.recv(4096):
+            received += chunk
+    return received.count(b"HTTP/1.1 ") == 1 and b" 200 " not in received
 
 
 def tiny_chunks(bench: Bench, random: Random) -> bool:
@@ -431,14 +431,14 @@ def settled(bench: Bench) -> dict[str, int]:
     """Wait until connections that were left are closed, and measure."""
     bench.client.close()
     bench.client = httpx.Client(base_url=bench.url, trust_env=False, timeout=PATIENCE_S)
-    before = -1
+    n_descriptors = -1
     for _ in range(100):
         time.sleep(0.1)
-        held = bench.size()
-        if held["descriptors"] == before:
+        totals = bench.size()
+        if totals["descriptors"] == n_descriptors:
             break
-        before = held["descriptors"]
-    return held
+        n_descriptors = totals["descriptors"]
+    return totals
 
 
 @dataclass
@@ -507,7 +507,7 @@ def run(bench: Bench, n_requests: int, minutes: float, record: Path | None) -> b
         if time.monotonic() - started_s >= 60.0 * minutes:
             break
     warm_minutes = min(WARM_MINUTES, minutes / 3)
-    judged = [one for one in samples if one.minute >= warm_minutes]
+    judged = [sample for sample in samples if sample.minute >= warm_minutes]
     grown = growth(judged)
     kinds = ", ".join(f"{n} {name}" for name, n in bench.seen.most_common())
     lines.append(f"{bench.seen.total()} requests of {CLIENTS} clients: {kinds}")
@@ -564,7 +564,9 @@ def main(arguments: list[str]) -> int:
         if options.models:
             source = Path(options.model) if options.model else STARTER
             names = folder_of_models(Path(folder), source, options.models)
-            environment |= {name: f"{folder}/{kind}" for name, kind in OWN_FOLDERS.items()}
+            environment |= {
+                name: f"{folder}/{subfolder}" for name, subfolder in OWN_FOLDERS.items()
+            }
             command += ["--idle-minutes", str(IDLE_MINUTES)]
         else:
             command.append(options.model or "starter")
@@ -574,13 +576,15 @@ def main(arguments: list[str]) -> int:
                 command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=stderr, env=environment
             )
         try:
-            ready = "each model is opened" if names else " ready "
-            until(lambda: ready in log.read_text() or process.poll() is not None, 8 * PATIENCE_S)
-            found = re.search(r"at (http://\S+)/v1", log.read_text())
-            if found is None or process.poll() is not None:
+            signal_text = "each model is opened" if names else " ready "
+            until(
+                lambda: signal_text in log.read_text() or process.poll() is not None, 8 * PATIENCE_S
+            )
+            match = re.search(r"at (http://\S+)/v1", log.read_text())
+            if match is None or process.poll() is not None:
                 print(log.read_text())
                 return 1
-            bench = Bench(found[1], psutil.Process(process.pid), names)
+            bench = Bench(match[1], psutil.Process(process.pid), names)
             is_well = run(bench, options.requests, options.minutes, options.record)
         finally:
             process.terminate()

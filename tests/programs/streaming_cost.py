@@ -37,8 +37,8 @@ TEXTS = {
 
 
 def pieces(text: str) -> Iterator[str]:
-    for at in range(0, len(text), DRAIN_CHARS):
-        yield text[at : at + DRAIN_CHARS]
+    for start in range(0, len(text), DRAIN_CHARS):
+        yield text[start : start + DRAIN_CHARS]
 
 
 async def fill(driver: Driver, n_turns: int) -> None:
@@ -53,13 +53,13 @@ async def cost_of_drains(driver: Driver, text: str) -> tuple[float, float]:
     is_thought = text.startswith("<think>")
     view = driver.transcript.add(ReplyView())
     await driver.pilot.pause()
-    whole = text.removeprefix("<think>\n")
+    reply = text.removeprefix("<think>\n")
     grow = view.think if is_thought else view.body.append
-    half = len(whole) // 2
-    grow(whole[:half])
+    half = len(reply) // 2
+    grow(reply[:half])
     await asyncio.sleep(1.0)
     costs_ms = []
-    for number, piece in enumerate(pieces(whole[half:])):
+    for number, piece in enumerate(pieces(reply[half:])):
         if number >= MEASURED_DRAINS:
             break
         started_s = time.process_time()

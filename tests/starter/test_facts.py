@@ -48,8 +48,8 @@ def test_capitals_that_changed_or_matter_most(country, capital):
 
 
 def test_opposites_have_one_answer_each_and_are_not_themselves():
-    for word, other in facts.opposites().items():
-        assert word != other
+    for word, opposite in facts.opposites().items():
+        assert word != opposite
     assert not set(table("words")["without_opposite"]) & set(facts.opposites())
 
 
@@ -58,9 +58,9 @@ def test_keys_and_commands_in_answers_are_those_of_the_program():
     to name."""
     for entry in [*table("jalopy")["qa"], *table("talk")["qa"]]:
         say = " ".join(entry["say"]) if isinstance(entry["say"], list) else entry["say"]
-        named = set(_named_actions(say))
+        actions = set(_named_actions(say))
         meant = set(entry.get("actions", ()))
-        assert named == meant, say
+        assert actions == meant, say
 
 
 def _named_actions(say: str):
@@ -70,13 +70,13 @@ def _named_actions(say: str):
         yield f"{action.scope}.{action.name}"
     for key in re.findall(r"\b(?:F\d+|Ctrl\+\w|Esc|Enter)\b", say):
         textual_key = KEY_NAMES.get(key, key.lower())
-        found = [
+        actions = [
             name
             for name, action in ACTIONS.items()
             if textual_key in action.keys.split(",") and action.scope in ("app", "chat", "prompt")
         ]
-        assert found, f"no action has the key {key}"
-        yield from found
+        assert actions, f"no action has the key {key}"
+        yield from actions
 
 
 def test_keys_asked_about_exist():
@@ -135,11 +135,11 @@ def test_wordings_are_not_empty():
 @pytest.mark.parametrize("topic", ["geography", "arithmetic", "calendar", "opposites"])
 def test_more_wordings_use_the_kinds_and_slots_of_the_first_ones(topic: str):
     few = table("wordings")[topic]
-    for kind, wordings in table(f"more/{topic}").items():
+    for question_type, wordings in table(f"more/{topic}").items():
         assert slots(wordings) <= slots(
             [wording for of_kind in few.values() for wording in of_kind]
-        ), kind
-        assert kind in few
+        ), question_type
+        assert question_type in few
 
 
 def slots(wordings: list[str]) -> set[str]:

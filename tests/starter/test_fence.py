@@ -26,8 +26,8 @@ LISTS = ("seen", "held out", "fresh")
 def is_right(answer: str, expected: str) -> bool:
     """Whether a first answer does no harm: what is expected, or saying that it does not know where
     that will do."""
-    said = bool(expected) and fits(answer, expected)
-    return said or (expected not in QUESTIONS["must"] and is_declined(answer))
+    is_expected = bool(expected) and fits(answer, expected)
+    return is_expected or (expected not in QUESTIONS["must"] and is_declined(answer))
 
 
 def test_the_file_is_what_the_facts_make() -> None:
@@ -47,9 +47,9 @@ def test_no_first_question_is_answered_wrongly(name: str, temperature: float) ->
     assert file is not None
     assert len(QUESTIONS[name]) == 60
     ask = engine_asker(file, temperature, 1, is_fenced=True)
-    for at, (question, expected) in enumerate(QUESTIONS[name]):
+    for index, (question, expected) in enumerate(QUESTIONS[name]):
         allowed = answers_to([question])
-        if at % 10 == 0 or not all(is_right(answer, expected) for answer in allowed):
+        if index % 10 == 0 or not all(is_right(answer, expected) for answer in allowed):
             answer = ask([question])[0]
             assert answer in allowed
             assert is_right(answer, expected), (question, answer)
@@ -66,7 +66,7 @@ def test_the_lists_hold_usual_questions_that_it_answers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "answer"),
+    ("messages", "answer"),
     [
         (["What is the capital of Peru?", "and Chad?"], "The capital of Chad is N'Djamena."),
         (["capital of peru", "And its neighbours?"],
@@ -86,12 +86,12 @@ def test_the_lists_hold_usual_questions_that_it_answers() -> None:
          "Netherlands, Poland and Switzerland."),
     ],
 )  # fmt: skip
-def test_known_questions_have_one_answer(said: list[str], answer: str) -> None:
-    assert answers_to(said) == [answer]
+def test_known_questions_have_one_answer(messages: list[str], answer: str) -> None:
+    assert answers_to(messages) == [answer]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "messages",
     [
         ["5 plus 5 plus 5"], ["1+1=3"], ["17*23"], ["100 / 7"], ["2.5 + 2"],
         ["opposite of not hot"],
@@ -103,8 +103,8 @@ def test_known_questions_have_one_answer(said: list[str], answer: str) -> None:
         ["What is the capital of France? " * 20], ["its capital?"],
     ],
 )  # fmt: skip
-def test_what_is_only_like_a_known_question_is_declined(said: list[str]) -> None:
-    assert all(map(is_declined, answers_to(said)))
+def test_what_is_only_like_a_known_question_is_declined(messages: list[str]) -> None:
+    assert all(map(is_declined, answers_to(messages)))
 
 
 @pytest.mark.parametrize(
@@ -118,15 +118,15 @@ def test_words_of_despair_have_a_kind_answer(text: str) -> None:
     [answer] = answers_to([text])
     assert not is_declined(answer)
     assert "jalopy" not in answer.lower()
-    assert answer in [one["say"] for one in make_fence.table("care")["crisis"]]
+    assert answer in [entry["say"] for entry in make_fence.table("care")["crisis"]]
 
 
 def test_other_models_and_raw_texts_are_not_touched() -> None:
     chat: Any = SimpleNamespace(messages=[SimpleNamespace(role="user", content="Explain rain.")])
     vocabulary = SimpleNamespace(control_texts={})
-    other: Any = SimpleNamespace(path="another.gguf", tokenizer=vocabulary)
+    foreign_model: Any = SimpleNamespace(path="another.gguf", tokenizer=vocabulary)
     bundled: Any = SimpleNamespace(path=starter_file(), tokenizer=None)
-    local = LocalModel(other, cast(Any, None), chat, built_in_settings())
+    local = LocalModel(foreign_model, cast(Any, None), chat, built_in_settings())
     assert local.fence(TurnPrompt([1], chat=chat)) is None
     assert fence_of(bundled, None) is None
 
@@ -145,11 +145,15 @@ def test_a_reply_goes_on_where_it_was_stopped_and_edits_are_free() -> None:
 
 def test_one_of_some_texts_and_then_the_end() -> None:
     tokenizer: Any = SimpleNamespace(vocab_size=10, end_ids={9})
-    held = AllowedTexts([[1, 2, 3], [1, 2], [1, 4]], tokenizer)
-    assert held.forced() == [1]
-    held.accept(1)
-    assert (held.forced(), set(held.allowed().nonzero()[0])) == ([], {2, 4})
-    held.accept(2)
-    assert (held.is_over, held.forced(), set(held.allowed().nonzero()[0])) == (False, [], {3, 9})
-    held.accept(3)
-    assert (held.is_over, set(held.allowed().nonzero()[0])) == (True, {9})
+    allowed = AllowedTexts([[1, 2, 3], [1, 2], [1, 4]], tokenizer)
+    assert allowed.forced() == [1]
+    allowed.accept(1)
+    assert (allowed.forced(), set(allowed.allowed().nonzero()[0])) == ([], {2, 4})
+    allowed.accept(2)
+    assert (allowed.is_over, allowed.forced(), set(allowed.allowed().nonzero()[0])) == (
+        False,
+        [],
+        {3, 9},
+    )
+    allowed.accept(3)
+    assert (allowed.is_over, set(allowed.allowed().nonzero()[0])) == (True, {9})

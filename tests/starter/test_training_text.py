@@ -25,14 +25,14 @@ def conversations(seed: int, count: int, share_more: float = 0.5):
 
 @pytest.fixture(scope="module")
 def questions_of_the_test() -> list[tuple[str, str]]:
-    found = []
+    questions = []
     for name, category in evaluate.read_categories().items():
-        found += [(name, case[-2]) for case in category.get("cases", ())]
+        questions += [(name, case[-2]) for case in category.get("cases", ())]
         for wording in category.get("wordings", ()):
-            found.append(
+            questions.append(
                 (name, fill(wording.split(": ")[-1], {"x": "17", "y": "5", "country": "France"}))
             )
-    return found
+    return questions
 
 
 @pytest.fixture(scope="module")
@@ -66,21 +66,25 @@ def test_no_question_of_the_test_is_in_the_training_text(questions_of_the_test):
     counted = [
         (wording, n) for wording in set(wordings()) if (n := n_words_of_its_own(wording)) > 1
     ]
-    asked = {
+    questions = {
         normalise(question)
         for name, question in questions_of_the_test
         if name not in ("unknown", "loops")
     }
-    taken = []
+    overlaps = []
     n_compiled = 0
     for wording, count in counted:
-        parts = in_all_sentences(wording)
-        longest = max(parts, key=len, default="")
-        if like := [one for one in asked if longest in one and all(part in one for part in parts)]:
+        phrases = in_all_sentences(wording)
+        longest = max(phrases, key=len, default="")
+        if like := [
+            question_text
+            for question_text in questions
+            if longest in question_text and all(phrase in question_text for phrase in phrases)
+        ]:
             expression = pattern(wording, slot_words=4 if count > 2 else 1)
             n_compiled = n_compiled + 1
-            taken += [(question, wording) for question in like if expression.fullmatch(question)]
-    assert (taken, len(counted) > 500, n_compiled > 100) == ([], True, True)
+            overlaps += [(question, wording) for question in like if expression.fullmatch(question)]
+    assert (overlaps, len(counted) > 500, n_compiled > 100) == ([], True, True)
 
 
 def test_no_question_of_the_test_occurs_in_the_training_text(questions_of_the_test, turns):

@@ -46,14 +46,14 @@ class Seen:
         return SAID
 
 
-def talked(said: list[Any], seen: Seen, ask: Ask) -> str:
+def talked(messages: list[Any], seen: Seen, ask: Ask) -> str:
     """Have the tool called, then the question answered; the messages go back as they came."""
     for choice in ("required", "none"):
         message = ask(choice)
-        said.append(message)
+        messages.append(message)
         for call in message.tool_calls or []:
             result = seen.get_weather(**json.loads(call.function.arguments))
-            said.append(
+            messages.append(
                 {"role": "tool", "tool_call_id": call.id, "name": "get_weather", "content": result}
             )
     return str(message.content)
@@ -71,11 +71,11 @@ def with_openai(url: str, seen: Seen, is_streamed: bool) -> str:
     tool: Any = openai.pydantic_function_tool(
         GetWeather, name="get_weather", description="Get the weather of a city"
     )
-    said: list[Any] = [
+    messages: list[Any] = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": QUESTION},
     ]
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "model": MODEL,
         "tools": [tool],
         "temperature": 0,
@@ -85,16 +85,18 @@ def with_openai(url: str, seen: Seen, is_streamed: bool) -> str:
     def ask(choice: Any) -> Any:
         if not is_streamed:
             return (
-                client.chat.completions.parse(messages=said, tool_choice=choice, **given)
+                client.chat.completions.parse(messages=messages, tool_choice=choice, **arguments)
                 .choices[0]
                 .message
             )
-        with client.chat.completions.stream(messages=said, tool_choice=choice, **given) as stream:
+        with client.chat.completions.stream(
+            messages=messages, tool_choice=choice, **arguments
+        ) as stream:
             return stream.get_final_completion().choices[0].message
 
-    text = talked(said, seen, ask)
-    said += [{"role": "user", "content": "Thanks."}]
-    assert client.chat.completions.create(messages=said, **given).choices
+    text = talked(messages, seen, ask)
+    messages += [{"role": "user", "content": "Thanks."}]
+    assert client.chat.completions.create(messages=messages, **arguments).choices
     return text
 
 
@@ -102,18 +104,18 @@ def with_litellm(url: str, seen: Seen, is_streamed: bool) -> str:
     """litellm, which adds fields of its own to what it sends back."""
     import litellm
 
-    said: list[Any] = [{"role": "user", "content": QUESTION}]
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
     function = {
         "name": "get_weather",
         "description": "Get the weather of a city",
         "parameters": CITY,
     }
-    given: dict[str, Any] = {
-        "messages": said,
+    arguments: dict[str, Any] = {
+        "messages": messages,
         "tools": [{"type": "function", "function": function}],
         "temperature": 0,
     }
-    given |= {
+    arguments |= {
         "model": f"openai/{MODEL}",
         "api_base": url,
         "api_key": "none",
@@ -121,13 +123,13 @@ def with_litellm(url: str, seen: Seen, is_streamed: bool) -> str:
     }
 
     def ask(choice: str) -> Any:
-        answer: Any = litellm.completion(**given, tool_choice=choice, stream=is_streamed)
+        answer: Any = litellm.completion(**arguments, tool_choice=choice, stream=is_streamed)
         answer = (
-            litellm.stream_chunk_builder(list(answer), messages=said) if is_streamed else answer
+            litellm.stream_chunk_builder(list(answer), messages=messages) if is_streamed else answer
         )
         return answer.choices[0].message
 
-    return talked(said, seen, ask)
+    return talked(messages, seen, ask)
 
 
 def with_responses(url: str, seen: Seen, is_streamed: bool) -> str:
@@ -139,20 +141,25 @@ def with_responses(url: str, seen: Seen, is_streamed: bool) -> str:
         {"type": "function", "name": "get_weather", "parameters": CITY, "strict": True},
         {"type": "web_search"},
     ]
-    said: list[Any] = [{"role": "user", "content": QUESTION}]
-    given: dict[str, Any] = {"model": MODEL, "input": said, "tools": tools, "temperature": 0}
-    given["max_output_tokens"] = MOST_TOKENS
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
+    arguments: dict[str, Any] = {
+        "model": MODEL,
+        "input": messages,
+        "tools": tools,
+        "temperature": 0,
+    }
+    arguments["max_output_tokens"] = MOST_TOKENS
     for choice in ("required", "none"):
         if is_streamed:
-            with client.responses.stream(tool_choice=choice, **given) as stream:
+            with client.responses.stream(tool_choice=choice, **arguments) as stream:
                 response: Any = stream.get_final_response()
         else:
-            response = client.responses.create(tool_choice=choice, **given)
-        said += response.output
+            response = client.responses.create(tool_choice=choice, **arguments)
+        messages += response.output
         for item in response.output:
             if item.type == "function_call":
                 result = seen.get_weather(**json.loads(item.arguments))
-                said.append(
+                messages.append(
                     {"type": "function_call_output", "call_id": item.call_id, "output": result}
                 )
     return str(response.output_text)
@@ -200,19 +207,19 @@ def with_langchain(url: str, seen: Seen, is_streamed: bool) -> str:
         max_retries=0,
     )
     tools = [tool(seen.get_weather)]
-    said: list[Any] = [("system", "Be brief."), ("user", QUESTION)]
+    messages: list[Any] = [("system", "Be brief."), ("user", QUESTION)]
     text = ""
     for choice in ("required", "none"):
         bound = model.bind_tools(tools, tool_choice=choice)
         if is_streamed:
             answer: Any = None
-            for chunk in bound.stream(said):
+            for chunk in bound.stream(messages):
                 answer = chunk if answer is None else answer + chunk
         else:
-            answer = bound.invoke(said)
-        said.append(answer)
+            answer = bound.invoke(messages)
+        messages.append(answer)
         for call in answer.tool_calls:
-            said.append(ToolMessage(seen.get_weather(**call["args"]), tool_call_id=call["id"]))
+            messages.append(ToolMessage(seen.get_weather(**call["args"]), tool_call_id=call["id"]))
         text = str(answer.content)
     return text
 
@@ -272,17 +279,19 @@ def with_ollama(url: str, seen: Seen, is_streamed: bool) -> str:
     client = ollama.Client(host=url.removesuffix("/v1"), timeout=LIMIT_S)
     assert client.list().models
     assert client.show(MODEL).modelinfo
-    said: list[Any] = [{"role": "user", "content": QUESTION}]
+    messages: list[Any] = [{"role": "user", "content": QUESTION}]
     options: Any = {"temperature": 0, "num_predict": MOST_TOKENS}
     text = ""
     for tools in ([seen.get_weather], None):
-        answer: Any = client.chat(MODEL, said, tools=tools, options=options, stream=is_streamed)
-        for part in answer if is_streamed else [answer]:
-            said.append(part.message)
-            text += part.message.content or ""
-            for call in part.message.tool_calls or []:
+        answer: Any = client.chat(MODEL, messages, tools=tools, options=options, stream=is_streamed)
+        for chunk in answer if is_streamed else [answer]:
+            messages.append(chunk.message)
+            text += chunk.message.content or ""
+            for call in chunk.message.tool_calls or []:
                 result = seen.get_weather(**call.function.arguments)
-                said.append({"role": "tool", "tool_name": call.function.name, "content": result})
+                messages.append(
+                    {"role": "tool", "tool_name": call.function.name, "content": result}
+                )
     assert client.generate(MODEL, "Say yes.", options=options).done
     return text
 
@@ -327,7 +336,7 @@ def main(arguments: list[str]) -> int:
             continue
         for is_streamed in (False, True):
             seen = Seen()
-            how = "streamed" if is_streamed else "whole"
+            mode = "streamed" if is_streamed else "whole"
             try:
                 text = talk(f"{options.url}/v1", seen, is_streamed).strip()
                 fault = (
@@ -341,7 +350,7 @@ def main(arguments: list[str]) -> int:
             n_failed += bool(fault)
             print(
                 (
-                    f"{'FAILED' if fault else 'ok':<8} {name:<20} {how:<9} "
+                    f"{'FAILED' if fault else 'ok':<8} {name:<20} {mode:<9} "
                     f"{fault or ' '.join(text.split())[:70]}"
                 ),
                 flush=True,

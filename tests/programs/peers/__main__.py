@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument(
         "--model", type=Path, required=True, help="a folder of safetensors (vllm) or a GGUF file"
     )
-    parser.add_argument("--only", action="append", choices=[one.__name__ for one in CHECKS])
+    parser.add_argument("--only", action="append", choices=[check.__name__ for check in CHECKS])
     parser.add_argument(
         "--patience", type=float, default=600.0, help="seconds that one step may take"
     )
@@ -30,8 +30,8 @@ def main() -> int:
     options = parser.parse_args()
     n_failed = 0
     with tempfile.TemporaryDirectory() as root:
-        for place in ("server", "user"):
-            (Path(root) / place).mkdir()
+        for folder in ("server", "user"):
+            (Path(root) / folder).mkdir()
         server = PeerServer(
             options.kind, options.python, options.model, Path(root) / "server", options.patience
         )

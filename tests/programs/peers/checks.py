@@ -38,7 +38,7 @@ class Desk:
         self.root = root
         self.patience_s = patience_s
         self._n_tokens = n_tokens
-        kept = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("XDG_", "JALOPY_"))
@@ -48,7 +48,7 @@ class Desk:
             for name in ("CONFIG", "STATE", "DATA", "CACHE")
         }
         self.environ = {
-            **kept,
+            **inherited,
             **places,
             "HOME": str(root),
             "TERM": "xterm-256color",
@@ -56,11 +56,11 @@ class Desk:
         }
         self.settle_for("")
 
-    def settle_for(self, more: str) -> None:
+    def settle_for(self, lines: str) -> None:
         """Write the settings."""
-        place = self.root / "config" / "jalopy" / "settings.toml"
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(_SETTINGS.format(n_tokens=self._n_tokens) + more, encoding="utf-8")
+        path = self.root / "config" / "jalopy" / "settings.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_SETTINGS.format(n_tokens=self._n_tokens) + lines, encoding="utf-8")
 
     def command(self, *words: str) -> list[str]:
         """Return a command line of the program."""
@@ -69,10 +69,10 @@ class Desk:
     def started(self, *words: str) -> subprocess.Popen[bytes]:
         """Start the program with pipes; ``run`` would wait for all of its input."""
         pipe = subprocess.PIPE
-        given = subprocess.DEVNULL if words[0] == "run" else subprocess.PIPE
+        stdin = subprocess.DEVNULL if words[0] == "run" else subprocess.PIPE
         command = self.command(*words)
         return subprocess.Popen(
-            command, stdin=given, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root
+            command, stdin=stdin, stdout=pipe, stderr=pipe, env=self.environ, cwd=self.root
         )
 
     def run(self, *words: str) -> tuple[int, str, str]:
@@ -94,9 +94,9 @@ class Desk:
         return chat
 
 
-def _require(holds: object, what: str) -> None:
+def _require(holds: object, reason: str) -> None:
     if not holds:
-        raise Failed(what)
+        raise Failed(reason)
 
 
 def _first_piece(process: subprocess.Popen[bytes]) -> bytes:
@@ -104,10 +104,10 @@ def _first_piece(process: subprocess.Popen[bytes]) -> bytes:
     return os.read(process.stdout.fileno(), 1 << 16)
 
 
-def _one_line(err: str, what: str) -> str:
-    said = [line for line in err.splitlines() if line.strip()]
-    _require(said and "Traceback" not in err, f"{what}: {err!r}")
-    return said[-1]
+def _one_line(err: str, situation: str) -> str:
+    lines = [line for line in err.splitlines() if line.strip()]
+    _require(lines and "Traceback" not in err, f"{situation}: {err!r}")
+    return lines[-1]
 
 
 def streamed(desk: Desk) -> str:
@@ -140,15 +140,17 @@ def stopped_and_continued(desk: Desk) -> str:
         chat.press(ESCAPE)
         chat.wait_for(lambda: "stopped" in _shown(chat), "the end of the reply", desk.patience_s)
         _require(desk.server.is_at_rest(), "the server goes on computing")
-        before = _reply(desk)
+        first_reply = _reply(desk)
         chat.press("/continue\r")
-        chat.wait_for(lambda: len(_reply(desk)) > len(before), "more of the reply", desk.patience_s)
-        _require(_reply(desk).startswith(before[:20]), "the reply begins again")
+        chat.wait_for(
+            lambda: len(_reply(desk)) > len(first_reply), "more of the reply", desk.patience_s
+        )
+        _require(_reply(desk).startswith(first_reply[:20]), "the reply begins again")
         chat.press(ESCAPE)
         chat.settle()
         chat.press("/quit\r")
         _require(chat.wait_for_end() == 0, f"exit code {chat.exit_code}")
-        return f"at rest after Esc, {len(before)} characters kept; /continue goes on"
+        return f"at rest after Esc, {len(first_reply)} characters kept; /continue goes on"
     finally:
         chat.close()
 
@@ -182,7 +184,7 @@ def _replies(desk: Desk) -> list[str]:
     store = Store(desk.root / "state" / "jalopy" / "conversations")
     ids = store.ids()
     messages = store.read(ids[-1]).conversation.messages if ids else []
-    return [one.text for one in messages if one.role is Role.ASSISTANT]
+    return [message.text for message in messages if message.role is Role.ASSISTANT]
 
 
 def _reply(desk: Desk) -> str:
@@ -195,10 +197,10 @@ def _shown(chat: Chat) -> str:
 
 def form(desk: Desk) -> str:
     """An answer follows a schema."""
-    place = desk.root / "schema.json"
-    place.write_text(json.dumps(_SCHEMA), encoding="utf-8")
+    path = desk.root / "schema.json"
+    path.write_text(json.dumps(_SCHEMA), encoding="utf-8")
     code, out, err = desk.run(
-        "run", "--schema", str(place), "-n", "60", "-p", "What colour is the sky?"
+        "run", "--schema", str(path), "-n", "60", "-p", "What colour is the sky?"
     )
     _require(code == 0, f"exit code {code}: {err!r}")
     _require(json.loads(out).get("sky") in ("blue", "red"), f"not of the form: {out!r}")
@@ -220,22 +222,24 @@ def killed(desk: Desk) -> str:
     assert process.stdin is not None
     process.stdin.write(_LONG.encode() + b"\n")
     process.stdin.flush()
-    came = _first_piece(process)
+    received = _first_piece(process)
     desk.server.kill()
-    _require(came.strip(), "nothing came")
+    _require(received.strip(), "nothing came")
     desk.server.start()
     process.stdin.write(b"Say hello.\n")
     out, raw_err = process.communicate(timeout=desk.patience_s)
     err = raw_err.decode()
     lines = [
-        one for one in err.splitlines() if desk.server.url[7:] in one and "computed by" not in one
+        line
+        for line in err.splitlines()
+        if desk.server.url[7:] in line and "computed by" not in line
     ]
     _require(len(lines) == 1 and "Traceback" not in err, f"not one line: {err!r}")
     _require(process.returncode == 0, f"exit code {process.returncode}")
     _require(
         out.strip() and err.count(" · first word after") == 1, f"no answer afterwards: {err!r}"
     )
-    _require(came.decode().strip()[:8] in _replies(desk)[0], "what came is not kept")
+    _require(received.decode().strip()[:8] in _replies(desk)[0], "what came is not kept")
     return lines[0][:90]
 
 

@@ -54,8 +54,8 @@ KINDS: dict[str, Callable[[Path, int], list[str]]] = {
 
 def free_port() -> int:
     """Return a port that no one uses."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
         return port
 
 
@@ -102,12 +102,12 @@ class PeerServer:
         models."""
         with contextlib.suppress(OSError, ValueError, LookupError):
             name = self._asked("/models", None)["data"][0]["id"]
-            asked = {
+            body = {
                 "model": name,
                 "max_tokens": 1,
                 "messages": [{"role": "user", "content": "hi"}],
             }
-            return bool(self._asked("/chat/completions", json.dumps(asked).encode())["choices"])
+            return bool(self._asked("/chat/completions", json.dumps(body).encode())["choices"])
         return False
 
     def _asked(self, path: str, body: bytes | None) -> Any:

@@ -51,15 +51,17 @@ class Read:
 
     def divergence(self, exact: Read) -> float:
         """Kullback-Leibler divergence from the exact predictions, in nats a token."""
-        found = [divergence(row, wanted) for row, wanted in zip(self.kept, exact.kept, strict=True)]
-        return float(np.mean(found))
+        divergences = [
+            divergence(row, expected) for row, expected in zip(self.kept, exact.kept, strict=True)
+        ]
+        return float(np.mean(divergences))
 
 
-def divergence(row: Any, wanted: Any) -> float:
+def divergence(row: Any, expected: Any) -> float:
     """Return the divergence of one prediction from another."""
-    found, exact = (one.astype(np.float64) - one.max() for one in (row, wanted))
-    found, exact = (one - np.log(np.exp(one).sum()) for one in (found, exact))
-    return float((np.exp(exact) * (exact - found)).sum())
+    actual, exact = (logits.astype(np.float64) - logits.max() for logits in (row, expected))
+    actual, exact = (logits - np.log(np.exp(logits).sum()) for logits in (actual, exact))
+    return float((np.exp(exact) * (exact - actual)).sum())
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def read_by_us(path: Path, chunks: Chunks, kv: str) -> Read:
     model = Model.open(path, threads=chunks.n_threads)
     session = model.session(len(chunks.ids[0]), kv)
     losses = []
-    kept = []
+    kept_rows = []
     for number, chunk in enumerate(chunks.ids):
         session.truncate(0)
         targets = iter(chunk[chunks.first + 1 :])
@@ -86,22 +88,24 @@ def read_by_us(path: Path, chunks: Chunks, kv: str) -> Read:
                 exact = row.astype(np.float64) - row.max()
                 losses.append(np.log(np.exp(exact).sum()) - exact[next(targets)])
                 if number < N_KEPT:
-                    kept.append(row.copy())
+                    kept_rows.append(row.copy())
     session.close()
     model.close()
-    return Read(np.array(losses), np.stack(kept))
+    return Read(np.array(losses), np.stack(kept_rows))
 
 
 def read_by_peer(path: Path, chunks: Chunks, kv: str, python: str) -> Read:
     """Read the chunks with llama.cpp."""
-    with tempfile.TemporaryDirectory() as place:
-        tokens = Path(place, "chunks.npy")
-        answer = Path(place, "answer.npz")
+    with tempfile.TemporaryDirectory() as folder:
+        tokens = Path(folder, "chunks.npy")
+        answer = Path(folder, "answer.npz")
         np.save(tokens, chunks.ids)
-        how = [str(chunks.first), str(N_KEPT), kv, str(chunks.n_threads)]
-        subprocess.run([python, str(PEER), str(path), str(tokens), *how, str(answer)], check=True)
-        found = np.load(answer)
-        return Read(found["losses"], found["kept"])
+        options = [str(chunks.first), str(N_KEPT), kv, str(chunks.n_threads)]
+        subprocess.run(
+            [python, str(PEER), str(path), str(tokens), *options, str(answer)], check=True
+        )
+        arrays = np.load(answer)
+        return Read(arrays["losses"], arrays["kept"])
 
 
 def write_exact(path: Path, target: Path) -> None:
@@ -113,9 +117,9 @@ def write_exact(path: Path, target: Path) -> None:
             "general.architecture",
             "general.file_type",
         ):
-            kind = field.types[0]
-            parts = field.types[-1] if kind == GGUFValueType.ARRAY else None
-            writer.add_key_value(name, field.contents(), kind, parts)
+            value_type = field.types[0]
+            item_type = field.types[-1] if value_type == GGUFValueType.ARRAY else None
+            writer.add_key_value(name, field.contents(), value_type, item_type)
     for tensor in reader.tensors:
         shape = tuple(int(n) for n in reversed(tensor.shape))
         writer.add_tensor_info(tensor.name, shape, np.dtype(np.float32), 4 * int(tensor.n_elements))
@@ -160,18 +164,21 @@ def main() -> None:
         chunks = chunks_of(ids, len(ids) if chosen.whole else 512, model.tokenizer)[: chosen.chunks]
         model.close()
         text_of_chunks = Chunks(chunks, 0 if chosen.whole else len(chunks[0]) // 2, chosen.threads)
-        ours = read_by_us(path, text_of_chunks, "f16")
-        theirs = read_by_peer(path, text_of_chunks, "f16", chosen.peer_python)
-        figures = [f"{len(ours.losses):,}", *(f"{one.perplexity:.4f}" for one in (ours, theirs))]
-        figures.append(f"{ours.divergence(theirs):.6f}")
+        our_result = read_by_us(path, text_of_chunks, "f16")
+        peer_result = read_by_peer(path, text_of_chunks, "f16", chosen.peer_python)
+        figures = [
+            f"{len(our_result.losses):,}",
+            *(f"{result.perplexity:.4f}" for result in (our_result, peer_result)),
+        ]
+        figures.append(f"{our_result.divergence(peer_result):.6f}")
         if chosen.exact:
-            with tempfile.TemporaryDirectory() as place:
-                exact_file = Path(place, path.name)
+            with tempfile.TemporaryDirectory() as folder:
+                exact_file = Path(folder, path.name)
                 write_exact(path, exact_file)
                 exact = read_by_us(exact_file, text_of_chunks, "f32")
                 theirs_exact = read_by_peer(exact_file, text_of_chunks, "f32", chosen.peer_python)
-            figures += [f"{one.perplexity:.4f}" for one in (exact, theirs_exact)]
-            figures += [f"{one.divergence(exact):.6f}" for one in (ours, theirs)]
+            figures += [f"{result.perplexity:.4f}" for result in (exact, theirs_exact)]
+            figures += [f"{result.divergence(exact):.6f}" for result in (our_result, peer_result)]
         print(f"| {path.stem} | {' | '.join(figures)} |", flush=True)
 
 

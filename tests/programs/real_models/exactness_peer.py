@@ -22,9 +22,9 @@ GGML_TYPES = {"f32": 0, "f16": 1}
 def opened(path: str, n_ctx: int, kv: str, n_threads: int) -> Any:
     """A context of the model."""
     llama_cpp.llama_backend_init()
-    wanted = llama_cpp.llama_model_default_params()
-    wanted.n_gpu_layers = 0
-    model = llama_cpp.llama_model_load_from_file(path.encode(), wanted)
+    parameters = llama_cpp.llama_model_default_params()
+    parameters.n_gpu_layers = 0
+    model = llama_cpp.llama_model_load_from_file(path.encode(), parameters)
     if not model:
         raise SystemExit(f"llama.cpp refuses {path}")
     chosen = llama_cpp.llama_context_default_params()
@@ -52,8 +52,8 @@ def rows_of(context: Any, ids: list[int], first: int) -> list[Any]:
     n_vocab = llama_cpp.llama_vocab_n_tokens(
         llama_cpp.llama_model_get_vocab(llama_cpp.llama_get_model(context))
     )
-    found = (llama_cpp.llama_get_logits_ith(context, i) for i in range(first, len(ids)))
-    return [np.ctypeslib.as_array(row, (n_vocab,)) for row in found]
+    pointers = (llama_cpp.llama_get_logits_ith(context, i) for i in range(first, len(ids)))
+    return [np.ctypeslib.as_array(row, (n_vocab,)) for row in pointers]
 
 
 def main(
@@ -71,15 +71,15 @@ def main(
     chunks = np.load(chunks_path).tolist()
     context = opened(model_path, len(chunks[0]), kv, int(n_threads))
     losses = []
-    kept = []
+    kept_rows = []
     for number, chunk in enumerate(chunks):
         rows = rows_of(context, chunk[:-1], int(first))
         for row, target in zip(rows, chunk[int(first) + 1 :]):  # noqa: B905 - it may be an old Python
             exact = row.astype(np.float64) - row.max()
             losses.append(np.log(np.exp(exact).sum()) - exact[target])
             if number < int(n_kept):
-                kept.append(row.copy())
-    np.savez(out_path, losses=losses, kept=np.stack(kept))
+                kept_rows.append(row.copy())
+    np.savez(out_path, losses=losses, kept=np.stack(kept_rows))
 
 
 if __name__ == "__main__":

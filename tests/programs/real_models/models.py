@@ -71,7 +71,7 @@ REAL_MODELS = (
 
 def place_of_models(shared_data: Path | None = None) -> Path | None:
     """Return the folder of the models, if it is said."""
-    named = os.environ.get(PLACE)
-    if named:
-        return Path(named)
+    folder = os.environ.get(PLACE)
+    if folder:
+        return Path(folder)
     return shared_data / "real" if shared_data is not None else None

@@ -53,7 +53,7 @@ def main() -> None:
     chosen = parser.parse_args()
     chance = random.Random(44)
     texts = [text for text in (random_text(chance) for _ in range(N_TEXTS)) if LEFT_OUT not in text]
-    asked = {
+    questions = {
         "texts": ["\x04\x06\x13\x14\x16\x1d", "a\x04b", *texts],
         "prompts": PROMPTS,
         "conversations": CONVERSATIONS,
@@ -62,19 +62,19 @@ def main() -> None:
         "least_tokens": LEAST_TOKENS,
         "threads": chosen.threads,
     }
-    told = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     with tempfile.TemporaryDirectory() as work:
         question = Path(work, "asked.json")
         answer = Path(work, "told.json")
-        question.write_text(json.dumps(asked))
+        question.write_text(json.dumps(questions))
         for model in REAL_MODELS:
             path = chosen.folder / model.file_name
             subprocess.run(
                 [chosen.peer_python, str(PEER), str(path), str(question), str(answer)], check=True
             )
-            told[model.name] = json.loads(answer.read_text())
-            print(f"{model.name}: perplexity {told[model.name]['perplexity']}", flush=True)
-            RECORDED.write_text(json.dumps(told, indent=0) + "\n")
+            recorded[model.name] = json.loads(answer.read_text())
+            print(f"{model.name}: perplexity {recorded[model.name]['perplexity']}", flush=True)
+            RECORDED.write_text(json.dumps(recorded, indent=0) + "\n")
 
 
 if __name__ == "__main__":

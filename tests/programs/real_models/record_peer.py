@@ -26,9 +26,9 @@ class Peer:
 
     def __init__(self, model_path: str, n_threads: int) -> None:
         llama_cpp.llama_backend_init()
-        wanted = llama_cpp.llama_model_default_params()
-        wanted.n_gpu_layers = 0
-        self.model = llama_cpp.llama_model_load_from_file(model_path.encode(), wanted)
+        parameters = llama_cpp.llama_model_default_params()
+        parameters.n_gpu_layers = 0
+        self.model = llama_cpp.llama_model_load_from_file(model_path.encode(), parameters)
         self.vocabulary = llama_cpp.llama_model_get_vocab(self.model)
         chosen = llama_cpp.llama_context_default_params()
         chosen.n_ctx = chosen.n_batch = N_CTX
@@ -59,8 +59,8 @@ class Peer:
         if llama_cpp.llama_decode(self.context, batch):
             raise SystemExit("llama_decode failed")
         llama_cpp.llama_batch_free(batch)
-        kept = range(len(ids)) if every else [len(ids) - 1]
-        rows = (llama_cpp.llama_get_logits_ith(self.context, i) for i in kept)
+        positions = range(len(ids)) if every else [len(ids) - 1]
+        rows = (llama_cpp.llama_get_logits_ith(self.context, i) for i in positions)
         return [np.ctypeslib.as_array(row, (self.n_vocab,)).astype(np.float64) for row in rows]
 
     def clear(self) -> None:
@@ -70,17 +70,17 @@ class Peer:
     def greedy(self, ids: list[int], least_margin: float) -> list[int]:
         """The likeliest tokens, as long as each is far enough before the second."""
         self.clear()
-        found: list[int] = []
+        token_ids: list[int] = []
         (logits,) = self.feed(ids, 0)
-        while len(found) < MOST_TOKENS:
+        while len(token_ids) < MOST_TOKENS:
             second, first = np.argsort(logits)[-2:]
             if logits[first] - logits[second] < least_margin:
                 break
-            found.append(int(first))
-            if llama_cpp.llama_vocab_is_eog(self.vocabulary, found[-1]):
+            token_ids.append(int(first))
+            if llama_cpp.llama_vocab_is_eog(self.vocabulary, token_ids[-1]):
                 break
-            (logits,) = self.feed([found[-1]], len(ids) + len(found) - 1)
-        return found
+            (logits,) = self.feed([token_ids[-1]], len(ids) + len(token_ids) - 1)
+        return token_ids
 
     def perplexity(self, ids: list[int], block: int = 64) -> float:
         """Return the losses of all tokens but the first, in one context."""
@@ -110,12 +110,12 @@ def rendered(peer: Peer, messages: list[dict[str, str]]) -> str:
     source = peer.metadata("tokenizer.chat_template")
     if not source:
         return ""
-    made = ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
     )
     bos, eos = (f(peer.vocabulary) for f in (llama_cpp.llama_vocab_bos, llama_cpp.llama_vocab_eos))
     specials = {"bos_token": peer.spelled(bos), "eos_token": peer.spelled(eos)}
-    return made.from_string(source).render(
+    return environment.from_string(source).render(
         messages=messages, add_generation_prompt=True, tools=None, **specials
     )
 
@@ -124,32 +124,39 @@ def main(model_path: str, asked_path: str, told_path: str) -> None:
     """Answer what is asked."""
     quiet = llama_cpp.llama_log_callback(lambda level, text, user: None)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
-    asked = json.loads(Path(asked_path).read_text())
-    peer = Peer(model_path, asked["threads"])
+    questions = json.loads(Path(asked_path).read_text())
+    peer = Peer(model_path, questions["threads"])
     tokens = [
         [text, peer.encode(text, False, False), peer.encode(text, False, True)]
-        for text in asked["texts"]
+        for text in questions["texts"]
     ]
     replies = []
-    for text in asked["prompts"]:
+    for text in questions["prompts"]:
         ids = peer.encode(text, True, True)
-        replies.append({"prompt": text, "ids": peer.greedy(ids, asked["least_margin"])})
+        replies.append({"prompt": text, "ids": peer.greedy(ids, questions["least_margin"])})
     conversations = [
-        {"messages": one, "text": rendered(peer, one)} for one in asked["conversations"]
+        {"messages": conversation, "text": rendered(peer, conversation)}
+        for conversation in questions["conversations"]
     ]
-    for one in conversations:
-        if one["text"]:
-            ids = peer.encode(one["text"], False, True)
-            replies.append({"prompt": one["text"], "ids": peer.greedy(ids, asked["least_margin"])})
-    ids = peer.encode(asked["text"], True, True)
-    told = {
+    for conversation in conversations:
+        if conversation["text"]:
+            ids = peer.encode(conversation["text"], False, True)
+            replies.append(
+                {"prompt": conversation["text"], "ids": peer.greedy(ids, questions["least_margin"])}
+            )
+    ids = peer.encode(questions["text"], True, True)
+    answers = {
         "tokens": tokens,
-        "conversations": [one for one in conversations if one["text"]],
-        "greedy": [one for one in replies if len(one["ids"]) >= asked["least_tokens"]],
+        "conversations": [conversation for conversation in conversations if conversation["text"]],
+        "greedy": [
+            conversation
+            for conversation in replies
+            if len(conversation["ids"]) >= questions["least_tokens"]
+        ],
         "perplexity": round(peer.perplexity(ids), 4),
         "n_tokens": len(ids),
     }
-    Path(told_path).write_text(json.dumps(told))
+    Path(told_path).write_text(json.dumps(answers))
 
 
 if __name__ == "__main__":

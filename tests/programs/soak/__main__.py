@@ -97,12 +97,12 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="jalopy-soak-"))
     home = Home(root)
     run = Run(home, root / "steps.log")
-    held = _held(run, options)
+    has_passed = _held(run, options)
     print(_table(run), flush=True)
-    if held:
+    if has_passed:
         home.unmount()
         shutil.rmtree(root, ignore_errors=True)
-    return 0 if held else 1
+    return 0 if has_passed else 1
 
 
 def _enter_namespace() -> None:
@@ -147,11 +147,11 @@ def _held(run: Run, options: argparse.Namespace) -> bool:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt):
             print("stopped by ctrl+c")
-        number, kind = (step.number, step.kind) if step is not None else (-1, "start")
-        what = (
+        number, step_name = (step.number, step.kind) if step is not None else (-1, "start")
+        reason = (
             str(error) if isinstance(error, Failed) else "".join(traceback.format_exception(error))
         )
-        print(f"FAILED in step {number} ({kind}) of seed {options.seed}: {what}")
+        print(f"FAILED in step {number} ({step_name}) of seed {options.seed}: {reason}")
         print(f"repeat: python -m tests.programs.soak --seed {options.seed} --steps {number + 1}")
         print(f"evidence: {_keep_evidence(run)}", flush=True)
         return False
@@ -233,7 +233,9 @@ def _progress(run: Run, elapsed_s: float) -> str:
 def _table(run: Run) -> str:
     lines = ["", *(f"{name:<44}{n:>10,}" for name, n in sorted(run.counts.items()))]
     lines += [f"{'words looked for on the disk':<44}{run.ledger.n_words:>10,}"]
-    gone = Counter(said.why_gone for said in run.ledger.said.values() if said.fate is Fate.GONE)
+    gone = Counter(
+        message.why_gone for message in run.ledger.said.values() if message.fate is Fate.GONE
+    )
     lines += [f"{'messages that are not looked for':<44}{gone.total():>10,}"]
     lines += [f"  {why:<42}{n:>10,}" for why, n in sorted(gone.items())]
     longest = max(run.lives, key=len, default=[])
@@ -249,8 +251,8 @@ def _table(run: Run) -> str:
             ("n_maps", 1),
         ):
             values = [
-                statistics.median(getattr(one, name) for one in part) / unit
-                for part in (first, last)
+                statistics.median(getattr(sample, name) for sample in quarter) / unit
+                for quarter in (first, last)
             ]
             lines.append(f"{f'longest life, {name} first / last' + (' in MiB' if unit > 1 else ''):<44}"
                          f"{values[0]:>10.1f} / {values[1]:.1f}")  # fmt: skip

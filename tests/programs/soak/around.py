@@ -63,12 +63,16 @@ def new(run: Run, rng: Random) -> None:
 def _list(run: Run, rng: Random) -> tuple[str, str] | None:
     """Show the list, narrowed to one conversation by a marker; return that with the marker, or None
     without any."""
-    found = read_all(run.home.store)
-    ids = [one for one, saved in found.saved.items() if saved.conversation.messages]
+    saved_now = read_all(run.home.store)
+    ids = [
+        conversation_id
+        for conversation_id, saved in saved_now.saved.items()
+        if saved.conversation.messages
+    ]
     if not ids:
         return None
     chosen = rng.choice(ids)
-    marker = found.saved[chosen].conversation.messages[0].text.split()[0]
+    marker = saved_now.saved[chosen].conversation.messages[0].text.split()[0]
     run.live.press(_CONVERSATIONS)
     run.live.wait_for(lambda: "Conversations" in run.view.rows[0], "the list of conversations")
     run.live.press(marker)
@@ -150,8 +154,8 @@ def title(run: Run, rng: Random) -> None:
 
 def delete(run: Run, rng: Random) -> None:
     """Delete a conversation; the chat's own is refused."""
-    before = read_all(run.home.store)
-    if len(before.saved) < 2:
+    saved_then = read_all(run.home.store)
+    if len(saved_then.saved) < 2:
         return
     if _list(run, rng) is None:
         return
@@ -164,11 +168,11 @@ def delete(run: Run, rng: Random) -> None:
         lambda: not any("deletes it for good" in row for row in run.view.rows), "the answer"
     )
     run.go_home()
-    after = read_all(run.home.store)
-    gone = before.saved.keys() - after.saved.keys()
+    saved_now = read_all(run.home.store)
+    gone = saved_then.saved.keys() - saved_now.saved.keys()
     if len(gone) != 1:
         run.fail(f"{len(gone)} conversations are gone after one was deleted")
-    run.ledger.forget_deleted(gone.pop(), before, after)
+    run.ledger.forget_deleted(gone.pop(), saved_then, saved_now)
     run.counts["conversations deleted"] += 1
 
 
@@ -196,10 +200,10 @@ def switch_model(run: Run, rng: Random) -> None:
 def threads(run: Run, rng: Random) -> None:
     """Compute with other threads, in the middle of a reply at times."""
     n_cores = len(os.sched_getaffinity(0))
-    said = run.say(texts.short, rng) if rng.random() < 0.5 else None
+    sent = run.say(texts.short, rng) if rng.random() < 0.5 else None
     run.command(f"/threads {rng.randint(1, n_cores)} {rng.randint(1, n_cores)}")
     run.counts["thread changes"] += 1
-    run.finish(said)
+    run.finish(sent)
 
 
 def read_file(run: Run, rng: Random) -> None:
@@ -230,7 +234,7 @@ def copy(run: Run, rng: Random) -> None:
 
 def screens(run: Run, rng: Random) -> None:
     """Look at some screens, move on each, and come back; while a reply is written at times."""
-    said = run.say(texts.short, rng) if rng.random() < 0.4 else None
+    sent = run.say(texts.short, rng) if rng.random() < 0.4 else None
     for _ in range(rng.randint(1, 4)):
         name = rng.choice(list(_SCREENS))
         run.live.press(_SCREENS[name])
@@ -240,7 +244,7 @@ def screens(run: Run, rng: Random) -> None:
         run.live.settle()
         run.counts["screens shown"] += 1
         _leave(run)
-    run.finish(said)
+    run.finish(sent)
 
 
 def _leave(run: Run) -> None:
@@ -298,7 +302,7 @@ def scroll(run: Run, rng: Random) -> None:
 def resize(run: Run, rng: Random) -> None:
     """Go through sizes that no one has, and type at one of them; while a reply is written at
     times."""
-    said = run.say(texts.short, rng) if rng.random() < 0.5 else None
+    sent = run.say(texts.short, rng) if rng.random() < 0.5 else None
     for _ in range(rng.randint(2, 8)):
         corner = rng.random()
         columns = 1 if corner < 0.1 else 300 if corner > 0.9 else rng.randint(1, 300)
@@ -312,13 +316,13 @@ def resize(run: Run, rng: Random) -> None:
     run.live.wait_for(lambda: run.view.is_chat, "the chat at a readable size")
     run.finish(None)
     run.go_home()
-    if said is not None:
-        run.note_reply(said)
+    if sent is not None:
+        run.note_reply(sent)
 
 
 def suspend(run: Run, rng: Random) -> None:
     """Stop the process and let it go on, while a reply is written at times."""
-    said = run.say(texts.short, rng) if rng.random() < 0.5 else None
+    sent = run.say(texts.short, rng) if rng.random() < 0.5 else None
     n_stopped = run.live.count("stopped")
     run.signal(run.live.supervisor, signal.SIGTSTP)
     run.live.wait_for(lambda: run.live.count("stopped") > n_stopped, "the stop of the process")
@@ -328,4 +332,4 @@ def suspend(run: Run, rng: Random) -> None:
     os.killpg(run.live.supervisor.pid, signal.SIGCONT)
     run.live.wait_for(lambda: run.view.is_chat, "the chat after the process went on")
     run.counts["suspensions"] += 1
-    run.finish(said)
+    run.finish(sent)

@@ -58,15 +58,15 @@ class Chat:
         self._master, self._slave = pty.openpty()
         self._set_size(*size)
         self._modes_before = termios.tcgetattr(self._slave)
-        self._reports, theirs = socket.socketpair()
+        self._reports, their_end = socket.socketpair()
         self.reports = list[dict[str, Any]]()
         self._unread = b""
         self._shell = subprocess.Popen(
-            [sys.executable, str(_SHELL), str(theirs.fileno()), *command],
+            [sys.executable, str(_SHELL), str(their_end.fileno()), *command],
             stdin=self._slave, stdout=self._slave, stderr=self._slave, env=dict(environ), cwd=cwd,
-            pass_fds=(theirs.fileno(),), start_new_session=True,
+            pass_fds=(their_end.fileno(),), start_new_session=True,
         )  # fmt: skip
-        theirs.close()
+        their_end.close()
         os.set_blocking(self._master, False)
         self._reports.setblocking(False)
         self.wait_for(lambda: bool(self.reports), "the start of the program")
@@ -105,7 +105,7 @@ class Chat:
 
     def count(self, report: str) -> int:
         """Return how often the shell saw the program stopped or continued."""
-        return sum(report in one for one in self.reports)
+        return sum(report in entry for entry in self.reports)
 
     def wait_for_end(self) -> int:
         """Return the exit code, once the program and all its processes are gone."""
@@ -119,20 +119,20 @@ class Chat:
     def wait_for_family_end(self) -> list[psutil.Process]:
         """Give every process of the program time to end; return those that stay."""
         give_up_s = time.monotonic() + GONE_S
-        while (left := self.left_behind()) and time.monotonic() < give_up_s:
+        while (processes := self.left_behind()) and time.monotonic() < give_up_s:
             self.pump(0.1)
-        return left
+        return processes
 
     # ---- the terminal
 
     def press(self, keys: bytes | str) -> None:
         """Type, reading meanwhile: a program that must paint before it reads on does not stand
         still."""
-        rest = keys.encode() if isinstance(keys, str) else keys
+        remaining = keys.encode() if isinstance(keys, str) else keys
         give_up_s = time.monotonic() + PATIENCE_S
-        while rest and self._master >= 0:
+        while remaining and self._master >= 0:
             try:
-                rest = rest[os.write(self._master, rest[:1024]) :]
+                remaining = remaining[os.write(self._master, remaining[:1024]) :]
             except BlockingIOError:
                 self.pump(0.02)
             except OSError:
@@ -153,19 +153,19 @@ class Chat:
     def pump(self, timeout_s: float) -> bool:
         """Take what the program paints and the shell reports; return whether anything came."""
         handles = [handle for handle in (self._master, self._reports.fileno()) if handle >= 0]
-        ready = select.select(handles, [], [], timeout_s)[0]
-        if self._master in ready:
+        readable = select.select(handles, [], [], timeout_s)[0]
+        if self._master in readable:
             try:
                 output = os.read(self._master, 1 << 16)
             except OSError:
                 output = b""
             self._take(output)
-        if self._reports.fileno() in ready:
+        if self._reports.fileno() in readable:
             with contextlib.suppress(BlockingIOError):
                 self._unread += self._reports.recv(1 << 16)
             *lines, self._unread = self._unread.split(b"\n")
             self.reports += [json.loads(line) for line in lines]
-        return bool(ready)
+        return bool(readable)
 
     def _take(self, output: bytes) -> None:
         joined = self.output_tail[-100:] + output
@@ -179,10 +179,10 @@ class Chat:
             raise Failed(f"on the terminal stood: {self._broken.decode()}")
 
     def wait_for(
-        self, condition: Callable[[], bool], what: str, patience_s: float = PATIENCE_S
+        self, condition: Callable[[], bool], expectation: str, patience_s: float = PATIENCE_S
     ) -> None:
         """Read on until something is true, of a program that goes on running."""
-        self._wait(condition, what, patience_s, may_end=False)
+        self._wait(condition, expectation, patience_s, may_end=False)
 
     def becomes(self, condition: Callable[[], bool], patience_s: float) -> bool:
         """Read on until something is true or the time is over; return which."""
@@ -194,7 +194,7 @@ class Chat:
         return True
 
     def _wait(
-        self, condition: Callable[[], bool], what: str, patience_s: float, may_end: bool
+        self, condition: Callable[[], bool], expectation: str, patience_s: float, may_end: bool
     ) -> None:
         give_up_s = time.monotonic() + patience_s
         while not condition():
@@ -203,9 +203,11 @@ class Chat:
             if self.exit_code is not None and not may_end:
                 self.settle(0.2)
                 self.look_for_errors()
-                raise Failed(f"the program ended with {self.exit_code} while waiting for {what}")
+                raise Failed(
+                    f"the program ended with {self.exit_code} while waiting for {expectation}"
+                )
             if time.monotonic() > give_up_s:
-                raise Failed(f"{what} did not come within {patience_s:.0f} s")
+                raise Failed(f"{expectation} did not come within {patience_s:.0f} s")
 
     def settle(self, quiet_s: float = 0.15, most_s: float = 2.0) -> None:
         """Read on until nothing came for a while."""
@@ -221,10 +223,10 @@ class Chat:
                 killed.
         """
         self.settle()
-        left = self.screen.modes_left()
+        modes = self.screen.modes_left()
         if not is_shells and termios.tcgetattr(self._slave) != self._modes_before:
-            left.append("the line's modes are others than before")
-        return left
+            modes.append("the line's modes are others than before")
+        return modes
 
     def close_terminal(self) -> None:
         """Take the terminal away, as closing its window does."""

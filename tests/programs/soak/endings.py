@@ -20,34 +20,34 @@ _FILE_LIMIT_BYTES = 64
 
 
 def _begin_reply(run: Run, rng: Random) -> PromptMessage:
-    said = run.say(texts.short, rng)
+    sent = run.say(texts.short, rng)
     run.live.becomes(lambda: run.view.is_writing, rng.choice((0.0, 0.3, 1.5)))
-    return said
+    return sent
 
 
-def _seen_before_end(run: Run, said: PromptMessage) -> None:
+def _seen_before_end(run: Run, sent: PromptMessage) -> None:
     """A program that ends by itself saves what was painted until then."""
     view = run.view
     if view.is_free:
-        run.note_reply(said)
+        run.note_reply(sent)
     elif (
         view.blocks
         and view.blocks[-1].who == "model"
-        and any(said.marker in one.text for one in view.blocks)
+        and any(sent.marker in block.text for block in view.blocks)
     ):
-        said.reply = letters(view.blocks[-1].text)
-        said.fate = Fate.ANSWERED
+        sent.reply = letters(view.blocks[-1].text)
+        sent.fate = Fate.ANSWERED
 
 
 def _ended(
     run: Run,
-    kind: str,
+    ending: str,
     codes: set[int],
     rng: Random,
     is_shells: bool = False,
     has_terminal: bool = True,
 ) -> None:
-    run.note_ended(kind, codes, is_shells, has_terminal)
+    run.note_ended(ending, codes, is_shells, has_terminal)
     run.start(rng)
 
 
@@ -67,17 +67,17 @@ SIGNALS: dict[str, tuple[str, signal.Signals, int]] = {
 exit code."""
 
 
-def end_by_signal(kind: str, run: Run, rng: Random) -> None:
+def end_by_signal(signal_name: str, run: Run, rng: Random) -> None:
     """Send a signal and see the end."""
-    to, number, code = SIGNALS[kind]
+    to, number, code = SIGNALS[signal_name]
     is_kill = number is signal.SIGKILL
-    if kind.endswith("writing"):
-        said = _begin_reply(run, rng)
+    if signal_name.endswith("writing"):
+        sent = _begin_reply(run, rng)
         if not is_kill:
-            _seen_before_end(run, said)
+            _seen_before_end(run, sent)
     run.signal(getattr(run.live, to), number)
     run.counts["kills"] += is_kill
-    _ended(run, kind, {code}, rng, is_shells=is_kill and to == "supervisor")
+    _ended(run, signal_name, {code}, rng, is_shells=is_kill and to == "supervisor")
 
 
 def close_terminal(run: Run, rng: Random) -> None:
@@ -174,8 +174,8 @@ def read_only_disk(run: Run, rng: Random) -> None:
         return run.start(rng)
     try:
         run.start(rng)
-        said = run.say(texts.short, rng)
-        said.give_up("said on a read-only disk")
+        sent = run.say(texts.short, rng)
+        sent.give_up("said on a read-only disk")
         run.live.wait_for(
             lambda: any("conversation not saved" in row for row in run.view.rows),
             "the word that nothing is saved",

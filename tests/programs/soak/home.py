@@ -57,7 +57,7 @@ class Home:
         self.starter = starter_file()
         self.has_disk = bool(os.environ.get(IN_NAMESPACE)) and self._mount(f"size={_DISK_BYTES}")
         kernels = os.environ.get("JALOPY_CACHE_DIR") or platformdirs.user_cache_dir("jalopy")
-        kept = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("XDG_", "JALOPY_"))
@@ -65,7 +65,7 @@ class Home:
         self.environ = {
             **{
                 name: value
-                for name, value in kept.items()
+                for name, value in inherited.items()
                 if name not in ("COLUMNS", "LINES", "NO_COLOR", "DISPLAY")
             },
             "TERM": "xterm-256color",
@@ -95,8 +95,8 @@ class Home:
 
     def start(self, rng: Random) -> Chat:
         """Start the program as its user does: with a model, or with the last one."""
-        given = rng.choice([[], *([model] for model in self.models())])
-        return Chat([*self.command, *given], self.environ, self.work, rng.choice(SIZES))
+        arguments = rng.choice([[], *([model] for model in self.models())])
+        return Chat([*self.command, *arguments], self.environ, self.work, rng.choice(SIZES))
 
     # ---- the disk
 

@@ -66,19 +66,19 @@ class Found:
 
 def read_all(store: Store) -> Found:
     """Read every conversation."""
-    found = Found()
+    result = Found()
     for conversation_id in store.ids():
         try:
-            found.saved[conversation_id] = store.read(conversation_id)
+            result.saved[conversation_id] = store.read(conversation_id)
         except StoreError as error:
-            found.unreadable.append(f"conversation {conversation_id} cannot be read: {error}")
+            result.unreadable.append(f"conversation {conversation_id} cannot be read: {error}")
             continue
-        saved = found.saved[conversation_id]
-        said = {
+        saved = result.saved[conversation_id]
+        prompts = {
             message.text for message in saved.conversation.messages if message.role is Role.USER
         }
-        found.recorded[conversation_id] = {*said, saved.unsent, *saved.waiting}
-    return found
+        result.recorded[conversation_id] = {*prompts, saved.unsent, *saved.waiting}
+    return result
 
 
 class Ledger:
@@ -89,33 +89,35 @@ class Ledger:
 
     def note(self, marker: str, text: str, fate: Fate = Fate.SENT) -> PromptMessage:
         """A message was seen."""
-        said = self.said.get(marker)
-        if said is None:
-            said = self.said[marker] = PromptMessage(marker, text, fate)
-        elif said.fate is Fate.WAITS:
-            said.fate = fate
-        return said
+        message = self.said.get(marker)
+        if message is None:
+            message = self.said[marker] = PromptMessage(marker, text, fate)
+        elif message.fate is Fate.WAITS:
+            message.fate = fate
+        return message
 
     def replace(self, markers: Iterable[str]) -> None:
         """Something takes the place of these messages."""
         for marker in markers:
-            said = self.said.get(marker)
-            if said is not None and said.fate is not Fate.GONE:
-                said.fate = Fate.REPLACED
-                said.reply = ""
+            message = self.said.get(marker)
+            if message is not None and message.fate is not Fate.GONE:
+                message.fate = Fate.REPLACED
+                message.reply = ""
 
-    def forget_deleted(self, conversation_id: str, before: Found, after: Found) -> None:
+    def forget_deleted(self, conversation_id: str, saved_then: Found, saved_now: Found) -> None:
         """Nothing is promised of messages that only a conversation had which was deleted."""
-        kept = {m.text for saved in after.saved.values() for m in saved.conversation.messages}
-        recorded = set().union(*after.recorded.values())
-        messages = {m.text for m in before.saved[conversation_id].conversation.messages}
-        for said in self.said.values():
-            is_left = _among(kept, said.text) or not _among(messages, said.text)
-            is_recorded = _among(recorded, said.text) or not _among(
-                before.recorded[conversation_id], said.text
+        saved_texts = {
+            m.text for saved in saved_now.saved.values() for m in saved.conversation.messages
+        }
+        recorded = set().union(*saved_now.recorded.values())
+        messages = {m.text for m in saved_then.saved[conversation_id].conversation.messages}
+        for message in self.said.values():
+            is_left = _among(saved_texts, message.text) or not _among(messages, message.text)
+            is_recorded = _among(recorded, message.text) or not _among(
+                saved_then.recorded[conversation_id], message.text
             )
             if not (is_left and is_recorded):
-                said.give_up("deleted with their conversation")
+                message.give_up("deleted with their conversation")
 
     def marker_in(self, text: str) -> str | None:
         """Return the marker of a saved message, if it is one of this run's."""
@@ -129,77 +131,83 @@ class Ledger:
             len(s.text.split()) for s in self.said.values() if s.fate not in (Fate.WAITS, Fate.GONE)
         )
 
-    def check(self, found: Found) -> list[str]:
+    def check(self, saved_now: Found) -> list[str]:
         """Return what is missing, said twice or not as it was seen."""
-        return [*found.unreadable, *self._missing(found), *_twice(found.saved, self.said)]
+        return [
+            *saved_now.unreadable,
+            *self._missing(saved_now),
+            *_twice(saved_now.saved, self.said),
+        ]
 
-    def _missing(self, found: Found) -> Iterable[str]:
-        recorded = set().union(*found.recorded.values())
+    def _missing(self, saved_now: Found) -> Iterable[str]:
+        recorded = set().union(*saved_now.recorded.values())
         replies: dict[str, list[ChatMessage | None]] = {}
-        for saved in found.saved.values():
+        for saved in saved_now.saved.values():
             messages = saved.conversation.messages
             for index, message in enumerate(messages):
                 if message.role is Role.USER:
                     reply = messages[index + 1] if index + 1 < len(messages) else None
                     for text in _parts_of(message.text):
                         replies.setdefault(text, []).append(reply)
-        for said in self.said.values():
-            is_replaced = said.fate is Fate.SENT and said.marker != next(reversed(self.said))
-            if is_replaced or said.fate in (Fate.WAITS, Fate.GONE, Fate.REPLACED):
+        for sent in self.said.values():
+            is_replaced = sent.fate is Fate.SENT and sent.marker != next(reversed(self.said))
+            if is_replaced or sent.fate in (Fate.WAITS, Fate.GONE, Fate.REPLACED):
                 continue
-            if not _among(recorded, said.text):
-                yield f"lost: {said.marker} ({said.fate.value}): {said.text[:80]!r}"
-            elif said.fate is Fate.ANSWERED and not self._went_with_replaced(said, recorded):
-                yield from _missing_reply(said, replies.get(said.text))
+            if not _among(recorded, sent.text):
+                yield f"lost: {sent.marker} ({sent.fate.value}): {sent.text[:80]!r}"
+            elif sent.fate is Fate.ANSWERED and not self._went_with_replaced(sent, recorded):
+                yield from _missing_reply(sent, replies.get(sent.text))
 
-    def _went_with_replaced(self, said: PromptMessage, recorded: Iterable[str]) -> bool:
+    def _went_with_replaced(self, message: PromptMessage, recorded: Iterable[str]) -> bool:
         """Whether an unanswered message went with this one, and something took the place of
         both."""
-        joined = (text for text in recorded if text.endswith(f"\n\n{said.text}"))
+        joined = (text for text in recorded if text.endswith(f"\n\n{message.text}"))
         firsts = (
             self.said[marker] for text in joined if (marker := self.marker_in(text)) is not None
         )
         return any(first.fate in (Fate.REPLACED, Fate.GONE) for first in firsts)
 
 
-def _holds(saved: str, said: str) -> bool:
+def _holds(saved: str, text: str) -> bool:
     """Whether a saved text is a message, or one that an unanswered message went with."""
-    return saved == said or saved.endswith(f"\n\n{said}") or saved.startswith(f"{said}\n\n")
+    return saved == text or saved.endswith(f"\n\n{text}") or saved.startswith(f"{text}\n\n")
 
 
-def _among(saved: Iterable[str], said: str) -> bool:
-    return any(_holds(text, said) for text in saved)
+def _among(saved: Iterable[str], sent_text: str) -> bool:
+    return any(_holds(text, sent_text) for text in saved)
 
 
 def _parts_of(text: str) -> list[str]:
     """Return a saved message, and what it may be put together from: unanswered ones go with the
     next."""
-    cuts = [at for at in range(len(text)) if text.startswith("\n\n", at)]
-    return [text, *(text[at + 2 :] for at in cuts), *(text[:at] for at in cuts)]
+    cuts = [index for index in range(len(text)) if text.startswith("\n\n", index)]
+    return [text, *(text[index + 2 :] for index in cuts), *(text[:index] for index in cuts)]
 
 
-def _missing_reply(said: PromptMessage, replies: list[ChatMessage | None] | None) -> Iterable[str]:
+def _missing_reply(
+    message: PromptMessage, replies: list[ChatMessage | None] | None
+) -> Iterable[str]:
     if replies is None:
-        yield f"no conversation has {said.marker} any more, though nothing took its place"
+        yield f"no conversation has {message.marker} any more, though nothing took its place"
     elif not any(reply is not None for reply in replies):
-        yield f"the reply to {said.marker} is lost; seen: {said.reply[:80]!r}"
-    elif not any(reply is not None and is_seen_in(said.reply, reply.text) for reply in replies):
+        yield f"the reply to {message.marker} is lost; seen: {message.reply[:80]!r}"
+    elif not any(reply is not None and is_seen_in(message.reply, reply.text) for reply in replies):
         texts = [reply.text for reply in replies if reply is not None]
-        yield f"the reply to {said.marker} was seen as {said.reply[-200:]!r} and is saved as {texts[0][-240:]!r}"
+        yield f"the reply to {message.marker} was seen as {message.reply[-200:]!r} and is saved as {texts[0][-240:]!r}"
 
 
 def _twice(
-    saved: Mapping[str, SavedConversation], said: Mapping[str, PromptMessage]
+    saved: Mapping[str, SavedConversation], sent: Mapping[str, PromptMessage]
 ) -> Iterable[str]:
     originals: Counter[str] = Counter()
-    for conversation_id, one in saved.items():
-        texts = Counter(m.text for m in one.conversation.messages if m.role is Role.USER)
-        originals += Counter(dict.fromkeys(texts, 1)) if not one.forked_from else Counter()
+    for conversation_id, conversation in saved.items():
+        texts = Counter(m.text for m in conversation.conversation.messages if m.role is Role.USER)
+        originals += Counter(dict.fromkeys(texts, 1)) if not conversation.forked_from else Counter()
         for text, n in texts.items():
-            if n > 1 and text.split(maxsplit=1)[0] in said:
+            if n > 1 and text.split(maxsplit=1)[0] in sent:
                 yield f"said {n} times in conversation {conversation_id}: {text[:80]!r}"
     for text, n in originals.items():
-        if n > 1 and text.split(maxsplit=1)[0] in said:
+        if n > 1 and text.split(maxsplit=1)[0] in sent:
             yield f"said in {n} conversations that are no copies: {text[:80]!r}"
 
 
@@ -216,4 +224,4 @@ def listed_ids(command: list[str], environ: Mapping[str, str], cwd: Path) -> lis
         check=True,
         timeout=300,
     )
-    return [one["id"] for one in json.loads(done.stdout)["conversations"]]
+    return [entry["id"] for entry in json.loads(done.stdout)["conversations"]]

@@ -60,8 +60,8 @@ def plan(seed: int) -> Iterator[Step]:
         lengths = lengths or list(LIFE_STEPS)
         until_ending = lengths.pop(0)
         for _ in range(until_ending):
-            kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-            yield Step(number, kind, f"{seed}:{number}")
+            step_name = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+            yield Step(number, step_name, f"{seed}:{number}")
             number += 1
         endings = endings or chance.sample(ENDINGS, len(ENDINGS))
         yield Step(number, endings.pop(), f"{seed}:{number}")
@@ -72,5 +72,5 @@ def long_life(seed: int) -> Iterator[Step]:
     """Yield steps without end that leave one process running."""
     chance = Random(seed)
     for number in count():
-        kind = chance.choices(list(LONG_LIFE), list(LONG_LIFE.values()))[0]
-        yield Step(number, kind, f"{seed}:{number}")
+        step_name = chance.choices(list(LONG_LIFE), list(LONG_LIFE.values()))[0]
+        yield Step(number, step_name, f"{seed}:{number}")

@@ -135,20 +135,20 @@ class Run:
         self.live.note_family()
 
     def note_ended(
-        self, kind: str, expected: set[int], is_shells: bool = False, has_terminal: bool = True
+        self, ending: str, expected: set[int], is_shells: bool = False, has_terminal: bool = True
     ) -> None:
         """The program was told to end: it must, with one of these exit codes, and leave nothing."""
         chat = self.live
         code = chat.wait_for_end()
-        left = chat.wait_for_family_end()
+        processes = chat.wait_for_family_end()
         chat.look_for_errors()
-        if left:
-            raise Failed(f"after {kind} there are still processes: {[p.pid for p in left]}")
+        if processes:
+            raise Failed(f"after {ending} there are still processes: {[p.pid for p in processes]}")
         if code not in expected:
-            raise Failed(f"the exit code after {kind} was {code}, not {sorted(expected)}")
+            raise Failed(f"the exit code after {ending} was {code}, not {sorted(expected)}")
         undone = chat.leaves_undone(is_shells) if has_terminal else []
         if undone:
-            raise Failed(f"the terminal after {kind}: {', '.join(undone)}")
+            raise Failed(f"the terminal after {ending}: {', '.join(undone)}")
         chat.close()
         self.chat = None
         self.counts["endings"] += 1
@@ -202,7 +202,8 @@ class Run:
         self.live.press("\r")
         if answers:
             self.live.wait_for(
-                lambda: any(one in painted() for one in answers), f"one of {answers} after {line!r}"
+                lambda: any(answer in painted() for answer in answers),
+                f"one of {answers} after {line!r}",
             )
         return painted()
 
@@ -239,23 +240,23 @@ class Run:
         marker = self.next_marker()
         text = text_of(marker, rng)
         if is_pasted:
-            first, _, rest = text.partition(" ")
+            first, _, remaining = text.partition(" ")
             self.type_text(f"{first} ")
-            self.paste(rest)
+            self.paste(remaining)
         else:
             self.type_text(text)
         self.counts["turns"] += 1
         return self.send(marker, text)
 
-    def finish(self, said: PromptMessage | None) -> None:
+    def finish(self, sent: PromptMessage | None) -> None:
         """Wait until the turn is over, and note what of the reply is seen."""
         self.live.wait_for(lambda: self.view.is_free, "the end of the turn")
         self.live.settle()
         self.live.wait_for(lambda: self.view.is_free, "the end of the turn")
-        if said is not None:
-            self.note_reply(said)
+        if sent is not None:
+            self.note_reply(sent)
 
-    def note_reply(self, said: PromptMessage) -> None:
+    def note_reply(self, sent: PromptMessage) -> None:
         """Note the reply at the end of the screen as one that is finished, if it stands there below
         its question."""
         view = self.view
@@ -264,15 +265,15 @@ class Run:
         if (
             reply is None
             or reply.n_tokens is None
-            or said.fate not in (Fate.SENT, Fate.ANSWERED, Fate.REPLACED)
+            or sent.fate not in (Fate.SENT, Fate.ANSWERED, Fate.REPLACED)
         ):
             return
-        if len(blocks) < 2 or said.marker not in blocks[-2].text:
+        if len(blocks) < 2 or sent.marker not in blocks[-2].text:
             # The turn came to nothing, and this is the reply from before; or its question is out of
             # sight, and whether it is this one's cannot be seen.
             return
-        said.fate = Fate.ANSWERED
-        said.reply = reply.reply_letters
+        sent.fate = Fate.ANSWERED
+        sent.reply = reply.reply_letters
         self.counts["replies"] += 1
         self.counts["tokens"] += reply.n_tokens
 
@@ -281,12 +282,12 @@ class Run:
         painted = self._mark_painted()
         self.live.press(key)
         self.live.wait_for(
-            lambda: any(one in painted() for one in answers), f"{answers} after {key!r}"
+            lambda: any(answer in painted() for answer in answers), f"{answers} after {key!r}"
         )
 
-    def fail(self, what: str) -> NoReturn:
+    def fail(self, reason: str) -> NoReturn:
         """End the run."""
-        raise Failed(what)
+        raise Failed(reason)
 
     def export(self) -> list[dict[str, str]]:
         """Return the live conversation as the chat saves it; nothing where it is empty."""
@@ -305,7 +306,11 @@ class Run:
 
     def markers(self, messages: list[dict[str, str]]) -> list[str | None]:
         """Return the markers of the user's messages, in order."""
-        return [self.ledger.marker_in(one["text"]) for one in messages if one["role"] == "user"]
+        return [
+            self.ledger.marker_in(message["text"])
+            for message in messages
+            if message["role"] == "user"
+        ]
 
     def _mark_painted(self) -> Callable[[], str]:
         self.live.settle()

@@ -99,12 +99,12 @@ def _anonymous_bytes(pid: int) -> int:
 
 def slope_mib_per_100_steps(samples: Sequence[Sample]) -> float:
     """Return how anonymous memory grows: the median over all pairs, which no single peak moves."""
-    kept = samples[:: max(1, len(samples) // 200)]
+    chosen = samples[:: max(1, len(samples) // 200)]
     slopes = [
-        (later.anonymous_bytes - one.anonymous_bytes) / (later.step - one.step)
-        for index, one in enumerate(kept)
-        for later in kept[index + 1 :]
-        if later.step > one.step
+        (later.anonymous_bytes - earlier.anonymous_bytes) / (later.step - earlier.step)
+        for index, earlier in enumerate(chosen)
+        for later in chosen[index + 1 :]
+        if later.step > earlier.step
     ]
     return statistics.median(slopes) * 100 / (1 << 20) if slopes else 0.0
 
@@ -115,7 +115,7 @@ def memory_slope(samples: Sequence[Sample]) -> float | None:
     if len(samples) < LEAST_FOR_MEMORY:
         return None
     n = round(MEMORY_SHARE * len(samples))
-    return min(slope_mib_per_100_steps(part) for part in (samples[-2 * n : -n], samples[-n:]))
+    return min(slope_mib_per_100_steps(quarter) for quarter in (samples[-2 * n : -n], samples[-n:]))
 
 
 def growth(samples: Sequence[Sample]) -> list[str]:
@@ -158,8 +158,8 @@ def _more(settled: Sequence[Sample]) -> list[str]:
     quarter = max(1, len(settled) // 4)
     troubles = []
     for name, most in _LIMITS.items():
-        first = statistics.median(getattr(one, name) for one in settled[:quarter])
-        last = statistics.median(getattr(one, name) for one in settled[-quarter:])
+        first = statistics.median(getattr(sample, name) for sample in settled[:quarter])
+        last = statistics.median(getattr(sample, name) for sample in settled[-quarter:])
         if last - first > most:
             troubles.append(f"{name[2:]} grew from {first:g} to {last:g}; {most} more are allowed")
     return troubles

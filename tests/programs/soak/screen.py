@@ -48,17 +48,17 @@ class Screen:
     def feed(self, output: bytes) -> None:
         """Take what the program wrote, cut anywhere."""
         text = self._pending + self._decoder.decode(output)
-        at = 0
-        while at < len(text):
-            found = _TOKEN.match(text, at)
-            if found is None:
-                if len(text) - at < 4096:
+        index = 0
+        while index < len(text):
+            match = _TOKEN.match(text, index)
+            if match is None:
+                if len(text) - index < 4096:
                     break  # the rest of a sequence is still to come
-                at += 1
+                index += 1
                 continue
-            at = found.end()
-            self._take(found)
-        self._pending = text[at:]
+            index = match.end()
+            self._take(match)
+        self._pending = text[index:]
         if len(self.painted) > _MOST_PAINTED_CHARS:
             self.painted = self.painted[-_MOST_PAINTED_CHARS // 2 :]
 
@@ -68,22 +68,22 @@ class Screen:
 
     def modes_left(self) -> list[str]:
         """Return what is not as it was before any program ran."""
-        left = [f"mode {mode} is on" for mode in OFF_AFTERWARDS if self.private.get(mode)]
-        left += [
+        modes = [f"mode {mode} is on" for mode in OFF_AFTERWARDS if self.private.get(mode)]
+        modes += [
             f"mode {mode} is off" for mode in ON_AFTERWARDS if not self.private.get(mode, True)
         ]
         if self._kitty_depths[False]:
-            left.append("keyboard flags are left on the main screen")
-        return left
+            modes.append("keyboard flags are left on the main screen")
+        return modes
 
-    def _take(self, found: re.Match[str]) -> None:
-        if text := found["text"]:
+    def _take(self, match: re.Match[str]) -> None:
+        if text := match["text"]:
             self._put(text)
-        elif control := found["control"]:
+        elif control := match["control"]:
             self._control(control)
-        elif final := found["final"]:
-            numbers = [int(n) if n else 0 for n in found["numbers"].replace(":", ";").split(";")]
-            self._sequence(found["prefix"], numbers, found["between"], final)
+        elif final := match["final"]:
+            numbers = [int(n) if n else 0 for n in match["numbers"].replace(":", ";").split(";")]
+            self._sequence(match["prefix"], numbers, match["between"], final)
 
     def _put(self, text: str) -> None:
         self.painted += text

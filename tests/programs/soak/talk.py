@@ -37,25 +37,25 @@ def paste(run: Run, rng: Random) -> None:
     run.paste(pasted)
     run.live.wait_for(lambda: "[pasted" in run.view.prompt, "the folded paste")
     run.counts["turns"] += 1
-    said = run.send(marker, f"{marker} look: {pasted}")
-    run.finish(said)
+    sent = run.send(marker, f"{marker} look: {pasted}")
+    run.finish(sent)
     if (
         any("Not sent: this message" in row for row in run.view.rows)
         or not run.view.has_empty_prompt
     ):
-        said.give_up("not sent, too long for the context")
+        sent.give_up("not sent, too long for the context")
         run.counts["messages too long for the context"] += 1
 
 
 def stop(run: Run, rng: Random) -> None:
     """Stop a reply at some moment, with the cursor in the prompt or in the middle of the next
     message."""
-    said = run.say(texts.short, rng)
+    sent = run.say(texts.short, rng)
     _let_it_write(run, rng)
     run.live.press(rng.choice((ESCAPE, ESCAPE, b"\x1b")))
     run.live.becomes(lambda: run.view.is_free, 1.0)
     run.counts["stops"] += 1
-    run.finish(said)
+    run.finish(sent)
 
 
 def _let_it_write(run: Run, rng: Random) -> None:
@@ -73,8 +73,8 @@ def queue(run: Run, rng: Random) -> None:
         waiting.append(run.send(marker, text, Fate.WAITS))
         run.counts["turns"] += 1
     run.finish(None)
-    for said in waiting:
-        said.fate = Fate.SENT  # all were sent by now
+    for sent in waiting:
+        sent.fate = Fate.SENT  # all were sent by now
     run.note_reply(waiting[-1])
 
 
@@ -97,9 +97,9 @@ def go_on(run: Run, rng: Random) -> None:
 
 
 def _again(run: Run, rng: Random, command: str) -> None:
-    said = last_said(run)
-    if said is not None:
-        said.reply = ""  # another may take its place
+    sent = last_said(run)
+    if sent is not None:
+        sent.reply = ""  # another may take its place
     run.command(command)
     run.live.becomes(lambda: run.view.is_writing, 0.5)
     if rng.random() < 0.3:
@@ -107,18 +107,18 @@ def _again(run: Run, rng: Random, command: str) -> None:
         run.live.press(ESCAPE)
         run.counts["stops"] += 1
     run.finish(None)
-    _note_from_chat(run, said)
+    _note_from_chat(run, sent)
 
 
-def _note_from_chat(run: Run, said: PromptMessage | None) -> None:
+def _note_from_chat(run: Run, sent: PromptMessage | None) -> None:
     """Note what the chat itself has now: the reply from before may still be painted."""
     run.go_home()
     messages = run.export()
-    if said is None or not messages:
+    if sent is None or not messages:
         return
     is_answered = messages[-1]["role"] == "assistant"
-    said.fate = Fate.ANSWERED if is_answered else Fate.SENT
-    said.reply = letters(messages[-1]["text"]) if is_answered else ""
+    sent.fate = Fate.ANSWERED if is_answered else Fate.SENT
+    sent.reply = letters(messages[-1]["text"]) if is_answered else ""
     run.counts["replies"] += is_answered
 
 
@@ -138,16 +138,16 @@ def edit(run: Run, rng: Random) -> None:
     text = texts.short(marker, rng)
     run.empty_prompt()
     run.type_text(text)
-    run.ledger.replace(one for one in markers[number - 1 :] if one)
-    said = run.send(marker, text, Fate.REPLACED)  # it may be stopped, and everything is as it was
+    run.ledger.replace(marker_name for marker_name in markers[number - 1 :] if marker_name)
+    sent = run.send(marker, text, Fate.REPLACED)  # it may be stopped, and everything is as it was
     run.counts["turns"] += 1
     run.counts["edits"] += 1
     if rng.random() < 0.3:
         _let_it_write(run, rng)
         run.live.press(ESCAPE)
-    run.finish(said)
-    if said.fate is not Fate.ANSWERED:
-        said.give_up("edits without a reply, taken back into the prompt")
+    run.finish(sent)
+    if sent.fate is not Fate.ANSWERED:
+        sent.give_up("edits without a reply, taken back into the prompt")
     return None
 
 
@@ -156,20 +156,20 @@ def edit_reply(run: Run, rng: Random) -> None:
     messages = run.export()
     if not messages or messages[-1]["role"] != "assistant":
         return turn(run, rng)
-    said = last_said(run)
+    sent = last_said(run)
     run.command("/edit reply", "Enter send")
     run.live.wait_for(lambda: "Enter send" in run.view.edge, "the reply to edit")
     run.empty_prompt()
     beginning = f"Edited {rng.randint(0, 999)} words"
     run.type_text(beginning)
     run.live.wait_for(lambda: beginning in run.view.prompt, "the edited reply in the prompt")
-    if said is not None:
-        said.reply = ""
+    if sent is not None:
+        sent.reply = ""
     run.live.press("\r")
     run.live.wait_for(lambda: "Enter send" not in run.view.edge, "the edited reply to be sent")
     run.counts["edits"] += 1
     run.finish(None)
-    _note_from_chat(run, said)
+    _note_from_chat(run, sent)
     return None
 
 
@@ -187,7 +187,10 @@ def fork(run: Run, rng: Random) -> None:
 
 
 def _on_disk(run: Run) -> list[list[tuple[str, str]]]:
-    read = [run.home.store.read(one).conversation.messages for one in run.home.store.ids()]
+    read = [
+        run.home.store.read(conversation_id).conversation.messages
+        for conversation_id in run.home.store.ids()
+    ]
     return [[(message.role.value, message.text) for message in messages] for messages in read]
 
 
@@ -199,7 +202,7 @@ def compare(run: Run, rng: Random) -> None:
         messages = run.export()
         if not messages:
             return
-        live = [(one["role"], one["text"]) for one in messages]
+        live = [(message["role"], message["text"]) for message in messages]
         if live in _on_disk(run):
             break
         run.finish(None)

@@ -58,8 +58,8 @@ def long(marker: str, rng: Random) -> str:
 
 def markdown(marker: str, rng: Random) -> str:
     """Return a message that is full of signs with a meaning elsewhere; to be pasted."""
-    parts = [rng.choice(_MARKDOWN), *rng.sample(_PASTED_SIGNS, 3)]
-    return f"{marker} " + "\n".join(parts)
+    paragraphs = [rng.choice(_MARKDOWN), *rng.sample(_PASTED_SIGNS, 3)]
+    return f"{marker} " + "\n".join(paragraphs)
 
 
 def pasted(rng: Random) -> str:

@@ -24,7 +24,11 @@ PROMPT_BOTTOM = "╰"
 
 def letters(text: str) -> str:
     """Return what of a text stays the same however it is wrapped and decorated."""
-    return "".join(one for one in text if one.isalnum() and get_character_cell_size(one))
+    return "".join(
+        character
+        for character in text
+        if character.isalnum() and get_character_cell_size(character)
+    )
 
 
 def is_seen_in(seen: str, saved: str) -> bool:
@@ -33,13 +37,13 @@ def is_seen_in(seen: str, saved: str) -> bool:
     Of a text with signs of Markdown some letters are not painted, such as the address of a link,
     and numbers of a list are others: then the order of the rest is what counts.
     """
-    whole = letters(saved)
-    if seen in whole:
+    saved_letters = letters(saved)
+    if seen in saved_letters:
         return True
     if not any(sign in saved for sign in _MARKDOWN_SIGNS):
         return False
-    rest = iter(whole)
-    return all(one.isdigit() or one in rest for one in seen)
+    remaining = iter(saved_letters)
+    return all(letter.isdigit() or letter in remaining for letter in seen)
 
 
 @dataclass
@@ -58,8 +62,8 @@ class Block:
     @property
     def n_tokens(self) -> int | None:
         """Number of tokens of a finished reply; None for any other message."""
-        found = _FOOTER_END.search(self.text)
-        return int(found[1].replace(",", "")) if found and self.who == "model" else None
+        match = _FOOTER_END.search(self.text)
+        return int(match[1].replace(",", "")) if match and self.who == "model" else None
 
     @property
     def reply_letters(self) -> str:
@@ -67,8 +71,8 @@ class Block:
         end = len(self.rows)
         for index, row in enumerate(self.rows):
             if "tokens" in (pair := " ".join(self.rows[index : index + 2])) or "1 token" in pair:
-                found = _FOOTER_END.search(pair)
-                if found and re.match(r"[\d,]+ tokens? · |\(empty|\(no answer", row):
+                match = _FOOTER_END.search(pair)
+                if match and re.match(r"[\d,]+ tokens? · |\(empty|\(no answer", row):
                     end = index
                     break
         return letters(" ".join(self.rows[:end]))
@@ -139,15 +143,15 @@ class View:
     @property
     def blocks(self) -> list[Block]:
         """The messages above the prompt, as far as they are seen."""
-        found: list[Block] = []
+        blocks: list[Block] = []
         for row in self._transcript:
             speaker = _SPEAKER.match(row)
             if speaker:
-                found.append(Block(speaker[1]))
-            elif not found:
-                found.append(Block("", has_top=False))
-            found[-1].rows.append(row[_BODY_COLUMN:].strip())
-        return found
+                blocks.append(Block(speaker[1]))
+            elif not blocks:
+                blocks.append(Block("", has_top=False))
+            blocks[-1].rows.append(row[_BODY_COLUMN:].strip())
+        return blocks
 
     def shows(self, word: str) -> bool:
         """Whether a word is seen above the prompt."""
