@@ -365,7 +365,9 @@ SCENES: dict[str, Scene] = {
     "palette": Scene(after(with_personas, press("ctrl+p", sees="Type to search")), "Palette"),
     "themes": Scene(say("/theme", sees="Colours"), "ThemePicker"),
     "speed": Scene(press("f2", sees="Writing"), "PerformanceScreen"),
-    "speed-empty": Scene(press("f2", sees="Writing"), "PerformanceScreen", model=None, view=bare),
+    "speed-empty": Scene(
+        press("f2", sees="Writing"), "PerformanceScreen", model=None, view=empty_view
+    ),
     "models": Scene(press("f3", sees="Qwen3 4B"), "ModelsScreen"),
     "models-none": Scene(
         press("f3", sees="No model found"),

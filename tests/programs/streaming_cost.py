@@ -12,7 +12,7 @@ import gc
 import time
 from collections.abc import Iterator
 
-from app.tui.chat.screen import DRAIN_PERIOD_S
+from app.tui.chat.events import DRAIN_PERIOD_S
 from app.tui.widgets.message_view import ReplyView
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
