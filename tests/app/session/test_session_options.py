@@ -20,12 +20,14 @@ from app.conversations.session_options import (
 )
 from app.conversations.store import LoadedConversation, Store
 from app.forms.answer_form import SCHEMA, AnswerForm
+from app.program.personas import Persona, save_persona
 from app.program.settings import Settings, Source, built_in_settings, override
 from app.session.chat_session import ChatSession
 from app.session.commands import choose_sampling, choose_thinking
 from app.session.events import AdaptersChanged, ModelLoaded
 from app.session.generation import describe_options
 from tests.app.backend.engine_driver import Engine
+from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
 
@@ -300,3 +302,51 @@ def test_line_mode_restores_the_choices(talk: Callable[..., str]) -> None:
 def test_line_mode_is_silent_without_choices(talk: Callable[..., str]) -> None:
     talk("hi")
     assert " · with " not in talk("/set", resume="last")
+
+
+def test_line_mode_saves_forms_adapters_and_personas(
+    talk: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.forms.constraint.check_form", lambda form: ())
+    schema = tmp_path / "city.json"
+    schema.write_text('{"type": "string"}')
+    save_persona("brief", Persona("Be brief.", {"top_k": 9}))
+    talk("/persona brief", "hi", f"/schema {schema}", "/lora /x/a.gguf")
+    saved = Store().read("000001").conversation
+    assert saved.system == "Be brief."
+    form = AnswerForm(SCHEMA, '{"type": "string"}', "city.json")
+    assert saved.options == SessionOptions({"top_k": 9}, form=form, adapters=("/x/a.gguf",))
+    schema.unlink()
+    assert "answers as city.json. /schema" in talk("/schema", resume="last")
+    talk("/schema off", resume="last")
+    assert Store().read("000001").conversation.options.form is None
+
+
+# ---- the screen
+
+
+async def test_the_screen_restores_the_choices() -> None:
+    async with chatting(Script(replies=[["One."]])) as driver:
+        await driver.ask("first?")
+        await driver.say("/set temperature 0.3")
+        await driver.say("/think off")
+        await driver.shows("thinking off · temperature 0.3")
+    async with chatting() as driver:
+        await driver.note("with temperature 0.3 · thinking off · /new")
+        await driver.shows("model · Q4_K_M · thinking off · temperature 0.3")
+        await driver.say("/set reset")
+        await driver.say("/new")
+        await driver.until(lambda: driver.chat.core.chat_session.conversation.is_empty)
+        assert driver.chat.core.chat_session.options == SessionOptions(thinking="off")
+
+
+async def test_the_title_bar_follows_the_opened_conversation() -> None:
+    async with chatting(Script(replies=[["One."], ["Two."]]), resume="new") as driver:
+        await driver.ask("first?")
+        await driver.say("/new")
+        await driver.say("/set temperature 0.3")
+        await driver.ask("second?")
+        await driver.chat.conversations.open("000001")
+        await driver.until(lambda: "temperature 0.3" not in str(driver.chat.models.name.render()))
+        await driver.chat.conversations.open("000002")
+        await driver.shows("model · Q4_K_M · temperature 0.3")
