@@ -294,7 +294,7 @@ class LineCommands:
             return
         reply = self._headless.chat_session.conversation.last_reply
         if reply is None or reply.thinking is None:
-            now = describe_thinking(self._headless.chat_session.thinking_mode or AUTO)
+            now = describe_thinking(self._headless.chat_session.request_options.thinking or AUTO)
             raise Refusal(f"there is no thinking in the last reply; {now} ({USAGE_OF_THINK})")
         say_text(reply.thinking.text.strip())
 

@@ -89,7 +89,9 @@ class Dialogue:
         day = moment_text(saved.changed) or "an unknown day"
         which = f"conversation {int(opened.id)}: {saved.title}"
         chat_session = self.headless.chat_session
-        if options := describe_options(chat_session.options, chat_session.settings):
+        if options := describe_options(
+            chat_session.conversation.options, self.headless.engine_thread.settings
+        ):
             which += f" · with {options}"
         say(
             f"{which} · {figures.counted(n, 'message')}, from {day} · /new starts another, "

@@ -29,11 +29,10 @@ from app.conversations.journal import Journal, PartialReply
 from app.conversations.session_options import SessionOptions
 from app.conversations.store import LoadedConversation, model_key
 from app.program.remote_model import ModelPlace
-from app.program.settings import Settings, Source
 from app.reply.thinking import Thinking
 from app.session import events
 from app.session.events import Event
-from app.session.generation import remembered_sampling
+from app.session.generation import with_remembered, without_command_line
 from app.session.request import Continuation, Request
 from app.session.running import AnswerSet, Running, Snapshot
 from app.text.clean_text import clean_text
@@ -181,71 +180,26 @@ class ChatSession:
     # ---- options
 
     @property
-    def options(self) -> SessionOptions:
-        """Choices of the user for the conversation."""
-        return self.conversation.options
-
-    @property
-    def settings(self) -> Settings:
-        """Settings that hold where nothing is chosen."""
-        return self._engine_thread.settings
-
-    @property
-    def thinking_mode(self) -> str:
-        """Thinking mode of the next request; empty if no model is open."""
-        if self.model is None:
-            return self.options.thinking
-        return self.options.thinking or self.model.thinking
-
-    @property
-    def chosen_sampling(self) -> dict[str, float]:
-        """Sampling parameters chosen here, in the settings or on the command line, by name."""
-        return {**self.settings.chosen_sampling, **self.options.sampling}
-
-    @property
     def request_options(self) -> SessionOptions:
-        """Choices that hold for the next request."""
+        """Choices that hold for the next request: those of the conversation, else of the settings
+        and the model."""
+        options = self.conversation.options
+        thinking = options.thinking
+        if not thinking and self.model is not None:
+            thinking = self.model.thinking
         return SessionOptions(
-            self.chosen_sampling,
-            self.thinking_mode,
-            self._engine_thread.form or self.options.form,
-            self.options.adapters,
+            {**self._engine_thread.settings.chosen_sampling, **options.sampling},
+            thinking,
+            self._engine_thread.form or options.form,
+            options.adapters,
         )
 
     def change_options(self, **changes: Any) -> None:
-        """Replace fields of the options from the next request on, and save them."""
-        self._save_options(replace(self.options, **changes))
-
-    def choose_thinking(self, mode: str) -> None:
-        """Think in a mode from the next request on; it becomes the usual mode of the model."""
-        if self.model is not None:
-            self.model = replace(self.model, thinking=mode)
-        self.change_options(thinking=mode)
-
-    def _save_options(self, options: SessionOptions) -> None:
-        if options != self.options:
+        """Replace fields of the conversation's options from the next request on, and save them."""
+        options = replace(self.conversation.options, **changes)
+        if options != self.conversation.options:
             self.conversation.options = options
             self.journal.save_options(self.conversation)
-
-    def _under_command_line(self, options: SessionOptions) -> SessionOptions:
-        """Return saved options without the values that the command line overrides."""
-        sources = self.settings.sources
-        sampling = {
-            name: value
-            for name, value in options.sampling.items()
-            if sources.get(f"sampling.{name}") is not Source.COMMAND_LINE
-        }
-        thinking = options.thinking
-        if sources.get("thinking") is Source.COMMAND_LINE:
-            thinking = ""
-        return replace(options, sampling=sampling, thinking=thinking)
-
-    def _with_remembered(self, options: SessionOptions, model_path: str) -> SessionOptions:
-        """Return options with the parameters remembered for a model where nothing is chosen."""
-        if not self._engine_thread.recalls_sampling:
-            return options
-        remembered = remembered_sampling(model_path, self.settings)
-        return replace(options, sampling={**remembered, **options.sampling})
 
     # ---- models
 
@@ -261,7 +215,7 @@ class ChatSession:
         # Another model thinks in the mode that was remembered for it.
         thinking = ""
         if self.model is None:
-            thinking = self.options.thinking
+            thinking = self.conversation.options.thinking
         request = replace(request, options=replace(request.options, thinking=thinking))
         opening = Opening(path, request, self.journal.state_path, keeps, rereads)
         if self.is_busy or not self._engine_thread.open(opening):
@@ -328,13 +282,13 @@ class ChatSession:
         self.conversation = opened.saved.conversation
         self.unsent_texts = list(opened.saved.waiting)
         self.journal.resume(opened)
-        options = self._under_command_line(self.options)
+        settings = self._engine_thread.settings
+        options = without_command_line(self.conversation.options, settings)
         if self.model is None:
-            adapters = self._engine_thread.adapters or options.adapters
-            options = replace(options, adapters=adapters)
-        else:
-            options = self._with_remembered(options, self.model.path)
-        self._save_options(options)
+            options = replace(options, adapters=self._engine_thread.adapters or options.adapters)
+        elif self._engine_thread.recalls_sampling:
+            options = with_remembered(options, self.model.path, settings)
+        self.change_options(**vars(options))
         if self._queued:
             self._save_queue()
         self._submit_conversation()
@@ -370,7 +324,7 @@ class ChatSession:
         """
         if self.is_busy:
             return False
-        options = self.options
+        options = self.conversation.options
         if sampling is not None:
             options = replace(options, sampling=sampling)
         self._begin_conversation(system, options)
@@ -720,8 +674,8 @@ class ChatSession:
             Whether the conversation is as it was before; otherwise the question stays unanswered.
         """
         is_restored = self._running is not None and self._running.replaced is not None
-        if is_restored:
-            self._restore()
+        if self._running is not None and is_restored:
+            self._running.snapshot.restore(self.conversation)
         self._end_turn()
         return is_restored
 
@@ -730,13 +684,9 @@ class ChatSession:
         running = self._running
         if running is None or running.sent_text is None:
             return TurnOutcome(is_restored=self.end_without_reply())
-        self._restore()
+        running.snapshot.restore(self.conversation)
         self._end_turn()
         return TurnOutcome(returned_text=running.sent_text)
-
-    def _restore(self) -> None:
-        if self._running is not None:
-            self._running.snapshot.restore(self.conversation)
 
     def _end_turn(self) -> None:
         self._running = None
@@ -798,10 +748,11 @@ class ChatSession:
         loading = self._loading
         self._loading = Loading()
         self.model = model
-        options = self.options
+        options = self.conversation.options
         if loading.previous is not None and loading.previous.path != model.path:
             options = replace(options, sampling={}, thinking="")
-        options = self._with_remembered(options, model.path)
+        if self._engine_thread.recalls_sampling:
+            options = with_remembered(options, model.path, self._engine_thread.settings)
         if loading.rereads:
             self.phase = Phase.REREADING
         else:
@@ -810,7 +761,7 @@ class ChatSession:
         if loading.begins_new:
             self._begin_conversation(self.conversation.system, options)
         else:
-            self._save_options(options)
+            self.change_options(**vars(options))
         return loading.begins_new
 
     def _keep_model(self, is_open: bool) -> None:

@@ -152,7 +152,9 @@ def choose_among_personas(chat_session: ChatSession, argument: str) -> PersonaCh
     if not argument:
         return PersonaChoice(_listed_personas())
     if word.lower() == "save" and name.strip():
-        persona = Persona(chat_session.conversation.system or "", chat_session.chosen_sampling)
+        persona = Persona(
+            chat_session.conversation.system or "", dict(chat_session.request_options.sampling)
+        )
         return PersonaChoice(save_persona(name.strip(), persona))
     persona = load_persona(argument)
     parameters = {name: check_sampling(name, value) for name, value in persona.parameters.items()}
@@ -199,7 +201,8 @@ def requested_adapters(chat_session: ChatSession, argument: str) -> tuple[str, .
     if chat_session.model is None:
         raise Refusal(NO_MODEL)
     if not argument:
-        return f"{described(chat_session.options.adapters) or 'no adapter'}. {USAGE_OF_LORA}"
+        line = described(chat_session.conversation.options.adapters) or "no adapter"
+        return f"{line}. {USAGE_OF_LORA}"
     if argument.lower() == OFF:
         return ()
     return adapters_named(split_wanted(argument))
@@ -216,7 +219,9 @@ def choose_thinking(chat_session: ChatSession, argument: str) -> str:
         ) from None
     if model is None:
         raise Refusal(NO_MODEL)
-    chat_session.choose_thinking(str(mode))
+    # The mode is also the usual one of this model now.
+    chat_session.model = replace(model, thinking=str(mode))
+    chat_session.change_options(thinking=str(mode))
     trouble = state.remember_thinking(model_key(model.path), str(mode))
     if model.server and mode.budget_tokens is not None:
         trouble = "a server is only told to think, not how long"
@@ -232,7 +237,7 @@ def choose_sampling(engine_thread: EngineThread, chat_session: ChatSession, argu
     Raises Refusal: there is no such parameter, or the value is not allowed.
     """
     words = argument.replace("=", " ").split()
-    sampling = chat_session.options.sampling
+    sampling = chat_session.conversation.options.sampling
     if not words:
         line = describe_sampling(sampling) or "as the settings and the model say"
         return f"{line}. {USAGE_OF_SET}"
@@ -256,15 +261,17 @@ def sampling_in_effect(
     engine_thread: EngineThread, chat_session: ChatSession, name: str
 ) -> tuple[float, Source]:
     """Return the value of a sampling parameter and its source."""
-    mode = ThinkingMode.parse(chat_session.thinking_mode or AUTO)
+    mode = ThinkingMode.parse(chat_session.request_options.thinking or AUTO)
     advice = engine_thread.state.advise(mode)
-    return sampling_and_source(name, chat_session.options.sampling, chat_session.settings, advice)
+    return sampling_and_source(
+        name, chat_session.conversation.options.sampling, engine_thread.settings, advice
+    )
 
 
 def _remember_sampling(chat_session: ChatSession) -> str:
     if chat_session.model is None:
         raise Refusal("no model is loaded whose choice could be kept")
-    sampling = chat_session.options.sampling
+    sampling = chat_session.conversation.options.sampling
     trouble = state.remember_generation(model_key(chat_session.model.path), sampling)
     line = describe_sampling(sampling) or "nothing of its own"
     return trouble or f"{line}: remembered for this model"
@@ -278,7 +285,8 @@ def is_form_file(argument: str) -> bool:
 def show_or_remove_form(chat_session: ChatSession, argument: str) -> str:
     """Carry out ``/schema`` without a file and return the line to show."""
     if not argument.strip():
-        return f"{describe_form(chat_session.options) or 'answers in any form'}. {_USAGE_OF_SCHEMA}"
+        line = describe_form(chat_session.conversation.options) or "answers in any form"
+        return f"{line}. {_USAGE_OF_SCHEMA}"
     chat_session.change_options(form=None)
     return "answers in any form, from the next message on"
 

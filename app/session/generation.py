@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 
 from app.conversations.session_options import SessionOptions, checked_sampling
 from app.conversations.store import model_key
@@ -65,6 +66,28 @@ def remembered_sampling(model_path: ModelPlace | str, settings: Settings) -> dic
             with suppress(SettingsError):
                 values[name] = checked_sampling(name, value, name)
     return values
+
+
+def with_remembered(
+    options: SessionOptions, model_path: ModelPlace | str, settings: Settings
+) -> SessionOptions:
+    """Return options with the values remembered for a model where nothing is chosen."""
+    remembered = remembered_sampling(model_path, settings)
+    return replace(options, sampling={**remembered, **options.sampling})
+
+
+def without_command_line(options: SessionOptions, settings: Settings) -> SessionOptions:
+    """Return saved options without the values that the command line overrides."""
+    sources = settings.sources
+    sampling = {
+        name: value
+        for name, value in options.sampling.items()
+        if sources.get(f"sampling.{name}") is not Source.COMMAND_LINE
+    }
+    thinking = options.thinking
+    if sources.get("thinking") is Source.COMMAND_LINE:
+        thinking = ""
+    return replace(options, sampling=sampling, thinking=thinking)
 
 
 def sampling_and_source(

@@ -147,7 +147,9 @@ class ConversationFlow:
         await self._fill_transcript()
         self._show_options()
         line = f"Continuing {self._title_of(opened.saved)}"
-        if options := describe_options(core.chat_session.options, core.chat_session.settings):
+        if options := describe_options(
+            core.chat_session.conversation.options, core.engine_thread.settings
+        ):
             line += f" with {options}"
         self._opening_line = line, core.say(f"{line} · /new")
         if opened.notice:

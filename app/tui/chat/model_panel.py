@@ -180,10 +180,10 @@ class ModelPanel:
         model = self._core.chat_session.model
         if model is None:
             return
-        options = self._core.chat_session.options
+        options = self._core.chat_session.conversation.options
         thinking = ""
-        if self._core.chat_session.thinking_mode not in ("", AUTO):
-            thinking = describe_thinking(self._core.chat_session.thinking_mode)
+        if self._core.chat_session.request_options.thinking not in ("", AUTO):
+            thinking = describe_thinking(self._core.chat_session.request_options.thinking)
         parts = (
             model.name,
             model.quantization,
@@ -245,12 +245,12 @@ class ModelPanel:
             read = partial(read_form_file, SCHEMA, path)
             form = await wrap_future(in_background(read, "form"))
             # Set before the check, so that a message sent meanwhile uses it.
-            previous_form = chat_session.options.form
+            previous_form = chat_session.conversation.options.form
             chat_session.change_options(form=form)
             try:
                 unenforced = await wrap_future(in_background(partial(_check_form, form), "form"))
             except BaseException:
-                if chat_session.options.form is form:
+                if chat_session.conversation.options.form is form:
                     chat_session.change_options(form=previous_form)
                 raise
             self._core.say(commands.form_line(form, unenforced))

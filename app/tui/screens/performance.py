@@ -79,7 +79,7 @@ class PerformanceScreen(FigureScreen):
         if threads := figures.threads or view.status.threads:
             words.append(counted(threads, "thread"))
         words.append(figures.weights_mode)
-        if (thinking := self._chat_session.thinking_mode) not in ("", AUTO):
+        if (thinking := self._chat_session.request_options.thinking) not in ("", AUTO):
             words.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, words))
 

@@ -150,7 +150,7 @@ async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path
         await driver.note("persona cool: temperature 0.25 · Be exact.")
         await driver.say("/preset hot")
         await driver.note("temperature: the value is 199")
-        assert driver.chat.core.chat_session.options.sampling == {"temperature": 0.25}
+        assert driver.chat.core.chat_session.conversation.options.sampling == {"temperature": 0.25}
         await driver.say("/set top_k 9")
         await driver.say("/preset save mine")
         await driver.note("/preset mine starts a chat with it")

@@ -40,7 +40,7 @@ def choose(engine: Engine, argument: str) -> str:
 
 
 def chosen(engine: Engine) -> str:
-    return describe_sampling(engine.chat_session.options.sampling)
+    return describe_sampling(engine.chat_session.conversation.options.sampling)
 
 
 def test_a_value_holds_from_the_next_message_until_a_reset(engine: Engine) -> None:

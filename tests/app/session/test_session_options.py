@@ -92,13 +92,13 @@ def test_choices_survive_a_restart(chat: SavedChat, is_saved_before: bool) -> No
     if is_saved_before:
         engine.ask("hi")
     change_all(engine)
-    assert engine.chat_session.options == ALL
+    assert engine.chat_session.conversation.options == ALL
     if not is_saved_before:
         engine.chat_session.change_options(form=None)  # The scripted model has no forms.
         engine.ask("hi")
         engine.chat_session.change_options(form=FORM)
     engine = chat.start(resumes=True)
-    assert engine.chat_session.options == ALL
+    assert engine.chat_session.conversation.options == ALL
     assert engine.chat_session.request_options == ALL
     assert describe_options(ALL, built_in_settings()) == (
         "temperature 0.3 · top_k 7 · thinking off · answers as s.json · adapter a.gguf:0.5"
@@ -110,7 +110,7 @@ def test_a_reset_survives_a_restart(chat: SavedChat) -> None:
     engine.ask("hi")
     change_all(engine)
     engine.chat_session.change_options(form=None, adapters=(), thinking="", sampling={})
-    assert chat.start(resumes=True).chat_session.options == SessionOptions()
+    assert chat.start(resumes=True).chat_session.conversation.options == SessionOptions()
 
 
 def test_the_command_line_takes_precedence(chat: SavedChat) -> None:
@@ -120,7 +120,7 @@ def test_the_command_line_takes_precedence(chat: SavedChat) -> None:
     settings = override(built_in_settings(), "sampling.temperature", 1.5, "--temp")
     settings = replace(override(settings, "thinking", "on", "--think"), adapters=("/x/b.gguf",))
     session = chat.start(settings, resumes=True).chat_session
-    assert session.options == SessionOptions({"top_k": 7}, "", FORM, ("/x/b.gguf",))
+    assert session.conversation.options == SessionOptions({"top_k": 7}, "", FORM, ("/x/b.gguf",))
     assert session.request_options.sampling == {"temperature": 1.5, "top_k": 7}
     assert session.request_options.thinking == "on"
 
@@ -130,7 +130,7 @@ def test_an_opened_conversation_replaces_the_choices(chat: SavedChat) -> None:
     engine = chat.start()
     change_all(engine)
     assert engine.chat_session.open_saved(chat.open())
-    assert engine.chat_session.options == SessionOptions()
+    assert engine.chat_session.conversation.options == SessionOptions()
 
 
 def test_a_new_conversation_and_a_fork_copy_the_choices(chat: SavedChat) -> None:
@@ -138,11 +138,11 @@ def test_a_new_conversation_and_a_fork_copy_the_choices(chat: SavedChat) -> None
     engine.ask("hi")
     change_all(engine)
     assert engine.chat_session.fork(2)
-    assert engine.chat_session.options == ALL
+    assert engine.chat_session.conversation.options == ALL
     assert engine.chat_session.start_new(None)
-    assert engine.chat_session.options == ALL
+    assert engine.chat_session.conversation.options == ALL
     assert engine.chat_session.start_new(None, {"seed": 1})
-    assert engine.chat_session.options == replace(ALL, sampling={"seed": 1})
+    assert engine.chat_session.conversation.options == replace(ALL, sampling={"seed": 1})
     chat.close()
     assert chat.store.read("000001").conversation.options == ALL
 
@@ -152,7 +152,7 @@ def test_another_model_begins_with_its_own_choices(chat: SavedChat) -> None:
     engine.ask("hi")
     change_all(engine)
     load(engine, "other.gguf", keeps=True)
-    assert engine.chat_session.options == SessionOptions({}, "", FORM, ALL.adapters)
+    assert engine.chat_session.conversation.options == SessionOptions({}, "", FORM, ALL.adapters)
 
 
 def test_a_request_keeps_the_options_it_was_made_with(chat: SavedChat) -> None:
@@ -253,7 +253,7 @@ def test_an_old_or_damaged_row_opens_with_defaults(chat: SavedChat, text: object
     chat.close()
     set_saved(chat.store, text)
     session = chat.start(resumes=True).chat_session
-    assert session.options == SessionOptions()
+    assert session.conversation.options == SessionOptions()
     assert len(session.conversation.messages) == 2
 
 
@@ -337,7 +337,7 @@ async def test_the_screen_restores_the_choices() -> None:
         await driver.say("/set reset")
         await driver.say("/new")
         await driver.until(lambda: driver.chat.core.chat_session.conversation.is_empty)
-        assert driver.chat.core.chat_session.options == SessionOptions(thinking="off")
+        assert driver.chat.core.chat_session.conversation.options == SessionOptions(thinking="off")
 
 
 async def test_the_title_bar_follows_the_opened_conversation() -> None:

@@ -40,12 +40,12 @@ def choose(engine: Engine, mode: str) -> str:
 
 
 def test_a_choice_is_used_from_the_next_message_and_saved(engine: Engine) -> None:
-    assert engine.chat_session.thinking_mode == ""
+    assert engine.chat_session.request_options.thinking == ""
     assert engine.load().thinking == "auto"
     assert (
         choose(engine, "off") == "thinking off from the next message on; remembered for this model"
     )
-    assert engine.chat_session.thinking_mode == "off"
+    assert engine.chat_session.request_options.thinking == "off"
     engine.ask("hi")
     assert engine.script.opened[-1].chats[-1].thinking == ThinkingMode(False)
     assert engine.load().thinking == "off"

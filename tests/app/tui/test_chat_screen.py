@@ -285,7 +285,7 @@ async def test_adapters_are_chosen_shown_and_taken_back():
     async with chatting(script) as driver:
         await driver.say("/lora /x/a.gguf:0.5")
         await driver.note("adapter a.gguf:0.5 from the next message on")
-        assert driver.chat.core.chat_session.options.adapters == ("/x/a.gguf:0.5",)
+        assert driver.chat.core.chat_session.conversation.options.adapters == ("/x/a.gguf:0.5",)
         await driver.say("/lora /x/bad.gguf")
         await driver.note("bad.gguf: is no adapter")
         await driver.say("/lora")
