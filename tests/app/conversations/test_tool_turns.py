@@ -142,7 +142,7 @@ def test_tools_known_from_the_first_message_cost_no_tokens(
             model, cast(Any, SimpleNamespace(n_ctx=10_000)), chat, built_in_settings()
         )
         local.set_messages(conversation.prompt_messages())
-        assert knows_tools or tools.offer(local)
+        assert knows_tools or tools.offer(local, has_form=False)
         prompts.append(
             list(
                 local.prompt(
