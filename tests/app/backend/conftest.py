@@ -1,4 +1,4 @@
-"""A scripted engine for every test that asks for one; a module may name another script."""
+"""Fixtures: a scripted engine, whose script a test module may replace."""
 
 from collections.abc import Iterator
 
@@ -15,6 +15,6 @@ def script() -> Script:
 
 @pytest.fixture
 def engine(script: Script) -> Iterator[Engine]:
-    made = Engine(script)
-    yield made
-    made.close()
+    scripted_engine = Engine(script)
+    yield scripted_engine
+    scripted_engine.close()

@@ -19,7 +19,7 @@ PATIENCE_S = 60.0
 
 
 class Engine:
-    """A bridge and turns over a script, and the messages that it was not asked for yet."""
+    """Engine thread and chat session over a script, with the events not yet collected."""
 
     patience_s = PATIENCE_S
 
@@ -39,14 +39,14 @@ class Engine:
         self.engine_thread.start()
 
     def drain(self) -> list[Event]:
-        """Take in what has come, and return it."""
+        """Handle the events that have arrived, and return them."""
         drained = self.engine_thread.drain()
         for event in drained:
             self.chat_session.handle(event)
         return drained
 
     def until(self, condition: Callable[[], object]) -> None:
-        """Drain until something holds."""
+        """Handle events until a condition holds."""
         give_up_s = time.monotonic() + self.patience_s
         while not condition():
             assert time.monotonic() < give_up_s, f"it never came: {self.messages}"
@@ -54,20 +54,21 @@ class Engine:
             threading.Event().wait(0.001)
 
     def idle(self) -> None:
-        """Drain until no one's work is over."""
+        """Handle events until the engine thread is idle."""
         self.until(lambda: not self.engine_thread.inbox.idle_work.is_pending)
 
-    def wait_for(self, kind: type) -> Any:
-        """Drain until a message of this kind has come, and return it; those before it are
-        forgotten."""
-        self.until(lambda: any(isinstance(message, kind) for message in self.messages))
-        at = next(at for at, message in enumerate(self.messages) if isinstance(message, kind))
-        found = self.messages[at]
-        self.messages = self.messages[at + 1 :]
-        return found
+    def wait_for(self, event_type: type) -> Any:
+        """Handle events until one of a type has arrived, and return it. Drop earlier events."""
+        self.until(lambda: any(isinstance(message, event_type) for message in self.messages))
+        index = next(
+            index for index, message in enumerate(self.messages) if isinstance(message, event_type)
+        )
+        event = self.messages[index]
+        self.messages = self.messages[index + 1 :]
+        return event
 
     def collect(self, end: type = GenerationFinished) -> list[Event]:
-        """Return all messages up to the one that ends the turn."""
+        """Return all events up to the one that ends the turn."""
         collected: list[Event] = []
         while not any(isinstance(message, end) for message in collected):
             collected += self.drain()
@@ -84,12 +85,12 @@ class Engine:
         return self.wait_for(GenerationFinished)
 
     def hear(self, text: str, end: type = GenerationFinished) -> list[Event]:
-        """Ask, and return all that is told until the end."""
+        """Send a message and return all events up to the end of the turn."""
         self.chat_session.submit(text)
         return self.collect(end)
 
     def stop_after(self, n_tokens: int, begin: Callable[[], object]) -> GenerationFinished:
-        """Begin a reply, let a number of tokens come, and stop."""
+        """Start a reply and stop it after a number of tokens."""
         self.script.token_gate = gate = Gate()
         begin()
         gate.allow(n_tokens)
@@ -117,5 +118,5 @@ class Engine:
         return self.script.opened[-1].sessions[-1]
 
 
-def texts(messages: list[Event], kind: type = TextGenerated) -> str:
-    return "".join(message.text for message in messages if isinstance(message, kind))
+def texts(messages: list[Event], event_type: type = TextGenerated) -> str:
+    return "".join(message.text for message in messages if isinstance(message, event_type))

@@ -21,7 +21,7 @@ def tokens(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("starts", "n_tokens", "n_ctx", "n_turns"),
     [
-        ([10, 30, 50, 70], 95, 100, 1),  # 20 of 75 go: a quarter is free
+        ([10, 30, 50, 70], 95, 100, 1),  # dropping 20 of 75 frees a quarter
         ([10, 30, 50, 70], 140, 100, 3),
         ([10, 90], 99, 100, 1),
         ([10], 99, 100, 0),
@@ -29,24 +29,24 @@ def tokens(text: str) -> list[str]:
         ([10, 12, 14, 90], 120, 100, 3),
     ],
 )
-def test_as_many_turns_go_as_make_a_quarter_free(starts, n_tokens, n_ctx, n_turns):
+def test_turns_are_dropped_until_a_quarter_is_free(starts, n_tokens, n_ctx, n_turns):
     assert turns_to_drop(starts, n_tokens, n_ctx, 8) == n_turns
 
 
-def test_a_quarter_is_not_made_free_at_the_price_of_everything():
+def test_turns_are_kept_if_dropping_them_frees_too_little():
     assert turns_to_drop([0, 10, 20], 98, 100, 8) == 1
 
 
-def test_whole_turns_go_and_the_rest_keeps_its_tokens():
+def test_whole_turns_are_dropped_and_others_keep_their_tokens():
     model = Script().open_model()
     local = LocalModel(model, model.session(22), model.chat(), built_in_settings())
-    said = [PromptMessage(SYSTEM, "Be brief.")]
+    messages = [PromptMessage(SYSTEM, "Be brief.")]
     for n in range(3):
-        said += [
+        messages += [
             PromptMessage(USER, f"question {n}"),
             PromptMessage(ASSISTANT, "", ids=(50 + n,), raw=""),
         ]
-    prompt = local.prompt_with_room(Request((*said, PromptMessage(USER, "next"))))
+    prompt = local.prompt_with_room(Request((*messages, PromptMessage(USER, "next"))))
     assert prompt.dropped_turns == 2
     assert [message.content for message in local.chat.messages] == [
         "Be brief.",
@@ -67,14 +67,14 @@ async def fill(driver: Driver, n_turns: int) -> None:
         await driver.ask(f"question {n} of some words more")
 
 
-async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
+async def test_a_full_context_is_reported_and_drops_old_turns():
     script = Script(replies=[tokens("a reply of six words here")], n_ctx=110)
     async with chatting(script, size=(80, 40), system_prompt="Be brief.") as driver:
         await fill(driver, 8)
         assert "oldest" in await driver.note("The context was full")
-        told = [note for note in driver.notes() if "% full" in note or "was full" in note]
-        assert "tokens left" in told[0]
-        assert "dropped from it" in told[1]
+        context_notes = [note for note in driver.notes() if "% full" in note or "was full" in note]
+        assert "tokens left" in context_notes[0]
+        assert "dropped from it" in context_notes[1]
         assert len(texts(driver)) == 16
         await driver.note("no longer sees what is above")
         conversation = driver.chat.core.chat_session.conversation
@@ -84,7 +84,7 @@ async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
         assert cached.startswith("Be brief.question")
         assert "question 0" not in cached
         assert session.length <= 110
-        assert max(session.fed_counts[1:]) < 30, "what stayed was moved, not read again"
+        assert max(session.fed_counts[1:]) < 30, "the remaining tokens were moved, not fed again"
         n_dropped = conversation.n_dropped
     assert Store().read("000001").conversation.n_dropped == n_dropped
     script = Script(replies=script.replies, n_ctx=110)
@@ -94,7 +94,7 @@ async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
         assert "question 0" not in script.opened[0].tokenizer.decode(
             script.opened[0].sessions[0].tokens
         )
-        # What was dropped can be copied, and not edited.
+        # Dropped messages can be copied, but not edited.
         await driver.say("/edit 1")
         await driver.note("the model no longer sees this message")
         driver.transcript.messages()[0].focus()
@@ -106,8 +106,8 @@ async def test_a_full_context_is_announced_and_drops_the_oldest_turns():
         assert cached.startswith("Be brief.question 0")
 
 
-async def test_what_was_dropped_stays_dropped_and_no_more_in_vain():
-    """When its turn is stopped, and when a message is longer than all of the context."""
+async def test_dropped_turns_stay_dropped_and_no_others_are_dropped():
+    """Stop a turn that dropped others, and send a message longer than the whole context."""
     script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)
     async with chatting(script, system_prompt="Be brief.") as driver:
         await fill(driver, 5)
@@ -122,8 +122,8 @@ async def test_what_was_dropped_stays_dropped_and_no_more_in_vain():
         assert driver.chat.core.chat_session.conversation.n_dropped == n_dropped
         cached = script.opened[0].tokenizer.decode(script.opened[0].sessions[0].tokens)
         assert cached.count("question") == (len(texts(driver)) - n_dropped) // 2 - 1
-        before = texts(driver)
+        texts_before = texts(driver)
         await driver.say("word " * 120)
         assert "the context holds 100" in await driver.note("Not sent")
         assert driver.chat.core.chat_session.conversation.n_dropped == n_dropped
-        assert texts(driver) == before
+        assert texts(driver) == texts_before

@@ -1,5 +1,5 @@
-"""What guesses know of other conversations: kept privately and within bounds, hostile until read,
-gone when deleted."""
+"""Texts of earlier conversations for guessing tokens: private, limited, checked when read, and
+deleted with their conversation."""
 
 import os
 import stat
@@ -18,135 +18,137 @@ from app.program.settings import built_in_settings
 from tests.app.chat_driver import chatting
 from tests.app.conversations.talk import saved_talk
 
-SAID = list(range(10, 40))
+TOKENS = list(range(10, 40))
 
 
 def texts(
     name: str = "000001", tokens: list[int] | None = None, waits: bool = False, **changed: str
 ) -> EarlierTexts:
-    """Those of a session in which a conversation was had."""
-    place = SimpleNamespace(state_path=Path(name) if name else None, state_trouble="")
-    session = SimpleNamespace(tokens=SAID if tokens is None else tokens, earlier_text=None)
+    """Return the earlier texts of a session that holds a conversation."""
+    location = SimpleNamespace(state_path=Path(name) if name else None, state_trouble="")
+    session = SimpleNamespace(tokens=TOKENS if tokens is None else tokens, earlier_text=None)
     tokenizer = SimpleNamespace(vocab_size=1000, fingerprint="v" * 32)
-    one = EarlierTexts(
-        place, replace(built_in_settings(), **changed), tokenizer, session, lambda: waits
+    earlier_texts = EarlierTexts(
+        location, replace(built_in_settings(), **changed), tokenizer, session, lambda: waits
     )
-    return one
+    return earlier_texts
 
 
-def known(one: EarlierTexts, tokens: list[int]) -> list[int]:
-    one.give()
-    earlier = one._session.earlier_text
-    return earlier.following(tokens, 3)[1] if earlier is not None else []
+def guessed_tokens(earlier_texts: EarlierTexts, tokens: list[int]) -> list[int]:
+    earlier_texts.give()
+    suffix_index = earlier_texts._session.earlier_text
+    return suffix_index.following(tokens, 3)[1] if suffix_index is not None else []
 
 
-def kept() -> list[Path]:
+def saved_files() -> list[Path]:
     root = paths.guesses_dir()
     assert root is not None
-    return sorted(one for one in root.rglob("*") if not one.is_dir())
+    return sorted(path for path in root.rglob("*") if not path.is_dir())
 
 
-def test_another_conversation_of_a_later_start_knows_it() -> None:
+def test_a_later_start_uses_texts_of_other_conversations() -> None:
     texts().save()
-    assert known(texts("000002"), SAID[5:9]) == SAID[9:12]
-    assert known(texts(""), SAID[:3]) == SAID[3:6]
-    (file,) = kept()
+    assert guessed_tokens(texts("000002"), TOKENS[5:9]) == TOKENS[9:12]
+    assert guessed_tokens(texts(""), TOKENS[:3]) == TOKENS[3:6]
+    (file,) = saved_files()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert all(stat.S_IMODE(one.stat().st_mode) == 0o700 for one in list(file.parents)[:2])
+    assert all(
+        stat.S_IMODE(directory.stat().st_mode) == 0o700 for directory in list(file.parents)[:2]
+    )
 
 
-def test_what_another_conversation_said_is_known_at_once() -> None:
-    one = texts()
-    assert known(one, SAID[:3]) == []
-    one.save()
-    assert known(one, SAID[:3]) == []  # it is the live one, in which guesses are found anyway
-    one._location.state_path = Path("000002")
-    assert known(one, SAID[:3]) == SAID[3:6]
+def test_texts_of_other_conversations_are_used_at_once() -> None:
+    earlier = texts()
+    assert guessed_tokens(earlier, TOKENS[:3]) == []
+    earlier.save()
+    assert guessed_tokens(earlier, TOKENS[:3]) == []  # the current conversation is searched anyway
+    earlier._location.state_path = Path("000002")
+    assert guessed_tokens(earlier, TOKENS[:3]) == TOKENS[3:6]
 
 
-def test_a_conversation_without_a_place_is_not_kept() -> None:
+def test_a_conversation_without_a_location_is_not_saved() -> None:
     texts("").save()
-    assert kept() == []
+    assert saved_files() == []
 
 
-def test_nothing_is_sorted_while_work_waits() -> None:
+def test_texts_are_not_indexed_while_work_waits() -> None:
     texts().save()
-    assert known(texts("000002", waits=True), SAID[:3]) == []
+    assert guessed_tokens(texts("000002", waits=True), TOKENS[:3]) == []
 
 
-def test_those_used_last_stay_and_the_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_most_recent_texts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier_texts, "MOST_TOKENS", 50)
     for n, start in enumerate((100, 200, 300)):
         texts(f"00000{n}", list(range(start, start + 20))).save()
-        os.utime(kept()[-1], (n, n))
-    one = texts("000009")
-    assert known(one, [100, 101, 102]) == []
-    assert known(one, [200, 201, 202]) == [203, 204, 205]
-    assert known(one, [300, 301, 302]) == [303, 304, 305]
-    assert [file.name for file in kept()] == ["000001", "000002"]
+        os.utime(saved_files()[-1], (n, n))
+    earlier = texts("000009")
+    assert guessed_tokens(earlier, [100, 101, 102]) == []
+    assert guessed_tokens(earlier, [200, 201, 202]) == [203, 204, 205]
+    assert guessed_tokens(earlier, [300, 301, 302]) == [303, 304, 305]
+    assert [file.name for file in saved_files()] == ["000001", "000002"]
 
 
-def test_a_long_conversation_keeps_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_end_of_a_long_conversation_is_saved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier_texts, "MOST_TOKENS", 10)
     texts().save()
-    assert known(texts("000002"), SAID[-6:-3]) == SAID[-3:]
-    assert kept()[0].stat().st_size == 40
+    assert guessed_tokens(texts("000002"), TOKENS[-6:-3]) == TOKENS[-3:]
+    assert saved_files()[0].stat().st_size == 40
 
 
 @pytest.mark.parametrize(
     "changed",
     [{"guess_ahead": "conversation"}, {"guess_ahead": "off"}, {"save_conversations": "off"}],
 )
-def test_where_it_is_off_nothing_is_kept_or_stays(changed: dict[str, str]) -> None:
+def test_switched_off_it_saves_nothing_and_deletes_old_files(changed: dict[str, str]) -> None:
     texts().save()
-    one = texts("000002", **changed)
-    one.save()
-    assert [file.name for file in kept()] == ["000001"]
-    assert known(one, SAID[:3]) == []
-    assert kept() == []
+    earlier = texts("000002", **changed)
+    earlier.save()
+    assert [file.name for file in saved_files()] == ["000001"]
+    assert guessed_tokens(earlier, TOKENS[:3]) == []
+    assert saved_files() == []
 
 
-def test_hostile_files_are_left_out() -> None:
+def test_hostile_files_are_ignored() -> None:
     texts().save()
-    (file,) = kept()
-    wrong = np.array([*SAID[:3], 1000, -1, 1 << 30, 2**31 - 1, -(2**31)], "<i4").tobytes()
+    (file,) = saved_files()
+    wrong = np.array([*TOKENS[:3], 1000, -1, 1 << 30, 2**31 - 1, -(2**31)], "<i4").tobytes()
     file.with_name("000003").write_bytes(wrong + b"xyz")
     file.with_name("000004").mkdir()
     os.mkfifo(file.with_name("000005"))
     file.with_name("000006").symlink_to("/etc/passwd")
     file.with_name("000007").write_bytes(b"")
     os.utime(file.with_name("000003"), (1, 1))
-    assert known(texts("000002"), SAID[:3]) == SAID[3:6]
-    assert known(texts("000002"), [1 << 30, 2**31 - 1, -(2**31)]) == []
+    assert guessed_tokens(texts("000002"), TOKENS[:3]) == TOKENS[3:6]
+    assert guessed_tokens(texts("000002"), [1 << 30, 2**31 - 1, -(2**31)]) == []
 
 
-def test_a_disk_that_takes_nothing_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(earlier_texts, "replace_file", full)
     texts().save()
-    assert kept() == []
+    assert saved_files() == []
 
 
-def test_a_deleted_conversation_takes_its_tokens_along(tmp_path: Path) -> None:
+def test_deleting_a_conversation_deletes_its_tokens(tmp_path: Path) -> None:
     saved_talk(tmp_path)
     texts("000001").save()
     texts("000002").save()
     Store(tmp_path).delete("000001")
-    assert [file.name for file in kept()] == ["000002"]
+    assert [file.name for file in saved_files()] == ["000002"]
 
 
 @pytest.mark.slow
-async def test_the_chat_keeps_what_was_said_and_uses_it() -> None:
+async def test_the_chat_saves_its_texts_and_uses_them() -> None:
     async with chatting() as driver:
         await driver.ask("hello")
         await driver.ask("again")
         session = driver.script.opened[0].sessions[0]
-        said = list(session.tokens)
-    (file,) = kept()
-    assert np.frombuffer(file.read_bytes(), "<i4").tolist() == said
+        tokens = list(session.tokens)
+    (file,) = saved_files()
+    assert np.frombuffer(file.read_bytes(), "<i4").tolist() == tokens
     async with chatting() as driver:
         await driver.ask("hello")
         earlier = driver.script.opened[0].sessions[0].earlier_text
-    assert earlier.following(said[:4], 2) == (4, said[4:6])
+    assert earlier.following(tokens[:4], 2) == (4, tokens[4:6])

@@ -1,4 +1,4 @@
-"""Measurements by the engine's thread, through the bridge and over the scripted engine."""
+"""Measurements of the engine thread, over a scripted engine."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ def script():
 
 @pytest.fixture
 def engine(script, tmp_path, monkeypatch):
-    # whatever the machine has left
+    # The free memory of this machine must not matter.
     monkeypatch.setattr(engine_measures, "has_room", lambda model: True)
     engine = Engine(script, open_history=lambda: ReplyHistory(tmp_path / "state" / "speeds.json"))
     yield engine
@@ -54,7 +54,7 @@ def test_a_loaded_model_has_facts_and_a_failed_one_has_none(engine, script):
     )
 
 
-def test_the_time_of_a_reply_adds_up_from_sending_to_the_end(engine, script):
+def test_the_phases_of_a_reply_add_up_to_its_time(engine, script):
     engine.load()
     sent_s = script.clock()
     script.clock.advance(3.0)
@@ -80,7 +80,7 @@ def test_a_reply_is_compared_with_earlier_ones_only(engine):
     assert engine.engine_thread.state.figures.earlier.median_tps == pytest.approx(2.0)
 
 
-def test_other_threads_are_compared_with_their_own_kind(engine, script):
+def test_replies_are_compared_with_the_same_thread_count(engine, script):
     engine.load()
     engine.ask("one")
     script.opened[-1].set_threads(1)
@@ -88,7 +88,7 @@ def test_other_threads_are_compared_with_their_own_kind(engine, script):
     assert engine.engine_thread.state.figures.earlier is None
 
 
-def test_a_reply_whose_threads_changed_is_not_remembered(engine, script):
+def test_a_reply_with_changed_threads_is_not_saved(engine, script):
     script.token_gate = Gate()
     engine.load()
     engine.chat_session.submit("one")
@@ -131,7 +131,7 @@ def test_a_running_reply_is_profiled_only_while_watched(engine, script):
         script.token_gate.waiting.clear()
 
 
-def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, monkeypatch):
+def test_page_faults_count_for_the_token_they_delay(engine, script, monkeypatch):
     count = [0]
     monkeypatch.setattr(page_faults, "major_faults", lambda: count[0])
     script.token_gate = Gate()
@@ -151,7 +151,7 @@ def test_major_faults_are_booked_to_the_token_they_came_with(engine, script, mon
     assert engine.engine_thread.state.figures.last_reply.disk_s == pytest.approx(4.5)
 
 
-def test_the_memory_is_measured_when_asked_and_remembered(engine, script, tmp_path):
+def test_bandwidth_is_measured_on_request_and_saved(engine, script, tmp_path):
     engine.load()
     assert engine.engine_thread.state.figures.read_gbps == {}
     engine.engine_thread.measure_bandwidth()
@@ -162,7 +162,7 @@ def test_the_memory_is_measured_when_asked_and_remembered(engine, script, tmp_pa
     assert script.n_bandwidth_probes == 1
 
 
-def test_a_message_makes_the_measurement_give_way(engine, script):
+def test_a_message_stops_the_measurement(engine, script):
     script.bandwidth_gate = Gate()
     engine.load()
     engine.engine_thread.measure_bandwidth()
@@ -174,7 +174,7 @@ def test_a_message_makes_the_measurement_give_way(engine, script):
     assert script.n_bandwidth_probes == 0
 
 
-def test_without_a_model_or_room_no_bandwidth_is_measured(engine, script, monkeypatch):
+def test_bandwidth_needs_a_model_and_free_memory(engine, script, monkeypatch):
     engine.engine_thread.measure_bandwidth()
     engine.load()
     monkeypatch.setattr(engine_measures, "has_room", lambda model: False)
@@ -184,7 +184,7 @@ def test_without_a_model_or_room_no_bandwidth_is_measured(engine, script, monkey
     assert engine.engine_thread.state.figures.read_gbps == {}
 
 
-def test_without_a_model_the_machine_is_not_watched_either(script):
+def test_the_machine_is_not_watched_without_a_model(script):
     watches = []
     engine = Engine(
         script, watch_conditions=lambda: watches.append(ConditionsWatch(None)) or watches[-1]
@@ -196,7 +196,7 @@ def test_without_a_model_the_machine_is_not_watched_either(script):
     assert not watches
 
 
-def test_a_containers_limit_counts_as_room(script, monkeypatch):
+def test_the_limit_of_a_container_counts_as_free_memory(script, monkeypatch):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=64 << 30))
     monkeypatch.setattr(
         host, "_memory_groups", lambda root: iter([(2 << 30, (2 << 30) - (100 << 20))])
@@ -205,7 +205,7 @@ def test_a_containers_limit_counts_as_room(script, monkeypatch):
     assert not engine_measures.has_room(model)
 
 
-def test_a_bug_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatch):
+def test_an_error_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatch):
     engine.load()
     monkeypatch.setattr(engine_measures, "has_room", lambda model: 1 // 0)
     engine.engine_thread.measure_bandwidth()
@@ -215,7 +215,7 @@ def test_a_bug_in_the_measurement_does_not_end_a_turn(engine, script, monkeypatc
     ] == []
 
 
-def test_a_prompt_that_was_stopped_spent_all_its_time_reading():
+def test_a_stopped_prompt_spent_all_its_time_in_prefill():
     clock = FakeClock()
     meter = ReplyMeter(100, clock)
     meter.read_tokens = 40
@@ -225,7 +225,7 @@ def test_a_prompt_that_was_stopped_spent_all_its_time_reading():
     assert spent.total_s == pytest.approx(6.5)
 
 
-def test_phases_of_one_name_in_two_plans_are_one():
+def test_phases_with_one_name_in_two_plans_are_joined():
     class Phase:
         def __init__(self, phase: str, seconds: float, weight_bytes: int) -> None:
             self.phase = phase
@@ -242,7 +242,7 @@ def test_phases_of_one_name_in_two_plans_are_one():
     assert phase_costs([], 0) == ()
 
 
-def test_the_bridge_starts_with_no_figures(script):
+def test_the_engine_thread_starts_without_figures(script):
     engine_thread = EngineThread(
         ChatOptions(script.open_model, lambda chosen, model, mode: None), script.clock
     )

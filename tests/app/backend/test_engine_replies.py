@@ -1,5 +1,4 @@
-"""Replies that are stopped, continued, answered again or replaced, as the engine's thread sees
-them."""
+"""Replies that are stopped, continued, regenerated or replaced, in the engine thread."""
 
 from pathlib import Path
 from typing import Any
@@ -27,20 +26,22 @@ TEN = [f" {n}" for n in range(10)]
 
 
 @pytest.mark.parametrize("stops", [[1], [9], [3, 2, 1]])
-def test_a_stopped_reply_goes_on_as_if_it_had_not_stopped(engine: Engine, stops: list[int]) -> None:
+def test_a_stopped_reply_continues_as_if_it_had_not_stopped(
+    engine: Engine, stops: list[int]
+) -> None:
     engine.script.replies = [TEN]
     engine.load()
     engine.ask("count")
-    wanted = engine.session.tokens
+    expected_tokens = engine.session.tokens
     engine.chat_session.start_new(None)
     engine.stop_after(stops[0], lambda: engine.chat_session.submit("count"))
-    for after in stops[1:]:
-        engine.stop_after(after, engine.chat_session.continue_reply)
+    for n_tokens in stops[1:]:
+        engine.stop_after(n_tokens, engine.chat_session.continue_reply)
     engine.chat_session.continue_reply()
     messages = engine.collect()
     assert isinstance(messages[0], ReplyReopened)
     assert texts(messages) == "".join(TEN)
-    assert engine.session.tokens == wanted
+    assert engine.session.tokens == expected_tokens
     finished = messages[-1]
     assert (finished.ending, finished.figures.tokens) == (Ending.COMPLETE, 10 - sum(stops))
     assert finished.figures.prompt_tokens <= 1
@@ -81,7 +82,7 @@ def test_there_is_nothing_to_continue_before_a_reply(engine: Engine) -> None:
     assert not engine.chat_session.continue_reply()
 
 
-def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
+def test_a_reply_in_a_full_context_cannot_continue(engine: Engine) -> None:
     engine.script.n_ctx = 16
     engine.script.replies = [[" a"] * 100]
     engine.load()
@@ -90,7 +91,7 @@ def test_a_full_context_has_no_room_to_go_on(engine: Engine) -> None:
     assert "the context is full" in engine.wait_for(GenerationFailed).reason
 
 
-def test_going_on_in_a_full_context_reads_nothing_again(engine: Engine) -> None:
+def test_continuing_in_a_full_context_prefills_nothing(engine: Engine) -> None:
     engine.script.n_ctx = 120
     engine.script.replies = [[" b"] * 20, [" a"] * 200]
     engine.load("be brief")
@@ -103,7 +104,7 @@ def test_going_on_in_a_full_context_reads_nothing_again(engine: Engine) -> None:
     assert engine.session.fed_counts[-1] == 1
 
 
-def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> None:
+def test_turns_dropped_by_a_stopped_turn_are_not_counted(engine: Engine) -> None:
     engine.script.n_ctx = 100
     engine.script.replies = [[" a"] * 30]
     engine.load()
@@ -115,12 +116,12 @@ def test_what_a_stopped_turn_dropped_is_not_counted_any_more(engine: Engine) -> 
     assert gate.waiting.wait(PATIENCE_S)
     engine.engine_thread.cancel()
     engine.wait_for(PromptStopped)
-    # a turn is over a moment after its last message
+    # A turn ends a moment after its last event.
     engine.until(lambda: not engine.engine_thread.status.is_busy)
     assert engine.engine_thread.status.context_used == 36
 
 
-def test_turns_after_those_all_dropped_are_replaced(engine: Engine) -> None:
+def test_turns_are_replaced_after_all_turns_were_dropped(engine: Engine) -> None:
     engine.load()
     engine.ask("one")
     engine.chat_session.conversation.n_dropped = 2
@@ -146,10 +147,10 @@ def test_an_edit_is_weighed_after_turns_were_dropped(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["stop", "error"])
-def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, trouble: str) -> None:
+def test_the_old_reply_is_restored_if_no_new_one_starts(engine: Engine, trouble: str) -> None:
     engine.load()
     engine.ask("hi")
-    whole = engine.session.tokens
+    tokens_before = engine.session.tokens
     if trouble == "stop":
         engine.script.prefill_gate = gate = Gate()
         engine.chat_session.regenerate()
@@ -163,10 +164,10 @@ def test_the_old_reply_is_there_again_when_no_new_one_begins(engine: Engine, tro
         engine.wait_for(GenerationFailed)
         engine.script.fail_after_tokens = None
     engine.ask("and then")
-    assert engine.session.tokens[: len(whole)] == whole
+    assert engine.session.tokens[: len(tokens_before)] == tokens_before
 
 
-def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script: Script) -> None:
+def test_an_edited_message_replaces_its_turn_and_later_ones(engine: Engine, script: Script) -> None:
     engine.load("be brief")
     for text in ("one", "two", "three"):
         engine.ask(text)
@@ -180,43 +181,43 @@ def test_an_edited_message_replaces_all_turns_from_it_on(engine: Engine, script:
     assert finished.figures.reused_tokens == 1 + 4 + 3 + 5 + 1
 
 
-def test_weighing_an_edit_counts_exactly_and_changes_nothing(engine: Engine) -> None:
+def test_weighing_an_edit_is_exact_and_changes_nothing(engine: Engine) -> None:
     engine.load()
     for text in ("one", "two", "three"):
         engine.ask(text)
-    before = engine.session.tokens
+    tokens_before = engine.session.tokens
     engine.chat_session.weigh_edit("zwei und mehr", 1)
     weighed = engine.wait_for(EditCostMeasured)
-    assert engine.session.tokens == before
-    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    assert engine.session.tokens == tokens_before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(tokens_before)
     engine.chat_session.submit_edit("zwei und mehr", 1)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (
         figures.reused_tokens,
         figures.prompt_tokens,
     )
-    # the script reads ten a second
+    # The script prefills ten tokens a second.
     assert weighed.read_s == pytest.approx(weighed.read_tokens / 10.0)
 
 
-def test_a_refused_edit_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+def test_a_refused_edit_leaves_the_conversation_unchanged(engine: Engine) -> None:
     engine.load()
     engine.ask("one")
     engine.ask("two")
-    whole = engine.session.tokens
+    tokens_before = engine.session.tokens
     engine.chat_session.submit_edit("word " * 600, 0)
     engine.wait_for(PromptRefused)
     engine.ask("three")
-    assert engine.session.tokens[: len(whole)] == whole
+    assert engine.session.tokens[: len(tokens_before)] == tokens_before
 
 
-def test_the_status_divides_the_context_by_turns(engine: Engine) -> None:
+def test_the_status_has_the_context_of_each_turn(engine: Engine) -> None:
     engine.load("be brief")
     engine.ask("one")
     engine.ask("two")
     status = engine.engine_thread.status
     assert status.turn_starts == (5, 13)
-    # no <end> after the last reply yet
+    # The last reply has no <end> yet.
     assert status.context_used == engine.session.length == 5 + 8 + 7
     engine.chat_session.start_new(None)
     engine.until(lambda: not engine.engine_thread.status.context_used)
@@ -247,7 +248,7 @@ HM_SO = ["<think>", "\n", "hm ", "so", "</think>", "\n\n", "Yes", "."]
         "ends at a text",
     ],
 )
-def test_a_thought_is_told_apart_and_timed(
+def test_thinking_is_separated_and_timed(
     script: Script,
     changes: dict[str, Any],
     reply: list[str],
@@ -266,15 +267,13 @@ def test_a_thought_is_told_apart_and_timed(
         (m.tokens, m.duration_s, m.is_closed) for m in messages if isinstance(m, ThinkingFinished)
     ]
     assert ended == [(n, pytest.approx(n / 2), True) for n in thought_tokens]
-    if reply is HM_SO:  # a template looks for the tags in what was said
+    if reply is HM_SO:  # templates search for the tags in the messages
         assert script.opened[-1].chats[-1].messages[-1].content == "<think>\nhm so</think>\n\nYes."
     engine.close()
 
 
 @pytest.mark.parametrize("control", [CONTROL, frozenset()])
-def test_thinking_that_is_stopped_and_continued_adds_up(
-    engine: Engine, control: frozenset[str]
-) -> None:
+def test_figures_of_continued_thinking_add_up(engine: Engine, control: frozenset[str]) -> None:
     engine.script.control = control
     engine.script.replies = [["<think>", "a", "b", "c", "</think>", "Yes"]]
     engine.load()
@@ -306,7 +305,7 @@ def test_thinking_that_ended_before_the_stop_keeps_its_figures(engine: Engine) -
     assert (finished.tokens, finished.duration_s) == (3, 1.5)
 
 
-def test_a_reply_that_fails_in_its_thinking_shows_the_thought(engine: Engine) -> None:
+def test_a_reply_that_fails_while_thinking_shows_it(engine: Engine) -> None:
     engine.script.replies = [["<think>", "a", "b"]]
     engine.script.fail_after_tokens = 2
     engine.script.generate_error = BrokenModelError("NaN")
@@ -316,7 +315,7 @@ def test_a_reply_that_fails_in_its_thinking_shows_the_thought(engine: Engine) ->
     assert not next(m for m in messages if isinstance(m, ThinkingFinished)).is_closed
 
 
-def test_loading_forgets_the_turns(engine: Engine) -> None:
+def test_loading_a_model_clears_the_turns(engine: Engine) -> None:
     engine.load()
     engine.ask("one")
     engine.load()
@@ -329,11 +328,11 @@ def test_loading_forgets_the_turns(engine: Engine) -> None:
 # Edited replies
 
 
-def test_an_edited_reply_goes_on_and_drops_the_later_turns(engine: Engine) -> None:
+def test_an_edited_reply_continues_and_drops_later_turns(engine: Engine) -> None:
     engine.script.replies = [TEN, [" one"], [" and on", " it goes"]]
     engine.load()
     engine.ask("count")
-    before = engine.session.tokens
+    tokens_before = engine.session.tokens
     engine.ask("more")
     engine.chat_session.submit_edited_reply(" 0 1 2 drei", 0)
     messages = engine.collect()
@@ -341,22 +340,22 @@ def test_an_edited_reply_goes_on_and_drops_the_later_turns(engine: Engine) -> No
     assert texts(messages) == " 0 1 2 drei and on it goes"
     assert messages[-1].ending is Ending.COMPLETE
     assert (messages[-1].figures.tokens, messages[-1].figures.prompt_tokens) == (2, 1)
-    kept = messages[-1].figures.reused_tokens
-    assert engine.session.tokens[:kept] == before[:kept]
+    n_reused = messages[-1].figures.reused_tokens
+    assert engine.session.tokens[:n_reused] == tokens_before[:n_reused]
     engine.ask("again")
-    said = engine.script.opened[-1].tokenizer.decode(engine.session.tokens)
-    assert said == "count 0 1 2 drei and on it goesagain and on it goes"
+    text = engine.script.opened[-1].tokenizer.decode(engine.session.tokens)
+    assert text == "count 0 1 2 drei and on it goesagain and on it goes"
 
 
 @pytest.mark.parametrize("n_kept", [1, 5, 9])
-def test_a_reply_cut_at_a_token_goes_on_as_it_did_before(engine: Engine, n_kept: int) -> None:
+def test_a_reply_cut_at_a_token_continues_as_before(engine: Engine, n_kept: int) -> None:
     engine.script.replies = [TEN]
     engine.load()
     engine.ask("count")
-    wanted = engine.session.tokens
+    expected_tokens = engine.session.tokens
     engine.chat_session.submit_edited_reply("".join(TEN[:n_kept]), 0)
     assert texts(engine.collect()) == "".join(TEN)
-    assert engine.session.tokens == wanted
+    assert engine.session.tokens == expected_tokens
 
 
 def test_weighing_an_edited_reply_is_exact_and_changes_nothing(engine: Engine) -> None:
@@ -364,11 +363,11 @@ def test_weighing_an_edited_reply_is_exact_and_changes_nothing(engine: Engine) -
     engine.load()
     for text in ("one", "two"):
         engine.ask(text)
-    before = engine.session.tokens
+    tokens_before = engine.session.tokens
     engine.chat_session.weigh_edit(" 0 1 two three", 0, is_reply=True)
     weighed = engine.wait_for(EditCostMeasured)
-    assert engine.session.tokens == before
-    assert weighed.kept_tokens + weighed.dropped_tokens == len(before)
+    assert engine.session.tokens == tokens_before
+    assert weighed.kept_tokens + weighed.dropped_tokens == len(tokens_before)
     engine.chat_session.submit_edited_reply(" 0 1 two three", 0)
     figures = engine.wait_for(GenerationFinished).figures
     assert (weighed.kept_tokens, weighed.read_tokens) == (
@@ -388,24 +387,24 @@ def test_thinking_before_an_edited_answer_keeps_its_figures(engine: Engine) -> N
     assert (finished.tokens, finished.duration_s, finished.is_closed) == (3, 1.5, True)
 
 
-def test_an_edit_too_long_leaves_the_conversation_as_it_was(engine: Engine) -> None:
+def test_an_edit_too_long_leaves_the_conversation_unchanged(engine: Engine) -> None:
     engine.script.replies = [TEN]
     engine.load()
     engine.ask("count")
-    before = engine.session.tokens
+    tokens_before = engine.session.tokens
     engine.chat_session.submit_edited_reply("word " * 600, 0)
     assert "context is full" in engine.wait_for(GenerationFailed).reason
-    assert engine.session.tokens == before
+    assert engine.session.tokens == tokens_before
     engine.chat_session.regenerate()
     assert texts(engine.collect()) == "".join(TEN)
-    assert engine.session.tokens == before
+    assert engine.session.tokens == tokens_before
 
 
 @pytest.mark.parametrize(
-    "how", ["regenerate", "continue", "edited reply", "edited reply of the refused message"]
+    "action", ["regenerate", "continue", "edited reply", "edited reply of the refused message"]
 )
-def test_what_follows_a_refused_message_stays_what_it_is(
-    engine: Engine, script: Script, how: str
+def test_turns_after_a_refused_message_stay_unchanged(
+    engine: Engine, script: Script, action: str
 ) -> None:
     script.refused_words = "refused"
     conversation = engine.chat_session.conversation
@@ -414,13 +413,13 @@ def test_what_follows_a_refused_message_stays_what_it_is(
         conversation.add_reply(reply, Ending.STOPPED, None)
     engine.chat_session.load(Path("model.gguf"), keeps=True)
     assert "the chat template fails" in engine.wait_for(ConversationReread).trouble
-    if how == "regenerate":
+    if action == "regenerate":
         engine.chat_session.regenerate()
-    elif how == "continue":
+    elif action == "continue":
         engine.chat_session.continue_reply()
     else:
         engine.chat_session.submit_edited_reply(
-            "another beginning", 2 if how == "edited reply" else 1
+            "another beginning", 2 if action == "edited reply" else 1
         )
     assert "the chat template fails" in engine.wait_for(GenerationFailed).reason
     assert len(conversation.messages) == 6

@@ -30,13 +30,13 @@ from tests.app.forms.form_processes import compiling, until
 
 
 def test_kernels_are_tuned_after_replies_until_done_once(script):
-    found = []
+    calls = []
     gives_way = threading.Event()
     is_finished = threading.Event()
 
-    def try_lookahead(model, session, is_unwanted, again):
-        found.append(is_unwanted())
-        if len(found) == 1:
+    def try_lookahead(model, session, is_unwanted, retry):
+        calls.append(is_unwanted())
+        if len(calls) == 1:
             gives_way.set()
             while not is_unwanted():
                 threading.Event().wait(0.001)
@@ -45,27 +45,27 @@ def test_kernels_are_tuned_after_replies_until_done_once(script):
 
     engine = Engine(script, try_lookahead=try_lookahead)
     engine.load()
-    assert not found
+    assert not calls
     engine.ask("first")
     assert gives_way.wait(PATIENCE_S)
     engine.ask("second")
-    # else the third message, or the end, is there before the kernels' turn
+    # Otherwise the third message or the end would come before the tuning of the kernels.
     assert is_finished.wait(PATIENCE_S)
     engine.ask("third")
     engine.close()
-    assert found == [False, False]
+    assert calls == [False, False]
 
 
-def test_what_no_one_waits_for_leaves_room_for_a_message(script):
+def test_optional_commands_leave_space_for_a_message(script):
     engine_thread = EngineThread(
         ChatOptions(script.open_model, lambda chosen, model, mode: "sampling"), script.clock
     )
-    for n in range(2 * QUEUE_LENGTH):  # the thread is busy with something long
+    for n in range(2 * QUEUE_LENGTH):  # the thread is busy
         engine_thread.weigh(Request(), f"text {n}")
     assert engine_thread.reply(Request())
 
 
-def test_a_model_is_opened_described_and_remembered(script):
+def test_a_model_is_opened_described_and_saved_as_last(script):
     opened = []
     engine = Engine(script, on_opened=opened.append)
     loaded = engine.load()
@@ -82,13 +82,13 @@ def test_compilation_is_named_and_counted(engine, script):
     script.open_gate.allow(2)
     assert script.open_gate.waiting.wait(PATIENCE_S)
     status = engine.engine_thread.status
-    # the second step is reported before the third one waits
+    # The second step is reported before the third step waits.
     while status.activity is not Activity.COMPILING:
         status = engine.engine_thread.status
     assert (status.step, status.done, status.total) == ("matvec q4_k", 1, 2)
 
 
-def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
+def test_a_failure_to_open_a_model_is_one_clean_line(engine, script):
     script.open_error = GGUFError("bad\x1b[31m.gguf: no magic\nat all")
     engine.chat_session.load(Path("bad.gguf"))
     reason = engine.wait_for(ModelFailed).reason
@@ -96,7 +96,7 @@ def test_a_model_that_cannot_be_opened_is_one_clean_line(engine, script):
     assert engine.engine_thread.status.activity is Activity.NO_MODEL
 
 
-def test_a_context_that_does_not_fit_names_the_one_that_does(script):
+def test_a_context_too_large_names_one_that_fits(script):
     engine = Engine(script, settings=override(built_in_settings(), "context_size", 4096, "--ctx"))
     engine.chat_session.load(Path("model.gguf"))
     assert "512 fit" in engine.wait_for(ModelFailed).reason
@@ -104,7 +104,7 @@ def test_a_context_that_does_not_fit_names_the_one_that_does(script):
     engine.close()
 
 
-def test_a_new_model_closes_the_one_before(engine, script):
+def test_a_new_model_closes_the_earlier_one(engine, script):
     engine.load()
     engine.load()
     assert [model.is_closed for model in script.opened] == [True, False]
@@ -123,7 +123,7 @@ def test_opening_a_model_can_be_stopped(engine, script):
     engine.ask("hi")
 
 
-def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
+def test_a_second_stop_still_restores_the_earlier_model(engine, script):
     engine.load()
     script.open_gate = Gate()
     engine.chat_session.load(Path("other.gguf"))
@@ -138,7 +138,7 @@ def test_a_second_stop_still_lets_the_earlier_model_return(engine, script):
     engine.ask("hi")
 
 
-def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
+def test_a_stop_while_the_file_is_checked_closes_nothing(script):
     gate = Gate()
     engine = Engine(script, check_model=lambda path: gate.take(threading.Event()))
     engine.load()
@@ -152,7 +152,7 @@ def test_a_stop_while_the_file_is_looked_at_closes_nothing(script):
     engine.close()
 
 
-def test_neighbouring_pieces_of_text_are_one_message():
+def test_adjacent_text_pieces_are_one_event():
     link = EngineLink(time.monotonic)
     for message in (TextGenerated("a"), TextGenerated("b"), PromptStopped(), TextGenerated("c")):
         link.emit(message)
@@ -173,7 +173,7 @@ def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
     assert texts(engine.collect()) == "a␛]0;title␇b\nc"
 
 
-def test_figures_are_of_the_clock_and_what_is_new_is_read(engine):
+def test_figures_follow_the_clock_and_only_new_tokens_are_fed(engine):
     engine.load()
     figures = engine.ask("hi").figures
     # Prompt: <s> <user> hi <end> <assistant>, 0.1 s each; then a token every 0.5 s.
@@ -182,7 +182,7 @@ def test_figures_are_of_the_clock_and_what_is_new_is_read(engine):
     assert (figures.tokens, figures.decode_tps) == (3, pytest.approx(2.0))
     second = engine.ask("and now").figures
     assert figures.reused_tokens == 0
-    # What the cache holds: the five of the prompt and the three of the reply.
+    # The cache holds the five tokens of the prompt and the three of the reply.
     assert second.reused_tokens == 8
     assert second.prompt_tokens == 6  # <end> <user> and now <end> <assistant>
 
@@ -203,7 +203,7 @@ def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
 
 
 @pytest.mark.slow
-def test_stopping_while_a_form_is_compiled_ends_that(script):
+def test_stopping_ends_the_compilation_of_a_form(script):
     slow = AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json")
     engine = Engine(script)
     engine.load()
@@ -218,7 +218,7 @@ def test_stopping_while_a_form_is_compiled_ends_that(script):
     engine.close()
 
 
-def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
+def test_a_cancel_before_the_turn_starts_is_not_lost(engine, script):
     engine.load()
     script.bandwidth_gate = Gate()
     engine.engine_thread.measure_bandwidth()
@@ -229,7 +229,7 @@ def test_a_cancel_that_comes_before_the_turn_begins_is_not_lost(engine, script):
     engine.wait_for(PromptStopped)
 
 
-def test_a_message_too_long_is_refused_with_counts_and_forgotten(engine):
+def test_a_message_too_long_is_refused_with_counts(engine):
     engine.load()
     engine.chat_session.submit("word " * 600)
     refused = engine.wait_for(PromptRefused)
@@ -247,7 +247,7 @@ def test_a_new_conversation_keeps_only_its_system_prompt(engine, script):
     assert spoken.startswith("be briefhi")
 
 
-def test_a_broken_model_is_a_message_and_the_turn_is_undone(engine, script):
+def test_a_broken_model_is_reported_and_the_turn_is_undone(engine, script):
     engine.load()
     script.fail_after_tokens = 0
     engine.chat_session.submit("hi")
@@ -258,7 +258,7 @@ def test_a_broken_model_is_a_message_and_the_turn_is_undone(engine, script):
     assert engine.ask("hi").ending is Ending.COMPLETE
 
 
-def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
+def test_a_failure_during_a_reply_keeps_the_partial_reply(engine, script):
     engine.load()
     script.fail_after_tokens = 2
     script.generate_error = BrokenModelError("NaN")
@@ -267,7 +267,7 @@ def test_a_failure_in_the_middle_keeps_the_half_reply(engine, script):
     assert failed.partial_reply.figures.tokens == 2
 
 
-def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
+def test_an_internal_error_shows_its_type_without_its_text(engine, script):
     engine.load()
     script.prefill_error = KeyError("what the user typed")
     engine.chat_session.submit("what the user typed")
@@ -279,13 +279,13 @@ def test_a_bug_is_named_by_type_and_its_text_is_written_nowhere(engine, script):
     assert "what the user typed" not in log
 
 
-def test_a_question_without_a_model_is_answered_by_a_failure(engine):
+def test_a_message_without_a_model_fails(engine):
     assert engine.chat_session.submit("hi") is Admission.NO_MODEL
-    engine.engine_thread.reply(Request())  # as where its failure is on its way
+    engine.engine_thread.reply(Request())  # as if its failure had not been handled yet
     assert engine.wait_for(GenerationFailed).reason == "no model is loaded"
 
 
-def test_the_queue_of_commands_is_bounded(engine, script):
+def test_the_command_queue_is_limited(engine, script):
     script.open_gate = Gate()
     engine.chat_session.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
@@ -294,7 +294,7 @@ def test_the_queue_of_commands_is_bounded(engine, script):
     assert accepted[-1] is False
 
 
-def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
+def test_closing_does_not_wait_for_a_busy_engine(script):
     script.open_gate = Gate()
     engine = Engine(script)
     engine.chat_session.load(Path("model.gguf"))
@@ -304,7 +304,7 @@ def test_closing_does_not_wait_for_an_engine_that_is_busy(script):
     script.open_gate.open()
 
 
-def test_closing_in_the_middle_of_a_reply_ends_the_thread(script):
+def test_closing_during_a_reply_ends_the_thread(script):
     script.token_gate = Gate()
     engine = Engine(script)
     engine.load()

@@ -19,7 +19,7 @@ def engine(engine: Engine) -> Engine:
 
 
 def prepare(engine: Engine, text: str, read_ahead: bool = True) -> DraftCounted:
-    # a turn is over a moment after its last message
+    # A turn ends a moment after its last event.
     engine.until(lambda: not engine.engine_thread.status.is_busy)
     assert engine.chat_session.read_ahead(text, read_ahead)
     counted = engine.wait_for(DraftCounted)
@@ -27,7 +27,7 @@ def prepare(engine: Engine, text: str, read_ahead: bool = True) -> DraftCounted:
     return counted
 
 
-def test_the_text_is_counted_without_touching_the_conversation(engine):
+def test_counting_a_draft_does_not_change_the_conversation(engine):
     counted = prepare(engine, FORTY, read_ahead=False)
     # begin, user, 40 words, end, assistant
     assert (counted.tokens, counted.ready_tokens) == (
@@ -38,7 +38,7 @@ def test_the_text_is_counted_without_touching_the_conversation(engine):
     assert engine.engine_thread.status.activity is Activity.READY
 
 
-def test_what_was_read_ahead_need_not_be_read_again(engine):
+def test_tokens_read_ahead_are_reused(engine):
     assert engine.chat_session.read_ahead(FORTY, is_read=True)
     engine.idle()
     first = engine.wait_for(DraftCounted)
@@ -50,7 +50,7 @@ def test_what_was_read_ahead_need_not_be_read_again(engine):
     assert (finished.figures.reused_tokens, finished.figures.prompt_tokens) == (41, 4)
 
 
-def test_another_text_keeps_what_both_have_in_common(engine):
+def test_a_changed_text_reuses_the_common_prefix(engine):
     prepare(engine, FORTY)
     engine.wait_for(DraftCounted)
     changed = prepare(engine, FORTY.replace("w20", "changed"))
@@ -58,12 +58,12 @@ def test_another_text_keeps_what_both_have_in_common(engine):
     assert engine.ask("short").figures.reused_tokens == 2
 
 
-def test_few_words_are_not_worth_it(engine):
+def test_a_short_text_is_not_read_ahead(engine):
     prepare(engine, "only a few words")
     assert engine.session.tokens == []
 
 
-def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
+def test_tokens_read_ahead_are_not_in_the_conversation(engine):
     engine.ask("hello")
     n_tokens = engine.session.length
     prepare(engine, FORTY)
@@ -76,13 +76,13 @@ def test_tokens_read_ahead_are_no_part_of_the_conversation(engine):
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
-def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
+def test_every_request_ends_read_ahead_at_once(engine, script, is_asked):
     script.prefill_gate = Gate()
     assert engine.chat_session.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
     assert engine.engine_thread.status.activity is Activity.READING_AHEAD
     assert not engine.engine_thread.status.is_busy
-    # The gate stays shut: only a cancel gets the engine out of it.
+    # The gate stays closed, so only a cancel releases the engine.
     assert engine.chat_session.submit("hello") if is_asked else engine.chat_session.start_new(None)
     engine.idle()
     script.prefill_gate.open()
@@ -90,7 +90,7 @@ def test_anything_that_is_asked_ends_it_at_once(engine, script, is_asked):
         assert engine.wait_for(GenerationFinished).figures.tokens == 3
 
 
-def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
+def test_a_cancel_lost_by_the_session_is_repeated(engine, script):
     script.prefill_gate = Gate()
     assert engine.chat_session.read_ahead(FORTY, is_read=True)
     assert script.prefill_gate.waiting.wait(PATIENCE_S)
@@ -101,7 +101,7 @@ def test_a_cancel_that_the_session_forgot_is_given_again(engine, script):
     assert engine.session.length == 0
 
 
-def test_only_one_is_under_way_and_none_while_something_is_asked(engine, script):
+def test_one_read_ahead_runs_at_once_and_none_with_requests(engine, script):
     script.prefill_gate = Gate()
     assert engine.chat_session.read_ahead(FORTY, is_read=True)
     assert not engine.chat_session.read_ahead(FORTY, is_read=True)
@@ -112,7 +112,7 @@ def test_only_one_is_under_way_and_none_while_something_is_asked(engine, script)
     engine.wait_for(GenerationFinished)
 
 
-def test_a_text_that_cannot_be_rendered_is_said_when_it_is_sent(engine, monkeypatch):
+def test_a_text_that_cannot_be_rendered_fails_when_sent(engine, monkeypatch):
     def refuse(chat: FakeChat, text: str) -> list[int]:
         raise TemplateError("no")
 
@@ -130,7 +130,7 @@ def quick(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(draft_cost, "TICK_S", 0.001)
 
 
-async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
+async def test_the_prompt_shows_tokens_and_then_the_time(quick):
     async with chatting(prefill_while_typing="off") as driver:
         await driver.type("hello there")
         await driver.until(lambda: driver.prompt.border_subtitle == "6 tokens")
@@ -150,7 +150,7 @@ async def test_the_prompts_corner_says_tokens_and_later_the_time(quick):
         await driver.until(lambda: "tokens" not in driver.prompt.border_subtitle)
 
 
-async def test_a_pause_in_typing_is_used_and_the_reply_says_so(quick):
+async def test_read_ahead_happens_while_typing_pauses(quick):
     async with chatting(prefill_while_typing="on") as driver:
         driver.prompt.show_text(FORTY)
         await driver.until(lambda: "41 read ahead" in str(driver.prompt.border_subtitle))
@@ -159,7 +159,7 @@ async def test_a_pause_in_typing_is_used_and_the_reply_says_so(quick):
         assert "41 cached" in reply.details
 
 
-async def test_an_edit_that_changes_what_was_read_drops_it(quick):
+async def test_an_edit_drops_the_changed_tokens_read_ahead(quick):
     script = Script(prefill_gate=Gate())
     async with chatting(script, prefill_while_typing="on") as driver:
         driver.prompt.show_text(FORTY)
@@ -174,7 +174,7 @@ async def test_an_edit_that_changes_what_was_read_drops_it(quick):
         assert script.opened[-1].sessions[-1].fed_counts == []
 
 
-async def test_nothing_is_read_ahead_on_battery_if_not_set(quick, monkeypatch):
+async def test_nothing_is_read_ahead_on_battery_by_default(quick, monkeypatch):
     from app.tui import chat_options
 
     monkeypatch.setattr(chat_options, "is_on_battery", lambda: True)
@@ -187,7 +187,7 @@ async def test_nothing_is_read_ahead_on_battery_if_not_set(quick, monkeypatch):
         assert driver.script.opened[-1].sessions[-1].fed_counts == []
 
 
-def test_a_text_slow_to_count_is_left_until_the_next_turn(engine, script, monkeypatch):
+def test_a_text_slow_to_count_is_ignored_until_the_next_turn(engine, script, monkeypatch):
     add_user = FakeChat.add_user
 
     def add_user_slowly(chat: FakeChat, text: str) -> list[int]:
@@ -195,7 +195,7 @@ def test_a_text_slow_to_count_is_left_until_the_next_turn(engine, script, monkey
         return add_user(chat, text)
 
     monkeypatch.setattr(FakeChat, "add_user", add_user_slowly)
-    prepare(engine, FORTY, read_ahead=False)  # the first one of a model does not count
+    prepare(engine, FORTY, read_ahead=False)  # the first count of a model is ignored
     prepare(engine, FORTY, read_ahead=False)
     assert engine.chat_session.read_ahead(FORTY + " more", is_read=True)
     engine.idle()
@@ -207,13 +207,15 @@ def test_a_text_slow_to_count_is_left_until_the_next_turn(engine, script, monkey
 
 def test_documents_are_read_ahead_even_if_slow_to_count(engine, monkeypatch):
     monkeypatch.setattr("app.backend.local.read_ahead.MAX_COUNT_S", -1.0)
-    assert prepare(engine, FORTY).read_tokens == 0  # the first of a model is slow by itself
-    prepare(engine, f"{FORTY} and more")  # slow: what is as long is left alone from here on
+    assert prepare(engine, FORTY).read_tokens == 0  # the first count of a model is always slow
+    prepare(engine, f"{FORTY} and more")  # slow, so texts of this length are now ignored
     documents = " ".join(f"d{i}" for i in range(80))
     assert engine.chat_session.read_ahead(documents, is_read=True, is_settled=True)
     engine.idle()
     engine.messages += engine.drain()
     counted = [
-        one for one in engine.messages if isinstance(one, DraftCounted) and one.text == documents
+        event
+        for event in engine.messages
+        if isinstance(event, DraftCounted) and event.text == documents
     ]
-    assert [one.read_tokens for one in counted] == [0, 81 - 2]
+    assert [event.read_tokens for event in counted] == [0, 81 - 2]

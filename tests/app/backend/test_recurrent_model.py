@@ -1,5 +1,5 @@
-"""A conversation with a model whose layers are recurrent: what each turn reads again, and a context
-that is full."""
+"""A conversation with a model with recurrent layers: tokens fed again in each turn, and a full
+context."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +20,13 @@ SYSTEM = "You are brief, and say what is needed in as few words as there can be.
 QUESTION = (
     "What is the shortest way from the mountains to the sea, and what does one see on it? " * 2
 )
-AROUND = 24
-"""Tokens that the template puts around a message, and the few that are sooner read again than kept,
-at most."""
+N_SURROUNDING = 24
+"""Limit on the tokens that the template adds around a message, and the few that are fed again
+instead of saved."""
 
 
 class RealEngine(Engine):
-    """A bridge over the engine itself, which may have to compile its kernels first."""
+    """Engine thread over the real engine, which may have to compile its kernels first."""
 
     patience_s = 250.0
 
@@ -58,15 +58,15 @@ def engine(tmp_path: Path) -> Iterator[RealEngine]:
     assert engine.engine_thread.close(engine.patience_s)
 
 
-def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngine) -> None:
+def test_a_turn_prefills_only_new_text_and_a_retry_few_tokens(engine: RealEngine) -> None:
     first = engine.ask(QUESTION)
     assert first.figures.reused_tokens == 0
-    same = engine.again()
-    assert same.raw == first.raw
-    assert same.figures.prompt_tokens < AROUND
+    repeated = engine.again()
+    assert repeated.raw == first.raw
+    assert repeated.figures.prompt_tokens < N_SURROUNDING
     second = engine.ask("And back? " * 12)
     assert second.figures.reused_tokens >= first.figures.prompt_tokens
-    assert engine.again().figures.prompt_tokens < AROUND
+    assert engine.again().figures.prompt_tokens < N_SURROUNDING
     engine.chat_session.submit_edit("Something else, " * 10, 1)
     edited = engine.wait_for(GenerationFinished)
     assert edited.figures.reused_tokens >= first.figures.prompt_tokens
@@ -74,14 +74,14 @@ def test_a_turn_reads_only_its_new_text_and_a_retry_almost_none(engine: RealEngi
     assert engine.wait_for(GenerationFinished).figures.reused_tokens > len(SYSTEM) // 4
 
 
-def test_a_full_context_says_what_is_read_again_and_goes_on(engine: RealEngine) -> None:
+def test_a_full_context_reports_the_tokens_read_again(engine: RealEngine) -> None:
     dropped: list[TurnsDropped] = []
     while not dropped:
         messages = engine.hear(QUESTION)
         finished = messages[-1]
         assert isinstance(finished, GenerationFinished)
         assert finished.raw
-        dropped = [one for one in messages if isinstance(one, TurnsDropped)]
+        dropped = [message for message in messages if isinstance(message, TurnsDropped)]
     assert dropped[0].n_turns >= 1
     assert dropped[0].read_tokens == finished.figures.prompt_tokens > len(QUESTION) // 4
     assert finished.figures.reused_tokens > 0

@@ -27,13 +27,13 @@ def test_a_reply_yields_its_text_and_counts_tokens_and_times() -> None:
     meter = reply.meter
     assert (meter.prompt_tokens, meter.read_tokens, meter.tokens, len(reply.ids)) == (10, 10, 4, 4)
     assert meter.prefill_tps == pytest.approx(10.0)
-    assert meter.first_token_s == pytest.approx(1.5)  # 10 x 0.1 s to read, then 0.5 s
+    assert meter.first_token_s == pytest.approx(1.5)  # 10 x 0.1 s of prefill, then 0.5 s
     assert meter.decode_tps == pytest.approx(2.0)
     assert meter.finish_reason == "stop"
     assert meter.ending is Ending.COMPLETE
 
 
-def test_cached_tokens_are_told_apart_from_those_that_were_read() -> None:
+def test_cached_and_prefilled_tokens_are_counted_separately() -> None:
     script = Script()
     session = session_of(script)
     list(Reply(session, [1, 2, 3, 4], None, clock=script.clock))
@@ -46,7 +46,7 @@ def test_cached_tokens_are_told_apart_from_those_that_were_read() -> None:
     )
 
 
-def test_the_token_limit_ends_the_reply_and_zero_means_none() -> None:
+def test_the_token_limit_ends_the_reply_and_0_is_unlimited() -> None:
     script = Script(replies=[["a", "b", "c"]])
     limited = reply_of(script, max_tokens=2)
     unlimited = reply_of(script, max_tokens=0)
@@ -54,7 +54,7 @@ def test_the_token_limit_ends_the_reply_and_zero_means_none() -> None:
     assert ("".join(unlimited), unlimited.meter.finish_reason) == ("abc", "stop")
 
 
-def test_a_reply_that_repeats_itself_ends_and_one_copy_stays() -> None:
+def test_a_repetitive_reply_ends_and_keeps_one_copy() -> None:
     unit = ["round ", "and ", "about ", "it ", "goes "]
     script = Script(replies=[["Well: ", *unit * 100]])
     session = session_of(script)
@@ -65,9 +65,11 @@ def test_a_reply_that_repeats_itself_ends_and_one_copy_stays() -> None:
         guard=LoopGuard(session.model.tokenizer.spelled_bytes),
         clock=script.clock,
     )
-    told = "".join(reply)
+    streamed_text = "".join(reply)
     assert reply.text == "Well: " + "".join(unit)
-    assert told == reply.text + "".join(unit * 100)[len("".join(unit)) :][: reply.n_cut_chars]
+    assert (
+        streamed_text == reply.text + "".join(unit * 100)[len("".join(unit)) :][: reply.n_cut_chars]
+    )
     assert len(reply.ids) == 6
     assert reply.meter.tokens < 200
     assert (reply.meter.finish_reason, reply.meter.ending) == ("repeats", Ending.REPEATED)
@@ -79,7 +81,7 @@ def test_without_a_guard_a_reply_may_repeat_itself() -> None:
     assert reply.meter.ending is Ending.COMPLETE
 
 
-def test_text_that_was_held_back_is_no_token_of_its_own() -> None:
+def test_text_held_back_does_not_count_as_a_token() -> None:
     script = Script(replies=[["a", "b"]], held_back="!")
     reply = reply_of(script)
     assert "".join(reply) == reply.text == "ab!"
@@ -100,7 +102,7 @@ def test_cancel_while_generating_keeps_the_partial_text() -> None:
     )
 
 
-def test_cancel_while_reading_the_prompt_ends_without_a_token() -> None:
+def test_cancel_during_prefill_ends_without_a_token() -> None:
     script = Script(prefill_gate=Gate())
     reply = reply_of(script)
     result: list[str] = []
@@ -123,14 +125,14 @@ def test_cancel_between_prompt_and_first_token_is_not_lost() -> None:
     assert reply.meter.finish_reason == "cancelled"
 
 
-def test_a_reply_that_is_stopped_before_it_begins_says_nothing() -> None:
+def test_a_reply_stopped_before_its_start_is_empty() -> None:
     reply = reply_of(Script())
     reply.cancel()
     assert list(reply) == []
     assert reply.meter.finish_reason == "cancelled"
 
 
-def test_an_engine_error_is_raised_and_what_had_come_stays() -> None:
+def test_an_engine_error_is_raised_and_the_text_stays() -> None:
     script = Script(replies=[["a", "b", "c"]], fail_after_tokens=2)
     reply = reply_of(script)
     with pytest.raises(BrokenModelError):
@@ -149,7 +151,7 @@ def test_prompt_progress_is_reported_token_by_token() -> None:
     assert seen == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_the_rate_over_a_window_falls_while_no_token_comes() -> None:
+def test_the_rate_over_a_window_falls_without_tokens() -> None:
     clock = FakeClock()
     meter = ReplyMeter(1, clock)
     for _ in range(21):
@@ -162,9 +164,9 @@ def test_the_rate_over_a_window_falls_while_no_token_comes() -> None:
     assert meter.window_tps(1.0) == 0.0
 
 
-def test_rates_are_zero_where_nothing_can_be_measured() -> None:
+def test_rates_without_measurements_are_zero() -> None:
     meter = ReplyMeter(0, FakeClock())
     assert (meter.prefill_tps, meter.decode_tps, meter.window_tps(1.0)) == (0, 0, 0)
     assert meter.first_token_s is None
-    meter.token_times_s = [5.0, 5.0]  # a clock too coarse to tell them apart
+    meter.token_times_s = [5.0, 5.0]  # a clock too coarse to distinguish them
     assert meter.decode_tps == 0.0

@@ -1,4 +1,4 @@
-"""Titles that a model writes for conversations while nothing is asked."""
+"""Titles that a model writes for conversations while the engine is idle."""
 
 from dataclasses import replace
 
@@ -34,37 +34,41 @@ def ask(
     engine.until(lambda: not engine.engine_thread.status.is_busy)
 
 
-def test_a_title_costs_the_conversation_nothing(engine: Engine) -> None:
+def test_a_title_does_not_change_the_conversation(engine: Engine) -> None:
     ask(engine)
     chat = engine.script.opened[-1].chats[-1]
-    held = list(engine.session.tokens)
+    tokens_before = list(engine.session.tokens)
     messages = list(chat.messages)
     assert engine.engine_thread.write_title(engine.chat_session.answered_request(), "7")
     assert engine.wait_for(TitleWritten) == TitleWritten("7", "Capital of Peru")
     engine.idle()
-    assert (engine.session.tokens, chat.messages, chat.thinking) == (held, messages, ThinkingMode())
+    assert (engine.session.tokens, chat.messages, chat.thinking) == (
+        tokens_before,
+        messages,
+        ThinkingMode(),
+    )
     assert engine.session.samplings[-1].temperature == 0
-    assert engine.engine_thread.status.context_used == len(held)
-    assert engine.ask("And then?").figures.reused_tokens == len(held)
+    assert engine.engine_thread.status.context_used == len(tokens_before)
+    assert engine.ask("And then?").figures.reused_tokens == len(tokens_before)
 
 
-def test_it_is_broken_off_at_once_when_something_is_asked(engine: Engine, script: Script) -> None:
+def test_a_request_cancels_the_title_at_once(engine: Engine, script: Script) -> None:
     ask(engine)
-    held = list(engine.session.tokens)
+    tokens_before = list(engine.session.tokens)
     script.token_gate = gate = Gate()
     assert engine.engine_thread.write_title(engine.chat_session.answered_request(), "7")
     assert gate.waiting.wait(PATIENCE_S)
     assert not engine.engine_thread.status.is_busy
-    # the gate stays shut: only a cancel gets the engine out of it
+    # The gate stays closed, so only a cancel releases the engine.
     assert engine.chat_session.submit("And then?")
     engine.idle()
     gate.open()
-    assert engine.wait_for(GenerationFinished).figures.reused_tokens == len(held)
-    assert not [one for one in engine.messages if isinstance(one, TitleWritten)]
+    assert engine.wait_for(GenerationFinished).figures.reused_tokens == len(tokens_before)
+    assert not [event for event in engine.messages if isinstance(event, TitleWritten)]
 
 
 @pytest.mark.parametrize("why", ["empty", "slow", "full", "rewritten"])
-def test_none_is_begun_where_it_would_cost_too_much(
+def test_no_title_is_started_if_it_would_cost_too_much(
     engine: Engine, script: Script, why: str
 ) -> None:
     if why == "slow":
@@ -73,13 +77,13 @@ def test_none_is_begun_where_it_would_cost_too_much(
         ask(engine)
     if why == "full":
         engine.session.n_ctx = engine.session.length + MOST_TOKENS + 2
-    if why == "rewritten":  # as by a template that leaves out thoughts
+    if why == "rewritten":  # as a template without thinking would do
         engine.session.tokens[-2] += 1
     n_replies = len(engine.session.samplings)
     assert engine.engine_thread.write_title(engine.chat_session.answered_request(), "7")
     engine.idle()
     assert len(engine.session.samplings) == n_replies
-    assert not [one for one in engine.messages if isinstance(one, TitleWritten)]
+    assert not [event for event in engine.messages if isinstance(event, TitleWritten)]
 
 
 @pytest.mark.parametrize(
@@ -98,17 +102,17 @@ def test_none_is_begun_where_it_would_cost_too_much(
         ("<think>\nWell.\n</think>\n\nLima", "Lima"),
     ],
 )
-def test_what_a_model_wrote_becomes_one_clean_line(text: str, title: str) -> None:
+def test_a_generated_title_becomes_one_clean_line(text: str, title: str) -> None:
     assert title_in(text) == title
     assert len(title) <= MOST_COLUMNS
 
 
-def test_a_title_that_was_cut_off_ends_with_a_whole_word() -> None:
+def test_a_cut_title_ends_with_a_whole_word() -> None:
     assert title_in("How to bake good bre", is_whole=False) == "How to bake good"
     assert title_in("Bread\nThis tit", is_whole=False) == "Bread"
 
 
-async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> None:
+async def test_the_list_shows_the_generated_title(script: Script) -> None:
     async with chatting(script, title_pause_s=0.0, write_titles="on") as driver:
         await driver.ask(
             "What is the capital of Peru? Please answer with one word, and no more than that."
@@ -121,18 +125,20 @@ async def test_the_list_shows_the_title_that_the_model_wrote(script: Script) -> 
         await driver.ask("And then, what else is there to see in that town? Tell me in one word.")
         await driver.until(lambda: driver.chat.core.chat_session.journal.wait_until_saved(1.0))
     assert [entry.title for entry in Store().entries()] == ["Peru"]
-    assert REQUEST not in "".join(one.content for one in script.opened[-1].chats[-1].messages)
+    assert REQUEST not in "".join(
+        message.content for message in script.opened[-1].chats[-1].messages
+    )
 
 
-async def test_no_title_is_written_where_that_is_off(
+async def test_no_title_is_written_if_it_is_off(
     script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.tui.chat_options.is_on_battery", lambda: True)
-    wanted = {
-        one: may_write_titles(replace(built_in_settings(), write_titles=one))
-        for one in ("on", "off", "auto")
+    may_write = {
+        setting: may_write_titles(replace(built_in_settings(), write_titles=setting))
+        for setting in ("on", "off", "auto")
     }
-    assert wanted == {"on": True, "off": False, "auto": False}
+    assert may_write == {"on": True, "off": False, "auto": False}
     async with chatting(script, title_pause_s=0.0, write_titles="auto") as driver:
         await driver.ask("What is the capital of Peru?")
         await driver.ask("And then?")

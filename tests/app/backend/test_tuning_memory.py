@@ -1,4 +1,4 @@
-"""Weights and KV types on the thread screen; and doubts whether what was tuned still holds."""
+"""Weights and KV types on the thread screen, and doubts about saved tuning."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def model_of(driver: Driver) -> FakeModel:
     return driver.script.opened[0]
 
 
-async def test_huge_pages_are_compared_then_used_if_they_can_and_left() -> None:
+async def test_huge_pages_are_compared_used_and_released() -> None:
     memory = Memory()
     async with tuning(laptop_script(**FASTER), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
@@ -103,7 +103,7 @@ async def test_weights_move_between_two_tokens_of_a_reply() -> None:
         assert (await driver.last_reply()).text.endswith("word19")
 
 
-async def test_a_stop_while_weights_are_compared_leaves_no_copy() -> None:
+async def test_stopping_the_comparison_of_weights_frees_the_copy() -> None:
     script = laptop_script(prefill_gate=Gate(), **FASTER)
     async with tuning(script, size=(100, 40)) as driver:
         gate = script.prefill_gate
@@ -128,7 +128,7 @@ async def test_a_stop_while_weights_are_compared_leaves_no_copy() -> None:
 # ---- KV types
 
 
-async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
+async def test_missing_gains_are_shown_and_k_compares_kv_types() -> None:
     memory = Memory()
     async with tuning(laptop_script(kv_speeds={"f32": 1.2}), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
@@ -137,10 +137,10 @@ async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
         text = await shown(driver, "use the best (2, 2, f32)")
-        # what was found before still stands there
+        # The earlier result is still shown.
         assert "2 threads write fastest" in " ".join(text.split())
         sessions = model_of(driver).sessions
-        # speed makes none less exact
+        # Less exact types are not compared, even if they are faster.
         assert [session.kv_type for session in sessions[1:]] == [
             "f16",
             "f32",
@@ -155,7 +155,7 @@ async def test_no_gain_is_said_and_k_compares_kv_types_to_remember() -> None:
         await driver.until(lambda: memory.remembered is None, "forgotten")
 
 
-async def test_k_before_any_measurement_measures_the_threads_first() -> None:
+async def test_k_without_a_measurement_measures_threads_first() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:
         gate = script.prefill_gate
@@ -177,7 +177,7 @@ async def test_k_before_any_measurement_measures_the_threads_first() -> None:
 # ---- doubts
 
 
-async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
+async def test_saved_tuning_is_used_and_a_doubt_shown_once() -> None:
     memory = Memory(TunedChoice(2, 2, False, "mmap", "f32"))
     memory.doubt = "threads were tuned on mains, now on battery"
     async with tuning(laptop_script(), memory) as driver:
@@ -192,28 +192,28 @@ async def test_what_is_remembered_is_used_and_a_doubt_told_once() -> None:
             "the other model is open",
         )
         await driver.ask("hello")
-        # which begin with the model
+        # The notes of the earlier model are gone.
         assert not any("measures again" in note for note in driver.notes())
 
 
-async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
+async def test_a_result_with_swapping_is_used_but_not_saved() -> None:
     memory = Memory()
     machine = ScriptedMachine()
     async with tuning(
         laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory, (100, 40), machine
     ) as driver:
-        real = machine.swap_memory
+        swap_memory = machine.swap_memory
 
-        def look() -> object:
+        def read_swap() -> object:
             machine.swapped_bytes += 64 << 20
-            return real()
+            return swap_memory()
 
-        machine.swap_memory = look  # type: ignore[method-assign]
+        machine.swap_memory = read_swap  # type: ignore[method-assign]
         await driver.pilot.press("f4", "enter")
         await shown(driver, "The machine was swapping, so these figures are not saved.")
-        machine.swap_memory = real  # type: ignore[method-assign]
+        machine.swap_memory = swap_memory  # type: ignore[method-assign]
         await shown(driver, "KV types")  # the first search is over
-        # a quiet search afterwards does not make the counts any better
+        # A quiet search afterwards does not make the counts more reliable.
         await driver.pilot.press("k")
         await shown(driver, "The KV cache stays f16")
         await shown(driver, "The machine was swapping")
@@ -225,22 +225,21 @@ async def test_a_result_with_swapping_is_used_but_not_remembered() -> None:
         assert memory.remembered is None
 
 
-async def test_whatever_bears_on_a_result_stands_next_to_it() -> None:
-    """On battery, with other programs at work and no room for a copy, and settings that go
-    first."""
+async def test_conditions_that_affect_a_result_are_shown_with_it() -> None:
+    """Measure on battery, with other programs, without memory for a copy, and with settings."""
     memory = Memory(TunedChoice(2, 2))
     machine = ScriptedMachine()
     machine.on_mains = False
     script = laptop_script(thread_speeds={1: 2.0, 2: 1.0}, has_room_for_both=False)
     async with tuning(script, memory, (100, 60), machine, weights="mmap", kv_type="f16") as driver:
-        real = machine.cpu_times
+        cpu_times = machine.cpu_times
 
-        def look(percpu: bool) -> object:
+        def read_times(percpu: bool) -> object:
             machine.now_s += 10.0
             machine.busy_s += 12.0
-            return real(percpu)
+            return cpu_times(percpu)
 
-        machine.cpu_times = look  # type: ignore[assignment, method-assign]
+        machine.cpu_times = read_times  # type: ignore[assignment, method-assign]
         await driver.pilot.press("f4", "enter")
         await shown(driver, "huge pages are not tried: both at once do not fit into memory")
         await shown(

@@ -8,14 +8,14 @@ import pytest
 from app.backend.work_thread import start_work_thread
 
 
-def test_work_runs_in_one_other_thread_and_gives_its_result() -> None:
+def test_work_runs_in_another_thread_and_returns_its_result() -> None:
     engine = start_work_thread()
     first = engine.run(threading.get_ident)
     second = engine.run(threading.get_ident)
     assert first == second != threading.get_ident()
 
 
-def test_an_exception_reaches_the_caller_and_the_thread_lives() -> None:
+def test_an_exception_reaches_the_caller_and_the_thread_stays() -> None:
     engine = start_work_thread()
     with pytest.raises(ZeroDivisionError):
         engine.run(lambda: 1 // 0)
@@ -26,14 +26,14 @@ def test_the_first_interrupt_stops_the_work_and_keeps_its_result() -> None:
     stopped = threading.Event()
 
     def work() -> str:
-        os.kill(os.getpid(), signal.SIGINT)  # Python hands it to the main thread, which waits
+        os.kill(os.getpid(), signal.SIGINT)  # Python delivers it to the waiting main thread
         assert stopped.wait(60)
         return "partial"
 
     assert start_work_thread().run(work, on_interrupt=stopped.set) == "partial"
 
 
-def test_an_interrupt_as_work_is_given_ends_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_work_is_submitted_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped = threading.Event()
     n_begun = 0
 
@@ -58,7 +58,7 @@ def test_an_interrupt_as_work_is_given_ends_it_too(monkeypatch: pytest.MonkeyPat
     assert n_begun == 1
 
 
-def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
+def test_an_interrupt_is_raised_at_once_if_work_cannot_stop() -> None:
     release = threading.Event()
 
     def work() -> None:
@@ -70,7 +70,7 @@ def test_without_a_way_to_stop_the_interrupt_is_raised_at_once() -> None:
     release.set()
 
 
-def test_a_second_interrupt_leaves_the_work() -> None:
+def test_a_second_interrupt_abandons_the_work() -> None:
     release = threading.Event()
 
     def work() -> None:

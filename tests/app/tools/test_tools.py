@@ -94,11 +94,11 @@ class Chat(Engine):
         return self.servers[-1]
 
     def drain(self) -> list[Event]:
-        came = super().drain()
-        told = [event for event in came if isinstance(event, ToolsNotice)]
-        self.told += [event.line for event in told]
-        self.faults += sum(event.is_fault for event in told)
-        return came
+        received = super().drain()
+        notices = [event for event in received if isinstance(event, ToolsNotice)]
+        self.told += [event.line for event in notices]
+        self.faults += sum(event.is_fault for event in notices)
+        return received
 
     def calls_of(self, text: str) -> tuple[ToolCall, ...]:
         """Send a message and return the calls at the end of the reply."""
@@ -125,14 +125,14 @@ def no_server(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any
 
 @pytest.fixture
 def chats() -> Iterator[Callable[..., Chat]]:
-    made: list[Chat] = []
+    all_chats: list[Chat] = []
 
-    def make(*replies: list[str], script: Script | None = None, **more: Any) -> Chat:
-        made.append(Chat(script or Script(replies=list(replies)), **more))
-        return made[-1]
+    def make(*replies: list[str], script: Script | None = None, **options: Any) -> Chat:
+        all_chats.append(Chat(script or Script(replies=list(replies)), **options))
+        return all_chats[-1]
 
     yield make
-    for chat in made:
+    for chat in all_chats:
         chat.close()
         assert not any(server.is_running for server in chat.servers)
 
@@ -181,7 +181,7 @@ def test_a_refused_call_does_not_run(chats: Callable[..., Chat]) -> None:
     assert chat.texts[-1] == "Well."
 
 
-def test_a_bare_object_is_a_call_and_a_misfit_is_reported(chats: Callable[..., Chat]) -> None:
+def test_a_bare_object_is_a_call_and_a_mismatch_is_reported(chats: Callable[..., Chat]) -> None:
     bare = ["```json\n", '{"name": "echo", "arguments": {"text": "hi"}}', "\n```"]
     chat = chats(bare, ["Well."], [bare[1].replace('"hi"', "3")])
     (call,) = chat.calls_of("what?")
@@ -255,15 +255,15 @@ def test_stopping_ends_the_call(chats: Callable[..., Chat]) -> None:
     chat.wait_for(PromptStopped)
     assert not chat.chat_session.is_busy
     assert chat.calls_of("never mind") == ()
-    live = chat.script.opened[0].chats[0].messages
-    assert [(message.role, message.calls) for message in live[:3]] == [
+    engine_messages = chat.script.opened[0].chats[0].messages
+    assert [(message.role, message.calls) for message in engine_messages[:3]] == [
         ("user", ()),
         ("assistant", ()),
         ("user", ()),
     ]
-    said = chat.chat_session.conversation.prompt_messages()
-    assert said[1].calls == ()
-    assert CALL in said[1].text
+    messages = chat.chat_session.conversation.prompt_messages()
+    assert messages[1].calls == ()
+    assert CALL in messages[1].text
 
 
 def test_results_without_a_reply_can_be_answered_again(chats: Callable[..., Chat]) -> None:
@@ -319,9 +319,9 @@ def test_tools_are_off_by_default(chats: Callable[..., Chat]) -> None:
 
 def test_unknown_options_of_tools_are_refused() -> None:
     box = ToolBox(ToolSettings("off", 2000, (ToolServerSetting("own", ("own",)),)), no_server)
-    for wanted in ("maybe", "on other", "on \x1b[31m"):
+    for option in ("maybe", "on other", "on \x1b[31m"):
         with pytest.raises(Refusal, match="unknown option") as refused:
-            box.run_command(wanted)
+            box.run_command(option)
         assert "\x1b" not in str(refused.value)
     assert ToolBox(ToolSettings("on", 2000, ()), no_server).run_command("") == HOW_TO
 
@@ -344,13 +344,13 @@ def test_without_questions_only_free_tools_exist() -> None:
     )
 
 
-def test_a_yes_for_one_server_counts_for_no_other() -> None:
-    made: dict[str, Server] = {}
-    told: list[str] = []
+def test_permission_for_one_server_is_for_that_server_only() -> None:
+    servers: dict[str, Server] = {}
+    lines: list[str] = []
 
     def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
-        made[setting.name] = Server(is_stopped)
-        return made[setting.name]
+        servers[setting.name] = Server(is_stopped)
+        return servers[setting.name]
 
     box = ToolBox(
         ToolSettings(
@@ -358,7 +358,7 @@ def test_a_yes_for_one_server_counts_for_no_other() -> None:
         ),
         make,
     )
-    box.start(lambda: False, told.append)
+    box.start(lambda: False, lines.append)
     call = ToolCall("echo", '{"text": "hi"}', "1")
     assert box.owner_of("echo") == "one"
     assert box.run_command("") == "one: on, echo\ntwo: on, no tools (left out: echo: one has one)"
@@ -366,15 +366,15 @@ def test_a_yes_for_one_server_counts_for_no_other() -> None:
     def fail(arguments: dict[str, Any]) -> str:
         raise ToolServerError("tool server one has ended")
 
-    made["one"].said = fail
-    assert box.call(call, told.append) == "The tool failed: tool server one has ended"
+    servers["one"].said = fail
+    assert box.call(call, lines.append) == "The tool failed: tool server one has ended"
     assert box.owner_of("echo") == ""
-    assert box.call(call, told.append) == "The tool's server has ended."
-    assert made["two"].called == []
-    # the model is told of tools again, and each call is asked about again
-    box.start(lambda: False, told.append)
+    assert box.call(call, lines.append) == "The tool's server has ended."
+    assert servers["two"].called == []
+    # The next start offers the tools again, and each call needs permission again.
+    box.start(lambda: False, lines.append)
     assert box.owner_of("echo") == "two"
-    assert box.call(call, told.append) == "hi"
+    assert box.call(call, lines.append) == "hi"
 
 
 def test_unusable_tools_are_listed_with_a_reason() -> None:
@@ -399,17 +399,17 @@ def test_unusable_tools_are_listed_with_a_reason() -> None:
 
 
 def test_new_tools_of_a_server_are_read() -> None:
-    made: list[Server] = []
+    servers: list[Server] = []
 
     def make(setting: ToolServerSetting, is_stopped: Callable[[], bool]) -> Any:
-        made.append(Server(is_stopped))
-        return made[-1]
+        servers.append(Server(is_stopped))
+        return servers[-1]
 
     box = ToolBox(ToolSettings("on", 2000, (ToolServerSetting("own", ("own",)),)), make)
     box.start(lambda: False, lambda line: None)
     assert [tool["function"]["name"] for tool in box.definitions] == ["echo"]
-    made[0].has_new_tools = True
+    servers[0].has_new_tools = True
     box.start(lambda: False, lambda line: None)
     box.start(lambda: False, lambda line: None)
     assert [tool["function"]["name"] for tool in box.definitions] == ["later"]
-    assert (len(made), made[0].n_lists) == (1, 1)
+    assert (len(servers), servers[0].n_lists) == (1, 1)

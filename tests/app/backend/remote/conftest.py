@@ -19,12 +19,12 @@ Ask = Callable[[bytes], tuple[Event, ChatMessage]]
 def ask() -> Iterator[Ask]:
     """Return a function that sends a question to a server with a scripted answer.
 
-    It returns the last event, in whose text the server is ``host``, and the reply. All questions share
-    one conversation.
+    It returns the last event, in whose text the server is ``host``, and the reply. All questions
+    share one conversation.
     """
     with answering() as api, talking(api.url, limits=IMPATIENT) as talk:
 
-        def asked(answer: bytes) -> tuple[Event, ChatMessage]:
+        def ask_server(answer: bytes) -> tuple[Event, ChatMessage]:
             api.answers.append(answer)
             list(talk.begin(None))
             *_, last = talk.ask("Why?")
@@ -35,4 +35,4 @@ def ask() -> Iterator[Ask]:
             assert not api.answers
             return last, talk.chat_session.conversation.messages[-1]
 
-        yield asked
+        yield ask_server

@@ -12,19 +12,17 @@ from typing import Any
 PATIENCE_S = 60.0
 MODELS = b'{"data": [{"id": "big", "max_model_len": 4096}, {"id": "small"}]}'
 HANG = b"(hang)"
-"""In an answer: nothing more comes, and the connection stays."""
+"""Marker in an answer: the server sends nothing more and keeps the connection open."""
 
 
 def http(
-    body: bytes, kind: str = "text/event-stream", status: str = "200 OK", more: str = ""
+    body: bytes, content_type: str = "text/event-stream", status: str = "200 OK", headers: str = ""
 ) -> bytes:
-    """Return an answer that ends with its connection."""
-    return (
-        f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\n{more}Connection: close\r\n\r\n".encode(
-            "latin-1"
-        )
-        + body
+    """Return an HTTP answer that ends with its connection."""
+    head = (
+        f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n{headers}Connection: close\r\n\r\n"
     )
+    return head.encode("latin-1") + body
 
 
 def event(**delta: Any) -> bytes:
@@ -44,7 +42,7 @@ def stream(*texts: str, end: bytes | None = None) -> bytes:
 
 
 class RawApi:
-    """Scripted server with the requests that it got."""
+    """Scripted server with the requests that it has received."""
 
     def __init__(self, answers: list[bytes], models: bytes, is_listing: bool) -> None:
         self.answers = answers
@@ -80,8 +78,8 @@ class RawApi:
             connection.sendall(http(self._models, "application/json"))
             return
         self.bodies.append(json.loads(body))
-        said, hang, _ = self.answers.pop(0).partition(HANG)
-        connection.sendall(said)
+        response, hang, _ = self.answers.pop(0).partition(HANG)
+        connection.sendall(response)
         if hang:
             reader.read(1)  # until the client goes away
 

@@ -32,7 +32,7 @@ SETTINGS = ToolSettings("on", 20, (ToolServerSetting("own", ("none",)),))
 END = event(finish="tool_calls") + b"data: [DONE]\n\n"
 
 
-def served(*_: Any) -> Any:
+def repeating_server(*_: Any) -> Any:
     """Return a tool server that repeats its arguments."""
 
     def say(name: str, values: Any) -> Any:
@@ -52,7 +52,7 @@ class Desk:
     """Conversation with a remote model and a tool server."""
 
     def __init__(self, api: RawApi, has_tools: bool) -> None:
-        tools = ToolBox(SETTINGS, served) if has_tools else None
+        tools = ToolBox(SETTINGS, repeating_server) if has_tools else None
         options = ChatOptions(
             open_model=Script().open_model, sampling=lambda chosen, model, mode: None, tools=tools
         )
@@ -77,15 +77,19 @@ class Desk:
 
     def _reply(self) -> events.GenerationFinished:
         self._backend.reply(Request(self._conversation.prompt_messages()))
-        *told, ended = self._link.outbox.drain()
-        assert isinstance(ended, events.GenerationFinished), ended
-        text = "".join(one.text for one in told if isinstance(one, events.TextGenerated))
-        reply = self._conversation.add_reply(text, ended.ending, ended.figures)
-        reply.raw = ended.raw
-        reply.calls = ended.calls
-        reply.calls_at = ended.calls_at
-        reply.server_fields = ended.server_fields
-        return ended
+        *received, finished = self._link.outbox.drain()
+        assert isinstance(finished, events.GenerationFinished), finished
+        text = "".join(
+            text_event.text
+            for text_event in received
+            if isinstance(text_event, events.TextGenerated)
+        )
+        reply = self._conversation.add_reply(text, finished.ending, finished.figures)
+        reply.raw = finished.raw
+        reply.calls = finished.calls
+        reply.calls_at = finished.calls_at
+        reply.server_fields = finished.server_fields
+        return finished
 
 
 @contextmanager
@@ -94,72 +98,84 @@ def desk(*answers: bytes, has_tools: bool = True) -> Iterator[tuple[Desk, RawApi
         yield Desk(api, has_tools), api
 
 
-def part(name: str = "", arguments: Any = None, **more: Any) -> dict[str, Any]:
+def call_part(name: str = "", arguments: Any = None, **fields: Any) -> dict[str, Any]:
     function = {
         **({"name": name} if name else {}),
         **({"arguments": arguments} if arguments is not None else {}),
     }
-    return {**more, "function": function}
+    return {**fields, "function": function}
 
 
 A = '{"text": "a"}'
 B = '{"text": "b"}'
 SHAPES = {
-    "whole, in one piece": [[part("echo", A, id="1", index=0), part("do", B, id="2", index=1)]],
+    "whole, in one piece": [
+        [call_part("echo", A, id="1", index=0), call_part("do", B, id="2", index=1)]
+    ],
     "in parts": [
-        [part("echo", "", id="1", index=0)], [part("", '{"text"', index=0)],
-        [part("", ': "a"}', index=0)],
-        [part("do", "", id="2", index=1)], [part("", B, index=1)],
+        [call_part("echo", "", id="1", index=0)], [call_part("", '{"text"', index=0)],
+        [call_part("", ': "a"}', index=0)],
+        [call_part("do", "", id="2", index=1)], [call_part("", B, index=1)],
     ],
-    "no index": [[part("echo", '{"text"', id="1")], [part("", ': "a"}')], [part("do", B, id="2")]],
-    "one index for all": [[part("echo", A, id="1", index=0)], [part("do", B, id="2", index=0)]],
-    "no id": [[part("echo", A, index=0)], [part("do", B, index=1)]],
-    "one id for all": [[part("echo", A, id="1", index=0), part("do", B, id="1", index=1)]],
-    "id in every part": [[part("echo", '{"text"', id="1")], [part("", ': "a"}', id="1")],
-                         [part("do", B, id="2")]],
+    "no index": [
+        [call_part("echo", '{"text"', id="1")], [call_part("", ': "a"}')],
+        [call_part("do", B, id="2")],
+    ],
+    "one index for all": [
+        [call_part("echo", A, id="1", index=0)], [call_part("do", B, id="2", index=0)]
+    ],
+    "no id": [[call_part("echo", A, index=0)], [call_part("do", B, index=1)]],
+    "one id for all": [
+        [call_part("echo", A, id="1", index=0), call_part("do", B, id="1", index=1)]
+    ],
+    "id in every part": [[call_part("echo", '{"text"', id="1")], [call_part("", ': "a"}', id="1")],
+                         [call_part("do", B, id="2")]],
     "name in every part": [
-        [part("echo", '{"text"', id="1", index=0)], [part("echo", ': "a"}', id="1", index=0)],
-        [part("do", B, id="2", index=1)],
+        [call_part("echo", '{"text"', id="1", index=0)],
+        [call_part("echo", ': "a"}', id="1", index=0)],
+        [call_part("do", B, id="2", index=1)],
     ],
-    "arguments as an object": [[part("echo", {"text": "a"}), part("do", {"text": "b"})]],
+    "arguments as an object": [[call_part("echo", {"text": "a"}), call_part("do", {"text": "b"})]],
     "no function": [[{"name": "echo", "arguments": A}, {"name": "do", "input": {"text": "b"}}]],
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_calls_are_read_in_every_shape(name: str) -> None:
-    body = event(content="Look.") + b"".join(event(tool_calls=one) for one in SHAPES[name]) + END
+    body = event(content="Look.") + b"".join(event(tool_calls=call) for call in SHAPES[name]) + END
     with desk(http(body)) as (user, _):
-        ended = user.ask("what?")
-        assert [(one.name, one.values) for one in ended.calls] == [
+        finished = user.ask("what?")
+        assert [(call.name, call.values) for call in finished.calls] == [
             ("echo", {"text": "a"}),
             ("do", {"text": "b"}),
         ]
-        assert len({one.call_id for one in ended.calls} - {""}) == 2
-        assert ended.raw[: ended.calls_at].strip() == "Look."
+        assert len({call.call_id for call in finished.calls} - {""}) == 2
+        assert finished.raw[: finished.calls_at].strip() == "Look."
 
 
 WRITTEN = '<tool_call>{"name": "echo", "arguments": ' + A + "}</tool_call>"
-OTHERS = {
+UNUSUAL_CALLS = {
     "old": event(function_call={"name": "echo", "arguments": A}),
     "text": event(content=WRITTEN[:20]) + event(content=WRITTEN[20:]),
     "text without tags": event(content='{"name": "ec')
     + event(content='ho", "arguments": ' + A + "}"),
-    "message": json.dumps({"choices": [{"message": {"tool_calls": [part("echo", A)]}}]}).encode()
+    "message": json.dumps(
+        {"choices": [{"message": {"tool_calls": [call_part("echo", A)]}}]}
+    ).encode()
     + b"\n",
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", UNUSUAL_CALLS)
 def test_a_call_is_read_in_unusual_fields(name: str) -> None:
-    with desk(http(OTHERS[name] + END)) as (user, _):
-        assert [(one.name, one.arguments) for one in user.ask("what?").calls] == [("echo", A)]
+    with desk(http(UNUSUAL_CALLS[name] + END)) as (user, _):
+        assert [(call.name, call.arguments) for call in user.ask("what?").calls] == [("echo", A)]
 
 
 def test_a_call_runs_and_its_result_is_sent() -> None:
     call = (
         event(content="Look.")
-        + event(tool_calls=[part("echo", '{"text": "' + "a" * 90 + '"}', id="c1")])
+        + event(tool_calls=[call_part("echo", '{"text": "' + "a" * 90 + '"}', id="c1")])
         + END
     )
     with desk(http(call), stream("Done."), stream("Well.")) as (user, api):
@@ -168,12 +184,16 @@ def test_a_call_runs_and_its_result_is_sent() -> None:
         assert result.text.startswith("echo aaa")
         assert result.text.endswith("[cut: 60 of 95 characters]")
         user.ask("and?")
-    offered, told, last = api.bodies
-    assert [one["function"]["name"] for one in offered["tools"]] == ["echo", "do"]
-    assert [one["role"] for one in told["messages"]] == ["user", "assistant", "tool"]
-    assert told["messages"][1]["content"] == "Look."
-    assert told["messages"][1]["tool_calls"][0]["id"] == told["messages"][2]["tool_call_id"] == "c1"
-    assert [one["role"] for one in last["messages"]] == [
+    first_body, with_result, last_body = api.bodies
+    assert [entry["function"]["name"] for entry in first_body["tools"]] == ["echo", "do"]
+    assert [entry["role"] for entry in with_result["messages"]] == ["user", "assistant", "tool"]
+    assert with_result["messages"][1]["content"] == "Look."
+    assert (
+        with_result["messages"][1]["tool_calls"][0]["id"]
+        == with_result["messages"][2]["tool_call_id"]
+        == "c1"
+    )
+    assert [entry["role"] for entry in last_body["messages"]] == [
         "user",
         "assistant",
         "tool",
@@ -183,8 +203,8 @@ def test_a_call_runs_and_its_result_is_sent() -> None:
 
 
 UNREADABLE = {
-    "no tools": (part("echo", A), '"name": "echo"'),
-    "broken": (part("echo", '{"text": "a'), 'echo {"text": "a'),
+    "no tools": (call_part("echo", A), '"name": "echo"'),
+    "broken": (call_part("echo", '{"text": "a'), 'echo {"text": "a'),
 }
 
 
@@ -209,17 +229,21 @@ def test_a_server_without_tools_gets_advice() -> None:
 
 def test_results_without_their_call_are_text() -> None:
     results = (CallResult("echo", "a", "1"),)
-    called = (ToolCall("echo", A, "1"),)
-    asked = ChatMessage(Role.USER, "q")
-    called_it = ChatMessage(Role.ASSISTANT, "", raw="call", calls=called)
-    answered = (
+    calls = (ToolCall("echo", A, "1"),)
+    question = ChatMessage(Role.USER, "q")
+    call_message = ChatMessage(Role.ASSISTANT, "", raw="call", calls=calls)
+    answer_messages = (
         ChatMessage(Role.USER, "echo: a", results=results),
         ChatMessage(Role.ASSISTANT, "Done."),
     )
-    more = ChatMessage(Role.USER, "and?")
+    next_question = ChatMessage(Role.USER, "and?")
     without_call = messages_of(
-        Conversation(None, [asked, called_it, *answered, more], n_dropped=2).prompt_messages()
+        Conversation(
+            None, [question, call_message, *answer_messages, next_question], n_dropped=2
+        ).prompt_messages()
     )
-    assert [one["role"] for one in without_call] == ["user", "assistant", "user"]
-    unanswered = messages_of(Conversation("be brief", [asked, called_it, more]).prompt_messages())
-    assert [one["content"] for one in unanswered] == ["be brief", "q", "call", "and?"]
+    assert [entry["role"] for entry in without_call] == ["user", "assistant", "user"]
+    unanswered = messages_of(
+        Conversation("be brief", [question, call_message, next_question]).prompt_messages()
+    )
+    assert [entry["content"] for entry in unanswered] == ["be brief", "q", "call", "and?"]

@@ -1,4 +1,5 @@
-"""Tests of hostile servers and of the key: one clean line each, in limited time and memory."""
+"""Tests of hostile servers and of the API key: each error is one clean line, within limits of time
+and memory."""
 
 from __future__ import annotations
 
@@ -93,22 +94,22 @@ def test_pings_do_not_count_as_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @settings(max_examples=25)
 @given(st.lists(JSON | st.binary(max_size=60), max_size=6), st.integers(1, 40))
-def test_any_stream_gives_chunks_or_one_error(said: list[Any], size: int) -> None:
-    def line(one: Any) -> bytes:
+def test_any_stream_gives_chunks_or_one_error(values: list[Any], size: int) -> None:
+    def line(value: Any) -> bytes:
         return (
-            one
-            if isinstance(one, bytes)
-            else b"data: " + json.dumps({"choices": [one], "usage": one}).encode()
+            value
+            if isinstance(value, bytes)
+            else b"data: " + json.dumps({"choices": [value], "usage": value}).encode()
         )
 
-    raw = b"\n".join(map(line, said))
-    split = [raw[at : at + size] for at in range(0, len(raw), size)]
-    told: list[list[ReplyChunk]] = [[], []]
-    for whole, pieces in zip(([raw], split), told, strict=True):
+    raw = b"\n".join(map(line, values))
+    split = [raw[start : start + size] for start in range(0, len(raw), size)]
+    outcomes: list[list[ReplyChunk]] = [[], []]
+    for chunks, pieces in zip(([raw], split), outcomes, strict=True):
         with suppress(DownloadError):  # any other exception would be a fault
-            pieces.extend(parse_chunk(event) for event in events(whole, "host"))
-    assert told[0] == told[1]
-    assert all(type(piece.answer) is str and type(piece.finish) is str for piece in told[0])
+            pieces.extend(parse_chunk(event) for event in events(chunks, "host"))
+    assert outcomes[0] == outcomes[1]
+    assert all(type(piece.answer) is str and type(piece.finish) is str for piece in outcomes[0])
 
 
 def test_the_key_is_sent_to_its_host_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,10 +126,10 @@ def test_the_key_is_sent_to_its_host_only(monkeypatch: pytest.MonkeyPatch) -> No
 def test_the_keyring_is_used_without_a_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked: list[tuple[str, str]] = []
+    requests: list[tuple[str, str]] = []
 
     def password(service: str, host: str) -> str:
-        asked.append((service, host))
+        requests.append((service, host))
         if host == "locked":
             raise RuntimeError(KEY)
         return KEY
@@ -141,7 +142,7 @@ def test_the_keyring_is_used_without_a_variable(
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setitem(sys.modules, "keyring", None)
     assert find_key("host:1") == ""
-    assert asked == [("jalopy", "host:1"), ("jalopy", "locked")]
+    assert requests == [("jalopy", "host:1"), ("jalopy", "locked")]
 
 
 def test_an_invalid_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +165,7 @@ def test_plain_http_warns_and_sends_no_key(
 ) -> None:
     sent: list[Any] = []
 
-    def note(self: Any, request: Any, **_: Any) -> Any:
+    def record(self: Any, request: Any, **_: Any) -> Any:
         sent.append(dict(request.header_items()))
         raise OSError("not sent")
 
@@ -177,7 +178,7 @@ def test_plain_http_warns_and_sends_no_key(
     (loaded,) = link.outbox.drain()
     assert isinstance(loaded, ModelLoaded)
     assert "your messages are sent unencrypted; the key is not sent" in loaded.notices[0]
-    monkeypatch.setattr("urllib.request.OpenerDirector.open", note)
+    monkeypatch.setattr("urllib.request.OpenerDirector.open", record)
     for model, has_key in ((far, False), (RemoteModel("https://192.0.2.7/v1"), True)):
         with pytest.raises(DownloadError, match="cannot be reached"):
             Exchange(model, KEY).fetch("/models")
@@ -185,7 +186,7 @@ def test_plain_http_warns_and_sends_no_key(
 
 
 @pytest.mark.parametrize(
-    ("given", "address"),
+    ("text", "address"),
     [
         ("http://host:1", "http://host:1/v1"),
         ("https://host/api/v3/", "https://host/api/v3"),
@@ -194,8 +195,8 @@ def test_plain_http_warns_and_sends_no_key(
         ("http://host:1/models/", "http://host:1/v1"),
     ],
 )
-def test_valid_addresses_are_parsed(given: str, address: str) -> None:
-    assert server_address(given) == address
+def test_valid_addresses_are_parsed(text: str, address: str) -> None:
+    assert server_address(text) == address
 
 
 NO_ADDRESSES = (
@@ -205,10 +206,10 @@ NO_ADDRESSES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("given", NO_ADDRESSES)
-def test_invalid_addresses_are_refused(given: str) -> None:
+@pytest.mark.parametrize("text", NO_ADDRESSES)
+def test_invalid_addresses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        server_address(given)
+        server_address(text)
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -216,7 +217,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_the_key(
     status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, KEY)
-    moved = http(b"", status=f"{status} Moved", more="Location: /v1/chat/completions/\r\n")
+    moved = http(b"", status=f"{status} Moved", headers="Location: /v1/chat/completions/\r\n")
     with answering(moved, stream("Because.")) as api, talking(api.url) as talk:
         assert text_of(list(talk.ask("why?"))) == "Because."
     assert api.heads[-1].startswith("POST /v1/chat/completions/ ")
@@ -234,7 +235,7 @@ def test_a_redirect_on_the_same_host_is_followed_with_the_key(
     ],
 )
 def test_other_redirects_are_reported(location: str, words: str) -> None:
-    moved = http(b"", status="307 Moved", more=f"Location: {location}\r\n")
+    moved = http(b"", status="307 Moved", headers=f"Location: {location}\r\n")
     with answering(*[moved] * 9) as api, talking(api.url) as talk:
         (failed,) = list(talk.ask("why?"))
     assert isinstance(failed, GenerationFailed)

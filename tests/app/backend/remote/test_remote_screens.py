@@ -18,9 +18,8 @@ pytestmark = pytest.mark.slow
 
 async def test_screens_show_a_model_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "places", lambda directories: [])
-    monkeypatch.setattr(
-        "app.backend.engine_thread._Backends.local", lambda self: 1 / 0
-    )  # nothing of the engine is needed
+    # The local backend must not be used.
+    monkeypatch.setattr("app.backend.engine_thread._Backends.local", lambda self: 1 / 0)
     with answering(
         stream("Quite ", "well.", end=b""), stream(" Thanks."), stream("small here")
     ) as api:

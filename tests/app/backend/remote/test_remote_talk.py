@@ -44,19 +44,19 @@ def texts(talk: HeadlessChat) -> list[str]:
     return [message.text for message in talk.chat_session.conversation.messages]
 
 
-def finished(came: Iterable[Event]) -> GenerationFinished:
-    *_, ended = came
-    assert isinstance(ended, GenerationFinished), ended
-    return ended
+def finished(events: Iterable[Event]) -> GenerationFinished:
+    *_, last_event = events
+    assert isinstance(last_event, GenerationFinished), last_event
+    return last_event
 
 
-def failed(came: Iterable[Event]) -> str:
-    *_, ended = came
-    assert isinstance(ended, GenerationFailed), ended
-    return ended.reason
+def failed(events: Iterable[Event]) -> str:
+    *_, last_event = events
+    assert isinstance(last_event, GenerationFailed), last_event
+    return last_event.reason
 
 
-def said_to(server: Serving) -> str:
+def sent_text(server: Serving) -> str:
     model = server.script.opened[0]
     return model.tokenizer.decode(model.sessions[0].tokens)
 
@@ -74,7 +74,7 @@ def test_turns_with_the_own_server(monkeypatch: pytest.MonkeyPatch, script: Scri
         assert ended.figures.first_token_s is not None
         assert text_of(list(talk.regenerate())) == "Bern."
         assert texts(talk) == ["capital of France?", "Paris.", "of Italy?", "Bern."]
-        assert "Paris." in said_to(server)
+        assert "Paris." in sent_text(server)
         assert talk.engine_thread.status.context_used > 0
         several = failed(talk._follow_turn(talk.chat_session.regenerate(2), ""))
         assert several.endswith(
@@ -88,15 +88,15 @@ def test_a_reply_is_stopped_and_continued(monkeypatch: pytest.MonkeyPatch) -> No
     script = Script(replies=[["one ", "two ", "three"], ["and more"]], token_gate=gate)
     with serving(monkeypatch, script) as server, talking(server.url + "/v1") as talk:
         gate.allow(1)
-        for came in talk.ask("count"):
-            if isinstance(came, TextGenerated):
+        for event in talk.ask("count"):
+            if isinstance(event, TextGenerated):
                 talk.stop()
         gate.open()
-        before = texts(talk)[-1]
-        assert before == "one "
+        partial_text = texts(talk)[-1]
+        assert partial_text == "one "
         list(talk.continue_reply())
-        assert texts(talk) == ["count", before + "and more"]
-        assert (before + "and more") in said_to(server)
+        assert texts(talk) == ["count", partial_text + "and more"]
+        assert (partial_text + "and more") in sent_text(server)
 
 
 class StopOnceSent:
@@ -114,20 +114,20 @@ class StopOnceSent:
             self._talk.stop()
 
 
-@pytest.mark.parametrize("begun", [[], ["so far"]])
-def test_stopping_does_not_wait_for_the_server(begun: list[str]) -> None:
+@pytest.mark.parametrize("beginning", [[], ["so far"]])
+def test_stopping_does_not_wait_for_the_server(beginning: list[str]) -> None:
     with (
-        answering(http(b"".join(event(content=one) for one in begun) + HANG)) as api,
+        answering(http(b"".join(event(content=piece) for piece in beginning) + HANG)) as api,
         talking(api.url) as talk,
     ):
-        watch = StopOnceSent(talk, api) if not begun else None
-        ended: list[Event] = []
-        for came in talk.ask("hi"):
-            ended = [came]
+        watch = StopOnceSent(talk, api) if not beginning else None
+        last_events: list[Event] = []
+        for received_event in talk.ask("hi"):
+            last_events = [received_event]
             talk.stop()
         assert watch is None or watch.is_done
-        assert isinstance(ended[0], GenerationFinished if begun else PromptStopped)
-        assert texts(talk) == ["hi", *begun]
+        assert isinstance(last_events[0], GenerationFinished if beginning else PromptStopped)
+        assert texts(talk) == ["hi", *beginning]
 
 
 def test_a_partial_reply_stays_and_can_be_continued() -> None:
@@ -178,7 +178,7 @@ def test_earlier_messages_are_edited() -> None:
             list(talk.ask(question))
         list(talk.edit(0, "new"))
         assert texts(talk) == ["new", "c"]
-        assert [one["content"] for one in api.bodies[-1]["messages"]] == ["be brief", "new"]
+        assert [entry["content"] for entry in api.bodies[-1]["messages"]] == ["be brief", "new"]
         list(talk.edit_reply(0, "I say"))
         assert texts(talk) == ["new", "I sayd"]
 
@@ -198,19 +198,22 @@ def test_thoughts_are_separated_and_not_sent_again() -> None:
         for question in ("2+2?", "2+3?", "and?"):
             list(talk.ask(question))
         thoughts = [message.thinking for message in talk.chat_session.conversation.messages[1:4:2]]
-        assert [one.text.strip() for one in thoughts if one is not None] == ["Let me see.", "hm"]
-        contents = [one["content"] for one in api.bodies[-1]["messages"]]
+        assert [thought.text.strip() for thought in thoughts if thought is not None] == [
+            "Let me see.",
+            "hm",
+        ]
+        contents = [thought["content"] for thought in api.bodies[-1]["messages"]]
         assert contents == ["2+2?", "Four.", "2+3?", "Five.", "and?"]
 
 
 def test_an_interrupted_thought_continues() -> None:
-    half = http(event(reasoning_content="Let me "))
-    rest = http(
+    first_half = http(event(reasoning_content="Let me "))
+    second_half = http(
         event(reasoning_content="see.")
         + event(content="Four.", finish="stop")
         + b"data: [DONE]\n\n"
     )
-    with answering(half, rest) as api, talking(api.url) as talk:
+    with answering(first_half, second_half) as api, talking(api.url) as talk:
         list(talk.ask("2+2?"))
         list(talk.continue_reply())
         reply = talk.chat_session.conversation.messages[-1]
@@ -279,17 +282,23 @@ def test_a_refused_form_is_sent_in_the_old_format() -> None:
 
 
 def test_figures_of_the_server_are_used() -> None:
-    said = {
+    figures = {
         "usage": {"prompt_tokens": 20, "completion_tokens": 6},
         "timings": {"cache_n": 5, "prompt_ms": 500},
     }
-    last = b"data: " + json.dumps({"choices": [], **said}).encode() + b"\n\ndata: [DONE]\n\n"
-    body = event(content="ab") + event(content="cd", finish="stop") + last
+    last_chunk = (
+        b"data: " + json.dumps({"choices": [], **figures}).encode() + b"\n\ndata: [DONE]\n\n"
+    )
+    body = event(content="ab") + event(content="cd", finish="stop") + last_chunk
     with answering(http(body)) as api, talking(api.url) as talk:
-        ended = finished(talk.ask("hi"))
+        reply_event = finished(talk.ask("hi"))
         meter = talk.engine_thread.status.meter
         assert meter is not None
-        assert (ended.figures.tokens, ended.figures.prompt_tokens, ended.figures.reused_tokens) == (
+        assert (
+            reply_event.figures.tokens,
+            reply_event.figures.prompt_tokens,
+            reply_event.figures.reused_tokens,
+        ) == (
             6,
             15,
             5,
@@ -325,7 +334,7 @@ def test_a_conversation_moves_from_server_to_file_and_back(tmp_path: Path) -> No
         ) as talk:
             list(talk.ask("three"))
             assert texts(talk) == ["one", "from there", "two", "from here", "three", "there again"]
-        assert [one["content"] for one in api.bodies[-1]["messages"]][:4] == [
+        assert [entry["content"] for entry in api.bodies[-1]["messages"]][:4] == [
             "one",
             "from there",
             "two",
@@ -337,9 +346,9 @@ def test_a_local_model_stays_if_the_server_fails(tmp_path: Path) -> None:
     local = Script(replies=[["still here"]])
     with answering(stream("a")) as api, talking(api.url, script=local) as talk:
         list(talk.switch_model(Path("m.gguf")))
-        (kept,) = list(talk.switch_model(RemoteModel(api.url, "none such")))
-        assert isinstance(kept, ModelSwitchFailed)
-        assert kept.reason.endswith("has no model none such (it has: big, small)")
+        (failure,) = list(talk.switch_model(RemoteModel(api.url, "none such")))
+        assert isinstance(failure, ModelSwitchFailed)
+        assert failure.reason.endswith("has no model none such (it has: big, small)")
         assert text_of(list(talk.ask("hi"))) == "still here"
         list(talk.switch_model(RemoteModel(api.url, "big")))
         assert local.opened[0].is_closed
@@ -350,9 +359,9 @@ def test_a_server_stays_if_another_server_fails() -> None:
     with answering() as api:
         url = api.url
     with answering(stream("a")) as api, talking(api.url) as talk:
-        (kept,) = list(talk.switch_model(RemoteModel(url)))
-        assert isinstance(kept, ModelSwitchFailed)
-        assert "cannot be reached" in kept.reason
+        (failure,) = list(talk.switch_model(RemoteModel(url)))
+        assert isinstance(failure, ModelSwitchFailed)
+        assert "cannot be reached" in failure.reason
         assert text_of(list(talk.ask("hi"))) == "a"
 
 

@@ -17,7 +17,7 @@ from app.program.remote_model import RemoteModel
 from engine.prompt.tools.calls import CallResult, ToolCall
 from tests.app.backend.remote.raw_api import answering, event, http, stream
 from tests.app.backend.remote.talking import talking
-from tests.app.backend.remote.test_calls import A, B, desk, part
+from tests.app.backend.remote.test_calls import A, B, call_part, desk
 
 DONE = event(finish="stop") + b"data: [DONE]\n\n"
 SIGNED = {"google": {"thought_signature": "c2ln"}}
@@ -91,7 +91,10 @@ CALL_FIELDS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("name", CALL_FIELDS)
 def test_fields_of_calls_go_back_with_them(name: str) -> None:
     first, second = CALL_FIELDS[name]
-    calls = [part("echo", A, id="1", index=0, **first), part("do", B, id="2", index=1, **second)]
+    calls = [
+        call_part("echo", A, id="1", index=0, **first),
+        call_part("do", B, id="2", index=1, **second),
+    ]
     calls[1]["function"]["thought_signature"] = "within"
     body = event(reasoning_content="look") + event(tool_calls=calls) + event(finish="tool_calls")
     with desk(http(body), stream("Done.")) as (user, api):
@@ -113,12 +116,12 @@ def test_fields_of_calls_go_back_with_them(name: str) -> None:
 def test_returned_fields_go_to_no_other_model() -> None:
     history = (PromptMessage("user", "q"), PromptMessage("assistant", "a", server_fields=FIELDS))
     assert messages_of(history, MODEL)[1]["reasoning_content"] == "hm"
-    for other in (
+    for model in (
         None,
         replace(MODEL, name="small"),
         replace(MODEL, server="http://127.0.0.1:2/v1"),
     ):
-        assert messages_of(history, other)[1] == {"role": "assistant", "content": "a"}
+        assert messages_of(history, model)[1] == {"role": "assistant", "content": "a"}
 
 
 def test_returned_fields_replace_no_text() -> None:
@@ -135,15 +138,21 @@ def test_returned_fields_replace_no_text() -> None:
 
 
 def test_edited_replies_have_no_returned_fields() -> None:
-    asked = ChatMessage(Role.USER, "q")
+    question = ChatMessage(Role.USER, "q")
     edited = ChatMessage(Role.ASSISTANT, "a", is_edited=True, server_fields=FIELDS)
-    called = ChatMessage(
+    call_message = ChatMessage(
         Role.ASSISTANT, "", raw="call", calls=(ToolCall("echo", A, "1"),), server_fields=FIELDS
     )
     results = ChatMessage(Role.USER, "", results=(CallResult("echo", "a", "1"),))
-    assert Conversation(None, [asked, edited]).prompt_messages()[1].server_fields is None
-    assert Conversation(None, [asked, called, asked]).prompt_messages()[1].server_fields is None
-    assert Conversation(None, [asked, called, results]).prompt_messages()[1].server_fields == FIELDS
+    assert Conversation(None, [question, edited]).prompt_messages()[1].server_fields is None
+    assert (
+        Conversation(None, [question, call_message, question]).prompt_messages()[1].server_fields
+        is None
+    )
+    assert (
+        Conversation(None, [question, call_message, results]).prompt_messages()[1].server_fields
+        == FIELDS
+    )
 
 
 @pytest.mark.parametrize(
@@ -157,19 +166,19 @@ def test_refused_fields_are_left_out_of_the_next_try(words: str) -> None:
     with answering(*answers) as api, talking(api.url) as talk:
         list(talk.ask("why?"))
         list(talk.ask("sure?"))
-    _, refused, asked = api.bodies
-    assert refused["messages"][1] == {
+    _, first_try, retried = api.bodies
+    assert first_try["messages"][1] == {
         "role": "assistant",
         "content": "Blue.",
         "reasoning_content": "hm",
     }
-    assert asked["messages"][1] == {"role": "assistant", "content": "Blue."}
+    assert retried["messages"][1] == {"role": "assistant", "content": "Blue."}
 
 
 def test_returned_fields_are_saved_with_the_reply() -> None:
     reply = ChatMessage(Role.ASSISTANT, "a", server_fields=FIELDS)
-    role, _, _, text, more = row_of(reply)
-    assert message_of(role, text, more).server_fields == FIELDS
+    role, _, _, text, fields_json = row_of(reply)
+    assert message_of(role, text, fields_json).server_fields == FIELDS
     assert "server_fields" not in row_of(ChatMessage(Role.ASSISTANT, "a"))[4]
 
 

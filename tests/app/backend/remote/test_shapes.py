@@ -1,4 +1,4 @@
-"""Tests of the formats in which servers reply: one answer with its thought, or one line."""
+"""Tests of the formats of replies of servers: each gives an answer with thinking, or one line."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ SKY = {"choices": [{"index": 0, "delta": {"content": "Blue sky"}}]}
 WHOLE = {
     "choices": [{"message": {"role": "assistant", "content": "Blue sky"}, "finish_reason": "stop"}]
 }
-PLAIN = b"".join(event(content=one) for one in ("Blue ", "sky")) + END
+PLAIN = b"".join(event(content=word) for word in ("Blue ", "sky")) + END
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}
 
 
 def packed(body: bytes, encoding: str) -> bytes:
-    return http(body, more=f"Content-Encoding: {encoding}\r\n")
+    return http(body, headers=f"Content-Encoding: {encoding}\r\n")
 
 
 def raw_deflate(body: bytes) -> bytes:
@@ -83,13 +83,16 @@ ANSWERS = {
     "blanks": http(b"\n\ndata:\n\ndata: {}\n\ndata: null\n\n" + PLAIN),
     "done in quotes": http(event(content="Blue sky") + b'data: "[done]"\n\n'),
     "other kinds": http(
-        b'event: x\r\ndata:null\r\n\r\ndata: [1]\r\ndata: {"choices": 7}\r\n\r\ndata:{"choices":[{"delta":{"content":'
+        b'event: x\r\ndata:null\r\n\r\ndata: [1]\r\ndata: {"choices": 7}\r\n\r\n'
+        b'data:{"choices":[{"delta":{"content":'
         b'["x"],"tool_calls":5}}], "usage": [], "timings": 3}\r\n\r\n' + PLAIN
     ),
     "mad figures": stream(
         "Blue sky",
-        end=b'data: {"choices": [{"finish_reason": 5}], "usage": {"prompt_tokens": -1, "completion_tokens": 1e99, '
-        b'"prompt_tokens_details": {"cached_tokens": true}}, "timings": {"prompt_ms": "x", "cache_n": null}}\n\n'
+        end=b'data: {"choices": [{"finish_reason": 5}], '
+        b'"usage": {"prompt_tokens": -1, "completion_tokens": 1e99, '
+        b'"prompt_tokens_details": {"cached_tokens": true}}, '
+        b'"timings": {"prompt_ms": "x", "cache_n": null}}\n\n'
         b'data: {"usage": {"prompt_tokens": 3, "completion_tokens": 999999999999999999}}\n\n'
         b'data: {"timings": {"prompt_ms": NaN}}\n\n' + DONE,
     ),
@@ -116,7 +119,7 @@ ANSWERS = {
         event(content="Blue sky") + chunk({"choices": [], "finish_reason": "stop"})
     ),
     "null as a word": http(
-        b"".join(choice(delta={"content": one}, finish_reason="null") for one in ("Blue ", "sky"))
+        b"".join(choice(delta={"content": word}, finish_reason="null") for word in ("Blue ", "sky"))
         + DONE
     ),
     "finish in every piece": http(
@@ -232,7 +235,7 @@ REFUSALS = {
         "is the address right? It usually ends in /v1",
     ),
     "too many": (
-        http(b"", status="429 No", more="Retry-After: 90\r\n"),
+        http(b"", status="429 No", headers="Retry-After: 90\r\n"),
         "too many requests (try again in 1 min 30 s)",
     ),
     "busy": (http(b'{"detail": "loading"}', status="503 No"), "answers with status 503: loading"),
@@ -243,11 +246,11 @@ REFUSALS = {
     "endless refusal": (http(b"x" * 9_000_000, status="500 No"), "answers with status 500"),
     "hanging refusal": (http(b"{" + HANG, status="500 No"), "answers with status 500"),
     "elsewhere": (
-        http(b"", status="307 Go", more="Location: http://evil.example/v1\r\n"),
+        http(b"", status="307 Go", headers="Location: http://evil.example/v1\r\n"),
         "redirects to evil.example",
     ),
     "bad redirect": (
-        http(b"", status="302 Go", more="Location: http://[::1\r\n"),
+        http(b"", status="302 Go", headers="Location: http://[::1\r\n"),
         "redirects to an invalid address",
     ),
     "redirect to nowhere": (http(b"", status="301 Go"), "which is not followed"),
@@ -272,7 +275,7 @@ REFUSALS = {
         http(
             gzip.compress(b'{"error": "bad field"}'),
             status="400 No",
-            more="Content-Encoding: gzip\r\n",
+            headers="Content-Encoding: gzip\r\n",
         ),
         "status 400: bad field",
     ),
@@ -323,7 +326,7 @@ def test_a_missing_answer_gives_one_line_in_every_shape(ask: Ask, name: str) -> 
 
 def test_lines_without_end_are_cut(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_stream, "_MAX_LINES", 1000)
-    # empty ones in a row are one
+    # Consecutive empty lines count as one.
     assert list(event_stream.events([b"\n" * 4096, b"\r" * 4096, DONE], "host")) == []
     failed, _ = ask(packed(gzip.compress(b": x\n" * 2000), "gzip"))
     assert isinstance(failed, GenerationFailed)

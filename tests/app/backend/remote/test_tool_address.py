@@ -1,4 +1,4 @@
-"""Tests of tool servers at an address: every variant of the protocol, and faulty servers."""
+"""Tests of tool servers at an address: all variants of the protocol, and faulty servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HEADS = {
     "endless line": b"HTTP/1.1 200 OK\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
     "endless head": b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 300 + b"\r\n",
 }
-"""Heads of answers that are unsound."""
+"""Invalid starts of HTTP answers, by name."""
 ECHO = {
     "name": "echo",
     "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
@@ -31,18 +31,18 @@ ECHO = {
 
 
 class Served:
-    """Tiny tool server. ``how`` says how it answers a call."""
+    """Tiny tool server. ``how`` selects how it answers a call."""
 
     def __init__(self) -> None:
         self.how = "json"
         self.session = "s-1"
         self.target = "/mcp/"
-        """Address that a redirect leads to."""
+        """Target of redirects."""
         self.version = PROTOCOL
         self.refusals: list[tuple[int, bytes, dict[str, str]]] = []
-        """Status, body and headers of answers to the next calls."""
+        """Status, body and headers of the answers to the next calls."""
         self.asked: list[tuple[str, str, dict[str, str]]] = []
-        """Verb, method and headers of each request, in their order."""
+        """Verb, method and headers of each request, in order."""
         self.pinged: list[Any] = []
         self.ended = threading.Event()
         served = self
@@ -66,13 +66,13 @@ class Served:
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}/mcp"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
-    def answer(self, request: BaseHTTPRequestHandler, said: dict[str, Any]) -> None:
+    def answer(self, request: BaseHTTPRequestHandler, message: dict[str, Any]) -> None:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        method = said.get("method")
-        number = said.get("id")
+        method = message.get("method")
+        number = message.get("id")
         session = headers.get("mcp-session-id")
         if method is None:
-            self.pinged.append(said)
+            self.pinged.append(message)
         else:
             self.asked.append((request.command, method, headers))
         if self.how == "key" and headers.get("authorization") != "Bearer secret":
@@ -110,41 +110,41 @@ class Served:
         elif method == "tools/list":
             reply(request, 200, result(number, {"tools": [ECHO]}))
         elif method == "tools/call":
-            text = {"type": "text", "text": said["params"]["arguments"]["text"]}
+            text = {"type": "text", "text": message["params"]["arguments"]["text"]}
             self.call(request, result(number, {"content": [text]}))
         else:
             reply(request, 202)
 
-    def call(self, request: BaseHTTPRequestHandler, answered: bytes) -> None:
+    def call(self, request: BaseHTTPRequestHandler, answer: bytes) -> None:
         ping = b'data: {"jsonrpc": "2.0", "id": "p", "method": "ping"}\n\n'
-        named = b"event: ping\ndata: 2026-11-28\n\n"
-        note = (
+        ping_event = b"event: ping\ndata: 2026-11-28\n\n"
+        progress = (
             b'id: 1\ndata: {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}\n\n'
         )
-        asking = (
+        with_request = (
             b": hello\n\n"
-            + named
+            + ping_event
             + b"event: message\n"
             + ping
-            + note
+            + progress
             + b"data: "
-            + answered
+            + answer
             + b"\n\n"
         )
-        parts = {
+        bodies = {
             "mute": b": wait\n\n",
             "cut": b": wait\n\n",
             "flood": (b"data: {}" + b" " * 1000 + b"\n\n") * 2000,
         }
         if self.how == "json":
-            reply(request, 200, answered)
+            reply(request, 200, answer)
             return
         request.send_response(200)
         request.send_header("Content-Type", "text/event-stream")
         request.send_header("Connection", "close")
         request.end_headers()
         with suppress(OSError):  # the client has had enough
-            request.wfile.write(parts.get(self.how, asking))
+            request.wfile.write(bodies.get(self.how, with_request))
         if self.how not in ("cut", "flood"):
             self.ended.wait(PATIENCE_S)
         request.close_connection = True
@@ -164,20 +164,20 @@ def reply(request: BaseHTTPRequestHandler, status: int, body: bytes = b"", **hea
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    found = Served()
-    yield found
-    found.ended.set()
-    found.http.shutdown()
-    found.http.server_close()
+    server = Served()
+    yield server
+    server.ended.set()
+    server.http.shutdown()
+    server.http.server_close()
 
 
 def server_at(
     served: Served,
     limits: ServerLimits = LIMITS,
     is_stopped: Callable[[], bool] = lambda: False,
-    **more: Any,
+    **options: Any,
 ) -> ToolServer:
-    return ToolServer("far", ToolAddress(served.url, **more), limits, is_stopped)
+    return ToolServer("far", ToolAddress(served.url, **options), limits, is_stopped)
 
 
 def test_a_session_has_a_start_and_an_end(served: Served) -> None:
@@ -190,12 +190,12 @@ def test_a_session_has_a_start_and_an_end(served: Served) -> None:
     assert [(verb, method) for verb, method, _ in served.asked] == list(
         zip(["POST"] * 4 + ["DELETE"], methods, strict=True)
     )
-    first, *others = [headers for _, _, headers in served.asked]
+    first, *later_headers = [headers for _, _, headers in served.asked]
     assert first["accept"] == "application/json, text/event-stream"
     assert "mcp-session-id" not in first
-    assert {headers["mcp-session-id"] for headers in others} == {"s-1"}
-    assert {headers["mcp-protocol-version"] for headers in others} == {PROTOCOL}
-    assert {headers["x-team"] for headers in (first, *others)} == {"mine"}
+    assert {headers["mcp-session-id"] for headers in later_headers} == {"s-1"}
+    assert {headers["mcp-protocol-version"] for headers in later_headers} == {PROTOCOL}
+    assert {headers["x-team"] for headers in (first, *later_headers)} == {"mine"}
     assert not server.is_running
     with pytest.raises(ToolServerError, match="is not running"):
         server.call("echo", {"text": "x"})
@@ -256,7 +256,7 @@ def test_redirects_on_the_same_host_are_followed(served: Served, status: int) ->
 
 
 @pytest.mark.parametrize(
-    ("how", "target", "why"),
+    ("behaviour", "target", "why"),
     [
         (
             "redirect 307",
@@ -270,8 +270,10 @@ def test_redirects_on_the_same_host_are_followed(served: Served, status: int) ->
         ("circle", "", "redirects more than 5 times"),
     ],
 )
-def test_other_redirects_are_reported(served: Served, how: str, target: str, why: str) -> None:
-    served.how = how
+def test_other_redirects_are_reported(
+    served: Served, behaviour: str, target: str, why: str
+) -> None:
+    served.how = behaviour
     served.target = target
     with pytest.raises(ToolServerError, match=why):
         server_at(served, headers={"X-Secret": "s"}).start()
@@ -388,13 +390,13 @@ def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.Mon
     monkeypatch.setenv("FAR_KEY", "secret")
     assert len(ToolServer("far", make_tool_address(setting), LIMITS).start()) == 1
     monkeypatch.setenv("FAR_KEY", "se\ncret")
-    with pytest.raises(ToolServerError, match="characters that keys never have") as told:
+    with pytest.raises(ToolServerError, match="characters that keys never have") as error:
         make_tool_address(setting)
-    assert "cret" not in str(told.value)
+    assert "cret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("how", "why"),
+    ("behaviour", "why"),
     [
         ("page", r"does not speak the Model Context Protocol \(it sends a web page\)"),
         ("empty", r"accepts the request but sends no answer \(status 204\)"),
@@ -407,16 +409,16 @@ def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.Mon
     ],
 )
 def test_an_invalid_answer_ends_the_server_with_one_line(
-    served: Served, how: str, why: str
+    served: Served, behaviour: str, why: str
 ) -> None:
     server = server_at(served)
-    if how == "cut":
+    if behaviour == "cut":
         server.start()
-    served.how = how
-    with pytest.raises(ToolServerError, match=why) as told:
+    served.how = behaviour
+    with pytest.raises(ToolServerError, match=why) as error:
         server.call("echo", {"text": "x"}) if server.is_running else server.start()
-    assert str(told.value).startswith("tool server far ")
-    assert "\n" not in str(told.value)
+    assert str(error.value).startswith("tool server far ")
+    assert "\n" not in str(error.value)
     assert not server.is_running
 
 

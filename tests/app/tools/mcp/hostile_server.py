@@ -1,4 +1,4 @@
-"""Tool server for tests. Its argument says how it behaves: correctly or not."""
+"""Tool server for tests. The argument selects its behaviour, correct or hostile."""
 
 import json
 import os
@@ -99,32 +99,32 @@ def answer(number: object, result: object) -> None:
     say({"jsonrpc": "2.0", "id": number, "result": result})
 
 
-def text(number: object, said: str, **more: object) -> None:
-    answer(number, {"content": [{"type": "text", "text": said}], **more})
+def text(number: object, content: str, **fields: object) -> None:
+    answer(number, {"content": [{"type": "text", "text": content}], **fields})
 
 
-def do(number: object, what: str) -> None:
-    if what == "hang":
+def behave(number: object, behaviour: str) -> None:
+    if behaviour == "hang":
         time.sleep(600)
-    elif what == "die":
+    elif behaviour == "die":
         os._exit(3)
-    elif what == "flood":
+    elif behaviour == "flood":
         while True:
             sys.stdout.write("x" * 65536)
-    elif what == "many lines":
+    elif behaviour == "many lines":
         while True:
             say({"jsonrpc": "2.0", "method": "notifications/message", "params": {"x": "y" * 1000}})
-    elif what == "lie":
+    elif behaviour == "lie":
         say({"jsonrpc": "2.0", "id": 999, "result": {"content": []}})
         say({"jsonrpc": "2.0", "id": "x", "method": "sampling/createMessage"})
         say({"jsonrpc": "2.0", "id": "p", "method": "ping"})
-        answered = [json.loads(sys.stdin.readline()) for _ in range(2)]
-        text(number, json.dumps(answered))
-    elif what == "rubbish":
+        answers = [json.loads(sys.stdin.readline()) for _ in range(2)]
+        text(number, json.dumps(answers))
+    elif behaviour == "rubbish":
         say("\x1b]0;owned\x07 no json")
-    elif what == "deep":
+    elif behaviour == "deep":
         say("[" * 100_000)
-    elif what == "refuse":
+    elif behaviour == "refuse":
         say(
             {
                 "jsonrpc": "2.0",
@@ -132,9 +132,9 @@ def do(number: object, what: str) -> None:
                 "error": {"code": -32602, "message": "no \x1b[31mcity"},
             }
         )
-    elif what in RESULTS:
-        answer(number, RESULTS[what])
-    elif what == "noise":
+    elif behaviour in RESULTS:
+        answer(number, RESULTS[behaviour])
+    elif behaviour == "noise":
         say(
             "Server started\n\n\x1b[31mlog\x1b[0m [info]\n!\n"
             + "[" * 100_000
@@ -147,25 +147,25 @@ def do(number: object, what: str) -> None:
                 {"id": str(number), "result": {}},
             ]
         )
-    elif what == "new tools":
+    elif behaviour == "new tools":
         say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
         text(number, "noted")
-    elif what == "log":
+    elif behaviour == "log":
         sys.stderr.write("x" * 3_000_000)
         text(number, "logged")
-    elif what == "too long":
+    elif behaviour == "too long":
         text(number, "y" * 3_000_000)
-    elif what == "long":
+    elif behaviour == "long":
         text(number, "y" * 500_000)
-    elif what == "controls":
+    elif behaviour == "controls":
         text(number, "a\x1b[31mb\x00c\u202ed", isError=True)
-    elif what == "environment":
+    elif behaviour == "environment":
         text(number, json.dumps(dict(os.environ)))
-    elif what in ("child", "own session"):
+    elif behaviour in ("child", "own session"):
         command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
-        child = subprocess.Popen(command, start_new_session=what != "child")
+        child = subprocess.Popen(command, start_new_session=behaviour != "child")
         text(number, f"{os.getpid()} {child.pid}")
-    elif what == "orphan":  # in a session of its own, and its parent has ended
+    elif behaviour == "orphan":  # in a separate session, and its parent has ended
         body = (
             "import os, time; os.setsid(); print(os.getpid(), flush=True) if os.fork() == 0 else "
             "os._exit(0)"
@@ -177,7 +177,7 @@ def do(number: object, what: str) -> None:
 
 
 def page_of(cursor: str) -> dict:
-    """Return a page of the tools with the position of the next one."""
+    """Return a page of the tools with the position of the next page."""
     n = int(cursor or 0)
     if HOW == "many pages":
         return {
@@ -209,9 +209,9 @@ def main() -> None:
     if HOW == "traceback":
         raise ValueError("no \x1b[31mroot")
     for line in sys.stdin:
-        asked = json.loads(line)
-        number = asked.get("id")
-        method = asked["method"]
+        request = json.loads(line)
+        number = request.get("id")
+        method = request["method"]
         if method == "initialize":
             answer(
                 number,
@@ -220,7 +220,7 @@ def main() -> None:
                 else {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}},
             )
         elif method == "tools/list":
-            cursor = asked["params"].get("cursor", "")
+            cursor = request["params"].get("cursor", "")
             n_lists += 1
             if HOW == "no tools":
                 say({"jsonrpc": "2.0", "id": number, "error": {"code": -32601, "message": "no"}})
@@ -239,13 +239,13 @@ def main() -> None:
             else:
                 answer(number, page_of(cursor))
         elif method == "tools/call":
-            arguments = asked["params"]["arguments"]
+            arguments = request["params"]["arguments"]
             if arguments["text"] == "token":
-                text(number, str(asked["params"]["_meta"] == {"progressToken": number}))
-            elif asked["params"]["name"] in ("echo", "ns/echo", "n" * 128):
+                text(number, str(request["params"]["_meta"] == {"progressToken": number}))
+            elif request["params"]["name"] in ("echo", "ns/echo", "n" * 128):
                 text(number, arguments["text"])
             else:
-                do(number, arguments["text"])
+                behave(number, arguments["text"])
 
 
 main()

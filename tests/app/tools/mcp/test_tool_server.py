@@ -1,4 +1,4 @@
-"""Tests of tool servers: correct ones, faulty ones, and that none outlives the program."""
+"""Tests of correct and faulty tool servers, none of which outlives the program."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ Make = Callable[..., ToolServer]
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    made: list[ToolServer] = []
+    servers: list[ToolServer] = []
 
-    def new(how: str = "", limits: ServerLimits = LIMITS, **more: object) -> ToolServer:
-        pipe = Pipe([sys.executable, "-I", "-S", str(HOSTILE), how])
-        made.append(ToolServer("files", pipe, limits, **more))  # type: ignore[arg-type]
-        return made[-1]
+    def start_server(
+        behaviour: str = "", limits: ServerLimits = LIMITS, **options: object
+    ) -> ToolServer:
+        pipe = Pipe([sys.executable, "-I", "-S", str(HOSTILE), behaviour])
+        servers.append(ToolServer("files", pipe, limits, **options))  # type: ignore[arg-type]
+        return servers[-1]
 
-    yield new
-    for server in made:
+    yield start_server
+    for server in servers:
         server.close()
 
 
@@ -77,9 +79,9 @@ def test_pages_are_read_until_they_end_or_repeat(make: Make) -> None:
     many = make("many pages")
     assert [tool.name for tool in many.start()] == [f"t{n}" for n in range(30)]
     assert many.left_out == ()
-    same = make("same page")
-    assert [tool.name for tool in same.start()] == ["echo", "do", "none"]
-    assert len([line for line in same.left_out if line.startswith("echo:")]) == 1
+    repeating = make("same page")
+    assert [tool.name for tool in repeating.start()] == ["echo", "do", "none"]
+    assert len([line for line in repeating.left_out if line.startswith("echo:")]) == 1
     broken = make("broken page")
     assert [tool.name for tool in broken.start()] == ["do"]
     assert broken.left_out == ("the rest of the list: refuses tools/list: no such page",)
@@ -91,7 +93,7 @@ def test_the_number_of_pages_is_limited(make: Make) -> None:
     assert len(endless.left_out) <= 1000
 
 
-def test_tools_that_come_late_are_seen(make: Make) -> None:
+def test_tools_that_are_added_later_are_found(make: Make) -> None:
     server = make("late")
     assert [tool.name for tool in server.start()] == ["do"]
     assert not server.has_new_tools
@@ -102,16 +104,16 @@ def test_tools_that_come_late_are_seen(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("behaviour", "words"),
     [
         ("dies at once", "has ended: Error: KEY is not set"),
         ("usage", "has ended: server: error: --root is required"),
         ("traceback", "has ended: ValueError: no ␛[31mroot"),
     ],
 )
-def test_a_dead_server_has_its_last_lines_shown(make: Make, how: str, words: str) -> None:
+def test_a_dead_server_has_its_last_lines_shown(make: Make, behaviour: str, words: str) -> None:
     with pytest.raises(ToolServerError) as error:
-        make(how).start()
+        make(behaviour).start()
     assert str(error.value).startswith(f"tool server files {words} (command: ")
 
 
@@ -185,7 +187,7 @@ def test_a_server_gets_no_other_variables(
 
 
 @pytest.mark.parametrize(
-    ("what", "why"),
+    ("behaviour", "why"),
     [
         ("die", "has ended"),
         ("flood", "says more than 1 MB at once"),
@@ -193,14 +195,16 @@ def test_a_server_gets_no_other_variables(
         ("nothing", "gives an answer without a result"),
     ],
 )
-def test_an_invalid_answer_ends_the_server_with_one_line(make: Make, what: str, why: str) -> None:
+def test_an_invalid_answer_ends_the_server_with_one_line(
+    make: Make, behaviour: str, why: str
+) -> None:
     server = make()
     server.start()
-    with pytest.raises(ToolServerError) as told:
-        server.call("do", {"text": what})
-    assert str(told.value).startswith(f"tool server files {why} (command: ")
-    assert "\x1b" not in str(told.value)
-    assert "\n" not in str(told.value)
+    with pytest.raises(ToolServerError) as error:
+        server.call("do", {"text": behaviour})
+    assert str(error.value).startswith(f"tool server files {why} (command: ")
+    assert "\x1b" not in str(error.value)
+    assert "\n" not in str(error.value)
     assert not server.is_running
     with pytest.raises(ToolServerError, match="is not running"):
         server.call("echo", {"text": "x"})
@@ -316,14 +320,14 @@ CHILDREN = [
 ]
 
 
-@pytest.mark.parametrize("kind", CHILDREN)
-def test_a_closed_server_ends_with_its_children(make: Make, kind: str) -> None:
+@pytest.mark.parametrize("child_type", CHILDREN)
+def test_a_closed_server_ends_with_its_children(make: Make, child_type: str) -> None:
     server = make()
     server.start()
-    ids = [int(word) for word in server.call("do", {"text": kind}).text.split()]
+    ids = [int(word) for word in server.call("do", {"text": child_type}).text.split()]
     assert all(map(psutil.pid_exists, ids))
     server.close()
-    until(lambda: not any(map(lives, ids)))
+    until(lambda: not any(map(is_alive, ids)))
 
 
 def test_a_server_ends_with_a_stopped_guard(make: Make) -> None:
@@ -332,7 +336,7 @@ def test_a_server_ends_with_a_stopped_guard(make: Make) -> None:
     ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
     os.kill(guard_of(server), signal.SIGSTOP)
     server.close()
-    until(lambda: not any(map(lives, ids)))
+    until(lambda: not any(map(is_alive, ids)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of a parent's end")
@@ -341,8 +345,8 @@ def test_a_server_ends_with_its_guard(make: Make) -> None:
     server.start()
     ids = [int(word) for word in server.call("do", {"text": "child"}).text.split()]
     os.kill(guard_of(server), signal.SIGKILL)
-    until(lambda: not lives(ids[0]))
-    os.kill(ids[1], signal.SIGKILL)  # whose parent is no one's guard any more
+    until(lambda: not is_alive(ids[0]))
+    os.kill(ids[1], signal.SIGKILL)  # its parent is no longer a guard
 
 
 OWNER = """
@@ -356,15 +360,15 @@ sys.stdin.read()
 """
 
 
-@pytest.mark.parametrize("kind", CHILDREN)
-def test_a_server_ends_when_the_program_is_killed(kind: str) -> None:
-    command = [sys.executable, "-c", OWNER, kind, sys.executable, "-I", "-S", str(HOSTILE)]
+@pytest.mark.parametrize("child_type", CHILDREN)
+def test_a_server_ends_when_the_program_is_killed(child_type: str) -> None:
+    command = [sys.executable, "-c", OWNER, child_type, sys.executable, "-I", "-S", str(HOSTILE)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
         assert owner.stdout is not None
         ids = [int(word) for word in owner.stdout.readline().split()]
         assert len(ids) == 2
         owner.send_signal(signal.SIGKILL)
-    until(lambda: not any(map(lives, ids)))
+    until(lambda: not any(map(is_alive, ids)))
 
 
 def guard_of(server: ToolServer) -> int:
@@ -373,7 +377,7 @@ def guard_of(server: ToolServer) -> int:
     return server._transport.child.pid
 
 
-def lives(process_id: int) -> bool:
+def is_alive(process_id: int) -> bool:
     try:
         return psutil.Process(process_id).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
