@@ -123,10 +123,10 @@ def test_hostile_files_are_ignored() -> None:
 
 
 def test_a_full_disk_is_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> None:
+    def raise_disk_full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(earlier_texts, "replace_file", full)
+    monkeypatch.setattr(earlier_texts, "replace_file", raise_disk_full)
     texts().save()
     assert saved_files() == []
 

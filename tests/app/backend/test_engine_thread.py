@@ -300,7 +300,7 @@ def test_closing_does_not_wait_for_a_busy_engine(script):
     engine.chat_session.load(Path("model.gguf"))
     assert script.open_gate.waiting.wait(PATIENCE_S)
     assert engine.engine_thread.close(patience_s=0.05) is False
-    assert script.open_gate.waiting.is_set(), "it stands where it stood"
+    assert script.open_gate.waiting.is_set(), "the engine still waits at the gate"
     script.open_gate.open()
 
 

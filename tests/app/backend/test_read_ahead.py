@@ -126,11 +126,11 @@ def test_a_text_that_cannot_be_rendered_fails_when_sent(engine, monkeypatch):
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch):
+def no_typing_pause(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(draft_cost, "TICK_S", 0.001)
 
 
-async def test_the_prompt_shows_tokens_and_then_the_time(quick):
+async def test_the_prompt_shows_tokens_and_then_the_time(no_typing_pause):
     async with chatting(prefill_while_typing="off") as driver:
         await driver.type("hello there")
         await driver.until(lambda: driver.prompt.border_subtitle == "6 tokens")
@@ -144,13 +144,13 @@ async def test_the_prompt_shows_tokens_and_then_the_time(quick):
             lambda: driver.chat.composer.draft_cost._quiet_ticks >= draft_cost.QUIET_TICKS
         )
         assert len(driver.script.opened[-1].sessions[-1].fed_counts) == 1, (
-            "nothing is read ahead where that is off"
+            "nothing is read ahead if it is off"
         )
         driver.prompt.show_text("/save x")
         await driver.until(lambda: "tokens" not in driver.prompt.border_subtitle)
 
 
-async def test_read_ahead_happens_while_typing_pauses(quick):
+async def test_read_ahead_happens_while_typing_pauses(no_typing_pause):
     async with chatting(prefill_while_typing="on") as driver:
         driver.prompt.show_text(FORTY)
         await driver.until(lambda: "41 read ahead" in str(driver.prompt.border_subtitle))
@@ -159,7 +159,7 @@ async def test_read_ahead_happens_while_typing_pauses(quick):
         assert "41 cached" in reply.details
 
 
-async def test_an_edit_drops_the_changed_tokens_read_ahead(quick):
+async def test_an_edit_drops_the_changed_tokens_read_ahead(no_typing_pause):
     script = Script(prefill_gate=Gate())
     async with chatting(script, prefill_while_typing="on") as driver:
         driver.prompt.show_text(FORTY)
@@ -174,7 +174,7 @@ async def test_an_edit_drops_the_changed_tokens_read_ahead(quick):
         assert script.opened[-1].sessions[-1].fed_counts == []
 
 
-async def test_nothing_is_read_ahead_on_battery_by_default(quick, monkeypatch):
+async def test_nothing_is_read_ahead_on_battery_by_default(no_typing_pause, monkeypatch):
     from app.tui import chat_options
 
     monkeypatch.setattr(chat_options, "is_on_battery", lambda: True)

@@ -41,7 +41,7 @@ class RealEngine(Engine):
         )
         self.begin(options)
 
-    def again(self) -> GenerationFinished:
+    def regenerate(self) -> GenerationFinished:
         self.chat_session.regenerate()
         return self.wait_for(GenerationFinished)
 
@@ -61,12 +61,12 @@ def engine(tmp_path: Path) -> Iterator[RealEngine]:
 def test_a_turn_prefills_only_new_text_and_a_retry_few_tokens(engine: RealEngine) -> None:
     first = engine.ask(QUESTION)
     assert first.figures.reused_tokens == 0
-    repeated = engine.again()
+    repeated = engine.regenerate()
     assert repeated.raw == first.raw
     assert repeated.figures.prompt_tokens < N_SURROUNDING
     second = engine.ask("And back? " * 12)
     assert second.figures.reused_tokens >= first.figures.prompt_tokens
-    assert engine.again().figures.prompt_tokens < N_SURROUNDING
+    assert engine.regenerate().figures.prompt_tokens < N_SURROUNDING
     engine.chat_session.submit_edit("Something else, " * 10, 1)
     edited = engine.wait_for(GenerationFinished)
     assert edited.figures.reused_tokens >= first.figures.prompt_tokens

@@ -15,7 +15,7 @@ class FakeWriter:
 
     def __init__(self, session, directory, on_segment):
         self.session = session
-        self.place = directory
+        self.directory = directory
         self.on_segment = on_segment
         self.problem = None
         self.is_closed = False
@@ -27,7 +27,7 @@ class FakeWriter:
             name = f"{'0' * 32}-{len(tokens)}-{key}.kv"
             try:
                 self.on_segment(name)
-                (self.place / name).write_text(json.dumps(tokens))
+                (self.directory / name).write_text(json.dumps(tokens))
             except OSError as error:
                 self.problem = error.strerror
 
@@ -50,7 +50,7 @@ def saved_in(directory):
     )
 
 
-def best_of(directory, prompt_tokens):
+def longest_match(directory, prompt_tokens):
     return max(
         saved_in(directory),
         key=lambda saved_tokens: common_prefix(saved_tokens, prompt_tokens),
@@ -60,13 +60,13 @@ def best_of(directory, prompt_tokens):
 
 def restore(session, directory, prompt_tokens):
     assert session.length == 0
-    tokens = best_of(directory, prompt_tokens)
+    tokens = longest_match(directory, prompt_tokens)
     session.tokens += tokens[: common_prefix(tokens, prompt_tokens)]
     return SimpleNamespace(tokens=session.length, seconds=0.25)
 
 
 def restorable(session, directory, prompt_tokens):
-    return common_prefix(best_of(directory, prompt_tokens), prompt_tokens)
+    return common_prefix(longest_match(directory, prompt_tokens), prompt_tokens)
 
 
 def names(session, directory, prompt_tokens):

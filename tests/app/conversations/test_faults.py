@@ -26,7 +26,7 @@ class FailingDisk:
 
     def __init__(self, monkeypatch, first_failure, error, stays):
         self.n = 0
-        self.at = first_failure
+        self.first_failure = first_failure
         self.stays = stays
         self.error = error
         self.is_mended = False
@@ -45,14 +45,14 @@ class FailingDisk:
                 )
                 if is_counted and not disk.is_mended:
                     disk.n += 1
-                    if disk.n == disk.at or (disk.stays and disk.n > disk.at):
+                    if disk.n == disk.first_failure or (disk.stays and disk.n > disk.first_failure):
                         raise sqlite3.OperationalError(disk.error)
                 return super().execute(*arguments)
 
         return Connection
 
 
-def _talk(root: Path) -> tuple[list[str], str]:
+def _save_talk(root: Path) -> tuple[list[str], str]:
     live_journal = journal(root)
     conversation = Conversation("Be brief.")
     ask(live_journal, conversation, "question")
@@ -68,7 +68,7 @@ def test_one_failure_anywhere_loses_nothing(tmp_path, monkeypatch):
         root = tmp_path / str(index) / "state"
         with monkeypatch.context() as patched:
             disk = FailingDisk(patched, index, BROKEN, stays=False)
-            texts, trouble = _talk(root)
+            texts, trouble = _save_talk(root)
         if disk.n < index:
             break
         n_failed += 1
@@ -84,7 +84,7 @@ def test_a_full_disk_is_reported_and_saved_texts_stay(tmp_path, monkeypatch):
         root = tmp_path / str(index) / "state"
         with monkeypatch.context() as patched:
             disk = FailingDisk(patched, index, FULL, stays=True)
-            texts, trouble = _talk(root)
+            texts, trouble = _save_talk(root)
         if disk.n < index:
             break
         is_whole = [texts_in(root, conversation_id) for conversation_id in Store(root).ids()] == [
@@ -100,12 +100,12 @@ def test_a_database_that_cannot_grow_is_a_full_disk(tmp_path, monkeypatch):
     root = tmp_path / "state"
     open_file = database.open_file
 
-    def small(*arguments):
+    def open_small(*arguments):
         db = open_file(*arguments)
         db.execute("PRAGMA max_page_count=40")
         return db
 
-    monkeypatch.setattr(database, "open_file", small)
+    monkeypatch.setattr(database, "open_file", open_small)
     live_journal = journal(root)
     conversation = Conversation()
     ask(live_journal, conversation, "question")
@@ -233,7 +233,7 @@ def test_clock_jumps_do_not_change_the_order(tmp_path):
     assert store.last_used("/models/tiny.gguf") == "000004"
 
 
-def without_locks(monkeypatch, error="ENOLCK"):
+def disable_locks(monkeypatch, error="ENOLCK"):
     def refuse(*_):
         raise OSError(getattr(errno, error), os.strerror(getattr(errno, error)))
 
@@ -242,7 +242,7 @@ def without_locks(monkeypatch, error="ENOLCK"):
 
 @pytest.mark.parametrize("error", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EINVAL"])
 def test_without_file_locks_everything_is_saved_unlocked(tmp_path, monkeypatch, error):
-    without_locks(monkeypatch, error)
+    disable_locks(monkeypatch, error)
     root = tmp_path / "state"
     live_journal = journal(root)
     conversation = Conversation()
@@ -261,7 +261,7 @@ def test_without_file_locks_everything_is_saved_unlocked(tmp_path, monkeypatch, 
 
 
 def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypatch):
-    without_locks(monkeypatch)
+    disable_locks(monkeypatch)
     root = tmp_path / "state"
     saved_talk(root)
     (root / f"{database.NAME}.lock").mkdir()  # as left by a killed process
@@ -281,7 +281,7 @@ def test_without_file_locks_a_second_program_refuses_to_save(tmp_path, monkeypat
 
 
 def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
-    without_locks(monkeypatch, "EIO")
+    disable_locks(monkeypatch, "EIO")
     live_journal = journal(tmp_path / "state")
     conversation = Conversation()
     ask(live_journal, conversation, "question")
@@ -289,7 +289,7 @@ def test_another_failure_to_lock_is_trouble(tmp_path, monkeypatch):
 
 
 def test_without_file_locks_all_files_use_the_same_vfs(tmp_path, monkeypatch):
-    without_locks(monkeypatch)
+    disable_locks(monkeypatch)
     addresses = []
     connect = sqlite3.connect
 
@@ -313,7 +313,7 @@ def test_a_file_saved_with_locks_is_read_without_locks(tmp_path, monkeypatch):
     root = tmp_path / "state"
     texts = saved_talk(root)
     assert (root / database.NAME).read_bytes()[18:20] == b"\2\2", "it has a write-ahead log"
-    without_locks(monkeypatch)
+    disable_locks(monkeypatch)
     assert texts_in(root) == texts
     live_journal = journal(root)
     conversation = Conversation()

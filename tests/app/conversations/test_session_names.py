@@ -78,7 +78,7 @@ def test_a_conversation_without_messages_leaves_no_file():
 
 
 @contextmanager
-def starters(n, name):
+def parallel_starters(n, name):
     """Let several processes open a conversation at once.
 
     Yields their parent process and the line that each of them reports.
@@ -104,7 +104,7 @@ def advance(process, n):
 
 @pytest.mark.slow
 def test_only_one_of_three_processes_starts_the_conversation():
-    with starters(3, "notes") as (process, lines):
+    with parallel_starters(3, "notes") as (process, lines):
         assert sum(line.startswith("open: ") for line in lines) == 1, lines
         assert sum("in use by another jalopy" in line for line in lines) == 2, lines
         advance(process, 1)
@@ -116,7 +116,7 @@ def test_only_one_of_three_processes_starts_the_conversation():
 
 
 def test_a_kill_before_any_message_leaves_the_name_free():
-    with starters(1, "notes") as (_, lines):
+    with parallel_starters(1, "notes") as (_, lines):
         assert lines == ["open: 000001"]
     say_in("notes")
     assert Store().ids() == ["000001"]

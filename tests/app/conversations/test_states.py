@@ -120,12 +120,17 @@ def test_a_request_comes_before_a_system_prompt(tmp_path):
 
 
 def test_an_error_in_saved_states_does_not_break_a_reply(tmp_path):
-    def broken(*_):
+    def raise_error(*_):
         raise ZeroDivisionError
 
     model = Script().open_model()
     state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(state, StateFiles(broken, broken, broken, broken), model, model.session())
+    states = SavedStates(
+        state,
+        StateFiles(raise_error, raise_error, raise_error, raise_error),
+        model,
+        model.session(),
+    )
     states.update()
     assert "internal error" in state.state_trouble
     assert "not used" in states.restore([1], tmp_path / "kv.state").trouble
@@ -275,7 +280,7 @@ def test_a_document_is_prefilled_without_the_conversation(tmp_path, monkeypatch)
     session.prefill([3, 4, 5])
     idle.drop()
     assert states.read_apart(ids, Store().root / "000001", idle, progress.append) == ""
-    assert states.n_saved(ids) == 0, "something else was asked"
+    assert states.n_saved(ids) == 0, "another request came"
     assert idle.begin()
     with monkeypatch.context() as patched:
         patched.setattr(

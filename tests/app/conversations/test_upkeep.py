@@ -228,13 +228,13 @@ def test_a_full_disk_during_repair_changes_nothing(root, original_texts, monkeyp
     content = (root / NAME).read_bytes()
     original_open = upkeep.open_file
 
-    def small(path, *arguments):
+    def open_small(path, *arguments):
         db = original_open(path, *arguments)
         if path.name == "mended.db":
             db.execute("PRAGMA max_page_count=15")
         return db
 
-    monkeypatch.setattr(upkeep, "open_file", small)
+    monkeypatch.setattr(upkeep, "open_file", open_small)
     with pytest.raises(StoreError, match="the disk is full"):
         Store(root).ids()
     assert (root / NAME).read_bytes() == content

@@ -72,7 +72,7 @@ def test_later_questions_add_only_passages_not_in_the_context() -> None:
         "a passage dropped from the context is sent again"
     )
     assert len(fitting(folder, "fan screw blade", limits, context)) == 1, (
-        "later questions have less room"
+        "later questions have a smaller limit"
     )
     assert len(fitting(folder, "fan screw blade", limits)) == 3
 

@@ -24,7 +24,7 @@ for line in sys.stdin:
 """
 
 
-def locked(algorithm: str, password: str) -> io.BytesIO:
+def encrypted_pdf(algorithm: str, password: str) -> io.BytesIO:
     writer = PdfWriter(clone_from=PdfReader(pdf("alpha")))
     file = io.BytesIO()
     writer.encrypt(password, "owner", algorithm=algorithm)
@@ -36,7 +36,8 @@ def locked(algorithm: str, password: str) -> io.BytesIO:
 @pytest.mark.slow
 def test_an_encrypted_pdf_without_a_password_is_read() -> None:
     documents = "\n".join(
-        locked(algorithm, "").getvalue().hex() for algorithm in ("RC4-128", "AES-128", "AES-256")
+        encrypted_pdf(algorithm, "").getvalue().hex()
+        for algorithm in ("RC4-128", "AES-128", "AES-256")
     )
     process = subprocess.run(
         [sys.executable, "-c", READS], input=documents, capture_output=True, text=True, cwd=ROOT
@@ -46,16 +47,16 @@ def test_an_encrypted_pdf_without_a_password_is_read() -> None:
 
 def test_a_pdf_with_a_password_says_so() -> None:
     with pytest.raises(Refusal, match="locked by a password"):
-        converted(".pdf", locked("RC4-128", "secret"))
+        converted(".pdf", encrypted_pdf("RC4-128", "secret"))
 
 
 def test_an_unknown_pdf_encryption_is_not_called_damage() -> None:
-    raw = locked("RC4-128", "").getvalue().replace(b"/Standard", b"/PubSec00")
+    raw = encrypted_pdf("RC4-128", "").getvalue().replace(b"/Standard", b"/PubSec00")
     with pytest.raises(Refusal, match="encrypted in an unknown way"):
         converted(".pdf", io.BytesIO(raw))
 
 
-def changed(change: Callable[[PdfWriter], None], *pages: str) -> tuple[str, list[str]]:
+def text_after(change: Callable[[PdfWriter], None], *pages: str) -> tuple[str, list[str]]:
     """Return the text and the notes of a document after a change."""
     writer = PdfWriter(clone_from=PdfReader(pdf(*pages)))
     file = io.BytesIO()
@@ -94,7 +95,7 @@ def test_fields_comments_and_free_text_are_read() -> None:
     def annotate(writer: PdfWriter) -> None:
         writer.pages[0][NameObject("/Annots")] = ArrayObject(notes)
 
-    text, _ = changed(annotate, "words")
+    text, _ = text_after(annotate, "words")
     assert text.split("\n")[1:-1] == [
         "words", "[field name: Maria Keller]", "[field agree: Yes]", "[comment by Ann: check this]",
         "typed on",
@@ -107,11 +108,11 @@ def test_cyclic_and_odd_annotations_are_ignored() -> None:
         odd.get_object()[NameObject("/Parent")] = odd
         writer.pages[0][NameObject("/Annots")] = ArrayObject([odd, NumberObject(3), odd])
 
-    assert "words" in changed(annotate, "words")[0]
+    assert "words" in text_after(annotate, "words")[0]
 
 
 def test_pages_without_text_are_named() -> None:
-    text, notes = changed(lambda writer: None, "cover", "", "")
+    text, notes = text_after(lambda writer: None, "cover", "", "")
     assert text.count("(no text, perhaps a picture)") == 2
     assert notes == [
         "no text on 2 pages of 3 (2, 3), perhaps scans (they need text recognition first)"
@@ -134,7 +135,7 @@ def test_fonts_without_a_character_map_are_reported() -> None:
         font[NameObject("/DescendantFonts")] = ArrayObject([below])
 
     with pytest.raises(Refusal, match="fonts with unknown letters"):
-        changed(number, "$%&!#$")
+        text_after(number, "$%&!#$")
 
 
 @pytest.mark.parametrize(

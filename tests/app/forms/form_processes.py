@@ -11,11 +11,11 @@ import psutil
 PATIENCE_S = 60.0
 
 
-def until(holds: Callable[[], object]) -> None:
+def until(condition: Callable[[], object]) -> None:
     """Wait until a condition in another process holds."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline_s, "it never happened"
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition was not met in time"
         time.sleep(0.01)
 
 

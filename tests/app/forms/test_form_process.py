@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def chained(keyword: str, n: int) -> str:
+def chained_schema(keyword: str, n: int) -> str:
     """Return a schema with a chain of definitions."""
 
     def link(to: int) -> dict[str, Any]:
@@ -45,9 +45,9 @@ DOUBLES = "\n".join(
 )
 HOSTILE = {
     "stack: rules": (GRAMMAR, CHAIN),
-    "stack: allOf": (SCHEMA, chained("allOf", 1400)),
-    "stack: items": (SCHEMA, chained("items", 1400)),
-    "stack: anyOf": (SCHEMA, chained("anyOf", 1400)),
+    "stack: allOf": (SCHEMA, chained_schema("allOf", 1400)),
+    "stack: items": (SCHEMA, chained_schema("items", 1400)),
+    "stack: anyOf": (SCHEMA, chained_schema("anyOf", 1400)),
     "time: multiples": (SCHEMA, '{"type":"integer","multipleOf":1000003}'),
     "time: stars": (REGEX, "a*" * 20_000),
     "size: doubles": (GRAMMAR, DOUBLES),
@@ -143,13 +143,13 @@ def test_a_killed_child_costs_one_answer(forms: Forms) -> None:
     constraint = forms.constraint(AnswerForm(REGEX, "[a-z]{3}", "x"))
     process_of(forms).children()[0].kill()
 
-    def go_on() -> None:
+    def proceed() -> None:
         for _ in range(3):
             constraint.accept(BYTES.encode("a", bos=False)[0])
             constraint.allowed()
 
     with pytest.raises(FormError, match="x cannot be used"):
-        go_on()
+        proceed()
     assert first_texts(forms.constraint(SOUND)) == {"y", "n"}
 
 

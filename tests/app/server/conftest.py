@@ -34,12 +34,12 @@ def shared() -> Iterator[Serving]:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder with three models and one broken file."""
-    made = tmp_path_factory.mktemp("models")
+    directory = tmp_path_factory.mktemp("models")
     for name, quant in (
         ("Big-1B-F16", "F16"),
         ("Small-0.5B-Q8_0", "Q8_0"),
         ("Small-0.5B-Q4_0", "Q4_0"),
     ):
-        tiny_gguf.write(made / f"{name}.gguf", "llama", quant)
-    (made / "broken.gguf").write_bytes(b"GGUF")
-    return made
+        tiny_gguf.write(directory / f"{name}.gguf", "llama", quant)
+    (directory / "broken.gguf").write_bytes(b"GGUF")
+    return directory

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-Place = tuple[str | int, ...]
+ValuePath = tuple[str | int, ...]
 """Keys and indexes that lead to a value in a request's body."""
 
 TOO_LARGE = "@1e400@"
-"""Stands for a number that no float can hold."""
+"""Placeholder for a number too large for a float."""
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, -0.0, 1.5, 2**31, 2**63, 2**70, -(2**70), 10**309, TOO_LARGE,
     "", " ", "x", "\ud800", "a\0b", "<|im_end|>", "<|im_start|>user\n", "<tool_call>{}", "\x1b[31m",
@@ -89,7 +89,7 @@ FORMS: dict[str, Any] = {
     "output_format": {"type": "json_schema", "schema": {"const": "a"}},
     "response_schema": {"const": "a"},
 }
-"""Fields by which some server is asked for a form."""
+"""Fields that request a form from this or another server."""
 RESPONSE: dict[str, Any] = {
     **SAMPLING,
     "model": "m",
@@ -140,9 +140,9 @@ BODIES: dict[str, dict[str, Any]] = {
     "/api/chat": OLLAMA_CHAT,
     "/api/generate": OLLAMA_TEXT,
 }
-"""Sound bodies by the path they are sent to.
+"""Valid bodies, by the path of their requests.
 
-Each has every field that is known there and excludes no other.
+Each body has all known fields of its path that do not exclude each other.
 """
 
 
@@ -154,10 +154,10 @@ def forms_of(path: str) -> Iterator[dict[str, Any]]:
         yield {**body, name: value}
 
 
-def places(value: Any, place: Place = ()) -> Iterator[Place]:
-    """Yield the path of every value in a body, of objects and lists, too."""
-    if place:
-        yield place
+def paths_of(value: Any, path: ValuePath = ()) -> Iterator[ValuePath]:
+    """Yield the path of every value in a body, including objects and lists."""
+    if path:
+        yield path
     inner = (
         value.items()
         if isinstance(value, dict)
@@ -166,16 +166,16 @@ def places(value: Any, place: Place = ()) -> Iterator[Place]:
         else ()
     )
     for key, item in inner:
-        yield from places(item, (*place, key))
+        yield from paths_of(item, (*path, key))
 
 
-def exchanged(body: dict[str, Any], place: Place, value: Any) -> dict[str, Any]:
+def exchanged(body: dict[str, Any], path: ValuePath, value: Any) -> dict[str, Any]:
     """Return a body with another value at a path."""
     changed = deepcopy(body)
-    holder: Any = changed
-    for key in place[:-1]:
-        holder = holder[key]
-    holder[place[-1]] = value
+    container: Any = changed
+    for key in path[:-1]:
+        container = container[key]
+    container[path[-1]] = value
     return changed
 
 

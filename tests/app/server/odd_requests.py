@@ -1,8 +1,7 @@
-"""Requests as programs in the world send them, odd but sound, and damaged ones: made at random, the
-same for a seed.
+"""Random requests like those of other programs, odd but valid ones and damaged ones.
 
-``odd`` must be answered; ``damaged`` may be refused as the client's fault, and never answered with
-a fault of ours.
+The same seed gives the same requests. ``odd`` requests must be answered; ``damaged`` ones may be
+refused as errors of the client, but must not cause a server error.
 """
 
 from __future__ import annotations
@@ -46,19 +45,19 @@ LIMIT = 6
 
 
 def _junk(random: Random) -> Any:
-    """Return a new value: a value in two requests could contain itself."""
+    """Return a new value, because a value shared by two requests could contain itself."""
     return deepcopy(random.choice(_JUNK))
 
 
-def _strewn(random: Random, value: Any) -> Any:
+def _with_unknown_fields(random: Random, value: Any) -> Any:
     """Return a JSON value with unknown fields in some of its objects."""
     if isinstance(value, list):
-        return [_strewn(random, one) for one in value]
+        return [_with_unknown_fields(random, item) for item in value]
     if not isinstance(value, dict):
         return value
     strewn = {
-        name: deepcopy(one) if name == "parameters" else _strewn(random, one)
-        for name, one in value.items()
+        name: deepcopy(item) if name == "parameters" else _with_unknown_fields(random, item)
+        for name, item in value.items()
     }
     if random.random() < 0.4:
         strewn.setdefault(f"x_{random.choice(_NAMES)}", _junk(random))
@@ -98,7 +97,7 @@ def _message(random: Random) -> list[dict[str, Any]]:
             {"id": f"c{n}", "type": "function", "function": function}
             for n in range(random.randint(1, 2))
         ]
-        results = [{"role": "tool", "tool_call_id": one["id"], "content": text} for one in calls]
+        results = [{"role": "tool", "tool_call_id": call["id"], "content": text} for call in calls]
         return [
             {"role": "assistant", "content": None, "tool_calls": calls},
             *results[: random.randint(1, 2)],
@@ -108,7 +107,7 @@ def _message(random: Random) -> list[dict[str, Any]]:
 
 def odd(random: Random) -> tuple[str, dict[str, Any]]:
     """Return a conversation in some order, with fields and values of other programs."""
-    messages = [one for _ in range(random.randint(1, 6)) for one in _message(random)]
+    messages = [message for _ in range(random.randint(1, 6)) for message in _message(random)]
     body: dict[str, Any] = {
         "messages": messages,
         "max_tokens": float(LIMIT),
@@ -124,11 +123,11 @@ def odd(random: Random) -> tuple[str, dict[str, Any]]:
     }.items():  # fmt: skip
         if random.random() < 0.4:
             body[name] = random.choice(values)
-    return random.choice(PATHS), _strewn(random, body)
+    return random.choice(PATHS), _with_unknown_fields(random, body)
 
 
 def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
-    """Return such a request for ``/v1/responses``, with tools and items of earlier outputs."""
+    """Return an odd request for ``/v1/responses``, with tools and items of earlier outputs."""
     items: list[Any] = [
         {"role": random.choice(("user", "developer")), "content": random.choice(_TEXTS[:2]) or "a"}
     ]
@@ -161,28 +160,29 @@ def odd_response(random: Random) -> tuple[str, dict[str, Any]]:
         "store": False,
         "previous_response_id": None,
     }
-    return random.choice(("/v1/responses", "/responses")), _strewn(random, body)
+    return random.choice(("/v1/responses", "/responses")), _with_unknown_fields(random, body)
 
 
 def damaged(random: Random) -> tuple[str, bytes]:
-    """Return a request with a value that is replaced, cut or doubled."""
+    """Return a request with a replaced value, or with cut or added bytes."""
     path, body = random.choice((odd, odd_response))(random)
-    holder: Any = body
+    container: Any = body
     while True:
-        keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
+        keys = list(container) if isinstance(container, dict) else list(range(len(container)))
         key = random.choice(keys)
-        if not isinstance(holder[key], (dict, list)) or not holder[key] or random.random() < 0.3:
+        is_leaf = not isinstance(container[key], (dict, list)) or not container[key]
+        if is_leaf or random.random() < 0.3:
             break
-        holder = holder[key]
-    holder[key] = _junk(random)
+        container = container[key]
+    container[key] = _junk(random)
     body.setdefault("max_tokens", LIMIT)
     sent = json.dumps(body).encode()
     if random.random() < 0.3:
-        at = random.randrange(len(sent))
+        position = random.randrange(len(sent))
         sent = random.choice(
             (
-                sent[:at],
-                sent[:at] + bytes([random.randrange(256)]) + sent[at:],
+                sent[:position],
+                sent[:position] + bytes([random.randrange(256)]) + sent[position:],
                 b"\xef\xbb\xbf" + sent,
             )
         )

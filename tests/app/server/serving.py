@@ -47,8 +47,8 @@ class Serving:
         self.running = running
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
-        # Certificates that no one asks for are a third of a request's time; each request has its
-        # own connection.
+        # Loading certificates, which are not needed here, takes a third of a request's time. Each
+        # request has its own connection.
         limits = httpx.Limits(max_keepalive_connections=0)
         self.client = httpx.Client(timeout=PATIENCE_S, trust_env=False, verify=False, limits=limits)
 
@@ -116,7 +116,7 @@ def serving(
     script = use_script(monkeypatch, script or Script())
     monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(engine_access, "state_files", lambda settings: states)
-    # A model that is closed would have all that the tests hold gone through, for a second.
+    # Closing a model runs the garbage collector, which takes a second with all tests loaded.
     monkeypatch.setattr(gc, "unfreeze", lambda: None)
     listener = listen("127.0.0.1", 0)
     settings = settings or built_in_settings()
@@ -145,5 +145,5 @@ def until(holds: Callable[[], bool]) -> None:
     """Wait until a condition in another thread holds."""
     deadline_s = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline_s, "it never happened"
+        assert time.monotonic() < deadline_s, "the condition was not met in time"
         time.sleep(0.01)

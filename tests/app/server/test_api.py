@@ -72,9 +72,9 @@ def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatc
         choices = [event["choices"][0] for event in events if event["choices"]]
         texts = [
             "".join(
-                choice["delta"].get("content", "") for choice in choices if choice["index"] == at
+                choice["delta"].get("content", "") for choice in choices if choice["index"] == index
             )
-            for at in (0, 1)
+            for index in (0, 1)
         ]
         assert sorted(texts) == ["Paris", "Rome!"]
         assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == [
@@ -85,7 +85,8 @@ def test_several_answers_are_written_side_by_side(monkeypatch: pytest.MonkeyPatc
         assert [(choice["prompt_tokens"], choice["completion_tokens"]) for choice in usage] == [
             (5, 5)
         ]
-        seeds = [one.seed for session in script.opened[0].sessions for one in session.samplings]
+        sessions = script.opened[0].sessions
+        seeds = [sampling.seed for session in sessions for sampling in session.samplings]
         assert sorted(seeds) == [7, 8]
 
 
@@ -194,7 +195,7 @@ def test_the_next_request_uses_the_cache(server: Serving) -> None:
     ]
     second = server.post("/v1/chat/completions", {"messages": messages}).json()
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    # All but the end of the turn, the new one and the place where its reply begins.
+    # All tokens but the end of the turn, the new message and the opening of its reply.
     read = (
         second["usage"]["prompt_tokens"] - second["usage"]["prompt_tokens_details"]["cached_tokens"]
     )
@@ -332,10 +333,10 @@ def test_a_refusal_of_the_template_is_status_400(server: Serving) -> None:
 
 def test_an_engine_failure_ends_one_reply_with_one_line(server: Serving) -> None:
     server.script.fail_after_tokens = 1
-    whole = server.chat()
+    complete = server.chat()
     streamed = events_of(server.chat(stream=True).text)
-    assert (whole.status_code, whole.json()["error"]["type"]) == (500, "server_error")
-    assert "NaN" in whole.json()["error"]["message"]
+    assert (complete.status_code, complete.json()["error"]["type"]) == (500, "server_error")
+    assert "NaN" in complete.json()["error"]["message"]
     assert streamed[-1]["error"]["code"] == "engine_error"
     server.script.fail_after_tokens = None
     assert server.chat().status_code == 200
@@ -383,9 +384,9 @@ def test_saved_states_are_reused_after_a_restart(monkeypatch: pytest.MonkeyPatch
     assert min(cached[1:]) > 110
     settings = replace(built_in_settings(), save_conversations="off")
     with serving(monkeypatch, script, states=files(), settings=settings) as served:
-        before = saved_in(kinds()[0])
+        states_before = saved_in(kinds()[0])
         served.chat("something else " * 60)
-    assert saved_in(kinds()[0]) == before
+    assert saved_in(kinds()[0]) == states_before
 
 
 def test_a_reply_continues_from_its_beginning(server: Serving) -> None:

@@ -57,13 +57,13 @@ def test_short_work_is_done_in_its_first_slice() -> None:
 @pytest.mark.parametrize("n_slices", [0, 2])
 def test_a_cancelled_task_ends(n_slices: int) -> None:
     work, model = in_steps(1000)
-    aside = BackgroundTask(work, lambda error: error)
+    task = BackgroundTask(work, lambda error: error)
     for _ in range(n_slices):
-        assert not aside.advance(model, AT_ONCE_S)
-    aside.end(GONE)
-    assert aside.advance(model, NEVER_S)
-    assert aside.future.exception(PATIENCE_S) is GONE
-    until(lambda: not any(one.name == "jalopy-background" for one in threading.enumerate()))
+        assert not task.advance(model, AT_ONCE_S)
+    task.end(GONE)
+    assert task.advance(model, NEVER_S)
+    assert task.future.exception(PATIENCE_S) is GONE
+    until(lambda: not any(thread.name == "jalopy-background" for thread in threading.enumerate()))
     assert len(model) == n_slices
 
 
@@ -85,7 +85,7 @@ def test_a_long_encoding_pauses_and_can_be_ended(tokenizer: Tokenizer, text: str
     with pausing(lambda: pauses.append(1)):
         ids = tokenizer.encode(text)
     assert len(pauses) >= 4
-    assert ids == tokenizer.encode(text)  # no one is asked any more
+    assert ids == tokenizer.encode(text)  # pauses do nothing any more
     n_before = len(pauses)
 
     def refuse() -> None:
@@ -98,8 +98,9 @@ def test_a_long_encoding_pauses_and_can_be_ended(tokenizer: Tokenizer, text: str
 
 @pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["byte-level", "sentencepiece"])
 def test_no_token_is_longer_than_the_longest(tokenizer: Tokenizer) -> None:
-    lengths = [len(tokenizer.token_bytes(one)) for one in range(tokenizer.vocab_size)]
-    spelled = max(map(len, tokenizer.control_texts))  # a prompt that is a plain text may spell them
+    lengths = [len(tokenizer.token_bytes(token)) for token in range(tokenizer.vocab_size)]
+    # A plain text prompt may contain the texts of control tokens.
+    spelled = max(map(len, tokenizer.control_texts))
     assert max(lengths) <= tokenizer.most_token_bytes <= max(3 * max(lengths), spelled)
 
 
@@ -129,20 +130,20 @@ def test_a_long_prompt_is_refused_before_it_is_tokenized(
 
 
 class Endless:
-    """Makes the encoding of a text endless until a pause ends it."""
+    """Encoding of a text that does not end until a pause ends it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
         self.n_steps = 0
         encode = FakeTokenizer.encode
 
         def long_encode(
-            tokenizer: FakeTokenizer, given: str, *arguments: Any, **options: Any
+            tokenizer: FakeTokenizer, prompt: str, *arguments: Any, **options: Any
         ) -> list[int]:
-            while given == text:
+            while prompt == text:
                 self.n_steps += 1
                 time.sleep(0.001)
                 pause()
-            return encode(tokenizer, given, *arguments, **options)
+            return encode(tokenizer, prompt, *arguments, **options)
 
         monkeypatch.setattr(FakeTokenizer, "encode", long_encode)
 
@@ -173,14 +174,16 @@ def test_replies_continue_during_a_long_token_count(monkeypatch: pytest.MonkeyPa
         body = json.dumps({"content": "much"}).encode()
         counting.sendall(HEAD.replace(b"/v1/chat/completions", b"/tokenize") % len(body) + body)
         until(lambda: server.n_background_tasks == 1)
-        for _ in range(3):  # each token of the reply lets it go on for a moment
-            before = endless.n_steps
+        for _ in range(3):  # each token of the reply gives the count some time
+            steps_before = endless.n_steps
             script.token_gate.allow(1)
-            until(lambda: endless.n_steps > before)  # noqa: B023 - called at once
+            until(lambda: endless.n_steps > steps_before)  # noqa: B023 - called at once
             until(script.token_gate.waiting.is_set)
         cut(counting)
         until(lambda: 'route="/tokenize",status="499"} 1' in server.get("/metrics").text)
         cut(running)
         until(lambda: server.metric("requests_running") == 0)
         assert server.metric("generated_tokens_total") >= 3
-        until(lambda: not any(one.name == "jalopy-background" for one in threading.enumerate()))
+        until(
+            lambda: not any(thread.name == "jalopy-background" for thread in threading.enumerate())
+        )

@@ -160,7 +160,8 @@ def require_refused(
     for name, value in (
         (name, value) for table in tables for name, values in table.items() for value in values
     ):
-        request, refused = outcome(lambda: read(fields_of({**needed, name: value}), "m"))  # noqa: B023 - called at once
+        fields = fields_of({**needed, name: value})
+        request, refused = outcome(lambda: read(fields, "m"))  # noqa: B023 - called at once
         assert refused is not None, (name, value, request)
         assert (refused.param or "").startswith(name)
         assert name in refused.message
@@ -169,7 +170,7 @@ def require_refused(
 
 def test_a_wrong_field_is_refused_by_its_name() -> None:
     require_refused(read_chat_request, {"messages": HI}, WRONG, WRONG_IN_CHATS)
-    limits = {"max_tokens": WRONG["max_tokens"][1:]}  # 0 has the prompt counted
+    limits = {"max_tokens": WRONG["max_tokens"][1:]}  # 0 counts the prompt
     require_refused(read_completion_request, {"prompt": "hi"}, WRONG | limits, WRONG_IN_TEXTS)
     require_refused(
         read_chat_request,
@@ -179,7 +180,7 @@ def test_a_wrong_field_is_refused_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "form"),
+    ("value", "form"),
     [
         ({"type": "text"}, None),
         ({"type": "json_object"}, ("schema", '{"type":"object"}')),
@@ -192,8 +193,8 @@ def test_a_wrong_field_is_refused_by_its_name() -> None:
         ({"type": "grammar", "grammar": 'root ::= "a"'}, ("grammar", 'root ::= "a"')),
     ],
 )
-def test_forms_are_read(given: Any, form: tuple[str, str] | None) -> None:
-    assert read_form(Fields({"response_format": given})) == (
+def test_forms_are_read(value: Any, form: tuple[str, str] | None) -> None:
+    assert read_form(Fields({"response_format": value})) == (
         AnswerForm(*form, "response_format") if form else None
     )
     assert read_form(Fields({"grammar": "start: X"})) == AnswerForm(
@@ -245,7 +246,7 @@ FORMS: list[tuple[dict[str, Any], tuple[str, Any, str]]] = [
     ({"extra_body": {"guided_json": RED}}, ("schema", RED, "guided_json")),
     ({"nvext": {"guided_json": RED}}, ("schema", RED, "guided_json")),
 ]  # fmt: skip
-"""Forms as clients of other servers ask for them."""
+"""Form options of clients of other servers, with the forms that they select."""
 READ_ORDERS: list[tuple[Callable[[Fields, str], CompletionRequest], dict[str, Any]]] = [
     (read_chat_request, {"messages": HI}),
     (read_completion_request, {"prompt": "a"}),
@@ -255,10 +256,12 @@ READ_ORDERS: list[tuple[Callable[[Fields, str], CompletionRequest], dict[str, An
 ]
 
 
-@pytest.mark.parametrize(("asked", "form"), FORMS, ids=lambda value: json.dumps(value)[:50])
-def test_forms_are_read_in_every_dialect(asked: dict[str, Any], form: tuple[str, Any, str]) -> None:
+@pytest.mark.parametrize(("options", "form"), FORMS, ids=lambda value: json.dumps(value)[:50])
+def test_forms_are_read_in_every_dialect(
+    options: dict[str, Any], form: tuple[str, Any, str]
+) -> None:
     for read, needed in READ_ORDERS:
-        fields = Fields({**needed, **asked})
+        fields = Fields({**needed, **options})
         read_form = read(fields, "m").form
         assert read_form is not None
         text = json.loads(read_form.text) if read_form.syntax == "schema" else read_form.text
@@ -267,7 +270,7 @@ def test_forms_are_read_in_every_dialect(asked: dict[str, Any], form: tuple[str,
 
 
 @pytest.mark.parametrize(
-    ("asked", "param"),
+    ("options", "param"),
     [
         ({"structural_tag": {"triggers": ["<"]}}, "structural_tag"),
         ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
@@ -286,10 +289,10 @@ def test_forms_are_read_in_every_dialect(asked: dict[str, Any], form: tuple[str,
         ({"allowed_token_ids": [1]}, "allowed_token_ids"),
     ],
 )
-def test_unsupported_parameters_are_refused(asked: dict[str, Any], param: str) -> None:
+def test_unsupported_parameters_are_refused(options: dict[str, Any], param: str) -> None:
     for read, needed in READ_ORDERS:
         with pytest.raises(ApiError, match=param.rpartition(".")[2]) as refused:
-            read(Fields({**needed, **asked}), "m")
+            read(Fields({**needed, **options}), "m")
         assert refused.value.param == param
 
 
@@ -344,11 +347,11 @@ def test_contradicting_continuation_options_are_refused(
     assert param is not None or request.reply_prefix == ("So" if ends_with == "assistant" else "")
 
 
-@pytest.mark.parametrize(("message", "place"), WRONG_MESSAGES)
-def test_a_wrong_message_is_refused_by_its_path(message: Any, place: str) -> None:
+@pytest.mark.parametrize(("message", "path"), WRONG_MESSAGES)
+def test_a_wrong_message_is_refused_by_its_path(message: Any, path: str) -> None:
     with pytest.raises(ApiError) as refused:
         read_chat_request(fields_of({"messages": [message]}), "m")
-    assert refused.value.param == place
+    assert refused.value.param == path
     assert refused.value.status == 400
 
 
@@ -366,7 +369,8 @@ def test_any_fields_are_read_or_refused(name: str, value: Any, messages: list[An
         (read_chat_request, {"messages": messages}),
         (read_completion_request, {"prompt": "hi"}),
     ):
-        request, error = outcome(lambda: read(Fields({**needed, name: value}), "m"))  # noqa: B023 - called at once
+        fields = Fields({**needed, name: value})
+        request, error = outcome(lambda: read(fields, "m"))  # noqa: B023 - called at once
         assert request is None or request.messages or request.prompt
         assert error is None or (error.status in (400, 404) and is_line(error.message))
 
@@ -374,8 +378,8 @@ def test_any_fields_are_read_or_refused(name: str, value: Any, messages: list[An
 @settings(max_examples=25)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
 def test_any_body_is_an_object_or_refused(body: bytes) -> None:
-    found, error = outcome(lambda: read_json(body))
-    assert (found is None) != (error is None)
+    value, error = outcome(lambda: read_json(body))
+    assert (value is None) != (error is None)
     assert error is None or is_line(error.message)
 
 
@@ -421,15 +425,15 @@ def test_unknown_fields_are_ignored_and_collected() -> None:
         if request.tools
         else False
     )
-    named = {place for place in fields.ignored if "x" * 40 not in place}
-    assert named == {
+    short_fields = {field for field in fields.ignored if "x" * 40 not in field}
+    assert short_fields == {
         "model (always m)", "messages[].colour", "cache_prompt", "provider",
         "chat_template_kwargs.preserve",
         "stream_options.what", "tools[].function.colour", "tools[].cache_control",
         "tools of type magic",
         "response_format.colour",
     }  # fmt: skip
-    assert all(is_line(place) for place in fields.ignored)
+    assert all(is_line(field) for field in fields.ignored)
 
 
 @settings(max_examples=60)
@@ -525,20 +529,20 @@ SPELLINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("asked", "chosen"), SPELLINGS, ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize(("options", "chosen"), SPELLINGS, ids=lambda options: next(iter(options)))
 def test_samplers_have_the_names_of_other_servers(
-    asked: dict[str, Any], chosen: dict[str, Any]
+    options: dict[str, Any], chosen: dict[str, Any]
 ) -> None:
-    assert read_chat_request(Fields({"messages": HI, **asked}), "m").sampling == chosen
-    assert read_completion_request(Fields({"prompt": "a", **asked}), "m").sampling == chosen
-    assert read_response_request(Fields({"input": "a", **asked}), "m").sampling == chosen
+    assert read_chat_request(Fields({"messages": HI, **options}), "m").sampling == chosen
+    assert read_completion_request(Fields({"prompt": "a", **options}), "m").sampling == chosen
+    assert read_response_request(Fields({"input": "a", **options}), "m").sampling == chosen
 
 
 def test_a_text_with_a_bias_becomes_its_tokens() -> None:
-    named = {"logit_bias": ((50, 1.0), ("ab", -2.0), (-1, 3.0)), "top_k": 5}
-    spelled = SimpleNamespace(encode=lambda text, **how: [ord(one) for one in text])
-    found = resolved(named, cast("Any", spelled))
-    assert found == {"logit_bias": ((50, 1.0), (97, -2.0), (98, -2.0)), "top_k": 5}
+    sampling = {"logit_bias": ((50, 1.0), ("ab", -2.0), (-1, 3.0)), "top_k": 5}
+    spelled = SimpleNamespace(encode=lambda text, **options: [ord(character) for character in text])
+    resolved_sampling = resolved(sampling, cast("Any", spelled))
+    assert resolved_sampling == {"logit_bias": ((50, 1.0), (97, -2.0), (98, -2.0)), "top_k": 5}
 
 
 def test_all_fields_are_in_the_request() -> None:

@@ -30,10 +30,10 @@ def served(monkeypatch: pytest.MonkeyPatch, path: Path) -> Iterator[Serving]:
     """Serve a file instead of the scripted engine."""
     monkeypatch.setattr(scripted, "use_script", lambda patch, script: script)
     monkeypatch.setattr(
-        engine_access, "open_model", lambda settings, name, *more: Model.open(path, threads=1)
+        engine_access, "open_model", lambda settings, name, *options: Model.open(path, threads=1)
     )
-    with serving(monkeypatch, Script()) as found:
-        yield found
+    with serving(monkeypatch, Script()) as server:
+        yield server
 
 
 def vectors(server: Serving, texts: Any, **fields: Any) -> np.ndarray:
@@ -61,35 +61,36 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_an_encoder_serves_only_vectors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = encoders.bert().write(tmp_path / "bert.gguf")
     with served(monkeypatch, path) as server:
-        both = vectors(server, ["a cat", "the sea"])
+        expected = vectors(server, ["a cat", "the sea"])
         model = Model.open(path, threads=2)
         ids = model.tokenizer.encode("the sea", special=False)
-        assert np.allclose(both[1], model.embedder.embed(ids), atol=1e-6)
+        assert np.allclose(expected[1], model.embedder.embed(ids), atol=1e-6)
         model.close()
         for entry in ("the sea", ids, [ids]):
-            assert (vectors(server, entry)[0] == both[1]).all()
+            assert (vectors(server, entry)[0] == expected[1]).all()
         short = vectors(server, "the sea", dimensions=8)[0]
-        assert np.allclose(short, both[1][:8] / np.linalg.norm(both[1][:8]))
+        assert np.allclose(short, expected[1][:8] / np.linalg.norm(expected[1][:8]))
         answer = server.post(
             "/v1/embeddings", {"input": "the sea", "encoding_format": "base64"}
         ).json()
         raw = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
-        assert np.allclose(raw, both[1])
+        assert np.allclose(raw, expected[1])
         response = server.post(
             "/api/embed", {"model": "any", "input": ["a cat", "the sea"], "truncate": True}
         ).json()
-        assert np.allclose(response["embeddings"], both)
+        assert np.allclose(response["embeddings"], expected)
         assert (response["model"], response["prompt_eval_count"] > len(ids)) == ("m", True)
         refused = server.chat()
         assert (refused.status_code, "writes no text" in refused.text) == (400, True)
         assert server.post("/tokenize", {"content": "the sea"}).status_code == 200
         assert server.get("/v1/models").json()["data"][0]["id"] == "m"
         engine = server.running._models.opened["m"].engine
-        before = engine.claimed_bytes
-        assert before > engine.model.weights_bytes + 100 * 4 * engine.model.config.activation_floats
+        claimed_before = engine.claimed_bytes
+        n_floats = 100 * engine.model.config.activation_floats
+        assert claimed_before > engine.model.weights_bytes + 4 * n_floats
         vectors(server, "a " * 50)
-        assert engine.model.weights_bytes < engine.claimed_bytes < before
-        _check_ollama(server, path, both[1])
+        assert engine.model.weights_bytes < engine.claimed_bytes < claimed_before
+        _check_ollama(server, path, expected[1])
         for body, why in WRONG:
             refused = server.post("/v1/embeddings", body)
             assert (refused.status_code, why in refused.json()["error"]["message"]) == (
@@ -165,15 +166,15 @@ def test_a_reranker_orders_documents(monkeypatch: pytest.MonkeyPatch, tmp_path: 
             "documents": [*texts[:3], {"text": texts[3]}],
             "return_documents": True,
         }
-        found = server.post("/v1/rerank", body).json()["results"]
-        assert [entry["index"] for entry in found] == np.argsort(-np.array(scores)).tolist()
-        assert [entry["document"]["text"] for entry in found] == [
-            texts[entry["index"]] for entry in found
+        results = server.post("/v1/rerank", body).json()["results"]
+        assert [entry["index"] for entry in results] == np.argsort(-np.array(scores)).tolist()
+        assert [entry["document"]["text"] for entry in results] == [
+            texts[entry["index"]] for entry in results
         ]
         assert np.allclose(
-            [entry["relevance_score"] for entry in found], sorted(scores, reverse=True), atol=1e-5
+            [entry["relevance_score"] for entry in results], sorted(scores, reverse=True), atol=1e-5
         )
-        assert server.post("/v1/rerank", {**body, "top_n": 2}).json()["results"] == found[:2]
+        assert server.post("/v1/rerank", {**body, "top_n": 2}).json()["results"] == results[:2]
         for wrong, why in (
             ({"query": "a"}, "documents is missing"),
             ({**body, "documents": [1]}, "documents[0] is 1"),
@@ -198,7 +199,7 @@ def test_a_chat_model_makes_vectors_next_to_its_replies(
             raw = b'{"prompt": "once", "max_tokens": 300, "temperature": 0, "stream": true}'
             head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
             writing.sendall(head % len(raw) + raw)
-            assert writing.recv(1)  # the reply has begun
+            assert writing.recv(1)  # the reply has started
             assert (vectors(server, "the sea") == alone).all()
         assert server.post("/v1/completions", request_body).json()["choices"][0]["text"] == text
         refused = server.post("/v1/rerank", {"query": "a", "documents": ["b"]})

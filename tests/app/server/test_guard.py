@@ -118,12 +118,12 @@ def test_an_allowed_page_may_use_the_server(locked: Serving, origin: str) -> Non
 
 @pytest.mark.parametrize("private", [False, True])
 def test_a_preflight_needs_no_key(locked: Serving, private: bool) -> None:
-    asked = {
+    request_headers = {
         "Origin": NOTES,
         **PREFLIGHT,
         **({"Access-Control-Request-Private-Network": "true"} if private else {}),
     }
-    answer = locked.options("/v1/chat/completions", headers=asked)
+    answer = locked.options("/v1/chat/completions", headers=request_headers)
     assert (answer.status_code, answer.content) == (204, b"")
     assert answer.headers["access-control-allow-origin"] == NOTES
     assert answer.headers["access-control-allow-headers"] == "authorization,x-stainless-os"

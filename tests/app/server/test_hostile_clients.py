@@ -40,7 +40,7 @@ def cut(connection: socket.socket) -> None:
     connection.close()
 
 
-def asking(server: Serving, request: bytes = REQUEST) -> socket.socket:
+def send_request(server: Serving, request: bytes = REQUEST) -> socket.socket:
     """Return a connection on which a request was sent."""
     connection = server.raw()
     connection.sendall(request)
@@ -81,18 +81,18 @@ def test_a_leaving_client_stops_the_computation(
     with serving(monkeypatch, gated) as server:
         fields = {"input": "hi"} if "responses" in path else {"prompt": "hi", "messages": QUESTION}
         body = json.dumps({**fields, "stream": is_streamed}).encode()
-        connection = asking(
+        connection = send_request(
             server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body
         )
         gate.allow(3)
         until(gate.waiting.is_set)
         cut(connection)
-        # no one opens the gate: it was cancelled
+        # The gate stays closed, so the request has been cancelled.
         until(lambda: server.metric("requests_running") == 0)
         assert server.metric("clients_gone_total") == 1
         assert server.metric("generated_tokens_total") == 3
-        left = f'jalopy_requests_total{{route="{path}",status="499"}} 1\n'
-        until(lambda: left in server.get("/metrics").text)
+        counter_line = f'jalopy_requests_total{{route="{path}",status="499"}} 1\n'
+        until(lambda: counter_line in server.get("/metrics").text)
     assert f"POST {path} 499 (client left)\n" in capsys.readouterr().err
 
 
@@ -100,7 +100,7 @@ def test_a_client_leaving_during_prefill_stops_it(
     monkeypatch: pytest.MonkeyPatch, gate: Gate
 ) -> None:
     with serving(monkeypatch, Script(prefill_gate=gate)) as server:
-        connection = asking(server)
+        connection = send_request(server)
         until(gate.waiting.is_set)
         cut(connection)
         until(lambda: server.metric("requests_running") == 0)
@@ -121,7 +121,7 @@ def test_a_leaving_client_ends_the_compilation_of_its_form(
             body = json.dumps(
                 {"messages": QUESTION, "stream": is_streamed, "response_format": form}
             ).encode()
-            connection = asking(server, HEAD % len(body) + body)
+            connection = send_request(server, HEAD % len(body) + body)
             until(lambda: bool(compiling()))
             cut(connection)
             until(lambda: not compiling())
@@ -131,7 +131,8 @@ def test_a_leaving_client_ends_the_compilation_of_its_form(
 
 @pytest.mark.slow
 def test_a_form_that_crashes_its_process_is_refused(shared: Serving) -> None:
-    rules = "\n".join(["start: r0", *(f"r{at}: r{at + 1}" for at in range(3000)), 'r3000: "a"'])
+    chain = (f"r{index}: r{index + 1}" for index in range(3000))
+    rules = "\n".join(["start: r0", *chain, 'r3000: "a"'])
     for is_streamed in (True, False):
         refused = shared.chat(grammar=rules, stream=is_streamed)
         error = refused.json()["error"]
@@ -148,9 +149,9 @@ def test_a_client_leaving_the_queue_is_never_answered(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
     with serving(monkeypatch, gated) as server:
-        first = asking(server)
+        first = send_request(server)
         until(gate.waiting.is_set)
-        second = asking(server)
+        second = send_request(server)
         until(lambda: server.metric("requests_waiting") == 1)
         cut(second)
         until(lambda: server.metric("requests_waiting") == 0)
@@ -164,19 +165,21 @@ def test_requests_beyond_the_queue_are_refused(
     monkeypatch: pytest.MonkeyPatch, gated: Script, gate: Gate
 ) -> None:
     with serving(monkeypatch, gated, max_waiting=2) as server:
-        assert server.chat(n=4).json()["error"]["code"] == "queue_full"  # none of the four is left
+        assert (
+            server.chat(n=4).json()["error"]["code"] == "queue_full"
+        )  # none of the four requests waits
         until(lambda: server.metric("requests_waiting") == server.metric("requests_running") == 0)
-        others = [asking(server)]
+        connections = [send_request(server)]
         until(gate.waiting.is_set)
-        others += [asking(server), asking(server)]
+        connections += [send_request(server), send_request(server)]
         until(lambda: server.metric("requests_waiting") == 2)
         refused = server.chat()
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "queue_full")
         assert refused.headers["retry-after"] == "2"
         gate.open()
-        assert b"HTTP/1.1 200 OK" in others[0].recv(1000)
-        for other in others:
-            cut(other)
+        assert b"HTTP/1.1 200 OK" in connections[0].recv(1000)
+        for connection in connections:
+            cut(connection)
         until(lambda: server.chat(max_tokens=1).status_code == 200)
 
 
@@ -201,7 +204,7 @@ def test_a_silent_stream_sends_signs_of_life(
 ) -> None:
     monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.01)
     with serving(monkeypatch, gated) as server:
-        connection = asking(server)
+        connection = send_request(server)
         received_bytes = b""
         while received_bytes.count(b": still here\n\n") < 3:
             received_bytes += connection.recv(4096)
@@ -230,12 +233,12 @@ def test_a_waiting_stream_sends_signs_of_life(
     monkeypatch.setattr("app.server.routes.QUEUE_PATIENCE_S", 0.01)
     monkeypatch.setattr("app.server.routes.KEEP_ALIVE_S", 0.01)
     with serving(monkeypatch, gated) as server:
-        first = asking(server)
+        first = send_request(server)
         until(gate.waiting.is_set)
         body = json.dumps(
             {**fields, "stream": True, "max_tokens": 2, "options": {"num_predict": 2}}
         ).encode()
-        waiting = asking(
+        waiting = send_request(
             server, HEAD.replace(b"/v1/chat/completions", path.encode()) % len(body) + body
         )
         received_bytes = b""
@@ -259,10 +262,10 @@ def test_an_error_after_waiting_is_an_event(
 ) -> None:
     monkeypatch.setattr("app.server.routes.QUEUE_PATIENCE_S", 0.01)
     with serving(monkeypatch, gated) as server:
-        first = asking(server)
+        first = send_request(server)
         until(gate.waiting.is_set)
         body = json.dumps({"prompt": "word " * 1000, "stream": True}).encode()
-        waiting = asking(server, HEAD.replace(b"/chat/", b"/") % len(body) + body)
+        waiting = send_request(server, HEAD.replace(b"/chat/", b"/") % len(body) + body)
         assert waiting.recv(15) == b"HTTP/1.1 200 OK"
         cut(first)
         received_bytes = b""
@@ -277,16 +280,16 @@ def test_a_shutdown_ends_running_and_waiting_requests(
     monkeypatch: pytest.MonkeyPatch, gated: Script
 ) -> None:
     with serving(monkeypatch, gated, max_at_once=2) as server, ThreadPoolExecutor(1) as pool:
-        streamed = asking(server)
-        whole = pool.submit(server.chat)
+        streamed = send_request(server)
+        complete = pool.submit(server.chat)
         until(lambda: server.metric("requests_running") == 2)
-        waiting = asking(server)
+        waiting = send_request(server)
         until(lambda: server.metric("requests_waiting") == 1)
         server.end()
         assert b'"code":"shutting_down"' in received(streamed)
-        assert whole.result(60).json()["error"]["code"] == "shutting_down"
+        assert complete.result(60).json()["error"]["code"] == "shutting_down"
         response = received(waiting)
-        # its stream may have begun
+        # The stream may have started.
         assert b"503 Service Unavailable" in response or b'"code":"shutting_down"' in response
 
 
@@ -329,7 +332,7 @@ def test_a_shutdown_ends_running_and_waiting_requests(
 def test_invalid_http_is_refused(
     shared: Serving, capsys: pytest.CaptureFixture[str], sent: bytes, status: bytes
 ) -> None:
-    assert received(asking(shared, sent)).split()[1] == status
+    assert received(send_request(shared, sent)).split()[1] == status
     assert shared.get("/health").status_code == 200
     err = capsys.readouterr().err
     assert "Traceback" not in err
@@ -376,7 +379,7 @@ TWO_LENGTHS = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n%b" + ON
 def test_an_ambiguous_request_closes_its_connection(
     shared: Serving, headers: bytes, body: bytes, status: bytes
 ) -> None:
-    received_bytes = received(asking(shared, TWO_LENGTHS % (headers, body)))
+    received_bytes = received(send_request(shared, TWO_LENGTHS % (headers, body)))
     assert received_bytes.split()[1] == status
     assert received_bytes.count(b"HTTP/1.1 ") == 1
     assert b"connection: close" in received_bytes.lower()
@@ -389,8 +392,8 @@ def test_a_body_in_tiny_chunks_is_refused_early(shared: Serving) -> None:
     )
     text = b'{"content":"' + b"a" * 900 + b'"}'
     small = b"".join(b"1\r\n%c\r\n" % byte for byte in text) + b"0\r\n\r\n"
-    assert received(asking(shared, head + small)).split()[1] == b"200"
-    connection = asking(shared, head)
+    assert received(send_request(shared, head + small)).split()[1] == b"200"
+    connection = send_request(shared, head)
     with suppress(ConnectionError):
         connection.sendall(b"1\r\n \r\n" * 200_000)
     assert received(connection)[:12] in (b"HTTP/1.1 400", b"")
@@ -410,8 +413,8 @@ HALVES = [
 def test_incomplete_requests_block_nobody(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(open_requests, "MAX_REQUESTS", 2)
     for half in HALVES:
-        connections = [asking(shared, half) for _ in range(10)]
-        for _ in range(5):  # those that wait go on to dribble
+        connections = [send_request(shared, half) for _ in range(10)]
+        for _ in range(5):  # waiting connections keep sending bytes slowly
             for connection in connections:
                 connection.sendall(b" ")
             assert shared.get("/health").status_code == 200
@@ -426,7 +429,7 @@ def test_health_answers_while_all_places_are_taken(
 ) -> None:
     monkeypatch.setattr(open_requests, "MAX_REQUESTS", 1)
     with serving(monkeypatch, gated) as server:
-        first = asking(server)
+        first = send_request(server)
         until(gate.waiting.is_set)
         refused = server.get("/v1/models")
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "too_many_requests")
@@ -442,8 +445,8 @@ def test_the_oldest_incomplete_body_is_cut(
     path = b"/tokenize"
     large = json.dumps({"content": "a" * 60_000}).encode()
     half = HEAD.replace(b"/v1/chat/completions", path) % len(large) + large[:-1]
-    first = asking(shared, half)
-    second = asking(shared, half)
+    first = send_request(shared, half)
+    second = send_request(shared, half)
     assert received(first) == b""
     second.sendall(large[-1:])
     assert second.recv(15) == b"HTTP/1.1 200 OK"
@@ -458,7 +461,7 @@ def test_a_huge_body_is_refused_and_dropped(shared: Serving) -> None:
 
 def test_an_endless_body_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "MAX_DISCARDED_BYTES", 1 << 20)
-    connection = asking(
+    connection = send_request(
         shared, b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     )
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
@@ -473,8 +476,8 @@ def test_an_endless_body_is_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch
 def test_slow_and_silent_clients_are_cut(shared: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REQUEST_PATIENCE_S", 0.2)
     for began in (b"", b"GET /hea", HEAD % 100 + b"{"):
-        assert received(asking(shared, began)) == b""
-    later = asking(shared, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert received(send_request(shared, began)) == b""
+    later = send_request(shared, b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     received_bytes = b""
     while not received_bytes.endswith(b"}"):
         received_bytes += later.recv(1000)
@@ -488,7 +491,7 @@ def test_a_flood_of_connections_blocks_nobody(
 ) -> None:
     monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 20)
     with serving(monkeypatch, gated) as server, ThreadPoolExecutor(1) as pool:
-        before = n_open_files()
+        files_before = n_open_files()
         answer = pool.submit(server.chat, max_tokens=3)
         until(gate.waiting.is_set)
         flood = [server.raw() for _ in range(60)]
@@ -498,7 +501,7 @@ def test_a_flood_of_connections_blocks_nobody(
         assert answer.result(60).status_code == 200
         for connection in flood:
             connection.close()
-        until(lambda: n_open_files() <= before)
+        until(lambda: n_open_files() <= files_before)
 
 
 @pytest.mark.slow
@@ -508,7 +511,7 @@ def test_a_flood_of_requests_is_answered_or_refused(
     monkeypatch.setattr(open_requests, "MAX_REQUESTS", 3)
     with ThreadPoolExecutor(8) as pool:
         requests = [pool.submit(shared.chat, stream=n % 2 == 0) for n in range(40)]
-        statuses = {one.result().status_code for one in requests}
+        statuses = {request.result().status_code for request in requests}
     assert {200} <= statuses <= {200, 503}
     assert shared.metric("requests_running") == shared.metric("requests_waiting") == 0
     assert "Traceback" not in capsys.readouterr().err
@@ -516,16 +519,16 @@ def test_a_flood_of_requests_is_answered_or_refused(
 
 def test_requests_cut_at_any_byte_leave_no_files_or_threads(server: Serving) -> None:
     server.chat()
-    before = n_open_files()
+    files_before = n_open_files()
     n_threads = threading.active_count()
     server.script.replies = [["word "] * 50]
-    for at in range(0, len(REQUEST), 5):
-        cut(asking(server, REQUEST[:at]))
+    for length in range(0, len(REQUEST), 5):
+        cut(send_request(server, REQUEST[:length]))
     for _ in range(10):
-        connection = asking(server)
+        connection = send_request(server)
         connection.recv(100)
         cut(connection)
-    until(lambda: n_open_files() <= before)
+    until(lambda: n_open_files() <= files_before)
     until(lambda: server.metric("requests_running") == server.metric("requests_waiting") == 0)
     until(lambda: threading.active_count() <= n_threads)
     assert server.chat().status_code == 200

@@ -22,7 +22,7 @@ from tests.app.server.hostile_values import (
     exchanged,
     fault_of,
     forms_of,
-    places,
+    paths_of,
     sent,
 )
 from tests.app.server.test_completion_request import is_line, outcome
@@ -36,7 +36,7 @@ READERS: dict[str, Callable[[Fields, str], CompletionRequest]] = {
     "/api/generate": ollama.read_generate_request,
 }
 N_SENT_VALUES = 3
-"""Values that are sent for each place of a field; the places share all of them."""
+"""Number of values sent for each path in a body; all paths together get all values."""
 HI = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 
 
@@ -49,21 +49,22 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 def changes(path: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
     """Yield each body of a path with the keys of each of its values."""
     body = BODIES[path]
-    for place in places(body):
-        yield body, list(place)
+    for value_path in paths_of(body):
+        yield body, list(value_path)
     for form in forms_of(path):
-        for place in places(form):
-            if place[0] in FORMS:
-                yield form, list(place)
+        for value_path in paths_of(form):
+            if value_path[0] in FORMS:
+                yield form, list(value_path)
 
 
 @pytest.mark.parametrize("path", BODIES)
 def test_every_value_in_every_field_is_read_or_refused(path: str) -> None:
-    for body, place in changes(path):
+    for body, value_path in changes(path):
         for value in VALUES:
-            content = sent(exchanged(body, tuple(place), value))
+            content = sent(exchanged(body, tuple(value_path), value))
             _, error = outcome(lambda: READERS[path](read_json(content), "m"))  # noqa: B023
-            assert error is None or (error.status == 400 and is_line(error.message)), (place, value)
+            is_clean = error is None or (error.status == 400 and is_line(error.message))
+            assert is_clean, (value_path, value)
 
 
 @pytest.mark.slow
@@ -71,13 +72,13 @@ def test_every_value_in_every_field_is_read_or_refused(path: str) -> None:
 def test_a_real_server_survives_hostile_values(tiny: httpx.Client, path: str) -> None:
     assert tiny.post(path, content=sent(BODIES[path])).status_code == 200
     n_sent = 0
-    for body, place in changes(path):
+    for body, value_path in changes(path):
         for _ in range(N_SENT_VALUES):
             value = VALUES[n_sent % len(VALUES)]
             n_sent += 1
-            answer = tiny.post(path, content=sent(exchanged(body, tuple(place), value)))
+            answer = tiny.post(path, content=sent(exchanged(body, tuple(value_path), value)))
             assert not fault_of(path, answer.status_code, answer.text), (
-                place,
+                value_path,
                 value,
                 answer.text[:300],
             )
@@ -151,5 +152,10 @@ def test_lone_surrogates_in_texts_are_replaced(tiny: httpx.Client) -> None:
         ).status_code
         == 200
     )
-    both = {"prompt": "\ud800", "system": "\ud800", "stream": False, "options": {"num_predict": 2}}
-    assert tiny.post("/api/generate", content=sent(both)).status_code == 200
+    generate_body = {
+        "prompt": "\ud800",
+        "system": "\ud800",
+        "stream": False,
+        "options": {"num_predict": 2},
+    }
+    assert tiny.post("/api/generate", content=sent(generate_body)).status_code == 200

@@ -21,7 +21,7 @@ from app.server.reply_task import PendingRequest, ReplyTask
 from tests.app.server.serving import Serving, until
 
 N_ITEMS = 70_001
-"""Items of a list that no other list has; its body is so large that it is read in a thread."""
+"""Number of items that identifies a list; its body is so large that a thread reads it."""
 HELD = (ApiError, json.JSONDecodeError, Fields, CompletionRequest, ReplyTask, PendingRequest)
 
 
@@ -35,7 +35,7 @@ def without_collector() -> Iterator[None]:
         gc.enable()
 
 
-def held() -> Counter[str]:
+def count_objects() -> Counter[str]:
     """Count the living objects of requests and the lists in them."""
     counts = Counter[str]()
     for item in gc.get_objects():
@@ -84,22 +84,22 @@ REFUSED: list[tuple[str, Any]] = [
 
 @pytest.mark.parametrize(("path", "body"), REFUSED)
 def test_a_refused_request_leaves_nothing(shared: Serving, path: str, body: Any) -> None:
-    shared.post(path, body)  # what is made once is made now
+    shared.post(path, body)  # creates the objects that are made only once
     with without_collector():
-        before = held()
+        objects_before = count_objects()
         answer = shared.post(path, body)
         assert 400 <= answer.status_code < 600
         assert "error" in answer.json()
-        until(lambda: held() <= before)
+        until(lambda: count_objects() <= objects_before)
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_an_answered_request_leaves_nothing(shared: Serving, is_streamed: bool) -> None:
     shared.chat(stream=is_streamed)
     with without_collector():
-        before = held()
+        objects_before = count_objects()
         assert shared.chat(stream=is_streamed).status_code == 200
-        until(lambda: held() <= before)
+        until(lambda: count_objects() <= objects_before)
 
 
 @pytest.mark.slow

@@ -36,16 +36,16 @@ def result(call_id: str | None, content: Any = "found") -> dict[str, Any]:
 
 
 def words(items: list[Any]) -> str:
-    """Describe a conversation as in ``u:ask a:hm+f1 t:f1=arranged``, with the beginning of the reply."""
+    """Describe a conversation with the start of the reply, as in ``u:ask a:hm+f1 t:f1=found``."""
     arranged, reply_prefix = arrange_messages(
         read_messages(Fields({"messages": items})), "messages"
     )
-    shown = []
+    descriptions = []
     for message in arranged:
         result = f"{message.results[0].name}=" if message.role == "tool" else ""
         calls = "".join(f"+{call.name}" for call in message.calls)
-        shown.append(f"{message.role[0]}:{result}{message.text}{calls}")
-    return " ".join([*shown, *([f"> {reply_prefix}"] if reply_prefix else [])])
+        descriptions.append(f"{message.role[0]}:{result}{message.text}{calls}")
+    return " ".join([*descriptions, *([f"> {reply_prefix}"] if reply_prefix else [])])
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,16 @@ def test_messages_in_any_order_are_arranged(items: list[Any], expected: str) -> 
 
 
 ORDERS = [
-    ([make_message("a"), make_message("s", "system"), make_message("b")], [make_message("a\n\ns\n\nb")]),
+    ([make_message("a"), make_message("s", "system"), make_message("b")],
+     [make_message("a\n\ns\n\nb")]),
     ([make_message("s", "system"), make_message("hello", "assistant"), make_message("a")],
-     [make_message("s", "system"), make_message(""), make_message("hello", "assistant"), make_message("a")]),
+     [make_message("s", "system"), make_message(""), make_message("hello", "assistant"),
+      make_message("a")]),
     ([make_message("s", "system")], [make_message("s")]),
-    ([make_message("s", "system"), make_message("a"), make_message("x", "assistant"), make_message("t", "system")],
-     [make_message("s", "system"), make_message("a"), make_message("x", "assistant"), make_message("t")]),
+    ([make_message("s", "system"), make_message("a"), make_message("x", "assistant"),
+      make_message("t", "system")],
+     [make_message("s", "system"), make_message("a"), make_message("x", "assistant"),
+      make_message("t")]),
 ]  # fmt: skip
 
 

@@ -50,11 +50,11 @@ def opened(server: Serving) -> list[str]:
 def test_listed_names_open_their_models(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     with by_name(monkeypatch, folder) as server:
         client = client_of(server)
-        assert sorted(one.id for one in client.models.list() if one.id != "starter") == NAMES
+        assert sorted(name.id for name in client.models.list() if name.id != "starter") == NAMES
         assert opened(server) == []
         assert [
-            answering_model(server, one)
-            for one in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")
+            answering_model(server, name)
+            for name in ("", "big-1b", "Big-1B:latest", "Big-1B-F16.gguf", "b")
         ] == ["Big-1B"] * 5
         assert opened(server) == ["Big-1B-F16"]
         assert (
@@ -62,7 +62,8 @@ def test_listed_names_open_their_models(monkeypatch: pytest.MonkeyPatch, folder:
             == answering_model(server, "")
             == "Small-0.5B-Q4_0"
         )
-        assert client.models.retrieve("small-0.5b-q4").model_extra["meta"]["n_ctx"] == 512  # type: ignore[index]
+        small = client.models.retrieve("small-0.5b-q4")
+        assert small.model_extra["meta"]["n_ctx"] == 512  # type: ignore[index]
         assert server.post("/tokenize", {"content": "a b", "model": "big"}).json()["tokens"]
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q4_0"]
 
@@ -74,7 +75,7 @@ def test_unknown_names_are_refused_with_a_list(
         for name in ("nothing", "broken", str(folder / "Big-1B-F16.gguf"), ":latest"):
             error = server.chat(model=name).json()["error"]
             assert error["code"] == "model_not_found"
-            assert all(one in error["message"] for one in NAMES)
+            assert all(listed_name in error["message"] for listed_name in NAMES)
         assert "Small-0.5B-Q4_0" in server.chat(model="small").json()["error"]["message"]
         tiny_gguf.write(folder / "later.gguf")
         monkeypatch.setattr(model_pool, "LIST_AGE_S", 0.0)
@@ -91,13 +92,13 @@ def test_a_reply_continues_while_another_model_opens(
         first = pool.submit(answering_model, server, "big")
         until(lambda: server.metric("requests_running") == 1)
         script.open_gate = Gate()
-        others = [pool.submit(answering_model, server, "small-0.5b-q8") for _ in range(2)]
+        futures = [pool.submit(answering_model, server, "small-0.5b-q8") for _ in range(2)]
         until(script.open_gate.waiting.is_set)
         assert script.token_gate is not None
         script.token_gate.open()
         assert first.result() == "Big-1B"
         script.open_gate.open()
-        assert [one.result() for one in others] == ["Small-0.5B-Q8_0"] * 2
+        assert [future.result() for future in futures] == ["Small-0.5B-Q8_0"] * 2
         assert opened(server) == ["Big-1B-F16", "Small-0.5B-Q8_0"]
 
 
@@ -105,7 +106,7 @@ def with_room_for(monkeypatch: pytest.MonkeyPatch, n_models: int) -> None:
     """Simulate memory for a number of models."""
     monkeypatch.setattr(
         model_pool, "_free_memory", lambda: None
-    )  # of all that the tests before have left
+    )  # includes objects left by earlier tests
     monkeypatch.setattr(fitting, "machine_memory", lambda: fitting.MachineMemory(1 << 40, n_models))
     monkeypatch.setattr(
         "app.server.served_engine.ServedEngine.claimed_bytes",

@@ -43,16 +43,13 @@ def test_a_chat_is_streamed_in_lines_by_default(server: Serving) -> None:
         {"role": "assistant", "content": "Paris."},
         True,
     )
-    for one in (last, complete):
-        assert (one["done_reason"], one["prompt_eval_count"], one["eval_count"], one["model"]) == (
-            "stop",
-            5,
-            3,
-            "m",
-        )
-        assert one["total_duration"] >= one["load_duration"] >= 0
-        assert one["total_duration"] > 0
-        assert datetime.fromisoformat(one["created_at"].replace("Z", "+00:00")).tzinfo
+    for answer in (last, complete):
+        assert answer["done_reason"] == "stop"
+        assert (answer["prompt_eval_count"], answer["eval_count"]) == (5, 3)
+        assert answer["model"] == "m"
+        assert answer["total_duration"] >= answer["load_duration"] >= 0
+        assert answer["total_duration"] > 0
+        assert datetime.fromisoformat(answer["created_at"].replace("Z", "+00:00")).tzinfo
 
 
 def test_head_requests_are_answered(shared: Serving) -> None:
@@ -74,7 +71,7 @@ def test_head_requests_are_answered(shared: Serving) -> None:
 @pytest.mark.parametrize(
     ("keep_alive", "is_closed"),
     [
-        *((kept, True) for kept in (0, 0.0, "0", "0s", "0m", "0h0m0s", "-0s", "0.0s")),
+        *((keep_alive, True) for keep_alive in (0, 0.0, "0", "0s", "0m", "0h0m0s", "-0s", "0.0s")),
         *(
             (kept, False)
             for kept in (
@@ -236,7 +233,7 @@ def test_models_are_described_without_opening_them(
 ) -> None:
     monkeypatch.setattr(model_pool, "IDLE_CHECK_PERIOD_S", 0.02)
     with by_name(monkeypatch, folder, idle_s=60.0) as server:
-        tags = {one["name"]: one for one in server.get("/api/tags").json()["models"]}
+        tags = {model["name"]: model for model in server.get("/api/tags").json()["models"]}
         big = tags["Big-1B:latest"]
         assert big["size"] == (folder / "Big-1B-F16.gguf").stat().st_size
         details = big["details"]
@@ -245,9 +242,9 @@ def test_models_are_described_without_opening_them(
             "F16",
             64,
         )
-        shown = server.post("/api/show", {"model": "big-1b:latest"}).json()
-        assert shown["model_info"]["llama.context_length"] > 0
-        assert shown["capabilities"] == ["completion"]
+        description = server.post("/api/show", {"model": "big-1b:latest"}).json()
+        assert description["model_info"]["llama.context_length"] > 0
+        assert description["capabilities"] == ["completion"]
         assert int(server.get("/api/version").json()["version"].split(".")[1]) >= 6
         assert server.post("/api/show", {"model": "none"}).status_code == 404
         assert (opened(server), server.get("/api/ps").json()) == ([], {"models": []})

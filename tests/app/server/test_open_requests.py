@@ -12,7 +12,7 @@ from tests.app.fake_engine import FakeClock
 
 
 class Crowd:
-    """Open requests, with the names of those that were cut."""
+    """Open requests, with the names of the requests that were cut."""
 
     def __init__(self) -> None:
         self.clock = FakeClock()
@@ -78,9 +78,9 @@ def test_slow_bodies_are_cut_for_new_ones(crowd: Crowd) -> None:
 
 
 def test_complete_bodies_stay_and_a_new_one_is_refused(crowd: Crowd) -> None:
-    whole = crowd.begin("whole")
-    crowd.requests.add_bytes(whole, 900)
-    crowd.requests.take_place(whole)
+    complete = crowd.begin("whole")
+    crowd.requests.add_bytes(complete, 900)
+    crowd.requests.take_place(complete)
     with pytest.raises(ApiError, match="too much is being sent"):
         crowd.requests.add_bytes(crowd.begin("new"), 300)
     assert crowd.cut == []

@@ -51,7 +51,8 @@ def test_a_stream_gives_the_same_response(server: Serving) -> None:
     with client_of(server).responses.stream(model="m", input="capital of France?") as stream:
         events = list(stream)
         final = stream.get_final_response()
-    assert [event.sequence_number for event in events] == list(range(len(events)))  # type: ignore[union-attr]
+    numbers = [event.sequence_number for event in events]  # type: ignore[union-attr]
+    assert numbers == list(range(len(events)))
     assert [event.type for event in events][:2] == ["response.created", "response.in_progress"]
     assert events[-1].type == "response.completed"
     event_types = "".join(
@@ -133,7 +134,9 @@ def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
 
 def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
     server.script.replies = [["Let", " me.", CALL]]
-    with client_of(server).responses.stream(model="m", input="hi", tools=[TOOL]) as stream:  # type: ignore[list-item]
+    client = client_of(server)
+    tools: Any = [TOOL]
+    with client.responses.stream(model="m", input="hi", tools=tools) as stream:
         events = list(stream)
         final = stream.get_final_response()
     event_types = [event.type.removeprefix("response.") for event in events]
@@ -142,7 +145,8 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
         "function_call_arguments.done",
         "output_item.done", "completed",
     ]  # fmt: skip
-    assert [event.sequence_number for event in events] == list(range(len(events)))  # type: ignore[union-attr]
+    numbers = [event.sequence_number for event in events]  # type: ignore[union-attr]
+    assert numbers == list(range(len(events)))
     added, delta, done, item_done = events[-5:-1]
     assert added.type == "response.output_item.added"
     assert added.item.type == "function_call"
@@ -196,7 +200,11 @@ def test_fields_of_agents_are_read_and_others_ignored() -> None:
         }
     )  # fmt: skip
     request = read_response_request(fields, "m")
-    assert [(message.role, message.text, *(it.name for it in message.results)) for message in request.messages] == [
+    messages = [
+        (message.role, message.text, *(result.name for result in message.results))
+        for message in request.messages
+    ]
+    assert messages == [
         ("system", "be brief\n\nin French"), ("user", "a"), ("assistant", "let me"),
         ("tool", "Rain", "get_weather"),
     ]  # fmt: skip
@@ -215,7 +223,8 @@ def test_fields_of_agents_are_read_and_others_ignored() -> None:
     )
     assert request.form is not None
     assert (request.form.name, request.form.text) == ("text.format", "{}")
-    skipped = {f"tools of type {kind}" for kind in ("web_search", "local_shell", "custom", "mcp")}
+    tool_types = ("web_search", "local_shell", "custom", "mcp")
+    skipped = {f"tools of type {tool_type}" for tool_type in tool_types}
     assert fields.ignored == {
         *skipped,
         "future_field",

@@ -30,18 +30,18 @@ PATIENCE_S = 240
 
 
 @contextmanager
-def started() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def start_server() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """Start the command; yield the process and its address when the model is open."""
     command = [sys.executable, "-m", "app", "serve", "starter", "--port", "0"]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, env={**os.environ})
     assert process.stderr is not None
     try:
         line = process.stderr.readline().decode()
-        found = re.search(r"at (http://\S+)/v1", line)
-        assert found, line + process.stderr.read().decode()
+        match = re.search(r"at (http://\S+)/v1", line)
+        assert match, line + process.stderr.read().decode()
         while b" ready " not in (line := process.stderr.readline()):
             assert line, "it has ended"
-        yield process, found[1]
+        yield process, match[1]
     finally:
         process.kill()
         process.communicate()
@@ -50,7 +50,7 @@ def started() -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 @pytest.mark.slow
 def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
     with (
-        started() as (process, url),
+        start_server() as (process, url),
         httpx.Client(base_url=url, trust_env=False, timeout=PATIENCE_S) as http,
     ):
         question = [{"role": "user", "content": "What is the capital of France?"}]
@@ -63,8 +63,8 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
         reply = answer_to(question, temperature=0, logprobs=True).json()["choices"][0]
         text = reply["message"]["content"]
         assert "Paris" in text
-        assert all(one["logprob"] <= 0 for one in reply["logprobs"]["content"])
-        assert "".join(one["token"] for one in reply["logprobs"]["content"]) == text
+        assert all(token["logprob"] <= 0 for token in reply["logprobs"]["content"])
+        assert "".join(token["token"] for token in reply["logprobs"]["content"]) == text
 
         form = {
             "type": "json_schema",
@@ -89,8 +89,8 @@ def test_a_client_is_answered_after_a_cut_and_ctrl_c_ends_it() -> None:
             next(answer.iter_lines())
         until(lambda: "jalopy_requests_running 0" in http.get("/metrics").text)
 
-        said = [*question, {"role": "assistant", "content": text}]
-        chunks = events_of(answer_to([*said, *question], stream=True).text)
+        messages = [*question, {"role": "assistant", "content": text}]
+        chunks = events_of(answer_to([*messages, *question], stream=True).text)
         assert "".join(chunk["choices"][0]["delta"].get("content") or "" for chunk in chunks)
 
         with http.stream("POST", "/v1/completions", json=endless) as answer:
@@ -131,6 +131,9 @@ def test_a_number_has_limits(argv: str, words: str, capsys: pytest.CaptureFixtur
 
 
 def test_an_address_in_use_is_refused_in_one_line() -> None:
-    with listen("127.0.0.1", 0) as taken, pytest.raises(Refusal, match="choose another") as refused:
-        listen("127.0.0.1", taken.getsockname()[1])
+    with (
+        listen("127.0.0.1", 0) as socket,
+        pytest.raises(Refusal, match="choose another") as refused,
+    ):
+        listen("127.0.0.1", socket.getsockname()[1])
     assert refused.value.exit_code == exit_codes.IO_ERROR

@@ -24,7 +24,7 @@ LONG_REPLY = [["word "] * 6]
 
 
 def held_back() -> Script:
-    """Return a script with replies of six tokens, each of which a test releases."""
+    """Return a script with replies of six tokens, which the test releases one by one."""
     return Script(replies=LONG_REPLY, token_gate=Gate())
 
 

@@ -68,7 +68,8 @@ def calls_of(chunks: list[Any]) -> dict[int, dict[str, str]]:
 
 def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
     client = client_of(server)
-    first = client.chat.completions.create(model="m", messages=ASKED, tools=[TOOL])  # type: ignore[list-item]
+    tools: Any = [TOOL]
+    first = client.chat.completions.create(model="m", messages=ASKED, tools=tools)
     message = first.choices[0].message
     assert (first.choices[0].finish_reason, message.content) == ("tool_calls", "Let me.")
     assert message.tool_calls is not None
@@ -79,14 +80,14 @@ def test_a_call_and_its_result_go_there_and_back(server: Serving) -> None:
         {"city": "Paris"},
     )
     messages = [*ASKED, message, {"role": "tool", "tool_call_id": call.id, "content": "Rain"}]
-    second = client.chat.completions.create(model="m", messages=messages, tools=[TOOL])  # type: ignore[list-item]
+    second = client.chat.completions.create(model="m", messages=messages, tools=tools)
     assert (second.choices[0].message.content, second.choices[0].finish_reason) == ("Rain.", "stop")
     assert second.usage is not None
     assert first.usage is not None
     assert second.usage.prompt_tokens_details is not None
-    # The tokens of the prompt and of the reply with its call were kept.
-    kept = second.usage.prompt_tokens_details.cached_tokens
-    assert kept == first.usage.prompt_tokens + first.usage.completion_tokens
+    # The tokens of the prompt and of the reply with its call were cached.
+    n_cached = second.usage.prompt_tokens_details.cached_tokens
+    assert n_cached == first.usage.prompt_tokens + first.usage.completion_tokens
 
 
 def test_a_streamed_call_comes_as_deltas_after_its_text(server: Serving) -> None:
@@ -105,17 +106,17 @@ def test_a_streamed_call_comes_as_deltas_after_its_text(server: Serving) -> None
     )
 
 
-def test_several_calls_are_numbered_unless_one_is_asked_for(server: Serving) -> None:
+def test_several_calls_are_numbered_unless_one_is_requested(server: Serving) -> None:
     call = '<tool_call>{"name": "get_weather", "arguments": {}}</tool_call>'
     server.script.replies = [[call, call]]
     body = {"messages": ASKED, "tools": [TOOL], "stream": True}
     events = events_of(server.post("/v1/chat/completions", body).text)
     deltas = [event["choices"][0]["delta"].get("tool_calls", []) for event in events]
     assert [call["index"] for delta in deltas for call in delta] == [0, 1]
-    whole = server.post(
+    complete = server.post(
         "/v1/chat/completions", {**body, "stream": False, "parallel_tool_calls": False}
     ).json()
-    assert len(whole["choices"][0]["message"]["tool_calls"]) == 1
+    assert len(complete["choices"][0]["message"]["tool_calls"]) == 1
 
 
 def test_without_tools_or_with_choice_none_the_reply_is_text(server: Serving) -> None:
@@ -129,7 +130,7 @@ def test_without_tools_or_with_choice_none_the_reply_is_text(server: Serving) ->
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_object_in_a_fence_is_a_call_and_a_misfit_is_reported(
+def test_a_fenced_object_is_a_call_and_a_mismatch_is_reported(
     server: Serving, stream: bool
 ) -> None:
     fenced = [
@@ -278,7 +279,7 @@ def test_deeply_nested_parameters_are_cut() -> None:
     assert fields.ignored == {"parameters of tool f beyond a depth of 32"}
 
 
-def test_of_two_tools_with_one_name_the_first_counts() -> None:
+def test_only_the_first_of_two_equal_tool_names_is_used() -> None:
     fields = Fields(
         {"messages": ASKED, "tools": [a_tool(description="first"), a_tool(description="second")]}
     )
@@ -289,7 +290,7 @@ def test_of_two_tools_with_one_name_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("written_name", "name"),
     [
         ("functions.look_up:0", "functions.look_up_0"),
         ("look up", "look_up"),
@@ -299,14 +300,17 @@ def test_of_two_tools_with_one_name_the_first_counts() -> None:
         ("\x1b[31m\ud800", "_31m_"),
     ],
 )
-def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, name: str) -> None:
-    history = [*ASKED, assistant(tool_calls=[a_call(name=given)]), tool(content="error"), *ASKED]
+def test_a_call_in_the_history_gets_the_nearest_legal_name(
+    written_name: str | None, name: str
+) -> None:
+    call = assistant(tool_calls=[a_call(name=written_name)])
+    history = [*ASKED, call, tool(content="error"), *ASKED]
     messages = read_chat_request(Fields({"messages": history}), "m").messages
     assert (messages[1].calls[0].name, messages[2].results[0].name) == (name, name)
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("arguments", "read"),
     [
         ("[]", {}),
         ([], {}),
@@ -322,8 +326,8 @@ def test_a_call_in_the_history_gets_the_nearest_legal_name(given: str | None, na
         ({"a": 1}, {"a": 1}),
     ],
 )
-def test_arguments_in_the_history_become_an_object(given: Any, read: dict[str, Any]) -> None:
-    history = [*ASKED, assistant(tool_calls=[a_call(arguments=given)]), tool()]
+def test_arguments_in_the_history_become_an_object(arguments: Any, read: dict[str, Any]) -> None:
+    history = [*ASKED, assistant(tool_calls=[a_call(arguments=arguments)]), tool()]
     assert read_chat_request(Fields({"messages": history}), "m").messages[1].calls[0].values == read
 
 
@@ -428,15 +432,19 @@ CITY = {
     "additionalProperties": False,
 }
 GOOD = {
-    "hermes": '<tool_call>\n{"name": "f", "arguments": {"city": "Rome", "unit": "C", "n": 3}}\n</tool_call>',
+    "hermes": '<tool_call>\n{"name": "f", "arguments": {"city": "Rome", "unit": "C", "n": 3}}\n'
+    "</tool_call>",
     "llama": '{"name": "f", "parameters": {"city": "Rome", "unit": "C", "n": 3}}',
     "mistral": '[TOOL_CALLS][{"name": "f", "arguments": {"city": "Rome", "unit": "C", "n": 3}}]',
     "mistral-named": '[TOOL_CALLS]f[ARGS]{"city": "Rome", "unit": "C", "n": 3}',
-    "functions": "<tool_call>\n<function=f>\n<parameter=city>\nRome\n</parameter>\n<parameter=unit>\nC\n</parameter>\n"
+    "functions": "<tool_call>\n<function=f>\n<parameter=city>\nRome\n</parameter>\n"
+    "<parameter=unit>\nC\n</parameter>\n"
     "<parameter=n>\n3\n</parameter>\n</function>\n</tool_call>",
-    "pairs": "<tool_call>f\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n<arg_key>unit</arg_key>\n"
+    "pairs": "<tool_call>f\n<arg_key>city</arg_key>\n<arg_value>Rome</arg_value>\n"
+    "<arg_key>unit</arg_key>\n"
     "<arg_value>C</arg_value>\n<arg_key>n</arg_key>\n<arg_value>3</arg_value>\n</tool_call>",
-    "harmony": '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"city": "Rome", "unit": "C", "n": 3}',
+    "harmony": "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+    '{"city": "Rome", "unit": "C", "n": 3}',
     "pythonic": '<|tool_call_start|>[f(city="Rome", unit="C", n=3)]<|tool_call_end|>',
 }
 
@@ -456,7 +464,7 @@ REFERRING = {
     "required": ["city", "unit", "n"],
     "additionalProperties": False,
 }
-"""The same, as generators write it: with references, drafts and formats of their own."""
+"""Equivalent schema as schema generators write it, with references and additional keywords."""
 FORM = AnswerForm(
     SCHEMA,
     '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}',
@@ -466,9 +474,9 @@ FORM = AnswerForm(
 
 @pytest.fixture(scope="module")
 def forms() -> Iterator[Forms]:
-    made = Forms(BYTES)
-    yield made
-    made.close()
+    all_forms = Forms(BYTES)
+    yield all_forms
+    all_forms.close()
 
 
 def tools_of(*schemas: Any, **options: Any) -> Tools:
@@ -491,18 +499,18 @@ def fits(forms: Forms, form: AnswerForm, *texts: str) -> list[bool]:
     tokens = [[*BYTES.encode(text, bos=False, special=True), ends] for text in texts]
     constraint = forms.constraint(form)
     accepted = dict[str, bool]()
-    for at, token in enumerate(tokens[0]):
+    for index, token in enumerate(tokens[0]):
         allowed = constraint.allowed()
-        for text, others in zip(texts, tokens, strict=True):
-            if others[:at] == tokens[0][:at] and not allowed[others[at]].all():
+        for text, other_tokens in zip(texts, tokens, strict=True):
+            if other_tokens[:index] == tokens[0][:index] and not allowed[other_tokens[index]].all():
                 accepted[text] = False
         if texts[0] in accepted or token is ends:
             break
         constraint.accept(token)
     constraint.close()
     accepted.setdefault(texts[0], True)
-    if left := [text for text in texts if text not in accepted]:
-        accepted.update(zip(left, fits(forms, form, *left), strict=True))
+    if remaining := [text for text in texts if text not in accepted]:
+        accepted.update(zip(remaining, fits(forms, form, *remaining), strict=True))
     return [accepted[text] for text in texts]
 
 
@@ -528,11 +536,11 @@ def test_a_required_call_allows_nothing_else(
 NEXT_TO_A_FORM = [
     call_format for call_format in FORMATS if call_format.name in ("hermes", "llama", "mistral")
 ]
-"""One that ends each call, one that begins like a form, one that has several in a list."""
+"""Call formats of three types: with an end of each call, starting like a form, and with a list."""
 
 
 @pytest.mark.parametrize("call_format", NEXT_TO_A_FORM, ids=lambda call_format: call_format.name)
-def test_with_tools_a_reply_is_a_call_or_has_its_form(
+def test_a_reply_with_tools_is_a_call_or_matches_its_form(
     forms: Forms, call_format: CallFormat
 ) -> None:
     tools = tools_of(CITY, {})
@@ -550,7 +558,7 @@ def test_with_tools_a_reply_is_a_call_or_has_its_form(
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "reply"),
+    ("syntax", "text", "reply"),
     [
         (REGEX, "yes/no", "yes/no"),
         (GRAMMAR, 'start: A\nA: "x"', "x"),
@@ -558,9 +566,9 @@ def test_with_tools_a_reply_is_a_call_or_has_its_form(
     ],
 )
 def test_every_syntax_of_form_works_with_tools(
-    forms: Forms, kind: str, text: str, reply: str
+    forms: Forms, syntax: str, text: str, reply: str
 ) -> None:
-    form = reply_form(BYTES, AnswerForm(kind, text, "form"), tools_of(CITY), FORMATS[3])
+    form = reply_form(BYTES, AnswerForm(syntax, text, "form"), tools_of(CITY), FORMATS[3])
     assert form is not None
     assert fits(forms, form, reply, GOOD["hermes"], "no") == [True, True, False]
 
@@ -580,9 +588,9 @@ def test_text_like_a_call_within_a_form_stays_text(size: int) -> None:
         (f" {GOOD['hermes']}\n{GOOD['hermes']}", 2),
     ):
         splitter = CallSplitter(call_format, tools.definitions, only_first=True)
-        results = [splitter.push(text[at : at + size]) for at in range(0, len(text), size)] + [
-            splitter.flush()
-        ]
+        starts = range(0, len(text), size)
+        results = [splitter.push(text[start : start + size]) for start in starts]
+        results.append(splitter.flush())
         assert len(splitter.calls) == n_calls
         assert "".join(result.text for result in results) == (text if n_calls == 0 else "")
 
@@ -604,7 +612,7 @@ ODD: list[tuple[dict[str, Any], str]] = [
     ({"a": {"allOf": [{"type": "string"}, {"type": "integer"}]}}, "parameters"),
     ({"a": {"type": "string", "minLength": 5, "maxLength": 2}}, "parameters"),
 ]
-"""Properties of which a form can follow only a part, and what is left out."""
+"""Properties that a form can only partly enforce, and the names of the parts left out."""
 
 
 @pytest.mark.parametrize(("properties", "dropped"), ODD)

@@ -21,7 +21,8 @@ N_CTX = 1024
 TEMPLATE = """{% if tools %}<tool_call>{{ tools | tojson }}
 {% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
 {{ message.content }}{% for call in message.tool_calls or [] %}
-<tool_call>{{ call.function.name }} {{ call.function.arguments | tojson }}</tool_call>{% endfor %}<|im_end|>
+<tool_call>{{ call.function.name }} {{ call.function.arguments | tojson }}</tool_call>\
+{% endfor %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
 

@@ -99,7 +99,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
     opened.close()
 
 
-def limited(model: Model, budget: int, n_ctx: int = 256, max_tokens: int = 24) -> Reply:
+def limited_reply(model: Model, budget: int, n_ctx: int = 256, max_tokens: int = 24) -> Reply:
     limit = ThoughtLimit(model.tokenizer, budget, THINK)
     session = model.session(n_ctx=n_ctx)
     prompt = [1, 2, 3, 4, 5]
@@ -112,8 +112,8 @@ def limited(model: Model, budget: int, n_ctx: int = 256, max_tokens: int = 24) -
 
 @pytest.mark.slow
 def test_the_engine_continues_after_the_end_of_thinking(model: Model) -> None:
-    free = limited(model, 1000)
-    reply = limited(model, 4)
+    free = limited_reply(model, 1000)
+    reply = limited_reply(model, 4)
     end = model.tokenizer.encode(THINK.end, bos=False)
     end_index = next(n for n in range(4, 8) if reply.ids[n : n + len(end)] == end)
     assert reply.ids[:end_index] == free.ids[:end_index]
@@ -127,9 +127,9 @@ def test_the_engine_continues_after_the_end_of_thinking(model: Model) -> None:
 @pytest.mark.slow
 def test_reply_limits_apply_at_the_end_of_thinking(model: Model) -> None:
     end = model.tokenizer.encode(THINK.end, bos=False)
-    full = limited(model, 4, n_ctx=5 + 4 + len(end) - 1)
+    full = limited_reply(model, 4, n_ctx=5 + 4 + len(end) - 1)
     assert (full.meter.finish_reason, full.meter.tokens, len(full.ids)) == ("context", 4, 4)
-    short = limited(model, 4, max_tokens=4)
+    short = limited_reply(model, 4, max_tokens=4)
     assert (short.meter.finish_reason, short.meter.tokens) == ("length", 4)
 
 

@@ -45,7 +45,7 @@ class Server:
         self.has_new_tools = False
         self.n_lists = 0
         self.left_out: tuple[str, ...] = ()
-        self.said: Callable[[dict[str, Any]], str] = lambda arguments: str(arguments["text"])
+        self.answer: Callable[[dict[str, Any]], str] = lambda arguments: str(arguments["text"])
         self.start_error: Exception | None = None
         self.called: list[tuple[str, dict[str, Any]]] = []
 
@@ -62,7 +62,7 @@ class Server:
 
     def call(self, name: str, arguments: dict[str, Any]) -> ToolResult:
         self.called.append((name, arguments))
-        return ToolResult(self.said(arguments))
+        return ToolResult(self.answer(arguments))
 
     def close(self) -> None:
         self.is_running = False
@@ -79,7 +79,7 @@ class Chat(Engine):
         self.box = ToolBox(
             ToolSettings(use, budget, (ToolServerSetting("own", ("own",)),)), self._make
         )
-        self.told: list[str] = []
+        self.notices: list[str] = []
         self.faults = 0
         super().__init__(script, tools=self.box, form=form)
         self.open("m.gguf")
@@ -96,7 +96,7 @@ class Chat(Engine):
     def drain(self) -> list[Event]:
         received = super().drain()
         notices = [event for event in received if isinstance(event, ToolsNotice)]
-        self.told += [event.line for event in notices]
+        self.notices += [event.line for event in notices]
         self.faults += sum(event.is_fault for event in notices)
         return received
 
@@ -143,7 +143,7 @@ def test_a_call_runs_and_the_model_uses_its_result(chats: Callable[..., Chat]) -
     (call,) = chat.calls_of("what?")
     assert (call.name, call.values, chat.tools) == ("echo", {"text": "hi"}, ["echo"])
     assert chat.chat_session.is_busy
-    assert not chat.servers[0].called, "nothing runs without a yes"
+    assert not chat.servers[0].called, "nothing runs without permission"
     assert chat.answer_calls() == "hi"
     assert chat.wait_for(GenerationFinished).calls == ()
     assert chat.texts == ["what?", "I look.", "echo: hi", "It is hi."]
@@ -189,7 +189,7 @@ def test_a_bare_object_is_a_call_and_a_mismatch_is_reported(chats: Callable[...,
     chat.answer_calls()
     chat.wait_for(GenerationFinished)
     assert chat.calls_of("again") == ()
-    assert chat.told == ["looks like a tool call but is not one: echo: text is of another kind"]
+    assert chat.notices == ["looks like a tool call but is not one: echo: text is of another kind"]
     assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
 
 
@@ -203,7 +203,9 @@ def test_an_unknown_tool_is_not_called(chats: Callable[..., Chat]) -> None:
 
 def test_results_are_cut_to_the_budget(chats: Callable[..., Chat]) -> None:
     chat = chats([CALL], ["Long."], budget=20)
-    chat.prepare = lambda server: setattr(server, "said", lambda arguments: " ".join(["word"] * 50))
+    chat.prepare = lambda server: setattr(
+        server, "answer", lambda arguments: " ".join(["word"] * 50)
+    )
     chat.ask("what?")
     assert chat.answer_calls() == " ".join(["word"] * 20) + "\n[cut: 20 of 50 tokens]"
 
@@ -213,11 +215,11 @@ def test_a_failing_server_is_dropped_with_one_line(chats: Callable[..., Chat]) -
         raise ToolServerError("tool server own has ended (command: own)")
 
     chat = chats([CALL], ["Alone."], ["Without."])
-    chat.prepare = lambda server: setattr(server, "said", fail)
+    chat.prepare = lambda server: setattr(server, "answer", fail)
     chat.ask("what?")
     assert chat.answer_calls() == "The tool failed: tool server own has ended (command: own)"
     chat.wait_for(GenerationFinished)
-    assert chat.told == ["tool server own has ended (command: own): continuing without it"]
+    assert chat.notices == ["tool server own has ended (command: own): continuing without it"]
     assert chat.faults == 1
     chat.ask("and now?")
     assert (chat.tools, len(chat.servers)) == ([], 1)
@@ -234,7 +236,7 @@ def test_a_server_without_a_start_gives_one_line(chats: Callable[..., Chat]) -> 
         server, "start_error", ToolServerError("tool server own cannot be started")
     )
     assert chat.calls_of("what?") == ()
-    assert chat.told == ["tool server own cannot be started: continuing without it"]
+    assert chat.notices == ["tool server own cannot be started: continuing without it"]
     assert chat.texts[-1] == "Hello."
 
 
@@ -248,7 +250,7 @@ def test_stopping_ends_the_call(chats: Callable[..., Chat]) -> None:
             time.sleep(0.01)
         raise StoppedError
 
-    chat.prepare = lambda server: setattr(server, "said", hang)
+    chat.prepare = lambda server: setattr(server, "answer", hang)
     (call,) = chat.calls_of("what?")
     chat.chat_session.run_calls(frozenset([call.call_id]))
     chat.chat_session.stop()
@@ -291,15 +293,15 @@ def test_models_without_tools_say_so_once(
     monkeypatch.setattr(FormCompiler, "constraint", lambda *_: None)
     chat.ask("one")
     chat.ask("two")
-    assert len(chat.told) == 1
-    assert chat.told[0].startswith("answers come without tools: ")
+    assert len(chat.notices) == 1
+    assert chat.notices[0].startswith("answers come without tools: ")
     assert not chat.faults
     if form is None:
         for name in ("n.gguf", "m.gguf"):
             chat.open(name)
             chat.ask("three")
-        assert len(chat.told) == 2
-        assert [" of n has none" in line for line in chat.told] == [False, True]
+        assert len(chat.notices) == 2
+        assert [" of n has none" in line for line in chat.notices] == [False, True]
     assert not chat.servers
 
 
@@ -366,7 +368,7 @@ def test_permission_for_one_server_is_for_that_server_only() -> None:
     def fail(arguments: dict[str, Any]) -> str:
         raise ToolServerError("tool server one has ended")
 
-    servers["one"].said = fail
+    servers["one"].answer = fail
     assert box.call(call, lines.append) == "The tool failed: tool server one has ended"
     assert box.owner_of("echo") == ""
     assert box.call(call, lines.append) == "The tool's server has ended."

@@ -95,7 +95,7 @@ async def test_a_new_user_downloads_a_model_and_chats(
         await driver.note("F3 or /models lists models")
         assert server.requests == []
         await at_the_price(driver, tmp_path)
-        assert server.asked("content") == []
+        assert server.requests_to("content") == []
         server.faults.append(cut(100_000))
         await driver.pilot.press("enter")
         await shows(driver, "Downloaded", "Enter open")
@@ -232,7 +232,7 @@ async def test_nothing_is_downloaded_before_a_yes(server: LocalHub, tmp_path: Pa
         await at_the_price(driver, tmp_path)
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
-        assert server.asked("content") == []
+        assert server.requests_to("content") == []
         assert not (tmp_path / "models").exists()
         for character in "me/Mine":
             await driver.pilot.press("slash" if character == "/" else character)

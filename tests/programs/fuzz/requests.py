@@ -26,11 +26,11 @@ from tests.app.server.hostile_values import (
     BODIES,
     FORMS,
     VALUES,
-    Place,
+    ValuePath,
     exchanged,
     fault_of,
     forms_of,
-    places,
+    paths_of,
     sent,
 )
 from tests.app.server.odd_requests import odd, odd_response
@@ -101,8 +101,8 @@ def mutate(rng: Random, data: bytes, inputs: Sequence[bytes]) -> bytes:
     return _pack(path, _bounded(body))
 
 
-def _place(rng: Random, body: dict[str, Any]) -> Place:
-    return rng.choice([path for path in places(body) if path[-1] not in _LIMITS])
+def _place(rng: Random, body: dict[str, Any]) -> ValuePath:
+    return rng.choice([path for path in paths_of(body) if path[-1] not in _LIMITS])
 
 
 def _read(text: bytes, otherwise: dict[str, Any]) -> dict[str, Any]:

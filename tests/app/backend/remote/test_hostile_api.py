@@ -79,7 +79,7 @@ def test_a_reply_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None
 def test_pings_do_not_count_as_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
 
-    class Later(Exchange):
+    class SlowExchange(Exchange):
         def _body(self, *arguments: Any) -> Any:
             for piece in super()._body(*arguments):
                 now_s[0] += 700.0
@@ -89,7 +89,7 @@ def test_pings_do_not_count_as_a_reply(monkeypatch: pytest.MonkeyPatch) -> None:
     pings = http(b": ping\n\n" * 20_000 + HANG)
     words = "no text came for 10 min"
     with answering(pings) as api, pytest.raises(DownloadError, match=words):
-        list(Later(RemoteModel(api.url)).reply_chunks("/chat/completions", {}))
+        list(SlowExchange(RemoteModel(api.url)).reply_chunks("/chat/completions", {}))
 
 
 @settings(max_examples=25)
@@ -152,7 +152,7 @@ def test_an_invalid_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch
     assert KEY not in str(refused.value)
 
 
-class Far(Exchange):
+class RemoteExchange(Exchange):
     """Server on another machine that does not exist."""
 
     def fetch(self, path: str) -> Any:
@@ -173,7 +173,7 @@ def test_plain_http_warns_and_sends_no_key(
     far = RemoteModel("http://192.0.2.7:8000/v1")
     options = ChatOptions(open_model=Script().open_model, sampling=lambda chosen, model, mode: None)
     link = EngineLink(time.monotonic)
-    worker = RemoteBackend(link, options, Far)
+    worker = RemoteBackend(link, options, RemoteExchange)
     worker.open(Opening(far, Request()))
     (loaded,) = link.outbox.drain()
     assert isinstance(loaded, ModelLoaded)

@@ -44,13 +44,13 @@ def texts(talk: HeadlessChat) -> list[str]:
     return [message.text for message in talk.chat_session.conversation.messages]
 
 
-def finished(events: Iterable[Event]) -> GenerationFinished:
+def finished_event(events: Iterable[Event]) -> GenerationFinished:
     *_, last_event = events
     assert isinstance(last_event, GenerationFinished), last_event
     return last_event
 
 
-def failed(events: Iterable[Event]) -> str:
+def failure_reason(events: Iterable[Event]) -> str:
     *_, last_event = events
     assert isinstance(last_event, GenerationFailed), last_event
     return last_event.reason
@@ -68,7 +68,7 @@ def test_turns_with_the_own_server(monkeypatch: pytest.MonkeyPatch, script: Scri
         assert (model.name, model.server) == ("m", f"127.0.0.1:{server.port}")
         assert model.n_ctx > 0
         assert text_of(list(talk.ask("capital of France?"))) == "Paris."
-        ended = finished(talk.ask("of Italy?"))
+        ended = finished_event(talk.ask("of Italy?"))
         assert (ended.ending, ended.figures.tokens, ended.raw) == (Ending.COMPLETE, 3, "Rome.")
         assert ended.figures.reused_tokens > 0
         assert ended.figures.first_token_s is not None
@@ -76,7 +76,7 @@ def test_turns_with_the_own_server(monkeypatch: pytest.MonkeyPatch, script: Scri
         assert texts(talk) == ["capital of France?", "Paris.", "of Italy?", "Bern."]
         assert "Paris." in sent_text(server)
         assert talk.engine_thread.status.context_used > 0
-        several = failed(talk._follow_turn(talk.chat_session.regenerate(2), ""))
+        several = failure_reason(talk._follow_turn(talk.chat_session.regenerate(2), ""))
         assert several.endswith(
             "writes one answer at a time (/regen without a number asks for one)"
         )
@@ -135,7 +135,9 @@ def test_a_partial_reply_stays_and_can_be_continued() -> None:
         answering(stream("The sky", " is", end=b""), stream(" blue.")) as api,
         talking(api.url) as talk,
     ):
-        assert failed(talk.ask("colour?")).endswith(": the connection ended before the answer did")
+        assert failure_reason(talk.ask("colour?")).endswith(
+            ": the connection ended before the answer did"
+        )
         assert texts(talk) == ["colour?", "The sky is"]
         list(talk.continue_reply())
         assert texts(talk) == ["colour?", "The sky is blue."]
@@ -159,13 +161,13 @@ def test_a_repeated_beginning_is_dropped(again: list[str]) -> None:
         talking(api.url) as talk,
     ):
         list(talk.ask("colour?"))
-        ended = finished(talk.continue_reply())
+        ended = finished_event(talk.continue_reply())
         assert texts(talk)[-1] == ended.raw == "The colour of the sky is blue."
 
 
 def test_an_unanswered_question_is_sent_again() -> None:
     with answering(http(b"", status="503 Busy"), stream("yes")) as api, talking(api.url) as talk:
-        assert "status 503" in failed(talk.ask("there?"))
+        assert "status 503" in failure_reason(talk.ask("there?"))
         assert texts(talk) == ["there?"]
         assert text_of(list(talk.regenerate())) == "yes"
         assert [len(body["messages"]) for body in api.bodies] == [1, 1]
@@ -291,7 +293,7 @@ def test_figures_of_the_server_are_used() -> None:
     )
     body = event(content="ab") + event(content="cd", finish="stop") + last_chunk
     with answering(http(body)) as api, talking(api.url) as talk:
-        reply_event = finished(talk.ask("hi"))
+        reply_event = finished_event(talk.ask("hi"))
         meter = talk.engine_thread.status.meter
         assert meter is not None
         assert (
@@ -308,7 +310,7 @@ def test_figures_of_the_server_are_used() -> None:
 
 def test_missing_figures_are_not_shown() -> None:
     with answering(stream("a", "b")) as api, talking(api.url) as talk:
-        ended = finished(talk.ask("hi"))
+        ended = finished_event(talk.ask("hi"))
         assert "read" not in whole_footer(ended.figures, ended.ending)
         assert ended.figures.tokens == 2
 
@@ -374,6 +376,6 @@ def test_adapters_are_refused_with_a_server(
         assert "only with models on this machine" in refused.trouble
         # A saved conversation may have adapters.
         talk.chat_session.change_options(adapters=("/x/a.gguf",))
-        assert failed(talk.ask("capital of France?")) == refused.trouble
+        assert failure_reason(talk.ask("capital of France?")) == refused.trouble
         assert list(talk.use_adapters(()))[-1] == AdaptersChanged(())
         assert text_of(list(talk.regenerate())) == "Paris."

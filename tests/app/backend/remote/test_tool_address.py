@@ -31,17 +31,17 @@ ECHO = {
 
 
 class Served:
-    """Tiny tool server. ``how`` selects how it answers a call."""
+    """Tiny tool server. ``behaviour`` selects how it answers a call."""
 
     def __init__(self) -> None:
-        self.how = "json"
+        self.behaviour = "json"
         self.session = "s-1"
         self.target = "/mcp/"
         """Target of redirects."""
         self.version = PROTOCOL
         self.refusals: list[tuple[int, bytes, dict[str, str]]] = []
         """Status, body and headers of the answers to the next calls."""
-        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
         """Verb, method and headers of each request, in order."""
         self.pinged: list[Any] = []
         self.ended = threading.Event()
@@ -74,30 +74,30 @@ class Served:
         if method is None:
             self.pinged.append(message)
         else:
-            self.asked.append((request.command, method, headers))
-        if self.how == "key" and headers.get("authorization") != "Bearer secret":
+            self.requests.append((request.command, method, headers))
+        if self.behaviour == "key" and headers.get("authorization") != "Bearer secret":
             reply(request, 401, b"no")
-        elif self.how == "page":
+        elif self.behaviour == "page":
             reply(request, 200, b"<html>")
-        elif self.how == "empty":
+        elif self.behaviour == "empty":
             reply(request, 204)
-        elif self.how == "brotli":
+        elif self.behaviour == "brotli":
             reply(request, 200, b"x", **{"Content-Encoding": "br"})
-        elif self.how in HEADS:
+        elif self.behaviour in HEADS:
             with suppress(OSError):  # the client has had enough
-                request.wfile.write(HEADS[self.how])
+                request.wfile.write(HEADS[self.behaviour])
             request.close_connection = True
-        elif self.how == "away":
+        elif self.behaviour == "away":
             reply(request, 307, Location="http://127.0.0.1:9/elsewhere")
-        elif self.how.startswith("redirect ") and request.path == "/mcp":
-            reply(request, int(self.how.split()[1]), Location=self.target)
-        elif self.how == "circle":
+        elif self.behaviour.startswith("redirect ") and request.path == "/mcp":
+            reply(request, int(self.behaviour.split()[1]), Location=self.target)
+        elif self.behaviour == "circle":
             reply(request, 307, Location="/mcp")
-        elif self.how == "version" and method == "initialize":
+        elif self.behaviour == "version" and method == "initialize":
             reply(
                 request, 200, result(number, {"protocolVersion": self.version, "capabilities": {}})
             )
-        elif self.how == "no notices" and number is None:
+        elif self.behaviour == "no notices" and number is None:
             reply(request, 405)
         elif method == "tools/call" and self.refusals:
             status, body, headers = self.refusals.pop(0)
@@ -105,7 +105,7 @@ class Served:
         elif method == "initialize":
             version = {"protocolVersion": PROTOCOL, "capabilities": {}}
             reply(request, 200, result(number, version), **{"Mcp-Session-Id": self.session})
-        elif session != self.session or (method is None and self.how == "lost"):
+        elif session != self.session or (method is None and self.behaviour == "lost"):
             reply(request, 404)
         elif method == "tools/list":
             reply(request, 200, result(number, {"tools": [ECHO]}))
@@ -136,7 +136,7 @@ class Served:
             "cut": b": wait\n\n",
             "flood": (b"data: {}" + b" " * 1000 + b"\n\n") * 2000,
         }
-        if self.how == "json":
+        if self.behaviour == "json":
             reply(request, 200, answer)
             return
         request.send_response(200)
@@ -144,8 +144,8 @@ class Served:
         request.send_header("Connection", "close")
         request.end_headers()
         with suppress(OSError):  # the client has had enough
-            request.wfile.write(bodies.get(self.how, with_request))
-        if self.how not in ("cut", "flood"):
+            request.wfile.write(bodies.get(self.behaviour, with_request))
+        if self.behaviour not in ("cut", "flood"):
             self.ended.wait(PATIENCE_S)
         request.close_connection = True
 
@@ -185,12 +185,12 @@ def test_a_session_has_a_start_and_an_end(served: Served) -> None:
     assert [tool.name for tool in server.start()] == ["echo"]
     assert server.call("echo", {"text": "Grüße"}).text == "Grüße"
     server.close()
-    until(lambda: served.asked[-1][0] == "DELETE")
+    until(lambda: served.requests[-1][0] == "DELETE")
     methods = ["initialize", "notifications/initialized", "tools/list", "tools/call", ""]
-    assert [(verb, method) for verb, method, _ in served.asked] == list(
+    assert [(verb, method) for verb, method, _ in served.requests] == list(
         zip(["POST"] * 4 + ["DELETE"], methods, strict=True)
     )
-    first, *later_headers = [headers for _, _, headers in served.asked]
+    first, *later_headers = [headers for _, _, headers in served.requests]
     assert first["accept"] == "application/json, text/event-stream"
     assert "mcp-session-id" not in first
     assert {headers["mcp-session-id"] for headers in later_headers} == {"s-1"}
@@ -202,7 +202,7 @@ def test_a_session_has_a_start_and_an_end(served: Served) -> None:
 
 
 def test_a_server_may_send_requests_within_an_answer(served: Served) -> None:
-    served.how = "events"
+    served.behaviour = "events"
     server = server_at(served)
     server.start()
     assert server.call("echo", {"text": "hi"}).text == "hi"
@@ -215,23 +215,23 @@ def test_a_lost_session_starts_again(served: Served) -> None:
     server.start()
     served.session = "s-2"
     assert server.call("echo", {"text": "hi"}).text == "hi"
-    assert [method for _, method, _ in served.asked].count("initialize") == 2
+    assert [method for _, method, _ in served.requests].count("initialize") == 2
     served.session = "not sayable\x7f"
     with pytest.raises(ToolServerError, match="names a session that cannot be sent back"):
         server.call("echo", {"text": "hi"})
 
 
 def test_a_session_lost_within_a_call_does_not_repeat_it(served: Served) -> None:
-    served.how = "lost"
+    served.behaviour = "lost"
     server = server_at(served)
     server.start()
     with pytest.raises(ToolServerError, match="has lost the session"):
         server.call("echo", {"text": "hi"})
-    assert [method for _, method, _ in served.asked].count("tools/call") == 1
+    assert [method for _, method, _ in served.requests].count("tools/call") == 1
 
 
 def test_an_event_may_be_as_long_as_an_answer(served: Served) -> None:
-    served.how = "events"
+    served.behaviour = "events"
     server = server_at(served, ServerLimits(start_s=PATIENCE_S, call_s=PATIENCE_S))
     server.start()
     assert server.call("echo", {"text": "x" * 1_500_000}).is_cut
@@ -246,7 +246,7 @@ def test_a_key_is_not_requested_if_it_cannot_be_sent() -> None:
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 def test_redirects_on_the_same_host_are_followed(served: Served, status: int) -> None:
-    served.how = f"redirect {status}"
+    served.behaviour = f"redirect {status}"
     for target in ("/mcp/", f"{served.url}/x?y=1"):
         served.target = target
         server = server_at(served)
@@ -273,7 +273,7 @@ def test_redirects_on_the_same_host_are_followed(served: Served, status: int) ->
 def test_other_redirects_are_reported(
     served: Served, behaviour: str, target: str, why: str
 ) -> None:
-    served.how = behaviour
+    served.behaviour = behaviour
     served.target = target
     with pytest.raises(ToolServerError, match=why):
         server_at(served, headers={"X-Secret": "s"}).start()
@@ -283,7 +283,7 @@ def test_other_redirects_are_reported(
     "version", ["2025-06-18\u2603", "\u00e9", "a\r\nX: y", "", "9" * 100, "\ud800"]
 )
 def test_an_invalid_protocol_version_is_reported(served: Served, version: str) -> None:
-    served.how = "version"
+    served.behaviour = "version"
     served.version = version
     with pytest.raises(
         ToolServerError, match="tool server far names an invalid version of the protocol: "
@@ -333,7 +333,7 @@ def test_a_session_may_be_lost_with_status_400(served: Served) -> None:
         (400, b'{"error": {"message": "Bad Request: No valid session ID provided"}}', {})
     ]
     assert server.call("echo", {"text": "hi"}).text == "hi"
-    assert [method for _, method, _ in served.asked].count("initialize") == 2
+    assert [method for _, method, _ in served.requests].count("initialize") == 2
     server.close()
 
 
@@ -356,7 +356,7 @@ def test_a_busy_server_is_asked_again(served: Served) -> None:
 
 
 def test_refused_notifications_are_ignored(served: Served) -> None:
-    served.how = "no notices"
+    served.behaviour = "no notices"
     server = server_at(served)
     assert len(server.start()) == 1
     server.close()
@@ -368,9 +368,9 @@ def test_after_a_large_answer_the_server_still_works(served: Served) -> None:
     assert server.call("echo", {"text": "x" * 1_200_000}).text.startswith(
         "The answer was not read: the server sends more"
     )
-    served.how = "flood"
+    served.behaviour = "flood"
     assert server.call("echo", {"text": "x"}).is_error
-    served.how = "json"
+    served.behaviour = "json"
     assert server.call("echo", {"text": "x"}).text == "x"
     server.close()
 
@@ -383,7 +383,7 @@ def test_a_result_of_several_megabytes_is_cut(served: Served) -> None:
 
 
 def test_the_key_comes_from_its_variable(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    served.how = "key"
+    served.behaviour = "key"
     setting = ToolServerSetting("far", url=served.url, key_variable="FAR_KEY")
     with pytest.raises(ToolServerError, match="asks for a key"):
         ToolServer("far", make_tool_address(setting), LIMITS).start()
@@ -414,7 +414,7 @@ def test_an_invalid_answer_ends_the_server_with_one_line(
     server = server_at(served)
     if behaviour == "cut":
         server.start()
-    served.how = behaviour
+    served.behaviour = behaviour
     with pytest.raises(ToolServerError, match=why) as error:
         server.call("echo", {"text": "x"}) if server.is_running else server.start()
     assert str(error.value).startswith("tool server far ")
@@ -423,7 +423,7 @@ def test_an_invalid_answer_ends_the_server_with_one_line(
 
 
 def test_a_silent_server_is_given_up(served: Served) -> None:
-    served.how = "mute"
+    served.behaviour = "mute"
     server = server_at(served)
     server.start()
     server._limits = ServerLimits(call_s=0.3)

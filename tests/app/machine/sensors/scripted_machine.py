@@ -30,7 +30,7 @@ class ScriptedPsutil:
         self.available: Any = 3 << 30
         self.swap: Any = SimpleNamespace(total=2 << 30, used=1 << 20)
         self.thread_times: Any = {1: 1.0, 2: 1.0, 3: 1.0}
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def run(self, busy: list[float], seconds: float = 1.0) -> None:
         """Let time pass with these loads of the cores."""
@@ -72,7 +72,7 @@ class ScriptedPsutil:
         ]
 
     def _say(self, name: str, value: Any) -> Any:
-        self.asked.append(name)
+        self.calls.append(name)
         if isinstance(value, BaseException):
             raise value
         return value

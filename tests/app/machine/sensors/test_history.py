@@ -108,7 +108,7 @@ def test_replies_from_busy_times_do_not_count_as_usual(path):
     identity = KEY.partition(".")[0]
     history.add(KEY, replace(reply(4.0), is_quiet=False))
     history.add(KEY, replace(reply(5.0), is_quiet=False))
-    assert history.usual(identity) == Speeds(5.0, 40.0, 2), "the one that was disturbed least"
+    assert history.usual(identity) == Speeds(5.0, 40.0, 2), "the least disturbed measurement"
     history.add(KEY, reply(9.0))
     history.add(KEY, replace(reply(2.0), is_quiet=False))
     assert ReplyHistory(path).usual(identity) == Speeds(9.0, 40.0, 2)

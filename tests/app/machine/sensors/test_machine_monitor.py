@@ -205,10 +205,12 @@ def test_every_single_reading_may_fail_in_any_way(source, tmp_path):
 
 
 def test_the_memory_of_a_closed_model_is_unknown(monitor):
-    def closed() -> int:
+    def raise_closed() -> int:
         raise AttributeError("_pipeline")
 
-    facts = dataclasses.replace(FACTS, resident_weight_bytes=closed, resident_kv_bytes=closed)
+    facts = dataclasses.replace(
+        FACTS, resident_weight_bytes=raise_closed, resident_kv_bytes=raise_closed
+    )
     sample = monitor.sample(100.0, facts, None)
     assert (sample.weights_resident_bytes, sample.kv_resident_bytes) == (None, None)
 
@@ -261,7 +263,7 @@ def test_free_memory_in_a_container_follows_its_limit(monkeypatch):
 def test_slowly_changing_readings_are_taken_rarely(monitor, source):
     for second in range(20):
         monitor.sample(100.0 + second, None, None)
-    call_counts = {name: source.asked.count(name) for name in set(source.asked)}
+    call_counts = {name: source.calls.count(name) for name in set(source.calls)}
     assert call_counts["sensors_battery"] == 2
     assert call_counts["sensors_temperatures"] == 10
     assert call_counts["cpu_freq"] == 20

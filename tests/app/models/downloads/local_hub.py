@@ -223,7 +223,7 @@ class LocalHub:
         self.files.setdefault(repository, {})[path] = content
         return hashlib.sha256(content).hexdigest()
 
-    def asked(self, server: str) -> list[Request]:
+    def requests_to(self, server: str) -> list[Request]:
         """Return the requests to one of the servers."""
         return [request for request in self.requests if request.server == server]
 

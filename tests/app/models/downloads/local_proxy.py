@@ -17,12 +17,12 @@ class LocalProxy:
     """
 
     def __init__(self, ports: dict[str, int], status: int = 200) -> None:
-        self.asked: list[tuple[str, dict[str, str]]] = []
+        self.requests: list[tuple[str, dict[str, str]]] = []
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_CONNECT(self) -> None:
-                proxy.asked.append(
+                proxy.requests.append(
                     (self.path, {key.lower(): value for key, value in self.headers.items()})
                 )
                 self.send_response(status)

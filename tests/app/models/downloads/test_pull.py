@@ -67,7 +67,7 @@ def test_a_model_is_downloaded_and_only_the_model_stays(
     assert "Fits (needs" in out
     assert "Downloaded and checked" in out
     # The file is of the described version.
-    assert server.asked("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
+    assert server.requests_to("hub")[1].path == f"/{REPOSITORY}/resolve/{COMMIT}/{NAME}"
     assert server.requests[-1].headers["accept-encoding"] == "identity"
 
 
@@ -76,7 +76,7 @@ def test_a_dry_run_prints_the_plan_and_downloads_nothing(
 ) -> None:
     assert get(target, dry_run=True) == exit_codes.OK
     assert "folder: " in capsys.readouterr().out
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
     assert not target.exists()
 
 
@@ -131,12 +131,12 @@ def test_several_parts_are_downloaded_in_order_and_opened(
     server.add("someone/Big-GGUF", "mmproj-model-f16.gguf", content())
     error = refusal(target, "someone/Big-GGUF", sha256=sha256)
     assert (error.exit_code, "has 3 files" in str(error)) == (exit_codes.USAGE, True)
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
     assert get(target, "someone/Big-GGUF") == exit_codes.OK
     names = [f"big-Q8_0-0000{n}-of-00003.gguf" for n in (1, 2, 3)]
     assert remaining_files(target) == names
     assert [
-        request.path.split("?")[0].split("/")[-1] for request in server.asked("content")
+        request.path.split("?")[0].split("/")[-1] for request in server.requests_to("content")
     ] == names
 
 
@@ -148,7 +148,7 @@ def test_a_file_on_disk_is_not_downloaded_again(
     # A complete file needs no free space.
     monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
     assert get(target) == exit_codes.OK
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
 
 
 def test_the_same_content_in_another_store_is_named_instead(
@@ -164,7 +164,7 @@ def test_the_same_content_in_another_store_is_named_instead(
     )
     assert get(target) == exit_codes.OK
     assert f"Already downloaded: {blob}" in capsys.readouterr().out
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
 
 
 def test_another_address_needs_a_hash_that_is_checked(server: LocalHub, target: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_hash_different_from_the_hubs_is_refused_at_once(server: LocalHub, tar
     error = refusal(target, sha256="0" * 64)
     assert (error.exit_code, NAME in str(error)) == (exit_codes.BAD_DATA, True)
     assert hashlib.sha256(content()).hexdigest() in str(error)
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
     assert get(target, sha256=hashlib.sha256(content()).hexdigest().upper()) == exit_codes.OK
     assert remaining_files(target) == [NAME]
 
@@ -192,10 +192,12 @@ def test_the_token_is_sent_to_the_hub_only(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     get(target)
-    assert {request.headers.get("authorization") for request in server.asked("hub")} == {
+    assert {request.headers.get("authorization") for request in server.requests_to("hub")} == {
         "Bearer hf_secret"
     }
-    assert {request.headers.get("authorization") for request in server.asked("content")} == {None}
+    assert {request.headers.get("authorization") for request in server.requests_to("content")} == {
+        None
+    }
 
 
 @pytest.mark.parametrize("where", ["HF_HOME", "HF_TOKEN_PATH"])
@@ -235,12 +237,12 @@ def test_a_cut_connection_is_resumed_where_it_broke(
     pauses: list[float] = []
     assert get(target, web=client(pauses)) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
-    ranges = [request.headers.get("range") for request in server.asked("content")]
+    ranges = [request.headers.get("range") for request in server.requests_to("content")]
     assert ranges[0] is None
     assert ranges[1] == (f"bytes={after_bytes}-" if after_bytes else None)
     assert all(
         "if-range" in request.headers
-        for request in server.asked("content")
+        for request in server.requests_to("content")
         if "range" in request.headers
     )
     assert len(pauses) == 2
@@ -256,7 +258,7 @@ def test_a_connection_without_progress_ends_and_keeps_the_part(
     assert len(pauses) <= 6
     server.faults.clear()
     assert get(target) == exit_codes.OK
-    assert server.asked("content")[-1].headers["range"] == "bytes=70000-"
+    assert server.requests_to("content")[-1].headers["range"] == "bytes=70000-"
     assert remaining_files(target) == [NAME]
 
 
@@ -264,7 +266,7 @@ def test_a_stall_ends_by_itself_and_is_resumed(server: LocalHub, target: Path) -
     server.faults.append(stalls)
     # Every answer must come within this time.
     assert get(target, web=client(timeout_s=2.0)) == exit_codes.OK
-    assert "range" in server.asked("content")[1].headers
+    assert "range" in server.requests_to("content")[1].headers
 
 
 def test_a_connection_cut_after_the_last_byte_completes_the_file(
@@ -286,7 +288,7 @@ def test_a_slow_connection_does_not_count_as_stalled(server: LocalHub, target: P
     server.faults.append(slow(40_000, 0.01))
     assert get(target, web=client(timeout_s=60.0)) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
-    assert len(server.asked("content")) == 1
+    assert len(server.requests_to("content")) == 1
 
 
 def test_a_download_starts_over_if_ranges_are_ignored(server: LocalHub, target: Path) -> None:
@@ -402,7 +404,7 @@ def test_a_model_that_cannot_be_checked_now_is_not_deleted(
     assert (error.exit_code, "the part is kept" in str(error)) == (exit_codes.UNREADABLE, True)
     server.requests.clear()
     assert get(target) == exit_codes.OK
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
 
 
 def test_a_login_page_is_not_a_model(server: LocalHub, target: Path) -> None:
@@ -478,7 +480,7 @@ def test_names_that_could_leave_the_directory_are_ignored(server: LocalHub, targ
     assert [file.name for file in read_repository(client(), REPOSITORY).files] == [NAME]
     del server.files[REPOSITORY][NAME]
     assert "no GGUF file with a hash" in str(refusal(target))
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
 
 
 def test_the_longest_name_leaves_space_for_the_part_suffix(server: LocalHub, target: Path) -> None:
@@ -578,7 +580,7 @@ def test_a_full_disk_is_reported_before_any_request(
 ) -> None:
     monkeypatch.setattr(fetch, "_free_bytes", lambda directory: 1000)
     assert "are free on this disk" in str(refusal(target))
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
 
 
 def test_a_disk_that_fills_up_keeps_the_part(

@@ -77,10 +77,10 @@ def test_a_renamed_repository_is_found_with_the_token(
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     server.renamed["old/Name-GGUF"] = REPOSITORY
     assert get(target, "old/Name-GGUF") == exit_codes.OK
-    assert [request.headers.get("authorization") for request in server.asked("hub")] == [
+    assert [request.headers.get("authorization") for request in server.requests_to("hub")] == [
         "Bearer hf_secret"
     ] * 4
-    assert all("authorization" not in request.headers for request in server.asked("content"))
+    assert all("authorization" not in request.headers for request in server.requests_to("content"))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_gated_repository_is_refused_after_one_request(
 def test_a_gate_at_the_file_is_reported_in_one_line(server: LocalHub, target: Path) -> None:
     server.hub_faults += [lambda answer: None, recorded("gated")]
     assert "gated: accept its terms" in str(refusal(target))
-    assert server.asked("content") == []
+    assert server.requests_to("content") == []
 
 
 def test_a_disabled_repository_gets_no_more_requests(server: LocalHub, target: Path) -> None:

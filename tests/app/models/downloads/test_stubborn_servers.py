@@ -41,7 +41,7 @@ PATIENCE_S = 60.0
 def until(condition: Callable[[], object]) -> None:
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline_s, "it never came to that"
+        assert time.monotonic() < deadline_s, "the condition was not met in time"
         time.sleep(0.01)
 
 
@@ -68,7 +68,7 @@ def test_a_server_that_never_sends_the_rest_keeps_the_part(
 ) -> None:
     server.faults += [cut_or(change)] * 100
     assert isinstance(refusal(target), DownloadError)
-    assert len(server.asked("content")) < 15
+    assert len(server.requests_to("content")) < 15
     assert (target / f"{NAME}.part").stat().st_size == N_KEPT
 
 
@@ -76,21 +76,21 @@ def test_a_server_without_ranges_is_read_past_the_kept_part(server: LocalHub, ta
     server.faults += [cut(N_KEPT), status(416)]
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
-    assert "range" not in server.asked("content")[2].headers
+    assert "range" not in server.requests_to("content")[2].headers
 
 
 def test_a_server_with_changing_content_is_given_up(server: LocalHub, target: Path) -> None:
     n_asked = iter(range(1000))
 
-    def another(answer: Any) -> None:
+    def changing_content(answer: Any) -> None:
         number = next(n_asked)
         local_hub.ignore_range(answer)
         answer.body = b"GGUF" + bytes([number]) * (len(answer.body) - 4)
         cut(N_KEPT)(answer)
 
-    server.faults += [another] * 100
+    server.faults += [changing_content] * 100
     assert "different bytes each time" in str(refusal(target))
-    assert len(server.asked("content")) < 15
+    assert len(server.requests_to("content")) < 15
 
 
 # ---- a part on disk
@@ -145,7 +145,7 @@ def test_content_that_differs_after_the_start_replaces_the_part(
 
 
 @contextmanager
-def dribbling(beginning: bytes, again: bytes) -> Iterator[str]:
+def endless_headers(beginning: bytes, again: bytes) -> Iterator[str]:
     """Serve answers whose headers never end."""
     listening = socket.create_server(("127.0.0.1", 0))
     is_over = threading.Event()
@@ -175,7 +175,7 @@ def dribbling(beginning: bytes, again: bytes) -> Iterator[str]:
 )
 def test_endless_headers_are_given_up(beginning: bytes, again: bytes) -> None:
     with (
-        dribbling(beginning, again) as url,
+        endless_headers(beginning, again) as url,
         pytest.raises(ConnectionCut, match="timed out"),
     ):
         Web(headers_s=0.2).get(url)

@@ -111,7 +111,7 @@ def test_a_pull_over_tls_sends_the_token_to_the_hub_only(tls_hub: LocalHub, targ
     assert (target / NAME).read_bytes() == content()
     assert remaining_files(target) == [NAME]
     tokens = {
-        server: [request.headers.get("authorization") for request in tls_hub.asked(server)]
+        server: [request.headers.get("authorization") for request in tls_hub.requests_to(server)]
         for server in tls_hub.tls
     }
     assert tokens == {"hub": [f"Bearer {TOKEN}"] * 2, "content": [None]}
@@ -121,7 +121,7 @@ def test_a_connection_that_is_cut_under_tls_is_resumed(tls_hub: LocalHub, target
     tls_hub.faults.append(cut(1000))
     assert get(target) == exit_codes.OK
     assert (target / NAME).read_bytes() == content()
-    assert tls_hub.asked("content")[-1].headers["range"] == "bytes=1000-"
+    assert tls_hub.requests_to("content")[-1].headers["range"] == "bytes=1000-"
 
 
 def test_a_redirect_from_https_to_http_is_refused(
@@ -130,7 +130,7 @@ def test_a_redirect_from_https_to_http_is_refused(
     with tls_server(authority.server("127.0.0.1"), None, monkeypatch) as server:
         assert server.content_address.startswith("http://")
         assert "redirects to http, which is not followed" in str(refusal(target))
-        assert server.asked("content") == []
+        assert server.requests_to("content") == []
         server.hub_faults.append(redirect(f"http://127.0.0.1/{REPOSITORY}"))
         assert "redirects to http, which is not followed" in str(refusal(target))
 
@@ -145,11 +145,11 @@ def test_a_token_goes_through_a_proxy_unseen(
             monkeypatch.setenv("https_proxy", proxy.address)
             monkeypatch.setenv("HF_ENDPOINT", "https://hub.example")
             assert get(target) == exit_codes.OK
-        assert [host for host, _ in proxy.asked] == [
+        assert [host for host, _ in proxy.requests] == [
             "hub.example:443"
         ] * 2  # localhost does not use the proxy
-        assert all("authorization" not in headers for _, headers in proxy.asked)
-        assert {request.headers.get("authorization") for request in server.asked("hub")} == {
+        assert all("authorization" not in headers for _, headers in proxy.requests)
+        assert {request.headers.get("authorization") for request in server.requests_to("hub")} == {
             f"Bearer {TOKEN}"
         }
     assert (target / NAME).read_bytes() == content()
@@ -234,7 +234,7 @@ def test_an_untrusted_content_server_is_named(
         assert str(refusal(target)).startswith(
             f"{urlsplit(server.content_address).netloc}: its certificate has expired"
         )
-        assert server.asked("content") == []
+        assert server.requests_to("content") == []
 
 
 @pytest.mark.parametrize("file", ["", "not-there.pem", "empty.pem"])

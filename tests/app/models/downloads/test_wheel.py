@@ -87,19 +87,19 @@ def _cut_off(wheel: Path) -> None:
     wheel.write_bytes(wheel.read_bytes()[:-60])
 
 
-def _spoil(wheel: Path) -> None:
+def _damage(wheel: Path) -> None:
     content = bytearray(wheel.read_bytes())
     content[200] ^= 0xFF
     wheel.write_bytes(content)
 
 
-def _misname(wheel: Path) -> None:
+def _rename_member(wheel: Path) -> None:
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("é.txt", b"")
     wheel.write_bytes(wheel.read_bytes().replace("é".encode(), b"\xff\xff"))
 
 
-@pytest.mark.parametrize("damage", [_cut_off, _spoil, _misname])
+@pytest.mark.parametrize("damage", [_cut_off, _damage, _rename_member])
 def test_a_damaged_archive_is_one_line(
     damage: Callable[[Path], None], index: Path, target: Path
 ) -> None:

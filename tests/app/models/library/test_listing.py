@@ -135,7 +135,7 @@ def test_the_best_measurement_of_a_machine_counts() -> None:
     remember_rates(2, MachineRates(10.0, {"Q4_K": 8.0}, {"Q4_K": 30.0}))
     remember_rates(2, MachineRates(9.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {}))
     assert load_rates(2) == MachineRates(10.0, {"Q4_K": 8.5, "Q6_K": 7.0}, {"Q4_K": 30.0})
-    assert load_rates(1) == load_rates(4) == load_rates(2), "the nearest number that was measured"
+    assert load_rates(1) == load_rates(4) == load_rates(2), "the nearest measured count"
     remember_rates(4, MachineRates(20.0))
     assert (load_rates(3).read_gbps, load_rates(64).read_gbps) == (10.0, 20.0)
 

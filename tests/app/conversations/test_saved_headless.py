@@ -124,9 +124,9 @@ def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
             == exit_codes.OK
         )
         errors.append(capsys.readouterr().err)
-    full = [err for err in errors if "The context was full" in err]
-    assert full
-    assert all(err.count("The context was full: the oldest") == 1 for err in full)
+    raise_disk_full = [err for err in errors if "The context was full" in err]
+    assert raise_disk_full
+    assert all(err.count("The context was full: the oldest") == 1 for err in raise_disk_full)
     conversation = Store().read("000001").conversation
     assert len(conversation.messages) == 18
     assert 0 < conversation.n_dropped < 18
@@ -220,7 +220,7 @@ def test_a_template_refusal_does_not_end_the_line_mode(script, monkeypatch, caps
     assert capsys.readouterr().err.count("the chat template fails") == 2, (
         "once at the start, once for the message"
     )
-    assert texts()[-3:] == ["and on", "three.", "more"], "the message stays, to be asked again"
+    assert texts()[-3:] == ["and on", "three.", "more"], "the message stays and can be sent again"
     assert texts("000002")[0] == "good day"
 
 
@@ -295,7 +295,7 @@ def test_a_full_context_drops_its_oldest_turns_in_the_line_mode(script, monkeypa
     assert "tokens left. When it is full, the oldest turns are dropped" in err
     assert "The context was full: the oldest" in err
     session = script.opened[0].sessions[0]
-    assert max(session.fed_counts[1:]) < 30, "what stayed was moved, not read again"
+    assert max(session.fed_counts[1:]) < 30, "the remaining tokens were moved, not fed again"
     assert 0 < Store().read("000001").conversation.n_dropped < 28
 
 
@@ -315,10 +315,10 @@ def test_a_second_line_mode_uses_a_copy_and_names_the_first(script, monkeypatch,
 
 
 def test_an_unsaved_conversation_is_reported_with_exit_code_74(script, monkeypatch, capsys):
-    def full(*_):
+    def raise_disk_full(*_):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(OpenConversation, "apply", full)
+    monkeypatch.setattr(OpenConversation, "apply", raise_disk_full)
     assert talk(script, monkeypatch, "first", "second") == exit_codes.IO_ERROR
     out, err = capsys.readouterr()
     assert out == "one.\ntwo.\n"
@@ -351,12 +351,12 @@ def test_run_reports_a_full_disk_during_the_reply(script, monkeypatch, is_emptie
     warning = "conversation not saved: the disk is full. Jalopy keeps trying"
     err = _Listener(warning, script.token_gate)
 
-    def full(open_conversation, *changes, **options):
+    def raise_disk_full(open_conversation, *changes, **options):
         if is_emptied and err.has_heard:
             return apply(open_conversation, *changes, **options)
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(OpenConversation, "apply", full)
+    monkeypatch.setattr(OpenConversation, "apply", raise_disk_full)
     monkeypatch.setattr(sys, "stderr", err)
     assert ask(script, "second") == (exit_codes.OK if is_emptied else exit_codes.IO_ERROR)
     assert err.getvalue().count(warning) == 1
@@ -370,28 +370,28 @@ def test_run_reports_a_full_disk_during_the_reply(script, monkeypatch, is_emptie
 
 
 def test_a_full_disk_does_not_delay_every_message(script, monkeypatch, capsys):
-    def full(*_):
+    def raise_disk_full(*_):
         raise StoreError("the disk is full")
 
-    monkeypatch.setattr(OpenConversation, "apply", full)
+    monkeypatch.setattr(OpenConversation, "apply", raise_disk_full)
     monkeypatch.setattr(SaverThread, "close", lambda keeper, _: not keeper.has_unsaved)
     monkeypatch.setattr(talks, "SAVING_PATIENCE_S", 3600.0)
     talk(script, monkeypatch, "first", "second")
     assert capsys.readouterr().out == "one.\ntwo.\n"
 
 
-class _ReaderOfTheDisk(io.StringIO):
+class _SavedRepliesReader(io.StringIO):
     """Standard output whose reader looks at the saved texts when each reply ends."""
 
     def __init__(self):
         super().__init__()
-        self.found = []
+        self.saved_replies = []
 
     def write(self, text):
         if text.endswith("\n"):
             messages = Store().read("000001").conversation.messages
             answers = [message for message in messages if message.role is Role.ASSISTANT]
-            self.found.append([(answer.text, answer.ending) for answer in answers])
+            self.saved_replies.append([(answer.text, answer.ending) for answer in answers])
         return super().write(text)
 
 
@@ -399,16 +399,16 @@ class _ReaderOfTheDisk(io.StringIO):
     "speak", [talk, lambda script, _, *lines: [ask(script, line) for line in lines]]
 )
 def test_an_answer_is_saved_before_its_end_is_shown(script, monkeypatch, speak):
-    reader = _ReaderOfTheDisk()
+    reader = _SavedRepliesReader()
     monkeypatch.setattr(sys, "stdout", reader)
     speak(script, monkeypatch, "first", "second")
     first = ("one.", Ending.COMPLETE)
     second = ("two.", Ending.COMPLETE)
-    assert reader.found == [[first], [first, second]]
+    assert reader.saved_replies == [[first], [first, second]]
     assert reader.getvalue() == "one.\ntwo.\n"
 
 
-class _ReaderWhileItComes(io.StringIO):
+class _SavedPiecesReader(io.StringIO):
     """Standard output that records for each piece whether all shown text is already on disk."""
 
     def __init__(self):
@@ -430,7 +430,7 @@ class _ReaderWhileItComes(io.StringIO):
 )
 def test_no_piece_is_shown_before_it_is_on_disk(script, monkeypatch, speak):
     script.replies = [["one ", "two ", "three ", "four"]]
-    reader = _ReaderWhileItComes()
+    reader = _SavedPiecesReader()
     monkeypatch.setattr(sys, "stdout", reader)
     monkeypatch.setattr(talks, "LEAST_SAVED_APART_S", 0.0)
     speak(script, monkeypatch, "first")
