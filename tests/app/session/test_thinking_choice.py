@@ -163,9 +163,8 @@ def test_a_reply_continues_after_its_original_opening(model: Model) -> None:
             reply = PromptMessage(ASSISTANT, text, ids=tuple(ids), raw=text)
             chat.thinking = ThinkingMode.parse(current_mode)
             continued = local.prompt(Request(messages, Continuation(reply, thinking)))
-            if (
-                first_mode == "off" != current_mode
-            ):  # the opening of a plain answer contains no thinking
+            # The opening of a plain answer contains no thinking.
+            if first_mode == "off" != current_mode:
                 assert opened_by(chat.opening) is None
             else:
                 assert list(continued.ids) == list(prompt), (first_mode, current_mode)
