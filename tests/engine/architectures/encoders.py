@@ -1,5 +1,5 @@
-"""Architectures whose tokens see later tokens: tiny models, and twins that return a vector for each
-token."""
+"""Architectures whose tokens attend to later tokens: tiny models, and twins that return a vector
+for each token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.engine.architectures.rows import embedding_norm, positions
 from tests.engine.reference import Array, Turn, Twin, gelu
 
 WINDOW = 6
-"""Window of three positions on each side."""
+"""Width of a window with three positions on each side."""
 PERIOD = 2
 """Period of the tiny models' layers with full attention."""
 
@@ -36,7 +36,7 @@ def _post_normed(name: str, quant: str, **arguments: int) -> tiny_gguf.TinyGGUF:
     described.rename(".attn_norm.", ".attn_output_norm.")
     described.rename(".ffn_norm.", ".layer_output_norm.")
     described.tensors = [
-        one for one in described.tensors if not str(one.name).startswith("output_norm")
+        tensor for tensor in described.tensors if not str(tensor.name).startswith("output_norm")
     ]
     embedding_norm(described)
     described.set("tokenizer.ggml.token_type_count", 2)
@@ -101,8 +101,11 @@ def _begin(twin: Twin, ids: list[int]) -> Array:
     x = twin.embed(ids)
     rows = twin.tensor("position_embd.weight")
     types = twin.tensor("token_types.weight")
-    x = x if rows is None else x + rows[: len(ids)]
-    return twin.layer_norm(x if types is None else x + types[0], "token_embd_norm")
+    if rows is not None:
+        x = x + rows[: len(ids)]
+    if types is not None:
+        x = x + types[0]
+    return twin.layer_norm(x, "token_embd_norm")
 
 
 def _post_norm(
@@ -120,7 +123,7 @@ def _post_norm(
 
 
 def _windowed(twin: Twin, n: int, is_whole: bool, theta: float) -> dict[str, object]:
-    """Return arguments of attention."""
+    """Return the arguments of attention."""
     if is_whole:
         return {"turn": twin.turner(neighbours=False), "n_after": n}
     turn = twin.turner(neighbours=False, theta=theta)
@@ -142,9 +145,9 @@ def _modern(twin: Twin, ids: list[int]) -> Array:
 def _gemma(twin: Twin, ids: list[int]) -> Array:
     x = twin.embed(ids) * twin.key("embedding_length") ** 0.5
     for number, block in enumerate(twin.blocks):
-        own = _windowed(twin, len(ids), number % PERIOD == PERIOD - 1, 10000.0)
+        arguments = _windowed(twin, len(ids), number % PERIOD == PERIOD - 1, 10000.0)
         attended = twin.attention(
-            block, twin.norm(x, block + "attn_norm"), has_head_norms=True, **own
+            block, twin.norm(x, block + "attn_norm"), has_head_norms=True, **arguments
         )
         x = x + twin.norm(attended, block + "post_attention_norm")
         hidden = twin.feed_forward(block, twin.norm(x, block + "ffn_norm"), gelu)
@@ -166,7 +169,7 @@ VECTORS = {
     "modern-bert": _modern,
     "gemma-embedding": _gemma,
 }
-"""(n, dim) float64 of each token, after the last norm."""
+"""Return the vectors of all tokens after the last norm, (n, dim) float64."""
 
 
 def judging(described: tiny_gguf.TinyGGUF, n_labels: int, has_dense: bool) -> tiny_gguf.TinyGGUF:

@@ -1,4 +1,4 @@
-"""Recurrent layers: tiny models of them, and twins that follow the recurrences literally."""
+"""Recurrent layers: tiny models, and twins that compute the recurrences literally."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ CONVOLVED = 3
 N_KEYS = 2
 N_VALUES = 4
 TAPS = 4
-"""Taps of separate convolutions; heads of delta nets, and the taps before recurrences."""
+"""Taps of separate convolutions, heads of delta nets, and taps before recurrences."""
 
 
 def drop_attention(described: tiny_gguf.TinyGGUF, layers: Iterable[int]) -> None:
-    """Remove the tensors of attention from layers."""
+    """Remove the attention tensors from layers."""
     described.drop_tensors(
         *(f"blk.{number}.attn_{name}.weight" for number in layers for name in OF_ATTENTION)
     )
@@ -94,12 +94,14 @@ def nemotron_h(name: str, order: str = "amf", **arguments: Any) -> tiny_gguf.Tin
         described.value(f"{name}.{key}") for key in ("block_count", "feed_forward_length")
     )
     kinds = [order[number % 3] for number in range(n_layers)]
-    kv_heads_in(described, [kind == "a" for kind in kinds])
-    widths = [hidden_dim if kind == "f" else 0 for kind in kinds]
+    kv_heads_in(described, [layer_kind == "a" for layer_kind in kinds])
+    widths = [hidden_dim if layer_kind == "f" else 0 for layer_kind in kinds]
     described.set(f"{name}.feed_forward_length", np.array(widths, "<u4"))
-    drop_attention(described, [number for number, kind in enumerate(kinds) if kind != "a"])
+    drop_attention(
+        described, [number for number, layer_kind in enumerate(kinds) if layer_kind != "a"]
+    )
     described.drop_tensors("ffn_gate.weight", "ffn_norm.weight")
-    for block in (f"blk.{number}." for number, kind in enumerate(kinds) if kind != "f"):
+    for block in (f"blk.{number}." for number, layer_kind in enumerate(kinds) if layer_kind != "f"):
         described.drop_tensors(block + "ffn_up.weight", block + "ffn_down.weight")
     add_mamba2(described, arguments.get("quant", "F32"), range(order.index("m"), n_layers, 3))
     return described
@@ -108,8 +110,10 @@ def nemotron_h(name: str, order: str = "amf", **arguments: Any) -> tiny_gguf.Tin
 def falcon_h1(
     name: str, mamba: dict[str, Any] | None = None, ffn_norm: str = "ffn_norm", **arguments: Any
 ) -> tiny_gguf.TinyGGUF:
-    """Every layer has both mixers; ``mamba``: arguments of ``add_mamba2``; ``ffn_norm``: name of
-    that norm."""
+    """Return a model in which every layer has both attention and Mamba-2.
+
+    ``mamba`` holds the arguments of ``add_mamba2``; ``ffn_norm`` is the name of that norm.
+    """
     described = tiny_gguf.decoder(name, **arguments)
     layers = range(described.value(f"{name}.block_count"))
     add_mamba2(described, arguments.get("quant", "F32"), layers, **(mamba or {"has_norm": False}))
@@ -127,12 +131,15 @@ def add_mamba2(
     n_groups: int = 2,
     has_norm: bool = True,
 ) -> None:
-    """Add Mamba-2 to layers, and its keys to the file; widths suit types with blocks of 256."""
+    """Add Mamba-2 to layers and its keys to the file; widths suit types with blocks of 256."""
     architecture = described.value("general.architecture")
     rng = np.random.default_rng(5)
     dim = described.value(f"{architecture}.embedding_length")
     key_dim = 24
-    head_dim = 64 if dim % 256 == 0 else head_dim if quant == "F32" else 32
+    if dim % 256 == 0:
+        head_dim = 64
+    elif quant != "F32":
+        head_dim = 32
     inner = n_heads * head_dim
     channels = inner + 2 * n_groups * key_dim
     for key, value in {
@@ -171,7 +178,9 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
     z, mixed, time = np.split(twin.project(h, block + "ssm_in"), [inner, -n_heads], axis=1)
     mixed = causal_convolution(mixed, twin.tensor(block + "ssm_conv1d.weight"))
     bias = twin.tensor(block + "ssm_conv1d.bias")
-    mixed = silu(mixed if bias is None else mixed + bias)
+    if bias is not None:
+        mixed = mixed + bias
+    mixed = silu(mixed)
     x, b, c = np.split(mixed, [inner, inner + n_groups * key_dim], axis=1)
     x = x.reshape(n, n_heads, -1)
     b = b.reshape(n, n_groups, -1)
@@ -192,8 +201,10 @@ def mamba2(twin: Twin, block: str, h: Array) -> Array | None:
 
 
 def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> tiny_gguf.TinyGGUF:
-    """Return a model in which every other layer, from the second on, is a delta net, unless
-    ``recurrent`` lists them; half of each head is rotated."""
+    """Return a model with delta nets; half of each head is rotated.
+
+    The delta nets are every other layer from the second on, or the layers in ``recurrent``.
+    """
     described = tiny_gguf.decoder(name, **arguments)
     quant = arguments.get("quant", "F32")
     n_layers = described.value(f"{name}.block_count")
@@ -217,7 +228,7 @@ def qwen35(name: str, recurrent: list[bool] | None = None, **arguments: Any) -> 
 
 
 def _add_delta_nets(described: tiny_gguf.TinyGGUF, quant: str, layers: list[int]) -> None:
-    """Replace attention by delta nets, and add their keys to the file."""
+    """Replace attention by delta nets and add their keys to the file."""
     architecture = described.value("general.architecture")
     rng = np.random.default_rng(5)
     dim = described.value(f"{architecture}.embedding_length")
@@ -268,7 +279,7 @@ def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
     q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + twin.eps) for x in (q, k))
     if is_grouped:
         rates = twin.project(h, block + "ssm_ba").reshape(n, n_keys, 2, -1)
-        beta, alpha = (rates[:, :, part].reshape(n, -1) for part in (0, 1))
+        beta, alpha = (rates[:, :, index].reshape(n, -1) for index in (0, 1))
     else:
         beta, alpha = (twin.project(h, block + name) for name in ("ssm_beta", "ssm_alpha"))
     beta = 1 / (1 + np.exp(-beta))
@@ -276,10 +287,10 @@ def delta_net(twin: Twin, block: str, h: Array) -> Array | None:
     log_decay = time * twin.tensor(block + "ssm_a")
     out = np.zeros_like(v)
     for head in range(n_values):
-        its = head // (n_values // n_keys) if is_grouped else head % n_keys
-        queries = q[:, its] * width**-0.5
+        key_head = head // (n_values // n_keys) if is_grouped else head % n_keys
+        queries = q[:, key_head] * width**-0.5
         out[:, head] = delta_net_by_token(
-            queries, k[:, its], v[:, head], beta[:, head], log_decay[:, head]
+            queries, k[:, key_head], v[:, head], beta[:, head], log_decay[:, head]
         )
     gate = silu(twin.project(h, block + "attn_gate")).reshape(v.shape)
     normed = rmsnorm(out, twin.tensor(block + "ssm_norm.weight"), twin.eps) * gate

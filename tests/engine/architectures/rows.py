@@ -1,4 +1,4 @@
-"""Architectures as rows: the shape of a tiny model, its keys, and the components of its twin."""
+"""Architectures as rows: shape and keys of a tiny model, and components of the twin."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ MOST_POSITIONS = 4096
 
 @dataclass(frozen=True)
 class Row:
-    """Architecture with the interface of a test module: ``tiny(**arguments)`` and ``logits(twin,
-    ids)``.
+    """Architecture with the interface of a test module: ``tiny`` and ``logits``.
 
     Attributes:
         name: Name of the architecture in files.
@@ -42,7 +41,7 @@ class Row:
         arguments: Arguments of ``tiny_gguf.decoder``.
         keys: Further keys, without the prefix of the architecture.
         changes: Changes of the tiny model, in order.
-        made: Function that returns the tiny model instead of ``tiny_gguf.decoder``.
+        build: Function that returns the tiny model, ``tiny_gguf.decoder`` by default.
         is_same: Whether the numbers of a variant equal those of its architecture's row.
     """
 
@@ -51,16 +50,18 @@ class Row:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, Any] = field(default_factory=dict)
     changes: tuple[Change, ...] = ()
-    made: Callable[..., tiny_gguf.TinyGGUF] = tiny_gguf.decoder
+    build: Callable[..., tiny_gguf.TinyGGUF] = tiny_gguf.decoder
     is_same: bool = False
 
     def tiny(self, **arguments: Any) -> tiny_gguf.TinyGGUF:
-        """Describe a file."""
-        described = self.made(self.name, **{"vocabulary": "bpe", **self.arguments, **arguments})
+        """Return the description of a file."""
+        described = self.build(self.name, **{"vocabulary": "bpe", **self.arguments, **arguments})
         for change in self.changes:
             change(described)
         for key, value in self.keys.items():
-            described.set(key if key.startswith("xielu.") else f"{self.name}.{key}", value)
+            if not key.startswith("xielu."):
+                key = f"{self.name}.{key}"
+            described.set(key, value)
         return described
 
 
@@ -77,17 +78,17 @@ def decoder(
     begin: Callable[[Twin, Array], Array] = lambda twin, x: x,
     factors: str = "rope_freqs.weight",
 ) -> Computed:
-    """The twin of a decoder.
+    """Return the twin of a decoder.
 
     Args:
-        neighbours: whether rope pairs neighbours or halves; None for no rope.
-        norm: of the residual stream, by a tensor's name without its kind.
-        attention: arguments of ``Twin.attention`` for a layer, by its number.
-        mixer: what a layer leaves that has another mixer than attention; None where it attends.
-        norms: what the mixer and the feed-forward read through.
-        is_parallel: both read what the layer begins with.
-        norm_after: a norm of what a branch leaves, by its name.
-        begin: makes what tokens begin with of their embedding.
+        neighbours: Whether RoPE pairs neighbours rather than halves; None if there is no RoPE.
+        norm: Norm of the residual stream, by a tensor's name without its suffix.
+        attention: Arguments of ``Twin.attention`` for a layer, by its number.
+        mixer: Output of a mixer other than attention; None if the layer has attention.
+        norms: Norms before the mixer and the feed-forward.
+        is_parallel: Whether both branches read the input of the layer.
+        norm_after: Norm of the output of a branch, by its name.
+        begin: Function that turns embeddings into the input of the first layer.
     """
 
     def logits(twin: Twin, ids: list[int]) -> Array:
@@ -110,29 +111,27 @@ def decoder(
             )
             h = norm(twin, block + norms[1], x if is_parallel else x + attended)
             hidden = feed_forward(twin, block, h)
-            x = (
-                x
-                + attended
-                + (norm_after(twin, block + "post_ffw_norm", hidden) if norm_after else hidden)
-            )
+            if norm_after:
+                hidden = norm_after(twin, block + "post_ffw_norm", hidden)
+            x = x + attended + hidden
         return twin.unembed(norm(twin, "output_norm", x))
 
     return logits
 
 
 def layer_norm(twin: Twin, name: str, x: Array) -> Array:
-    """With a bias where the file has one."""
+    """Return the LayerNorm, with a bias if the file has one."""
     return twin.layer_norm(x, name)
 
 
 def bare_norm(twin: Twin, name: str, x: Array) -> Array:
-    """LayerNorm without weights."""
+    """Return the LayerNorm without weights."""
     x = x - x.mean(-1, keepdims=True)
     return rmsnorm(x, np.ones(x.shape[-1]), twin.eps)
 
 
 def ungated(function: Callable[[Array], Array]) -> Branch:
-    """A feed-forward without a gate."""
+    """Return the output of a feed-forward without a gate."""
     return lambda twin, block, h: twin.plain_feed_forward(block, h, function)
 
 
@@ -142,10 +141,10 @@ def routed(
     function: Callable[[Array], Array] | None = None,
     has_shared: bool = True,
 ) -> Branch:
-    """Return experts next to a shared expert, which may have a gate, if the layer has a router.
+    """Return the output of experts and a shared expert if the layer has a router.
 
     Args:
-        function: of experts without a gate.
+        function: Activation of experts without a gate.
     """
 
     def branch(twin: Twin, block: str, h: Array) -> Array:
@@ -155,20 +154,22 @@ def routed(
         weights = twin.routes(block, h, score=score, is_renormalised=is_renormalised, scale=scale)
         if function is not None:
             shared = function(twin.project(h, block + "ffn_up_shexp"))
-            found = twin.experts(block, h, weights, lambda gate, up: function(up))
-            return found + twin.project(shared, block + "ffn_down_shexp")
-        found = twin.experts(block, h, weights)
+            output = twin.experts(block, h, weights, lambda gate, up: function(up))
+            return output + twin.project(shared, block + "ffn_down_shexp")
+        output = twin.experts(block, h, weights)
         gate = twin.tensor(block + "ffn_gate_inp_shexp.weight")
         if not has_shared:
-            return found
+            return output
         shared = twin.shared_expert(block, h)
-        return found + (shared if gate is None else shared / (1 + np.exp(-(h @ gate)))[:, None])
+        if gate is not None:
+            shared = shared / (1 + np.exp(-(h @ gate)))[:, None]
+        return output + shared
 
     return branch
 
 
 def learned(twin: Twin, x: Array) -> Array:
-    """Return embeddings plus the vectors of their positions."""
+    """Return the sums of embeddings and position embeddings."""
     return x + twin.tensor("position_embd.weight")[: len(x)]
 
 
@@ -201,12 +202,12 @@ def without(*names: str) -> Change:
     return lambda described: described.drop_tensors(*names)
 
 
-def renamed(old: str, new: str) -> Change:
-    return lambda described: described.rename(old, new)
+def renamed(old_name: str, new_name: str) -> Change:
+    return lambda described: described.rename(old_name, new_name)
 
 
 def positions(described: tiny_gguf.TinyGGUF) -> None:
-    """A vector for each position of the context."""
+    """Add a vector for each position of the context."""
     name = described.value("general.architecture")
     n, dim = (described.value(f"{name}.{key}") for key in ("context_length", "embedding_length"))
     described.add_rows(
@@ -222,9 +223,13 @@ def embedding_norm(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def gates(described: tiny_gguf.TinyGGUF) -> None:
-    """A gate for each head's result, by a projection of its own, shaped as that of queries."""
+    """Add a gate for the result of each head, with a projection shaped like that of queries."""
     rng = np.random.default_rng(19)
-    for tensor in [one for one in described.tensors if str(one.name).endswith("attn_q.weight")]:
+    for tensor in [
+        candidate
+        for candidate in described.tensors
+        if str(candidate.name).endswith("attn_q.weight")
+    ]:
         quant = GGML_TYPES[tensor.ggml_type].name
         name = str(tensor.name).replace("attn_q.", "attn_gate.")
         described.tensors.append(
@@ -233,26 +238,28 @@ def gates(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def experts(
-    *, n: int = 6, first: int = 0, n_shared: int = 0, is_wide: bool = False, **others: Any
+    *, n: int = 6, first: int = 0, n_shared: int = 0, is_wide: bool = False, **arguments: Any
 ) -> Change:
-    """Experts from a layer on, ``n`` in each, and a shared one as wide as ``n_shared`` of them.
+    """Add ``n`` experts to each layer from ``first`` on, and a shared one of ``n_shared`` widths.
 
     Args:
-        is_wide: they are as wide as the keys say that a layer's feed-forward is.
-        others: of ``TinyGGUF.with_experts``.
+        is_wide: Whether experts are as wide as the feed-forward in the file's keys.
+        arguments: Further arguments of ``TinyGGUF.with_experts``.
     """
 
     def change(described: tiny_gguf.TinyGGUF) -> None:
         name = described.value("general.architecture")
         wide = described.tensor("token_embd.weight").dims[0] % 256 == 0
-        hidden = described.value(f"{name}.feed_forward_length") if is_wide else 256 if wide else 64
+        hidden = 256 if wide else 64
+        if is_wide:
+            hidden = described.value(f"{name}.feed_forward_length")
         n_layers = described.value(f"{name}.block_count")
         described.with_experts(
             n,
             first=min(first, n_layers - 1),
             hidden_dim=hidden,
             shared_dim=n_shared * hidden,
-            **others,
+            **arguments,
         )
         described.set(f"{name}.expert_feed_forward_length", hidden)
         described.set(f"{name}.expert_shared_count", n_shared)
@@ -262,13 +269,13 @@ def experts(
 
 
 def _gated_windows(twin: Twin, number: int) -> Mapping[str, Any]:
-    """Layers with a window turn, whole ones do not; every head's result has a gate."""
-    own = (
+    """Return arguments for layers with RoPE only in windows, and a gate for each head."""
+    arguments = (
         {"window": twin.key("attention.sliding_window")}
         if number % PERIOD < PERIOD - 1
         else {"turn": np.copy}
     )
-    return {**own, "has_head_norms": True, "has_gate": True}
+    return {**arguments, "has_head_norms": True, "has_gate": True}
 
 
 def _windows(twin: Twin, number: int) -> Mapping[str, Any]:
@@ -285,34 +292,40 @@ def _after(twin: Twin, name: str, x: Array) -> Array:
 
 
 def _capped(computed: Computed, default: float = 0.0) -> Computed:
-    """Multiplied and capped as the keys say, or by default."""
+    """Return logits multiplied and capped by the keys of the file, or by the defaults."""
 
     def logits(twin: Twin, ids: list[int]) -> Array:
-        found = computed(twin, ids) * (twin.key("logit_scale") or 1.0)
+        scaled = computed(twin, ids) * (twin.key("logit_scale") or 1.0)
         cap = twin.key("final_logit_softcapping", default)
-        return cap * np.tanh(found / cap) if cap else found
+        if cap:
+            return cap * np.tanh(scaled / cap)
+        return scaled
 
     return logits
 
 
 def _experts_in_place(described: tiny_gguf.TinyGGUF) -> None:
-    """Experts without gates in place of feed-forwards, and shared ones."""
+    """Replace feed-forwards by experts without gates and shared experts."""
     rng = np.random.default_rng(5)
     n = 6
     name = described.value("general.architecture")
-    for tensor in [one for one in described.tensors if str(one.name).endswith("ffn_up.weight")]:
+    for tensor in [
+        candidate
+        for candidate in described.tensors
+        if str(candidate.name).endswith("ffn_up.weight")
+    ]:
         block = str(tensor.name).removesuffix("ffn_up.weight")
         quant = GGML_TYPES[tensor.ggml_type].name
         dim = tensor.dims[0]
         hidden = 256 if tensor.dims[0] % 256 == 0 else 64
         described.drop_tensors(block + "ffn_up.weight", block + "ffn_down.weight")
-        for kind, rows, cols in (("up", hidden, dim), ("down", dim, hidden)):
+        for direction, rows, cols in (("up", hidden, dim), ("down", dim, hidden)):
             slab = tiny_gguf.quantised(
-                f"{block}ffn_{kind}_exps.weight", quant, n * rows, cols, cols**-0.5, rng
+                f"{block}ffn_{direction}_exps.weight", quant, n * rows, cols, cols**-0.5, rng
             )
             slab.dims = [cols, rows, n]
             shared = tiny_gguf.quantised(
-                f"{block}ffn_{kind}_shexp.weight", quant, rows, cols, 0.5 * cols**-0.5, rng
+                f"{block}ffn_{direction}_shexp.weight", quant, rows, cols, 0.5 * cols**-0.5, rng
             )
             described.tensors += [slab, shared]
         router = tiny_gguf.quantised(
@@ -327,13 +340,13 @@ def _experts_in_place(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _halved(described: tiny_gguf.TinyGGUF) -> None:
-    """The key gives the width of gate and up together."""
+    """Set the key to the width of gate and up together."""
     name = f"{described.value('general.architecture')}.feed_forward_length"
     described.set(name, 2 * described.value(name))
 
 
 def sinks(described: tiny_gguf.TinyGGUF) -> None:
-    """Return one more score for each head."""
+    """Add a sink score to each head."""
     rng = np.random.default_rng(2)
     name = described.value("general.architecture")
     n_heads, n_layers = (
@@ -344,7 +357,7 @@ def sinks(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _patterns(described: tiny_gguf.TinyGGUF) -> None:
-    """Every second layer has a window, the last one is not turned."""
+    """Give every second layer a window, and the last one no RoPE."""
     n_layers = described.value("granite_swa.block_count")
     described.set("granite_swa.attention.sliding_window_pattern", np.arange(n_layers) % 2 == 0)
     described.set(
@@ -354,46 +367,50 @@ def _patterns(described: tiny_gguf.TinyGGUF) -> None:
 
 def _by_patterns(twin: Twin, number: int) -> Mapping[str, Any]:
     """Return logits with a list of layers with a window, and a list of layers with RoPE."""
-    found = {
+    arguments = {
         "sinks": twin.tensor(f"blk.{number}.attn_sinks.weight"),
         "scale": twin.key("attention.scale"),
     }
     if twin.key("attention.sliding_window_pattern")[number]:
-        found["window"] = twin.key("attention.sliding_window")
-    return found if twin.key("attention.rope_pattern")[number] else {**found, "turn": np.copy}
+        arguments["window"] = twin.key("attention.sliding_window")
+    if not twin.key("attention.rope_pattern")[number]:
+        arguments["turn"] = np.copy
+    return arguments
 
 
 def _fused_shared(twin: Twin, block: str, h: Array) -> Array:
-    """Experts next to a shared one, whose gate and up are one tensor, where the layer has them."""
+    """Return experts and a shared expert with fused gate and up, if the layer has experts."""
     if twin.tensor(block + "ffn_up_shexp.weight") is None:
         return twin.feed_forward(block, h)
-    both = twin.project(h, block + "ffn_up_shexp")
+    fused = twin.project(h, block + "ffn_up_shexp")
     n = twin.key("expert_shared_feed_forward_length")
-    shared = twin.project(silu(both[:, :n]) * both[:, n:], block + "ffn_down_shexp")
+    shared = twin.project(silu(fused[:, :n]) * fused[:, n:], block + "ffn_down_shexp")
     return twin.experts(block, h, twin.routes(block, h, is_renormalised=True)) + shared
 
 
 def _fuse_shared(described: tiny_gguf.TinyGGUF) -> None:
-    """Return gate and up of the shared expert as one tensor."""
+    """Join gate and up of the shared expert into one tensor."""
     described.fuse("ffn_up_shexp.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight")
 
 
 def _stated_shared(described: tiny_gguf.TinyGGUF) -> None:
-    """A key says that the shared expert is as wide as the others."""
+    """Set the key for a shared expert as wide as the other experts."""
     name = described.value("general.architecture")
     width = described.value(f"{name}.expert_feed_forward_length")
     described.set(f"{name}.expert_shared_feed_forward_length", width)
 
 
 def _multiplied(twin: Twin, number: int) -> Mapping[str, Any]:
-    found = {"scale": twin.key("attention.scale") or None}
-    return found if twin.key("rope.scaling.finetuned", True) else {**found, "turn": np.copy}
+    arguments = {"scale": twin.key("attention.scale") or None}
+    if not twin.key("rope.scaling.finetuned", True):
+        arguments["turn"] = np.copy
+    return arguments
 
 
-def _granite(**parts: Any) -> Computed:
-    """Four multipliers, of which the last is of the logits."""
+def _granite(**arguments: Any) -> Computed:
+    """Return a twin with four multipliers, including one for logits."""
     layers = decoder(
-        **{"neighbours": True, "attention": _multiplied, **parts},
+        **{"neighbours": True, "attention": _multiplied, **arguments},
         norm_after=lambda twin, name, x: x * (twin.key("residual_scale") or 1.0),
         begin=lambda twin, x: x * (twin.key("embedding_scale") or 1.0),
     )
@@ -401,7 +418,7 @@ def _granite(**parts: Any) -> Computed:
 
 
 def _shared(width: int) -> Change:
-    """Wide experts, and a shared one of another width."""
+    """Add wide experts and a shared expert of another width."""
 
     def change(described: tiny_gguf.TinyGGUF) -> None:
         name = described.value("general.architecture")
@@ -414,7 +431,7 @@ def _shared(width: int) -> Change:
 
 
 def _minicpm(twin: Twin, ids: list[int]) -> Array:
-    """Multipliers that older files leave to who reads them."""
+    """Return a twin with multipliers that older files do not contain."""
     scale = twin.key("residual_scale", 1.4 / len(twin.blocks) ** 0.5)
     layers = decoder(
         neighbours=True,
@@ -425,14 +442,14 @@ def _minicpm(twin: Twin, ids: list[int]) -> Array:
 
 
 def _far_mean(described: tiny_gguf.TinyGGUF) -> None:
-    """The residual stream's mean is far from zero."""
+    """Make the mean of the residual stream far from zero."""
     bias = described.tensor("blk.0.ffn_down.bias")
     bias.data = np.linspace(50, 51, bias.dims[0], dtype="<f4").tobytes()
 
 
 def _latent(described: tiny_gguf.TinyGGUF) -> None:
-    """Keys and values of all heads are made of one vector, by matrices in one tensor; queries of
-    another one."""
+    """Return a model whose keys and values are projections of one vector, and whose queries are
+    projections of another."""
     rng = np.random.default_rng(1)
     name = described.value("general.architecture")
     quant = GGML_TYPES[described.tensor("blk.0.attn_q.weight").ggml_type].name
@@ -474,7 +491,7 @@ def _latent(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _latent_attention(twin: Twin, block: str, h: Array, turn: Turn) -> Array:
-    """Every head has its own keys and values, as the model's authors wrote it down."""
+    """Return latent attention with separate keys and values for each head, as in the paper."""
     n = len(h)
     n_heads = twin.key("attention.head_count")
     rank = twin.key("attention.kv_lora_rank")
@@ -487,19 +504,21 @@ def _latent_attention(twin: Twin, block: str, h: Array, turn: Turn) -> Array:
             block + "attn_q_b",
         )
     q = q.reshape(n, n_heads, -1)
-    kept = twin.project(h, block + "attn_kv_a_mqa")
-    both = twin.project(twin.norm(kept[:, :rank], block + "attn_kv_a_norm"), block + "attn_kv_b")
-    both = both.reshape(n, n_heads, -1)
-    turned = np.repeat(turn(kept[:, None, rank:]), n_heads, axis=1)
-    k = np.concatenate([both[..., :plain], turned], -1)
+    compressed = twin.project(h, block + "attn_kv_a_mqa")
+    keys_and_values = twin.project(
+        twin.norm(compressed[:, :rank], block + "attn_kv_a_norm"), block + "attn_kv_b"
+    )
+    keys_and_values = keys_and_values.reshape(n, n_heads, -1)
+    turned = np.repeat(turn(compressed[:, None, rank:]), n_heads, axis=1)
+    k = np.concatenate([keys_and_values[..., :plain], turned], -1)
     q = np.concatenate([q[..., :plain], turn(q[..., plain:])], -1) * k.shape[-1] ** -0.5
     return twin.project(
-        causal_attention(q, k, both[..., plain:]).reshape(n, -1), block + "attn_output"
+        causal_attention(q, k, keys_and_values[..., plain:]).reshape(n, -1), block + "attn_output"
     )
 
 
 def _minicpm3(twin: Twin, ids: list[int], length: str = "short") -> Array:
-    """Divisors of RoPE differ beyond the trained length."""
+    """Return a twin whose RoPE divisors differ beyond the trained length."""
     turn = twin.turner(neighbours=False, factors=f"rope_factors_{length}.weight")
     layers = decoder(
         neighbours=None,
@@ -517,26 +536,28 @@ def _divisors(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _smallthinker(twin: Twin, ids: list[int]) -> Array:
-    """The router reads what its layer begins with; a layer without a window, the first of four, is
-    not turned."""
+    """Return a twin whose router reads the input of the layer.
+
+    The first of each four layers has no window and no RoPE.
+    """
     x = twin.embed(ids)
     turn = twin.turner(neighbours=False)
     for number, block in enumerate(twin.blocks):
         score = {2: "sigmoid"}.get(twin.key("expert_gating_func"), "softmax")
         weights = twin.routes(block, x, score=score, is_renormalised=True)
-        own = (
+        arguments = (
             {"turn": turn, "window": twin.key("attention.sliding_window")}
             if number % PERIOD
             else {"turn": np.copy}
         )
-        x = x + twin.attention(block, twin.norm(x, block + "attn_norm"), **own)
+        x = x + twin.attention(block, twin.norm(x, block + "attn_norm"), **arguments)
         h = twin.norm(x, block + "ffn_norm")
         x = x + twin.experts(block, h, weights, lambda gate, up: np.maximum(gate, 0) * up)
     return twin.head(x)
 
 
 def gated_experts(described: tiny_gguf.TinyGGUF) -> None:
-    """Experts, and a shared one as wide as the feed-forward, whose gate is a row of weights."""
+    """Add experts and a gated shared expert as wide as the feed-forward."""
     name = described.value("general.architecture")
     described.with_experts(
         shared_dim=described.value(f"{name}.feed_forward_length"), shared_gate=True
@@ -545,9 +566,11 @@ def gated_experts(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _stated_width(described: tiny_gguf.TinyGGUF) -> None:
-    """A key says how wide experts are."""
+    """Set the key for the width of experts."""
     width = next(
-        one.dims[0] for one in described.tensors if str(one.name).endswith("ffn_down_exps.weight")
+        tensor.dims[0]
+        for tensor in described.tensors
+        if str(tensor.name).endswith("ffn_down_exps.weight")
     )
     described.set(f"{described.value('general.architecture')}.expert_feed_forward_length", width)
 
@@ -558,16 +581,16 @@ def _qwen3moe(
     n_used: int = 2,
     expert_dim: int | None = None,
     is_fused: bool = False,
-    **others: Any,
+    **arguments: Any,
 ) -> tiny_gguf.TinyGGUF:
-    described = tiny_gguf.decoder(name, **others)
+    described = tiny_gguf.decoder(name, **arguments)
     described.with_experts(n_experts, n_used, expert_dim, is_fused=is_fused)
     _stated_width(described)
     return described
 
 
 def unlike_layers(described: tiny_gguf.TinyGGUF) -> None:
-    """Three layers, none like another."""
+    """Return a model of three different layers."""
     head_dim = described.value("llama.attention.key_length")
     kv_heads = [2, 4, 1]
     hidden = [96, 64, 128]
@@ -590,8 +613,10 @@ def unlike_layers(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _only_after(twin: Twin, name: str, x: Array) -> Array:
-    """Layers read the stream as it is."""
-    return x if name.endswith(("attn_norm", "ffn_norm")) else twin.norm(x, name)
+    """Return the stream unchanged for norms before branches."""
+    if name.endswith(("attn_norm", "ffn_norm")):
+        return x
+    return twin.norm(x, name)
 
 
 def _norm_and_bias(twin: Twin, name: str, x: Array) -> Array:
@@ -599,7 +624,7 @@ def _norm_and_bias(twin: Twin, name: str, x: Array) -> Array:
 
 
 def _named_norm(twin: Twin, name: str, x: Array) -> Array:
-    """LFM2's last norm has another name."""
+    """Return the norm, with LFM2's name for the last one."""
     return twin.norm(x, name.replace("output_norm", "token_embd_norm"))
 
 
@@ -608,7 +633,7 @@ def _layer_normed(twin: Twin, number: int) -> Mapping[str, Any]:
 
 
 def _stablelm(twin: Twin, ids: list[int]) -> Array:
-    """Branches of files without a second norm are side by side."""
+    """Return a twin with parallel branches if the file has no second norm."""
     is_parallel = twin.tensor("blk.0.ffn_norm.weight") is None
     norms = ("attn_norm", "attn_norm" if is_parallel else "ffn_norm")
     return decoder(
@@ -620,11 +645,11 @@ def _stablelm(twin: Twin, ids: list[int]) -> Array:
     )(twin, ids)
 
 
-def _by_length(**parts: Any) -> Callable[..., Array]:
-    """Frequencies are divided by one of two sets of factors."""
+def _by_length(**arguments: Any) -> Callable[..., Array]:
+    """Return a twin whose frequency factors depend on the length."""
 
     def logits(twin: Twin, ids: list[int], length: str = "short") -> Array:
-        return decoder(neighbours=False, **parts, factors=f"rope_factors_{length}.weight")(
+        return decoder(neighbours=False, **arguments, factors=f"rope_factors_{length}.weight")(
             twin, ids
         )
 
@@ -632,7 +657,7 @@ def _by_length(**parts: Any) -> Callable[..., Array]:
 
 
 def longrope(described: tiny_gguf.TinyGGUF) -> None:
-    """Heads that are turned in part, and whose factors differ."""
+    """Add two sets of RoPE factors for partly rotated heads."""
     name = described.value("general.architecture")
     described.set(f"{name}.rope.dimension_count", 12)
     described.set(f"{name}.rope.scaling.original_context_length", 64)
@@ -642,30 +667,32 @@ def longrope(described: tiny_gguf.TinyGGUF) -> None:
 
 
 def _exaone4(twin: Twin, number: int) -> Mapping[str, Any]:
-    """The largest has windows, and layers without one that are not turned."""
+    """Return arguments for windows in the largest model; its other layers have no RoPE."""
     if len(twin.blocks) < LAYERS_OF_LARGEST:
         return HEADS
-    own = (
+    arguments = (
         {"turn": np.copy}
         if number % PERIOD == PERIOD - 1
         else {"window": twin.key("attention.sliding_window")}
     )
-    return {**HEADS, **own}
+    return {**HEADS, **arguments}
 
 
 def _olmo2(twin: Twin, number: int) -> Mapping[str, Any]:
-    """Layers with a window keep the plain rope."""
+    """Return arguments for plain RoPE in layers with a window."""
     window = twin.key("attention.sliding_window")
     pattern = twin.key("attention.sliding_window_pattern")
-    slides = bool(window) and (
-        number % PERIOD < PERIOD - 1 if pattern is None else bool(pattern[number])
-    )
-    own = {"turn": twin.turner(neighbours=False, divisor=1.0), "window": window} if slides else {}
-    return {"has_whole_norms": True, **own}
+    slides = number % PERIOD < PERIOD - 1
+    if pattern is not None:
+        slides = bool(pattern[number])
+    if not window or not slides:
+        return {"has_whole_norms": True}
+    turn = twin.turner(neighbours=False, divisor=1.0)
+    return {"has_whole_norms": True, "turn": turn, "window": window}
 
 
 def _hunyuan(twin: Twin, number: int) -> Mapping[str, Any]:
-    """The base of the rope has yet to grow."""
+    """Return a twin that scales the base of RoPE."""
     alpha = twin.key("rope.scaling.alpha", 1.0)
     width = twin.key("attention.key_length")
     theta = twin.key("rope.freq_base") * alpha ** (width / (width - 2))
@@ -673,14 +700,14 @@ def _hunyuan(twin: Twin, number: int) -> Mapping[str, Any]:
 
 
 def _growing(twin: Twin, number: int) -> Mapping[str, Any]:
-    """Queries grow with their distance from the beginning."""
+    """Return arguments for queries that grow with their position."""
     steps = np.arange(MOST_POSITIONS) // twin.key("rope.scaling.original_context_length")
     return {"query_growth": 1 + twin.key("attention.temperature_scale", 0.0) * np.log(1 + steps)}
 
 
 def _period(twin: Twin, default: int) -> int:
-    found: int = twin.key("attention.sliding_window_pattern", default)
-    return found
+    period: int = twin.key("attention.sliding_window_pattern", default)
+    return period
 
 
 def _cohere2(twin: Twin, number: int) -> Mapping[str, Any]:
@@ -693,7 +720,7 @@ def _cohere2(twin: Twin, number: int) -> Mapping[str, Any]:
 
 
 def _gemma2(twin: Twin, number: int) -> Mapping[str, Any]:
-    """The largest scales queries by its own width."""
+    """Return arguments; the largest model scales queries by a different width."""
     width = twin.key("embedding_length") / twin.key("attention.head_count")
     return {
         "scale": width**-0.5 if len(twin.blocks) == 46 else None,
@@ -703,30 +730,30 @@ def _gemma2(twin: Twin, number: int) -> Mapping[str, Any]:
 
 
 def _gemma3(twin: Twin, number: int) -> Mapping[str, Any]:
-    found = {**HEADS, "soft_cap": twin.key("attn_logit_softcapping")}
+    arguments = {**HEADS, "soft_cap": twin.key("attn_logit_softcapping")}
     period = _period(twin, 6)
     if number % period == period - 1:
-        return found
+        return arguments
     turn = twin.turner(neighbours=False, theta=twin.key("rope.freq_base_swa", 10000.0), divisor=1.0)
-    return {**found, "turn": turn, "window": twin.key("attention.sliding_window")}
+    return {**arguments, "turn": turn, "window": twin.key("attention.sliding_window")}
 
 
-def _gemma(**parts: Any) -> Computed:
+def _gemma(**arguments: Any) -> Computed:
     return decoder(
         neighbours=False,
-        **parts,
+        **arguments,
         feed_forward=lambda twin, block, h: twin.feed_forward(block, h, gelu),
         begin=lambda twin, x: x * x.shape[-1] ** 0.5,
     )
 
 
 def norm(twin: Twin, name: str, x: Array) -> Array:
-    """Return the normed result of a branch."""
+    """Return the normalised result of a branch."""
     return twin.norm(x, name)
 
 
 def _clamped(twin: Twin, block: str, h: Array) -> Array:
-    """Experts whose gates and values are bounded."""
+    """Return experts with clamped gates and values."""
 
     def activate(gate: Array, up: Array) -> Array:
         gate = np.minimum(gate, 7)
@@ -753,14 +780,14 @@ def _xielu(twin: Twin, block: str, h: Array) -> Array:
 
 
 def _of_each_layer(described: tiny_gguf.TinyGGUF) -> None:
-    """Every layer's function is another."""
+    """Return a different activation function for each layer."""
     for name, values in PARAMETERS.items():
         value = np.resize(np.array(values, "<f4"), described.value("apertus.block_count"))
         described.set(f"xielu.{name}", value)
 
 
 def _scales(described: tiny_gguf.TinyGGUF) -> None:
-    """Every matrix has a scale, far from one, and what is read in the middle of a branch a norm."""
+    """Add a scale to every matrix, and norms in the middle of branches."""
     rng = np.random.default_rng(5)
     for tensor in list(described.tensors):
         stem = str(tensor.name).removesuffix(".weight")
@@ -779,7 +806,10 @@ def _scales(described: tiny_gguf.TinyGGUF) -> None:
 def _bitnet(twin: Twin, ids: list[int]) -> Array:
     def product(x: Array, name: str) -> Array:
         scale = twin.tensor(name + ".scale")
-        return twin.project(x, name) * (1.0 if scale is None else scale)
+        result = twin.project(x, name)
+        if scale is None:
+            return result
+        return result * scale
 
     x = twin.embed(ids)
     turn = twin.turner(neighbours=False)
@@ -812,19 +842,20 @@ def _falcon_h1(twin: Twin, ids: list[int]) -> Array:
 
 
 def _nemotron_h(feed_forward: Branch) -> Computed:
-    """Layers are one thing each."""
+    """Return a twin whose layers have a single branch each."""
 
     def logits(twin: Twin, ids: list[int]) -> Array:
         x = twin.embed(ids)
         for block in twin.blocks:
             h = twin.norm(x, block + "attn_norm")
-            left = recurrent.mamba2(twin, block, h)
-            if left is None:
+            output = recurrent.mamba2(twin, block, h)
+            if output is None:
                 attends = twin.tensor(block + "attn_q.weight") is not None
-                left = (
-                    twin.attention(block, h, np.copy) if attends else feed_forward(twin, block, h)
-                )
-            x = x + left
+                if attends:
+                    output = twin.attention(block, h, np.copy)
+                else:
+                    output = feed_forward(twin, block, h)
+            x = x + output
         return twin.head(x)
 
     return logits
@@ -864,7 +895,7 @@ PARAMETERS = {
     "beta": [0.5, 0.3],
     "eps": [-1e-6, -0.5],
 }
-"""Parameters of Apertus' activation, as they are trained."""
+"""Parameters of Apertus' activation, as trained."""
 YARN = {
     "rope.scaling.type": "yarn",
     "rope.scaling.factor": 8.0,
@@ -880,9 +911,11 @@ LLAMA = decoder(neighbours=True, feed_forward=routed(is_renormalised=True, has_s
 
 
 def _baichuan(twin: Twin, ids: list[int]) -> Array:
-    """The model of forty layers has no rope."""
+    """Return logits; the model of forty layers has no RoPE."""
+    if len(twin.blocks) != 40:
+        return LLAMA(twin, ids)
     of_13b = decoder(neighbours=None, attention=lambda twin, number: {"alibi": ALIBI})
-    return (of_13b if len(twin.blocks) == 40 else LLAMA)(twin, ids)
+    return of_13b(twin, ids)
 
 
 _SECTIONS = {"rope.dimension_sections": np.array([3, 3, 2, 0], "<i4")}
@@ -928,7 +961,7 @@ GATED_BIASES = biases("attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def _fuse_gate(described: tiny_gguf.TinyGGUF) -> None:
-    """Return gate and up as one tensor."""
+    """Join gate and up into one tensor."""
     described.fuse(*_GATE_AND_UP)
 
 
@@ -1032,7 +1065,7 @@ _ROWS = [
         {"order": "afm"},
         {"expert_weights_norm": True, "expert_weights_scale": 1.5},
         (_experts_in_place,),
-        made=recurrent.nemotron_h,
+        build=recurrent.nemotron_h,
     ),
     Row(
         "muse-glimmer",
@@ -1245,16 +1278,16 @@ _ROWS = [
         (experts(),),
     ),
     Row("minicpm3", _minicpm3, {"n_kv_heads": 4}, changes=(_latent, _divisors)),
-    Row("qwen3moe", _OF_EXPERTS, {"head_norms": True}, made=_qwen3moe),
+    Row("qwen3moe", _OF_EXPERTS, {"head_norms": True}, build=_qwen3moe),
     Row(
         "qwen2moe",
         decoder(neighbours=False, feed_forward=routed()),
         {"biases": True},
         changes=(gated_experts,),
     ),
-    Row("qwen35", _QWEN35, {"head_norms": True}, made=recurrent.qwen35),
+    Row("qwen35", _QWEN35, {"head_norms": True}, build=recurrent.qwen35),
     Row(
-        "qwen35moe", _QWEN35, {"head_norms": True}, changes=(gated_experts,), made=recurrent.qwen35
+        "qwen35moe", _QWEN35, {"head_norms": True}, changes=(gated_experts,), build=recurrent.qwen35
     ),
     Row(
         "qwen3next",
@@ -1266,22 +1299,22 @@ _ROWS = [
                 "ssm_ba.weight", "ssm_beta.weight", "ssm_alpha.weight"
             ),
         ),
-        made=recurrent.qwen35,
+        build=recurrent.qwen35,
     ),
-    Row("falcon-h1", _falcon_h1, made=recurrent.falcon_h1),
-    Row("nemotron_h", _nemotron_h(ungated(squared_relu)), made=recurrent.nemotron_h),
+    Row("falcon-h1", _falcon_h1, build=recurrent.falcon_h1),
+    Row("nemotron_h", _nemotron_h(ungated(squared_relu)), build=recurrent.nemotron_h),
     Row(
         "granitehybrid",
         _granite(mixer=recurrent.mamba2, feed_forward=routed(is_renormalised=True)),
         {"vocabulary": "spm"},
         GRANITE,
-        made=recurrent.granitehybrid,
+        build=recurrent.granitehybrid,
     ),
     Row(
         "lfm2",
         decoder(neighbours=False, norm=_named_norm, attention=_lfm2, mixer=recurrent.convolution),
         {"head_norms": True},
-        made=recurrent.lfm2,
+        build=recurrent.lfm2,
     ),
     Row(
         "lfm2moe",
@@ -1295,7 +1328,7 @@ _ROWS = [
         {"head_norms": True},
         {"expert_gating_func": 2},
         (experts(first=1, choice_biases=True),),
-        made=recurrent.lfm2,
+        build=recurrent.lfm2,
     ),
     Row(
         "command-r",
@@ -1442,7 +1475,7 @@ ROWS = {row.name: row for row in _ROWS}
 
 
 def _second_norm(described: tiny_gguf.TinyGGUF) -> None:
-    """Attention reads through a norm of its own, the feed-forward through the other."""
+    """Rename norms as in Falcon 40B: ``attn_norm_2`` is used before attention."""
     described.rename(".attn_norm.", ".attn_norm_2.")
     described.rename(".ffn_norm.", ".attn_norm.")
 
@@ -1455,7 +1488,10 @@ def varied(
     is_same: bool = False,
     **arguments: Any,
 ) -> Row:
-    """An architecture's row with more changes, arguments and keys; a key of None is left out."""
+    """Return the row of an architecture with further changes, arguments and keys.
+
+    A key with the value None is dropped.
+    """
     row = ROWS[name]
     return replace(
         row,
@@ -1638,4 +1674,4 @@ VARIANTS = {
         "stablelm", _head_norms, without("ffn_norm.weight", "ffn_norm.bias")
     ),
 }
-"""Variants of the architectures' rows that files may have."""
+"""Variants of architectures that occur in files."""

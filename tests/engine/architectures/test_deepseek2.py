@@ -41,8 +41,8 @@ SIGMOID = {"expert_gating_func": 2, "expert_weights_norm": True, "expert_weights
 def tiny(
     *, query_rank: int = 0, keys: dict[str, Any] | None = None, quant: str = "F32", **arguments: Any
 ) -> Any:
-    """Queries are made of the token, or of ``query_rank`` numbers of it; ``keys`` are set next to
-    the usual ones."""
+    """Return a model whose queries are projected from the token, or from ``query_rank`` numbers of
+    it; ``keys`` are added to the usual keys."""
     wide = 256 if quant.endswith("_K") else RANK  # all rows are whole blocks
     arguments = {"vocabulary": "bpe", "n_heads": N_HEADS, **arguments, "n_kv_heads": 1}
     described = tiny_gguf.decoder("deepseek2", quant, **arguments)
@@ -87,8 +87,8 @@ def tiny(
 
 
 def attention(twin: Twin, block: str, h: Array) -> Array:
-    """Every head's keys and values are products with the latent vector, in the order that the
-    engine rounds them."""
+    """Return attention whose keys and values are products with the latent vector, rounded in the
+    same order as in the engine."""
     n = len(h)
     rank = twin.key("attention.kv_lora_rank")
     n_heads = twin.key("attention.head_count")
@@ -99,9 +99,9 @@ def attention(twin: Twin, block: str, h: Array) -> Array:
     else:
         inner = twin.norm(twin.project(h, block + "attn_q_a"), block + "attn_q_a_norm")
         q = twin.project(inner, block + "attn_q_b").reshape(n, n_heads, -1)
-    kept = twin.project(h, block + "attn_kv_a_mqa")
-    latent = twin.norm(kept[:, :rank], block + "attn_kv_a_norm")
-    turned = kept[:, None, rank:]
+    compressed = twin.project(h, block + "attn_kv_a_mqa")
+    latent = twin.norm(compressed[:, :rank], block + "attn_kv_a_norm")
+    turned = compressed[:, None, rank:]
     scale = twin.key("attention.key_length_mla") ** -0.5
     turn = twin.turner(neighbours=True)
     if twin.key("rope.scaling.type") == "yarn":
@@ -141,7 +141,9 @@ def logits(twin: Twin, ids: list[int]) -> Array:
         return twin.experts(block, h, weights) + twin.shared_expert(block, h)
 
     return twin.head(
-        twin.pre_norm_layers(twin.embed(ids), lambda *one: attention(twin, *one), feed_forward)
+        twin.pre_norm_layers(
+            twin.embed(ids), lambda *arguments: attention(twin, *arguments), feed_forward
+        )
     )
 
 
@@ -150,30 +152,30 @@ def test_query_rank_yarn_and_sigmoid_router_equal_the_numpy_twin(tmp_path: Path)
         tiny(query_rank=64, keys={**YARN, **SIGMOID}).write(tmp_path / "m.gguf"), threads=2
     )
     session = model.session(n_ctx=64, kv="f32")
-    wanted = logits(Twin(model._file), IDS)
-    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
+    expected = logits(Twin(model._file), IDS)
+    assert nmse(session.feed(IDS, every=True), expected) < 1e-9
     session.truncate(0)
-    assert nmse(np.stack([session.feed([token]) for token in IDS]), wanted) < 1e-9
+    assert nmse(np.stack([session.feed([token]) for token in IDS]), expected) < 1e-9
     model.close()
 
 
-def test_absorbed_queries_score_as_each_heads_own_keys_would(tmp_path: Path) -> None:
+def test_absorbed_queries_score_as_separate_keys_would(tmp_path: Path) -> None:
     model = Model.open(tiny().write(tmp_path / "m.gguf"))
     twin = Twin(model._file)
     rng = np.random.default_rng(2)
     by_head = twin.tensor("blk.0.attn_k_b.weight").reshape(N_HEADS, RANK, PLAIN)
     q = rng.standard_normal((N_HEADS, PLAIN))
     latent = rng.standard_normal((9, RANK))
-    own = np.einsum("hp,nr,hrp->hn", q, latent, by_head)
+    expected = np.einsum("hp,nr,hrp->hn", q, latent, by_head)
     absorbed = [
         twin.project(q[None, h], "blk.0.attn_k_b", slice(h * RANK, (h + 1) * RANK))[0]
         for h in range(N_HEADS)
     ]
-    assert np.allclose(np.stack(absorbed) @ latent.T, own)
+    assert np.allclose(np.stack(absorbed) @ latent.T, expected)
     model.close()
 
 
-def test_only_the_latent_vector_and_the_turned_part_are_kept(tmp_path: Path) -> None:
+def test_only_latent_vectors_and_rotated_keys_are_cached(tmp_path: Path) -> None:
     model = Model.open(tiny().write(tmp_path / "m.gguf"))
     n_layers = model.config.n_layers
     width = RANK + TURNED
@@ -181,16 +183,18 @@ def test_only_the_latent_vector_and_the_turned_part_are_kept(tmp_path: Path) -> 
     model.close()
 
 
-def test_keys_move_with_dropped_tokens_and_come_back_from_a_file(tmp_path: Path) -> None:
+def test_latent_keys_can_be_shifted_and_restored(tmp_path: Path) -> None:
     model = Model.open(tiny(context_length=256).write(tmp_path / "m.gguf"), threads=2)
     moved, fresh, restored = (model.session(n_ctx=128, kv="f32") for _ in range(3))
     ids = np.random.default_rng(3).integers(3, 200, 60).tolist()
     moved.feed(ids)
     moved.shift(8, 16)
     fresh.feed(ids[:8] + ids[24:])
-    found, wanted = (one.pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
+    moved_keys, expected = (
+        session.pipeline._cache.layers[0].keys.read_tiles(0, 44) for session in (moved, fresh)
+    )
     # of the first layer, keys depend on token and position alone
-    assert np.abs(found - wanted).max() < 1e-5
+    assert np.abs(moved_keys - expected).max() < 1e-5
     saving = StateWriter(fresh, tmp_path / "kv.state")
     saving.notify()
     assert saving.flush(60)

@@ -1,5 +1,5 @@
-"""Architecture gemma4: twin, tiny model, layers that share keys and values, and tensors that stay
-in the file."""
+"""Architecture gemma4: twin, tiny model, shared keys and values, and tensors that stay in the
+file."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def tiny(
     seed: int = 0,
     **arguments: Any,
 ) -> tiny_gguf.TinyGGUF:
-    """Every second layer slides, with half the heads, of half the width; from the third on layers
-    store nothing.
+    """Return a tiny model.
 
-    Files carry keys and values of layers that do not read them; the first layer with no window has
-    no values.
+    Every second layer has a window, half the heads, and half the width. Layers from the third on
+    store no keys and values, although files contain their projections. The first layer without a
+    window has no values.
     """
     slides = (
         [number % 2 == 0 and n_layers > 1 for number in range(n_layers)]
@@ -51,7 +51,8 @@ def tiny(
         else slides
     )
     n_layers = len(slides)
-    shared = max(0, n_layers - 2) if shared is None else shared
+    if shared is None:
+        shared = max(0, n_layers - 2)
     block_size = TYPES_BY_NAME[quant].block_size
     if block_size == 256:
         arguments = {"head_dim": 128, **arguments}  # all heads of a window are a whole block
@@ -64,26 +65,26 @@ def tiny(
     )
     n_heads = described.value(KEY + "head_count")
     rng = np.random.default_rng(seed + 1)
-    kv_heads = [max(1, n_kv_heads // 2) if one else n_kv_heads for one in slides]
+    kv_heads = [max(1, n_kv_heads // 2) if entry else n_kv_heads for entry in slides]
 
     def matrix(name: str, rows: int, cols: int) -> None:
-        if any(one.name == name for one in described.tensors):
+        if any(entry.name == name for entry in described.tensors):
             described.drop_tensor(name)
         described.tensors.append(tiny_gguf.quantised(name, quant, rows, cols, 1 / cols**0.5, rng))
 
     def vector(name: str, n: int, mean: float = 1.0) -> None:
-        if any(one.name == name for one in described.tensors):
+        if any(entry.name == name for entry in described.tensors):
             described.drop_tensor(name)
         described.add_vector(name, mean + 0.1 * rng.standard_normal(n))
 
     for number, is_sliding in enumerate(slides):
         block = f"blk.{number}."
-        each = width // 2 if is_sliding else width
+        head_width = width // 2 if is_sliding else width
         for letter, heads in (("q", n_heads), ("k", kv_heads[number]), ("v", kv_heads[number])):
-            matrix(f"{block}attn_{letter}.weight", heads * each, dim)
-        matrix(block + "attn_output.weight", dim, n_heads * each)
-        vector(block + "attn_q_norm.weight", each, 0.5)
-        vector(block + "attn_k_norm.weight", each, 0.5)
+            matrix(f"{block}attn_{letter}.weight", heads * head_width, dim)
+        matrix(block + "attn_output.weight", dim, n_heads * head_width)
+        vector(block + "attn_q_norm.weight", head_width, 0.5)
+        vector(block + "attn_k_norm.weight", head_width, 0.5)
     if slides.count(False):
         described.drop_tensor(f"blk.{slides.index(False)}.attn_v.weight")
         n_turned = width // 4
@@ -112,26 +113,31 @@ def tiny(
             vector(block + "ffn_down_exps.scale", described.value("gemma4.expert_count"), 0.5)
             for name in ("post_ffw_norm_1", "pre_ffw_norm_2", "post_ffw_norm_2"):
                 vector(f"{block}{name}.weight", dim)
-    each = max(32, block_size) if per_layer else 0
-    described.set("gemma4.embedding_length_per_layer_input", each)
-    if each:
+    head_width = max(32, block_size) if per_layer else 0
+    described.set("gemma4.embedding_length_per_layer_input", head_width)
+    if head_width:
         n_vocab = described.tensor("token_embd.weight").dims[1]
         described.tensors.append(
             tiny_gguf.quantised(
-                "per_layer_token_embd.weight", quant, n_vocab, n_layers * each, each**-0.5, rng
+                "per_layer_token_embd.weight",
+                quant,
+                n_vocab,
+                n_layers * head_width,
+                head_width**-0.5,
+                rng,
             )
         )
-        matrix("per_layer_model_proj.weight", n_layers * each, dim)
-        vector("per_layer_proj_norm.weight", each)
+        matrix("per_layer_model_proj.weight", n_layers * head_width, dim)
+        vector("per_layer_proj_norm.weight", head_width)
         for number in range(n_layers):
-            matrix(f"blk.{number}.inp_gate.weight", each, dim)
-            matrix(f"blk.{number}.proj.weight", dim, each)
+            matrix(f"blk.{number}.inp_gate.weight", head_width, dim)
+            matrix(f"blk.{number}.proj.weight", dim, head_width)
             vector(f"blk.{number}.post_norm.weight", dim)
     return described
 
 
 def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
-    """Return (n_layers, n, width): the input of each layer for the tokens."""
+    """Return the input of each layer for the tokens, of shape (n_layers, n, width)."""
     width = twin.key("embedding_length_per_layer_input")
     projected = (twin.project(x, "per_layer_model_proj") / np.sqrt(x.shape[-1])).reshape(
         len(ids), -1, width
@@ -143,12 +149,13 @@ def inputs_of_layers(twin: Twin, x: Array, ids: list[int]) -> Array:
 
 
 def experts(twin: Twin, block: str, x: Array) -> Array:
-    """Return the normed result of a layer's experts, which norm the stream themselves."""
+    """Return the normalised result of experts, which normalise the stream themselves."""
     routed = twin.norm(x, block + "ffn_gate_inp", ".scale") / np.sqrt(x.shape[-1])
     weights = twin.routes(block, routed, is_renormalised=True)
     for name in ("up", "down"):
         scale = twin.tensor(f"{block}ffn_{name}_exps.scale")
-        weights = weights if scale is None else weights * scale
+        if scale is not None:
+            weights = weights * scale
     h = twin.norm(x, block + "pre_ffw_norm_2")
     return twin.norm(
         twin.experts(block, h, weights, lambda gate, up: gelu(gate) * up), block + "post_ffw_norm_2"
@@ -160,9 +167,9 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     slides = twin.key("attention.sliding_window_pattern")
     n_layers = len(twin.blocks)
     n_storing = n_layers - twin.key("attention.shared_kv_layers", 0)
-    inputs = (
-        inputs_of_layers(twin, x, ids) if twin.key("embedding_length_per_layer_input", 0) else None
-    )
+    inputs = None
+    if twin.key("embedding_length_per_layer_input", 0):
+        inputs = inputs_of_layers(twin, x, ids)
     stored: dict[int, tuple[Array, Array]] = {}
     for number, block in enumerate(twin.blocks):
         turn = twin.turner(neighbours=False)
@@ -178,12 +185,16 @@ def logits(twin: Twin, ids: list[int]) -> Array:
 
         if number < n_storing:
             k = heads("attn_k")
-            v = k if twin.tensor(block + "attn_v.weight") is None else heads("attn_v")
+            v = k
+            if twin.tensor(block + "attn_v.weight") is not None:
+                v = heads("attn_v")
             stored[number] = (
                 turn(twin.norm(k, block + "attn_k_norm")),
                 rmsnorm(v, np.ones(width), twin.eps),
             )
-        source = number if number < n_storing else n_storing - (2 if slides[number] else 1)
+        source = number
+        if number >= n_storing:
+            source = n_storing - (2 if slides[number] else 1)
         q = turn(twin.norm(heads("attn_q"), block + "attn_q_norm"))
         window = twin.key("attention.sliding_window") if slides[number] else None
         attended = causal_attention(q, *stored[source], window).reshape(len(ids), -1)
@@ -198,38 +209,41 @@ def logits(twin: Twin, ids: list[int]) -> Array:
             gated = gelu(twin.project(x, block + "inp_gate")) * inputs[number]
             x = x + twin.norm(twin.project(gated, block + "proj"), block + "post_norm")
         scale = twin.tensor(block + "layer_output_scale.weight")
-        x = x if scale is None else x * scale
-    found = twin.head(x)
+        if scale is not None:
+            x = x * scale
+    output = twin.head(x)
     cap = twin.key("final_logit_softcapping")
-    return cap * np.tanh(found / cap) if cap else found
+    if cap:
+        return cap * np.tanh(output / cap)
+    return output
 
 
 def opened(tmp_path: Path, **arguments: Any) -> Model:
     return Model.open(tiny(**arguments).write(tmp_path / "m.gguf"), threads=2)
 
 
-def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> None:
+def test_heads_windows_and_caches_differ_by_layer(tmp_path: Path) -> None:
     model = opened(tmp_path, n_layers=6)
     local = Rope(50.0, 8, neighbours=False)
-    whole = Rope(1000.0, 16, neighbours=False, factors="rope_freqs.weight")
-    found = [
-        (one.n_kv_heads, one.key_dim, one.window, one.rope, one.kv_of)
-        for one in model.config.attentions.values()
+    full_rope = Rope(1000.0, 16, neighbours=False, factors="rope_freqs.weight")
+    settings = [
+        (entry.n_kv_heads, entry.key_dim, entry.window, entry.rope, entry.kv_of)
+        for entry in model.config.attentions.values()
     ]
-    assert found == [
-        (1, 8, WINDOW, local, None), (2, 16, None, whole, None), (1, 8, WINDOW, local, 0),
-        (2, 16, None, whole, 1),
-        (1, 8, WINDOW, local, 0), (2, 16, None, whole, 1),
+    assert settings == [
+        (1, 8, WINDOW, local, None), (2, 16, None, full_rope, None), (1, 8, WINDOW, local, 0),
+        (2, 16, None, full_rope, 1),
+        (1, 8, WINDOW, local, 0), (2, 16, None, full_rope, 1),
     ]  # fmt: skip
-    assert {one.scale for one in model.config.attentions.values()} == {1.0}
+    assert {entry.scale for entry in model.config.attentions.values()} == {1.0}
     assert model.config.last_storing == 1
-    kept = memory_needs(model.config, KV_TYPES["f16"])
-    assert (kept.position_bytes, [n_bytes for _, n_bytes in kept.rings]) == (
+    needs = memory_needs(model.config, KV_TYPES["f16"])
+    assert (needs.position_bytes, [n_bytes for _, n_bytes in needs.rings]) == (
         2 * 16 * 2 * 2,
         [8 * 2 * 2],
     )
     session = model.session(n_ctx=64)
-    assert session.kv_bytes == kept.bytes_for(64)
+    assert session.kv_bytes == needs.bytes_for(64)
     model.close()
 
 
@@ -237,7 +251,7 @@ def test_heads_windows_and_caches_are_those_of_each_layer(tmp_path: Path) -> Non
     ("arguments", "change"),
     [
         ({}, without("layer_output_scale.weight")),
-        ({}, lambda one: one.drop("gemma4.final_logit_softcapping")),
+        ({}, lambda entry: entry.drop("gemma4.final_logit_softcapping")),
         (
             {},
             without(
@@ -264,72 +278,81 @@ def test_variants_equal_the_numpy_twin(
     if change is not None:
         change(described)
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
-    wanted = logits(Twin(model._file), IDS)
+    expected = logits(Twin(model._file), IDS)
     session = model.session(n_ctx=64, kv="f32")
-    assert nmse(session.feed(IDS, every=True), wanted) < 1e-9
+    assert nmse(session.feed(IDS, every=True), expected) < 1e-9
     session.truncate(0)
-    assert nmse(session.feed(IDS), wanted[-1]) < 1e-9
+    assert nmse(session.feed(IDS), expected[-1]) < 1e-9
     assert nmse(session.feed([7]), logits(Twin(model._file), [*IDS, 7])[-1]) < 1e-9
     model.close()
 
 
-def test_all_three_projections_in_one_tensor_change_no_bit(tmp_path: Path) -> None:
+def test_a_fused_projection_changes_no_bit(tmp_path: Path) -> None:
     described = tiny(slides=[True, True, True, True])
     apart = Model.open(described.write(tmp_path / "apart.gguf"))
     described.fuse("attn_qkv.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight")
     fused = Model.open(described.write(tmp_path / "fused.gguf"))
-    found = [model.session(n_ctx=64).feed(IDS, every=True).tobytes() for model in (apart, fused)]
-    assert found[0] == found[1]
+    logits_of_each = [
+        model.session(n_ctx=64).feed(IDS, every=True).tobytes() for model in (apart, fused)
+    ]
+    assert logits_of_each[0] == logits_of_each[1]
     apart.close()
     fused.close()
 
 
 def _rows(model: Model, plan: str) -> dict[int, int]:
-    """Number of matrix products of each layer."""
+    """Return the number of matrix products of each layer."""
     rows = model.session(n_ctx=64).pipeline.plans[plan].describe()
     names = [row["weights"] for row in rows if row["op"].startswith(("matvec", "matmul"))]
     layers = [int(name.split(".")[1]) for name in names if name.startswith("blk.")]
     return {layer: layers.count(layer) for layer in set(layers)}
 
 
-def test_layers_that_store_nothing_run_for_the_last_token_only(tmp_path: Path) -> None:
+def test_layers_without_a_cache_run_for_the_last_token_only(tmp_path: Path) -> None:
     model = opened(tmp_path, n_layers=6)
     # output, gate, up, down, and two of the layer's input
     q = 1
     kv = 2
-    others = 6
-    assert _rows(model, "block") == {0: q + kv + others, 1: 1}  # the values of layer 1 are its keys
-    assert _rows(model, "block last") == {1: q + others, **dict.fromkeys(range(2, 6), q + others)}
+    n_other = 6
+    assert _rows(model, "block") == {
+        0: q + kv + n_other,
+        1: 1,
+    }  # the values of layer 1 are its keys
+    assert _rows(model, "block last") == {1: q + n_other, **dict.fromkeys(range(2, 6), q + n_other)}
     assert _rows(model, "decode") == {
-        0: q + kv + others,
-        1: q + 1 + others,
-        **dict.fromkeys(range(2, 6), q + others),
+        0: q + kv + n_other,
+        1: q + 1 + n_other,
+        **dict.fromkeys(range(2, 6), q + n_other),
     }
     model.close()
 
 
 @pytest.mark.parametrize("quant", ["Q8_0", "Q4_K"])
-def test_prompts_end_with_the_bits_of_all_layers_for_all_tokens(quant: str, tmp_path: Path) -> None:
+def test_the_end_of_a_prompt_equals_that_of_all_tokens(quant: str, tmp_path: Path) -> None:
     ids = np.random.default_rng(2).integers(3, 250, 150).tolist()
     model = opened(tmp_path, quant=quant, context_length=256)
-    whole, prompt = (model.session(n_ctx=192) for _ in range(2))
+    all_tokens, prompt = (model.session(n_ctx=192) for _ in range(2))
     prompt.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
-    assert prompt.feed(ids).tobytes() == whole.feed(ids, every=True)[-1].tobytes()
-    assert prompt.feed([7]).tobytes() == whole.feed([7]).tobytes()
-    assert prompt.feed([8, 9, 10]).tobytes() == whole.feed([8, 9, 10], every=True)[-1].tobytes()
+    assert prompt.feed(ids).tobytes() == all_tokens.feed(ids, every=True)[-1].tobytes()
+    assert prompt.feed([7]).tobytes() == all_tokens.feed([7]).tobytes()
+    assert (
+        prompt.feed([8, 9, 10]).tobytes() == all_tokens.feed([8, 9, 10], every=True)[-1].tobytes()
+    )
     model.close()
 
 
-def test_a_cache_that_layers_share_is_shifted_once(tmp_path: Path) -> None:
+def test_a_shared_cache_is_shifted_only_once(tmp_path: Path) -> None:
     model = opened(tmp_path, context_length=256)
     moved, fresh = (model.session(n_ctx=128, kv="f32") for _ in range(2))
     ids = np.random.default_rng(3).integers(3, 250, 60).tolist()
     moved.feed(ids)
     moved.shift(8, 16)
     fresh.feed(ids[:8] + ids[24:])
-    found, wanted = (one.pipeline._cache.layers[0].keys.read_tiles(0, 44) for one in (moved, fresh))
+    moved_keys, expected = (
+        entry.pipeline._cache.layers[0].keys.read_tiles(0, 44) for entry in (moved, fresh)
+    )
     # of the first layer, keys depend on token and position alone
-    assert np.abs(found - wanted).max() < 1e-5
+    assert np.abs(moved_keys - expected).max() < 1e-5
     assert moved.pipeline._cache.layers[2] is moved.pipeline._cache.layers[0]
     model.close()
 
@@ -337,11 +360,11 @@ def test_a_cache_that_layers_share_is_shifted_once(tmp_path: Path) -> None:
 TABLE = "per_layer_token_embd.weight"
 
 
-def test_the_input_table_costs_no_memory_and_a_row_per_token(tmp_path: Path) -> None:
+def test_the_input_table_costs_one_row_per_token(tmp_path: Path) -> None:
     described = tiny(quant="Q8_0")
     path = described.write(tmp_path / "m.gguf")
     table = described.tensor(TABLE)
-    sizes = {str(one.name): len(one.data) for one in described.tensors}
+    sizes = {str(entry.name): len(entry.data) for entry in described.tensors}
     unread = sum(
         size for name, size in sizes.items()
         if name.startswith(("blk.2.", "blk.3.")) and ("attn_k" in name or "attn_v" in name)
@@ -356,18 +379,16 @@ def test_the_input_table_costs_no_memory_and_a_row_per_token(tmp_path: Path) -> 
         tensor for tensor in described.tensors if str(tensor.name).startswith(("blk.0.", "blk.1."))
     ]
     assert needs.products == {
-        "Q8_0": sum(one.dims[0] * one.dims[1] for one in layers if len(one.dims) == 2)
+        "Q8_0": sum(entry.dims[0] * entry.dims[1] for entry in layers if len(entry.dims) == 2)
     }
     model.close()
 
 
-def test_the_table_of_inputs_is_not_read_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_input_table_is_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residency, "resident_bytes", lambda view, _: 0)
     read: list[tuple[int, int]] = []
     monkeypatch.setattr(
-        residency, "read_in_order", lambda places, _: read.extend(one[1:] for one in places)
+        residency, "read_in_order", lambda places, _: read.extend(entry[1:] for entry in places)
     )
     model = opened(tmp_path)
     info = model._file.gguf.tensors[TABLE]
@@ -386,13 +407,13 @@ def test_huge_pages_do_not_move_the_input_table_or_change_a_bit(tmp_path: Path) 
     model = opened(tmp_path)
     mapped = model._weights
     session = model.session(n_ctx=64)
-    wanted = session.feed(IDS)
+    expected = session.feed(IDS)
     model.use_weights("huge")
     assert model._weights[TABLE].address == mapped[TABLE].address
     assert model._weights["token_embd.weight"].address != mapped["token_embd.weight"].address
     assert (model._weights.rows(TABLE) == mapped.rows(TABLE)).all()
     session.truncate(0)
-    assert session.feed(IDS).tobytes() == wanted.tobytes()
+    assert session.feed(IDS).tobytes() == expected.tobytes()
     model.close()
 
 
@@ -420,29 +441,33 @@ EXPERTS: dict[str, Any] = {"experts_from": 1}
         ),
         (
             EXPERTS,
-            lambda one: one.drop("gemma4.expert_feed_forward_length"),
+            lambda entry: entry.drop("gemma4.expert_feed_forward_length"),
             "is 0 or missing, but layer 1 has experts",
         ),
-        (EXPERTS, lambda one: one.drop("gemma4.expert_count"), "gemma4.expert_count is missing"),
         (
             EXPERTS,
-            lambda one: one.drop_tensors("blk.2.ffn_gate_inp.scale"),
+            lambda entry: entry.drop("gemma4.expert_count"),
+            "gemma4.expert_count is missing",
+        ),
+        (
+            EXPERTS,
+            lambda entry: entry.drop_tensors("blk.2.ffn_gate_inp.scale"),
             "blk.2.ffn_gate_inp.scale is missing",
         ),
-        (EXPERTS, lambda one: one.drop_tensors("blk.3.ffn_gate_inp.weight"), "blk.3.ffn_"),
+        (EXPERTS, lambda entry: entry.drop_tensors("blk.3.ffn_gate_inp.weight"), "blk.3.ffn_"),
         (
             {},
-            lambda one: one.set(KEY + "head_count_kv", np.array([1, 2, 1, 1], "<u4")),
+            lambda entry: entry.set(KEY + "head_count_kv", np.array([1, 2, 1, 1], "<u4")),
             "layer 1, whose 2 heads are not the 1 of layer 3",
         ),
         (
             {},
-            lambda one: one.tensor("blk.3.attn_k.weight").dims.__setitem__(1, 8),
+            lambda entry: entry.tensor("blk.3.attn_k.weight").dims.__setitem__(1, 8),
             "blk.3.attn_k.weight has shape",
         ),
     ],
 )
-def test_what_contradicts_itself_is_refused(
+def test_contradictory_settings_are_refused(
     arguments: dict[str, Any], change: Any, problem: str, tmp_path: Path
 ) -> None:
     described = tiny(**arguments)
@@ -451,7 +476,7 @@ def test_what_contradicts_itself_is_refused(
     assert problem in refusal(described.write(tmp_path / "model.gguf"))
 
 
-def test_inputs_of_a_layer_that_are_no_whole_blocks_are_refused(tmp_path: Path) -> None:
+def test_layer_inputs_of_incomplete_blocks_are_refused(tmp_path: Path) -> None:
     described = tiny()
     rng = np.random.default_rng(1)
     n_vocab = described.tensor(TABLE).dims[1]

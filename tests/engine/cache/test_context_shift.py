@@ -200,5 +200,6 @@ def test_keys_of_states_distinguish_models_with_several_ropes() -> None:
         (a, replace(b, scaling_factor=2.0)),
         (a, replace(a, magnitude=2.0)),
     ]
-    keys = {PrefixKeys(ScriptedSession(config=config_with(*ropes))).at([], 0) for ropes in models}  # type: ignore[arg-type]
+    sessions: list[Any] = [ScriptedSession(config=config_with(*ropes)) for ropes in models]
+    keys = {PrefixKeys(session).at([], 0) for session in sessions}
     assert len(keys) == len(models)

@@ -1,4 +1,4 @@
-"""Hugging Face directories, sound and broken, from the tiny GGUF models of other tests."""
+"""Valid and broken Hugging Face directories, made from the tiny GGUF models of other tests."""
 
 from __future__ import annotations
 
@@ -44,14 +44,15 @@ _SETTINGS = {
     "final_logit_softcapping": "final_logit_softcapping",
 }  # fmt: skip
 TURNED = ("llama",)
-"""Architectures whose RoPE pairs halves in one format and neighbours in the other."""
+"""Architectures whose RoPE pairs halves in one format and neighbours in the other format."""
 SPLIT = {
     "type": "Sequence",
     "pretokenizers": [
         {
             "type": "Split",
             "pattern": {
-                "Regex": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+                "Regex": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+                r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
                 r"|\s*[\r\n]+|\s+(?!\S)|\s+"
             },
             "behavior": "Isolated",
@@ -64,8 +65,7 @@ SPLIT = {
 
 
 def pack(tensors: Mapping[str, tuple[str, np.ndarray[Any, Any]]], **lies: dict[str, Any]) -> bytes:
-    """Return a safetensors file; ``lies`` change entries of its header, with "__" for a dot in
-    names."""
+    """Return a safetensors file; ``lies`` changes entries of its header ("__" stands for a dot)."""
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     data = b""
     for name, (dtype, values) in tensors.items():
@@ -87,7 +87,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def change_json(path: Path, **changes: Any) -> None:
-    """Set entries of an object; None removes them."""
+    """Set entries of a JSON object; None removes an entry."""
     values = {**json.loads(path.read_text("utf-8")), **changes}
     write_json(path, {key: value for key, value in values.items() if value is not None})
 
@@ -103,7 +103,7 @@ def numbers(gguf: GGUFFile, name: str) -> np.ndarray[Any, Any]:
 def write(
     directory: Path, architecture: str = "llama", dtype: str = "F32", **arguments: Any
 ) -> GGUFFile:
-    """Write a model's directory, and return the tiny GGUF file that it comes from."""
+    """Write the directory of a model, and return the tiny GGUF file it is made from."""
     directory.mkdir(exist_ok=True)
     path = tiny_gguf.model(architecture, **arguments).write(
         directory.parent / f"{directory.name}.gguf"
@@ -160,7 +160,7 @@ def write_vocabulary(directory: Path, metadata: Mapping[str, Any]) -> None:
         pieces = zip(texts, metadata[f"{key}scores"], types, strict=True)
         (directory / "tokenizer.model").write_bytes(sentencepiece(list(pieces)))
         return
-    added = [i for i, kind in enumerate(types) if kind == TokenType.CONTROL]
+    added = [i for i, token_type in enumerate(types) if token_type == TokenType.CONTROL]
     model = {
         "type": "BPE",
         "vocab": {text: i for i, text in enumerate(texts) if i not in added},
@@ -181,10 +181,14 @@ def sentencepiece(
 ) -> bytes:
     """Return a SentencePiece model."""
     out = b""
-    for text, score, kind in pieces:
+    for text, score, piece_type in pieces:
         out += _field(
             1,
-            _field(1, text.encode()) + b"\x15" + struct.pack("<f", score) + b"\x18" + bytes([kind]),
+            _field(1, text.encode())
+            + b"\x15"
+            + struct.pack("<f", score)
+            + b"\x18"
+            + bytes([piece_type]),
         )
     return (
         out

@@ -1,5 +1,5 @@
-"""Directories are converted to the GGUF files that they come from, or refused in one line before
-anything is written."""
+"""Directories are converted back to the GGUF files they were made from, or refused in one line
+before anything is written."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def converted(directory: Path, mix: str = "F32", **options: Any) -> GGUFFile:
 
 
 def refusal(directory: Path, mix: str = "") -> str:
-    """Expect one line, and no file under the final name."""
+    """Convert a directory, and return the refusal in one line; no file may be left behind."""
     out = directory.parent / "out.gguf"
     with pytest.raises(EngineError) as caught:
         prepare(directory, mix).write(out, lambda done_bytes, name: None)
@@ -40,19 +40,21 @@ def refusal(directory: Path, mix: str = "") -> str:
 
 @pytest.mark.parametrize("vocabulary", ["spm", "bpe"])
 @pytest.mark.parametrize("architecture", CLASSES)
-def test_what_was_taken_apart_is_put_together(
+def test_a_converted_directory_equals_the_original_file(
     architecture: str, vocabulary: str, tmp_path: Path
 ) -> None:
-    is_tied = architecture.startswith("gemma")  # they have no head of their own
-    before = hub_directory.write(tmp_path / "m", architecture, vocabulary=vocabulary, tied=is_tied)
-    after = converted(tmp_path / "m")
-    assert after.tensors.keys() == before.tensors.keys()
-    for name in before.tensors:
-        assert np.allclose(numbers(after, name), numbers(before, name), rtol=0, atol=1e-6), name
-    for key, value in before.metadata.items():
+    is_tied = architecture.startswith("gemma")  # no separate output head
+    original = hub_directory.write(
+        tmp_path / "m", architecture, vocabulary=vocabulary, tied=is_tied
+    )
+    result = converted(tmp_path / "m")
+    assert result.tensors.keys() == original.tensors.keys()
+    for name in original.tensors:
+        assert np.allclose(numbers(result, name), numbers(original, name), rtol=0, atol=1e-6), name
+    for key, value in original.metadata.items():
         if key not in ("general.name", "general.file_type", "general.alignment"):
-            assert np.array_equal(np.asarray(after.metadata[key]), np.asarray(value)), key
-    assert after.metadata["general.name"] == "m"
+            assert np.array_equal(np.asarray(result.metadata[key]), np.asarray(value)), key
+    assert result.metadata["general.name"] == "m"
 
 
 @pytest.mark.parametrize(("dtype", "expected"), [("BF16", "BF16"), ("F16", "F16"), ("F32", "F16")])
@@ -60,17 +62,17 @@ def test_weights_keep_their_type_and_norms_are_float32(
     dtype: str, expected: str, tmp_path: Path
 ) -> None:
     hub_directory.write(tmp_path / "m", dtype=dtype)
-    after = converted(tmp_path / "m", "")
-    kinds = {info.type_name for info in after.tensors.values() if len(info.shape) > 1}
+    result = converted(tmp_path / "m", "")
+    kinds = {info.type_name for info in result.tensors.values() if len(info.shape) > 1}
     assert kinds == {expected}
-    assert {info.type_name for info in after.tensors.values() if len(info.shape) == 1} == {"F32"}
+    assert {info.type_name for info in result.tensors.values() if len(info.shape) == 1} == {"F32"}
 
 
-def test_a_mixture_is_that_of_quantize(tmp_path: Path) -> None:
+def test_a_mixture_equals_that_of_quantize(tmp_path: Path) -> None:
     hub_directory.write(tmp_path / "m", dim=256, hidden_dim=512)
-    after = converted(tmp_path / "m", "Q4_K_M", n_threads=2)
-    assert after.metadata["general.file_type"] == 15
-    kinds = {name: info.type_name for name, info in after.tensors.items()}
+    result = converted(tmp_path / "m", "Q4_K_M", n_threads=2)
+    assert result.metadata["general.file_type"] == 15
+    kinds = {name: info.type_name for name, info in result.tensors.items()}
     assert kinds["blk.0.attn_q.weight"] == "Q4_K"
     assert kinds["output.weight"] == "Q6_K"
     assert kinds["blk.0.attn_norm.weight"] == "F32"
@@ -78,9 +80,9 @@ def test_a_mixture_is_that_of_quantize(tmp_path: Path) -> None:
 
 def test_shards_are_one_model(tmp_path: Path) -> None:
     directory = tmp_path / "m"
-    before = hub_directory.write(directory)
+    original = hub_directory.write(directory)
     split_in_two(directory)
-    assert converted(directory).tensors.keys() == before.tensors.keys()
+    assert converted(directory).tensors.keys() == original.tensors.keys()
     (directory / "model-2.safetensors").unlink()
     (tmp_path / "out.gguf").unlink()
     assert refusal(directory).startswith("model-2.safetensors: no such file")
@@ -139,7 +141,7 @@ def test_a_tied_head_is_left_out(tmp_path: Path) -> None:
          "config.json: the weights are quantised (awq)"),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be_are_refused(
+def test_impossible_settings_are_refused(
     changes: dict[str, Any], line: str, tmp_path: Path
 ) -> None:
     hub_directory.write(tmp_path / "m")
@@ -155,7 +157,7 @@ def test_settings_that_cannot_be_are_refused(
         ("tokenizer.model", "m: has neither tokenizer.json nor tokenizer.model"),
     ],
 )
-def test_what_is_missing_is_named(name: str, line: str, tmp_path: Path) -> None:
+def test_missing_files_and_settings_are_named(name: str, line: str, tmp_path: Path) -> None:
     hub_directory.write(tmp_path / "m")
     (tmp_path / "m" / name).unlink()
     assert refusal(tmp_path / "m").startswith(line)
@@ -163,7 +165,7 @@ def test_what_is_missing_is_named(name: str, line: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prefix", ["_orig_mod.", "module.", "module._orig_mod."])
 def test_names_of_wrapped_models_are_read(prefix: str, tmp_path: Path) -> None:
-    before = hub_directory.write(tmp_path / "m")
+    original = hub_directory.write(tmp_path / "m")
     path = tmp_path / "m/model.safetensors"
     content = path.read_bytes()
     size = int.from_bytes(content[:8], "little")
@@ -172,7 +174,7 @@ def test_names_of_wrapped_models_are_read(prefix: str, tmp_path: Path) -> None:
         {prefix + name: entry for name, entry in header.items() if name != "__metadata__"}
     ).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + content[8 + size :])
-    assert converted(tmp_path / "m").tensors.keys() == before.tensors.keys()
+    assert converted(tmp_path / "m").tensors.keys() == original.tensors.keys()
 
 
 def test_an_adapter_is_named(tmp_path: Path) -> None:
@@ -187,7 +189,7 @@ def test_an_adapter_is_named(tmp_path: Path) -> None:
     assert refusal(tmp_path / "m").startswith("m: is an adapter (LoRA), not a model (merge it")
 
 
-def test_the_snapshot_in_a_cache_is_found(tmp_path: Path) -> None:
+def test_the_snapshot_in_a_hub_cache_is_found(tmp_path: Path) -> None:
     root = tmp_path / "models--org--m"
     (root / "snapshots" / "abc").mkdir(parents=True)
     assert model_directory(root) == root / "snapshots" / "abc"
@@ -224,7 +226,7 @@ def test_a_refused_directory_has_its_files_closed(
     file = next(iter(sources.values())).file
     assert not file.changed()
     refusal(tmp_path / "m")
-    assert file.changed()  # as of every file that is closed
+    assert file.changed()  # true for every closed file
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
@@ -236,7 +238,7 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "mix"), [(np.nan, "BF16"), (np.inf, "F32"), (1e30, "F16"), (np.nan, "Q4_0")]
 )
-def test_weights_that_are_no_numbers_are_refused(value: float, mix: str, tmp_path: Path) -> None:
+def test_weights_with_nan_or_infinity_are_refused(value: float, mix: str, tmp_path: Path) -> None:
     hub_directory.write(tmp_path / "m")
     path = tmp_path / "m/model.safetensors"
     content = bytearray(path.read_bytes())
@@ -252,8 +254,8 @@ def test_llama_3_1_divides_frequencies(tmp_path: Path) -> None:
     scaling = {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 64}
     change_json(tmp_path / "m/config.json", rope_scaling=scaling)
     factors = numbers(converted(tmp_path / "m"), "rope_freqs.weight")
-    assert factors[0] == 1.0  # turns often
-    assert factors[-1] == 8.0  # turns seldom
+    assert factors[0] == 1.0  # high frequency
+    assert factors[-1] == 8.0  # low frequency
     assert (np.diff(factors) >= 0).all()
 
 
@@ -277,9 +279,11 @@ def test_tensors_pass_a_few_megabytes_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("engine.convert.tensors._CHUNK_ELEMENTS", 1000)
-    before = hub_directory.write(tmp_path / "m", "llama")
-    found: Conversion = prepare(tmp_path / "m", "F32")
-    made = next(one for one, _ in found.tensors if one.name == "blk.0.attn_q.weight")
-    chunks = [rows for piece in made.pieces for rows in piece.rows()]
+    original = hub_directory.write(tmp_path / "m", "llama")
+    conversion: Conversion = prepare(tmp_path / "m", "F32")
+    tensor = next(
+        candidate for candidate, _ in conversion.tensors if candidate.name == "blk.0.attn_q.weight"
+    )
+    chunks = [rows for piece in tensor.pieces for rows in piece.rows()]
     assert max(rows.size for rows in chunks) <= 1000
-    assert np.array_equal(np.concatenate(chunks), numbers(before, made.name))
+    assert np.array_equal(np.concatenate(chunks), numbers(original, tensor.name))

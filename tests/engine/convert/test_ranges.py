@@ -1,4 +1,4 @@
-"""Ranges and types of all numbers in a model's settings, which are checked first."""
+"""Ranges and types of all numbers in a model's settings are checked first."""
 
 from __future__ import annotations
 
@@ -43,21 +43,20 @@ HOSTILE: tuple[Any, ...] = (
 
 def described(recipe: Recipe, values: dict[str, Any]) -> ConvertedConfig:
     config = JsonObject(values, "config.json")
-    found = describe(config, recipe.has_rope)
+    description = describe(config, recipe.has_rope)
     for add in recipe.more_keys:
-        add(config, found)
-    return found
+        add(config, description)
+    return description
 
 
 def check_refused_or_unread(recipe: Recipe, values: dict[str, Any], key: str) -> bool:
-    """Return whether a key is refused; a key that is not refused must not change the size of the
-    result."""
+    """Return whether a key is refused; any other key must not change the size of the result."""
     try:
-        made = described(recipe, values)
+        model = described(recipe, values)
     except ConversionError as error:
         line = str(error)
     else:
-        assert sum(tensor.size for tensor in made.tensors.values()) < 100
+        assert sum(tensor.size for tensor in model.tensors.values()) < 100
         return False
     assert line.isprintable()
     assert line.startswith("config.json: ")
@@ -83,25 +82,25 @@ def test_settings_out_of_range_are_named_for_every_architecture(name: str) -> No
             assert check_refused_or_unread(recipe, {**SOUND, key: value}, key)
 
 
-@pytest.mark.parametrize("kind", SCALINGS)
-@pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
-def test_numbers_of_stretched_positions_are_named(place: str, kind: str) -> None:
+@pytest.mark.parametrize("rope_type", SCALINGS)
+@pytest.mark.parametrize("section", ["rope_scaling", "rope_parameters"])
+def test_bad_numbers_of_rope_scaling_are_named(section: str, rope_type: str) -> None:
     recipe = RECIPES["LlamaForCausalLM"]
-    sound = {"rope_type": kind, **SCALINGS[kind]}
-    described(recipe, {**SOUND, place: sound})
-    for key in (*SCALINGS[kind], "rope_theta", "partial_rotary_factor", "rope_type"):
+    sound = {"rope_type": rope_type, **SCALINGS[rope_type]}
+    described(recipe, {**SOUND, section: sound})
+    for key in (*SCALINGS[rope_type], "rope_theta", "partial_rotary_factor", "rope_type"):
         for value in HOSTILE:
             is_refused = check_refused_or_unread(
-                recipe, {**SOUND, place: {**sound, key: value}}, key
+                recipe, {**SOUND, section: {**sound, key: value}}, key
             )
             assert (
                 is_refused
                 or is_in_range(key, value)
-                or (kind == "dynamic" and key in SCALINGS[kind])
+                or (rope_type == "dynamic" and key in SCALINGS[rope_type])
             )
 
 
-def test_ranges_hold_the_models_of_today() -> None:
+def test_ranges_include_current_models() -> None:
     large = {"num_hidden_layers": 126, "max_position_embeddings": 10485760, "hidden_size": 16384,
              "num_attention_heads": 128, "intermediate_size": 53248, "num_local_experts": 512,
              "head_dim": 512,

@@ -46,7 +46,7 @@ def test_tensors_are_read_in_place(tmp_path: Path) -> None:
         ({"data_offsets": [24, 0]}, "tensor a has -24 bytes"),
     ],
 )
-def test_headers_that_lie_are_refused(lie: dict[str, Any], line: str, tmp_path: Path) -> None:
+def test_wrong_headers_are_refused(lie: dict[str, Any], line: str, tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(pack(TENSORS, a=lie))
     with pytest.raises(
         EngineError, match=rf"^m\.safetensors: {line.replace('[', '.').replace(']', '.')}"
@@ -90,9 +90,7 @@ def test_damaged_files_are_refused(content: bytes, line: str, tmp_path: Path) ->
         ({"a": "m.safetensors", "b": "n.safetensors"}, "tensor b is not one that"),
     ],
 )
-def test_an_index_that_lies_is_refused(
-    weight_map: dict[str, str], line: str, tmp_path: Path
-) -> None:
+def test_a_wrong_index_is_refused(weight_map: dict[str, str], line: str, tmp_path: Path) -> None:
     (tmp_path / "m.safetensors").write_bytes(pack(TENSORS))
     write_json(tmp_path / "model.safetensors.index.json", {"weight_map": weight_map})
     with pytest.raises(EngineError, match=line):

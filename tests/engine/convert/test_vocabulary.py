@@ -57,7 +57,7 @@ def sequence(*steps: dict[str, Any]) -> dict[str, Any]:
         # type: ignore[arg-type]
     ],
 )  # fmt: skip
-def test_ways_to_cut_words_are_known_by_what_they_do(
+def test_pre_tokenizers_are_recognised_by_their_results(
     cutter: dict[str, Any], ignores: bool, name: str
 ) -> None:
     assert (
@@ -66,17 +66,17 @@ def test_ways_to_cut_words_are_known_by_what_they_do(
     )
 
 
-def test_the_sample_tells_all_ways_apart() -> None:
-    same = [
+def test_the_sample_distinguishes_all_pre_tokenizers() -> None:
+    equal_names = [
         {"llama-bpe", "smaug-bpe", "glm4"},
         {"qwen2", "bailingmoe"},
         {"gpt-4o", "granite-embed-multi-97m"},
     ]
-    found: dict[tuple[str, ...], set[str]] = {}
-    for name, known in PRE_TOKENIZERS.items():
-        if not known.is_raw:
-            found.setdefault(tuple(splitter(name)(SAMPLE)), set()).add(name)
-    assert [names for names in found.values() if len(names) > 1] == same
+    names_by_words: dict[tuple[str, ...], set[str]] = {}
+    for name, pre_tokenizer in PRE_TOKENIZERS.items():
+        if not pre_tokenizer.is_raw:
+            names_by_words.setdefault(tuple(splitter(name)(SAMPLE)), set()).add(name)
+    assert [names for names in names_by_words.values() if len(names) > 1] == equal_names
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,9 @@ def test_the_sample_tells_all_ways_apart() -> None:
         ({"type": "Metaspace"}, "Metaspace is not supported"),
     ],
 )
-def test_other_ways_are_refused(cutter: Any, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_pre_tokenizers_are_refused(
+    cutter: Any, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("engine.convert.pre_tokenizer.TIMEOUT_S", 0.2)
     with pytest.raises(EngineError, match=f"^t: .*{line}"):
         find_pre_tokenizer({"pre_tokenizer": cutter}, "t")
@@ -113,14 +115,14 @@ def spm_metadata() -> dict[str, Any]:
     }
 
 
-def test_merges_of_pieces_cut_as_their_scores_do(tmp_path: Path) -> None:
-    """The tokenizer.json comes from a SentencePiece file, which is missing."""
+def test_merges_of_pieces_split_as_their_scores_do(tmp_path: Path) -> None:
+    """The tokenizer.json was made from a SentencePiece file that is not there."""
     metadata = spm_metadata()
     write_vocabulary(tmp_path, metadata)
     texts = [text.decode() for text in metadata["tokenizer.ggml.tokens"]]
     merges = sorted(
         ((texts.index(a + b), a, b) for a in texts[259:] for b in texts[259:] if a + b in texts),
-        key=lambda one: one[0],
+        key=lambda entry: entry[0],
     )
     tokenizer = {
         "normalizer": sequence({"type": "Prepend", "prepend": "▁"})
@@ -153,20 +155,22 @@ def test_unigram_is_read_from_either_file(tmp_path: Path) -> None:
     pieces = [("<unk>", 0.0, 2), ("▁the", -1.5, 1), ("▁", -2.0, 1), ("t", -3.0, 1), ("he", -2.5, 1)]
     rules = np.zeros(4, np.uint32).tobytes() + b"\0"
     (tmp_path / "tokenizer.model").write_bytes(sentencepiece(pieces, model_type=1))
-    one = keys_of(tmp_path, 5)
+    from_first = keys_of(tmp_path, 5)
     model = {"type": "Unigram", "unk_id": 0, "vocab": [[text, score] for text, score, _ in pieces]}
     normalizer = {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(rules).decode()}
     write_json(
         tmp_path / "tokenizer.json",
         {"model": model, "normalizer": normalizer, "pre_tokenizer": {"type": "Metaspace"}},
     )
-    other = keys_of(tmp_path, 5)
+    from_second = keys_of(tmp_path, 5)
     for key in ("tokens", "scores", "token_type", "add_space_prefix", "unknown_token_id", "model"):
-        assert np.array_equal(one[f"tokenizer.ggml.{key}"], other[f"tokenizer.ggml.{key}"]), key
-    assert other["tokenizer.ggml.precompiled_charsmap"].tobytes() == rules
+        assert np.array_equal(
+            from_first[f"tokenizer.ggml.{key}"], from_second[f"tokenizer.ggml.{key}"]
+        ), key
+    assert from_second["tokenizer.ggml.precompiled_charsmap"].tobytes() == rules
 
 
-def test_wordpieces_begin_with_a_space_or_go_on(tmp_path: Path) -> None:
+def test_wordpieces_start_a_word_or_continue_it(tmp_path: Path) -> None:
     vocab = {text: i for i, text in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "##re"])}
     marks = [
         {"SpecialToken": {"id": "[CLS]"}},
@@ -195,8 +199,8 @@ def test_wordpieces_begin_with_a_space_or_go_on(tmp_path: Path) -> None:
         "▁the".encode(),
         b"re",
     ]
-    wanted = {"bos": 2, "eos": 3, "cls": 2, "seperator": 3}
-    assert {name: keys[f"tokenizer.ggml.{name}_token_id"] for name in wanted} == wanted
+    expected = {"bos": 2, "eos": 3, "cls": 2, "seperator": 3}
+    assert {name: keys[f"tokenizer.ggml.{name}_token_id"] for name in expected} == expected
     assert keys["tokenizer.ggml.add_bos_token"] is keys["tokenizer.ggml.add_eos_token"] is True
     assert (
         keys["tokenizer.ggml.normalizer.lowercase"]
@@ -216,16 +220,16 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_templates_come_from_where_they_are(directory: Path) -> None:
+def test_templates_are_read_from_any_of_their_files(directory: Path) -> None:
     change_json(directory / "tokenizer_config.json", chat_template="settings")
     assert keys_of(directory, 267)["tokenizer.chat_template"] == "settings"
-    named = [
+    named_templates = [
         {"name": "default", "template": "d"},
         {"name": "tool_use", "template": "t"},
         {"name": "odd"},
         3,
     ]
-    change_json(directory / "tokenizer_config.json", chat_template=named)
+    change_json(directory / "tokenizer_config.json", chat_template=named_templates)
     keys = keys_of(directory, 267)
     assert (keys["tokenizer.chat_template"], keys["tokenizer.chat_template.tool_use"]) == ("d", "t")
     (directory / "chat_template.jinja").write_text("a file")
@@ -240,7 +244,7 @@ def test_all_ends_of_the_generation_end_a_reply(directory: Path) -> None:
         5,
         7,
     }
-    # <|endoftext|> is known by its text
+    # <|endoftext|> is recognised by its text
     assert Tokenizer.from_metadata(keys, "m").end_ids == {
         264,
         266,
@@ -316,7 +320,7 @@ def unigram(normalizer: Any = None, **model: Any) -> dict[str, Any]:
         (unigram(vocab=[["\ud800", 1]]), "tokenizer.json: model.vocab has no sound piece 0"),
     ],
 )  # fmt: skip
-def test_vocabularies_that_cannot_be_are_refused(
+def test_impossible_vocabularies_are_refused(
     changes: dict[str, Any], line: str, directory: Path
 ) -> None:
     change_json(directory / "tokenizer.json", **changes)

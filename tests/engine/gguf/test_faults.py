@@ -1,5 +1,4 @@
-"""Faults of GGUF files: a function that breaks a sound file, and the word that its refusal
-contains."""
+"""Faults of GGUF files: functions that break a sound file, and a word of each refusal."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ NOT_GGUF = {
 
 
 @pytest.mark.parametrize("case", NOT_GGUF)
-def test_what_is_no_gguf_file_is_named(case: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_gguf_is_named(case: str, tmp_path: Path) -> None:
     content, word = NOT_GGUF[case]
     path = tmp_path / "model.gguf"
     path.write_bytes(content)
@@ -77,7 +76,7 @@ def test_a_file_without_permission_is_refused(
 ) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf")
 
-    def deny(*_: object) -> int:  # a mode of 0 would not stop the superuser
+    def deny(*_: object) -> int:  # file permissions would not stop the superuser
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "open", deny)
@@ -125,7 +124,7 @@ def test_a_wrong_count_is_refused(case: str, tmp_path: Path) -> None:
     assert word in refusal(broken(tmp_path, break_it))
 
 
-def test_an_optional_tensor_left_uncounted_is_noticed(tmp_path: Path) -> None:
+def test_an_uncounted_optional_tensor_is_detected(tmp_path: Path) -> None:
     def hide_last(tiny: TinyGGUF) -> None:
         tiny.tensors.append(tiny.tensors.pop(tiny.tensors.index(tiny.tensor("output.weight"))))
         tiny.n_tensors = len(tiny.tensors) - 1
@@ -214,7 +213,7 @@ KEYS: dict[str, tuple[Break, str]] = {
 @pytest.mark.parametrize("case", KEYS)
 def test_a_broken_key_or_value_is_refused(case: str, tmp_path: Path) -> None:
     break_it, word = KEYS[case]
-    # whose 32 bytes show a wrong alignment
+    # The 32 bytes of this tensor reveal a wrong alignment.
     assert word in refusal(broken(tmp_path, break_it, rope_factors=True))
 
 

@@ -1,4 +1,4 @@
-"""Models in several files: opened as one, and refused by the name of the wrong file."""
+"""Models in several files are opened as one; a refusal names the wrong file."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from tests.engine.refusals import weights_of
 from tests.engine.tiny_gguf import TinyGGUF
 
 
-def test_a_model_in_three_files_has_the_tensors_of_the_whole_one(tmp_path: Path) -> None:
+def test_a_model_in_three_files_has_the_tensors_of_one_file(tmp_path: Path) -> None:
     model = read_gguf(tiny_gguf.write(tmp_path / "whole.gguf"))
-    parts = read_gguf(tiny_gguf.write_parts(tmp_path, "m", 3)[0])
-    one = weights_of(model)
-    other = weights_of(parts)
-    assert other.tensors.keys() == one.tensors.keys()
-    assert {info.part for info in parts.tensors.values()} == {0, 1, 2}
-    for name, tensor in one.tensors.items():
-        found = other[name]
-        assert ctypes.string_at(found.address, found.size_bytes) == ctypes.string_at(
+    split_model = read_gguf(tiny_gguf.write_parts(tmp_path, "m", 3)[0])
+    weights = weights_of(model)
+    split_weights = weights_of(split_model)
+    assert split_weights.tensors.keys() == weights.tensors.keys()
+    assert {info.part for info in split_model.tensors.values()} == {0, 1, 2}
+    for name, tensor in weights.tensors.items():
+        split_tensor = split_weights[name]
+        assert ctypes.string_at(split_tensor.address, split_tensor.size_bytes) == ctypes.string_at(
             tensor.address, tensor.size_bytes
         )
-        assert (other.rows(name) == one.rows(name)).all()
-    assert other.quantization_label() == one.quantization_label()
-    assert 0 < other.resident_share() <= 1
-    assert parts.file_bytes == sum(path.stat().st_size for path in tmp_path.glob("m-*.gguf"))
+        assert (split_weights.rows(name) == weights.rows(name)).all()
+    assert split_weights.quantization_label() == weights.quantization_label()
+    assert 0 < split_weights.resident_share() <= 1
+    assert split_model.file_bytes == sum(path.stat().st_size for path in tmp_path.glob("m-*.gguf"))
 
 
-def test_a_model_in_parts_has_the_needs_of_the_whole_one(tmp_path: Path) -> None:
+def test_a_model_in_several_files_needs_as_much_as_one_file(tmp_path: Path) -> None:
     needs = needs_of_file(tiny_gguf.write(tmp_path / "whole.gguf"))
     assert needs_of_file(tiny_gguf.write_parts(tmp_path, "m", 2)[0]) == needs
 
@@ -50,7 +50,7 @@ def test_a_copy_in_huge_pages_holds_every_part(tmp_path: Path) -> None:
     assert all((copy.rows(name) == weights.rows(name)).all() for name in weights.tensors)
 
 
-def test_a_change_of_any_part_is_seen(tmp_path: Path) -> None:
+def test_a_change_of_any_file_is_detected(tmp_path: Path) -> None:
     paths = tiny_gguf.write_parts(tmp_path, "m", 3)
     gguf = read_gguf(paths[0])
     assert not gguf.changed()
@@ -73,27 +73,29 @@ def test_a_change_of_any_part_is_seen(tmp_path: Path) -> None:
         ("a-٠٠٠٠١-of-٠٠٠٠٣.gguf", None),
     ],
 )
-def test_a_part_is_known_by_its_name(file_name: str, parsed: PartName | None) -> None:
+def test_a_file_of_a_split_model_is_recognised_by_name(
+    file_name: str, parsed: PartName | None
+) -> None:
     assert part_name(file_name) == parsed
 
 
 def _rewrite(path: Path, change: Callable[[TinyGGUF], None], n_tensors: int = 2) -> None:
-    part = TinyGGUF()
-    part.set("split.no", 1)
-    part.set("split.count", 3)
-    part.tensors = tiny_gguf.model().tensors[:n_tensors]
-    change(part)
-    part.write(path)
+    file = TinyGGUF()
+    file.set("split.no", 1)
+    file.set("split.count", 3)
+    file.tensors = tiny_gguf.model().tensors[:n_tensors]
+    change(file)
+    file.write(path)
 
 
 def _claim(path: Path, n_tensors: Any) -> None:
-    """Write the first file again with another ``split.tensors.count``."""
-    whole = tiny_gguf.model()
-    part = TinyGGUF(keys=list(whole.keys), tensors=whole.tensors[: len(whole.tensors) // 3])
-    part.set("split.no", 0)
-    part.set("split.count", 3)
-    part.set("split.tensors.count", n_tensors)
-    part.write(path)
+    """Rewrite the first file with a different ``split.tensors.count``."""
+    model = tiny_gguf.model()
+    file = TinyGGUF(keys=list(model.keys), tensors=model.tensors[: len(model.tensors) // 3])
+    file.set("split.no", 0)
+    file.set("split.count", 3)
+    file.set("split.tensors.count", n_tensors)
+    file.write(path)
 
 
 DAMAGES: dict[str, tuple[Callable[[list[Path]], None], str]] = {
@@ -141,7 +143,7 @@ def void(_: object) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_parts_that_do_not_belong_together_are_refused_by_name(damage: str, tmp_path: Path) -> None:
+def test_files_of_different_models_are_refused_by_name(damage: str, tmp_path: Path) -> None:
     break_it, words = DAMAGES[damage]
     paths = tiny_gguf.write_parts(tmp_path, "m", 3)
     break_it(paths)
@@ -151,7 +153,7 @@ def test_parts_that_do_not_belong_together_are_refused_by_name(damage: str, tmp_
     assert len(str(caught.value)) < 290
 
 
-def test_another_part_than_the_first_names_the_first(tmp_path: Path) -> None:
+def test_a_later_file_of_a_model_names_the_first(tmp_path: Path) -> None:
     paths = tiny_gguf.write_parts(tmp_path, "m", 3)
     with pytest.raises(
         EngineError, match=r"is part 2 of 3 of a model \(open m-00001-of-00003.gguf\)"
@@ -159,7 +161,7 @@ def test_another_part_than_the_first_names_the_first(tmp_path: Path) -> None:
         read_gguf(paths[1])
 
 
-def test_a_part_under_another_name_says_which_name_is_expected(tmp_path: Path) -> None:
+def test_a_renamed_file_of_a_model_reports_the_expected_name(tmp_path: Path) -> None:
     paths = tiny_gguf.write_parts(tmp_path, "m", 2)
     renamed = paths[0].rename(tmp_path / "model.gguf")
     with pytest.raises(

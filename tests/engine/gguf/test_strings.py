@@ -1,4 +1,4 @@
-"""Strings that are located in groups equal those that are read one by one."""
+"""Locating strings in groups gives the same strings as reading them one by one."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def mapped(content: bytes) -> mmap.mmap:
 
 
 def random_strings(seed: int, count: int) -> list[bytes]:
-    """Return mostly strings of vocabularies; some are empty, long, have zero bytes, or look like
-    lengths."""
+    """Return strings like those of vocabularies; some are empty, long, contain zero bytes, or look
+    like lengths."""
     source = random.Random(seed)
     odd = [
         b"",
@@ -63,7 +63,7 @@ def random_strings(seed: int, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("window_bytes", [300, 5_000, 1 << 18])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_end_is_that_of_the_last_string(
+def test_the_end_equals_the_end_of_the_last_string(
     seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", window_bytes)
@@ -78,9 +78,9 @@ def test_strings_at_a_window_end_are_read_in_groups(
 ) -> None:
     single_steps: list[int] = []
 
-    def walk(data: mmap.mmap, at: int, end: int, n_steps: int, index: int) -> Any:
+    def walk(data: mmap.mmap, start: int, end: int, n_steps: int, index: int) -> Any:
         single_steps.append(n_steps)
-        return original(data, at, end, n_steps, index)
+        return original(data, start, end, n_steps, index)
 
     original = gguf_strings._ends_one_by_one
     monkeypatch.setattr(gguf_strings, "_ends_one_by_one", walk)
@@ -92,7 +92,7 @@ def test_strings_at_a_window_end_are_read_in_groups(
 
 @pytest.mark.parametrize("window_bytes", [300, 1 << 18])
 @pytest.mark.parametrize("seed", range(12))
-def test_the_strings_are_those_that_were_written(
+def test_strings_equal_those_that_were_written(
     seed: int, window_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gguf_strings, "_WINDOW_BYTES", window_bytes)
@@ -111,7 +111,7 @@ def test_no_strings_are_an_empty_array() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 66, 129])
-def test_few_strings_end_right_too(count: int) -> None:
+def test_a_few_strings_have_the_right_end(count: int) -> None:
     content = packed([b"token"] * count)
     data = mapped(content + b"rest")
     assert end_of_strings(data, 0, len(data), count) == len(content)
@@ -132,14 +132,14 @@ def test_the_string_that_does_not_end_is_named(cut: int) -> None:
     assert caught.value.offset == len(content) // 13 * 13
 
 
-def test_an_absurd_length_is_no_place_to_go_to() -> None:
+def test_an_absurd_length_is_refused() -> None:
     content = packed([b"token"] * 500) + struct.pack("<Q", (1 << 64) - 1) + packed([b"token"] * 500)
     with pytest.raises(StringsCutError) as caught:
         end_of_strings(mapped(content), 0, len(content), 1_001)
     assert caught.value.index == 500
 
 
-def test_a_file_reads_the_same_but_for_its_strings(tmp_path: Path) -> None:
+def test_reading_without_strings_changes_nothing_else(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "tiny.gguf", "llama", "F32")
     with_strings = read_gguf(path)
     without = read_gguf(path, keeps_strings=False)

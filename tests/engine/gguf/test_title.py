@@ -30,7 +30,7 @@ from engine.gguf.title import model_title
         ("Jalopy Starter", "starter", "Jalopy Starter"),
     ],
 )
-def test_the_better_of_two_names_is_shown(name, file, title):
+def test_the_better_of_two_titles_is_shown(name, file, title):
     assert model_title({"general.name": name}, Path(f"/models/{file}.gguf")) == title
 
 

@@ -46,11 +46,12 @@ def write_all(path: Path) -> None:
             out.write(np.frombuffer(data[7:], np.uint8))
 
 
-def test_a_written_file_is_read_back_to_the_bit(tmp_path: Path) -> None:
+def test_a_written_file_is_read_back_bit_for_bit(tmp_path: Path) -> None:
     write_all(tmp_path / "m.gguf")
     assert os.listdir(tmp_path) == ["m.gguf"]
     gguf = read_gguf(tmp_path / "m.gguf")
-    assert [(one.name, one.shape, one.type_name) for one in gguf.tensors.values()] == TENSORS
+    table = [(info.name, info.shape, info.type_name) for info in gguf.tensors.values()]
+    assert table == TENSORS
     for tensor in TENSORS:
         info = gguf.tensors[tensor.name]
         assert info.offset_bytes % 64 == 0
@@ -83,12 +84,12 @@ def test_metadata_survives_a_second_writing(tmp_path: Path) -> None:
     assert (tmp_path / "first.gguf").read_bytes() == (tmp_path / "second.gguf").read_bytes()
 
 
-def test_the_packages_own_reader_reads_it(tmp_path: Path) -> None:
+def test_the_reader_of_the_gguf_package_reads_the_file(tmp_path: Path) -> None:
     write_all(tmp_path / "m.gguf")
     reader = GGUFReader(tmp_path / "m.gguf")
-    for tensor, wanted in zip(reader.tensors, TENSORS, strict=True):
-        assert (tensor.name, tuple(reversed(tensor.shape))) == (wanted.name, wanted.shape)
-        assert tensor.data.tobytes() == data_of(wanted)
+    for tensor, expected in zip(reader.tensors, TENSORS, strict=True):
+        assert (tensor.name, tuple(reversed(tensor.shape))) == (expected.name, expected.shape)
+        assert tensor.data.tobytes() == data_of(expected)
 
 
 @pytest.mark.parametrize("n_bytes", [0, 20, 1_000])
@@ -101,7 +102,7 @@ def test_a_tensor_too_short_or_too_long_leaves_no_file(tmp_path: Path, n_bytes: 
     assert os.listdir(tmp_path) == []
 
 
-def test_rows_that_are_no_whole_blocks_are_no_tensor(tmp_path: Path) -> None:
+def test_rows_of_incomplete_blocks_are_refused(tmp_path: Path) -> None:
     with (
         pytest.raises(ValueError, match="no whole blocks of Q4_K"),
         writing(tmp_path / "m.gguf", {}, [TensorToWrite("x", (2, 96), "Q4_K")]),
@@ -129,7 +130,7 @@ def test_a_disk_without_room_is_refused_before_any_work(tmp_path: Path) -> None:
         pytest.fail("work began")
 
 
-def test_a_disk_that_fills_up_is_told_in_one_line(
+def test_a_full_disk_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(descriptor: int) -> None:
@@ -143,7 +144,7 @@ def test_a_disk_that_fills_up_is_told_in_one_line(
     assert os.listdir(tmp_path) == []
 
 
-def test_a_missing_folder_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         FileUnwritableError, match=r"cannot be written: No such file .* \(choose another folder\)"
     ):
@@ -162,6 +163,6 @@ def test_a_killed_process_leaves_no_model(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == b"in\n"
         child.send_signal(signal.SIGKILL)
-    (left,) = os.listdir(tmp_path)
-    assert left.startswith(".jalopy-")
-    assert left.endswith(".part")
+    (partial_file,) = os.listdir(tmp_path)
+    assert partial_file.startswith(".jalopy-")
+    assert partial_file.endswith(".part")

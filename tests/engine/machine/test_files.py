@@ -1,4 +1,4 @@
-"""Directories of code that is run, next to directories that other users can change."""
+"""Directories of compiled code, and directories that other users can change."""
 
 import os
 import stat
@@ -21,29 +21,31 @@ def mode(path: Path) -> int:
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a directory for JALOPY_CACHE_DIR; its parents belong to root or to the user."""
-    place = tmp_path / "shared"
-    place.mkdir()
-    monkeypatch.setenv("JALOPY_CACHE_DIR", str(place))
-    return place
+    directory = tmp_path / "shared"
+    directory.mkdir()
+    monkeypatch.setenv("JALOPY_CACHE_DIR", str(directory))
+    return directory
 
 
-def own(shared: Path) -> Path:
+def user_directory(shared: Path) -> Path:
     return shared / f"jalopy-{OWN}"
 
 
 def kernels(shared: Path) -> Path:
-    return own(shared) / f"kernels-{code.VERSION}"
+    return user_directory(shared) / f"kernels-{code.VERSION}"
 
 
-@pytest.mark.parametrize("given", [0o755, 0o1777, 0o2755])
-def test_the_cache_goes_below_a_named_directory_whose_mode_stays(shared: Path, given: int) -> None:
-    shared.chmod(given)
+@pytest.mark.parametrize("permissions", [0o755, 0o1777, 0o2755])
+def test_the_cache_is_created_below_the_named_directory(shared: Path, permissions: int) -> None:
+    shared.chmod(permissions)
     assert code._cache_directory() == kernels(shared)
-    assert mode(shared) == given
-    assert {mode(own(shared)) & 0o777, mode(kernels(shared)) & 0o777} == {0o700}
+    assert mode(shared) == permissions
+    assert {mode(user_directory(shared)) & 0o777, mode(kernels(shared)) & 0o777} == {0o700}
 
 
-def test_what_is_missing_is_created_closed(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_directories_are_created_private(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("JALOPY_CACHE_DIR", str(shared / "a" / "b"))
     assert code._cache_directory() is not None
     assert {mode(path) for path in (shared / "a").rglob("*")} == {0o700}
@@ -73,49 +75,49 @@ def a_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [of_all, of_a_group, of_a_group_though_sticky, a_link, a_file])
-def test_a_cache_that_others_could_write_is_not_used_or_changed(
+def test_a_cache_writable_by_others_is_neither_used_nor_changed(
     shared: Path, harm: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_is_own_group", lambda group_id: False)
-    place = kernels(shared)
-    files.make_private(place)
-    harm(place)
-    before = place.lstat()
+    directory = kernels(shared)
+    files.make_private(directory)
+    harm(directory)
+    status = directory.lstat()
     assert code._cache_directory() is None
-    assert place.lstat() == before
+    assert directory.lstat() == status
 
 
 @pytest.mark.parametrize(
-    ("given", "is_used"), [(0o777, False), (0o770, False), (0o1777, True), (0o755, True)]
+    ("permissions", "is_used"), [(0o777, False), (0o770, False), (0o1777, True), (0o755, True)]
 )
 @pytest.mark.parametrize("level", ["named", "own"])
-def test_a_directory_above_counts_where_others_can_rename_in_it(
-    shared: Path, level: str, given: int, is_used: bool, monkeypatch: pytest.MonkeyPatch
+def test_parents_in_which_others_can_rename_are_not_used(
+    shared: Path, level: str, permissions: int, is_used: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(files, "_is_own_group", lambda group_id: False)
     files.make_private(kernels(shared))
-    above = shared if level == "named" else own(shared)
-    above.chmod(given)
+    above = shared if level == "named" else user_directory(shared)
+    above.chmod(permissions)
     assert (code._cache_directory() is not None) == is_used
-    assert mode(above) == given
+    assert mode(above) == permissions
 
 
-@pytest.mark.parametrize("part", ["kernels", "own", "named"])
+@pytest.mark.parametrize("level", ["kernels", "own", "named"])
 def test_a_directory_of_another_user_is_not_used(
-    shared: Path, part: str, monkeypatch: pytest.MonkeyPatch
+    shared: Path, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.make_private(kernels(shared))
-    theirs = {"kernels": kernels(shared), "own": own(shared), "named": shared}[part]
+    foreign = {"kernels": kernels(shared), "own": user_directory(shared), "named": shared}[level]
     true_stat = Path.stat
     true_lstat = Path.lstat
 
-    def changed(found: os.stat_result, path: Path) -> os.stat_result:
-        return os.stat_result([*found[:4], OTHER, *found[5:]]) if path == theirs else found
+    def with_owner(status: os.stat_result, path: Path) -> os.stat_result:
+        return os.stat_result([*status[:4], OTHER, *status[5:]]) if path == foreign else status
 
     monkeypatch.setattr(
-        Path, "stat", lambda path, **options: changed(true_stat(path, **options), path)
+        Path, "stat", lambda path, **options: with_owner(true_stat(path, **options), path)
     )
-    monkeypatch.setattr(Path, "lstat", lambda path: changed(true_lstat(path), path))
+    monkeypatch.setattr(Path, "lstat", lambda path: with_owner(true_lstat(path), path))
     assert code._cache_directory() is None
 
 
@@ -123,7 +125,7 @@ def test_a_directory_of_another_user_is_not_used(
     ("name", "members", "is_own"),
     [("me", [], True), ("me", ["me"], True), ("me", ["other"], False), ("users", [], False)],
 )
-def test_a_group_of_the_users_own_name_is_no_one_elses(
+def test_a_private_group_of_the_user_is_recognised(
     name: str, members: list[str], is_own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pwd.getpwuid", lambda _: SimpleNamespace(pw_name="me"))

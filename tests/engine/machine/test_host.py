@@ -1,4 +1,4 @@
-"""Memory limits of control groups, in recorded trees."""
+"""Memory limits of control groups, read from recorded trees."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def in_group(root: Path, stat: str, limit: int | str = 4 * GIB, used: int = 4 * 
     return sysfs_trees.write(root, files)
 
 
-def test_pages_of_files_count_as_used_and_can_be_had(tmp_path: Path) -> None:
+def test_pages_of_files_count_as_available(tmp_path: Path) -> None:
     root = in_group(
         tmp_path, f"anon {GIB}\nfile {3 * GIB}\ninactive_file {2 * GIB}\nactive_file {GIB // 2}"
     )
@@ -41,7 +41,7 @@ def test_pages_of_files_count_as_used_and_can_be_had(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stat", ["", "nonsense", "inactive_file many"])
-def test_without_a_count_of_them_all_that_is_used_is_gone(tmp_path: Path, stat: str) -> None:
+def test_without_a_count_of_file_pages_all_used_memory_counts(tmp_path: Path, stat: str) -> None:
     assert host.available_memory_bytes(in_group(tmp_path, stat)) == 4096
 
 
@@ -54,17 +54,17 @@ def test_the_tightest_group_counts(tmp_path: Path) -> None:
 
 
 def test_old_control_groups_count_with_the_groups_below_them(tmp_path: Path) -> None:
-    place = "sys/fs/cgroup/memory/docker/ab12"
+    group = "sys/fs/cgroup/memory/docker/ab12"
     files = {
         "proc/self/cgroup": "4:memory:/docker/ab12\n0::/",
-        f"{place}/memory.limit_in_bytes": str(2 * GIB),
-        f"{place}/memory.usage_in_bytes": str(2 * GIB),
-        f"{place}/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB}\ntotal_active_file 0",
+        f"{group}/memory.limit_in_bytes": str(2 * GIB),
+        f"{group}/memory.usage_in_bytes": str(2 * GIB),
+        f"{group}/memory.stat": f"inactive_file 1\ntotal_inactive_file {GIB}\ntotal_active_file 0",
     }
     assert host.available_memory_bytes(sysfs_trees.write(tmp_path, files)) == GIB
 
 
-def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
+def test_without_control_groups_the_machine_is_the_limit(tmp_path: Path) -> None:
     assert host.available_memory_bytes(tmp_path) == host.total_memory_bytes(tmp_path) == 64 * GIB
 
 

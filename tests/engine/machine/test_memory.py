@@ -18,13 +18,13 @@ def test_a_large_region_gets_huge_pages_if_the_system_has_them() -> None:
     assert memory.huge_backed_bytes() > 0
 
 
-def test_what_fills_slowly_is_backed_page_by_page() -> None:
+def test_slowly_filled_memory_is_backed_page_by_page() -> None:
     if not Path("/proc/self/statm").exists():
         pytest.skip("this system does not say how much memory a process has")
     before_bytes = resident_bytes()
     memory = Memory(256 << 20, fills_slowly=True)
-    for at in range(0, len(memory.bytes), 2 << 20):
-        memory.bytes[at] = 1
+    for offset in range(0, len(memory.bytes), 2 << 20):
+        memory.bytes[offset] = 1
     assert resident_bytes() - before_bytes < 32 << 20
 
 

@@ -17,7 +17,7 @@ UNTOLD = () if sys.platform == "linux" else (None,)
 """Reason to skip: the system does not report pages in memory."""
 
 
-def test_a_file_just_written_is_resident_to_the_last_page(tmp_path: Path) -> None:
+def test_a_newly_written_file_is_fully_resident(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(100_000))
     with path.open("rb") as file:
@@ -25,7 +25,7 @@ def test_a_file_just_written_is_resident_to_the_last_page(tmp_path: Path) -> Non
     assert residency.resident_bytes(view) in (100_000, *UNTOLD)
 
 
-def test_a_glance_at_some_pages_tells_how_much_was_touched() -> None:
+def test_a_sample_of_pages_estimates_the_resident_share() -> None:
     view = np.frombuffer(mmap.mmap(-1, 64 << 20), np.uint8)
     view[: 32 << 20] = 1
     exact = residency.resident_bytes(view)
@@ -38,7 +38,7 @@ def test_a_glance_at_some_pages_tells_how_much_was_touched() -> None:
         assert glanced == pytest.approx(exact, abs=4 << 20)
 
 
-def test_a_pass_in_order_reports_every_step_up_to_the_end(
+def test_a_sequential_pass_reports_every_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(residency, "STEP_BYTES", 1000)
@@ -49,7 +49,7 @@ def test_a_pass_in_order_reports_every_step_up_to_the_end(
     assert seen == [(1000, 2500), (2000, 2500), (2500, 2500)]
 
 
-def test_a_pass_in_order_leaves_out_what_lies_between_its_places(tmp_path: Path) -> None:
+def test_a_sequential_pass_reads_only_the_given_ranges(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(2500))
     seen: list[tuple[int, int]] = []
@@ -59,7 +59,7 @@ def test_a_pass_in_order_leaves_out_what_lies_between_its_places(tmp_path: Path)
     assert seen == [(700, 1200), (1200, 1200)]
 
 
-def test_what_is_left_of_a_file_begins_on_pages() -> None:
+def test_remaining_ranges_of_a_file_start_at_pages() -> None:
     page = mmap.PAGESIZE
     assert residency.pages_without(10 * page + 5, []) == [(0, 10 * page + 5)]
     assert residency.pages_without(10 * page, [(page + 1, 3 * page + 1)]) == [
@@ -74,7 +74,7 @@ def test_what_is_left_of_a_file_begins_on_pages() -> None:
     ]
 
 
-def test_a_file_that_went_away_is_no_error_here(tmp_path: Path) -> None:
+def test_a_deleted_file_is_no_error(tmp_path: Path) -> None:
     residency.read_in_order([(tmp_path / "none", 0, 10)], lambda done, total: None)
 
 
@@ -102,21 +102,21 @@ def test_a_model_in_memory_is_not_read_again(
     model.close()
 
 
-def test_a_map_is_prepared_ahead_where_its_file_is_in_memory(tmp_path: Path) -> None:
+def test_the_map_of_a_file_in_memory_is_prepared_ahead(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(64 << 20))
     with path.open("rb") as file:
         view = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     if sys.platform != "linux" or tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14):
         pytest.skip("this system cannot prepare maps")
-    before = mapped_bytes(view)
+    earlier_bytes = mapped_bytes(view)
     ahead = residency.MappingAhead([view])
     ahead.wait()
-    assert (before, mapped_bytes(view)) == (0, len(view))
+    assert (earlier_bytes, mapped_bytes(view)) == (0, len(view))
     ahead.stop()
 
 
-def test_a_map_of_a_file_on_disk_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_map_of_a_file_on_disk_is_not_prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(residency, "resident_bytes", lambda view, _: len(view) // 2)
     view = np.frombuffer(mmap.mmap(-1, 8 << 20), np.uint8)
     ahead = residency.MappingAhead([view])
@@ -125,7 +125,7 @@ def test_a_map_of_a_file_on_disk_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     ahead.stop()
 
 
-def test_a_model_opens_if_the_map_ahead_thread_is_refused(
+def test_a_model_opens_even_if_no_thread_can_be_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = threading.Thread.start
@@ -142,7 +142,7 @@ def test_a_model_opens_if_the_map_ahead_thread_is_refused(
 
 
 def mapped_bytes(view: np.ndarray) -> int | None:
-    """Return the bytes of a map in the page table; None if the system does not report them."""
+    """Return how many bytes of a map are in the page table, or None if the system does not say."""
     try:
         lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     except OSError:

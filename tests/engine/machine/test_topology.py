@@ -1,4 +1,4 @@
-"""Cores, siblings, sockets and quotas, in trees recorded on other machines."""
+"""Cores, siblings, sockets and quotas, read from trees recorded on other machines."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def test_four_threads_on_two_cores_are_two_cores_two_siblings(tmp_path: Path) ->
     assert cores.name == "Intel(R) Core(TM) i5-4278U CPU @ 2.60GHz"
 
 
-def test_siblings_that_lie_side_by_side_come_after_all_cores(tmp_path: Path) -> None:
+def test_adjacent_siblings_come_after_all_cores(tmp_path: Path) -> None:
     root = sysfs_trees.write(tmp_path, sysfs_trees.processors([[0, 1], [2, 3]], "x"))
     assert read_cores([0, 1, 2, 3], root).logical == (0, 2, 1, 3)
 
@@ -40,18 +40,18 @@ def test_hybrid_order_is_fast_cores_efficiency_cores_siblings(tmp_path: Path) ->
     assert cores.default_threads == 8
 
 
-def test_a_process_on_efficiency_cores_alone_uses_them_as_cores(tmp_path: Path) -> None:
+def test_efficiency_cores_count_as_cores_if_there_are_no_others(tmp_path: Path) -> None:
     cores = read_cores([16, 17, 18, 19], sysfs_trees.hybrid(tmp_path))
     assert (cores.n_fast, cores.n_efficiency, cores.default_threads) == (4, 0, 4)
 
 
-def test_capacities_tell_big_cores_from_little_in_any_order(tmp_path: Path) -> None:
+def test_capacities_distinguish_big_and_little_cores(tmp_path: Path) -> None:
     cores = read_cores(list(range(8)), sysfs_trees.big_little(tmp_path))
     assert cores.logical == (4, 5, 6, 7, 0, 1, 2, 3)
     assert (cores.n_fast, cores.n_efficiency, cores.name) == (4, 4, "Radxa ROCK 5B")
 
 
-def test_clocks_tell_kinds_of_cores_apart_but_a_boost_does_not(tmp_path: Path) -> None:
+def test_clock_rates_distinguish_core_types_but_boosts_do_not(tmp_path: Path) -> None:
     files = sysfs_trees.processors([[cpu] for cpu in range(4)], "x")
     clocks = ["5100000", "4800000", "3300000", "3300000"]
     files |= {
@@ -74,7 +74,7 @@ def test_a_virtual_machine_has_cores_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own", "parent", "quota"),
+    ("group", "parent", "quota"),
     [
         ("200000 100000", "max 100000", 2),
         ("max 100000", "150000 100000", 1),
@@ -85,10 +85,10 @@ def test_a_virtual_machine_has_cores_only(tmp_path: Path) -> None:
     ],
 )
 def test_the_smallest_quota_of_all_levels_counts_in_whole_cpus(
-    tmp_path: Path, own: str, parent: str, quota: int | None
+    tmp_path: Path, group: str, parent: str, quota: int | None
 ) -> None:
     sysfs_trees.virtual_machine(tmp_path)
-    cores = read_cores([0, 1, 2, 3], sysfs_trees.with_quota(tmp_path, own, parent))
+    cores = read_cores([0, 1, 2, 3], sysfs_trees.with_quota(tmp_path, group, parent))
     assert cores.quota == quota
     assert cores.default_threads == (quota or 4)
 
@@ -98,17 +98,17 @@ def test_old_control_groups_count_too(tmp_path: Path, quota_us: str, quota: int 
     assert cpu_quota(sysfs_trees.with_old_quota(tmp_path, quota_us)) == quota
 
 
-def test_where_there_are_no_trees_every_cpu_is_a_core(tmp_path: Path) -> None:
+def test_without_sysfs_every_cpu_is_a_core(tmp_path: Path) -> None:
     cores = read_cores([0, 1, 2], tmp_path)
     assert (cores.logical, cores.n_physical, cores.quota, cores.name) == ((0, 1, 2), 3, None, "")
 
 
-def test_other_cores_or_quotas_give_a_machine_another_identity(tmp_path: Path) -> None:
-    whole = read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "a"))
-    part = read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "a"))
+def test_the_identity_depends_on_cores_and_quotas(tmp_path: Path) -> None:
+    all_cores = read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "a"))
+    two_cores = read_cores([0, 1], sysfs_trees.two_cores_four_threads(tmp_path / "a"))
     sysfs_trees.two_cores_four_threads(tmp_path / "b")
     limited = read_cores([0, 1, 2, 3], sysfs_trees.with_quota(tmp_path / "b", "200000 100000"))
-    assert len({whole.identity, part.identity, limited.identity}) == 3
+    assert len({all_cores.identity, two_cores.identity, limited.identity}) == 3
 
 
 def test_the_last_cache_is_the_largest(tmp_path: Path) -> None:

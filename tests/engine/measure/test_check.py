@@ -1,4 +1,4 @@
-"""The comparison of the kernels with float64 products that `jalopy bench` begins with."""
+"""The comparison of kernels with float64 products, the first step of `jalopy bench`."""
 
 from pathlib import Path
 
@@ -13,9 +13,9 @@ from tests.engine import tiny_gguf
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("kind", ["F16", "Q8_0", "Q4_K"])
-def test_every_kernel_of_a_model_passes(tmp_path: Path, kind: str) -> None:
-    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", kind), threads=1)
+@pytest.mark.parametrize("quant", ["F16", "Q8_0", "Q4_K"])
+def test_every_kernel_of_a_model_passes(tmp_path: Path, quant: str) -> None:
+    model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", quant), threads=1)
     for tensor in model.sample_tensors():
         for columns in TOKEN_COUNTS:
             assert 0 <= matmul_error(tensor, columns) < 1e-5
@@ -23,7 +23,7 @@ def test_every_kernel_of_a_model_passes(tmp_path: Path, kind: str) -> None:
     model.close()
 
 
-def test_a_result_that_is_off_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_result_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", "Q8_0"), threads=1)
     read = Activations.values
     monkeypatch.setattr(Activations, "values", lambda *arguments: 1.25 * read(*arguments))
@@ -34,9 +34,7 @@ def test_a_result_that_is_off_is_measured(tmp_path: Path, monkeypatch: pytest.Mo
     model.close()
 
 
-def test_a_kernel_that_computes_something_else_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_kernel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", "Q8_0"), threads=1)
     monkeypatch.setattr(
         "engine.measure.check.matmul_error", lambda tensor, columns: 0.02 if columns > 8 else 0.0

@@ -1,5 +1,4 @@
-"""Whether a model fits and how fast it would be: arithmetic that must agree with what the engine
-does."""
+"""Estimates of memory and speed of a model, which must agree with the engine."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -51,7 +50,7 @@ def test_needs_from_the_header_equal_those_of_the_opened_model(tmp_path: Path, t
     model.close()
 
 
-def test_a_file_the_engine_would_refuse_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_the_engine_would_refuse_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     file.write_bytes(tiny_gguf.build()[:1000])
     with pytest.raises(GGUFError):
@@ -62,9 +61,9 @@ def test_a_file_the_engine_would_refuse_is_refused(tmp_path: Path) -> None:
         fit.needs_of_file(described.write(file))
 
 
-def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) -> None:
-    """Mistral's newer files are llama's, with another vocabulary; others have tensors that llama
-    has not."""
+def test_headers_that_opening_refuses_are_refused_early(tmp_path: Path) -> None:
+    """Newer Mistral files have the layers of llama but another vocabulary; other files have tensors
+    that llama lacks."""
     unknown_words = tiny_gguf.model(vocabulary="bpe")
     more_tensors = tiny_gguf.model()
     unknown_words.set("tokenizer.ggml.pre", "pieces")
@@ -73,14 +72,14 @@ def test_what_opening_refuses_by_the_header_is_refused_before(tmp_path: Path) ->
     )
     less_tensors = tiny_gguf.model()
     less_tensors.drop_tensor("blk.1.ffn_up.weight")
-    for tiny, named in (
+    for tiny, message in (
         (unknown_words, "pieces"),
         (more_tensors, "attn_q_norm"),
         (less_tensors, "ffn_up"),
     ):
         path = tiny.write(tmp_path / "m.gguf")
         for refuse in (fit.needs_of_file, Model.open):
-            with pytest.raises(EngineError, match=named):
+            with pytest.raises(EngineError, match=message):
                 refuse(path)
 
 
@@ -96,13 +95,13 @@ def test_shapes_padded_with_ones_give_the_same_needs(tmp_path: Path) -> None:
 
 def test_a_file_without_layers_is_refused(tmp_path: Path) -> None:
     described = tiny_gguf.model()
-    for entry in [one.name for one in described.tensors if one.name.startswith("blk.")]:
+    for entry in [tensor.name for tensor in described.tensors if tensor.name.startswith("blk.")]:
         described.drop_tensor(entry)
     with pytest.raises(EngineError, match="no layers"):
         fit.needs_of_file(described.write(tmp_path / "m.gguf"))
 
 
-def test_memory_is_weights_and_cache_and_program() -> None:
+def test_memory_is_the_sum_of_weights_cache_and_program() -> None:
     answer = fit.fit(NEEDS, ROOMY, RATES, 4096)
     assert answer.kv_bytes == 4096 * 131_072
     assert answer.needed_bytes == 5_000_000_000 + 4096 * 131_072 + RESERVE_BYTES
@@ -111,23 +110,25 @@ def test_memory_is_weights_and_cache_and_program() -> None:
 
 def test_each_token_reads_and_writes_states_but_not_their_copies() -> None:
     plain, states = (MemoryNeeds(131_072, GIB, state_bytes=n) for n in (0, 50_000_000))
-    without, found = (
+    without_states, with_states = (
         fit.fit(replace(NEEDS, memory=memory), ROOMY, RATES, 4096) for memory in (plain, states)
     )
-    assert without.decode_tps == fit.fit(NEEDS, ROOMY, RATES, 4096).decode_tps
+    assert without_states.decode_tps == fit.fit(NEEDS, ROOMY, RATES, 4096).decode_tps
     assert None not in (
-        found.decode_tps,
-        without.decode_tps,
-        found.decode_full_tps,
-        without.decode_full_tps,
+        with_states.decode_tps,
+        without_states.decode_tps,
+        with_states.decode_full_tps,
+        without_states.decode_full_tps,
     )
     assert RATES.read_gbps is not None
     more_s = 100_000_000 / (fit.DECODE_SHARE * RATES.read_gbps) / 1e9
-    assert 1 / found.decode_tps == pytest.approx(1 / without.decode_tps + more_s)
-    assert 1 / found.decode_full_tps == pytest.approx(1 / without.decode_full_tps + more_s)
+    assert 1 / with_states.decode_tps == pytest.approx(1 / without_states.decode_tps + more_s)
+    assert 1 / with_states.decode_full_tps == pytest.approx(
+        1 / without_states.decode_full_tps + more_s
+    )
 
 
-def test_what_layers_remember_whatever_the_context_counts_too() -> None:
+def test_states_that_do_not_depend_on_the_context_count_too() -> None:
     fixed = replace(NEEDS, memory=MemoryNeeds(131_072, GIB))
     assert fit.fit(fixed, ROOMY, RATES, 4096).kv_bytes == 4096 * 131_072 + GIB
     assert fit.largest_context(fixed, 8 * GIB) == fit.largest_context(NEEDS, 7 * GIB)
@@ -137,7 +138,7 @@ def test_what_layers_remember_whatever_the_context_counts_too() -> None:
     ("total_gib", "available_gib", "verdict"),
     [(32, 30, "yes"), (8, 4, "tight"), (4, 3, "no"), (6, 5.9, "no")],
 )
-def test_the_verdict_tells_fits_now_from_would_fit_alone(
+def test_the_verdict_distinguishes_fitting_now_and_fitting_alone(
     total_gib: int, available_gib: float, verdict: str
 ) -> None:
     memory = MachineMemory(total_gib * GIB, int(available_gib * GIB))
@@ -169,7 +170,7 @@ def test_a_token_takes_the_time_of_each_types_bytes() -> None:
     assert answer.decode_full_tps < answer.decode_tps
 
 
-def test_what_was_not_measured_is_assumed_and_said_so() -> None:
+def test_assumed_speeds_are_marked_as_such() -> None:
     assumed = fit.fit(NEEDS, ROOMY, MachineRates(20.0), 4096)
     assert not assumed.is_measured
     assert assumed.decode_tps == pytest.approx(
@@ -180,6 +181,6 @@ def test_what_was_not_measured_is_assumed_and_said_so() -> None:
     assert (nothing.decode_tps, nothing.decode_full_tps, nothing.prefill_tps) == (None, None, None)
 
 
-def test_the_machine_has_no_less_memory_than_it_gives() -> None:
+def test_total_memory_is_at_least_the_available_memory() -> None:
     memory = fit.machine_memory()
     assert 0 < memory.available_bytes <= memory.total_bytes

@@ -1,4 +1,4 @@
-"""Sums of squared inputs against a NumPy twin, for every kind of layer, and files of them."""
+"""Sums of squared inputs against a NumPy twin, for every type of layer, and their files."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ IDS = [(11 * n) % 97 + 3 for n in range(24)]
 
 
 class Watched(Twin):
-    """A twin that keeps the squares of what it projects, by the tensor and the first of its
-    rows."""
+    """Twin that records squared inputs by the tensor and the first of its rows."""
 
     def __init__(self, checked: Any) -> None:
         super().__init__(checked)
@@ -45,23 +44,28 @@ def collected(model: Model, *chunks: list[int]) -> Imatrix:
 @pytest.mark.parametrize("architecture", architectures.KINDS)
 def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
-    found = collected(model, IDS)
+    importance = collected(model, IDS)
     twin = Watched(model._file)
     architectures.load(architecture).logits(twin, IDS)
     compared = set()
     for (name, row), squares in twin.squares.items():
-        if name in found.sums:
-            n_parts = len(found.sums[name])
+        if name in importance.sums:
+            n_parts = len(importance.sums[name])
             rows = model._file.weights[name].n_rows
-            part = row // (rows // n_parts)
-            wanted = np.concatenate(squares).mean(0)
-            n = found.counts[name][part]
+            index = row // (rows // n_parts)
+            expected = np.concatenate(squares).mean(0)
+            n = importance.counts[name][index]
             assert n_parts == 1 or n == len(np.concatenate(squares)), name
-            # Gemma 4's projections of layers read what both sides divide by the square root of 2 at
-            # different times.
-            wanted *= 2 if name.endswith(".proj.weight") else 1
+            # The engine and the twin divide the inputs of Gemma 4's layer projections by the square
+            # root of 2 at different times.
+            if name.endswith(".proj.weight"):
+                expected *= 2
             np.testing.assert_allclose(
-                found.sums[name][part] / n, wanted, 2e-3, 1e-6 * wanted.max(), err_msg=name
+                importance.sums[name][index] / n,
+                expected,
+                2e-3,
+                1e-6 * expected.max(),
+                err_msg=name,
             )
             compared.add(name)
     left_out = {name for name, _ in twin.squares if name.startswith("blk.")} - compared
@@ -72,13 +76,13 @@ def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_chunks_add_up_and_do_not_see_each_other(tmp_path: Path) -> None:
+def test_chunks_add_up_and_are_independent(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
     apart = [collected(model, chunk) for chunk in (IDS, IDS[::-1])]
     together = collected(model, IDS, IDS[::-1])
     assert (together.n_chunks, together.chunk_size) == (2, len(IDS))
     for name, sums in together.sums.items():
-        np.testing.assert_allclose(sums, sum(one.sums[name] for one in apart), rtol=1e-6)
+        np.testing.assert_allclose(sums, sum(chunk.sums[name] for chunk in apart), rtol=1e-6)
         assert together.counts[name].tolist() == [2 * len(IDS)]
     model.close()
 
@@ -104,11 +108,11 @@ SOME = Imatrix(
 )
 
 
-def test_a_file_has_llama_cpps_names_and_its_means(tmp_path: Path) -> None:
+def test_a_file_has_the_names_and_means_of_llama_cpp(tmp_path: Path) -> None:
     path = tmp_path / "i.gguf"
     SOME.write(path, ["a.txt", "b.txt"])
     reader = GGUFReader(path)
-    shapes = {one.name: one.shape.tolist() for one in reader.tensors}
+    shapes = {tensor.name: tensor.shape.tolist() for tensor in reader.tensors}
     assert shapes["blk.0.a.weight.in_sum2"] == [2, 1]
     assert shapes["blk.0.e.weight.in_sum2"] == [2, 2]
     assert shapes["blk.0.e.weight.counts"] == [1, 2]
@@ -119,22 +123,22 @@ def test_a_file_has_llama_cpps_names_and_its_means(tmp_path: Path) -> None:
         2,
         512,
     ]
-    found = {name: values.tolist() for name, values in read_imatrix(path).items()}
-    assert found == {"blk.0.a.weight": [2, 0.5], "blk.0.e.weight": [3, 1, 1, 1]}
+    means = {name: values.tolist() for name, values in read_imatrix(path).items()}
+    assert means == {"blk.0.a.weight": [2, 0.5], "blk.0.e.weight": [3, 1, 1, 1]}
 
 
 def old_form(*entries: tuple[bytes, int, list[float]]) -> bytes:
-    parts = [struct.pack("<i", len(entries))]
+    chunks = [struct.pack("<i", len(entries))]
     for name, calls, values in entries:
-        parts.append(
+        chunks.append(
             struct.pack(
                 f"<i{len(name)}sii{len(values)}f", len(name), name, calls, len(values), *values
             )
         )
-    return b"".join(parts)
+    return b"".join(chunks)
 
 
-def test_the_older_form_is_read(tmp_path: Path) -> None:
+def test_the_older_format_is_read(tmp_path: Path) -> None:
     path = tmp_path / "i.dat"
     path.write_bytes(
         old_form((b"blk.0.a.weight", 4, [8, 2])) + struct.pack("<ii5s", 4, 5, b"a.txt")
@@ -160,7 +164,9 @@ WHOLE = old_form((b"blk.0.a.weight", 4, [8, 2]))
         (b"", "is empty"),
     ],
 )
-def test_what_is_no_imatrix_is_refused_in_one_line(raw: bytes, why: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_an_imatrix_is_refused_in_one_line(
+    raw: bytes, why: str, tmp_path: Path
+) -> None:
     path = tmp_path / "model.gguf"
     path.write_bytes(raw)
     assert why in refusal(path, read_imatrix)
@@ -175,7 +181,7 @@ def test_what_is_no_imatrix_is_refused_in_one_line(raw: bytes, why: str, tmp_pat
         ({"b.in_sum2": np.ones((1, 2), np.float32)}, "has no b.counts of type F32"),
     ],
 )
-def test_sums_that_lie_are_refused_in_one_line(
+def test_wrong_sums_are_refused_in_one_line(
     change: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "model.gguf"
@@ -184,8 +190,8 @@ def test_sums_that_lie_are_refused_in_one_line(
         "a.counts": np.ones((1, 1), np.float32),
         **change,
     }
-    table = [TensorToWrite(name, one.shape, "F32") for name, one in values.items()]
+    table = [TensorToWrite(name, array.shape, "F32") for name, array in values.items()]
     with writing(path, {"general.type": "imatrix"}, table) as out:
-        for one in values.values():
-            out.write(one)
+        for array in values.values():
+            out.write(array)
     assert why in refusal(path, read_imatrix)

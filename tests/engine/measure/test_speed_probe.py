@@ -1,4 +1,4 @@
-"""The probe runs the real kernels over memory of its own and never past its end."""
+"""The speed probe runs the real kernels and stays within its memory."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The measured clock rate: a plausible number of GHz, or none."""
+"""The measured clock rate is a plausible number of GHz, or None."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from engine.plan.clock import clock_ghz
 from engine.plan.crew import Crew
 
 
-def test_the_clock_is_one_of_a_processor() -> None:
+def test_the_clock_rate_is_plausible() -> None:
     crew = Crew(1)
     clock = clock_ghz(crew)
     crew.close()
@@ -16,14 +16,14 @@ def test_the_clock_is_one_of_a_processor() -> None:
     assert 0.01 < clock < 8
 
 
-def test_where_a_step_may_take_other_cycles_nothing_is_said(
+def test_no_clock_rate_is_reported_without_known_cycles(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(level, "HAS_X86", False)
     assert clock_ghz(Crew(1)) is None
 
 
-def test_a_cancel_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cancel_ends_the_clock_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     crew = Crew(1)
     walk = crew.run_to_end
     monkeypatch.setattr(crew, "run_to_end", lambda *arguments: (crew.cancel(), walk(*arguments)))

@@ -1,4 +1,4 @@
-"""Steps in combinations that no registered architecture has, against twins of their own.
+"""Steps in combinations that no registered architecture has, against separate twins.
 
 The invented architectures consist of the steps in ``engine.models.steps``: parallel branches from
 one norm, norms only after branches, layers without RoPE, and multipliers of embedding and logits.
@@ -24,7 +24,7 @@ from tests.engine.test_models import IDS, nmse
 
 
 def _side_by_side(d: Decoder) -> None:
-    """x += attention(n) + ffn(n), both from one norm, as in Command R."""
+    """Build x += attention(n) + ffn(n) from one norm, as in Command R."""
     steps.embedding(d)
     for number, layer in d.layers:
         x = steps.norm(d, number, "attn_norm")
@@ -65,10 +65,8 @@ def _odd_twin(twin: Twin, ids: list[int]) -> Array:
         angle = np.arange(len(ids))[:, None, None] * frequencies
         a = heads[..., :4]
         b = heads[..., 4:8]
-        turned[..., :4], turned[..., 4:8] = (
-            a * np.cos(angle) - b * np.sin(angle),
-            a * np.sin(angle) + b * np.cos(angle),
-        )
+        turned[..., :4] = a * np.cos(angle) - b * np.sin(angle)
+        turned[..., 4:8] = a * np.sin(angle) + b * np.cos(angle)
         return turned
 
     x = 3.0 * twin.embed(ids)
@@ -100,13 +98,13 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "twin", "n_layers"), [("side-by-side", _side_by_side_twin, 2), ("odd", _odd_twin, 3)]
 )
-def test_composed_steps_compute_what_the_twin_computes(
+def test_composed_steps_equal_the_twin(
     name: str, twin: object, n_layers: int, quant: str, tmp_path: Path
 ) -> None:
     described = tiny_gguf.decoder(
         name, quant, n_layers=n_layers, norms_after=name != "side-by-side"
     )
-    for tensor in [str(one.name) for one in described.tensors]:
+    for tensor in [str(entry.name) for entry in described.tensors]:
         is_before = tensor.endswith(("attn_norm.weight", "ffn_norm.weight"))
         if is_before and name != "side-by-side":
             described.drop_tensor(tensor)
@@ -121,7 +119,7 @@ def test_composed_steps_compute_what_the_twin_computes(
     again = model.session(n_ctx=64, kv="f32")
     again.feed(IDS[:1])
     assert again.verify(IDS[1:7]).tobytes() == steps[1:7].tobytes()
-    whole = session.feed(IDS, every=True)[-1]
+    all_logits = session.feed(IDS, every=True)[-1]
     session.truncate(len(IDS))
-    assert session.feed(IDS).tobytes() == whole.tobytes()
+    assert session.feed(IDS).tobytes() == all_logits.tobytes()
     model.close()

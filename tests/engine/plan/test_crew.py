@@ -1,5 +1,5 @@
-"""Threads that share a run: all of them run each row, in order, and a cancellation ends it for
-all."""
+"""Threads that share a run: all threads run each row in order, and cancellation ends the run for
+all of them."""
 
 import ctypes
 import os
@@ -37,8 +37,7 @@ class Trace:
         self.on_row(row, thread)
 
     def walk(self, crew: Crew, n_threads: int) -> bool:
-        """Have the crew walk this table, which lives as long as the walk: the crew only sees
-        addresses."""
+        """Run this table, and keep it alive meanwhile, as the crew only has addresses."""
         return crew.run((self.rows.ctypes.data, len(self.rows)), n_threads)
 
 
@@ -54,7 +53,7 @@ def test_every_thread_runs_each_row_with_one_barrier_after_it(n_threads: int) ->
     crew.close()
 
 
-def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
+def test_the_number_of_threads_may_change_between_runs() -> None:
     crew = Crew()
     for n_threads in (3, 1, 2, 4, 1, 3) * 10:
         trace = Trace(4)
@@ -63,7 +62,7 @@ def test_the_number_of_threads_may_change_from_walk_to_walk() -> None:
     crew.close()
 
 
-def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(
+def test_a_refused_thread_gives_a_notice_and_fewer_threads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     crew = Crew()
@@ -85,7 +84,7 @@ def test_a_refused_thread_is_one_line_and_fewer_threads_go_on(
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 3])
-def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) -> None:
+def test_a_cancel_stops_all_threads_at_the_same_row(n_threads: int) -> None:
     crew = Crew()
     trace = Trace(20)
     trace.on_row = lambda row, thread: (
@@ -101,7 +100,7 @@ def test_a_cancel_ends_the_walk_for_all_threads_at_the_same_row(n_threads: int) 
     crew.close()
 
 
-def test_no_thread_is_left_of_a_closed_crew() -> None:
+def test_a_closed_crew_leaves_no_threads() -> None:
     crew = Crew()
     Trace(2).walk(crew, 3)
     followers = list(crew._followers)
@@ -113,7 +112,7 @@ def test_no_thread_is_left_of_a_closed_crew() -> None:
 @pytest.mark.parametrize(
     ("n_rows", "n_threads"), [(61, 1), (61, 2), (4096, 3), (8, 5), (1, 2), (100_000, 4)]
 )
-def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) -> None:
+def test_every_row_is_claimed_by_exactly_one_thread(n_rows: int, n_threads: int) -> None:
     counters = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
     record = np.zeros(len(MATMUL), np.int64)
     for name, value in (("n_rows", n_rows), ("row_bytes", 1152), ("claims", counters.ctypes.data)):
@@ -133,7 +132,7 @@ def test_every_row_is_claimed_once_whoever_comes(n_rows: int, n_threads: int) ->
 @pytest.mark.skipif(
     not hasattr(os, "sched_setaffinity"), reason="threads cannot be bound to CPUs here"
 )
-def test_followers_are_bound_and_let_go_while_the_crew_lives() -> None:
+def test_threads_are_pinned_and_released() -> None:
     allowed = os.sched_getaffinity(0)
     crew = Crew()
     Trace(2).walk(crew, 2)
@@ -143,7 +142,7 @@ def test_followers_are_bound_and_let_go_while_the_crew_lives() -> None:
     crew.set_pinned(True)
     assert len(os.sched_getaffinity(follower)) == 1
     assert Trace(2).walk(crew, 3)
-    assert len(os.sched_getaffinity(crew._followers[1].native_id)) == 1  # hired while pinned
+    assert len(os.sched_getaffinity(crew._followers[1].native_id)) == 1  # started while pinned
     assert os.sched_getaffinity(0) == allowed
     crew.set_pinned(False)
     assert {frozenset(os.sched_getaffinity(f.native_id)) for f in crew._followers} == {

@@ -15,7 +15,7 @@ from tests.engine.reference import Twin
 
 
 @pytest.mark.parametrize("quant", ["F32", "Q4_0", "Q4_K"])
-def test_rows_and_turned_matrices_hold_what_the_file_says(quant: str, tmp_path: Path) -> None:
+def test_rows_and_transposed_matrices_equal_the_file(quant: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", quant))
     tensor = model._file.weights["blk.0.attn_q.weight"]
     buffers = Buffers(32)
@@ -25,6 +25,6 @@ def test_rows_and_turned_matrices_hold_what_the_file_says(quant: str, tmp_path: 
     assert (turned.n_rows, turned.n_cols) == (4 * tensor.n_cols, 8)
     assert buffers.transpose_parts(tensor, 4, 8).address == turned.address
     fill(buffers.transposed.values())
-    parts = expected.reshape(4, -1, tensor.n_cols)[:, :8].swapaxes(1, 2)
-    assert (buffers.transposed[tensor.name].memory.array(np.float32, parts.shape) == parts).all()
+    groups = expected.reshape(4, -1, tensor.n_cols)[:, :8].swapaxes(1, 2)
+    assert (buffers.transposed[tensor.name].memory.array(np.float32, groups.shape) == groups).all()
     model.close()

@@ -1,4 +1,4 @@
-"""The plan as data: its rows, and that listing them compiles nothing."""
+"""The plan as data: rows of a plan; listing them compiles nothing."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def test_a_plan_names_every_matrix_once_and_in_order(tmp_path: Path) -> None:
     model.close()
 
 
-def test_the_bytes_of_a_plan_are_the_bytes_a_token_reads(tmp_path: Path) -> None:
+def test_the_bytes_of_a_plan_equal_those_that_a_token_reads(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
     read = sum(row.get("bytes", 0) for row in model.describe_plan())
     vectors = sum(t.size_bytes for t in model._file.weights.tensors.values() if t.n_rows == 1)
@@ -47,13 +47,13 @@ def test_the_bytes_of_a_plan_are_the_bytes_a_token_reads(tmp_path: Path) -> None
     model.close()
 
 
-def test_phases_come_in_the_order_of_the_computation(tmp_path: Path) -> None:
+def test_phases_follow_the_order_of_computation(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)
     assert list(dict.fromkeys(row["phase"] for row in model.describe_plan())) == PHASES
     model.close()
 
 
-def test_activations_are_quantised_once_for_all_their_readers(tmp_path: Path) -> None:
+def test_activations_are_quantised_once_for_all_readers(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0"), threads=1)
     names = [row["op"] for row in model.describe_plan()]
     assert names.count("quantize q8_0") == 2 * 4 + 1
@@ -64,34 +64,34 @@ def test_activations_are_quantised_once_for_all_their_readers(tmp_path: Path) ->
 def test_rows_may_have_their_own_number_of_tokens(
     columns: int, counts: tuple[int, int], tmp_path: Path
 ) -> None:
-    """Experts get some of the tokens, the rows around them all tokens."""
+    """Experts get some of the tokens; the rows before and after them get all tokens."""
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0")).weights
     matrix = weights["blk.0.ffn_gate.weight"]
     scratch = Memory(MATMUL_SCRATCH_BYTES)
-    x, gathered, ours, theirs = (Activations(str(n), n, columns) for n in (64, 64, 96, 96))
+    x, gathered, output, gathered_output = (
+        Activations(str(n), n, columns) for n in (64, 64, 96, 96)
+    )
     x.array()[:] = gathered.array()[:] = np.random.default_rng(0).standard_normal(x.array().shape)
     steps = [Memory(128) for _ in counts]
     for step, n_tokens in zip(steps, counts, strict=True):
         step.array(np.int64, (16,))[STEP.n_tokens // 8] = n_tokens
     plan = Plan(steps[0].address, columns, (scratch.address, MATMUL_SCRATCH_BYTES))
     plan.quantize(x, matrix)
-    plan.matmul(matrix, x, ours)
+    plan.matmul(matrix, x, output)
     with plan.counted_by(steps[1].address):
         plan.quantize(gathered, matrix)
-        plan.matmul(matrix, gathered, theirs)
-    plan.matmul(matrix, x, ours)
+        plan.matmul(matrix, gathered, gathered_output)
+    plan.matmul(matrix, x, output)
     run(plan)
-    both = min(counts)
-    assert (ours.array()[:both] == theirs.array()[:both]).all()
-    for out, n_tokens in zip((ours, theirs), counts, strict=True):
+    n_common = min(counts)
+    assert (output.array()[:n_common] == gathered_output.array()[:n_common]).all()
+    for out, n_tokens in zip((output, gathered_output), counts, strict=True):
         assert out.array()[:n_tokens].any(axis=1).all()
         assert not out.array()[n_tokens:].any()
 
 
 @pytest.mark.parametrize("is_normed", [False, True])
-def test_a_product_adds_its_branch_where_nothing_is_between(
-    is_normed: bool, tmp_path: Path
-) -> None:
+def test_a_product_adds_its_branch_if_nothing_is_between(is_normed: bool, tmp_path: Path) -> None:
     weights = validate(tiny_gguf.write(tmp_path / "m.gguf", biases=True)).weights
     matrix = weights["blk.0.attn_q.weight"]
     bias = weights["blk.0.attn_q.bias"]
@@ -114,10 +114,8 @@ def test_a_product_adds_its_branch_where_nothing_is_between(
         run(plan)
         expected = x.array().copy() if expected is None else expected
         assert np.allclose(x.array(), expected, rtol=1e-6, atol=1e-6)
-    for source, its_bias in (
-        (read, bias),
-        (x, None),
-    ):  # it adds one thing, and writes nothing that others read
+    # A product adds only one branch and must not overwrite values that other rows read.
+    for source, its_bias in ((read, bias), (x, None)):
         plan.barrier()
         plan.matmul(matrix, source, branch, its_bias)
         plan.add(x, branch)

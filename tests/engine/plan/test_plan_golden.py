@@ -1,4 +1,4 @@
-"""The rows of plans against recorded ones: a tidier composition must not change them."""
+"""Rows of plans against recorded ones: refactoring must not change them."""
 
 import os
 from pathlib import Path
@@ -28,14 +28,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_rows_of_a_plan_are_those_recorded(case: str, tmp_path: Path) -> None:
+def test_the_rows_of_a_plan_equal_the_recorded_ones(case: str, tmp_path: Path) -> None:
     """Set JALOPY_WRITE_PLANS=1 to record an intended change."""
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", **CASES[case]), threads=2)
-    found = "\n".join(plan_lines(model, "q8_0" if case == "qwen3" else "f16")) + "\n"
-    # as without VNNI, and as with it
-    found = found.replace("quantize q8_0 words", "quantize q8_0 bytes")
+    lines = "\n".join(plan_lines(model, "q8_0" if case == "qwen3" else "f16")) + "\n"
+    # Recorded plans do not depend on VNNI.
+    lines = lines.replace("quantize q8_0 words", "quantize q8_0 bytes")
     model.close()
-    place = GOLDEN / f"{case}.plan"
+    path = GOLDEN / f"{case}.plan"
     if os.environ.get("JALOPY_WRITE_PLANS"):
-        place.write_text(found, encoding="utf-8")
-    assert found == place.read_text(encoding="utf-8")
+        path.write_text(lines, encoding="utf-8")
+    assert lines == path.read_text(encoding="utf-8")

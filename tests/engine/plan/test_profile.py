@@ -1,4 +1,4 @@
-"""Profiles of runs: their times add up, they name all phases, and nothing is timed by default."""
+"""Profiles of runs: times add up, all phases are named, and nothing is timed by default."""
 
 import math
 import time
@@ -24,7 +24,7 @@ def model(tmp_path: Path) -> Model:
     model.close()
 
 
-def test_phases_add_up_to_the_time_of_the_walks(model: Model) -> None:
+def test_phases_add_up_to_the_time_of_the_runs(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3, 4, 5])
     session.profiler.start()
@@ -37,7 +37,7 @@ def test_phases_add_up_to_the_time_of_the_walks(model: Model) -> None:
     assert 0 < sum(phase.seconds for phase in phases) <= elapsed_s
 
 
-def test_every_phase_of_the_plan_has_its_time_and_its_bytes(model: Model) -> None:
+def test_every_phase_of_a_plan_has_a_time_and_bytes(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.profiler.start()
     session.feed([1])
@@ -93,7 +93,7 @@ def test_the_bandwidth_probe_reads_every_byte_once(n_streams: int) -> None:
     ).all()
 
 
-def test_a_reply_times_choosing_and_its_caller_next_to_the_walks(model: Model) -> None:
+def test_profiles_of_replies_include_sampling_and_the_caller(model: Model) -> None:
     session = model.session(n_ctx=64)
     session.feed([1, 2, 3])
     session.profiler.start()
@@ -112,7 +112,7 @@ def test_a_reply_times_choosing_and_its_caller_next_to_the_walks(model: Model) -
     assert {phase.n_runs for phase in phases.values()} == {n}
 
 
-def test_reading_a_profile_does_not_end_it_and_a_start_resets_it(model: Model) -> None:
+def test_reading_a_profile_does_not_end_it(model: Model) -> None:
     session = model.session(n_ctx=64)
     assert session.profiler.read() == {}
     session.profiler.start()
@@ -126,7 +126,7 @@ def test_reading_a_profile_does_not_end_it_and_a_start_resets_it(model: Model) -
     assert session.profiler.stop()["decode"][0].n_runs == 1
 
 
-def test_the_bandwidth_probe_gives_way(model: Model) -> None:
+def test_the_bandwidth_probe_can_be_cancelled(model: Model) -> None:
     answers = iter([False, False, True])
     with pytest.raises(Cancelled):
         model.read_bandwidth_gbps(1, is_unwanted=lambda: next(answers))

@@ -45,16 +45,16 @@ def test_blocks_end_at_the_last_stored_kv_then_one_token_runs(model: Model, plan
 
 
 @pytest.mark.parametrize("n", [2, 4, 5, 70, 200])
-def test_the_last_token_has_the_logits_of_all_layers_for_all(model: Model, n: int) -> None:
+def test_the_last_token_has_the_logits_of_a_full_computation(model: Model, n: int) -> None:
     all_layers, prompt = (model.session(n_ctx=256) for _ in range(2))
     prompt.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     expected = all_layers.feed(IDS[:n], every=True)[-1]
     assert prompt.feed(IDS[:n]).tobytes() == expected.tobytes()
-    # and so have the keys and values
+    # The keys and values are equal, too.
     assert prompt.feed([7]).tobytes() == all_layers.feed([7]).tobytes()
 
 
-def test_only_the_end_of_a_prompt_asks_for_logits(model: Model) -> None:
+def test_only_the_end_of_a_prompt_computes_logits(model: Model) -> None:
     session = model.session(n_ctx=256)
     session.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
     session.profiler.start()

@@ -36,8 +36,7 @@ def logits(model: Model) -> np.ndarray:
 def with_room_for(
     share: float, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[tuple[Path, int, int]]:
-    """Let a share of a file fit, half of it not yet in memory; return the bytes that are read
-    first."""
+    """Make memory for a share of a file, half of it not yet loaded; return the bytes read first."""
     places: list[tuple[Path, int, int]] = []
     room = round(share * path.stat().st_size)
     monkeypatch.setattr("engine.model.RESERVE_BYTES", 0)
@@ -47,7 +46,7 @@ def with_room_for(
     monkeypatch.setattr("engine.weights.weights._share_in_memory", lambda views: 0.5)
     monkeypatch.setattr("engine.machine.host.available_memory_bytes", lambda: room)
     monkeypatch.setattr(
-        "engine.machine.residency.read_in_order", lambda found, tell: places.extend(found)
+        "engine.machine.residency.read_in_order", lambda ranges, tell: places.extend(ranges)
     )
     return places
 
@@ -62,18 +61,16 @@ def plans_of(model: Model) -> dict[str, Plan]:
 def sizes_of(plan: Plan, word: str) -> dict[int, int]:
     """Return the bytes that rows prefetch or drop, by address; each matrix once."""
     rows = [
-        one.arguments
-        for one in plan.operations
-        if one.record is STREAM and one.arguments.get(f"{word}_bytes")
+        operation.arguments
+        for operation in plan.operations
+        if operation.record is STREAM and operation.arguments.get(f"{word}_bytes")
     ]
     sizes = {row[word]: row[f"{word}_bytes"] for row in rows}
     assert len(sizes) == len(rows)
     return sizes
 
 
-def test_streamed_weights_are_in_every_plan_and_change_no_bit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streamed_weights_change_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)
     fits = Model.open(path, threads=2)
     expected = logits(fits)
@@ -95,7 +92,7 @@ def test_streamed_weights_are_in_every_plan_and_change_no_bit(
     model.close()
 
 
-def test_a_matrix_is_asked_for_early_and_dropped_after_a_barrier(
+def test_a_matrix_is_prefetched_and_dropped_after_a_barrier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf", n_layers=4)
@@ -124,7 +121,7 @@ def test_a_matrix_is_asked_for_early_and_dropped_after_a_barrier(
     model.close()
 
 
-def test_what_fits_or_is_in_memory_already_has_no_such_rows(
+def test_weights_in_memory_are_not_streamed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf")
@@ -139,26 +136,26 @@ def test_what_fits_or_is_in_memory_already_has_no_such_rows(
 
 
 @pytest.mark.parametrize("room", [0, 100_000, 200_000])
-def test_what_is_streamed_is_spread_evenly_over_dense_layers(room: int, tmp_path: Path) -> None:
+def test_streamed_weights_are_spread_evenly_over_layers(room: int, tmp_path: Path) -> None:
     weights = check(tiny_gguf.write(tmp_path / "m.gguf", n_layers=8))
     weights.fit_into(room)
     layers = [name.split(".")[1] for name in weights.streamed]
     assert all(name.startswith("blk.") and weights[name].n_rows > 1 for name in weights.streamed)
     assert set(layers) == set("01234567")
-    weights.fit_into(weights.memory_bytes + (1 << 20), 1 << 30)  # a cache that may never be filled
+    weights.fit_into(weights.memory_bytes + (1 << 20), 1 << 30)  # the cache may never be full
     assert not weights.streamed
     assert not weights.exceeds_memory
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux drops mapped pages when told")
-def test_the_kernel_drops_one_range_and_asks_for_the_other(tmp_path: Path) -> None:
+def test_the_kernel_drops_one_range_and_prefetches_another(tmp_path: Path) -> None:
     n_bytes = 1 << 20
     view = map_of_a_dropped_file(tmp_path / "two", 2 * n_bytes)
     view[:n_bytes].sum()
     halves = view[:n_bytes], view[n_bytes:]
     record = words(STREAM, last=halves[0], last_bytes=n_bytes, next=halves[1], next_bytes=n_bytes)
     deadline = time.monotonic() + 60
-    # a page that another core has just read may be dropped with the next call
+    # A page that another core has just read may be dropped only by the next call.
     while time.monotonic() < deadline:
         run("stream", record, 2)
         if (resident_bytes(view[:n_bytes]) or 0) < n_bytes // 8 and resident_bytes(

@@ -1,4 +1,4 @@
-"""One process that renders templates, for all tests of prompts."""
+"""Process that renders templates, shared by all tests of prompts."""
 
 from collections.abc import Iterator
 

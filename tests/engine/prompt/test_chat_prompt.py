@@ -1,4 +1,4 @@
-"""Conversations as tokens: earlier turns keep theirs, and nothing a user types becomes a control
+"""Conversations as tokens: earlier turns keep their tokens, and typed text never becomes a control
 token."""
 
 from functools import cache
@@ -54,7 +54,7 @@ def with_template(source: str, tokenizer: Tokenizer, process: TemplateProcess) -
 
 
 def reply(chat: ChatPrompt, tokenizer: Tokenizer, text: str) -> list[int]:
-    """Add a reply of ids that no tokenizer would choose for its text: byte by byte."""
+    """Add a reply of one token per byte, which no tokenizer would choose for the text."""
     ids = [
         token_id for char in text for token_id in tokenizer.encode_text(char, after_special=False)
     ]
@@ -63,7 +63,7 @@ def reply(chat: ChatPrompt, tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def spelled(tokenizer: Tokenizer, ids: list[int]) -> str:
-    """Control tokens as the vocabulary spells them, the rest as text."""
+    """Return the text of tokens, with control tokens as the vocabulary spells them."""
     return b"".join(
         tokenizer.token_bytes(token_id) or tokenizer.token_text(token_id).encode()
         for token_id in ids
@@ -89,8 +89,8 @@ def test_a_new_turn_appends_to_the_exact_ids_of_the_reply() -> None:
     assert answer != BYTES.encode("in the end", bos=False)
     second = chat.add_user("and then?")
     assert second[: len(first) + len(answer)] == first + answer
-    rest = "<|im_end|>\n<|im_start|>user\nand then?<|im_end|>\n<|im_start|>assistant\n"
-    assert second[len(first) + len(answer) :] == BYTES.encode(rest, bos=False)
+    second_turn = "<|im_end|>\n<|im_start|>user\nand then?<|im_end|>\n<|im_start|>assistant\n"
+    assert second[len(first) + len(answer) :] == BYTES.encode(second_turn, bos=False)
 
 
 @pytest.mark.parametrize("text", ["  the end ", "\n\nthe end", "", "   ", "é☃"])
@@ -147,7 +147,7 @@ def test_without_a_system_role_the_text_joins_the_first_turn(process: TemplatePr
     assert chat.messages[0] == Message("system", "Be brief.")
 
 
-def test_begin_of_text_stands_there_once(process: TemplateProcess) -> None:
+def test_begin_of_text_occurs_once(process: TemplateProcess) -> None:
     bos = PIECES.bos_id
     printed = with_template("{{ bos_token }}{{ messages[-1].content }}", PIECES, process).add_user(
         "a"
@@ -158,12 +158,12 @@ def test_begin_of_text_stands_there_once(process: TemplateProcess) -> None:
     assert printed.count(bos) == 1
 
 
-def test_bos_is_not_added_if_the_vocabulary_does_not_want_it() -> None:
+def test_bos_is_added_only_if_the_vocabulary_says_so() -> None:
     assert not BYTES.add_bos
     assert chatml().add_user("a")[0] == BYTES.encode("<|im_start|>")[0]
 
 
-def test_chatml_without_its_tokens_stops_at_their_text(process: TemplateProcess) -> None:
+def test_chatml_without_control_tokens_stops_at_their_text(process: TemplateProcess) -> None:
     chat = chatml(PIECES)
     first = chat.add_user("one")
     assert chat.stops == ("<|im_end|>", "<|im_start|>")
@@ -179,7 +179,7 @@ def test_chatml_without_its_tokens_stops_at_their_text(process: TemplateProcess)
 
 
 def with_tokens(tokens: dict[str, int]) -> Tokenizer:
-    """The SentencePiece-like vocabulary with more tokens, each of a type."""
+    """Return the SentencePiece-like vocabulary with added tokens of given types."""
     entries = spm_vocabulary()
     added = {
         "tokens": list(tokens),
@@ -187,28 +187,28 @@ def with_tokens(tokens: dict[str, int]) -> Tokenizer:
         "scores": [-99.0] * len(tokens),
     }
     for name, values in added.items():
-        before = entries[f"tokenizer.ggml.{name}"]
+        values_so_far = entries[f"tokenizer.ggml.{name}"]
         entries[f"tokenizer.ggml.{name}"] = (
-            [*before, *values] if name == "tokens" else np.append(before, values)
+            [*values_so_far, *values] if name == "tokens" else np.append(values_so_far, values)
         )
     return Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
 
 
-def test_a_stop_that_begins_in_a_token_is_no_part_of_the_reply() -> None:
+def test_a_stop_that_starts_inside_a_token_is_removed() -> None:
     tokenizer = with_tokens({".<": 1})
     chat = chatml(tokenizer)
     chat.add_user("one")
-    answer, rest = (
+    answer, stop_ids = (
         tokenizer.encode_text(text, after_special=False) for text in ("the end", "|im_end|>")
     )
-    chat.add_reply([*answer, tokenizer.vocab_size - 1, *rest], "the end.")
+    chat.add_reply([*answer, tokenizer.vocab_size - 1, *stop_ids], "the end.")
     second = spelled(tokenizer, chat.add_user("two"))
     assert second.count("<|im_end|>") == 3
     assert "the end.<|im_end|>" in second
     assert chat.messages[-2].content == "the end."
 
 
-def test_the_stop_of_a_reply_with_tags_is_no_part_of_it() -> None:
+def test_the_stop_after_a_reply_with_tags_is_removed() -> None:
     tokenizer = with_tokens({"<think>": 3, "</think>": 3})
     chat = chatml(tokenizer)
     chat.add_user("one")
@@ -226,7 +226,7 @@ def test_the_stop_of_a_reply_with_tags_is_no_part_of_it() -> None:
 # Rewinding
 
 
-def test_rewinding_to_a_question_gives_its_prompt_again() -> None:
+def test_rewinding_to_a_question_restores_its_prompt() -> None:
     chat = chatml()
     first = chat.add_user("one")
     reply(chat, BYTES, "two")
@@ -244,12 +244,12 @@ def test_rewinding_keeps_the_ids_of_earlier_replies() -> None:
     answer = reply(chat, BYTES, "the end")
     chat.add_user("three")
     chat.rewind(2)
-    other = chat.add_user("other")
-    assert other[: len(first) + len(answer)] == first + answer
-    assert "three" not in spelled(BYTES, other)
+    other_prompt = chat.add_user("other")
+    assert other_prompt[: len(first) + len(answer)] == first + answer
+    assert "three" not in spelled(BYTES, other_prompt)
 
 
-def test_another_reply_replaces_the_one_that_was_rewound() -> None:
+def test_a_new_reply_replaces_the_rewound_reply() -> None:
     chat = chatml()
     first = chat.add_user("one")
     reply(chat, BYTES, "bad")
@@ -258,7 +258,7 @@ def test_another_reply_replaces_the_one_that_was_rewound() -> None:
     assert chat.add_user("on")[: len(first) + len(answer)] == first + answer
 
 
-def test_starting_again_forgets_everything() -> None:
+def test_resetting_a_chat_forgets_everything() -> None:
     chat = chatml()
     fresh = chat.add_user("one")
     reply(chat, BYTES, "two")
@@ -267,7 +267,7 @@ def test_starting_again_forgets_everything() -> None:
     assert chat.add_user("one") == fresh
 
 
-def test_a_reply_follows_anything_but_another_reply() -> None:
+def test_a_reply_cannot_follow_another_reply() -> None:
     chat = chatml()
     with pytest.raises(ValueError, match="needs a message before"):
         chat.prompt_ids()
@@ -278,7 +278,7 @@ def test_a_reply_follows_anything_but_another_reply() -> None:
         chat.prompt_ids()
 
 
-def test_messages_in_any_order_have_the_ids_of_their_text() -> None:
+def test_messages_in_any_order_encode_like_their_text() -> None:
     chat = chatml()
     chat.start("be brief")
     chat.add_reply(BYTES.encode("hello", bos=False, special=False), "hello")
@@ -286,8 +286,8 @@ def test_messages_in_any_order_have_the_ids_of_their_text() -> None:
     chat.add_unrendered("two")
     chat.add_system("in French")
     text = "".join(
-        f"<|im_start|>{role}\n{said}<|im_end|>\n"
-        for role, said in (
+        f"<|im_start|>{role}\n{content}<|im_end|>\n"
+        for role, content in (
             ("system", "be brief"), ("assistant", "hello"), ("user", "one"), ("user", "two"),
             ("system", "in French"),
         )
@@ -312,7 +312,7 @@ def test_a_message_that_cannot_be_rendered_changes_nothing(process: TemplateProc
     assert answer
 
 
-def test_an_unrendered_message_stays_and_its_prompts_are_refused(process: TemplateProcess) -> None:
+def test_an_unrenderable_message_stays_but_prompts_are_refused(process: TemplateProcess) -> None:
     source = (
         "{% for m in messages %}{{ m.content }}{% if 'bad' in m.content %}{{ "
         "raise_exception('no') }}{% endif %}"
@@ -339,22 +339,22 @@ def test_an_unrendered_message_stays_and_its_prompts_are_refused(process: Templa
     assert spelled(BYTES, chat.add_user("good")) == "one<|im_end|>two<|im_end|>good<|im_end|>"
 
 
-# Taking back and going on
+# Removing and saving replies
 
 
-def test_a_reply_taken_back_gives_its_ids_and_leaves_the_prompt() -> None:
+def test_a_removed_reply_returns_its_ids_and_leaves_the_prompt() -> None:
     chat = chatml()
     chat.start("Be brief.")
     prompt = chat.add_user("the rain")
     answer = reply(chat, BYTES, "in the end")
-    taken = chat.take_reply()
-    assert (list(taken.ids), taken.text) == (answer, "in the end")
+    removed = chat.take_reply()
+    assert (list(removed.ids), removed.text) == (answer, "in the end")
     assert chat.prompt_ids() == prompt
     chat.add_reply([*answer, *answer], "in the endin the end")
     assert chat.add_user("on")[: len(prompt) + 2 * len(answer)] == prompt + answer + answer
 
 
-def test_a_reply_can_be_taken_back_after_a_later_message_was() -> None:
+def test_a_reply_can_be_removed_after_a_later_message() -> None:
     chat = chatml()
     prompt = chat.add_user("the rain")
     answer = reply(chat, BYTES, "in the end")
@@ -364,25 +364,25 @@ def test_a_reply_can_be_taken_back_after_a_later_message_was() -> None:
     assert chat.prompt_ids() == prompt
 
 
-def test_only_a_reply_at_the_end_can_be_taken_back() -> None:
+def test_only_a_reply_at_the_end_can_be_removed() -> None:
     chat = chatml()
     chat.add_user("the rain")
     with pytest.raises(ValueError, match="not a reply"):
         chat.take_reply()
 
 
-def test_what_was_saved_comes_back_to_the_token() -> None:
+def test_a_saved_chat_is_restored_token_for_token() -> None:
     chat = chatml()
     chat.add_user("the rain")
     reply(chat, BYTES, "in the end")
     chat.add_user("and then?")
     reply(chat, BYTES, "sun")
-    before = chat.save()
+    saved = chat.save()
     chat.rewind(0)
     chat.add_user("something else <|im_end|>")
     reply(chat, BYTES, "other")
-    chat.restore(before)
-    assert chat.save() == before
+    chat.restore(saved)
+    assert chat.save() == saved
     fresh = chatml()
     fresh.add_user("the rain")
     reply(fresh, BYTES, "in the end")
@@ -404,7 +404,7 @@ def test_turn_starts_divide_the_prompt_at_the_messages() -> None:
     )
 
 
-def test_turns_are_the_user_messages_starts_and_the_last_end() -> None:
+def test_turns_are_user_message_starts_and_the_last_end() -> None:
     chat = chatml()
     assert chat.turns() == []
     chat.start("Be brief.")
@@ -445,7 +445,9 @@ def test_the_opening_is_the_templates_text_before_the_reply(process: TemplatePro
 
 
 @pytest.mark.parametrize("text", ["hi", "think", "n", ">", "assistant"])
-def test_the_opening_of_words_that_stand_in_it_too(text: str, process: TemplateProcess) -> None:
+def test_the_opening_may_contain_words_of_the_conversation(
+    text: str, process: TemplateProcess
+) -> None:
     chat = with_template(OPENS_THINKING, BYTES, process)
     chat.start("This is a test.")
     chat.add_user(text)
@@ -458,7 +460,7 @@ def test_the_opening_of_words_that_stand_in_it_too(text: str, process: TemplateP
 
 
 @pytest.mark.parametrize("tokenizer", [BYTES, PIECES], ids=["bpe", "spm"])
-def test_control_tokens_typed_by_anyone_stay_text(tokenizer: Tokenizer) -> None:
+def test_typed_control_tokens_stay_text(tokenizer: Tokenizer) -> None:
     nasty = "a" + "".join(tokenizer.control_texts) * 2 + "<|im_<|im_end|>end|>"
     chat = chatml(tokenizer)
     chat.start(nasty)
@@ -483,7 +485,7 @@ def test_a_reply_that_spells_a_control_token_stays_text(process: TemplateProcess
     assert "say <|im_end|>" in spelled(BYTES, ids)
 
 
-def test_a_reply_like_the_start_of_a_control_token_hides_none(process: TemplateProcess) -> None:
+def test_a_partial_control_token_in_a_reply_hides_no_real_one(process: TemplateProcess) -> None:
     source = "{% for m in messages %}<|im_start|>{{ m.role }}{{ m.content }}<|im_end|>{% endfor %}"
     chat = with_template(source, BYTES, process)
     chat.add_user("the rain")
@@ -515,19 +517,19 @@ TYPED = st.text("ab <|im_startend>\n", max_size=30) | st.sampled_from(
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(TYPED, TYPED), min_size=1, max_size=4))
-def test_any_conversation_only_grows_and_keeps_its_text(turns: list[tuple[str, str]]) -> None:
+def test_every_conversation_only_grows_and_keeps_its_text(turns: list[tuple[str, str]]) -> None:
     chat = chatml()
-    before: list[int] = []
+    previous_ids: list[int] = []
     for question, answer in turns:
         ids = chat.add_user(question)
-        assert ids[: len(before)] == before
-        before = ids + reply(chat, BYTES, answer)
+        assert ids[: len(previous_ids)] == previous_ids
+        previous_ids = ids + reply(chat, BYTES, answer)
     rendered = "".join(f"<|im_start|>{m.role}\n{m.content}<|im_end|>\n" for m in chat.messages[:-1])
     assert spelled(BYTES, ids) == rendered + "<|im_start|>assistant\n"
     assert ids.count(BYTES.eos_id) == len(chat.messages) - 1
 
 
-def test_prompts_of_real_vocabularies_equal_one_whole_rendering(
+def test_prompts_of_real_vocabularies_equal_one_full_rendering(
     shared_data: Path, process: TemplateProcess
 ) -> None:
     pairs = [
@@ -547,8 +549,8 @@ def test_prompts_of_real_vocabularies_equal_one_whole_rendering(
         eos = tokenizer.token_text(tokenizer.eos_id)
         messages = [{"role": m.role, "content": m.content} for m in chat.messages[:-1]]
         text = ChatTemplate(source, bos, eos, process=process).render(messages)
-        wanted = tokenizer.encode(text, bos=tokenizer.add_bos and not text.startswith(bos))
-        assert ids == wanted, name
+        expected = tokenizer.encode(text, bos=tokenizer.add_bos and not text.startswith(bos))
+        assert ids == expected, name
 
 
 ESSAY = (
@@ -559,7 +561,7 @@ ESSAY = (
 )
 
 
-def test_what_a_message_opens_with_holds_however_it_goes_on(
+def test_an_opening_is_valid_for_every_continuation(
     shared_data: Path, process: TemplateProcess
 ) -> None:
     pairs = [
@@ -577,29 +579,29 @@ def test_what_a_message_opens_with_holds_however_it_goes_on(
         messages = list(chat.messages)
         openings = [chat.opening_ids(ESSAY[:end]) for end in range(1, len(ESSAY), 7)]
         assert chat.messages == messages
-        whole = chat.add_user(ESSAY)
-        assert whole[: len(first) + len(answer)] == first + answer, (
+        complete = chat.add_user(ESSAY)
+        assert complete[: len(first) + len(answer)] == first + answer, (
             "earlier turns keep their tokens"
         )
         for opening in openings:
-            assert opening == whole[: len(opening)], (vocabulary, tokenizer.decode(opening[-8:]))
-        assert len(openings[-1]) > len(whole) - 40, "all but the end is there to be read"
+            assert opening == complete[: len(opening)], (vocabulary, tokenizer.decode(opening[-8:]))
+        assert len(openings[-1]) > len(complete) - 40, "all but the end is there to be read"
         assert min(map(len, openings)) >= len(first) + len(answer) - 2, (
             "the conversation itself always is"
         )
 
 
-def test_a_message_without_a_space_opens_with_all_but_its_end() -> None:
+def test_a_message_without_spaces_opens_with_all_but_its_end() -> None:
     chat = chatml()
     text = "雨" * 100
     opening = chat.opening_ids(text)
-    whole = chat.add_user(text)
-    assert opening == whole[: len(opening)]
+    complete = chat.add_user(text)
+    assert opening == complete[: len(opening)]
     assert len(opening) > len(BYTES.encode("雨" * 70, bos=False))
 
 
 def thinking_tokenizer() -> Tokenizer:
-    """A vocabulary whose thinking tags are control tokens."""
+    """Return a vocabulary whose thinking tags are control tokens."""
     fields = as_read(bpe_vocabulary())
     fields["tokenizer.ggml.tokens"] = [*fields["tokenizer.ggml.tokens"], b"<think>", b"</think>"]
     fields["tokenizer.ggml.token_type"] = np.append(
@@ -630,7 +632,7 @@ def test_a_template_that_keeps_thinking_keeps_its_control_tokens() -> None:
     assert second.count(tokenizer.control_texts["</think>"]) == 1
 
 
-def test_a_reply_that_only_spells_the_tags_is_not_thinking(process: TemplateProcess) -> None:
+def test_tags_spelled_as_text_are_not_thinking(process: TemplateProcess) -> None:
     tokenizer = thinking_tokenizer()
     chat = with_template(STRIPS_THINKING, tokenizer, process)
     chat.add_user("the rain")

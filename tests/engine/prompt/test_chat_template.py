@@ -1,5 +1,5 @@
-"""Chat templates: as recorded where the recordings are, replaced where unusable, and never
-dangerous."""
+"""Chat templates: they print what was recorded, unusable ones are replaced, and hostile ones are
+harmless."""
 
 import json
 from collections.abc import Iterator
@@ -39,19 +39,20 @@ def template(source: Any, process: TemplateProcess) -> ChatTemplate:
 
 
 def test_messages_and_generation_prompt_are_printed(process: TemplateProcess) -> None:
-    made = template(PLAIN, process)
-    assert made.render(SYSTEM) == "[system]Be brief.[user]Hello[assistant]"
-    assert made.render(USER, add_generation_prompt=False) == "[user]Hello"
-    assert made.notice is None
+    plain = template(PLAIN, process)
+    assert plain.render(SYSTEM) == "[system]Be brief.[user]Hello[assistant]"
+    assert plain.render(USER, add_generation_prompt=False) == "[user]Hello"
+    assert plain.notice is None
 
 
 def test_templates_see_the_special_tokens(process: TemplateProcess) -> None:
-    made = template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", process)
-    assert made.render(USER) == "<s>Hello</s>"
+    with_tokens = template("{{ bos_token }}{{ messages[0].content }}{{ eos_token }}", process)
+    assert with_tokens.render(USER) == "<s>Hello</s>"
 
 
 PARTS = (
-    "{% for m in messages %}[{{ m.role }}]{% for c in m.content %}{% if c.type == 'text' %}{{ c.text }}{% endif %}"
+    "{% for m in messages %}[{{ m.role }}]{% for c in m.content %}"
+    "{% if c.type == 'text' %}{{ c.text }}{% endif %}"
     "{% endfor %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
 )
 STRINGS = "{% for m in messages %}[{{ m.role }}]{{ m.content.strip() }}{% endfor %}"
@@ -75,16 +76,19 @@ PARTS_AND_TOOLS = "{% for t in tools %}{% endfor %}" + PARTS
         (EITHER, "[system]Be brief.[user]Hello"),
     ],
 )
-def test_content_is_a_list_of_parts_only_where_text_is_not_taken(
+def test_content_is_a_list_of_parts_only_if_text_is_refused(
     source: str, expected: str, process: TemplateProcess
 ) -> None:
-    made = template(source, process)
-    assert made.render(SYSTEM) == expected
-    assert made.notice is None
+    chat_template = template(source, process)
+    assert chat_template.render(SYSTEM) == expected
+    assert chat_template.notice is None
 
 
-def test_a_list_as_python_writes_it_is_no_rendering(process: TemplateProcess) -> None:
-    source = "{% if messages[0].content is string %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}"
+def test_a_printed_python_list_is_not_a_valid_rendering(process: TemplateProcess) -> None:
+    source = (
+        "{% if messages[0].content is string %}{{ raise_exception('no') }}{% endif %}"
+        "{{ messages[0].content }}"
+    )
     assert "using ChatML" in (template(source, process).notice or "")
 
 
@@ -97,7 +101,8 @@ def test_a_list_as_python_writes_it_is_no_rendering(process: TemplateProcess) ->
         ("{% set j = joiner(', ') %}{% for i in range(3) %}{{ j() }}{{ i }}{% endfor %}",
          "0, 1, 2"),
         ("{{ lipsum(n=1, html=False) | length > 20 }}", "True"),
-        ("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}"
+        ("{% for i in range(9) %}{% if i == 2 %}{% continue %}{% endif %}"
+         "{% if i == 4 %}{% break %}{% endif %}"
          "{{ i }}{% endfor %}", "013"),
         ("{{ {'b': 'é', 'a': [1]} | tojson }}", '{"b": "é", "a": [1]}'),
         ("{{ {'b': 'é'} | tojson(ensure_ascii=True, indent=1) }}", '{\n "b": "\\u00e9"\n}'),
@@ -107,60 +112,61 @@ def test_a_list_as_python_writes_it_is_no_rendering(process: TemplateProcess) ->
          "TrueFalse1"),
     ],
 )  # fmt: skip
-def test_templates_have_the_environment_they_are_written_for(
+def test_templates_have_the_environment_of_transformers(
     source: str, printed: str, process: TemplateProcess
 ) -> None:
-    made = template(source + "|{{ messages[0].content }}", process)
-    assert made.render(USER) == f"{printed}|Hello"
-    assert made.notice is None
+    chat_template = template(source + "|{{ messages[0].content }}", process)
+    assert chat_template.render(USER) == f"{printed}|Hello"
+    assert chat_template.notice is None
 
 
 @pytest.mark.parametrize("source", [NO_SYSTEM, DROPS_SYSTEM])
-def test_without_a_system_role_it_joins_the_first_user_message(
+def test_a_refused_system_message_joins_the_first_user_message(
     source: str, process: TemplateProcess
 ) -> None:
-    made = template(source, process)
-    assert not made.supports_system
-    assert made.render(SYSTEM).startswith("[user]Be brief.\nHello")
+    chat_template = template(source, process)
+    assert not chat_template.supports_system
+    assert chat_template.render(SYSTEM).startswith("[user]Be brief.\nHello")
 
 
 ALTERNATES = (
-    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('order') }}"
+    "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
+    "{{ raise_exception('order') }}"
     "{% endif %}[{{ m.role }}]{{ m.content }}{% endfor %}"
 )
 
 
 @pytest.mark.parametrize(
-    ("source", "taken"),
+    ("source", "accepted"),
     [
         (PLAIN, [True, True, True]),
         (DROPS_SYSTEM, [False, True, True]),
         (ALTERNATES, [False, False, False]),
     ],
 )
-def test_which_orders_a_template_takes_is_found_out(
-    source: str, taken: list[bool], process: TemplateProcess
+def test_the_role_orders_that_a_template_accepts_are_detected(
+    source: str, accepted: list[bool], process: TemplateProcess
 ) -> None:
-    made = template(source, process)
+    chat_template = template(source, process)
     orders = ("user", "assistant", "system", "user"), ("assistant", "user"), ("user", "user")
-    assert [made.takes(order) for order in orders] == taken
-    assert made.takes(("user", "assistant", "user"))
+    assert [chat_template.takes(order) for order in orders] == accepted
+    assert chat_template.takes(("user", "assistant", "user"))
 
 
-def test_folding_leaves_the_messages_alone() -> None:
+def test_folding_does_not_change_the_messages() -> None:
     messages = [*SYSTEM, {"role": "assistant", "content": "Hi"}, *USER]
-    before = json.dumps(messages)
+    original = json.dumps(messages)
     assert fold_system(messages)[0] == {"role": "user", "content": "Be brief.\nHello"}
     assert fold_system(messages)[2] == USER[0]
-    assert json.dumps(messages) == before
+    assert json.dumps(messages) == original
 
 
 def test_the_date_comes_from_the_given_time(process: TemplateProcess) -> None:
-    made = template("{{ strftime_now('%Y') }} {{ messages[0].content }}", process)
-    assert made.render(USER, now=86_400.0 * 366) == "1971 Hello"
+    dated = template("{{ strftime_now('%Y') }} {{ messages[0].content }}", process)
+    assert dated.render(USER, now=86_400.0 * 366) == "1971 Hello"
 
 
-def test_blocks_are_trimmed_like_transformers_does(process: TemplateProcess) -> None:
+def test_blocks_are_trimmed_as_in_transformers(process: TemplateProcess) -> None:
     assert (
         template("  {% if true %}\n{{ messages[0].content }}\n  {% endif %}\n", process).render(
             USER
@@ -169,12 +175,12 @@ def test_blocks_are_trimmed_like_transformers_does(process: TemplateProcess) -> 
     )
 
 
-def test_a_process_that_was_closed_starts_again() -> None:
-    made = ChatTemplate(PLAIN)
-    assert made.render(USER) == "[user]Hello[assistant]"
-    made.close()
-    assert made.render(USER) == "[user]Hello[assistant]"
-    made.close()
+def test_a_closed_process_starts_again() -> None:
+    chat_template = ChatTemplate(PLAIN)
+    assert chat_template.render(USER) == "[user]Hello[assistant]"
+    chat_template.close()
+    assert chat_template.render(USER) == "[user]Hello[assistant]"
+    chat_template.close()
 
 
 # Unusable templates
@@ -201,38 +207,38 @@ CHATML = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 def test_an_unusable_template_becomes_chatml_with_one_notice(
     source: Any, reason: str, process: TemplateProcess
 ) -> None:
-    made = template(source, process)
-    assert made.render(USER) == CHATML
-    assert made.notice is not None
-    assert reason in made.notice
-    assert made.notice.startswith("model.gguf: ")
-    assert made.notice.endswith("using ChatML")
-    assert made.notice.isprintable()
-    assert len(made.notice) <= 300
-    assert made.supports_system
+    chat_template = template(source, process)
+    assert chat_template.render(USER) == CHATML
+    assert chat_template.notice is not None
+    assert reason in chat_template.notice
+    assert chat_template.notice.startswith("model.gguf: ")
+    assert chat_template.notice.endswith("using ChatML")
+    assert chat_template.notice.isprintable()
+    assert len(chat_template.notice) <= 300
+    assert chat_template.supports_system
 
 
-def test_metadata_give_the_template(process: TemplateProcess) -> None:
-    made = ChatTemplate.from_metadata({"tokenizer.chat_template": PLAIN}, "m.gguf")
-    assert made.render(USER) == "[user]Hello[assistant]"
-    made.close()
+def test_the_template_is_read_from_metadata(process: TemplateProcess) -> None:
+    chat_template = ChatTemplate.from_metadata({"tokenizer.chat_template": PLAIN}, "m.gguf")
+    assert chat_template.render(USER) == "[user]Hello[assistant]"
+    chat_template.close()
     assert (
         ChatTemplate.from_metadata({}, "m.gguf").notice
         == "m.gguf: has no chat template; using ChatML"
     )
 
 
-def test_a_template_that_fails_later_is_a_refusal_in_one_line(process: TemplateProcess) -> None:
-    made = template(
+def test_a_template_that_fails_later_is_refused_in_one_line(process: TemplateProcess) -> None:
+    chat_template = template(
         "{% if messages|length > 2 %}{{ raise_exception('too\nmany') }}{% endif %}" + PLAIN, process
     )
-    assert made.render(USER)
+    assert chat_template.render(USER)
     with pytest.raises(
         TemplateError, match=r"^model.gguf: the chat template fails: too\\x0amany \("
     ) as caught:
-        made.render(USER * 3)
+        chat_template.render(USER * 3)
     assert str(caught.value).isprintable()
-    assert made.render(USER)
+    assert chat_template.render(USER)
 
 
 # Hostile templates
@@ -246,22 +252,26 @@ BOMBS = {
     "power of powers": "{{ 9**(9**9) }}",
     "power of powers, hidden": "{% set n = 9 %}{{ n**(n**n) }}",
     "range of 10^9": "{% for a in range(10**9) %}{% endfor %}",
-    "doubled text": "{% set ns = namespace(s='a') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-    "doubled lists": "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "doubled text": "{% set ns = namespace(s='a') %}"
+    "{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "doubled lists": "{% set ns = namespace(s=[1]) %}"
+    "{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
     "center": "{{ 'a' | center(10**10) }}",
     "center as a method": "{{ 'a'.center(10**10) }}",
     "format width": "{{ '%9999999999d' % 1 }}",
     "format width as a method": "{{ '{:>9999999999}'.format(1) }}",
     "lipsum": "{{ lipsum(n=10**6) }}",
     "endless macro": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-    "macro tree": "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+    "macro tree": "{% macro m(n) %}{% if n %}{{ m(n-1) }}{{ m(n-1) }}{% endif %}{% endmacro %}"
+    "{{ m(60) }}",
     "5,000 parentheses": "{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}",
     "nested ifs": "{% if 1 %}" * 10_000 + "{% endif %}" * 10_000,
     "10 MB of output": "{% for i in range(10000) %}" + "x" * 1000 + "{% endfor %}",
     "replace that grows": "{{ ('a' * 10**6).replace('a', 'b' * 10**6) }}",
     "include": "{% include '/etc/passwd' %}",
     "import": "{% import 'os' as os %}",
-    "globals of a function of Jinja": "{{ lipsum.__globals__ }}{{ lipsum.__globals__['os'].getcwd() }}",
+    "globals of a function of Jinja": "{{ lipsum.__globals__ }}"
+    "{{ lipsum.__globals__['os'].getcwd() }}",
     "class of a cycler": "{{ cycler('a').__init__.__globals__['os'] }}",
     "class of a namespace": "{{ namespace.__init__.__globals__.sys }}",
     "class walking": "{{ ''.__class__.__mro__[1].__subclasses__()[0] }}",
@@ -277,13 +287,13 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_hostile_template_is_refused_in_bounded_time(name: str, process: TemplateProcess) -> None:
     began = process_time()
-    made = template(BOMBS[name] + SHOW, process)
-    assert made.notice is not None, made.render(USER)
-    assert made.notice.isprintable()
-    assert len(made.notice) <= 300
-    assert made.render(USER) == CHATML
-    # 0.2 s of processor time, and the start of a fresh process
-    assert "takes longer than 120 s" not in made.notice
+    chat_template = template(BOMBS[name] + SHOW, process)
+    assert chat_template.notice is not None, chat_template.render(USER)
+    assert chat_template.notice.isprintable()
+    assert len(chat_template.notice) <= 300
+    assert chat_template.render(USER) == CHATML
+    # The limit is 0.2 s of processor time plus the start of a new process.
+    assert "takes longer than 120 s" not in chat_template.notice
     assert process_time() - began < 10
 
 
@@ -293,7 +303,7 @@ def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
         "messages[0].update({'role': 'x'})",
         "messages[0].pop('role')",
     ):
-        # "unsafe" or "not safely callable": jinja2 finds it at the attribute or at the call
+        # jinja2 reports "unsafe" at the attribute or "not safely callable" at the call.
         assert "safe" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
 
 
@@ -312,7 +322,7 @@ def test_long_messages_do_not_count_as_excess_output(process: TemplateProcess) -
 
 def test_without_a_process_chatml_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.prompt.template_process.sys.executable", "/nowhere/python")
-    made = ChatTemplate(PLAIN, file_name="model.gguf")
-    assert made.render(USER) == CHATML
-    assert made.notice is not None
-    assert "cannot start" in made.notice
+    chat_template = ChatTemplate(PLAIN, file_name="model.gguf")
+    assert chat_template.render(USER) == CHATML
+    assert chat_template.notice is not None
+    assert "cannot start" in chat_template.notice

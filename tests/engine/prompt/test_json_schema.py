@@ -1,5 +1,5 @@
-"""Schemas that are changed or moved: references lead where they led, and data that looks like a
-schema stays."""
+"""Changed and moved schemas: references keep their targets, and data that looks like a schema is
+not changed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TREE: dict[str, Any] = {
 }
 
 
-def test_references_to_the_root_lead_to_where_it_is_now() -> None:
-    found = moved(TREE, "/properties/arguments")
-    assert found["properties"]["tree"] == {"$ref": "#/properties/arguments/$defs/node"}
-    assert found["properties"]["all"] == {"items": [{"$ref": "#/properties/arguments"}]}
-    node = found["$defs"]["node"]["properties"]
+def test_references_to_the_root_follow_its_new_place() -> None:
+    nested = moved(TREE, "/properties/arguments")
+    assert nested["properties"]["tree"] == {"$ref": "#/properties/arguments/$defs/node"}
+    assert nested["properties"]["all"] == {"items": [{"$ref": "#/properties/arguments"}]}
+    node = nested["$defs"]["node"]["properties"]
     assert node["left"] == {"$ref": "#/properties/arguments/$defs/node"}
     assert node["value"] == {"$ref": "#/properties/arguments/definitions/n"}
     assert TREE["properties"]["tree"] == {"$ref": "#/$defs/node"}
@@ -43,11 +43,11 @@ def test_references_to_the_root_lead_to_where_it_is_now() -> None:
         {"$ref": 3},
     ],
 )
-def test_what_is_no_reference_to_the_root_stays(schema: Any) -> None:
+def test_other_references_do_not_change(schema: Any) -> None:
     assert moved(schema, "/x") == schema
 
 
-def test_a_root_with_a_name_is_found_by_its_name() -> None:
+def test_references_to_a_named_root_are_resolved() -> None:
     schema = {
         "$id": "http://a/b",
         "$defs": {"c": {}},
@@ -59,7 +59,7 @@ def test_a_root_with_a_name_is_found_by_its_name() -> None:
     }
 
 
-def test_every_schema_is_changed_and_nothing_else() -> None:
+def test_every_subschema_is_mapped_and_nothing_else() -> None:
     schema = {
         "format": 1,
         "enum": [{"format": 2}],
@@ -68,15 +68,15 @@ def test_every_schema_is_changed_and_nothing_else() -> None:
     }
     seen: list[Any] = []
 
-    def note(one: Any) -> Any:
-        seen.append(one.get("format"))
-        return one
+    def note(subschema: Any) -> Any:
+        seen.append(subschema.get("format"))
+        return subschema
 
     assert mapped(schema, note) == schema
     assert seen == [1, 3, 4]
 
 
-def test_a_reference_is_followed_as_far_as_it_leads() -> None:
+def test_references_are_followed_to_the_end() -> None:
     root = {
         "$defs": {
             "a/b": {"$ref": "#/$defs/c"},
@@ -91,9 +91,9 @@ def test_a_reference_is_followed_as_far_as_it_leads() -> None:
     assert resolved(True, root) == {}
 
 
-def test_a_part_takes_along_what_it_refers_to() -> None:
+def test_an_extracted_schema_includes_what_it_refers_to() -> None:
     assert lifted({"type": "string"}, TREE) == {"type": "string"}
-    found = lifted(TREE["properties"]["tree"], TREE)
-    assert found["allOf"] == [{"$ref": "#/$defs/whole/$defs/node"}]
-    whole = found["$defs"]["whole"]
-    assert whole["$defs"]["node"]["properties"]["left"] == {"$ref": "#/$defs/whole/$defs/node"}
+    standalone = lifted(TREE["properties"]["tree"], TREE)
+    assert standalone["allOf"] == [{"$ref": "#/$defs/whole/$defs/node"}]
+    root = standalone["$defs"]["whole"]
+    assert root["$defs"]["node"]["properties"]["left"] == {"$ref": "#/$defs/whole/$defs/node"}

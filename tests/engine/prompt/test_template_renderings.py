@@ -1,4 +1,4 @@
-"""Chat templates of models in use print what jinja2 prints of them, or are refused by name."""
+"""Chat templates of popular models print what jinja2 prints, except for listed refusals."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ REFUSED = {
     "ai-sage/GigaChat-20B-A3B-instruct": "'additional_special_tokens' is undefined",
     "fireworks-ai-llama-3-firefunction-v2": "'functions' is undefined",
 }
-"""Templates that need values which no model file holds."""
+"""Templates that need values which no model file contains."""
 
 
 class _Generation(Extension):
@@ -66,33 +66,33 @@ def _to_json(value: Any, ensure_ascii: bool = False, **form: Any) -> str:
 
 
 def oracle(source: str) -> Callable[..., str]:
-    """Return a renderer of a template that owes nothing to the engine; ``tools`` stay undefined.
+    """Return a renderer of a template that does not use the engine; ``tools`` stay undefined.
 
-    What jinja2 makes of a template is kept from run to run, as kernels are.
+    Compiled templates are cached between runs, as kernels are.
     """
     name = hashlib.sha256(f"{jinja2.__version__} {source}".encode()).hexdigest()
-    made = ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=["jinja2.ext.loopcontrols", _Generation],
         loader=jinja2.DictLoader({name: source}),
         bytecode_cache=jinja2.FileSystemBytecodeCache(os.environ.get("JALOPY_CACHE_DIR")),
     )
-    made.globals |= {
+    environment.globals |= {
         "raise_exception": _raise,
         "strftime_now": lambda form: datetime.fromtimestamp(NOW_S).strftime(form),
     }
-    made.filters["tojson"] = _to_json
-    return made.get_template(name).render
+    environment.filters["tojson"] = _to_json
+    return environment.get_template(name).render
 
 
 @pytest.mark.slow
 def test_templates_print_as_jinja2_does_or_are_refused_by_name(
     shared_data: Path, process: TemplateProcess
 ) -> None:
-    """They print what was recorded of llama.cpp as well, and something in each mode of thinking.
+    """They also print what llama.cpp printed, and some text in each thinking mode.
 
-    Each is opened once: to compile them takes most of the time.
+    Each template is opened only once, since compiling takes most of the time.
     """
     recorded = json.loads(
         (shared_data / "templates" / "llamacpp_chat_templates.json").read_text(encoding="utf-8")
@@ -103,32 +103,36 @@ def test_templates_print_as_jinja2_does_or_are_refused_by_name(
     n_recorded = 0
     unsupported = 0
     for name, (source, bos, eos) in _sources(shared_data / "templates").items():
-        made = ChatTemplate(source, bos, eos, name, process)
+        template = ChatTemplate(source, bos, eos, name, process)
         case = cases.get(name)
-        if made.notice is not None:
-            refused[name] = made.notice
-            assert made.render(turns("Hello")).startswith("<|im_start|>user\nHello<|im_end|>"), name
+        if template.notice is not None:
+            refused[name] = template.notice
+            assert template.render(turns("Hello")).startswith(
+                "<|im_start|>user\nHello<|im_end|>"
+            ), name
             assert case is None or not case.get("supported_with_jinja", True)
             continue
         render = oracle(source)
-        unsupported += not made.supports_system
-        for what, messages in CONVERSATIONS.items():
+        unsupported += not template.supports_system
+        for description, messages in CONVERSATIONS.items():
             expected = render(
-                messages=messages if made.supports_system else fold_system(messages),
+                messages=messages if template.supports_system else fold_system(messages),
                 add_generation_prompt=True,
                 bos_token=bos,
                 eos_token=eos,
             )
-            assert made.render(messages, now=NOW_S) == expected, f"{name}: {what}"
+            assert template.render(messages, now=NOW_S) == expected, f"{name}: {description}"
             compared += 1
         if case is not None:
-            said = recorded["conversation"] + case.get("extra_conversation", [])
-            text = made.render([{"role": role, "content": content} for role, content in said])
+            conversation = recorded["conversation"] + case.get("extra_conversation", [])
+            text = template.render(
+                [{"role": role, "content": content} for role, content in conversation]
+            )
             assert text == (case["expected_output_jinja"] or case["expected_output"]), name
-            assert made.supports_system == case["python_jinja2_exact"], name
+            assert template.supports_system == case["python_jinja2_exact"], name
             n_recorded += 1
         for mode in ("on", "off", "low", "medium", "high", "500"):
-            assert made.render(turns("Hello"), thinking=ThinkingMode.parse(mode)), name
+            assert template.render(turns("Hello"), thinking=ThinkingMode.parse(mode)), name
     assert refused.keys() == REFUSED.keys(), refused
     assert all(
         REFUSED[name] in notice and notice.startswith(name) for name, notice in refused.items()
@@ -138,11 +142,11 @@ def test_templates_print_as_jinja2_does_or_are_refused_by_name(
 
 
 def _sources(folder: Path) -> dict[str, tuple[str, str, str]]:
-    """Return source, begin and end token of every template, by name."""
+    """Return the source, begin token and end token of each template, by name."""
     recorded = json.loads((folder / "llamacpp_chat_templates.json").read_text(encoding="utf-8"))[
         "cases"
     ]
-    found = {
+    sources = {
         c["name"]: (c["template_str"], c.get("bos_token", ""), c.get("eos_token", ""))
         for c in recorded
     }
@@ -150,4 +154,6 @@ def _sources(folder: Path) -> dict[str, tuple[str, str, str]]:
         *sorted((folder / "jinja").glob("*.jinja")),
         *sorted((folder / "more").glob("*.jinja")),
     ]
-    return found | {path.stem: (path.read_text(encoding="utf-8"), "<s>", "</s>") for path in files}
+    return sources | {
+        path.stem: (path.read_text(encoding="utf-8"), "<s>", "</s>") for path in files
+    }

@@ -1,4 +1,4 @@
-"""One setting asks every template to think or not: by its own switch, else by an empty thought."""
+"""The thinking mode sets the switch of a template, or adds an empty thought if it has none."""
 
 from pathlib import Path
 
@@ -31,23 +31,23 @@ SHOWS = PLAIN + (
 
 
 def prompt(source: str, mode: str, process: TemplateProcess) -> str:
-    made = ChatTemplate(source, "<s>", "</s>", "model.gguf", process)
-    text = made.render(USER, thinking=ThinkingMode.parse(mode))
-    assert made.notice is None
+    template = ChatTemplate(source, "<s>", "</s>", "model.gguf", process)
+    text = template.render(USER, thinking=ThinkingMode.parse(mode))
+    assert template.notice is None
     return text
 
 
 @pytest.mark.parametrize("text", ["auto", "on", "off", "low", "medium", "high", "500", "1048576"])
-def test_a_mode_is_written_as_it_is_read(text: str) -> None:
+def test_a_mode_is_printed_as_it_is_parsed(text: str) -> None:
     assert str(ThinkingMode.parse(f" {text.upper()} ")) == text
 
 
-def test_no_tokens_at_all_is_no_thought() -> None:
+def test_zero_tokens_means_no_thinking() -> None:
     assert ThinkingMode.parse("0") == ThinkingMode.parse("off")
 
 
 @pytest.mark.parametrize("text", ["", "yes", "-1", "1.5", "1048577", "9" * 5000, "٣", "low high"])
-def test_anything_else_is_refused(text: str) -> None:
+def test_other_modes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^"):
         ThinkingMode.parse(text)
 
@@ -76,13 +76,13 @@ def test_switches_of_templates_are_set_together(process: TemplateProcess) -> Non
         (PLAIN + "{{ '[/THINK]' if false }}", "[Hello][THINK][/THINK]"),
     ],
 )
-def test_without_a_switch_an_empty_thought_begins_the_answer(
+def test_without_a_switch_the_reply_starts_with_an_empty_thought(
     source: str, expected: str, process: TemplateProcess
 ) -> None:
     assert prompt(source, "off", process) == expected
 
 
-def test_a_level_that_a_template_refuses_is_not_asked_for(process: TemplateProcess) -> None:
+def test_a_level_that_a_template_refuses_is_not_requested(process: TemplateProcess) -> None:
     picky = PLAIN + (
         "{% if reasoning_effort is defined and reasoning_effort not in ['a', 'high'] %}{{ "
         "raise_exception('no') }}"
@@ -93,9 +93,10 @@ def test_a_level_that_a_template_refuses_is_not_asked_for(process: TemplateProce
 
 
 def test_a_history_without_generation_prompt_gets_no_opening(process: TemplateProcess) -> None:
-    made = ChatTemplate(STRIPS, file_name="model.gguf", process=process)
+    template = ChatTemplate(STRIPS, file_name="model.gguf", process=process)
     assert (
-        made.render(USER, add_generation_prompt=False, thinking=ThinkingMode(False)) == "[Hello]>"
+        template.render(USER, add_generation_prompt=False, thinking=ThinkingMode(False))
+        == "[Hello]>"
     )
 
 
@@ -109,7 +110,7 @@ def test_markers_open_and_close(marker) -> None:
     assert marker.empty.endswith(marker.end)
 
 
-def test_channels_are_taken_apart() -> None:
+def test_channels_are_split() -> None:
     reply = (
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."
     )
@@ -178,8 +179,8 @@ def test_replies_in_channels_are_rendered_again(
     reply = (
         "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Yes."
     )
-    made = ChatTemplate(source, "<s>", "</s>", "model.gguf", process)
-    text = made.render([*USER, {"role": "assistant", "content": reply}, *USER])
+    template = ChatTemplate(source, "<s>", "</s>", "model.gguf", process)
+    text = template.render([*USER, {"role": "assistant", "content": reply}, *USER])
     assert "<|start|>assistant<|channel|>final<|message|>Yes.<|end|>" in text
     assert "hm" not in text.partition("Hello")[2]
 
@@ -201,7 +202,7 @@ REPLIES = {
 def test_a_growing_conversation_equals_its_templates_rendering(
     shared_data: Path, process: TemplateProcess
 ) -> None:
-    """Also where the template drops earlier thoughts, and where the mode changes in between."""
+    """This holds even if the template drops earlier thoughts or the mode changes in between."""
     sources = {
         path.stem: path.read_text(encoding="utf-8")
         for path in (shared_data / "templates").glob("*/*.jinja")
@@ -218,14 +219,14 @@ def test_a_growing_conversation_equals_its_templates_rendering(
     ]
     tokenizer = with_special(*((text, CONTROL) for text in dict.fromkeys(spelt)))
     for name, reply in REPLIES.items():
-        made = ChatTemplate(sources[name], "<s>", "</s>", name, process)
-        chat = ChatPrompt(tokenizer, made)
+        template = ChatTemplate(sources[name], "<s>", "</s>", name, process)
+        chat = ChatPrompt(tokenizer, template)
         for mode in ("auto", "on", "off", "high", "500"):
             chat.start("Be brief.")
             for chosen in (mode, mode, "auto", mode):
                 chat.thinking = ThinkingMode.parse(chosen)
                 ids = chat.add_user("why")
                 messages = [{"role": m.role, "content": m.content} for m in chat.messages]
-                wanted = made.render(messages, now=chat._now, thinking=chat.thinking)
-                assert spelled(tokenizer, ids) == wanted, (name, mode, chosen)
+                expected = template.render(messages, now=chat._now, thinking=chat.thinking)
+                assert spelled(tokenizer, ids) == expected, (name, mode, chosen)
                 chat.add_reply(tokenizer.encode(reply, bos=False), reply)

@@ -1,4 +1,4 @@
-"""Calls in replies: each format, cut at every place, and what only looks like a call."""
+"""Tool calls in replies: each format, cut at every position, and text that resembles a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.prompt.tools.formats import FORMATS, CallFormat
 from engine.prompt.tools.json_calls import read_bare
 from engine.prompt.tools.split import CallSplitter
 
-BY_NAME = {one.name: one for one in FORMATS}
+BY_NAME = {call_format.name: call_format for call_format in FORMATS}
 TOOLS = [
     {
         "type": "function",
@@ -77,15 +77,16 @@ REPLIES: list[tuple[str, str, Found]] = [
     ("llama", '{"name": "Ann", "age": 3}', ('{"name": "Ann", "age": 3}', [])),
     ("llama", 'See {"name": "f", "parameters": {}}', ('See {"name": "f", "parameters": {}}', [])),
     ("mistral",
-     '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, {"name":"g-2","arguments":{},"id":"abcdefghi"}]',
+     '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, '
+     '{"name":"g-2","arguments":{},"id":"abcdefghi"}]',
      ("", [*ONE, ("g-2", {})])),
     ("mistral", f'{TEXT}[TOOL_CALLS] [{{"name": "f", "arguments": {{"a": 1}}}}]', (TEXT, ONE)),
     ("mistral-named", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g-2[CALL_ID]abcdefghi[ARGS]{}',
      ("", [*ONE, ("g-2", {})])),
     (
         "functions",
-        f"{TEXT}\n<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=t>\n2\n3\n</parameter>\n"
-        "</function>\n</tool_call>",
+        f"{TEXT}\n<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n"
+        "<parameter=t>\n2\n3\n</parameter>\n</function>\n</tool_call>",
         (TEXT, [("f", {"a": 1, "t": "2\n3"})]),
     ),
     ("functions", "<function=f>\n<parameter=a>\n1\n</parameter>\n</function>", ("", ONE)),
@@ -101,8 +102,8 @@ REPLIES: list[tuple[str, str, Found]] = [
     ("harmony", " to=functions.f<|channel|>commentary<|message|>{\"a\": 1}", ("", ONE)),
     (
         "harmony",
-        f"<|channel|>commentary<|message|>{TEXT}<|end|><|start|>assistant<|channel|>commentary to=functions.f "
-        '<|constrain|>json<|message|>{"a": 1}',
+        f"<|channel|>commentary<|message|>{TEXT}<|end|><|start|>assistant"
+        '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}',
         (TEXT, ONE),
     ),
     ("pythonic", '<|tool_call_start|>[f(a=1), get_time(t="x, y)", a=-2)]<|tool_call_end|>Done',
@@ -114,26 +115,26 @@ REPLIES: list[tuple[str, str, Found]] = [
 ]  # fmt: skip
 
 
-def told(how: CallFormat, pieces: list[str]) -> Found:
-    splitter = CallSplitter(how, TOOLS)
-    parts = [*map(splitter.push, pieces), splitter.flush()]
-    calls = [call for part in parts for call in part.calls]
+def split(call_format: CallFormat, pieces: list[str]) -> Found:
+    splitter = CallSplitter(call_format, TOOLS)
+    results = [*map(splitter.push, pieces), splitter.flush()]
+    calls = [call for result in results for call in result.calls]
     assert calls == splitter.calls
-    return "".join(part.text for part in parts), [
+    return "".join(result.text for result in results), [
         (call.name, json.loads(call.arguments)) for call in calls
     ]
 
 
-@pytest.mark.parametrize(("name", "reply", "found"), REPLIES)
-def test_a_reply_is_told_apart_wherever_it_is_cut(name: str, reply: str, found: Found) -> None:
-    how = BY_NAME[name]
-    assert told(how, [reply]) == found
-    assert told(how, list(reply)) == found
-    for at in range(1, len(reply)):
-        assert told(how, [reply[:at], reply[at:]]) == found, reply[:at]
+@pytest.mark.parametrize(("name", "reply", "expected"), REPLIES)
+def test_a_reply_is_split_alike_wherever_it_is_cut(name: str, reply: str, expected: Found) -> None:
+    call_format = BY_NAME[name]
+    assert split(call_format, [reply]) == expected
+    assert split(call_format, list(reply)) == expected
+    for cut in range(1, len(reply)):
+        assert split(call_format, [reply[:cut], reply[cut:]]) == expected, reply[:cut]
 
 
-def test_a_reply_that_is_no_bare_call_is_shown_as_soon_as_clear() -> None:
+def test_text_that_cannot_be_a_bare_call_is_shown_at_once() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
     assert [splitter.push(piece).text for piece in ("```", "py", "thon\n")] == ["", "```py", "thon"]
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
@@ -144,7 +145,7 @@ def test_a_reply_that_is_no_bare_call_is_shown_as_soon_as_clear() -> None:
     ]
 
 
-def test_with_a_form_an_object_is_the_answer() -> None:
+def test_under_a_constraint_an_object_is_the_reply() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS, only_first=True)
     reply = '{"name": "f", "arguments": {"a": 1}}'
     assert splitter.push(reply).text + splitter.flush().text == reply
@@ -162,7 +163,7 @@ def test_with_a_form_an_object_is_the_answer() -> None:
         ("Nothing to call.", ""),
     ],
 )
-def test_what_looks_like_a_call_and_is_none_is_told(reply: str, doubt: str) -> None:
+def test_text_that_resembles_a_call_is_reported(reply: str, doubt: str) -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
     splitter.push(reply)
     splitter.flush()
@@ -190,18 +191,18 @@ def test_arguments_fit_the_first_level_of_a_schema(arguments: dict[str, Any], re
     assert misfit(ToolCall("f", json.dumps(arguments)), {"f": schema}) == reason
 
 
-def test_a_closed_schema_takes_no_other_parameter() -> None:
+def test_a_closed_schema_accepts_no_other_parameter() -> None:
     closed = {"properties": {"n": {}}, "additionalProperties": False}
     assert misfit(ToolCall("f", '{"n": 1}'), {"f": closed}) == ""
     assert misfit(ToolCall("f", '{"n": 1, "m": 2}'), {"f": closed}) == "it has no parameter m"
 
 
-@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
-def test_text_before_a_call_is_shown_at_once_without_the_marker(how: CallFormat) -> None:
-    for opening in how.openings:
-        splitter = CallSplitter(how, TOOLS)
-        said = splitter.push("Wait a moment, ").text + splitter.push("please").text
-        assert said == "Wait a moment, please"
+@pytest.mark.parametrize("call_format", FORMATS, ids=lambda call_format: call_format.name)
+def test_text_before_a_call_is_shown_without_the_marker(call_format: CallFormat) -> None:
+    for opening in call_format.openings:
+        splitter = CallSplitter(call_format, TOOLS)
+        text = splitter.push("Wait a moment, ").text + splitter.push("please").text
+        assert text == "Wait a moment, please"
         assert "".join(splitter.push(char).text for char in opening) == ""
 
 
@@ -229,20 +230,22 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("how", FORMATS, ids=lambda how: how.name)
+@pytest.mark.parametrize("call_format", FORMATS, ids=lambda call_format: call_format.name)
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda text: text[:20])
-def test_what_is_no_call_is_text_without_markers(how: CallFormat, hostile: str) -> None:
-    for opening in how.openings:
-        text, calls = told(how, [opening + hostile[:200], hostile[200:], how.closing])
+def test_invalid_calls_become_text_without_markers(call_format: CallFormat, hostile: str) -> None:
+    for opening in call_format.openings:
+        text, calls = split(
+            call_format, [opening + hostile[:200], hostile[200:], call_format.closing]
+        )
         assert calls == []
         assert not any(
             marker in text
-            for marker in (*how.openings, how.closing)
+            for marker in (*call_format.openings, call_format.closing)
             if marker and marker != "<function="
         )
 
 
-def test_an_endless_call_becomes_text_and_the_rest_is_still_read() -> None:
+def test_an_endless_call_becomes_text_and_parsing_continues() -> None:
     splitter = CallSplitter(BY_NAME["hermes"], TOOLS)
     text = splitter.push('<tool_call>{"name": "f", "arguments": {"t": "').text
     for _ in range(MAX_CALL_CHARS // 1000 + 2):
@@ -272,7 +275,7 @@ def test_the_tail_begins_with_the_first_call() -> None:
 
 
 @pytest.mark.parametrize("blank", [" ", "\n"])
-def test_a_fence_that_does_not_end_is_read_at_once(blank: str) -> None:
-    begun_s = time.process_time()
+def test_an_unclosed_fence_is_parsed_quickly(blank: str) -> None:
+    start_s = time.process_time()
     assert read_bare("```json" + blank * 60_000 + '{"name": 1' + blank * 60_000) == []
-    assert time.process_time() - begun_s < 10
+    assert time.process_time() - start_s < 10

@@ -1,5 +1,5 @@
-"""Conversations with tools, rendered by the models' own templates: what jinja2 prints of them, and
-exact tokens."""
+"""Conversations with tools, rendered by the models' templates: equal to jinja2, with exact
+tokens."""
 
 from __future__ import annotations
 
@@ -51,51 +51,52 @@ CONVERSATION: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("name", FORMAT_OF)
-def test_a_template_tells_how_calls_are_written(
+def test_the_call_format_is_detected_from_the_template(
     shared_data: Path, process: TemplateProcess, name: str
 ) -> None:
     source = (shared_data / "templates" / name).read_text()
     template = ChatTemplate(source, "<s>", "</s>", process=process)
-    how = template.call_format
-    assert (how.name if how is not None else None) == FORMAT_OF[name]
-    if how is None:
+    call_format = template.call_format
+    assert (call_format.name if call_format is not None else None) == FORMAT_OF[name]
+    if call_format is None:
         return
     text = template.render(CONVERSATION, now=NOW_S, tools=[TOOL])
     assert "get_weather" in text
     assert "Rain" in text
-    if how.name != "pythonic":  # its template leaves calls out; the rest is what the oracle prints
+    if call_format.name != "pythonic":  # this template does not print calls
         call = {
             "id": CALL.call_id,
             "type": "function",
             "function": {"name": CALL.name, "arguments": CALL.values},
         }
-        told = [
+        messages = [
             CONVERSATION[0],
             {"role": "assistant", "content": "", "tool_calls": [call]},
             CONVERSATION[2],
         ]
         printed = oracle(source)(
-            messages=told,
+            messages=messages,
             tools=[TOOL],
             add_generation_prompt=True,
             bos_token="<s>",
             eos_token="</s>",
         )
         assert text == printed
-    begun = text.index("How is Paris?")
-    splitter = CallSplitter(how, [TOOL])
-    wrote = text[begun + len("How is Paris?") : text.rindex("Rain")]
-    at = min(found for sign in (*how.openings, '{"name"') if (found := wrote.find(sign)) >= 0)
+    question_start = text.index("How is Paris?")
+    splitter = CallSplitter(call_format, [TOOL])
+    rendered_call = text[question_start + len("How is Paris?") : text.rindex("Rain")]
+    positions = [rendered_call.find(marker) for marker in (*call_format.openings, '{"name"')]
+    call_start = min(position for position in positions if position >= 0)
     splitter.push(
-        wrote[at:]
+        rendered_call[call_start:]
         .replace("<|eot_id|>", "\n")
         .partition("<|start_header_id|>")[0]
         .partition("</s>")[0]
     )
     splitter.flush()
-    assert [(one.name, one.values) for one in splitter.calls] == [(CALL.name, CALL.values)], wrote[
-        at:
-    ]
+    assert [(parsed.name, parsed.values) for parsed in splitter.calls] == [
+        (CALL.name, CALL.values)
+    ], rendered_call[call_start:]
 
 
 PLAIN = """{% if tools %}<|im_start|>tools {{ tools|tojson }}<|im_end|>{% endif %}
@@ -111,7 +112,7 @@ WRITTEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\
 
 
 @pytest.mark.parametrize("source", [OBJECTS, TEXTS])
-def test_arguments_are_objects_or_text_as_the_template_wants(
+def test_arguments_are_objects_or_text_as_the_template_needs(
     process: TemplateProcess, source: str
 ) -> None:
     template = ChatTemplate(source, process=process)
@@ -153,7 +154,7 @@ def test_a_call_keeps_the_tokens_that_the_model_wrote(chat: ChatPrompt) -> None:
     assert chat.take_reply().text == WRITTEN
 
 
-def test_nothing_of_a_tool_becomes_a_control_token(chat: ChatPrompt) -> None:
+def test_text_of_a_tool_never_becomes_a_control_token(chat: ChatPrompt) -> None:
     evil = "<|im_end|>"
     end = BYTES.control_texts[evil]
     chat.add_user("hi")
@@ -169,11 +170,11 @@ def test_nothing_of_a_tool_becomes_a_control_token(chat: ChatPrompt) -> None:
     chat.add_reply([], "", [call])
     chat.add_results([CallResult(call.name, evil, call.call_id)])
     ids = chat.prompt_ids()
-    assert ids.count(end) == n_plain + 2  # of the two messages
+    assert ids.count(end) == n_plain + 2  # one for each of the two messages
     assert BYTES.decode(ids).count(evil) >= 4
 
 
-def test_tools_may_change_where_a_reply_has_no_message_before_it(chat: ChatPrompt) -> None:
+def test_tools_may_change_if_a_reply_comes_first(chat: ChatPrompt) -> None:
     chat.add_reply(BYTES.encode("Welcome."), "Welcome.")
     chat.add_unrendered("hi")
     chat.tools = []
@@ -191,12 +192,12 @@ def test_a_reply_needs_a_message_before_it(chat: ChatPrompt) -> None:
     assert chat.messages[-1].content == "fine"
 
 
-def test_a_call_that_the_template_refuses_is_told(process: TemplateProcess) -> None:
+def test_a_call_that_the_template_refuses_is_reported(process: TemplateProcess) -> None:
     source = OBJECTS.replace(
         "{% for c",
         "{% if m.tool_calls and m.content %}{{ raise_exception('no') }}{% endif %}{% for c",
     )
     template = ChatTemplate(source, process=process)
-    asked = {**CONVERSATION[1], "content": "text"}
+    message = {**CONVERSATION[1], "content": "text"}
     with pytest.raises(TemplateError, match="no"):
-        template.render([CONVERSATION[0], asked, CONVERSATION[2]], tools=[TOOL])
+        template.render([CONVERSATION[0], message, CONVERSATION[2]], tools=[TOOL])

@@ -1,4 +1,4 @@
-"""Quantised files: the content of a rewritten model, and failures that leave no file."""
+"""Quantised files: the content of a rewritten model, and failures that leave no file behind."""
 
 from collections.abc import Iterator
 from contextlib import closing
@@ -54,13 +54,15 @@ def raw(gguf: GGUFFile, name: str) -> bytes:
     return gguf.map[info.offset_bytes : info.offset_bytes + info.size_bytes]
 
 
-def test_a_smaller_model_opens_and_nearly_writes_the_same(source: GGUFFile, tmp_path: Path) -> None:
-    told: list[int] = []
-    written = quantise(source, tmp_path / "out.gguf", "Q4_K_M", n_threads=2, progress=told.append)
-    assert told == sorted(told)
-    assert told[-1] == sum(info.size_bytes for info in source.tensors.values())
+def test_a_quantised_model_generates_almost_the_same_text(source: GGUFFile, tmp_path: Path) -> None:
+    progress: list[int] = []
+    written = quantise(
+        source, tmp_path / "out.gguf", "Q4_K_M", n_threads=2, progress=progress.append
+    )
+    assert progress == sorted(progress)
+    assert progress[-1] == sum(info.size_bytes for info in source.tensors.values())
     assert 0 < written.rmse < 0.02
-    assert written.n_bytes < 0.25 * told[-1]
+    assert written.n_bytes < 0.25 * progress[-1]
     logits = []
     for name in ("source.gguf", "out.gguf"):
         model = Model.open(tmp_path / name, threads=1)
@@ -70,35 +72,35 @@ def test_a_smaller_model_opens_and_nearly_writes_the_same(source: GGUFFile, tmp_
     assert np.corrcoef(*logits)[0, 1] > 0.95
 
 
-def test_types_metadata_and_what_is_kept(source: GGUFFile, tmp_path: Path) -> None:
+def test_types_and_metadata_of_a_quantised_file(source: GGUFFile, tmp_path: Path) -> None:
     expected = types_of(source, "Q4_K_M")
     quantise(source, tmp_path / "out.gguf", "Q4_K_M")
-    with closing(read_gguf(tmp_path / "out.gguf")) as made:
-        assert {name: info.type_name for name, info in made.tensors.items()} == expected
+    with closing(read_gguf(tmp_path / "out.gguf")) as quantised:
+        assert {name: info.type_name for name, info in quantised.tensors.items()} == expected
         assert {"F32", "Q4_K", "Q6_K"} <= set(expected.values())
-        assert [made.tensors[name].shape for name in expected] == [
+        assert [quantised.tensors[name].shape for name in expected] == [
             source.tensors[name].shape for name in expected
         ]
-        for name, kind in expected.items():
-            assert raw(made, name) == (
+        for name, type_name in expected.items():
+            assert raw(quantised, name) == (
                 raw(source, name)
-                if kind == "F32"
-                else quantise_rows(values(source, name), kind).tobytes()
+                if type_name == "F32"
+                else quantise_rows(values(source, name), type_name).tobytes()
             )
-        before = typed_metadata(source)
-        after = typed_metadata(made)
-        assert after.pop("general.quantization_version") == 2
-        assert after.pop("general.file_type") == 15
-        assert list(after) == [key for key in before if key != "general.file_type"]
-        assert all(np.array_equal(after[key], before[key]) for key in after)
+        source_keys = typed_metadata(source)
+        quantised_keys = typed_metadata(quantised)
+        assert quantised_keys.pop("general.quantization_version") == 2
+        assert quantised_keys.pop("general.file_type") == 15
+        assert list(quantised_keys) == [key for key in source_keys if key != "general.file_type"]
+        assert all(np.array_equal(quantised_keys[key], source_keys[key]) for key in quantised_keys)
 
 
 def test_parts_become_one_file(tmp_path: Path) -> None:
-    with closing(read_gguf(tiny_gguf.write_parts(tmp_path, "m", 3)[0])) as parts:
-        quantise(parts, tmp_path / "out.gguf", "Q8_0")
-        with closing(read_gguf(tmp_path / "out.gguf")) as made:
-            assert set(made.tensors) == set(parts.tensors)
-            assert not any(key.startswith("split.") for key in made.metadata)
+    with closing(read_gguf(tiny_gguf.write_parts(tmp_path, "m", 3)[0])) as split_model:
+        quantise(split_model, tmp_path / "out.gguf", "Q8_0")
+        with closing(read_gguf(tmp_path / "out.gguf")) as quantised:
+            assert set(quantised.tensors) == set(split_model.tensors)
+            assert not any(key.startswith("split.") for key in quantised.metadata)
 
 
 def test_slices_and_threads_change_nothing(
@@ -118,13 +120,13 @@ def test_each_expert_has_its_own_importance(tmp_path: Path) -> None:
         costs = np.random.default_rng(1).gamma(0.5, 1, (n_experts, n_cols)).astype(np.float32)
         quantise(gguf, tmp_path / "out.gguf", "Q4_K_M", importance={name: costs.ravel()})
         rows = values(gguf, name).reshape(n_experts, n_rows, n_cols)
-        kind = types_of(gguf, "Q4_K_M")[name]
-        with closing(read_gguf(tmp_path / "out.gguf")) as made:
+        type_name = types_of(gguf, "Q4_K_M")[name]
+        with closing(read_gguf(tmp_path / "out.gguf")) as quantised:
             alone = [
-                quantise_rows(one, kind, cost).tobytes()
-                for one, cost in zip(rows, costs, strict=True)
+                quantise_rows(expert_rows, type_name, cost).tobytes()
+                for expert_rows, cost in zip(rows, costs, strict=True)
             ]
-            assert raw(made, name) == b"".join(alone)
+            assert raw(quantised, name) == b"".join(alone)
 
 
 def test_importance_of_another_model_is_refused(source: GGUFFile, tmp_path: Path) -> None:
@@ -139,28 +141,28 @@ def test_importance_of_another_model_is_refused(source: GGUFFile, tmp_path: Path
 def test_nan_names_the_tensor_and_leaves_nothing(tmp_path: Path) -> None:
     described = tiny_gguf.model("llama", "F32", dim=256, n_layers=2)
     described.fill("blk.1.ffn_up.weight", np.nan)
-    place = tmp_path / "out"
-    place.mkdir()
+    directory = tmp_path / "out"
+    directory.mkdir()
     with (
         closing(read_gguf(described.write(tmp_path / "m.gguf"))) as gguf,
         pytest.raises(
             BrokenModelError, match=r"m\.gguf: tensor blk\.1\.ffn_up\.weight holds NaN, infinity or"
         ),
     ):
-        quantise(gguf, place / "out.gguf", "Q4_K_M")
-    assert list(place.iterdir()) == []
+        quantise(gguf, directory / "out.gguf", "Q4_K_M")
+    assert list(directory.iterdir()) == []
 
 
 def test_a_full_disk_leaves_nothing(
     source: GGUFFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(write.shutil, "disk_usage", lambda place: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(write.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1000}))
     with pytest.raises(FileUnwritableError, match="its disk has 0 MB left"):
         quantise(source, tmp_path / "out.gguf", "Q4_K_M")
-    assert [found.name for found in tmp_path.iterdir()] == ["source.gguf"]
+    assert [path.name for path in tmp_path.iterdir()] == ["source.gguf"]
 
 
-def test_types_that_cannot_be_made_are_named(source: GGUFFile, tmp_path: Path) -> None:
+def test_unsupported_types_are_named(source: GGUFFile, tmp_path: Path) -> None:
     types = types_of(source, "Q4_K_M") | {"output_norm.weight": "IQ1_S"}
     with pytest.raises(
         UnsupportedQuantError, match=r"tensor output_norm\.weight cannot be made IQ1_S"

@@ -1,4 +1,4 @@
-"""Mixtures against those of llama.cpp's library, in ``mixtures.json``."""
+"""Mixtures against those of llama.cpp's library, recorded in ``mixtures.json``."""
 
 import json
 import os
@@ -20,7 +20,7 @@ def test_every_tensor_gets_the_type_that_llama_cpp_gives(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_golden_file_is_what_the_library_says(name: str) -> None:
+def test_the_golden_file_equals_the_output_of_the_library(name: str) -> None:
     path = os.environ.get("JALOPY_LIBLLAMA")
     if path is None:
         pytest.skip("JALOPY_LIBLLAMA names no libllama.so")
@@ -28,15 +28,16 @@ def test_the_golden_file_is_what_the_library_says(name: str) -> None:
     assert GIVEN[name] == {mix: folded(library.types(CASES[name], mix)) for mix in GIVEN[name]}
 
 
-def test_casts_leave_norms_and_the_router_as_they_are() -> None:
+def test_casts_do_not_change_norms_and_the_router() -> None:
     case = CASES["qwen3moe"]
     types = folded(mixture(case.metadata(), case.tensors(), "BF16"))
-    assert {kind for kind, found in types.items() if "F32" in found.replace("BF16", "")} == {
+    casts = {name for name, quant in types.items() if "F32" in quant.replace("BF16", "")}
+    assert casts == {
         "output_norm.weight", "x_norm.weight", "ffn_gate_inp.weight"
     }  # fmt: skip
 
 
-def test_importance_lets_the_first_layers_keep_a_minimum() -> None:
+def test_with_importance_the_first_layers_have_a_minimum() -> None:
     case = CASES["llama 3"]
     types = folded(mixture(case.metadata(), case.tensors(), "Q4_0", has_importance=True))
     assert types["ffn_down.weight"] == "4 Q4_1, 28 Q4_0"
@@ -44,7 +45,7 @@ def test_importance_lets_the_first_layers_keep_a_minimum() -> None:
     assert types["ffn_down.weight"] == "32 IQ4_XS"
 
 
-def test_named_tensors_keep_a_type_of_ones_own() -> None:
+def test_named_tensors_get_the_requested_type() -> None:
     case = CASES["llama 3"]
     keep = {
         "output.weight": "Q8_0",
@@ -57,7 +58,7 @@ def test_named_tensors_keep_a_type_of_ones_own() -> None:
     assert types["attn_k.weight"] == "10 F16, 22 Q5_0"
 
 
-def test_a_matrix_of_one_row_stays() -> None:
+def test_a_matrix_of_one_row_is_not_quantised() -> None:
     assert not may_shrink("blk.0.attn_q.weight", (1, 512))
     assert may_shrink("blk.0.attn_q.weight", (1, 2, 512))
     shapes = {
@@ -70,7 +71,7 @@ def test_a_matrix_of_one_row_stays() -> None:
     }
 
 
-def test_metadata_that_lies_gives_plain_types_only() -> None:
+def test_wrong_metadata_gives_plain_types_only() -> None:
     case = CASES["llama 3"]
     lies = {key: "many" if key != "general.architecture" else [] for key in case.metadata()}
     assert set(mixture(lies, case.tensors(), "Q4_K_M").values()) <= {"Q4_K", "Q6_K", "F32"}

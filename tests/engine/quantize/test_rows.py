@@ -1,5 +1,4 @@
-"""Quantised rows against llama.cpp's errors (``errors.json``) and twins in NumPy, and the range of
-rows."""
+"""Quantised rows against llama.cpp's errors (``errors.json``) and NumPy twins, and their range."""
 
 import json
 
@@ -23,7 +22,7 @@ def back(blocks: np.ndarray, name: str) -> np.ndarray:
 
 
 @every_kernel
-def test_errors_are_no_larger_than_llama_cpps(name: str) -> None:
+def test_errors_are_no_larger_than_those_of_llama_cpp(name: str) -> None:
     rows = values()
     costs = importance()
     plain, weighted = THEIRS[name]
@@ -34,7 +33,7 @@ def test_errors_are_no_larger_than_llama_cpps(name: str) -> None:
 @every_kernel
 def test_importance_moves_errors_to_other_columns(name: str) -> None:
     if name == "Q8_0":
-        return  # its scale is that of the largest value, whatever counts
+        return  # the scale is set by the largest value, whatever the importance
     rows = values()
     costs = importance()
     plain = quantise_rows(rows, name)
@@ -43,14 +42,14 @@ def test_importance_moves_errors_to_other_columns(name: str) -> None:
     assert error(weighted, name, rows) > error(plain, name, rows)
 
 
-def test_importance_of_no_column_is_none() -> None:
+def test_zero_importance_counts_as_no_importance() -> None:
     rows = values()
     assert np.array_equal(
         quantise_rows(rows, "Q4_K", np.zeros(768, np.float32)), quantise_rows(rows, "Q4_K")
     )
 
 
-def test_a_block_that_nothing_used_is_kept() -> None:
+def test_a_block_without_importance_is_quantised_normally() -> None:
     costs = importance()
     costs[:256] = 0
     rows = values()
@@ -94,8 +93,10 @@ def test_q4_0_is_as_good_as_its_twin() -> None:
 
 
 def best_pair(blocks: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return the best minimum of each sub-block from 21 ranges, with sums of w x q, w q and w q^2
-    for its codes."""
+    """Return the best minimum of each sub-block among 21 ranges.
+
+    Also return the sums of w x q, w q and w q^2 for its codes.
+    """
     low, high = (limit(axis=-1, keepdims=True) for limit in (blocks.min, blocks.max))
     low = np.minimum(low, 0)
     w, x = (array.sum(axis=-1) for array in (weights, weights * blocks))
@@ -141,10 +142,10 @@ def test_q4_k_is_as_good_as_its_twin() -> None:
         )
         d, dmin = (halves(of / (aa * bb - ab**2)) for of in (xa * bb - ab * xb, xa * ab - aa * xb))
     twin = d[..., None] * a - (dmin * minimum)[..., None]
-    made = back(quantise_rows(values(), "Q4_K"), "Q4_K").reshape(-1, 8, 32)
-    ours, theirs = ((weights * (x - blocks) ** 2).sum() for x in (made, twin))
-    assert abs(ours / theirs - 1) < 1e-3
-    assert (np.abs(made - twin) < 1e-6).mean() > 0.95
+    quantised = back(quantise_rows(values(), "Q4_K"), "Q4_K").reshape(-1, 8, 32)
+    error, twin_error = ((weights * (x - blocks) ** 2).sum() for x in (quantised, twin))
+    assert abs(error / twin_error - 1) < 1e-3
+    assert (np.abs(quantised - twin) < 1e-6).mean() > 0.95
 
 
 @every_kernel
@@ -155,7 +156,7 @@ def test_threads_change_nothing(name: str) -> None:
 
 @every_kernel
 @pytest.mark.parametrize("n_blocks", [1, 3, 9])
-def test_each_block_is_what_it_is_alone(name: str, n_blocks: int) -> None:
+def test_blocks_are_quantised_independently(name: str, n_blocks: int) -> None:
     size = TYPES_BY_NAME[name].block_size
     row = values().ravel()[: n_blocks * size].reshape(1, -1)
     alone = [quantise_rows(row[:, k * size : (k + 1) * size].copy(), name) for k in range(n_blocks)]
@@ -163,7 +164,7 @@ def test_each_block_is_what_it_is_alone(name: str, n_blocks: int) -> None:
 
 
 @every_kernel
-def test_zeros_and_equal_values_come_back(name: str) -> None:
+def test_zeros_and_equal_values_are_preserved(name: str) -> None:
     rows = np.zeros((4, 256), np.float32)
     rows[2] = -0.25
     rows[1] = 0.5
@@ -174,7 +175,7 @@ def test_zeros_and_equal_values_come_back(name: str) -> None:
 
 @pytest.mark.parametrize("name", WRITABLE)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_none_are_refused(name: str, bad: float) -> None:
+def test_nan_and_infinity_are_refused(name: str, bad: float) -> None:
     rows = values()
     rows[5, 17] = bad
     with pytest.raises(BrokenModelError, match="NaN"):

@@ -1,5 +1,5 @@
-"""All registered types against the gguf package, the vectors of the C reference and a float64
-product."""
+"""All registered types against the gguf package, vectors of the C reference, and float64
+products."""
 
 import gguf
 import numpy as np
@@ -27,19 +27,17 @@ pytestmark = pytest.mark.slow
 N_ROWS = 61
 N_TOKENS = 13
 TOLERANCE = 1e-6
-"""Largest error relative to the largest result: the rounding of float32 sums."""
+"""Largest error relative to the largest result, from rounding float32 sums."""
 
 
 def column_counts(name: str) -> tuple[int, ...]:
     """Return lengths of rows: one block, and several blocks with a remainder for kernels."""
     block = TYPES_BY_NAME[name].block_size
-    return (
-        (7, 64, 172)
-        if block == 1
-        else (block, 9 * block, 28 * block)
-        if block < 256
-        else (block, 5 * block)
-    )
+    if block == 1:
+        return 7, 64, 172
+    if block < 256:
+        return block, 9 * block, 28 * block
+    return block, 5 * block
 
 
 every_type = pytest.mark.parametrize("quant", QUANTS, indirect=True)
@@ -53,12 +51,11 @@ without_floats = pytest.mark.parametrize(
 )
 
 every_product = pytest.mark.parametrize("n_tokens", [0, 4], ids=["one", "block"])
-"""Return the products of one token and of a block; ``test_levels.py`` compiles only the kernels
-that it needs."""
+"""Products of one token and of a block; ``test_levels.py`` compiles only the kernels it needs."""
 
 WITHOUT_VECTORS = {"F32", "F16", "BF16", "Q1_0", "Q2_0", "NVFP4"}
-"""Types without vectors of the C reference; the types of few bits have a twin in NumPy and blocks
-by hand."""
+"""Types without vectors of the C reference; types of few bits have a NumPy twin and handwritten
+blocks."""
 with_vectors = pytest.mark.parametrize(
     "quant", sorted(set(QUANTS) - WITHOUT_VECTORS), indirect=True
 )
@@ -78,7 +75,7 @@ def assert_close(actual: np.ndarray, expected: np.ndarray) -> None:
 
 
 @every_type
-def test_layout_is_that_of_ggml(quant: QuantType) -> None:
+def test_layouts_equal_those_of_ggml(quant: QuantType) -> None:
     if not hasattr(gguf.GGMLQuantizationType, quant.name):
         pytest.skip("the installed gguf does not know this type")
     assert gguf.GGML_QUANT_SIZES[ggml_type(quant)] == (quant.block_size, quant.type_size)
@@ -134,13 +131,13 @@ def test_integers_are_exact(quant: QuantType, n_tokens: int) -> None:
     n_cols = column_counts(quant.name)[0]
     weights = with_scales(quant, random_blocks(quant, 9, n_cols), np.ones)
     columns = columns_of(quant, np.random.default_rng(5).integers(-3, 4, (4, n_cols)), d=1.0)
-    # below 2^24, so float32 rounds nothing
+    # The results are below 2^24, so float32 is exact.
     expected = columns.values @ dequantize(quant, weights).astype(np.float64).T
     assert (multiply(quant, weights, columns, n_tokens) == expected[: max(n_tokens, 1)]).all()
 
 
 @without_floats
-def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
+def test_random_bits_are_read_as_in_the_gguf_package(quant: QuantType) -> None:
     """Scales include NaN, infinity and all sizes; indices stay inside tables."""
     n_cols = column_counts(quant.name)[-1]
     weights = random_blocks(quant, 32, n_cols, seed=11).reshape(32, -1)
@@ -164,12 +161,14 @@ def test_any_bits_are_read_as_the_package_reads_them(quant: QuantType) -> None:
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_the_grids_are_those_of_the_gguf_package(name: str) -> None:
-    theirs = getattr(gguf.quants, name)
-    theirs.init_grid()
-    grid = theirs.grid.reshape(theirs.grid_shape).astype(int)
-    ours = np.array([list(entry) for entry in GRIDS[name].entries()])
-    assert (ours == (8 * (grid + 1) if name == "IQ1_S" else grid)).all()
+def test_grids_equal_those_of_the_gguf_package(name: str) -> None:
+    package_grid = getattr(gguf.quants, name)
+    package_grid.init_grid()
+    grid = package_grid.grid.reshape(package_grid.grid_shape).astype(int)
+    if name == "IQ1_S":
+        grid = 8 * (grid + 1)
+    entries = np.array([list(entry) for entry in GRIDS[name].entries()])
+    assert (entries == grid).all()
 
 
 @pytest.mark.parametrize(
@@ -179,10 +178,10 @@ def test_the_grids_are_those_of_the_gguf_package(name: str) -> None:
         ("Q2_0", "0040" + "e4" + "55" * 15, [-2, 0, 2, 4] + [0] * 60),
     ],
 )
-def test_what_the_package_does_not_read_is_read_as_ggml_does(
+def test_types_unknown_to_the_package_are_read_as_in_ggml(
     name: str, block: str, weights: list[float]
 ) -> None:
-    """The blocks follow the layout: the lowest bits are the first weight."""
+    """Blocks follow the layout of ggml: the lowest bits are the first weight."""
     rows = np.frombuffer(bytes.fromhex(block), np.uint8)[None]
     assert embed(QUANT_TYPES[name], rows, [0], len(weights))[0].tolist() == weights
 
@@ -226,7 +225,7 @@ def test_bias_and_residual_are_added(quant: QuantType) -> None:
 
 
 @every_length
-def test_a_few_columns_equal_single_ones_to_the_bit(quant: QuantType, n_cols: int) -> None:
+def test_a_few_columns_equal_single_ones_bit_for_bit(quant: QuantType, n_cols: int) -> None:
     weights = random_weights(quant, N_ROWS, n_cols)
     columns = random_columns(quant, 8, n_cols)
     added = np.random.default_rng(3).standard_normal((8, N_ROWS), np.float32)

@@ -39,7 +39,7 @@ Each level tests both kinds of products. ``test_simd.py`` runs all operations at
 """
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """Types that cover each way to add four products at a time in prefill."""
-FEW = "tests/engine/quants/test_quants.py::test_a_few_columns_equal_single_ones_to_the_bit"
+FEW = "tests/engine/quants/test_quants.py::test_a_few_columns_equal_single_ones_bit_for_bit"
 ATTENTION = [
     "tests/engine/test_attention.py::test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin"
     f"[{name}-f16]"

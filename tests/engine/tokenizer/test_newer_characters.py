@@ -1,4 +1,4 @@
-"""What is newer than Unicode 15.1 is cut as llama.cpp cuts it: as if it were unassigned."""
+"""Characters newer than Unicode 15.1 are split as in llama.cpp: as if they were unassigned."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from engine.tokenizer.newer_characters import STAND_IN, has_newer, with_older
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, splitter
 
 N_ASSIGNED = 289_394
-"""Code points that Unicode 15.1 gives a class other than Cn, surrogates and private use among
-them."""
+"""Number of code points with a class other than Cn in Unicode 15.1, including surrogates and
+private use."""
 
 
-def test_the_table_leaves_the_classes_of_unicode_15_1() -> None:
-    """A later ``regex`` that knows more fails here: the table must be made again, as its docstring
-    says."""
+def test_the_table_preserves_the_classes_of_unicode_15_1() -> None:
+    """A newer ``regex`` with more characters fails here.
+
+    The table must then be generated again, as its docstring describes.
+    """
     every = "".join(map(chr, range(sys.maxunicode + 1)))
     assert len(regex.findall(r"\P{Cn}", with_older(every))) == N_ASSIGNED
     newer = [char for char, older in zip(every, with_older(every), strict=True) if char != older]
@@ -29,7 +31,7 @@ def test_the_table_leaves_the_classes_of_unicode_15_1() -> None:
     "text",
     ["plain", "naïve café 日本語 हिन्दी", "👍🏽 👨\u200d👩", "\U00031350\u0870", "\ufdd0\u0378"],
 )
-def test_ordinary_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_not_changed(text: str) -> None:
     assert not has_newer(text)
     assert with_older(text) == text
 
@@ -37,7 +39,7 @@ def test_ordinary_text_stays_as_it_is(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["\u088f", "a\U0001cc00", "\U00016ea0\U00016ebb", "\U0003347a\U00033479"]
 )
-def test_newer_characters_are_found_and_keep_their_place(text: str) -> None:
+def test_newer_characters_are_replaced_in_place(text: str) -> None:
     assert has_newer(text)
     assert len(with_older(text)) == len(text)
     assert STAND_IN in with_older(text)
@@ -52,7 +54,7 @@ def test_newer_characters_are_found_and_keep_their_place(text: str) -> None:
         ("smollm", "a\u0897b", ["a", "\u0897", "b"]),  # a mark since Unicode 16, not a letter
     ],
 )
-def test_words_are_cut_as_if_they_were_unassigned(pre: str, text: str, words: list[str]) -> None:
+def test_newer_characters_are_split_as_if_unassigned(pre: str, text: str, words: list[str]) -> None:
     assert list(splitter(pre)(text)) == words
 
 

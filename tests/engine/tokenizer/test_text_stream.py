@@ -1,4 +1,4 @@
-"""Streaming text: any way to cut the bytes gives the same text, and no piece ends inside a
+"""Streamed text: any split of the bytes gives the same text, and no piece ends inside a
 character."""
 
 from hypothesis import given
@@ -12,7 +12,7 @@ def streamed(pieces: list[bytes]) -> list[str]:
     return [*(stream.push(i) for i in range(len(pieces))), stream.flush()]
 
 
-def test_a_character_over_several_tokens_comes_out_with_the_last() -> None:
+def test_a_character_of_several_tokens_appears_with_the_last() -> None:
     assert streamed([b"a\xe2", b"\x98", b"\x83b"]) == ["a", "", "☃b", ""]
 
 
@@ -20,11 +20,11 @@ def test_an_unfinished_character_is_replaced_at_the_end() -> None:
     assert streamed([b"a", b"\xe2\x98"]) == ["a", "", "\ufffd"]
 
 
-def test_bytes_that_are_no_text_are_replaced_at_once() -> None:
+def test_invalid_bytes_are_replaced_at_once() -> None:
     assert streamed([b"\xff", b"a", b"\xc3", b"b"]) == ["\ufffd", "a", "", "\ufffdb", ""]
 
 
-def test_flush_starts_afresh() -> None:
+def test_flush_resets_the_stream() -> None:
     pieces = [b"\xe2", b"\x98\x83"]
     stream = TextStream(pieces.__getitem__)
     assert stream.push(0) == ""
@@ -33,18 +33,18 @@ def test_flush_starts_afresh() -> None:
 
 
 @given(st.lists(st.binary(max_size=6), max_size=12))
-def test_any_split_of_any_bytes_equals_the_whole(pieces: list[bytes]) -> None:
+def test_any_split_of_any_bytes_gives_the_same_text(pieces: list[bytes]) -> None:
     assert "".join(streamed(pieces)) == b"".join(pieces).decode("utf-8", "replace")
 
 
 @given(st.text(max_size=20), st.integers(1, 4))
-def test_sound_text_is_never_replaced(text: str, size: int) -> None:
+def test_valid_text_is_never_replaced(text: str, size: int) -> None:
     raw = text.encode()
     pieces = [raw[i : i + size] for i in range(0, len(raw), size)]
     assert "".join(streamed(pieces)) == text
 
 
-def test_it_knows_when_a_token_ended_inside_a_character() -> None:
+def test_a_token_that_ends_inside_a_character_is_detected() -> None:
     stream = TextStream([b"a", b"\xc3", b"\xa4"].__getitem__)
     assert [(stream.push(token), stream.is_within_character) for token in range(3)] == [
         ("a", False),

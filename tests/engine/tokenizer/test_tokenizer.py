@@ -1,5 +1,5 @@
-"""Text to ids and back: vocabularies small enough to work out by hand, and llama.cpp's own lists
-where they are."""
+"""Text to ids and back, with small vocabularies worked out by hand and llama.cpp's lists if they
+are available."""
 
 import json
 from functools import cache
@@ -22,7 +22,7 @@ from tests.engine.tiny_gguf import bpe_vocabulary, model, spm_vocabulary
 
 
 def as_read(entries: dict[str, Any]) -> dict[str, Any]:
-    """Metadata as ``engine.gguf.read`` gives them: arrays of strings are lists of bytes."""
+    """Return metadata as ``engine.gguf.read`` does, with arrays of strings as lists of bytes."""
     return {
         key: [item.encode() for item in value] if isinstance(value, list) else value
         for key, value in entries.items()
@@ -30,8 +30,8 @@ def as_read(entries: dict[str, Any]) -> dict[str, Any]:
 
 
 def spm(pieces: dict[str, float], **keys: Any) -> Tokenizer:
-    """A SentencePiece-style vocabulary of <unk>, <s>, </s> and the given pieces with their scores;
-    no byte tokens."""
+    """Return a SentencePiece-style vocabulary without byte tokens: <unk>, <s>, </s>, and pieces
+    with their scores."""
     tokens = ["<unk>", "<s>", "</s>", *pieces]
     metadata = {
         "tokenizer.ggml.model": "llama",
@@ -56,8 +56,8 @@ def texts(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
 # Merging
 
 
-def test_the_lowest_rank_merges_first_wherever_it_stands() -> None:
-    # "b c" (0) beats "a b" (1), although "a b" comes first; then "a bc" has no rank.
+def test_the_lowest_rank_merges_first_at_any_position() -> None:
+    # "b c" (rank 0) precedes "a b" (rank 1), although "a b" comes first; "a bc" has no rank.
     assert merge_symbols(list("abc"), {"a b": 1, "b c": 0}, " ") == ["a", "bc"]
 
 
@@ -70,13 +70,13 @@ def test_merged_symbols_merge_again() -> None:
 
 
 def naive_merge(symbols: list[str], ranks: dict[str, int]) -> list[str]:
-    """The definition, one merge per pass."""
+    """Merge symbols by the definition: one merge per pass."""
     while True:
         pairs = [(ranks[a + b], i) for i, (a, b) in enumerate(pairwise(symbols)) if a + b in ranks]
         if not pairs:
             return symbols
-        _, at = min(pairs)
-        symbols = [*symbols[:at], symbols[at] + symbols[at + 1], *symbols[at + 2 :]]
+        _, index = min(pairs)
+        symbols = [*symbols[:index], symbols[index] + symbols[index + 1], *symbols[index + 2 :]]
 
 
 @given(
@@ -97,7 +97,7 @@ def test_spm_merges_by_score_and_puts_a_space_in_front() -> None:
     assert texts(tokenizer, tokenizer.encode("aab", bos=False)) == ["▁a", "ab"]
 
 
-def test_spm_puts_begin_of_text_in_front_unless_told_not_to() -> None:
+def test_spm_starts_with_begin_of_text_by_default() -> None:
     tokenizer = spm({"▁": -1, "a": -1})
     assert texts(tokenizer, tokenizer.encode("a")) == ["<s>", "▁", "a"]
     assert texts(tokenizer, tokenizer.encode("a", bos=False)) == ["▁", "a"]
@@ -106,7 +106,7 @@ def test_spm_puts_begin_of_text_in_front_unless_told_not_to() -> None:
     assert texts(quiet, quiet.encode("a", bos=True)) == ["<s>", "▁", "a"]
 
 
-def test_end_of_text_is_added_only_where_the_vocabulary_decides() -> None:
+def test_end_of_text_is_added_only_if_the_vocabulary_says_so() -> None:
     tokenizer = spm({"▁": -1, "a": -1}, **{"tokenizer.ggml.add_eos_token": True})
     assert texts(tokenizer, tokenizer.encode("a")) == ["<s>", "▁", "a", "</s>"]
     assert texts(tokenizer, tokenizer.encode("a", bos=True)) == ["<s>", "▁", "a"]
@@ -116,13 +116,13 @@ def test_empty_text_has_no_space_in_front() -> None:
     assert spm({"▁": -1}).encode("", bos=False) == []
 
 
-def test_add_space_prefix_can_be_off() -> None:
+def test_the_space_prefix_can_be_disabled() -> None:
     tokenizer = spm({"▁": -1, "a": -1}, **{"tokenizer.ggml.add_space_prefix": False})
     assert texts(tokenizer, tokenizer.encode("a a", bos=False)) == ["a", "▁", "a"]
     assert tokenizer.decode(tokenizer.encode(" a", bos=False)) == " a"
 
 
-def test_every_text_after_a_control_token_gets_its_space() -> None:
+def test_text_after_a_control_token_gets_a_space() -> None:
     tokenizer = spm({"▁": -1, "a": -1})
     assert texts(tokenizer, tokenizer.encode("a</s>a")) == ["<s>", "▁", "a", "</s>", "▁", "a"]
     assert texts(tokenizer, tokenizer.encode_text("a", after_special=False)) == ["a"]
@@ -178,9 +178,9 @@ def test_bpe_merges_inside_words_only() -> None:
 @settings(deadline=None, max_examples=30)  # the first example compiles the expressions
 @given(text=st.text(max_size=60))
 def test_bytes_and_words_survive_the_round_trip(text: str) -> None:
-    for pre, one in PRE_TOKENIZERS.items():
+    for pre, pre_tokenizer in PRE_TOKENIZERS.items():
         assert "".join(splitter(pre)(text)) == text, pre
-        if not one.is_raw:
+        if not pre_tokenizer.is_raw:
             tokenizer = bytes_of(pre)
             assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == text, pre
 
@@ -195,7 +195,7 @@ def test_bytes_and_words_survive_the_round_trip(text: str) -> None:
         ("tekken", "I|'ll| pay| |1|2|3|4|  | now|\n\n|OK"),
     ],
 )
-def test_each_family_cuts_words_its_own_way(pre: str, words: str) -> None:
+def test_each_family_splits_words_differently(pre: str, words: str) -> None:
     assert "|".join(splitter(pre)("I'll pay 1234   now\n\nOK")) == words
 
 
@@ -221,9 +221,9 @@ def test_each_family_cuts_words_its_own_way(pre: str, words: str) -> None:
     ],
 )
 def test_later_families_differ_in_numbers_marks_and_signs(pre: str, words: str) -> None:
-    # Compared with llama-cpp-python 0.3.36 on 5,000 made-up texts and a vocabulary of all pairs of
-    # bytes: equal but for tekken, gpt-4o, tiny_aya, kimi-k2 and youtu, where it approximates cased
-    # letters, and rare signs in four others.
+    # Compared with llama-cpp-python 0.3.36 on 5,000 random texts and a vocabulary of all pairs of
+    # bytes. They are equal except for tekken, gpt-4o, tiny_aya, kimi-k2 and youtu, for which
+    # llama.cpp approximates cased letters, and for rare signs in four other families.
     assert "|".join(splitter(pre)("I'll pay 1234567?!\nनमस्ते了3号")) == words
 
 
@@ -248,7 +248,9 @@ def test_tekken_cuts_before_capitals_and_keeps_slashes_together() -> None:
     ("architecture", "as_if", "is_guess"),
     [("qwen2", "qwen2", False), ("qwen3", "qwen2", False), ("llama", "default", True)],
 )
-def test_a_file_that_names_no_pre_tokenizer(architecture: str, as_if: str, is_guess: bool) -> None:
+def test_a_missing_pre_tokenizer_follows_from_the_architecture(
+    architecture: str, as_if: str, is_guess: bool
+) -> None:
     entries = as_read(bpe_vocabulary()) | {"general.architecture": architecture}
     del entries["tokenizer.ggml.pre"]
     tokenizer = Tokenizer.from_metadata(entries, "old.gguf")
@@ -270,11 +272,11 @@ def test_a_file_that_names_no_pre_tokenizer(architecture: str, as_if: str, is_gu
         ("granite-embed-multi-97m", "aB 1234", ["a", "B", " ", "123", "4"]),
     ],
 )
-def test_rarer_families_cut_words_their_own_way(pre: str, text: str, words: list[str]) -> None:
+def test_rarer_families_split_words_differently(pre: str, text: str, words: list[str]) -> None:
     assert list(splitter(pre)(text)) == words
 
 
-def test_spaces_stay_in_sight_where_merges_are_of_characters() -> None:
+def test_character_merges_keep_spaces_visible() -> None:
     entries = as_read(
         {**spm_vocabulary(), "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "sarvam-moe"}
     )
@@ -285,20 +287,22 @@ def test_spaces_stay_in_sight_where_merges_are_of_characters() -> None:
 @pytest.mark.parametrize(
     ("keys", "capital"), [({}, []), ({"tokenizer.ggml.normalizer.lowercase": True}, ["he"])]
 )
-def test_white_space_ends_words_and_is_left_out(keys: dict[str, Any], capital: list[str]) -> None:
+def test_white_space_separates_words_and_is_removed(
+    keys: dict[str, Any], capital: list[str]
+) -> None:
     entries = as_read({**spm_vocabulary(), "tokenizer.ggml.model": "whitespace"}) | keys
     tokenizer = Tokenizer.from_metadata({**entries, "tokenizer.ggml.merges": [b"h e"]}, "tiny.gguf")
     assert texts(tokenizer, tokenizer.encode(" he\u3000h  e\t", bos=False)) == ["he", "h", "e"]
     assert texts(tokenizer, tokenizer.encode("HE", bos=False)) == (capital or ["<0x48>", "<0x45>"])
 
 
-def test_aliases_lead_to_pre_tokenizers() -> None:
+def test_aliases_map_to_pre_tokenizers() -> None:
     assert set(ALIASES.values()) <= set(PRE_TOKENIZERS)
-    # the file's own add_bos_token wins over the family's habit
+    # add_bos_token of the file takes precedence over the default of the family.
     assert byte_bpe("llama3").add_bos is False
 
 
-def test_a_whole_word_needs_no_merges_if_the_family_says_so() -> None:
+def test_some_families_encode_known_words_without_merges() -> None:
     entries = bpe_vocabulary("llama-bpe")
     entries["tokenizer.ggml.tokens"] = [
         "zzz" if t == "Ġthe" else t for t in entries["tokenizer.ggml.tokens"]
@@ -356,7 +360,7 @@ def character_bpe(**keys: Any) -> Tokenizer:
     return Tokenizer.from_metadata(as_read(entries | keys), "tiny.gguf")
 
 
-def test_characters_merge_by_rank_with_spaces_in_sight() -> None:
+def test_characters_merge_by_rank_with_visible_spaces() -> None:
     tokenizer = character_bpe()
     assert texts(tokenizer, tokenizer.encode("the the", bos=False)) == ["the", "\u2581the"]
     assert texts(tokenizer, tokenizer.encode("a\u00e9\u00e8", bos=False)) == [
@@ -382,7 +386,7 @@ def test_a_newline_run_is_one_token_and_merges_may_hold_newlines() -> None:
     assert texts(without_pair, without_pair.encode("th\n\n\n", bos=False)) == ["th", "\n\n", "\n"]
 
 
-def test_text_begins_with_begin_of_text_whatever_the_file_says() -> None:
+def test_text_always_starts_with_begin_of_text() -> None:
     tokenizer = character_bpe(**{"tokenizer.ggml.add_bos_token": False})
     assert texts(tokenizer, tokenizer.encode("a")) == ["<bos>", "a"]
 
@@ -390,7 +394,7 @@ def test_text_begins_with_begin_of_text_whatever_the_file_says() -> None:
 @given(st.text("the th ab\n\u2581\u00e9\u00e8\u2603", max_size=60))
 def test_characters_survive_the_round_trip(text: str) -> None:
     tokenizer = character_bpe()
-    # the vocabulary's own sign for a space cannot be told from one
+    # The vocabulary's sign for a space is decoded as a space.
     written = text.replace("\u2581", " ")
     assert tokenizer.decode(tokenizer.encode(text, bos=False, special=False)) == written
 
@@ -400,14 +404,14 @@ def test_merges_without_a_token_leave_the_characters() -> None:
     assert texts(tokenizer, tokenizer.encode("a ab", bos=False)) == ["a", "\u2581", "a", "b"]
 
 
-# Text that a vocabulary cannot spell
+# Text that a vocabulary cannot represent
 
 
 def test_bytes_without_a_token_are_left_out() -> None:
-    # as SmolLM2's: it ends a text
+    # As in SmolLM2, this byte ends a text.
     entries = as_read(bpe_vocabulary()) | {"tokenizer.ggml.unknown_token_id": 0}
-    at = entries["tokenizer.ggml.tokens"].index(BYTE_TO_CHAR[4].encode())
-    entries["tokenizer.ggml.tokens"][at] = b"never"
+    token_id = entries["tokenizer.ggml.tokens"].index(BYTE_TO_CHAR[4].encode())
+    entries["tokenizer.ggml.tokens"][token_id] = b"never"
     tokenizer = Tokenizer.from_metadata(entries, "tiny.gguf")
     ids = tokenizer.encode("a\x04b\x04\x04", special=False)
     assert tokenizer.decode(ids) == "ab"
@@ -421,11 +425,11 @@ def test_characters_without_byte_tokens_are_left_out() -> None:
     assert texts(tokenizer, tokenizer.encode("a\u2603b", bos=False)) == ["a", "b"]
 
 
-@pytest.mark.parametrize(("kind", "expected"), [(2, ["a", "<unk>", "b"]), (3, ["a", "b"])])
+@pytest.mark.parametrize(("token_type", "expected"), [(2, ["a", "<unk>", "b"]), (3, ["a", "b"])])
 def test_text_never_becomes_an_unknown_token_of_control_type(
-    kind: int, expected: list[str]
+    token_type: int, expected: list[str]
 ) -> None:
-    types = np.array([kind, 3, 3, 1, 1], np.int32)
+    types = np.array([token_type, 3, 3, 1, 1], np.int32)
     tokenizer = spm(
         {"a": 0.0, "b": 0.0},
         **{"tokenizer.ggml.token_type": types, "tokenizer.ggml.add_space_prefix": False},
@@ -455,9 +459,9 @@ def with_special(*extra: tuple[str, int], name: str = "tiny") -> Tokenizer:
     entries = bpe_vocabulary("gpt-2")
     entries["tokenizer.ggml.tokens"] += [text for text, _ in extra]
     types = entries["tokenizer.ggml.token_type"]
-    entries["tokenizer.ggml.token_type"] = np.append(types, [kind for _, kind in extra]).astype(
-        np.int32
-    )
+    entries["tokenizer.ggml.token_type"] = np.append(
+        types, [token_type for _, token_type in extra]
+    ).astype(np.int32)
     return Tokenizer.from_metadata(as_read(entries) | {"general.name": name}, "tiny.gguf")
 
 
@@ -486,7 +490,7 @@ def test_user_defined_tokens_are_always_recognised_and_have_text() -> None:
     assert tokenizer.decode(ids) == "a<think>b"
 
 
-def test_the_longest_special_token_wins_wherever_it_begins() -> None:
+def test_the_longest_special_token_wins_at_any_position() -> None:
     tokenizer = with_special(("<a", CONTROL), ("a><b>", CONTROL))
     assert texts(tokenizer, tokenizer.encode("<a><b>")) == ["<", "a><b>"]
 
@@ -496,7 +500,7 @@ def test_repeated_special_tokens_are_all_found() -> None:
     assert texts(tokenizer, tokenizer.encode("<x><x><x>a<x>")) == ["<x><x>", "<x>", "a", "<x>"]
 
 
-def test_phi_3_special_tokens_take_the_white_space_after_them() -> None:
+def test_phi_3_special_tokens_include_following_white_space() -> None:
     assert texts(*_encoded(with_special(("<|user|>", CONTROL), name="Phi-3 mini"))) == [
         "<|user|>",
         "a",
@@ -517,14 +521,14 @@ def _encoded(tokenizer: Tokenizer) -> tuple[Tokenizer, list[int]]:
 
 def test_end_tokens_are_found_by_id_and_by_text() -> None:
     tokenizer = with_special(("<|eot_id|>", CONTROL), ("<|end|>", 1), ("</s>", 1))
-    # <|end|> declared as ordinary text is a mistake of the file; </s> may be an ordinary word.
-    found = {tokenizer.token_text(token_id) for token_id in tokenizer.end_ids}
-    assert found == {"<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end|>"}
+    # A file that declares <|end|> as ordinary text is wrong, but </s> may be an ordinary word.
+    end_texts = {tokenizer.token_text(token_id) for token_id in tokenizer.end_ids}
+    assert end_texts == {"<|endoftext|>", "<|im_end|>", "<|eot_id|>", "<|end|>"}
     assert tokenizer.token_bytes(tokenizer.encode("<|end|>")[0]) == b""
 
 
 @pytest.mark.parametrize(
-    ("others", "text", "is_end"),
+    ("other_texts", "text", "is_end"),
     [
         (("<|return|>", "<|call|>"), "<|end|>", False),
         (("<|flush|>", "<|calls|>"), "<|end|>", False),
@@ -535,14 +539,16 @@ def test_end_tokens_are_found_by_id_and_by_text() -> None:
         ((), "<reponame>", True),
     ],
 )
-def test_what_ends_a_reply_depends_on_the_other_tokens(
-    others: tuple[str, ...], text: str, is_end: bool
+def test_end_tokens_depend_on_the_other_tokens(
+    other_texts: tuple[str, ...], text: str, is_end: bool
 ) -> None:
-    """In gpt-oss every channel of a reply ends with <|end|>; the last one with <|return|>."""
-    tokenizer = with_special((text, CONTROL), *((other, CONTROL) for other in others))
+    """Every channel of a reply of gpt-oss ends with <|end|>, the last channel with <|return|>."""
+    tokenizer = with_special(
+        (text, CONTROL), *((other_text, CONTROL) for other_text in other_texts)
+    )
     ends = {tokenizer.token_text(token_id) for token_id in tokenizer.end_ids}
     assert (text in ends) is is_end
-    assert ends.issuperset(others)
+    assert ends.issuperset(other_texts)
 
 
 def test_end_of_turn_key_counts_as_an_end() -> None:
@@ -550,7 +556,7 @@ def test_end_of_turn_key_counts_as_an_end() -> None:
     assert 5 in tokenizer.end_ids
 
 
-def test_splitting_gives_back_every_character() -> None:
+def test_splitting_preserves_every_character() -> None:
     tokenizer = byte_bpe()
     fragments = tokenizer.split("a<|im_start|>b<|im_end|>", special=True)
     assert [(f.start, f.end, f.text) for f in fragments] == [
@@ -564,7 +570,7 @@ def test_splitting_gives_back_every_character() -> None:
 # Opening, speed, llama.cpp's lists
 
 
-def test_open_reads_a_file_that_has_nothing_but_a_vocabulary(tmp_path: Path) -> None:
+def test_a_file_with_only_a_vocabulary_can_be_opened(tmp_path: Path) -> None:
     tiny = model(architecture="qwen2")
     tiny.tensors.clear()
     tokenizer = Tokenizer.open(tiny.write(tmp_path / "vocabulary.gguf"))
@@ -586,7 +592,7 @@ def test_long_lines_of_characters_take_no_quadratic_time() -> None:
     "entries", [spm_vocabulary(), bpe_vocabulary("llama-bpe")], ids=["spm", "bpe"]
 )
 def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -> None:
-    # 200,000 characters take about half a second here; a quadratic loop takes minutes.
+    # 200,000 characters take about half a second; a quadratic loop would take minutes.
     tokenizer = Tokenizer.from_metadata(as_read(entries), "tiny.gguf")
     began = process_time()
     ids = tokenizer.encode(text, bos=False, special=False)
@@ -597,7 +603,7 @@ def test_long_words_take_no_quadratic_time(entries: dict[str, Any], text: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize("pre", PRE_TOKENIZERS)
 def test_long_runs_take_no_quadratic_time(pre: str) -> None:
-    n = 10_000  # a tenth of a second; a quadratic loop takes ten
+    n = 10_000  # takes 0.1 s; a quadratic loop would take 10 s
     text = " " * n + "1" * n + "\t" * n + "中" + "\u2003" * n + "é\u0301" * n + "?" * n
     began = process_time()
     assert "".join(splitter(pre)(text)) == text
@@ -619,11 +625,11 @@ def test_ids_equal_those_of_llama_cpp(
     for name, tokenizer in vocabularies.items():
         path = shared_data / "vocab" / name
         cases = Path(f"{path}.inp").read_text(encoding="utf-8").split("\n__ggml_vocab_test__\n")
-        wanted = [
+        expected = [
             [int(word) for word in line.split()]
             for line in Path(f"{path}.out").read_text().splitlines()
         ]
-        for text, ids in zip(cases, wanted, strict=False):
+        for text, ids in zip(cases, expected, strict=False):
             assert tokenizer.encode(text, bos=False, special=False) == ids, (name, text)
             assert tokenizer.decode(ids) == text
             compared += 1

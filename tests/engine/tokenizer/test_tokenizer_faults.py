@@ -1,5 +1,4 @@
-"""Every lie a file can tell about its vocabulary: refused in one line that names file and field, or
-harmless."""
+"""Wrong vocabularies in files are harmless, or refused in one line that names file and field."""
 
 import itertools
 from collections.abc import Callable
@@ -26,22 +25,22 @@ def drop(key: str) -> Callable[[Metadata], None]:
     return lambda metadata: metadata.pop(P + key)
 
 
-def token(at: int, raw: bytes) -> Callable[[Metadata], None]:
-    return lambda metadata: metadata[P + "tokens"].__setitem__(at, raw)
+def token(token_id: int, raw: bytes) -> Callable[[Metadata], None]:
+    return lambda metadata: metadata[P + "tokens"].__setitem__(token_id, raw)
 
 
-def merge(at: int, raw: bytes) -> Callable[[Metadata], None]:
-    return lambda metadata: metadata[P + "merges"].__setitem__(at, raw)
+def merge(index: int, raw: bytes) -> Callable[[Metadata], None]:
+    return lambda metadata: metadata[P + "merges"].__setitem__(index, raw)
 
 
 def change(key: str, function: Callable[[Any], Any]) -> Callable[[Metadata], None]:
     return lambda metadata: metadata.update({P + key: function(metadata[P + key])})
 
 
-def with_value(at: int, value: float) -> Callable[[np.ndarray], np.ndarray]:
+def with_value(index: int, value: float) -> Callable[[np.ndarray], np.ndarray]:
     def changed(values: np.ndarray) -> np.ndarray:
         values = values.copy()
-        values[at] = value
+        values[index] = value
         return values
 
     return changed
@@ -145,16 +144,16 @@ ODD_BPE = {
         for name, change_it in table.items()
     ],
 )
-def test_an_odd_vocabulary_spells_all_text_that_others_do(
+def test_an_unusual_vocabulary_encodes_all_text(
     base: Callable[[], Metadata], change_it: Callable[[Metadata], None]
 ) -> None:
     metadata = as_read(base())
     change_it(metadata)
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
-    said = "the rain in Spain\n\xe9 \ufffd\ufffd"
+    text = "the rain in Spain\n\xe9 \ufffd\ufffd"
     for special in (False, True):
-        ids = tokenizer.encode(said, bos=False, special=special)
-        assert tokenizer.decode(ids) == said
+        ids = tokenizer.encode(text, bos=False, special=special)
+        assert tokenizer.decode(ids) == text
         assert not tokenizer.end_ids & set(ids)
 
 
@@ -164,7 +163,7 @@ def test_of_two_tokens_with_one_text_the_last_is_encoded() -> None:
     assert first < last
     metadata[P + "tokens"][last] = b"the"
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
-    assert tokenizer.encode("the") == [last]  # llama.cpp's map of texts keeps the last, too
+    assert tokenizer.encode("the") == [last]  # llama.cpp also uses the last token
     assert tokenizer.decode([first, last]) == "thethe"
 
 
@@ -173,18 +172,20 @@ def test_empty_and_not_utf8_tokens_are_only_decoded() -> None:
     metadata[P + "tokens"][259:261] = [b"", b"\xff\xfe"]
     metadata[P + "token_type"][259:261] = [3, 4]
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
-    assert [tokenizer.token_bytes(at) for at in (259, 260)] == [b"", b"\xff\xfe"]
+    assert [tokenizer.token_bytes(token_id) for token_id in (259, 260)] == [b"", b"\xff\xfe"]
     assert not {259, 260} & set(tokenizer.encode("a\ufffd\ufffd b", special=True))
 
 
 @pytest.mark.parametrize("value", [4294967295, 1 << 20, -1])
-def test_a_special_id_beyond_the_tokens_is_missing_and_said_once(value: int) -> None:
+def test_a_special_id_beyond_the_tokens_gives_one_notice(value: int) -> None:
     metadata = as_read(bpe_vocabulary()) | {P + "eos_token_id": value, P + "bos_token_id": value}
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
     assert (tokenizer.bos_id, tokenizer.eos_id) == (None, None)
     n = len(metadata[P + "tokens"])
-    found = [f"{P}{name}_token_id is {value}, but there are {n} tokens" for name in ("bos", "eos")]
-    assert tokenizer.notices == [f"odd.gguf: {'; '.join(found)} (counts as missing)"]
+    reasons = [
+        f"{P}{name}_token_id is {value}, but there are {n} tokens" for name in ("bos", "eos")
+    ]
+    assert tokenizer.notices == [f"odd.gguf: {'; '.join(reasons)} (counts as missing)"]
 
 
 def cases(base: Callable[[], Metadata], *tables: dict[str, Any]) -> list[Any]:
@@ -226,7 +227,7 @@ def test_a_vocabulary_of_characters_needs_no_byte_tokens() -> None:
     assert tokenizer.decode(tokenizer.encode("the rain")) == "the rain"
 
 
-def test_without_types_ids_and_spelling_tell_what_is_special() -> None:
+def test_without_types_ids_and_text_mark_special_tokens() -> None:
     metadata = as_read(spm_vocabulary())
     del metadata[P + "token_type"]
     tokenizer = Tokenizer.from_metadata(metadata, "old.gguf")
@@ -235,7 +236,7 @@ def test_without_types_ids_and_spelling_tell_what_is_special() -> None:
     assert tokenizer.decode(tokenizer.encode("né")) == "né"
 
 
-def test_a_merge_that_makes_no_token_leaves_the_bytes() -> None:
+def test_a_merge_without_a_token_leaves_the_bytes() -> None:
     metadata = as_read(bpe_vocabulary())
     metadata[P + "merges"][2] = b"q q"
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
@@ -251,7 +252,7 @@ def test_a_sound_vocabulary_passes_the_check() -> None:
         Tokenizer.from_metadata(as_read(metadata), "sound.gguf").check()
 
 
-def test_of_a_merge_listed_twice_the_stronger_counts() -> None:
+def test_the_stronger_of_two_equal_merges_counts() -> None:
     metadata = as_read(bpe_vocabulary())
     once = Tokenizer.from_metadata(metadata, "once.gguf").encode("the rain in there")
     metadata[P + "merges"] += metadata[P + "merges"][:3]
@@ -260,32 +261,32 @@ def test_of_a_merge_listed_twice_the_stronger_counts() -> None:
 
 def test_merges_never_make_a_control_token() -> None:
     metadata = as_read(bpe_vocabulary())
-    at = metadata[P + "tokens"].index(b"the")
-    metadata[P + "token_type"][at] = 3
+    token_id = metadata[P + "tokens"].index(b"the")
+    metadata[P + "token_type"][token_id] = 3
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
     ids = tokenizer.encode("the", special=False)
-    assert at not in ids
+    assert token_id not in ids
     assert tokenizer.decode(ids) == "the"
 
 
 @pytest.mark.parametrize("n_others", [0, 10_000])
 def test_merges_into_a_control_token_are_found_among_any_number(n_others: int) -> None:
     metadata = as_read(bpe_vocabulary())
-    at = metadata[P + "tokens"].index(b"the")
-    metadata[P + "token_type"][at] = 3
+    token_id = metadata[P + "tokens"].index(b"the")
+    metadata[P + "token_type"][token_id] = 3
     letters = "abcdefghijklmnopqrstuvwxyz"
-    others = itertools.islice(itertools.product(letters, repeat=4), n_others)
-    metadata[P + "merges"] += [f"{a}{b} {c}{d}".encode() for a, b, c, d in others]
+    other_merges = itertools.islice(itertools.product(letters, repeat=4), n_others)
+    metadata[P + "merges"] += [f"{a}{b} {c}{d}".encode() for a, b, c, d in other_merges]
     tokenizer = Tokenizer.from_metadata(metadata, "odd.gguf")
-    assert at not in tokenizer.encode("the", special=False)
+    assert token_id not in tokenizer.encode("the", special=False)
 
 
-def test_long_control_tokens_are_not_cut_in_every_way() -> None:
+def test_long_control_tokens_are_checked_in_linear_time() -> None:
     assert merges_into({"t" * 65_536}, {"t t": 0, "a b": 1}) == []
     assert merges_into({"the"}, dict.fromkeys(map(str, range(1000)), 0)) == ["t he", "th e"]
 
 
-def test_default_ids_beyond_a_small_vocabulary_are_no_ids() -> None:
+def test_default_ids_beyond_a_small_vocabulary_are_ignored() -> None:
     metadata = {
         P + "model": "llama",
         P + "tokens": [b"a", b"b"],

@@ -1,4 +1,4 @@
-"""Vocabularies of T5's and BERT's kind: ids by hand, where texts end, and tables that lie."""
+"""Unigram and WordPiece vocabularies: ids worked out by hand, ends of texts, and wrong tables."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ PIECES = {
 
 
 def unigram(pieces: dict[str, float] | None = None, **keys: Any) -> Tokenizer:
-    """<pad>, </s>, <unk> and the pieces with their scores."""
-    found = PIECES if pieces is None else pieces
-    tokens = ["<pad>", "</s>", "<unk>", *found]
+    """Return a vocabulary of <pad>, </s>, <unk>, and pieces with their scores."""
+    scores = PIECES if pieces is None else pieces
+    tokens = ["<pad>", "</s>", "<unk>", *scores]
     metadata = {
         "tokenizer.ggml.model": "t5",
         "tokenizer.ggml.tokens": [token.encode() for token in tokens],
-        "tokenizer.ggml.scores": np.array([0.0, 0.0, 0.0, *found.values()], np.float32),
-        "tokenizer.ggml.token_type": np.array([3, 3, 2, *[1] * len(found)], np.int32),
+        "tokenizer.ggml.scores": np.array([0.0, 0.0, 0.0, *scores.values()], np.float32),
+        "tokenizer.ggml.token_type": np.array([3, 3, 2, *[1] * len(scores)], np.int32),
         "tokenizer.ggml.remove_extra_whitespaces": True,
         "tokenizer.ggml.add_space_prefix": True,
     }
@@ -57,32 +57,32 @@ def wordpiece(**keys: Any) -> Tokenizer:
 
 
 def texts(tokenizer: Tokenizer, text: str, bos: bool | None = False) -> list[str]:
-    return [tokenizer.token_text(one) for one in tokenizer.encode(text, bos=bos)]
+    return [tokenizer.token_text(token_id) for token_id in tokenizer.encode(text, bos=bos)]
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("ab", ["▁ab"]),  # -5.5, better than ▁a b with -6.5
         ("abc", ["▁a", "bc"]),  # -8.5: as good as ▁ab c, whose last cut is later
         ("a  ab", ["▁a", "▁ab"]),
-        ("zz", ["▁", "<unk>"]),  # side by side they are one
+        ("zz", ["▁", "<unk>"]),  # adjacent unknown characters are one token
         ("azb", ["▁a", "<unk>", "b"]),
         ("", []),
         ("   ", []),
     ],
 )
-def test_the_likeliest_way_to_cut_a_text_is_taken(text: str, wanted: list[str]) -> None:
-    assert texts(unigram(), text) == wanted
+def test_the_likeliest_split_of_a_text_is_used(text: str, expected: list[str]) -> None:
+    assert texts(unigram(), text) == expected
 
 
-def test_a_text_ends_with_its_mark_and_comes_back() -> None:
+def test_a_text_ends_with_its_end_token_and_is_restored() -> None:
     tokenizer = unigram()
     assert texts(tokenizer, "ab c", None) == ["▁ab", "▁", "c", "</s>"]
     assert tokenizer.decode(tokenizer.encode("ab c")) == "ab c"
 
 
-def test_every_space_counts_where_the_file_does_not_merge_them() -> None:
+def test_every_space_counts_unless_the_file_merges_them() -> None:
     assert texts(unigram(remove_extra_whitespaces=False, add_space_prefix=None), "a  x") == [
         "<unk>",
         "▁",
@@ -92,7 +92,7 @@ def test_every_space_counts_where_the_file_does_not_merge_them() -> None:
 
 
 def rules(**of: bytes) -> np.ndarray:
-    """A table that rewrites single bytes."""
+    """Return a table that rewrites single bytes."""
     entries = array("I", [256 << 10, *[0] * 767])
     put_in = b""
     for char, text in of.items():
@@ -128,7 +128,7 @@ def test_any_table_is_used_or_refused(raw: bytes, text: str) -> None:
         ids = unigram(precompiled_charsmap=np.frombuffer(raw, np.uint8)).encode(text)
     except TokenizerError:
         return
-    assert all(0 <= one < 3 + len(PIECES) for one in ids)
+    assert all(0 <= token_id < 3 + len(PIECES) for token_id in ids)
 
 
 def test_long_texts_and_long_tokens_take_no_quadratic_time() -> None:
@@ -140,25 +140,27 @@ def test_long_texts_and_long_tokens_take_no_quadratic_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("The cats", ["▁the", "▁cat", "s"]),
         ("RÉSUMÉ,the", ["▁resume", "▁,", "▁the"]),
         ("中文", ["▁中", "▁文"]),
-        ("catx the", ["[UNK]", "▁the"]),  # a word that tokens do not cover is unknown as a whole
+        ("catx the", ["[UNK]", "▁the"]),  # a word that tokens do not cover is one unknown token
         ("the\u200b\ncat\0s", ["▁the", "▁cat", "s"]),
         ("cat\x1cs\u3000the", ["▁cat", "s", "▁the"]),  # a separator of tables is no white space
         ("", []),
     ],
 )
-def test_words_are_the_longest_tokens_from_their_beginning_on(text: str, wanted: list[str]) -> None:
-    assert texts(wordpiece(), text) == wanted
+def test_words_are_split_into_the_longest_tokens_from_the_start(
+    text: str, expected: list[str]
+) -> None:
+    assert texts(wordpiece(), text) == expected
 
 
-def test_a_text_stands_between_its_marks() -> None:
+def test_a_text_is_enclosed_in_its_special_tokens() -> None:
     assert texts(wordpiece(), "the", None) == ["[CLS]", "▁the", "[SEP]"]
 
 
-def test_capitals_stay_where_the_file_says_so() -> None:
+def test_capitals_are_preserved_if_the_file_says_so() -> None:
     tokenizer = wordpiece(**{"tokenizer.ggml.normalizer.lowercase": False})
     assert texts(tokenizer, "A a") == ["▁A", "[UNK]"]

@@ -1,4 +1,4 @@
-"""The scan finds each NaN or infinity in all types, and reports nothing else."""
+"""The scan reports every NaN and infinity in all types, and nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PLAIN = {
 }
 
 ODD = {"MXFP4": (0, b"\xff"), "IQ1_M": (52, b"\x00\xe0\x00\x70")}
-"""Types whose scales are not f16: position in a block, and bytes, of a NaN."""
+"""Position in a block and bytes of a NaN, by type, for types whose scales are not f16."""
 WITHOUT_NAN = ("NVFP4",)
 
 
@@ -32,7 +32,7 @@ def scan(path: Path) -> list[DamagedTensor]:
 
 
 @pytest.mark.parametrize("quant", QUANTS)
-def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_path: Path) -> None:
+def test_damaged_numbers_are_found_and_sound_models_pass(quant: str, tmp_path: Path) -> None:
     tiny = tiny_gguf.model(quant=quant)
     assert scan(tiny.write(tmp_path / "m.gguf")) == []
     if quant in WITHOUT_NAN:
@@ -64,7 +64,7 @@ def test_a_damaged_number_is_found_and_a_sound_model_has_none(quant: str, tmp_pa
         if layout.f16_offsets and hasattr(quants, name)
     ],
 )
-def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> None:
+def test_scale_positions_equal_those_of_another_reader(quant: str) -> None:
     block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[quant]][1]
     sound = np.zeros(block_bytes, np.uint8)
     for offset in TYPES_BY_NAME[quant].f16_offsets:
@@ -74,7 +74,7 @@ def test_the_places_of_the_scales_are_those_another_reader_uses(quant: str) -> N
             assert np.isnan(quants.dequantize(damaged, GGMLQuantizationType[quant])).any()
 
 
-def test_every_type_is_plain_or_has_scales_to_look_at() -> None:
+def test_every_type_is_plain_or_has_scales_to_check() -> None:
     assert {name for name in QUANTS if not TYPES_BY_NAME[name].f16_offsets} <= {
         *PLAIN,
         *ODD,
@@ -95,7 +95,7 @@ def test_progress_ends_with_all_bytes_and_can_end_the_scan(tmp_path: Path) -> No
         list(damaged_tensors(weights, stop))
 
 
-def test_a_model_in_parts_is_scanned_whole(tmp_path: Path) -> None:
+def test_all_files_of_a_model_are_scanned(tmp_path: Path) -> None:
     weights = validate(tiny_gguf.write_parts(tmp_path, "m", 3, quant="Q8_0")[0]).weights
     seen: set[str] = set()
     assert list(damaged_tensors(weights, lambda done, total, name: seen.add(name))) == []

@@ -1,4 +1,4 @@
-"""Weights as views of the map, and refusals of files with tensors of another architecture."""
+"""Weights as views of the mapped file, and refusal of tensors of another architecture."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.engine.refusals import broken, check, edit, refusal, weights_of
 NAN = float("nan")
 INF = float("inf")
 WITH_ODD_TENSORS = ("qwen3moe", "gpt-oss", "gemma4", "deepseek2", "qwen35", "falcon-h1")
-"""Models with tensors of three dimensions, for each head, shared by layers, fused, and of
-convolutions."""
+"""Models with tensors that have three dimensions, belong to a head, are shared by layers, are
+fused, or are convolutions."""
 READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
 
 
@@ -27,21 +27,27 @@ READ_BY_BOTH = [name for name in QUANTS if hasattr(GGMLQuantizationType, name)]
     ("architecture", "quant"),
     [*((name, "Q8_0") for name in WITH_ODD_TENSORS), *(("llama", name) for name in READ_BY_BOTH)],
 )
-def test_every_tensor_is_found_as_another_reader_finds_it(
+def test_tensors_equal_those_of_another_reader(
     architecture: str, quant: str, tmp_path: Path
 ) -> None:
     path = tiny_gguf.write(tmp_path / "model.gguf", architecture, quant)
     weights = check(path)
-    others = GGUFReader(path).tensors
-    assert len(weights.tensors) == len(others)
-    for other in others:
-        tensor = weights[other.name]
-        expected = other.tensor_type.name, other.shape[0], other.n_bytes
+    expected_tensors = GGUFReader(path).tensors
+    assert len(weights.tensors) == len(expected_tensors)
+    for expected_tensor in expected_tensors:
+        tensor = weights[expected_tensor.name]
+        expected = (
+            expected_tensor.tensor_type.name,
+            expected_tensor.shape[0],
+            expected_tensor.n_bytes,
+        )
         assert (tensor.quant, tensor.n_cols, tensor.size_bytes) == expected
         assert tensor.n_rows * tensor.row_bytes == tensor.size_bytes
-        assert ctypes.string_at(tensor.address, tensor.size_bytes) == other.data.tobytes()
-        assert weights.rows(other.name).shape == (tensor.n_rows, tensor.row_bytes)
-    assert weights.total_bytes == sum(other.n_bytes for other in others)
+        assert ctypes.string_at(tensor.address, tensor.size_bytes) == expected_tensor.data.tobytes()
+        assert weights.rows(expected_tensor.name).shape == (tensor.n_rows, tensor.row_bytes)
+    assert weights.total_bytes == sum(
+        expected_tensor.n_bytes for expected_tensor in expected_tensors
+    )
 
 
 def test_weight_addresses_stay_valid_after_the_file_is_deleted(tmp_path: Path) -> None:
@@ -49,13 +55,13 @@ def test_weight_addresses_stay_valid_after_the_file_is_deleted(tmp_path: Path) -
     gguf = read_gguf(path)
     weights = weights_of(gguf)
     norm = weights["output_norm.weight"]
-    before = ctypes.string_at(norm.address, norm.size_bytes)
+    content = ctypes.string_at(norm.address, norm.size_bytes)
     gguf.close()
     path.unlink()
-    assert ctypes.string_at(norm.address, norm.size_bytes) == before
+    assert ctypes.string_at(norm.address, norm.size_bytes) == content
 
 
-def test_optional_tensors_may_be_there_or_not(tmp_path: Path) -> None:
+def test_optional_tensors_may_be_missing(tmp_path: Path) -> None:
     bare = check(tiny_gguf.write(tmp_path / "bare.gguf", tied=True))
     full = check(tiny_gguf.write(tmp_path / "full.gguf", rope_factors=True, biases=True))
     for name, width in (("rope_freqs.weight", 8), ("blk.0.attn_k.bias", 32)):
@@ -87,7 +93,7 @@ def test_an_unsupported_type_is_refused_with_the_supported_ones(tmp_path: Path) 
      ("Q4_K", 999, "Q4_K"),
      ("Q8_0", 7, "Q8_0"), ("F32", 0, "F32"), ("F32", "Q4_K_M", "F32"), ("Q4_0", 1, "Q4_0")],
 )  # fmt: skip
-def test_the_label_is_the_files_own_if_its_tensors_agree(
+def test_the_size_label_is_used_if_the_tensors_agree(
     quant: str, file_type: int | str | None, label: str, tmp_path: Path
 ) -> None:
     def claim(tiny: tiny_gguf.TinyGGUF) -> None:
@@ -97,7 +103,7 @@ def test_the_label_is_the_files_own_if_its_tensors_agree(
     assert check(broken(tmp_path, claim, quant=quant)).quantization_label() == label
 
 
-def test_trained_models_have_the_size_their_tensors_add_up_to(shared_data: Path) -> None:
+def test_sizes_of_trained_models_are_the_sums_of_their_tensors(shared_data: Path) -> None:
     assert check(shared_data / "models" / "stories260K.gguf").total_bytes == 1_040_128
     assert check(shared_data / "models" / "babyllama105.gguf").quantization_label() == "F32"
 
