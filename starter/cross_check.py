@@ -19,7 +19,7 @@ from typing import Any
 from starter.evaluate import LONGEST_ANSWER, Ask, cases, engine_asker, read_categories
 
 Complete = Callable[[list[dict[str, str]]], Any]
-"""Takes messages, returns a chat completion as OpenAI's interface has it."""
+"""Function that returns a chat completion of messages, in the format of OpenAI's API."""
 N_CTX = 1024
 
 
@@ -32,24 +32,23 @@ def main() -> None:
     parser.add_argument("--with", dest="engine", choices=("engine", *_PEERS), required=True)
     parser.add_argument("--every", type=int, default=1, help="ask only every N-th question")
     options = parser.parse_args()
-    ask = (
-        engine_asker(options.file, 0.0, 1)
-        if options.engine == "engine"
-        else peer_asker(options.file, options.engine)
-    )
+    if options.engine == "engine":
+        ask = engine_asker(options.file, 0.0, 1)
+    else:
+        ask = peer_asker(options.file, options.engine)
     for category in read_categories().values():
         for case in islice(cases(category), None, None, options.every):
             print(json.dumps([*case.messages, *ask(case.messages)]), flush=True)
 
 
 def peer_asker(file: Path, name: str) -> Ask:
-    """Open a model with another engine; the function returned holds a conversation with it."""
+    """Open a model with another engine, and return a function that asks it questions."""
     complete = _PEERS[name](file)
 
-    def ask(messages: list[str]) -> tuple[str, bool]:
+    def ask(questions: list[str]) -> tuple[str, bool]:
         messages: list[dict[str, str]] = []
         choice: dict[str, Any] = {}
-        for message in messages:
+        for message in questions:
             messages.append({"role": "user", "content": message})
             choice = complete(messages)["choices"][0]
             messages.append({"role": "assistant", "content": choice["message"]["content"]})
@@ -71,7 +70,10 @@ def _xllamacpp(file: Path) -> Complete:
     from xllamacpp import CommonParams, Server
 
     params = CommonParams()
-    params.model.path, params.n_ctx, params.n_parallel, params.verbosity = str(file), N_CTX, 1, -1
+    params.model.path = str(file)
+    params.n_ctx = N_CTX
+    params.n_parallel = 1
+    params.verbosity = -1
     params.cpuparams.n_threads = 1
     server = Server(params)
     return lambda messages: server.handle_chat_completions(

@@ -34,8 +34,7 @@ _ALSO_COUNTRIES = ("Western Sahara",)
 
 Check = Callable[[str], bool]
 Ask = Callable[[list[str]], tuple[str, bool]]
-"""Takes the user's messages of a conversation, returns the last answer and whether it ended by
-itself."""
+"""Function of the user's messages that returns the last answer and whether it ended by itself."""
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ class Case:
     """One conversation of the test.
 
     Attributes:
-        messages: of the user; the answer to the last one counts.
-        expected: the right answer, for display.
-        is_right: judges that answer.
+        messages: Messages of the user; the answer to the last one counts.
+        expected: Right answer, for display.
+        is_right: Function that judges the answer.
     """
 
     messages: list[str]
@@ -86,16 +85,18 @@ def main() -> int:
         }
         if not options.json:
             verdict = "ok" if right / total >= category["needed"] else "BELOW"
-            print(
-                (
-                    f"{name:16} {right:4} of {total:4}  {right / total:6.1%}  needs "
-                    f"{category['needed']:4.0%}  {verdict}"
-                )
-                + (f"  {endless} without end" if endless else "")
-                + (f"  {report[name]['declined']} declined" if options.fenced else ""),
-                flush=True,
+            line = (
+                f"{name:16} {right:4} of {total:4}  {right / total:6.1%}  needs "
+                f"{category['needed']:4.0%}  {verdict}"
             )
-            for case, answer in wrong if options.wrong else ():
+            if endless:
+                line += f"  {endless} without end"
+            if options.fenced:
+                line += f"  {report[name]['declined']} declined"
+            print(line, flush=True)
+            if not options.wrong:
+                continue
+            for case, answer in wrong:
                 print(
                     f"    {' / '.join(case.messages)}\n      {answer!r}, expected {case.expected!r}"
                 )
@@ -150,7 +151,9 @@ def fits(answer: str, expected: str) -> bool:
 
 
 def _holds(answer: str, text: str) -> bool:
-    return text[1:] not in answer if text.startswith("!") else text in answer
+    if text.startswith("!"):
+        return text[1:] not in answer
+    return text in answer
 
 
 def _about(topic: str, country: Country, question: str) -> Case:
@@ -189,20 +192,20 @@ def named(answer: str, names: tuple[str, ...]) -> set[str]:
 
 
 def _sums(wordings: list[str]) -> Iterator[Case]:
-    """Sums of numbers up to two digits; products of one-digit numbers, some of two digits with
-    one."""
+    """Yield sums of numbers of up to two digits, and products with a number of one digit."""
     rng = Random(_DRAW)
     for index in range(_SUMS):
         operation, wording = wordings[index % len(wordings)].split(": ", 1)
-        x, y = rng.randrange(100), rng.randrange(100)
-        if operation == "-":
-            x, y = max(x, y), min(x, y)
+        x = rng.randrange(100)
+        y = rng.randrange(100)
+        if operation == "-" and x < y:
+            x, y = y, x
+        elif operation == "x" and index % 3 == 0:
+            x = rng.randrange(11, 100)
+            y = rng.randrange(2, 10)
         elif operation == "x":
-            x, y = (
-                (rng.randrange(11, 100), rng.randrange(2, 10))
-                if index % 3 == 0
-                else (rng.randrange(2, 11), rng.randrange(2, 11))
-            )
+            x = rng.randrange(2, 11)
+            y = rng.randrange(2, 11)
         elif operation == "/":
             y = rng.randrange(2, 11)
             x = y * rng.randrange(1, 11)
@@ -218,7 +221,9 @@ def _ends_in(answer: str, result: int) -> bool:
 def last_number(answer: str) -> str:
     """Return the last number of an answer."""
     words = "".join(char if char.isdigit() or char == "-" else " " for char in answer).split()
-    return words[-1] if words else ""
+    if not words:
+        return ""
+    return words[-1]
 
 
 def is_declined(answer: str) -> bool:
@@ -233,7 +238,7 @@ def engine_asker(file: Path, temperature: float, seed: int, is_fenced: bool = Fa
     from app.reply.starter_fence import fence_of
     from engine import Model, Sampling
 
-    model = Model.open(file, threads=1)  # a model this small gains nothing from more
+    model = Model.open(file, threads=1)  # a model this small gains nothing from more threads
     session = model.session()
     sampling = Sampling(temperature=temperature, seed=seed)
 

@@ -60,11 +60,9 @@ def export(
     _write_sizes(writer, shape, sum(w.size for w in weights.values()), matrix_type)
     _write_vocabulary(writer, tokenizer)
     for name, values in weights.items():
-        target = (
-            name
-            if "." in name and not name.endswith("norm") and name.endswith("weight")
-            else f"{name}.weight"
-        )
+        target = name
+        if "." not in name or not name.endswith("weight"):
+            target = f"{name}.weight"
         if values.ndim == 2 and matrix_type == "Q8_0":
             packed = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
             writer.add_tensor(target, packed, raw_dtype=gguf.GGMLQuantizationType.Q8_0)
@@ -84,9 +82,10 @@ def _write_sizes(writer: gguf.GGUFWriter, shape: Shape, count: int, matrix_type:
     writer.add_author("The Jalopy founders")
     writer.add_size_label(f"{count / 1e6:.1f}M")
     writer.add_languages(["en"])
-    writer.add_file_type(
-        gguf.LlamaFileType.MOSTLY_Q8_0 if matrix_type == "Q8_0" else gguf.LlamaFileType.ALL_F32
-    )
+    file_type = gguf.LlamaFileType.ALL_F32
+    if matrix_type == "Q8_0":
+        file_type = gguf.LlamaFileType.MOSTLY_Q8_0
+    writer.add_file_type(file_type)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     writer.add_float32("general.sampling.temp", _TEMPERATURE)
     writer.add_context_length(CONTEXT)

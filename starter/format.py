@@ -35,13 +35,15 @@ class Shape:
 
     @property
     def head_width(self) -> int:
-        """Elements of a head."""
+        """Number of elements of a head."""
         return self.width // self.heads
 
 
 def render(system: str, turns: Iterable[Turn]) -> str:
     """Write a conversation as the model's chat template does."""
-    text = f"{START}system\n{system}{END}\n" if system else ""
+    text = ""
+    if system:
+        text = f"{START}system\n{system}{END}\n"
     for question, answer in turns:
         text += f"{START}user\n{question}{END}\n{START}assistant\n{answer}{END}\n"
     return text

@@ -98,9 +98,7 @@ def _piece(char: str, slots: object, slot_words: int) -> str:
         return "|"
     if char == "\0":
         name = next(slots)  # type: ignore[call-overload]
-        return (
-            r"(?:\d+|[a-z-]+)"
-            if name in NUMBER_SLOTS
-            else f"{_WORD}(?: {_WORD}){{0,{slot_words - 1}}}"
-        )
+        if name in NUMBER_SLOTS:
+            return r"(?:\d+|[a-z-]+)"
+        return f"{_WORD}(?: {_WORD}){{0,{slot_words - 1}}}"
     return re.escape(char)

@@ -1,8 +1,8 @@
 """Write ``starter/fence.json``: ``python -m starter.make_fence``.
 
-What the program holds the starter model to (``app/reply/starter_fence.py``): each question of the training
-text as the words of its wordings, with the answers that training has for it. It follows from
-``starter/facts`` alone; a test compares them.
+``app/reply/starter_fence.py`` holds the starter model to this file. It contains each question of
+the training text as the words of its wordings, with the answers of the training text. It follows
+from ``starter/facts`` alone; a test compares them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE = Path(__file__).with_name("fence.json")
 _MOST_SENTENCES = 64
 """Limit on the sentences that a wording's alternatives make."""
 _MARK = "zz"
-"""Begins the words that stand for slots."""
+"""Prefix of the words that stand for slots."""
 Says = dict[str, list[str]]
 
 
@@ -49,10 +49,10 @@ def written() -> str:
     return json.dumps(fence, ensure_ascii=False, indent=0) + "\n"
 
 
-def kind(
+def question_type(
     name: str, slots: dict[str, str], wordings: Iterable[str], says: Says, is_ordered: bool = False
 ) -> dict[str, Any]:
-    """Return one kind of question: ``slots`` is the slot's name in the wordings to its table."""
+    """Return a type of question; ``slots`` maps names of slots in the wordings to their tables."""
     is_ordered = is_ordered or NUMBER in slots.values()
     asks = {
         ask
@@ -91,9 +91,9 @@ def _ask(sentence: str, slots: dict[str, str], is_ordered: bool) -> Iterator[str
 
 
 def sentences(wording: str) -> Iterator[str]:
-    """Yield what a wording's alternatives make, slots left as they are."""
+    """Yield the sentences of a wording with alternatives; slots are not filled."""
     pieces = re.split(r"\[([^\[\]]*)\]", wording)
-    choices = [part.split("|") if index % 2 else [part] for index, part in enumerate(pieces)]
+    choices = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     for chosen in islice(product(*choices), _MOST_SENTENCES):
         yield "".join(chosen)
 
@@ -102,12 +102,16 @@ def without_doubtful(kinds: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Remove wordings that would ask for two different things."""
     entries_by_wording: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {}
     for entry in kinds:
-        for ask in entry["asks"] if entry["ordered"] else ():
+        if not entry["ordered"]:
+            continue
+        for ask in entry["asks"]:
             entries_by_wording.setdefault(
                 (str(sorted(entry["slots"])), ask.partition(" <")[0]), []
             ).append((entry, ask))
     for entries in entries_by_wording.values():
-        for entry, ask in entries if len(entries) > 1 else ():
+        if len(entries) < 2:
+            continue
+        for entry, ask in entries:
             entry["asks"].remove(ask)
     return kinds
 
@@ -118,10 +122,12 @@ def _wordings(topic: dict[str, tuple[list[str], list[str]]], name: str) -> list[
 
 
 def _geography() -> Iterator[dict[str, Any]]:
-    ask, all_countries, rng = geography.ASK, list(countries().values()), Writer(0)
+    ask = geography.ASK
+    all_countries = list(countries().values())
+    rng = Writer(0)
     for name in ("capital", "continent", "neighbours", "how many", "about", "both"):
         says = {country.name: [geography.answer(name, country, rng)] for country in all_countries}
-        yield kind(name, {"country": "country"}, _wordings(ask, name), says)
+        yield question_type(name, {"country": "country"}, _wordings(ask, name), says)
     borders = {
         country.name: [
             f"{capital(country.name)} borders {neighbour}." for neighbour in country.neighbours
@@ -129,11 +135,13 @@ def _geography() -> Iterator[dict[str, Any]]:
         or [geography.answer("neighbours", country, rng)]
         for country in all_countries
     }
-    yield kind("a neighbour", {"country": "country"}, _wordings(ask, "a neighbour"), borders)
+    yield question_type(
+        "a neighbour", {"country": "country"}, _wordings(ask, "a neighbour"), borders
+    )
     capital_owners = {
         country.capital: [geography.answer("whose", country, rng)] for country in all_countries
     }
-    yield kind("whose", {"capital": "capital"}, _wordings(ask, "whose"), capital_owners)
+    yield question_type("whose", {"capital": "capital"}, _wordings(ask, "whose"), capital_owners)
     is_capital = {
         f"{country.name}|{country.capital}": [
             f"Yes, {country.capital} is the capital of {country.name}."
@@ -146,7 +154,7 @@ def _geography() -> Iterator[dict[str, Any]]:
         ]
         for country in all_countries
     }
-    yield kind(
+    yield question_type(
         "is capital",
         {"country": "country", "capital": "capital"},
         _wordings(ask, "is capital"),
@@ -156,12 +164,12 @@ def _geography() -> Iterator[dict[str, Any]]:
     for country in all_countries:
         continents = country.continent.split(" and ")
         continent_replies |= {
-            f"{country.name}|{part}": [f"Yes, {country.name} is in {country.continent}."]
-            for part in continents
+            f"{country.name}|{continent}": [f"Yes, {country.name} is in {country.continent}."]
+            for continent in continents
         }
         continent_replies[f"{country.name}|*"] = [f"No, {country.name} is in {country.continent}."]
     slots = {"country": "country", "continent": "continent"}
-    yield kind("is continent", slots, _wordings(ask, "is continent"), continent_replies)
+    yield question_type("is continent", slots, _wordings(ask, "is continent"), continent_replies)
     border = {
         f"{country.name}|{name}": [f"Yes, {country.name} borders {name}."]
         for country in all_countries
@@ -171,31 +179,35 @@ def _geography() -> Iterator[dict[str, Any]]:
         f"{country.name}|*": [f"No, {geography.answer('neighbours', country, rng)}"]
         for country in all_countries
     }
-    yield kind(
+    yield question_type(
         "borders", {"country": "country", "other": "country"}, _wordings(ask, "borders"), border
     )
     inside = {
-        part: [
-            f"{capital(country.name)} is a country in {part}."
+        continent: [
+            f"{capital(country.name)} is a country in {continent}."
             for country in all_countries
-            if part in country.continent.split(" and ")
+            if continent in country.continent.split(" and ")
         ]
-        for part in geography.CONTINENTS
+        for continent in geography.CONTINENTS
     }
-    yield kind("in continent", {"continent": "continent"}, _wordings(ask, "in continent"), inside)
-    yield kind("same", {"country": "same"}, _wordings(ask, "same"), {})
+    yield question_type(
+        "in continent", {"continent": "continent"}, _wordings(ask, "in continent"), inside
+    )
+    yield question_type("same", {"country": "same"}, _wordings(ask, "same"), {})
     for name in ("its capital", "its continent", "its neighbours"):
-        yield kind(name, {}, _wordings(ask, name), {})
+        yield question_type(name, {}, _wordings(ask, name), {})
     unknown = table("unknown")
     wordings = [*unknown["about_countries"], *table("more/unknown")["about_countries"]]
-    yield kind("about countries", {"country": "country"}, wordings, {"*": [unknown["say_country"]]})
+    yield question_type(
+        "about countries", {"country": "country"}, wordings, {"*": [unknown["say_country"]]}
+    )
     now = [*unknown["about_now"], *table("more/unknown")["about_now"]]
-    yield kind("about now", {}, now, {"": [unknown["say_now"]]})
+    yield question_type("about now", {}, now, {"": [unknown["say_now"]]})
 
 
 def _sums() -> Iterator[dict[str, Any]]:
     for name in ("+", "-", "x", "/", "bigger", "smaller"):
-        yield kind(name, {"x": NUMBER, "y": NUMBER}, _wordings(arithmetic.ASK, name), {})
+        yield question_type(name, {"x": NUMBER, "y": NUMBER}, _wordings(arithmetic.ASK, name), {})
     says: dict[str, Says] = {
         "next": {str(x): [f"{x + 1} comes after {x}."] for x in range(100)},
         "before": {str(x): [f"{x - 1} comes before {x}."] for x in range(1, 100)},
@@ -204,37 +216,47 @@ def _sums() -> Iterator[dict[str, Any]]:
         "even": {str(x): [f"{x} is {'odd' if x % 2 else 'even'}."] for x in range(100)},
     }
     for name, entries in says.items():
-        yield kind(f"{name} number", {"x": NUMBER}, _wordings(arithmetic.ASK, name), entries)
+        yield question_type(
+            f"{name} number", {"x": NUMBER}, _wordings(arithmetic.ASK, name), entries
+        )
 
 
 def _calendar() -> Iterator[dict[str, Any]]:
-    days, months, ask = calendar.DAYS, calendar.MONTHS, calendar.ASK
+    days = calendar.DAYS
+    months = calendar.MONTHS
+    ask = calendar.ASK
     for name, step in (("after", 1), ("before", -1)):
         says = {
             x: [f"{names[(index + step) % len(names)]} comes {name} {x}."]
             for names in (days, months)
             for index, x in enumerate(names)
         }
-        yield kind(name, {"x": "day or month"}, _wordings(ask, name), says, is_ordered=True)
+        yield question_type(
+            name, {"x": "day or month"}, _wordings(ask, name), says, is_ordered=True
+        )
     for name in ("tomorrow", "yesterday", "weekend"):
         says = {x: [calendar.answer(name, 2, index, 0, 0)] for index, x in enumerate(days)}
-        yield kind(name, {"x": "day"}, _wordings(ask, name), says, is_ordered=name != "weekend")
+        yield question_type(
+            name, {"x": "day"}, _wordings(ask, name), says, is_ordered=name != "weekend"
+        )
     for name in ("number", "length", "season"):
         says = {x: [calendar.answer(name, 2, 0, index, 0)] for index, x in enumerate(months)}
-        yield kind(name, {"x": "month"}, _wordings(ask, name), says)
+        yield question_type(name, {"x": "month"}, _wordings(ask, name), says)
     for name in ("steps after", "steps before"):
         says = {
             f"{n}|{x}": [calendar.answer(name, n, index, 0, 0)]
             for n in range(2, 6)
             for index, x in enumerate(days)
         }
-        yield kind(name, {"n": NUMBER, "x": "day"}, _wordings(ask, name), says)
+        yield question_type(name, {"n": NUMBER, "x": "day"}, _wordings(ask, name), says)
     for name, count in (("place", 12), ("day place", 7)):
         of_p = {str(p + 1): [calendar.answer(name, 2, 0, 0, p)] for p in range(count)}
-        yield kind(name, {"p": "place"}, _wordings(ask, name), of_p)
-        yield kind(f"{name} by number", {"c": NUMBER}, _wordings(ask, name), of_p)
+        yield question_type(name, {"p": "place"}, _wordings(ask, name), of_p)
+        yield question_type(f"{name} by number", {"c": NUMBER}, _wordings(ask, name), of_p)
     for name in ("days", "months", "seasons", "weekend days", "shortest"):
-        yield kind(name, {}, _wordings(ask, name), {"": [calendar.answer(name, 2, 0, 0, 0)]})
+        yield question_type(
+            name, {}, _wordings(ask, name), {"": [calendar.answer(name, 2, 0, 0, 0)]}
+        )
 
 
 def _tables() -> Iterator[dict[str, Any]]:
@@ -242,10 +264,10 @@ def _tables() -> Iterator[dict[str, Any]]:
     says = {
         word: [f"The opposite of {word} is {other}."] for word, other in facts.opposites().items()
     }
-    yield kind("opposite", {"a": "opposite"}, [*few_wordings, *many_wordings], says)
+    yield question_type("opposite", {"a": "opposite"}, [*few_wordings, *many_wordings], says)
     for relation in table("relations")["relation"]:
         says = {a: [capital(fill(relation["say"], {"a": a, "b": b}))] for a, b in relation["rows"]}
-        yield kind(
+        yield question_type(
             relation["name"],
             {"a": relation["name"]},
             [*relation["ask"], *relation.get("more", ())],
@@ -257,13 +279,17 @@ def _lists() -> Iterator[dict[str, Any]]:
     for name in facts.LISTS:
         for index, entry in enumerate(table(name)["qa"]):
             say = entry["say"] if isinstance(entry["say"], list) else [entry["say"]]
-            yield kind(f"{name} {index}", {}, [*entry["ask"], *entry.get("more", ())], {"": say})
+            yield question_type(
+                f"{name} {index}", {}, [*entry["ask"], *entry.get("more", ())], {"": say}
+            )
 
 
 def _memory() -> Iterator[dict[str, Any]]:
     for name, texts in memory.KINDS.items():
         wordings = [*texts["ask"], *memory.MORE["kinds"][name]["ask"]]
-        yield kind(f"told {name}", {"k": "family"} if name == "relation" else {}, wordings, {})
+        yield question_type(
+            f"told {name}", {"k": "family"} if name == "relation" else {}, wordings, {}
+        )
 
 
 def _replies() -> dict[str, str]:
@@ -275,8 +301,8 @@ def _replies() -> dict[str, str]:
 
 
 def _tells() -> list[tuple[str, str, str]]:
-    """Return what stands before and after the value in each way to tell something, with what it
-    tells."""
+    """Return the text before and after the value in each wording that tells a fact, and the fact's
+    name."""
     family = [*table("words")["family"], *table("words")["pets"]]
     spans = []
     for name, texts in memory.KINDS.items():
@@ -294,8 +320,8 @@ def _tells() -> list[tuple[str, str, str]]:
 
 
 def _told_values() -> dict[str, str]:
-    """Return what may be told as an expression; other words for food, jobs and hobbies may be
-    anything."""
+    """Return an expression for the values of each fact; unlisted food, jobs and hobbies are not
+    restricted."""
     words = table("words")
     lists = {"food": "foods", "job": "jobs", "hobby": "hobbies", "plain-name": "given_names"}
     return {
@@ -310,7 +336,7 @@ def _told_values() -> dict[str, str]:
 
 
 def _values() -> dict[str, dict[str, str]]:
-    """Return the tables of names: words of a name, to the name in the answers."""
+    """Return tables that map the words of a name to the name in answers."""
     every = list(countries().values())
     names_by_list = {
         "country": [

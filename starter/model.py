@@ -11,7 +11,7 @@ from starter.format import Shape
 
 
 def rope_table(shape: Shape) -> Tensor:
-    """Complex numbers of length 1, (context, 1, head_width / 2)."""
+    """Return complex numbers of magnitude 1, of shape (context, 1, head_width / 2)."""
     frequencies = shape.rope_base ** (
         -torch.arange(0, shape.head_width, 2, dtype=torch.float64) / shape.head_width
     )
@@ -20,8 +20,7 @@ def rope_table(shape: Shape) -> Tensor:
 
 
 def _turn(x: Tensor, turns: Tensor) -> Tensor:
-    """Rope for x (batch, length, heads, head_width): neighbours are a complex number, turned by
-    multiplying."""
+    """Apply RoPE to x (batch, length, heads, head_width): neighbours form a complex number."""
     return torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (-1, 2))) * turns).flatten(-2)
 
 
@@ -46,23 +45,26 @@ class Layer(nn.Module):
         """Take and return the residual stream (batch, length, width).
 
         Args:
-            x: the stream.
-            turns: see ``rope_table``.
-            wanted: positions (batch, length) that alone are computed behind the attention; returns
-                (count, width).
+            x: Residual stream.
+            turns: Rotations, see ``rope_table``.
+            positions: Mask (batch, length) of the positions that are computed after the attention;
+                the result is then (count, width).
         """
         mixed = self._attention(
             F.rms_norm(x, (x.shape[-1],), self.attn_norm, self.shape.epsilon), turns
         )
         if positions is not None:
-            x, mixed = x[positions], mixed[positions]
+            x = x[positions]
+            mixed = mixed[positions]
         x = x + self.attn_output(mixed)
         y = F.rms_norm(x, (x.shape[-1],), self.ffn_norm, self.shape.epsilon)
         return x + self.ffn_down(F.silu(self.ffn_gate(y)) * self.ffn_up(y))
 
     def _attention(self, y: Tensor, turns: Tensor) -> Tensor:
         batch, length, width = y.shape
-        heads, kv_heads, head_width = self.shape.heads, self.shape.kv_heads, self.shape.head_width
+        heads = self.shape.heads
+        kv_heads = self.shape.kv_heads
+        head_width = self.shape.head_width
         q = _turn(self.attn_q(y).view(batch, length, heads, head_width), turns)
         k = _turn(self.attn_k(y).view(batch, length, kv_heads, head_width), turns)
         v = self.attn_v(y).view(batch, length, kv_heads, head_width)
@@ -88,19 +90,16 @@ class Starter(nn.Module):
         for layer in self.blk:
             for name, weights in layer.named_parameters():
                 if weights.ndim == 2:
-                    scale = (
-                        (2 * self.shape.layers) ** -0.5
-                        if name.startswith(("attn_output", "ffn_down"))
-                        else 1.0
-                    )
+                    scale = 1.0
+                    if name.startswith(("attn_output", "ffn_down")):
+                        scale = (2 * self.shape.layers) ** -0.5
                     nn.init.normal_(weights, std=scale * weights.shape[1] ** -0.5)
 
     def hidden(self, ids: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Run ids (batch, length) through all layers; returns (batch, length, width), normed, or
-        the wanted part.
+        """Return the normalised output of all layers for ids (batch, length).
 
-        Only keys and values of the last layer are needed at other positions: what is learnt is a
-        third of all.
+        The shape is (batch, length, width), or (count, width) with a mask of positions. Other
+        positions need only keys and values of the last layer, and only a third is learnt.
         """
         x = F.embedding(ids, self.token_embd)
         turns = self.turns[: ids.shape[1]]
@@ -114,7 +113,7 @@ class Starter(nn.Module):
         """Sum the cross entropies of the marked ids (batch, length), each predicted from those
         before it."""
         chosen = is_learnt[:, 1:]
-        # only here does the wide product with the vocabulary cost anything
+        # The wide product with the vocabulary is computed only for these positions.
         hidden = self.hidden(ids[:, :-1], chosen)
         return F.cross_entropy(hidden @ self.token_embd.T, ids[:, 1:][chosen], reduction="sum")
 

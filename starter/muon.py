@@ -14,7 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_A, _B, _C = 3.4445, -4.7750, 2.0315
+_A = 3.4445
+_B = -4.7750
+_C = 2.0315
 
 
 def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
@@ -29,10 +31,10 @@ def orthogonal(matrix: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices only; embeddings and norms want AdamW.
+    """Optimiser of matrices; embeddings and norms need AdamW.
 
     Args:
-        run: does pieces of work, one after the other as ``map`` or side by side as an executor's.
+        run: Function like ``map`` that runs the updates, in order or in parallel.
     """
 
     def __init__(

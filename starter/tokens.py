@@ -81,8 +81,10 @@ def samples(
         and their ends.
     """
     rng = Writer(seed)
-    rng.share_more, rng.share_endless = share_more, share_endless
-    start, end = tokenizer.token_to_id(START), tokenizer.token_to_id(END)
+    rng.share_more = share_more
+    rng.share_endless = share_endless
+    start = tokenizer.token_to_id(START)
+    end = tokenizer.token_to_id(END)
     assistant = tokenizer.encode("assistant\n").ids
     for done in range(0, count, _ENCODED_TOGETHER):
         n_texts = min(_ENCODED_TOGETHER, count - done)

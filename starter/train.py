@@ -1,9 +1,9 @@
 """Train the starter model: ``python -m starter.train --run DIR``.
 
-Goes on from the newest checkpoint in DIR, so it may be stopped at any time: SIGTERM and Ctrl+C end
-it after the step in hand with a checkpoint, SIGKILL loses the steps since the last one. Nothing
-depends on the time of day or on speed: the same arguments read the same text in the same order.
-Weights differ in their last bits, as threads add up in any order.
+Training continues from the newest checkpoint in DIR, so it can be stopped at any time. SIGTERM and
+Ctrl+C end it with a checkpoint after the current step; SIGKILL loses the steps since the last
+checkpoint. The same arguments read the same text in the same order, whatever the time and speed.
+Weights may differ in their last bits, since threads add gradients in any order.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Batch = tuple[Tensor, Tensor]
 
 
 def main() -> None:
-    """Train until the planned number of tokens, or until told to stop."""
+    """Train until the planned number of tokens, or until a signal stops it."""
     options = _arguments()
     torch.set_num_threads(1)  # each of our threads computes alone, see _share_of_step
     torch.manual_seed(options.seed)
@@ -301,10 +301,20 @@ def _shares(shard: int, is_polishing: bool) -> tuple[float, float, float, float]
 
     Short conversations come first, then copying ones; many wordings follow once few are learnt.
     """
-    short = 0.9 if shard < 12 else 0.6 if shard < 20 else 0.3
-    copying = 0.0 if shard < 35 else 0.6 if shard < 47 else 0.2
+    short = 0.3
+    if shard < 12:
+        short = 0.9
+    elif shard < 20:
+        short = 0.6
+    copying = 0.2
+    if shard < 35:
+        copying = 0.0
+    elif shard < 47:
+        copying = 0.6
     many_wordings = 0.0 if shard < MANY_WORDINGS_SHARD else 0.75
-    endless = 0.0 if shard < FALLING_SHARD else 0.6 if is_polishing else 0.2
+    endless = 0.6 if is_polishing else 0.2
+    if shard < FALLING_SHARD:
+        endless = 0.0
     return short, copying, many_wordings, endless
 
 
@@ -322,7 +332,8 @@ def _steps(chunk: list[Sample], rng: Random, n_steps: int) -> Iterator[list[Batc
 
 def _stacked(samples: list[Sample]) -> tuple[Tensor, Tensor]:
     length = max(len(ids) for ids, _ in samples)
-    ids, marks = np.zeros((len(samples), length), np.int64), np.zeros((len(samples), length), bool)
+    ids = np.zeros((len(samples), length), np.int64)
+    marks = np.zeros((len(samples), length), bool)
     for row, (sample_ids, sample_marks) in enumerate(samples):
         ids[row, : len(sample_ids)] = sample_ids
         marks[row, : len(sample_marks)] = sample_marks
