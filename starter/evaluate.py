@@ -39,7 +39,7 @@ Ask = Callable[[list[str]], tuple[str, bool]]
 
 @dataclass(frozen=True)
 class Case:
-    """One conversation of the test.
+    """Conversation of the test.
 
     Attributes:
         messages: Messages of the user; the answer to the last one counts.
