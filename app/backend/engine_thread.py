@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from app.backend.engine_inbox import FLUSH_S
-from app.backend.engine_link import QUEUE_LENGTH, EngineLink, WrittenReply, nothing_written
+from app.backend.engine_link import FLUSH_S, QUEUE_LENGTH, EngineLink, WrittenReply, nothing_written
 from app.backend.engine_state import EngineState
 from app.backend.options import ChatOptions
 from app.backend.protocol import THREADS_AND_WEIGHTS, Backend, DocumentToRead, Opening

@@ -16,7 +16,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from app.backend.engine_inbox import FLUSH_S, IdleWork
+from app.backend.engine_link import FLUSH_S, IdleWork
 from app.conversations.state_files import SegmentRecorder, save_model_name
 from app.program import paths
 from app.program.refusals import exit_code_of, log_without_text

@@ -125,7 +125,7 @@ class EngineFeed:
             return False
         status, *figures_shown = self._shown
         is_unchanged = status.activity is Activity.READY and status is self._engine_thread.status
-        return is_unchanged and figures_shown == [self._rss_bytes, self._downloads.word()]
+        return is_unchanged and figures_shown == [self._rss_bytes, self._download_progress()]
 
     def _may_wait(self) -> bool:
         """Return whether the reply need not be drawn now."""
@@ -154,8 +154,14 @@ class EngineFeed:
         if not is_writing_on or self._n_drains % STATUS_EVERY == 0:
             self._show_status()
 
+    def _download_progress(self) -> str:
+        """Return the progress of the running download in a word or two; "" if there is none."""
+        if self._downloads.job is None:
+            return ""
+        return self._downloads.word()
+
     def _show_status(self) -> None:
-        self._shown = self._engine_thread.status, self._rss_bytes, self._downloads.word()
+        self._shown = self._engine_thread.status, self._rss_bytes, self._download_progress()
         self._activity_line.show(self._shown[0], self._clock())
         self._status_line.show(*self._shown, self._disk_bytes_per_s)
 

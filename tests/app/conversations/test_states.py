@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.backend.engine_inbox import IdleWork
+from app.backend.engine_link import IdleWork
 from app.backend.local.engine_access import state_files
 from app.backend.local.read_ahead import ReadAhead
 from app.backend.local.saved_states import RestoreOutcome, SavedStates, StateFiles
