@@ -60,13 +60,13 @@ def test_tools_are_listed_and_unusable_ones_left_out(make: Make) -> None:
     assert [tool.name for tool in tools] == ["echo", "do", "none"]
     assert tools[0].description == "Says␛[31m it again."
     assert server.left_out == (
-        "␛[2J: its name is none",
-        "echo: another of this name comes first",
+        "␛[2J: its name is not valid",
+        "echo: another tool with this name comes first",
         "deep: its schema is nested too deeply",
         "large: its schema is larger than 64K",
-        "(no name): is no description of a tool",
+        "(no name): is not a description of a tool",
     )
-    assert tools[0].for_template["function"]["parameters"]["properties"] == {
+    assert tools[0].definition["function"]["parameters"]["properties"] == {
         "text": {"type": "string"}
     }
 
@@ -129,7 +129,7 @@ def test_progress_starts_the_time_limit_again(make: Make) -> None:
         patch.setattr(transport, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
         wait = transport.Wait(60.0, lambda: False)
         now_s[0] = 59.0
-        server._answer({"method": "notifications/progress"}, wait)
+        server._handle({"method": "notifications/progress"}, wait)
         assert wait.left_s == 60.0
         now_s[0] = transport.MAX_CALL_S - 1
         wait.extend()
@@ -144,7 +144,7 @@ def test_after_a_too_large_answer_the_server_works(make: Make) -> None:
     assert result.is_error
     assert (
         result.text
-        == "The answer is not read: the server says more than 1 MB at once. Ask for less of it."
+        == "The answer was not read: the server sends more than 1 MB at once. Ask for less."
     )
     assert server.call("echo", {"text": "still there"}).text == "still there"
 
@@ -163,7 +163,7 @@ def test_a_result_is_text_that_a_terminal_may_show(sound: ToolServer) -> None:
     assert sound.call("echo", {"text": "Grüße"}).text == "Grüße"
     bad = sound.call("do", {"text": "controls"})
     assert (bad.text, bad.is_error) == ("a␛[31mb␀c\u202ed", True)
-    image = "[image: of an unknown kind, 1B; you cannot see or hear it]"
+    image = "[image: of unknown type, 1B; you cannot see or hear it]"
     assert sound.call("do", {"text": "image"}).text == f"{image}\nbelow\n[None: left out]"
     refused = sound.call("do", {"text": "refuse"})
     assert (refused.text, refused.is_error) == ("no ␛[31mcity", True)
@@ -190,9 +190,9 @@ def test_a_server_gets_no_other_variables(
     ("behaviour", "why"),
     [
         ("die", "has ended"),
-        ("flood", "says more than 1 MB at once"),
-        ("many lines", "says more than 1 MB at once"),
-        ("nothing", "gives an answer without a result"),
+        ("flood", "sends more than 1 MB at once"),
+        ("many lines", "sends more than 1 MB at once"),
+        ("nothing", "sends an answer without a result"),
     ],
 )
 def test_an_invalid_answer_ends_the_server_with_one_line(
@@ -229,8 +229,8 @@ def test_tools_of_other_clients_are_accepted(make: Make) -> None:
     assert len(wide.parameters["properties"]) == 270
     assert maybe.parameters == {"type": "object", "properties": {}}
     assert [line.partition(": ")[2] for line in server.left_out] == [
-        "its name is none",
-        "its schema is of no object",
+        "its name is not valid",
+        "its schema does not describe an object",
     ]
     assert (
         server.call("ns_echo", {"text": "x"}).text
@@ -245,13 +245,13 @@ def test_every_type_of_content_becomes_text(sound: ToolServer) -> None:
         "first",
         "[image: image/png, 1.2K; you cannot see or hear it]",
         "[audio: audio/wav, 3B; you cannot see or hear it]",
-        "[a link to a resource: a.txt, file:///a.txt, A ␛[31mfile]",
+        "[link to a resource: a.txt, file:///a.txt, A ␛[31mfile]",
         "[resource file:///b.txt, text/plain]",
         "words of b",
-        "[resource file:///c.bin: application/pdf, 12B; it is no text]",
+        "[resource file:///c.bin: application/pdf, 12B; it is not text]",
         "[resource file:///d.txt, text/plain]",
         "words of d",
-        "[resource file:///e.txt: text/plain, 3B; it is no text]",
+        "[resource file:///e.txt: text/plain, 3B; it is not text]",
         "[video: left out]",
         "[None: left out]",
         "bare",
@@ -273,7 +273,7 @@ def test_other_output_lines_are_skipped_and_counted(make: Make) -> None:
     assert server._transport.n_skipped == 6
     server._limits = replace(LIMITS, call_s=0.2)
     with pytest.raises(
-        ToolServerError, match=r"did not answer within 0\.2 s \(\d of its lines were no JSON\)"
+        ToolServerError, match=r"did not answer within 0\.2 s \(\d of its lines were not JSON\)"
     ):
         server.call("do", {"text": "rubbish"})
 
