@@ -13,6 +13,7 @@ from engine.adapters import _LATENT_MATRICES
 from engine.errors import EngineError
 from engine.models import expected_tensors
 from engine.saved_state import StateWriter, restore_state
+from engine.tuning.lookahead_trials import _matrices as matrices_of
 from tests.engine import tiny_gguf
 from tests.engine.architectures import KINDS
 from tests.engine.test_batch import N_CTX, PROMPTS, fed_alone, fed_together, peers
@@ -125,10 +126,10 @@ def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     chosen = [(first.write(tmp_path / "1.gguf"), 1.0), (second.write(tmp_path / "2.gguf"), -0.5)]
     model = Model.open(path, threads=2)
     session = model.session(n_ctx=64, kv="f32")
-    original = session.matrices()
+    original = matrices_of(session)
     session.profiler.start()
     model.use_adapters(chosen)
-    assert session.matrices() == original
+    assert matrices_of(session) == original
     merged_file = merged(merged(tiny, first), second, -0.5)
     merged_model = Model.open(merged_file.write(tmp_path / "merged.gguf"), threads=2)
     expected = logits_of(merged_model.session(n_ctx=64, kv="f32"))

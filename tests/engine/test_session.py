@@ -493,9 +493,9 @@ def test_no_more_threads_run_than_a_session_has_room_for(tmp_path: Path) -> None
     session = model.session(n_ctx=32)
     expected = session.feed([1, 2, 3, 4, 5])
     thread_counts: list[int] = []
-    walk = model.crew.walk
-    model.crew.walk = lambda table, n_threads, times=0: (
-        thread_counts.append(n_threads) or walk(table, n_threads, times)
+    run = model.crew.run
+    model.crew.run = lambda table, n_threads, times=0: (
+        thread_counts.append(n_threads) or run(table, n_threads, times)
     )
     model.set_threads(100)
     session.truncate(0)

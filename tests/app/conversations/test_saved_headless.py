@@ -172,10 +172,10 @@ def test_missing_file_locks_are_reported_once(script, monkeypatch, capsys):
 
     monkeypatch.setattr(fcntl, "fcntl", refuse)
     talk(script, monkeypatch, "first", "second", "/new", "third")
-    assert capsys.readouterr().err.count("where files cannot be locked") == 1
+    assert capsys.readouterr().err.count("Files cannot be locked where") == 1
     assert (texts("000001")[0], texts("000002")[0]) == ("first", "third")
     assert ask(script, "fourth") == exit_codes.OK
-    assert capsys.readouterr().err.count("where files cannot be locked") == 1
+    assert capsys.readouterr().err.count("Files cannot be locked where") == 1
 
 
 def test_thinking_is_saved_apart(script, capsys):

@@ -59,7 +59,7 @@ def saved_states():
     return directory, saved_in(directory)
 
 
-@pytest.mark.usefixtures("_kept")
+@pytest.mark.usefixtures("_save_states")
 async def test_a_new_chat_with_a_known_system_prompt_starts_at_once():
     system = "word " * 60
     async with chatting(system_prompt=system) as driver:
@@ -76,7 +76,7 @@ async def test_a_new_chat_with_a_known_system_prompt_starts_at_once():
         assert session.fed_counts == []
 
 
-@pytest.mark.usefixtures("_kept")
+@pytest.mark.usefixtures("_save_states")
 async def test_a_restart_and_a_new_chat_prefill_nothing_twice():
     document = "long document " * 100
     script = with_one_vocabulary()
@@ -86,7 +86,7 @@ async def test_a_restart_and_a_new_chat_prefill_nothing_twice():
         tokens = list(script.opened[0].sessions[0].tokens)
     assert tokens in saved_states()[1]
     async with chatting(script) as driver:
-        note = await driver.note("tokens back")
+        note = await driver.note("tokens restored in")
         assert re.fullmatch(
             rf'Continuing ".+" \(.+\) · {len(tokens)} tokens restored in 0\.25 s · /new', note
         )
@@ -217,7 +217,7 @@ def test_a_session_on_a_read_only_disk_is_refused_with_reason(monkeypatch):
         continue_session(monkeypatch, "notes")
 
 
-@pytest.mark.usefixtures("_kept")
+@pytest.mark.usefixtures("_save_states")
 async def test_each_model_restores_its_state_even_after_failures():
     script = with_one_vocabulary()
     async with chatting(script, model="one.gguf") as driver:

@@ -72,7 +72,7 @@ def test_errors_and_sensitivities_of_a_model_are_measured(tmp_path: Path) -> Non
     budget = Budget(model, session, importance, {"blk.1.attn_k.*": "Q5_0"})
     *_, (done, total) = budget.measure(IDS)
     assert done == total
-    assert all(harm > 0 for harm in budget._harms.values())
+    assert all(harm > 0 for harm in budget._sensitivities.values())
     errors = {choice.kind: choice.error for choice in budget._choices["blk.0.ffn_up.weight"]}
     assert errors["IQ4_NL"] > errors["Q5_0"] > errors["Q8_0"] > errors["F32"] == 0
     assert 1e-3 < errors["Q5_0"] < 4e-3  # at most a sixteenth of a block's largest value
