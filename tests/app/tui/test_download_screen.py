@@ -80,12 +80,12 @@ async def shows(driver: Driver, *words: str) -> str:
 async def at_the_price(driver: Driver, tmp_path: Path) -> None:
     """Go from the chat to the download dialog of the smallest known model."""
     await driver.pilot.press("f3")
-    await shows(driver, "No model was found")
+    await shows(driver, "No model found")
     await driver.type("smollm2")
     await shows(driver, "+ SmolLM2 135M")
     await driver.pilot.press("enter")
     await driver.until(lambda: isinstance(driver.app.screen, DownloadScreen))
-    await shows(driver, "Enter downloads", " free)")
+    await shows(driver, "Enter download", " free)")
 
 
 async def test_a_new_user_downloads_a_model_and_chats(
@@ -114,7 +114,7 @@ async def half_way(driver: Driver, server: LocalHub, tmp_path: Path) -> Path:
     await driver.pilot.press("enter")
     part = tmp_path / "models" / f"{NAME}.part"
     await driver.until(lambda: part.exists() and part.stat().st_size > 0, "some of it came")
-    await shows(driver, "Esc background", "stops it; the part is kept")
+    await shows(driver, "Esc background", "ctrl+x pause")
     return part
 
 
@@ -139,7 +139,9 @@ async def test_a_background_download_ends_with_a_line_in_the_chat(
         await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
-        await shows(driver, "SmolLM2-135M-Instruct-GGUF", " of ", "shows the download", "stops it")
+        await shows(
+            driver, "SmolLM2-135M-Instruct-GGUF", " of ", "show the download", "ctrl+x pause"
+        )
         await driver.pilot.press("escape", "escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         await shows(driver, "│ download")
@@ -159,14 +161,14 @@ async def test_the_models_screen_reopens_and_pauses_a_download(
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         await driver.type("qwen")
         await driver.pilot.press("enter")
-        await shows(driver, "one download at a time: ctrl+d shows the one that runs")
+        await shows(driver, "One download at a time: ctrl+d shows the running one")
         await driver.pilot.press("ctrl+d")
         await driver.until(lambda: isinstance(driver.app.screen, DownloadScreen))
         await shows(driver, "Esc background")
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         await driver.pilot.press("ctrl+x")
-        await shows(driver, "stopped:", "what came is kept")
+        await shows(driver, "Paused:", "Download it again to resume")
         assert not driver.app.downloads.is_running
         assert part.stat().st_size > 0
 
@@ -180,7 +182,7 @@ async def test_the_models_screen_lists_a_finished_download(
         await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
-        await shows(driver, "shows the download")
+        await shows(driver, "show the download")
         server.stalled.set()
         await shows(driver, " downloaded", " SmolLM2-135M-Instruct")
         await driver.hides("+ SmolLM2-135M-Instruct")
@@ -192,9 +194,9 @@ async def test_a_low_screen_shows_progress_and_the_key_to_pause(
     async with playing(SCENES["downloading"], monkeypatch, tmp_path) as driver:
         await driver.pilot.resize_terminal(40, 10)
         await driver.until(lambda: len(driver.screen_text().splitlines()) == 10, "it is low")
-        await shows(driver, "763M of 2.3G", "ctrl+x stops")
+        await shows(driver, "763M of 2.3G", "ctrl+x pause")
         await driver.pilot.resize_terminal(80, 24)
-        await shows(driver, "licence: apache-2.0", "ctrl+x stops it")
+        await shows(driver, "licence: apache-2.0", "ctrl+x pause")
 
 
 async def test_a_failed_background_download_is_reported_in_the_chat(
@@ -217,7 +219,8 @@ async def test_quitting_keeps_the_part_and_says_how_to_resume(
         part = await half_way(driver, server, tmp_path)
         await driver.pilot.press("ctrl+q")
     assert part.stat().st_size > 0
-    assert "what came is kept" in driver.app.parting_line
+    assert "was paused" in driver.app.parting_line
+    assert "resumes it" in driver.app.parting_line
     assert "`jalopy pull bartowski/SmolLM2-135M-Instruct-GGUF:" in driver.app.parting_line
 
 
@@ -225,7 +228,7 @@ async def test_nothing_is_downloaded_before_a_yes(server: LocalHub, tmp_path: Pa
     server.add("me/Mine", "mine-Q8_0.gguf", tiny_gguf.build(quant="Q8_0"))
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f3")
-        await shows(driver, "No model was found")
+        await shows(driver, "No model found")
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         assert server.requests == []
@@ -238,7 +241,7 @@ async def test_nothing_is_downloaded_before_a_yes(server: LocalHub, tmp_path: Pa
             await driver.pilot.press("slash" if character == "/" else character)
         await shows(driver, "ctrl+d downloads me/Mine")
         await driver.pilot.press("ctrl+d")
-        await shows(driver, "me/Mine Q8_0 (the only model in it)", "Enter downloads")
+        await shows(driver, "me/Mine Q8_0 (the only model in it)", "Enter download")
 
 
 def test_closing_before_the_size_is_known_reports_nothing(server: LocalHub, tmp_path: Path) -> None:
@@ -264,7 +267,7 @@ async def test_a_repository_without_the_best_type_offers_another(
 async def test_a_refusal_of_the_hub_is_one_line(server: LocalHub, tmp_path: Path) -> None:
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f3")
-        await shows(driver, "No model was found")
+        await shows(driver, "No model found")
         await driver.type("smollm2")
         for code, words in ((404, "not found"), (401, "set HF_TOKEN"), (403, "refused")):
             server.hub_faults.append(status(code))
@@ -293,9 +296,9 @@ async def test_one_key_downloads_the_best_model(
     monkeypatch.setattr("app.models.library.known_models.advised_model", lambda settings: advised)
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f7")
-        await shows(driver, "Enter downloads", "at 25 Mbit/s", "on this machine: fits")
+        await shows(driver, "Enter download", "at 25 Mbit/s", "Fits. ")
         await driver.pilot.press("enter")
-        await shows(driver, "Here and checked")
+        await shows(driver, "Downloaded: ")
         await driver.pilot.press("enter")
         await driver.until(
             lambda: driver.chat.core.chat_session.model is not None, "the model is open"
