@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from app.conversations import message_row
-from app.conversations.conversation import Conversation, Ending
+from app.conversations.conversation import MAX_TEXT_BYTES, Conversation, Ending
 from app.conversations.database import NAME
 from app.conversations.export import to_markdown
 from app.conversations.journal import Journal
@@ -245,7 +244,7 @@ async def test_a_message_for_another_model_goes_to_its_conversation():
 
 
 async def test_a_message_too_long_to_be_saved_returns_to_the_prompt():
-    text = "\N{PISTOL}" * (message_row.MOST_TEXT_BYTES // 12 + 1)
+    text = "\N{PISTOL}" * (MAX_TEXT_BYTES // 12 + 1)
     async with chatting() as driver:
         await driver.ask("hello")
         for n, edit in enumerate(("", "1", "reply"), 1):
@@ -298,7 +297,7 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
         Script(replies=[tokens("Two."), tokens("Three.")]), resume="offer"
     ) as driver:
         welcome = await driver.note('Enter  continues "first?" (today ')
-        assert welcome.startswith("model · Q4_K_M\nweights ")
+        assert re.match(r"model · Q4_K_M\n\S+ model · room for 512 tokens \(\S+\)\n", welcome)
         assert texts(driver) == []
         await driver.pilot.press("enter")
         await driver.note('Continuing "first?" (today ')
@@ -427,7 +426,7 @@ async def test_files_that_cannot_be_locked_are_told_once(monkeypatch):
             await driver.ask(question)
             await saved(driver)
             driver.chat.upkeep.save()
-        await driver.note("where files cannot be locked")
+        await driver.note("Files cannot be locked where conversations are saved")
         assert sum("locked" in note for note in driver.notes()) == 1
         await driver.say("/new")
         await driver.note("New conversation")

@@ -48,7 +48,7 @@ async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) 
     changes = {name: getattr(settings, name) for name in ("threads", "context_size", "sources")}
     async with chatting(size=(100, 40), **changes) as driver:
         await driver.say("/settings")
-        await driver.shows(f"2 of {len(list(setting_keys()))} set")
+        await driver.shows(f"2 of {len(list(setting_keys()))} changed")
         text = driver.screen_text()
         assert "threads                      1" in text
         assert Source.FILE.value in text
