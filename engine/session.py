@@ -298,8 +298,8 @@ class Session:
             stop: strings that end the reply and are left out of it.
             after: ids of the beginning of the reply, which were fed last. A character or a stop
                 string that begins in their text is completed by the new tokens.
-            visible_control_ids: ids of control tokens to spell out as text. All other control tokens have empty
-                text.
+            visible_control_ids: ids of control tokens to spell out as text. All other control
+                tokens have empty text.
             guess: compute text that repeats the conversation, or ``earlier_text``, several tokens
                 at a time. The same seed gives the same tokens with it and without.
             n_logprobs: number of most likely tokens whose log-probabilities come with each token;

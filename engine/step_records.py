@@ -77,7 +77,8 @@ class StepRecords:
         return n
 
     def set_pieces(self, n_tokens: int) -> int:
-        """Divide a text into pieces of ``MAX_BLOCK_TOKENS`` tokens; returns the number of pieces."""
+        """Divide a text into pieces of ``MAX_BLOCK_TOKENS`` tokens; returns the number of
+        pieces."""
         n_pieces = -(-n_tokens // MAX_BLOCK_TOKENS)
         for n in range(n_pieces):
             size = min(MAX_BLOCK_TOKENS, n_tokens - n * MAX_BLOCK_TOKENS)

@@ -37,7 +37,8 @@ def read_bytes(path: Path, most_bytes: int = MAX_JSON_BYTES) -> bytes | None:
         raise ConversionError(f"{printable(path.name)}: cannot be read: {error.strerror}") from None
     if content is None:
         raise ConversionError(
-            f"{printable(path.name)}: is larger than {most_bytes >> 20} MiB, too large for what it is"
+            f"{printable(path.name)}: is larger than {most_bytes >> 20} MiB, too large for "
+            f"what it is"
         )
     return content
 

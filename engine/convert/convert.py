@@ -245,7 +245,8 @@ def _configuration(directory: Path) -> tuple[JsonObject, Recipe]:
     )
     if function not in recipe.activations:
         raise config.fail(
-            f"hidden_act is {printable(function)}: {recipe.architecture} means {recipe.activations[0]}"
+            f"hidden_act is {printable(function)}: {recipe.architecture} means "
+            f"{recipe.activations[0]}"
         )
     for setting, expected in recipe.expects.items():
         if config.values.get(setting, expected) != expected:

@@ -197,7 +197,8 @@ def _check_layout(file: ModelFile, start: int, tensors: Mapping[str, SourceTenso
             else:
                 problem = "has a hole before it"
             raise ConversionError(
-                f"{file.shown_name}: tensor {printable(name)} {problem} (damaged? get the file again)"
+                f"{file.shown_name}: tensor {printable(name)} {problem} (damaged? get the "
+                f"file again)"
             )
         offset += tensor.size_bytes
     if offset != file.size_bytes:
@@ -249,7 +250,8 @@ def _only_file(directory: Path) -> Path:
     )
     if pickle is not None:
         raise ConversionError(
-            f"{name}: {printable(pickle)} may run any program when it is read, so it is not ({_SAFE})"
+            f"{name}: {printable(pickle)} may run any program when it is read, so it is not "
+            f"({_SAFE})"
         )
     raise ConversionError(
         f"{name}: has no safetensors file (name the directory that has model.safetensors)"

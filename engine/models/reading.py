@@ -432,7 +432,8 @@ def scaling_kind(read: Hyperparameters) -> str:
     scaling = read.word("rope.scaling.type", "linear")
     if scaling not in SCALINGS:
         raise read.fail(
-            f"{read.key('rope.scaling.type')}: rope scaling '{printable(scaling)}' is not supported; "
+            f"{read.key('rope.scaling.type')}: rope scaling '{printable(scaling)}' is not "
+            f"supported; "
             f"supported: {', '.join(SCALINGS)}"
         )
     return scaling

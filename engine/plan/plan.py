@@ -66,8 +66,8 @@ class Plan(PlanRows):
         n_threads: Limit on the threads that run it.
         lanes: Sequences whose tokens a run holds: all tokens of one, or the next token of each of
             several, in their order.
-        part_steps: Addresses of the step records of each ``MAX_BLOCK_TOKENS`` of its tokens, if there
-            are more than that.
+        part_steps: Addresses of the step records of each ``MAX_BLOCK_TOKENS`` of its tokens, if
+            there are more than that.
 
     Attributes:
         batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``: decides the kernels of the next products.

@@ -17,8 +17,8 @@ Lists, tables and code repeat short lines more often than long ones: 5 copies of
 and of 104 were the most in 6 MB of them.
 """
 MIN_POOR_TOKENS = 1024
-"""Minimum of tokens in a loop whose unit has few different letters. Rules, zeros, blanks and padding
-are long in sound text."""
+"""Minimum of tokens in a loop whose unit has few different letters. Rules, zeros, blanks and
+padding are long in sound text."""
 FEW_LETTERS = 3
 FIRST_EMOJI = 0x1F000
 LONGEST = COPIES * LONGEST_PERIOD + MIN_POOR_TOKENS

@@ -230,7 +230,8 @@ class Tokenizer:
         """Return a decoder for generated tokens, one at a time.
 
         Args:
-            visible_control_ids: ids of control tokens to spell out as text; all others have no text.
+            visible_control_ids: ids of control tokens to spell out as text; all others have no
+                text.
         """
         texts = self._vocabulary.texts
 

@@ -57,8 +57,8 @@ def try_lookahead(
         again: measure all types, including those measured before.
 
     Returns:
-        New results by ``WeightAccess.key`` of the weight type. Types with few bytes in the model are
-        left out.
+        New results by ``WeightAccess.key`` of the weight type. Types with few bytes in the model
+        are left out.
 
     Raises:
         Cancelled: ``is_unwanted`` returned True, or the session was cancelled. Results of finished

@@ -67,8 +67,8 @@ def default_budget_s(parts: Sequence[str]) -> float:
 
 
 class Sweep:
-    """Search for the best settings. Iterate over it in the thread that owns the session; any thread may call
-    ``cancel``.
+    """Search for the best settings. Iterate over it in the thread that owns the session; any thread
+    may call ``cancel``.
 
     Args:
         trials: takes the samples.

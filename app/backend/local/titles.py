@@ -1,8 +1,8 @@
 """A short title for a conversation, which its model writes while nothing is requested.
 
 The request follows the conversation in the cache and is removed from it afterwards, so the next
-turn reads nothing again. There is no title if the template would render earlier turns differently for
-it, as some do with thoughts.
+turn reads nothing again. There is no title if the template would render earlier turns differently
+for it, as some do with thoughts.
 """
 
 from __future__ import annotations

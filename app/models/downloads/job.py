@@ -111,7 +111,8 @@ class PullJob:
         prepared = self.state.prepared
         if prepared is not None and prepared.trouble:
             return (
-                f"Not downloaded: {prepared.trouble}. `jalopy pull {self.request} --anyway` downloads "
+                f"Not downloaded: {prepared.trouble}. `jalopy pull {self.request} --anyway` "
+                f"downloads "
                 f"it anyway"
             )
         is_too_large = prepared is not None and prepared.plan.is_too_large
