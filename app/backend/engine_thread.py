@@ -307,7 +307,7 @@ class _Backends:
             on_error(events.reason_of(error), error)
 
     def call_quietly(self, call: BackendCall) -> None:
-        """Do work that nobody requested, if a model is open.
+        """Do background work, if a model is open.
 
         Errors are not reported: they will be when the message is sent.
         """

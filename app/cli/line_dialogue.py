@@ -56,7 +56,7 @@ def lines_about(event: events.Event, headless: HeadlessChat) -> Iterator[str]:
 
 
 class Dialogue:
-    """One conversation with one model. Each turn ends in a line, never in a crash.
+    """Conversation with a model in line mode. Each turn ends in a line, never in a crash.
 
     Attributes:
         was_interrupted: whether Ctrl-C came since the last line was read: the next one quits.

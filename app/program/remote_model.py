@@ -15,7 +15,7 @@ THIS_MACHINE = ("127.0.0.1", "localhost", "::1")
 
 
 def is_private(address: SplitResult) -> bool:
-    """Whether nobody on the way to an address can read what is sent."""
+    """Whether text sent to an address cannot be read on the way."""
     return address.scheme == "https" or address.hostname in THIS_MACHINE
 
 
@@ -40,11 +40,11 @@ class RemoteModel:
 
     @property
     def is_private(self) -> bool:
-        """Whether nobody on the way can read what is sent."""
+        """Whether text sent to the server cannot be read on the way."""
         return is_private(urlsplit(self.server))
 
     def __str__(self) -> str:
-        """Return the text that stands for the model in place of a path."""
+        """Return the text that takes the place of a path."""
         return f"{self.server}#{self.name}"
 
 

@@ -195,7 +195,7 @@ def _report(
     index: int,
     event: ReplyEvent,
 ) -> None:
-    with suppress(RuntimeError):  # The loop has ended, so nobody reads the events.
+    with suppress(RuntimeError):  # The loop has ended: no client reads the events.
         loop.call_soon_threadsafe(events.put_nowait, (index, event))
 
 

@@ -48,7 +48,7 @@ engine stands here."""
 
 @dataclass(frozen=True)
 class Progress:
-    """One step of opening a model."""
+    """Progress of opening a model."""
 
     stage: str
     name: str
@@ -67,7 +67,7 @@ class PrefillResult:
 
 @dataclass(frozen=True)
 class Message:
-    """One turn of a conversation."""
+    """Turn of a conversation."""
 
     role: str
     content: str
@@ -152,7 +152,7 @@ class Script:
     kv_speeds: dict[str, float] = field(default_factory=dict)
     """The same by type of the KV cache."""
     session_notices: tuple[str, ...] = ()
-    """What sessions warn about."""
+    """Warnings of sessions."""
     weights_error: EngineError | None = None
     """Error raised by copying the weights into huge pages."""
     has_room_for_both: bool = True
@@ -193,9 +193,9 @@ class Script:
     """Number of tokens after which ``generate_error`` is raised; None for never."""
     open_gate: Gate | None = None
     prefill_gate: Gate | None = None
-    """One permit per prompt token."""
+    """Gate with a permit for each prompt token."""
     token_gate: Gate | None = None
-    """One permit per generated token."""
+    """Gate with a permit for each generated token."""
     bandwidth_gate: Gate | None = None
     read_gbps: float = 10.0
     clock_ghz: float | None = 2.5
@@ -557,7 +557,7 @@ class FakeModel:
     notices: tuple[str, ...] = ()
 
     def clock_ghz(self) -> float | None:
-        """Of the script."""
+        """Return the clock of the script, in GHz."""
         return self.script.clock_ghz
 
     def read_bandwidth_gbps(
@@ -694,7 +694,7 @@ class FakeSession:
         return min(common_prefix(self.tokens, ids), len(ids) - 1)
 
     def has_lost(self, ids: Sequence[int]) -> bool:
-        """It can always go back."""
+        """Return False: the fake can always go back."""
         return False
 
     def shift_towards(self, ids: Sequence[int]) -> int:

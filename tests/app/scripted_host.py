@@ -1,5 +1,4 @@
-"""One machine for all pictures: its cores, what the doctor reads, what the performance views
-see."""
+"""Scripted machine for all pictures: its cores, and readings for the doctor and the speed views."""
 
 from __future__ import annotations
 

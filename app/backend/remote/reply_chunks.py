@@ -247,7 +247,7 @@ def error_text(answer: Any, depth: int = 0) -> str:
         text = error_text(answer.get(name), depth + 1)
         if not text:
             continue
-        # A gateway adds the answer of the server behind it.
+        # A gateway adds the answer of the server that it forwards to.
         raw_text = error_text(table_in(answer, "metadata").get("raw"), depth + 1)
         if raw_text and name == "message":
             return f"{text}: {raw_text}"

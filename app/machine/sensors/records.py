@@ -49,7 +49,7 @@ class TimeSpent:
     """Where the time of one reply went; the parts add up to the whole."""
 
     waited_s: float
-    """Time in the queue behind other messages."""
+    """Time that the message waited in the queue."""
     disk_s: float
     """Estimated time for disk: excess of tokens with major page faults over the median."""
     prefill_s: float

@@ -40,7 +40,7 @@ def choose_model(
         path = str(named_model(settings.model, settings.model_directories))
         try:
             check(path)
-        except EngineError as error:  # name setting and path, since nobody has just typed them
+        except EngineError as error:  # the path comes from the settings: name both
             problem = str(error).removeprefix(f"{printable(os.path.basename(path))}: ")
             raise Refusal(
                 f"setting `model`: {clean_line(path, 160)}: {problem}", error.exit_code

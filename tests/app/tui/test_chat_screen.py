@@ -50,7 +50,7 @@ def tokens(text: str) -> list[str]:
 
 
 def read_by(driver: Driver) -> str:
-    """What the model has in its cache."""
+    """Return the text of the tokens in the model's cache."""
     model = driver.script.opened[-1]
     return model.tokenizer.decode(model.sessions[-1].tokens)
 

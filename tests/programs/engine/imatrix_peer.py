@@ -1,5 +1,4 @@
-"""What llama.cpp multiplies matrices with, compared with a file of ``jalopy imatrix`` of the same
-text.
+"""Compare the inputs of llama.cpp's matrices with a file of ``jalopy imatrix`` for the same text.
 
     PEER_PYTHON -m tests.programs.engine.imatrix_peer MODEL TEXT_FILE IMATRIX
 

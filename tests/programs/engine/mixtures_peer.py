@@ -1,5 +1,6 @@
-"""Which types llama.cpp's mixtures give to the tensors of some models: asked of its library, kept
-in ``mixtures.json``.
+"""Types that llama.cpp's mixtures give to the tensors of some models, read from its library.
+
+The types are saved in ``mixtures.json``.
 
 JALOPY_LIBLLAMA=.../libllama.so python -m tests.programs.engine.mixtures_peer
 """

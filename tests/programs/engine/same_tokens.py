@@ -49,8 +49,8 @@ _LOOKS_SPECIAL = (
 
 
 def random_text(chance: random.Random) -> str:
-    """One text of up to a few dozen pieces: bytes, characters of all planes, words, code, what
-    looks special."""
+    """Return a random text of a few dozen pieces: bytes, characters of all planes, words, code and
+    text that looks like special tokens."""
     pieces = []
     for _ in range(chance.randint(1, 12)):
         choice = chance.randrange(7)

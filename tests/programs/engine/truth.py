@@ -44,8 +44,10 @@ def distance(computed: Array, exact: Array) -> float:
 
 @dataclass(frozen=True)
 class Distances:
-    """Of two engines from the exact result and from each other, means over prompts, of the way that
-    is farthest."""
+    """Distances of two engines from the exact result and from each other.
+
+    Each is a mean over prompts, for the way of computing that is farthest off.
+    """
 
     ours: float
     theirs: float

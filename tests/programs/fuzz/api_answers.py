@@ -1,5 +1,4 @@
-"""What a server that computes answers may say: shapes of streams and lists, changed at random, and
-what must hold."""
+"""Fuzz target for answers of model servers: streams and lists of many shapes, changed at random."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Which lines of the program an input is the first to reach: such an input is worth changing
-further.
+"""Coverage: the lines that an input is the first to reach, which makes it a useful seed.
 
 ``sys.monitoring`` (Python 3.12) reports every line once and then costs nothing; ``sys.settrace``
 before that.

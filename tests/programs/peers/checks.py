@@ -1,5 +1,7 @@
-"""What must hold with any server: each check raises Failed, or returns what it saw in a few
-words."""
+"""Checks that must pass with any server.
+
+Each raises Failed or returns a few words about what it saw.
+"""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ def long_text() -> str:
 
 @dataclass(frozen=True)
 class Read:
-    """What one engine makes of the chunks: loss of each token that counts, and logits (n,
-    vocab_size) of the first."""
+    """Results of one engine: the loss of each token that counts, and the logits (n, vocab_size) of
+    the first chunks."""
 
     losses: Any
     kept: Any
@@ -66,8 +66,7 @@ def divergence(row: Any, expected: Any) -> float:
 
 @dataclass(frozen=True)
 class Chunks:
-    """What both read: tokens, the first position of each chunk that counts, and with how many
-    threads."""
+    """Input of both engines: tokens, the first position of a chunk that counts, and threads."""
 
     ids: list[list[int]]
     first: int

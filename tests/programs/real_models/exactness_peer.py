@@ -1,4 +1,4 @@
-"""What llama.cpp makes of chunks of tokens, run as a file by whatever Python has llama-cpp-python.
+"""Compute losses of chunks of tokens with llama.cpp, in a Python that has llama-cpp-python.
 
 Imports nothing of ours.
 Arguments: the model, a file of chunks (.npy), the first position that counts, chunks whose logits

@@ -24,8 +24,8 @@ TEXT = Path(__file__).with_name("text.txt")
 PEER = Path(__file__).with_name("record_peer.py")
 N_TEXTS = 60
 LEAST_MARGIN = 0.7
-"""In logits: nearer than this two engines that round in ways of their own may choose
-differently."""
+"""Smallest lead of the likeliest token, in logits, at which two engines that round differently
+must choose alike."""
 LEAST_TOKENS = 3
 PROMPTS = (
     "The capital of France is",

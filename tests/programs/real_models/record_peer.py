@@ -1,5 +1,4 @@
-"""What llama.cpp makes of a model's texts, run as a file by whatever Python has llama-cpp-python
-and Jinja.
+"""Record llama.cpp's tokens and replies, in a Python that has llama-cpp-python and Jinja.
 
 Imports nothing of ours. Arguments: the model, a JSON file that says what is asked, and where the
 answer goes. Flash attention is off: it sums values in half precision.

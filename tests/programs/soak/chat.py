@@ -42,7 +42,7 @@ class Failed(Exception):
 
 
 class Chat:
-    """One start of the program until its end.
+    """Run of the program from its start to its end.
 
     Attributes:
         screen: what is painted.

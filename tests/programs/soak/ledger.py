@@ -21,20 +21,20 @@ class Fate(Enum):
     WAITS = "waits"
     """The message was waiting for its turn; it need not be saved."""
     SENT = "sent"
-    """It was seen as sent: if it is the last one, it is saved. A next message may have taken its
+    """The message was seen as sent: if it is the last one, it is saved. A next message may have taken its
     place."""
     ANSWERED = "answered"
     """A reply was seen to be finished: the conversation has both."""
     REPLACED = "replaced"
     """An edit took its place, or may have: nothing is promised of it."""
     GONE = "gone"
-    """Its conversation was deleted, or the chat said that it is not saved, or a known fault may
+    """The conversation was deleted, or the chat said that it is not saved, or a known fault may
     have taken it."""
 
 
 @dataclass
 class PromptMessage:
-    """One message of the user's.
+    """Message of the user.
 
     Attributes:
         text: to the letter, as it must be saved.

@@ -1,4 +1,4 @@
-"""One long run: the chat that is open, what was seen of it, and how one gets back to an empty
+"""Long run of the chat: the open program, what was seen of it, and the way back to an empty
 prompt."""
 
 from __future__ import annotations

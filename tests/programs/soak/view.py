@@ -16,8 +16,9 @@ _RATE = re.compile(r" *(?:[\d.,]+|-) tok/s")
 in want of room."""
 _MARKDOWN_SIGNS = "<[`~&#.)"
 _BODY_COLUMN = 8
+"""First column of a message's text."""
 _CHAT_COLUMNS = 110
-"""Of a message, and most of the conversation, which is in the middle of a wider screen."""
+"""Largest width of the conversation, which is centred on a wider screen."""
 PROMPT_TOP = "╭"
 PROMPT_BOTTOM = "╰"
 
