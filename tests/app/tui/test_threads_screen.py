@@ -158,10 +158,10 @@ async def test_f4_measures_on_request_and_explains_the_best() -> None:
         await shown(driver, "Enter measure (1-2 minutes)")
         await shown(driver, "not measured")
         assert engine_thread.state.tuning is None  # opening the screen measures nothing
-        assert driver.app.screen._wants == ()
+        assert driver.app.screen._pending_parts == ()
         await driver.pilot.press("enter")
         await shown(driver, "2 threads write fastest: this CPU has 2 cores; the other 2 are their")
-        text = await shown(driver, "done in")
+        text = await shown(driver, "Done in")
         lines = text.splitlines()
         assert lines.index(next(row for row in lines if "physical cores" in row)) < lines.index(
             next(row for row in lines if "and siblings" in row)
@@ -171,7 +171,7 @@ async def test_f4_measures_on_request_and_explains_the_best() -> None:
         assert best[0].count("best") == 2  # both columns
         first = engine_thread.state.tuning
         await driver.pilot.press("escape", "f4")
-        await shown(driver, "done in")
+        await shown(driver, "Done in")
         assert engine_thread.state.tuning is first
         await driver.pilot.press("r")
         await driver.until(
@@ -181,7 +181,7 @@ async def test_f4_measures_on_request_and_explains_the_best() -> None:
         # Digits choose for the column that is marked.
         await driver.pilot.press("3")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
-        await shown(driver, "The settings name threads")
+        await shown(driver, "Your settings for threads override the saved choice")
         await driver.pilot.press("tab", "4")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
         reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
@@ -204,13 +204,13 @@ async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
 
     async with tuning(laptop_script(), size=(120, 40)) as driver:
         await driver.pilot.press("f4")
-        before = await shown(driver, "What measuring finds out")
+        before = await shown(driver, "What tuning measures")
         assert driver.app.performance.is_watched
         assert before.count("not yet") == 6
         await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
         await driver.pilot.press("enter")
-        await shown(driver, "done in")
-        await shown(driver, "✓ 2 number of threads that write")
+        await shown(driver, "Done in")
+        await shown(driver, "✓ 2 threads for writing")
         for size in ((200, 50), (120, 40)):
             await driver.pilot.resize_terminal(*size)
             await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
@@ -227,7 +227,7 @@ async def test_a_search_does_not_change_the_conversation() -> None:
         session = driver.script.opened[0].sessions[0]
         before = list(session.tokens)
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
+        await shown(driver, "Done in")
         assert session.tokens == before
         await driver.pilot.press("escape")
         reply = await driver.ask("second?")
@@ -241,17 +241,17 @@ async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
         laptop_script(thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0}), memory
     ) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
+        await shown(driver, "Done in")
         assert in_use(driver) == TunedChoice(2, 2)
         await driver.pilot.press("enter")
         await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "four threads")
         assert threads_of(memory.remembered) == TunedChoice(4, 4)
         await shown(driver, "u undo (was 2, 2)")
-        await shown(driver, "remembered for this machine and")
+        await shown(driver, "Saved for this machine and model")
         await driver.pilot.press("u")
         await driver.until(lambda: in_use(driver) == TunedChoice(2, 2), "two threads again")
         assert memory.remembered is None
-        await shown(driver, "nothing is remembered")
+        await shown(driver, "Not tuned yet")
         assert driver.script.opened[0].thread_calls[-1] == (2, 2)
         for digit in (3, 1):
             await driver.pilot.press(str(digit))
@@ -301,11 +301,11 @@ async def test_a_search_waits_for_the_reply_but_a_digit_works_at_once() -> None:
         assert driver.app.engine_thread.status.threads == 1
         # Who chooses by hand need not measure.
         await driver.until(
-            lambda: "measuring begins" not in driver.screen_text(), "the search is off"
+            lambda: "Measuring starts" not in driver.screen_text(), "the search is off"
         )
         await driver.pilot.press("r")
         gate.open()
-        await shown(driver, "done in")
+        await shown(driver, "Done in")
         reply = driver.transcript.replies()[-1]
         assert reply.text.endswith("word29")
 
@@ -374,7 +374,7 @@ async def test_a_tall_screen_explains_the_measurement() -> None:
 async def test_without_a_model_a_narrow_screen_says_so_too() -> None:
     async with chatting(model=None, size=(40, 15)) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "No model is loaded: F3 in the chat")
+        await shown(driver, "No model is loaded. Press F3 in the chat to choose one.")
 
 
 async def test_a_choice_by_hand_ends_the_search_even_after_the_help() -> None:
@@ -387,15 +387,15 @@ async def test_a_choice_by_hand_ends_the_search_even_after_the_help() -> None:
         screen = driver.app.screen
         await driver.pilot.press("1")
         await driver.until(
-            lambda: "measuring begins" not in driver.screen_text(), "the search is off"
+            lambda: "Measuring starts" not in driver.screen_text(), "the search is off"
         )
         await driver.pilot.press("f1")
         await driver.until(lambda: driver.app.screen is not screen, "the help")
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is screen, "back")
         await driver.until(screen._timer._active.is_set, "it looks again")
-        await driver.hides("measuring begins")
-        assert screen._wants == ()
+        await driver.hides("Measuring starts")
+        assert screen._pending_parts == ()
 
 
 async def test_a_choice_that_cannot_be_saved_is_reported() -> None:
@@ -403,9 +403,9 @@ async def test_a_choice_that_cannot_be_saved_is_reported() -> None:
     memory.trouble = "no directory is writable"
     async with tuning(laptop_script(), memory) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "done in")
+        await shown(driver, "Done in")
         await driver.pilot.press("4")
-        await shown(driver, "nothing is remembered")
+        await shown(driver, "Not tuned yet")
         await driver.note("threads not remembered: no directory is writable")
 
 
@@ -458,17 +458,15 @@ async def test_threads_typed_in_the_chat_are_not_saved() -> None:
     remembered = TunedChoice(2, 4, True)
     memory = Memory(remembered)
     refused = {
-        "5": "5 threads are not possible: 1 to 4 are",
-        "0": "0 threads are not possible",
+        "5": "5 threads are not possible (1 to 4)",
+        "0": "0 threads are not possible (1 to 4)",
         "two": "not a number of threads",
         "1 2 3": "not a number of threads",
     }
     async with tuning(laptop_script(), memory) as driver:
         await driver.say("/threads")
-        note = await driver.note("2 threads to write, 2 to read the prompt")
-        assert (
-            "remembered: 2 threads to write, 4 to read the prompt, each fixed to one core" in note
-        )
+        note = await driver.note("2 threads. Saved for next time")
+        assert "Saved for next time: 2 threads writing, 4 reading, each fixed to one core" in note
         assert "1 to 4" in note
         for typed, answer in refused.items():
             await driver.say(f"/threads {typed}")
@@ -480,7 +478,7 @@ async def test_threads_typed_in_the_chat_are_not_saved() -> None:
         assert memory.remembered == remembered
         await driver.shows("1 thread │")
         await driver.say("/threads 4")
-        await driver.note("from now on 4 threads to write, 4 to read the prompt")
+        await driver.note("from now on 4 threads (was 1 and 3)")
 
 
 async def test_threads_change_between_two_blocks_and_two_tokens() -> None:
