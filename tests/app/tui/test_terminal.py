@@ -204,11 +204,11 @@ def test_a_lost_terminal_ends_the_chat_without_a_signal(start):
 def test_an_interface_bug_is_one_line_without_typed_text(start, tmp_path: Path):
     terminal = start(
         """
-from app.tui.chat.screen import ChatScreen
-def fail(self):
+from app.tui.chat.message_actions import MessageActions
+def fail(self, argument=""):
     secret = "words of the user"
     raise RuntimeError(secret)
-ChatScreen.action_regenerate = fail
+MessageActions.action_regenerate = fail
 """
     )
     terminal.read_until(b"ready")
