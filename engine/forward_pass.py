@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.batch import Batch
 from engine.errors import BrokenModelError, Cancelled
-from engine.kernels.entries import run
+from engine.kernels.entries import run_entry
 from engine.kernels.records import LOGITS
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class ForwardPass:
     def checked_logits(self, computed: Logits) -> Logits:
         """Return a copy of logits; raises ``BrokenModelError`` if one is NaN or infinite."""
         logits: Logits = np.empty_like(computed)
-        words = run("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)
+        words = run_entry("copy logits", LOGITS, logits=computed, n=len(computed), out=logits)
         if not words[LOGITS.result // 8]:
             raise self.broken_model()
         return logits

@@ -40,7 +40,7 @@ def entry(name: str) -> Callable[[int, int, int], None]:
     return _C_FUNCTION(address_of(ENTRIES[name]))
 
 
-def run(name: str, record: Any, **values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
+def run_entry(name: str, record: Any, **values: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Run a function on a record of ``engine.kernels.records``.
 
     Args:

@@ -115,8 +115,8 @@ def scaled(scales, t, sums):
     return vec.fmul(load_floats(scales), floats_of_ints(t))
 
 
-def lowered_by(offset):
-    """Make (finish, value) for weights that are stored too large by an offset.
+def with_offset(offset):
+    """Make (finish, value) for weights that are stored with an offset added.
 
     With sixteen tokens at a time the tile is corrected; with four, their products are.
     """

@@ -7,7 +7,7 @@ subtracted. ARM64 takes signed weights. Other processors multiply int16.
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels import matmul_32, matmul_wide
-from engine.kernels.matmul_32 import lowered_by, scaled, tiles_32
+from engine.kernels.matmul_32 import scaled, tiles_32, with_offset
 from engine.kernels.matmul_fours import sum_32
 from engine.kernels.matmul_wide import TILES_WIDE, store_wide
 from engine.kernels.tiles import keep_tile
@@ -26,7 +26,7 @@ def store_words(out, b, w):
     store_wide(out + 64 * b, w)
 
 
-_SCALING = lowered_by(128) if FOURS_OFFSET else (keep_tile, scaled)
+_SCALING = with_offset(128) if FOURS_OFFSET else (keep_tile, scaled)
 store_signed = store_bytes if SUMS_FOURS else store_words
 TILES_SIGNED = tiles_32(sum_32, _SCALING) if SUMS_FOURS else TILES_WIDE
 ROW_D = matmul_32.ROW_D if SUMS_FOURS else matmul_wide.ROW_D

@@ -2,7 +2,7 @@
 the low nibbles, 16 to 31 in the high ones.
 
 Types differ in the meaning of the bits (``BlockWeights``) and in the scaling of a block's integers:
-d * (weight - offset) in ``lowered_type``, d * weight + m in ``minimum_type``.
+d * (weight - offset) in ``offset_type``, d * weight + m in ``minimum_type``.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from engine.kernels.matmul_32 import (
     ROW_D,
     ROW_M,
     WITH_MINIMUM,
-    lowered_by,
     sum_32_u4,
     sum_32_u5,
     tiles_32,
+    with_offset,
 )
 from engine.kernels.matvec_32 import (
     eight_blocks,
@@ -34,32 +34,32 @@ from engine.machine.level import HAS_ARM64
 
 
 class BlockWeights(NamedTuple):
-    """Integers of a block.
+    """Functions that read the integers of a block.
 
     Attributes:
-        of_two: (block, other) -> bytes of two blocks, one in each half: their first sixteen
-            weights, and the last sixteen.
-        of_one: (block) -> the 32 weights of a block as bytes.
-        first, last: (block, k) -> weight k, or k + 16, as a number.
-        is_four_bits: Whether all are from 0 to 15.
+        load_two_blocks: (block, other) -> the first sixteen weights of two blocks as bytes, one
+            block in each half, and the last sixteen.
+        load_block: (block) -> the 32 weights of a block as bytes.
+        low_weight, high_weight: (block, k) -> weight k, or k + 16, as a number.
+        has_four_bits: Whether all weights are from 0 to 15.
     """
 
-    of_two: Callable[..., Any]
-    of_one: Callable[..., Any]
-    first: Callable[..., Any]
-    last: Callable[..., Any]
-    is_four_bits: bool = False
+    load_two_blocks: Callable[..., Any]
+    load_block: Callable[..., Any]
+    low_weight: Callable[..., Any]
+    high_weight: Callable[..., Any]
+    has_four_bits: bool = False
 
 
 @inner
-def nibbles_of_two(qs, other_qs):
+def load_nibbles_of_two(qs, other_qs):
     """Return the low and the high nibbles at two addresses."""
     nibbles = vec.load_two_i8x16(qs, other_qs)
     return vec.and_(nibbles, vec.splat_i8x32(15)), vec.high_nibbles(nibbles)
 
 
 @inner
-def nibbles_of_one(qs):
+def load_nibbles(qs):
     """Return the 32 nibbles at an address in order."""
     nibbles = vec.broadcast_16_bytes(qs)
     return vec.and_(
@@ -72,22 +72,22 @@ def nibbles_at(qs):
     """Make weights that are the nibbles from byte ``qs`` of a block on."""
 
     @inner
-    def of_two(block, second):
-        return nibbles_of_two(block + qs, second + qs)
+    def load_two_blocks(block, second):
+        return load_nibbles_of_two(block + qs, second + qs)
 
     @inner
-    def of_one(block):
-        return nibbles_of_one(block + qs)
+    def load_block(block):
+        return load_nibbles(block + qs)
 
     @inner
-    def first(block, k):
+    def low_weight(block, k):
         return vec.load_u8(block + qs + k) & 15
 
     @inner
-    def last(block, k):
+    def high_weight(block, k):
         return vec.load_u8(block + qs + k) >> 4
 
-    return BlockWeights(of_two, of_one, first, last, is_four_bits=True)
+    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight, has_four_bits=True)
 
 
 def nibbles_and_bits_at(qs, qh):
@@ -95,28 +95,26 @@ def nibbles_and_bits_at(qs, qh):
     weight l."""
 
     @inner
-    def of_two(block, second):
-        (low, high) = nibbles_of_two(block + qs, second + qs)
+    def load_two_blocks(block, second):
+        (low, high) = load_nibbles_of_two(block + qs, second + qs)
         bits = vec.broadcast_two_4_bytes(block + qh, second + qh)
         return vec.or_(low, vec.fifth_bits_low(bits)), vec.or_(high, vec.fifth_bits_high(bits))
 
     @inner
-    def of_one(block):
-        return vec.or_(
-            nibbles_of_one(block + qs), vec.fifth_bits(vec.broadcast_4_bytes(block + qh))
-        )
+    def load_block(block):
+        return vec.or_(load_nibbles(block + qs), vec.fifth_bits(vec.broadcast_4_bytes(block + qh)))
 
     @inner
-    def first(block, k):
+    def low_weight(block, k):
         return np.int32(vec.load_u8(block + qs + k) & 15 | (vec.load_u32(block + qh) >> k & 1) << 4)
 
     @inner
-    def last(block, k):
+    def high_weight(block, k):
         return np.int32(
             vec.load_u8(block + qs + k) >> 4 | (vec.load_u32(block + qh) >> k + 16 & 1) << 4
         )
 
-    return BlockWeights(of_two, of_one, first, last)
+    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight)
 
 
 def entries_at(qs, values):
@@ -124,51 +122,51 @@ def entries_at(qs, values):
     table = vec.constant_i8x32(values * 2)
 
     @inner
-    def of_two(block, second):
-        low, high = nibbles_of_two(block + qs, second + qs)
+    def load_two_blocks(block, second):
+        low, high = load_nibbles_of_two(block + qs, second + qs)
         return vec.lookup16(table(), low), vec.lookup16(table(), high)
 
     @inner
-    def of_one(block):
-        return vec.lookup16(table(), nibbles_of_one(block + qs))
+    def load_block(block):
+        return vec.lookup16(table(), load_nibbles(block + qs))
 
     @inner
-    def first(block, k):
+    def low_weight(block, k):
         return values[vec.load_u8(block + qs + k) & 15]
 
     @inner
-    def last(block, k):
+    def high_weight(block, k):
         return values[vec.load_u8(block + qs + k) >> 4]
 
-    return BlockWeights(of_two, of_one, first, last)
+    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight)
 
 
-def products_of(weights, block_bytes):
-    """Make the integer products of weights without a sign.
+def product_functions(weights, block_bytes):
+    """Make the functions for integer products of weights without a sign.
 
     Returns:
-        (pair, of_eight, sum_block): Products of two blocks as in ``eight_blocks``, of eight blocks,
-        and of a tile's block with tokens as in ``tiles_32``.
+        (multiply_two_blocks, multiply_eight_blocks, sum_block): Products of two blocks as in
+        ``eight_blocks``, of eight blocks, and of a tile's block with tokens as in ``tiles_32``.
     """
-    of_two = weights.of_two
-    fold, sum_block = (fold_i16, sum_32_u4) if weights.is_four_bits else (fold_i16_soon, sum_32_u5)
-    in_groups = HAS_ARM64 and weights.is_four_bits
+    load_two_blocks = weights.load_two_blocks
+    fold, sum_block = (fold_i16, sum_32_u4) if weights.has_four_bits else (fold_i16_soon, sum_32_u5)
+    in_groups = HAS_ARM64 and weights.has_four_bits
 
     @inner
-    def pair(block, second, y_low, y_high):
-        low, high = of_two(block, second)
+    def multiply_two_blocks(block, second, y_low, y_high):
+        low, high = load_two_blocks(block, second)
         return vec.add(vec.maddubs(low, y_low), vec.maddubs(high, y_high))
 
     @inner
-    def of_eight(block, y):
+    def multiply_eight_blocks(block, y):
         if in_groups:
-            return eight_groups(of_two, vec.sums_of_32_u4, block_bytes, block, y)
-        return eight_blocks(pair, fold, block_bytes, block, y)
+            return eight_groups(load_two_blocks, vec.sums_of_32_u4, block_bytes, block, y)
+        return eight_blocks(multiply_two_blocks, fold, block_bytes, block, y)
 
-    return pair, of_eight, sum_block
+    return multiply_two_blocks, multiply_eight_blocks, sum_block
 
 
-def times_minus(offset):
+def negative_multiplier(offset):
     """Make the function that multiplies eight sums of activations at an address by -offset."""
     shift = offset.bit_length() - 1
 
@@ -183,7 +181,7 @@ def times_minus(offset):
     return shifted if offset == 1 << shift else multiplied
 
 
-def lowered_type(
+def offset_type(
     module, block_bytes, weights, offset, scale=vec.load_f16, scales=vec.load_f16x8_strided
 ):
     """Make the four kernels of a type with d * (weight - offset).
@@ -191,61 +189,63 @@ def lowered_type(
     Args:
         scale, scales: (block) -> d of a block, and (block, stride) -> d of eight blocks.
     """
-    of_one = weights.of_one
-    first = weights.first
-    last = weights.last
-    (pair, of_eight, sum_block) = products_of(weights, block_bytes)
-    lower = times_minus(offset)
+    load_block = weights.load_block
+    low_weight = weights.low_weight
+    high_weight = weights.high_weight
+    (multiply_two_blocks, multiply_eight_blocks, sum_block) = product_functions(
+        weights, block_bytes
+    )
+    offset_sums = negative_multiplier(offset)
 
     @inner
     def dot8(block, y, d_y, sums, acc):
-        t = vec.add(of_eight(block, y), lower(sums))
+        t = vec.add(multiply_eight_blocks(block, y), offset_sums(sums))
         return vec.fma(
             vec.fmul(scales(block, block_bytes), vec.load_f32x8(d_y)), vec.f32_of_i32x8(t), acc
         )
 
     @inner
     def dot1(block, y, d_y, sums):
-        t = one_block_i16(pair, block, y) - offset * vec.load_i32(sums)
+        t = one_block_i16(multiply_two_blocks, block, y) - offset * vec.load_i32(sums)
         return scale(block) * vec.load_f32(d_y) * np.float32(t)
 
     @inner
     def unpack_row(block, out, n_live):
         for b in range(n_live // 32):
             address = block + block_bytes * vec.rolled(b)
-            vec.store_i8x32(out + 32 * b, of_one(address))
+            vec.store_i8x32(out + 32 * b, load_block(address))
             vec.store_f32(out + ROW_D + 4 * b, scale(address))
 
     @inner
     def dequantize(block, out):
         d = scale(block)
         for k in range(16):
-            vec.store_f32(out + 4 * k, d * (first(block, k) - offset))
-            vec.store_f32(out + 4 * (k + 16), d * (last(block, k) - offset))
+            vec.store_f32(out + 4 * k, d * (low_weight(block, k) - offset))
+            vec.store_f32(out + 4 * (k + 16), d * (high_weight(block, k) - offset))
 
     rows = row_kernels_32(dot8, dot1, block_bytes)
-    tiles = tiles_32(sum_block, lowered_by(offset))
+    tiles = tiles_32(sum_block, with_offset(offset))
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)
 
 
 def minimum_type(module, block_bytes, weights):
     """Make the four kernels of a type with d * weight + m; a block begins with f16 d and m."""
-    of_one = weights.of_one
-    first = weights.first
-    last = weights.last
-    pair, of_eight, sum_block = products_of(weights, block_bytes)
+    load_block = weights.load_block
+    low_weight = weights.low_weight
+    high_weight = weights.high_weight
+    multiply_two_blocks, multiply_eight_blocks, sum_block = product_functions(weights, block_bytes)
 
     @inner
     def dot8(block, y, d_y, sums, acc):
         d_y8 = vec.load_f32x8(d_y)
         d = vec.fmul(vec.load_f16x8_strided(block, block_bytes), d_y8)
         m = vec.fmul(vec.load_f16x8_strided(block + 2, block_bytes), d_y8)
-        products = vec.f32_of_i32x8(of_eight(block, y))
+        products = vec.f32_of_i32x8(multiply_eight_blocks(block, y))
         return vec.fma(m, vec.f32_of_i32x8(vec.load_i32x8(sums)), vec.fma(d, products, acc))
 
     @inner
     def dot1(block, y, d_y, sums):
-        product = np.float32(one_block_i16(pair, block, y))
+        product = np.float32(one_block_i16(multiply_two_blocks, block, y))
         total = np.float32(vec.load_i32(sums))
         return (vec.load_f16(block) * product + vec.load_f16(block + 2) * total) * vec.load_f32(d_y)
 
@@ -253,7 +253,7 @@ def minimum_type(module, block_bytes, weights):
     def unpack_row(block, out, n_live):
         for b in range(n_live // 32):
             address = block + block_bytes * vec.rolled(b)
-            vec.store_i8x32(out + 32 * b, of_one(address))
+            vec.store_i8x32(out + 32 * b, load_block(address))
             vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(address))
             vec.store_f32(out + ROW_M + 4 * b, vec.load_f16(address + 2))
 
@@ -262,8 +262,8 @@ def minimum_type(module, block_bytes, weights):
         d = vec.load_f16(block)
         m = vec.load_f16(block + 2)
         for k in range(16):
-            vec.store_f32(out + 4 * k, d * first(block, k) + m)
-            vec.store_f32(out + 4 * (k + 16), d * last(block, k) + m)
+            vec.store_f32(out + 4 * k, d * low_weight(block, k) + m)
+            vec.store_f32(out + 4 * (k + 16), d * high_weight(block, k) + m)
 
     rows = row_kernels_32(dot8, dot1, block_bytes)
     tiles = tiles_32(sum_block, WITH_MINIMUM)

@@ -12,7 +12,7 @@ from engine.kernels.tiles import INTERLEAVED_TOKENS, TILE_TOKENS
 from engine.machine.memory import Memory
 from engine.model import Model
 from engine.plan.buffers import SMALL_BATCH_TOKENS, Activations
-from engine.plan.dequantise import dequantised, run
+from engine.plan.dequantise import dequantised, run_operations
 from engine.plan.plan import Plan
 from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
@@ -61,7 +61,7 @@ def matmul_error(tensor: Tensor, n_tokens: int) -> float:
     plan = Plan(step.address, n_tokens, (scratch.address, MATMUL_SCRATCH_BYTES))
     plan.quantize(x, rows)
     plan.matmul(rows, x, out)
-    run(plan)
+    run_operations(plan)
 
     inputs = x.values(
         QUANT_TYPES[rows.quant].form(n_tokens <= SMALL_BATCH_TOKENS),

@@ -18,7 +18,7 @@ from engine.weights.weights import Tensor
 _KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
-def run(plan: Plan) -> None:
+def run_operations(plan: Plan) -> None:
     """Run a plan in the calling thread, operation by operation."""
     addresses = compile_kernels(plan.kernels())
     table, n = plan.table(addresses)

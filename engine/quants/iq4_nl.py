@@ -26,7 +26,7 @@ from engine.machine.level import HAS_ARM64
 BLOCK_BYTES = 18
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
-entries, weights, first, last, _ = entries_at(2, VALUES)
+load_two_blocks, load_block, low_weight, high_weight, _ = entries_at(2, VALUES)
 
 
 @inner
@@ -35,7 +35,7 @@ def pair(block, second, y_low, y_high):
 
     The weights' signs move to the activations.
     """
-    (low, high) = entries(block, second)
+    (low, high) = load_two_blocks(block, second)
     ones = vec.splat_i16x16(1)
     return vec.add(
         vec.maddwd(vec.maddubs(vec.abs_i8(low), vec.with_sign_of(y_low, low)), ones),
@@ -47,7 +47,7 @@ def pair(block, second, y_low, y_high):
 def product_of_eight(block, y):
     """Return the integer products of eight blocks."""
     if HAS_ARM64:
-        return eight_groups(entries, vec.sums_of_32_i8, BLOCK_BYTES, block, y)
+        return eight_groups(load_two_blocks, vec.sums_of_32_i8, BLOCK_BYTES, block, y)
     return eight_blocks(pair, fold_i32, BLOCK_BYTES, block, y)
 
 
@@ -73,7 +73,7 @@ def unpack_row(block, out, n_live):
     """Write one row's part of a tile."""
     for b in range(n_live // 32):
         address = block + BLOCK_BYTES * vec.rolled(b)
-        store_signed(out, b, weights(address))
+        store_signed(out, b, load_block(address))
         vec.store_f32(out + ROW_D + 4 * b, vec.load_f16(address))
 
 
@@ -82,8 +82,8 @@ def dequantize(block, out):
     """Write the 32 weights of a block as f32."""
     d = vec.load_f16(block)
     for k in range(16):
-        vec.store_f32(out + 4 * k, d * first(block, k))
-        vec.store_f32(out + 4 * (k + 16), d * last(block, k))
+        vec.store_f32(out + 4 * k, d * low_weight(block, k))
+        vec.store_f32(out + 4 * (k + 16), d * high_weight(block, k))
 
 
 embed, matvec, small_batch, matmul = type_kernels(

@@ -18,7 +18,7 @@ from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
 from engine.kernels.matvec_32 import by_block
 from engine.kernels.matvec_k import row_kernels_k
-from engine.kernels.nibbles import nibbles_of_one, nibbles_of_two
+from engine.kernels.nibbles import load_nibbles, load_nibbles_of_two
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import FOURS_OFFSET, HAS_ARM64, SUMS_FOURS
 from engine.quants.iq4_nl import VALUES
@@ -120,8 +120,8 @@ def dot(block, y, d_y, sums, acc, acc_min):
 @inner
 def half_groups(block, y, n):
     """Return the sums of the four sub-blocks of one half."""
-    l0, h0 = nibbles_of_two(block + QS + 64 * n, block + QS + 64 * n + 16)
-    l1, h1 = nibbles_of_two(block + QS + 64 * n + 32, block + QS + 64 * n + 48)
+    l0, h0 = load_nibbles_of_two(block + QS + 64 * n, block + QS + 64 * n + 16)
+    l1, h1 = load_nibbles_of_two(block + QS + 64 * n + 32, block + QS + 64 * n + 48)
     w0, w1 = by_block(vec.lookup16(codebook(), l0), vec.lookup16(codebook(), h0))
     w2, w3 = by_block(vec.lookup16(codebook(), l1), vec.lookup16(codebook(), h1))
     y0, y1 = by_block(vec.load_i8x32(y), vec.load_i8x32(y + 32))
@@ -141,7 +141,7 @@ def dot_by_groups(block, y, d_y, sums, acc, acc_min):
 @inner
 def weights(block, j):
     """Return weights 32 j to 32 j + 31 of a block as signed bytes."""
-    return vec.lookup16(codebook(), nibbles_of_one(block + QS + 16 * j))
+    return vec.lookup16(codebook(), load_nibbles(block + QS + 16 * j))
 
 
 @inner

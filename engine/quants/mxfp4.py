@@ -10,13 +10,13 @@ table: ggml-common.h, block_mxfp4 and kvalues_fp4.
 """
 
 from engine import simd as vec
-from engine.kernels.nibbles import entries_at, lowered_type
+from engine.kernels.nibbles import entries_at, offset_type
 
 VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 OFFSET = 12
 RAISED_VALUES = tuple(value + OFFSET for value in VALUES)
 
-embed, matvec, small_batch, matmul = lowered_type(
+embed, matvec, small_batch, matmul = offset_type(
     __name__,
     17,
     entries_at(1, RAISED_VALUES),

@@ -18,9 +18,9 @@ from engine.kernels.matmul_32 import (
     ROW_D,
     add_sixteen,
     add_tile,
-    lowered_by,
     store_sums_of_16,
     sum_16_u5,
+    with_offset,
 )
 from engine.kernels.matmul_sixteens import product_16
 from engine.kernels.matvec_32 import row_kernels_32
@@ -117,7 +117,7 @@ def unpack_row(block, out, n_live):
         vec.store_f32(out + ROW_D + 4 * g, scale(block + BLOCK_BYTES * (vec.rolled(g) >> 2), g & 3))
 
 
-finish, value = lowered_by(OFFSET)
+finish, value = with_offset(OFFSET)
 
 
 @inner

@@ -15,7 +15,7 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
-from engine.kernels.matmul_32 import ROW_D, lowered_by, sum_32_u4, tiles_32
+from engine.kernels.matmul_32 import ROW_D, sum_32_u4, tiles_32, with_offset
 from engine.kernels.matvec_32 import row_kernels_32
 from engine.kernels.type_kernels import type_kernels
 
@@ -84,7 +84,7 @@ def dequantize(block, out):
 
 
 rows = row_kernels_32(dot8, dot1, BLOCK_BYTES, block_size=128)
-tiles = tiles_32(sum_32_u4, lowered_by(1))
+tiles = tiles_32(sum_32_u4, with_offset(1))
 embed, matvec, small_batch, matmul = type_kernels(
     __name__, 128, BLOCK_BYTES, dequantize, rows, unpack_row, tiles
 )

@@ -7,6 +7,6 @@
 A weight is ``d * (q - 8)``. Layout: ggml-common.h, block_q4_0.
 """
 
-from engine.kernels.nibbles import lowered_type, nibbles_at
+from engine.kernels.nibbles import nibbles_at, offset_type
 
-embed, matvec, small_batch, matmul = lowered_type(__name__, 18, nibbles_at(2), offset=8)
+embed, matvec, small_batch, matmul = offset_type(__name__, 18, nibbles_at(2), offset=8)

@@ -8,8 +8,6 @@
 A weight is ``d * (q - 16)``. Layout: ggml-common.h, block_q5_0.
 """
 
-from engine.kernels.nibbles import lowered_type, nibbles_and_bits_at
+from engine.kernels.nibbles import nibbles_and_bits_at, offset_type
 
-embed, matvec, small_batch, matmul = lowered_type(
-    __name__, 22, nibbles_and_bits_at(6, 2), offset=16
-)
+embed, matvec, small_batch, matmul = offset_type(__name__, 22, nibbles_and_bits_at(6, 2), offset=16)

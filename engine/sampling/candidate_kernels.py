@@ -247,7 +247,7 @@ def cut_typical(value, weight, key, index, n, top, share, members, mass):
 
 
 @inner
-def drop_expected(value, weight, index, n, top, threshold):
+def exclude_top_choices(value, weight, index, n, top, threshold):
     """Drop the candidates with a probability of at least ``threshold``, except the least likely of
     them.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.kernels.entries import run
+from engine.kernels.entries import run_entry
 from engine.kernels.records import PENALISE, REPEATS
 from engine.sampling.settings import Sampling
 
@@ -63,7 +63,7 @@ class RepetitionPenalties:
         tokens_so_far = self._tokens[: self._n_tokens]
         if self._penalises:
             recent = tokens_so_far[-s.repeat_window :]
-            run(
+            run_entry(
                 "penalise",
                 PENALISE,
                 logits=logits,
@@ -115,7 +115,7 @@ class RepetitionPenalties:
 
         lengths = np.empty(n, np.int32)
         repeated_ids = np.empty(n, np.int32)
-        words = run(
+        words = run_entry(
             "find repeats",
             REPEATS,
             recent=recent,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import BrokenModelError
-from engine.kernels.entries import run
+from engine.kernels.entries import run_entry
 from engine.kernels.records import DRAW, LOGITS
 from engine.sampling.repetition import RepetitionPenalties
 from engine.sampling.settings import FORBIDDEN, Sampling
@@ -73,10 +73,10 @@ class Sampler:
             if self._repetition.is_on:
                 self._repetition.apply(logits, tokens)
         if self._is_greedy:
-            words = run("largest logit", LOGITS, logits=logits, n=len(logits))
+            words = run_entry("largest logit", LOGITS, logits=logits, n=len(logits))
             token = int(words[LOGITS.result // 8])
         else:
-            words = run(
+            words = run_entry(
                 "draw",
                 DRAW,
                 logits=logits,

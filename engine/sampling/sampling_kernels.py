@@ -12,7 +12,7 @@ from engine.sampling.candidate_kernels import (
     PIECE,
     cut,
     cut_typical,
-    drop_expected,
+    exclude_top_choices,
     gather,
     gather_largest,
     keep_from,
@@ -193,9 +193,9 @@ def draw_token(
     least = top - REACH * max(temperature, 1.0)
     if top_n_sigma > 0.0:
         least = max(least, top - top_n_sigma * spread(logits, top, FORBIDDEN))
-    depth = math.log(min_p) if min_p > 0.0 else -np.inf
+    log_min_p = math.log(min_p) if min_p > 0.0 else -np.inf
     if typical_p >= 1.0 and top_p >= 1.0:
-        least = max(least, top + depth)
+        least = max(least, top + log_min_p)
     if top_k <= HEAP_LIMIT:
         gather_largest(logits, top_k, value, index)
         n = keep_from(least, value, weight, index, top_k)
@@ -209,19 +209,18 @@ def draw_token(
         top = value[largest_of(value, n)]
     if top_p < 1.0:
         mass_limit = top_p * weigh(value, weight, n, top, 1.0)
-        n = keep_from(
-            top + depth, value, weight, index, n
-        )  # first, since it is cheap; the rest is the same
+        # Min-p before top-p: the result is the same, and min-p is cheaper.
+        n = keep_from(top + log_min_p, value, weight, index, n)
         n = cut(value, value, weight, index, n, mass_limit, members, mass)
     elif typical_p < 1.0:
-        n = keep_from(top + depth, value, weight, index, n)
+        n = keep_from(top + log_min_p, value, weight, index, n)
     if (
         xtc_probability > 0.0
         and xtc_threshold <= 0.5
         and n > 1
         and next_uniform(state) <= xtc_probability
     ):
-        n = drop_expected(value, weight, index, n, top, xtc_threshold)
+        n = exclude_top_choices(value, weight, index, n, top, xtc_threshold)
         top = value[largest_of(value, n)]
     if temperature == 0.0:
         return index[largest_of(value, n)]

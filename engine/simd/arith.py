@@ -41,18 +41,18 @@ from engine.simd.types import (
 )
 
 
-def of_one(register):
+def unary_signature(register):
     """Return the signature of an operation on one register, with a result of the same type."""
     return register(register)
 
 
-def of_two(register, second):
+def binary_signature(register, second):
     """Return the signature of an operation on two registers of one type."""
     return register(register, register)
 
 
 def _binary(operation):
-    @lowered(of_two)
+    @lowered(binary_signature)
     def binary(builder, a, b):
         """Compute an operation of two registers lane by lane, without fast-math flags."""
         operate = getattr(builder, operation)
@@ -77,19 +77,19 @@ fmul = _binary("fmul")
 fdiv = _binary("fdiv")
 
 
-@lowered(of_two)
+@lowered(binary_signature)
 def fmax(builder, a, b):
     """Return the larger of two, lane by lane; b if a is NaN."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
-@lowered(of_two)
+@lowered(binary_signature)
 def fmin(builder, a, b):
     """Return the smaller of two, lane by lane; b if a is NaN."""
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
-@lowered(of_one)
+@lowered(unary_signature)
 def fabs(builder, a):
     """Return the magnitude of each lane."""
     return call(builder, f"llvm.fabs.v{a.type.count}f32", a.type, [a])
@@ -187,13 +187,13 @@ def shift_left_i32(builder, v, n):
     return builder.shl(v, splat(builder, builder.trunc(n, I32), i32x8.ir))
 
 
-@lowered(of_two)
+@lowered(binary_signature)
 def bytes_above(builder, a, b):
     """Return 0xFF in each byte lane where a > b (signed), else 0."""
     return builder.sext(builder.icmp_signed(">", a, b), a.type)
 
 
-@lowered(of_one)
+@lowered(unary_signature)
 def abs_i8(builder, v):
     """Return the magnitude of signed bytes; -128 stays (128 as unsigned)."""
     return call(builder, f"llvm.abs.v{v.type.count}i8", v.type, [v, ir.Constant(ir.IntType(1), 0)])
@@ -205,7 +205,7 @@ def abs_i32(builder, v):
     return builder.select(builder.icmp_signed("<", v, i32x8.constant([0] * 8)), builder.neg(v), v)
 
 
-@lowered(of_two)
+@lowered(binary_signature)
 def with_sign_of(builder, y, w):
     """Return y, negated where w is negative, 0 where w is 0 (byte lanes)."""
     if level.HAS_AVX2 and y.type == i8x32.ir:
@@ -425,7 +425,7 @@ first_rows_i8 = _above_zeros(0)
 last_rows_i8 = _above_zeros(1)
 
 
-@lowered(of_two)
+@lowered(binary_signature)
 def mul_upper(builder, a, b):
     """Return the upper 16 bits of the products of signed 16-bit lanes."""
     n = a.type.count

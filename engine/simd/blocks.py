@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import types
 
 from engine.machine import level
-from engine.simd.arith import in_halves, maddwd_ir, of_one, pick, pick_of_two
+from engine.simd.arith import in_halves, maddwd_ir, pick, pick_of_two, unary_signature
 from engine.simd.memory import read_register, widen_halves
 from engine.simd.types import (
     F32,
@@ -484,7 +484,7 @@ def _opaque(builder, v, has_effect):
     return _hidden(builder, v, "=v,0" if is_512_bits else "=x,0", has_effect)
 
 
-@lowered(of_one)
+@lowered(unary_signature)
 def in_order(builder, v):
     """Return the same value, opaque.
 
@@ -493,7 +493,7 @@ def in_order(builder, v):
     return _opaque(builder, v, False)
 
 
-@lowered(of_one)
+@lowered(unary_signature)
 def in_turn(builder, v):
     """Return the same value, computed before what follows in the source.
 

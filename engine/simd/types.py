@@ -68,12 +68,12 @@ def lowered(signature_of):
 
     def operation(body):
         @wraps(body)
-        def typing(typingctx, *kinds):
+        def typing(typingctx, *argument_types):
             def emit(context, builder, signature, args):
                 value = body(builder, *args)
                 return context.get_dummy_value() if value is None else value
 
-            return signature_of(*kinds) if callable(signature_of) else signature_of, emit
+            return signature_of(*argument_types) if callable(signature_of) else signature_of, emit
 
         return intrinsic(typing)
 

@@ -21,7 +21,7 @@ _LOAD = """
 import sys
 import numpy as np
 from tests.engine import compiles_all
-from engine.kernels.entries import run
+from engine.kernels.entries import run_entry
 from engine.kernels.records import LOGITS
 from engine.machine.code import reporting_compiling
 from engine.quants import q8_0
@@ -30,7 +30,7 @@ told = []
 with reporting_compiling(lambda: told.append(1)):
     q8_0.embed.address
 print("compiled" if told else "loaded")
-assert run("largest logit", LOGITS, logits=np.array([1, 3, 2], np.float32), n=3)[LOGITS.result // 8] == 1
+assert run_entry("largest logit", LOGITS, logits=np.array([1, 3, 2], np.float32), n=3)[LOGITS.result // 8] == 1
 print("numba.np.arrayobj" in sys.modules, "numba.np.linalg" in sys.modules)
 """
 

@@ -10,7 +10,7 @@ from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.loader import validate
 from engine.machine.memory import Memory
 from engine.plan.buffers import Activations
-from engine.plan.dequantise import run
+from engine.plan.dequantise import run_operations
 from engine.plan.plan import Plan
 from tests.engine import tiny_gguf
 
@@ -82,7 +82,7 @@ def test_rows_may_have_their_own_number_of_tokens(
         plan.quantize(gathered, matrix)
         plan.matmul(matrix, gathered, gathered_output)
     plan.matmul(matrix, x, output)
-    run(plan)
+    run_operations(plan)
     n_common = min(counts)
     assert (output.array()[:n_common] == gathered_output.array()[:n_common]).all()
     for out, n_tokens in zip((output, gathered_output), counts, strict=True):
@@ -111,7 +111,7 @@ def test_a_product_adds_its_branch_if_nothing_is_between(is_normed: bool, tmp_pa
         names = [row["op"] for row in plan.describe()]
         assert ("add" in names) == (not is_fused and not is_normed)
         assert ("add normed" in names) == is_normed
-        run(plan)
+        run_operations(plan)
         expected = x.array().copy() if expected is None else expected
         assert np.allclose(x.array(), expected, rtol=1e-6, atol=1e-6)
     # A product adds only one branch and must not overwrite values that other rows read.

@@ -6,7 +6,7 @@ import pytest
 from engine import EngineError, Sampling
 from engine.errors import BrokenModelError
 from engine.kernels import records
-from engine.kernels.entries import run
+from engine.kernels.entries import run_entry
 from engine.sampling.sampler import Sampler
 from tests.engine.sampling.chain_twin import CHAINS, chi_square, model_like, twin
 
@@ -109,7 +109,7 @@ def test_every_logit_is_examined(n: int, temperature: float) -> None:
 
 def copied(source: np.ndarray, target: np.ndarray) -> bool:
     return bool(
-        run("copy logits", records.LOGITS, logits=source, n=len(source), out=target)[
+        run_entry("copy logits", records.LOGITS, logits=source, n=len(source), out=target)[
             records.LOGITS.result // 8
         ]
     )
