@@ -57,9 +57,9 @@ def add_two(a, b, p, q):
 
     On processors that add in every unit, sums would otherwise take the places of multiplications.
     """
-    p = vec.in_turn(p)
-    q = vec.in_turn(q)
-    return vec.in_turn(vec.add(a, p)), vec.in_turn(vec.add(b, q))
+    p = vec.ordered(p)
+    q = vec.ordered(q)
+    return vec.ordered(vec.add(a, p)), vec.ordered(vec.add(b, q))
 
 
 @inner

@@ -25,16 +25,16 @@ def four_weights_in_halves(tile, y, t):
     high = vec.load_i8x32(tile + 32)
     y0 = vec.broadcast_4_bytes(y)
     y1 = vec.broadcast_4_bytes(y + 4)
-    a0 = vec.in_order(vec.add_fours(a0, low, y0))
-    b0 = vec.in_order(vec.add_fours(b0, high, y0))
-    a1 = vec.in_order(vec.add_fours(a1, low, y1))
-    b1 = vec.in_order(vec.add_fours(b1, high, y1))
+    a0 = vec.opaque(vec.add_fours(a0, low, y0))
+    b0 = vec.opaque(vec.add_fours(b0, high, y0))
+    a1 = vec.opaque(vec.add_fours(a1, low, y1))
+    b1 = vec.opaque(vec.add_fours(b1, high, y1))
     y2 = vec.broadcast_4_bytes(y + 8)
     y3 = vec.broadcast_4_bytes(y + 12)
-    a2 = vec.in_order(vec.add_fours(a2, low, y2))
-    b2 = vec.in_order(vec.add_fours(b2, high, y2))
-    a3 = vec.in_order(vec.add_fours(a3, low, y3))
-    b3 = vec.in_order(vec.add_fours(b3, high, y3))
+    a2 = vec.opaque(vec.add_fours(a2, low, y2))
+    b2 = vec.opaque(vec.add_fours(b2, high, y2))
+    a3 = vec.opaque(vec.add_fours(a3, low, y3))
+    b3 = vec.opaque(vec.add_fours(b3, high, y3))
     return (a0, a1, a2, a3), (b0, b1, b2, b3)
 
 
@@ -44,10 +44,10 @@ def four_weights_512(tile, y, t):
     i32x16."""
     t0, t1, t2, t3 = t
     w = vec.load_i8x64(tile)
-    t0 = vec.in_order(vec.add_fours(t0, w, vec.broadcast_4_bytes_64(y)))
-    t1 = vec.in_order(vec.add_fours(t1, w, vec.broadcast_4_bytes_64(y + 4)))
-    t2 = vec.in_order(vec.add_fours(t2, w, vec.broadcast_4_bytes_64(y + 8)))
-    t3 = vec.in_order(vec.add_fours(t3, w, vec.broadcast_4_bytes_64(y + 12)))
+    t0 = vec.opaque(vec.add_fours(t0, w, vec.broadcast_4_bytes_64(y)))
+    t1 = vec.opaque(vec.add_fours(t1, w, vec.broadcast_4_bytes_64(y + 4)))
+    t2 = vec.opaque(vec.add_fours(t2, w, vec.broadcast_4_bytes_64(y + 8)))
+    t3 = vec.opaque(vec.add_fours(t3, w, vec.broadcast_4_bytes_64(y + 12)))
     return t0, t1, t2, t3
 
 

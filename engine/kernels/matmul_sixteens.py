@@ -147,9 +147,9 @@ def split_line(weights, first, last, high):
     a = vec.mul_upper(vec.first_rows_i8(w), first)
     b = vec.mul_upper(vec.last_rows_i8(w), last)
     low = vec.splat_i16x32(127)
-    vec.store_i8x64(weights, vec.bytes_in_turn(vec.and_(a, low), vec.and_(b, low)))
+    vec.store_i8x64(weights, vec.interleaved_bytes(vec.and_(a, low), vec.and_(b, low)))
     vec.store_i8x64(
-        high, vec.bytes_in_turn(vec.shift_lanes_right(a, 7), vec.shift_lanes_right(b, 7))
+        high, vec.interleaved_bytes(vec.shift_lanes_right(a, 7), vec.shift_lanes_right(b, 7))
     )
 
 

@@ -56,7 +56,7 @@ def groups(write_group, op):
 
 
 @inner
-def nibbles(out, scratch, block):
+def write_nibbles(out, scratch, block):
     """Write the lower four bits of a block's codes: the first 16 in the low nibbles, the others in
     the high ones."""
     for i in range(16):
@@ -95,7 +95,7 @@ def signed_group(rounded, reach, type_bytes, has_fifth):
             vec.store_f16(target, vec.load_f32(scratch + SCALES + 4 * block))
             if has_fifth:
                 fifth_bits(target + 2, scratch, block)
-            nibbles(target + type_bytes - 16, scratch, block)
+            write_nibbles(target + type_bytes - 16, scratch, block)
 
     return write_group
 
@@ -125,7 +125,7 @@ def group_with_minimum(most, type_bytes, has_fifth):
             vec.store_f16(target + 2, vec.load_f32(scratch + MINIMA + 4 * block))
             if has_fifth:
                 fifth_bits(target + 4, scratch, block)
-            nibbles(target + type_bytes - 16, scratch, block)
+            write_nibbles(target + type_bytes - 16, scratch, block)
 
     return write_group
 
@@ -164,7 +164,7 @@ def entries_group(out, first, scratch, is_weighted):
     for block in range(8):
         target = out + 18 * (first + block)
         vec.store_f16(target, vec.load_f32(scratch + SCALES + 4 * block))
-        nibbles(target + 2, scratch, block)
+        write_nibbles(target + 2, scratch, block)
 
 
 write_q4_0 = signed_group(signed_4, 8.0, 18, False)

@@ -248,7 +248,7 @@ def search_both(most, size, first, step, n_steps):
 
 
 @inner
-def twos(out, scratch, size):
+def write_low_bits(out, scratch, size):
     """Write the lower two bits of 256 codes.
 
     Each half has 32 bytes, of weights p, p + 32, p + 64 and p + 96.
@@ -270,7 +270,7 @@ def write_q2_k(out, b, scratch):
     codes_above_minimum(scratch, 16, 3.0, d, dmin)
     for g in range(16):
         vec.store_u8(block + g, lane(scratch + SCALES, g) | (lane(scratch + MINIMA, g) << 4))
-    twos(block + 16, scratch, 16)
+    write_low_bits(block + 16, scratch, 16)
     vec.store_f16(block + 80, d)
     vec.store_f16(block + 82, dmin)
 
@@ -286,7 +286,7 @@ def write_q3_k(out, b, scratch):
         for j in range(8):
             bits |= (code(scratch, 16, 32 * j + p) >> 2) << j
         vec.store_u8(block + p, bits)
-    twos(block + 32, scratch, 16)
+    write_low_bits(block + 32, scratch, 16)
     for g in range(8):
         low = lane(scratch + SCALES, g) + 32
         high = lane(scratch + SCALES, g + 8) + 32
@@ -300,7 +300,7 @@ def write_q3_k(out, b, scratch):
 
 
 @inner
-def write_sixes(out, scratch):
+def write_6_bit_scales(out, scratch):
     """Write eight scales and eight minima of six bits each."""
     for j in range(4):
         s = lane(scratch + SCALES, j)
@@ -313,7 +313,7 @@ def write_sixes(out, scratch):
 
 
 @inner
-def nibble_pairs(out, scratch):
+def write_nibbles(out, scratch):
     """Write the lower four bits of 256 codes; two sub-blocks share 32 bytes."""
     for k in range(128):
         j = k >> 5
@@ -331,8 +331,8 @@ def write_q4_k(out, b, scratch):
     codes_above_minimum(scratch, 32, 15.0, d, dmin)
     vec.store_f16(block, d)
     vec.store_f16(block + 2, dmin)
-    write_sixes(block + 4, scratch)
-    nibble_pairs(block + 16, scratch)
+    write_6_bit_scales(block + 4, scratch)
+    write_nibbles(block + 16, scratch)
 
 
 @inner
@@ -343,13 +343,13 @@ def write_q5_k(out, b, scratch):
     codes_above_minimum(scratch, 32, 31.0, d, dmin)
     vec.store_f16(block, d)
     vec.store_f16(block + 2, dmin)
-    write_sixes(block + 4, scratch)
+    write_6_bit_scales(block + 4, scratch)
     for p in range(32):
         bits = 0
         for j in range(8):
             bits |= (code(scratch, 32, 32 * j + p) >> 4) << j
         vec.store_u8(block + 16 + p, bits)
-    nibble_pairs(block + 48, scratch)
+    write_nibbles(block + 48, scratch)
 
 
 @inner

@@ -43,7 +43,7 @@ def largest(logits):
 
 
 @inner
-def has_from(logits, least):
+def has_at_least(logits, least):
     """Return whether any logit is at least ``least``, without a branch per logit.
 
     Takes a slice: an index that might be negative would keep LLVM from comparing several logits at
@@ -81,7 +81,7 @@ def gather(logits, least, value, index):
     n = 0
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
-        if has_from(logits[begin:end], least):
+        if has_at_least(logits[begin:end], least):
             for i in range(begin, end):
                 if logits[i] >= least:
                     value[n] = logits[i]
@@ -117,7 +117,7 @@ def gather_largest(logits, k, value, index):
         sift_down(value, index, k, start)
     for begin in range(0, logits.shape[0], PIECE):
         end = min(begin + PIECE, logits.shape[0])
-        if has_from(logits[begin:end], value[0]):
+        if has_at_least(logits[begin:end], value[0]):
             for i in range(max(begin, k), end):
                 if logits[i] > value[0]:
                     value[0] = logits[i]
@@ -130,7 +130,7 @@ def gather_largest(logits, k, value, index):
 
 
 @inner
-def keep_from(least, value, weight, index, n):
+def keep_at_least(least, value, weight, index, n):
     """Keep the candidates whose logit is at least ``least``; return their number."""
     n_kept = 0
     for i in range(n):

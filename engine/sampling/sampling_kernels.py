@@ -15,7 +15,7 @@ from engine.sampling.candidate_kernels import (
     exclude_top_choices,
     gather,
     gather_largest,
-    keep_from,
+    keep_at_least,
     largest,
     spread,
     weigh,
@@ -198,7 +198,7 @@ def draw_token(
         least = max(least, top + log_min_p)
     if top_k <= HEAP_LIMIT:
         gather_largest(logits, top_k, value, index)
-        n = keep_from(least, value, weight, index, top_k)
+        n = keep_at_least(least, value, weight, index, top_k)
     else:
         n = gather(logits, least, value, index)
         if n > top_k:
@@ -210,10 +210,10 @@ def draw_token(
     if top_p < 1.0:
         mass_limit = top_p * weigh(value, weight, n, top, 1.0)
         # Min-p before top-p: the result is the same, and min-p is cheaper.
-        n = keep_from(top + log_min_p, value, weight, index, n)
+        n = keep_at_least(top + log_min_p, value, weight, index, n)
         n = cut(value, value, weight, index, n, mass_limit, members, mass)
     elif typical_p < 1.0:
-        n = keep_from(top + log_min_p, value, weight, index, n)
+        n = keep_at_least(top + log_min_p, value, weight, index, n)
     if (
         xtc_probability > 0.0
         and xtc_threshold <= 0.5

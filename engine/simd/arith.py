@@ -435,9 +435,9 @@ def mul_upper(builder, a, b):
 
 
 @lowered(i8x64(i16x32, i16x32))
-def bytes_in_turn(builder, first, last):
-    """Return int16 of two registers as signed bytes, eight of the first and eight of the last in
-    turn."""
+def interleaved_bytes(builder, first, last):
+    """Return int16 of two registers as signed bytes: eight of the first, eight of the last, and so
+    on."""
     if level.HAS_VNNI_512:
         return call(builder, "llvm.x86.avx512.packsswb.512", i8x64.ir, [first, last])
     lanes = [

@@ -485,8 +485,8 @@ def _opaque(builder, v, has_effect):
 
 
 @lowered(unary_signature)
-def in_order(builder, v):
-    """Return the same value, opaque.
+def opaque(builder, v):
+    """Return the same value, hidden from the optimiser.
 
     The optimiser would add long sums as trees, which need more registers than there are.
     """
@@ -494,7 +494,7 @@ def in_order(builder, v):
 
 
 @lowered(unary_signature)
-def in_turn(builder, v):
+def ordered(builder, v):
     """Return the same value, computed before what follows in the source.
 
     So the order of the processor's queue is that of the source.

@@ -25,7 +25,7 @@ def _cut(builder, first, second):
     return list(zip(in_halves(builder, first), in_halves(builder, second), strict=True))
 
 
-def _by_fours(builder, pairs):
+def _dotprod_sum(builder, pairs):
     """Return the sums of one group as i32x4, with an instruction for four products."""
     total = i32x4.constant([0] * 4)
     for w, y in pairs:
@@ -33,7 +33,7 @@ def _by_fours(builder, pairs):
     return total
 
 
-def _by_ones(builder, pairs, fitting):
+def _sums_i16(builder, pairs, fitting):
     """Return the sums of one group as i16x8, each of as many products as fit, in one or two
     registers."""
     products = [
@@ -45,7 +45,7 @@ def _by_ones(builder, pairs, fitting):
     ]
 
 
-def _grouped(builder, groups, fitting):
+def _arm64_sums(builder, groups, fitting):
     """Return the sums of four groups as i32x4.
 
     Args:
@@ -53,9 +53,9 @@ def _grouped(builder, groups, fitting):
         fitting: Products that may be added in an int16.
     """
     if level.HAS_DOTPROD:
-        sums = [_by_fours(builder, pairs) for pairs in groups]
+        sums = [_dotprod_sum(builder, pairs) for pairs in groups]
     else:
-        narrow = [_by_ones(builder, pairs, fitting) for pairs in groups]
+        narrow = [_sums_i16(builder, pairs, fitting) for pairs in groups]
         n = min(2 * len(groups[0]), fitting)
         while 2 * n <= fitting and len(narrow) > 1:
             narrow = [
@@ -75,7 +75,7 @@ def _grouped(builder, groups, fitting):
     return sums[0]
 
 
-def _anywhere(builder, groups):
+def _portable_sums(builder, groups):
     """Return the sums of four groups as i32x4 on other processors."""
     words = ir.VectorType(I32, 16)
     totals = []
@@ -94,7 +94,11 @@ def _sums(size, fitting):
             cut for w, y in zip(args[:n], args[n:], strict=True) for cut in _cut(builder, w, y)
         ]
         groups = [pairs[k : k + size // 16] for k in range(0, len(pairs), size // 16)]
-        return _grouped(builder, groups, fitting) if level.HAS_ARM64 else _anywhere(builder, groups)
+        return (
+            _arm64_sums(builder, groups, fitting)
+            if level.HAS_ARM64
+            else _portable_sums(builder, groups)
+        )
 
     @lowered(i32x4(*[i8x32] * (2 * n)))
     def sums_of_16(builder, w0, w1, y0, y1):

@@ -65,7 +65,7 @@ def products(source, out, _):
     vec.store_i16x16(out + 320, vec.splat_i16x16(-3))
     vec.store_i32x8(out + 352, vec.splat_i32x8(-70000))
     vec.store_i16x16(out + 384, vec.pairs_i16(-8, 5))
-    vec.store_i16x16(out + 416, vec.in_order(vec.load_i16x16(source)))
+    vec.store_i16x16(out + 416, vec.opaque(vec.load_i16x16(source)))
     nibbles = vec.maddubs(vec.and_(a, vec.splat_i8x32(15)), b)
     vec.load_barrier()
     vec.store_i32(out + 448, vec.sum_i32x8(vec.maddwd_folded(vec.splat_i16x16(-63), nibbles)))

@@ -104,7 +104,7 @@ def test_products_and_sums_of_neighbours(source: Input) -> None:
         "sum_i32x4": a32[:4].sum(dtype=np.int32), "splat_i16": np.full(16, -3, np.int16),
         "splat_i32": np.full(8, -70000, np.int32),
         "pairs_i16": np.tile(np.array([-8, 5], np.int16), 8),
-        "in_order": a16,
+        "opaque": a16,
         "maddwd_folded": np.int32(-63 * ((a & 15).astype(np.int32) * b).sum(dtype=np.int32)),
         "add_fours": source.part(64, np.int32, 8) + fours,
     }  # fmt: skip
