@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
 from textual.pilot import Pilot
 
 from app.backend.options import ChatOptions
@@ -65,7 +66,8 @@ class Driver:
         give_up_s = time.monotonic() + self.patience_s
         pause_s = 0.0
         while not condition():
-            assert time.monotonic() < give_up_s, f"never happened: {what or condition}"
+            if time.monotonic() > give_up_s:
+                pytest.fail(f"never happened: {what or condition}; shown:\n{self.screen_text()}")
             await settled()
             await asyncio.sleep(pause_s)  # threads get their share
             pause_s = min(_LONGEST_PAUSE_S, pause_s + 0.002)

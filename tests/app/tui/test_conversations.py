@@ -628,7 +628,7 @@ async def test_the_live_conversation_is_deleted_but_in_no_reply():
         assert isinstance(screen, ConversationsScreen)
         await driver.until(lambda: screen.items())
         await driver.pilot.press("delete", "y")
-        await driver.shows("not deleted: the engine is busy")
+        await driver.shows("Not deleted: the engine is busy")
         script.token_gate.open()
         await driver.until(lambda: not driver.chat.core.chat_session.is_busy)
         await saved(driver)
@@ -638,7 +638,7 @@ async def test_the_live_conversation_is_deleted_but_in_no_reply():
         await driver.until(
             lambda: (
                 "Delete hello?" in driver.screen_text()
-                and "a new one begins" in driver.screen_text()
+                and "starts a new one" in driver.screen_text()
             )
         )
         await driver.pilot.press("y")

@@ -102,7 +102,7 @@ async def all_is_read(driver: Driver) -> None:
 async def test_each_document_is_listed_once_until_deleted() -> None:
     async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
         await driver.pilot.press("f6")
-        await driver.shows("No documents yet: /read FILE")
+        await driver.shows("No documents yet. Drop a file on the chat, or type /read FILE")
         await driver.pilot.press("escape")
         await ask_about_both(driver)
         plan, book = list_documents(Store())
@@ -125,9 +125,9 @@ async def test_each_document_is_listed_once_until_deleted() -> None:
         await driver.pilot.press(*"book")
         await driver.hides("plan.txt")
         await driver.pilot.press("!")
-        await driver.shows("no document has all these words")
+        await driver.shows("No document has all these words in its name")
         await driver.pilot.press(*["backspace"] * 5, *"plan", "delete")
-        await driver.shows("Delete plan.txt and what was read of it?")
+        await driver.shows("Delete plan.txt and its cached reading?")
         await driver.pilot.press("n")
         await driver.hides("Delete plan.txt")
         states = Store().segments("000001", only_own=True)

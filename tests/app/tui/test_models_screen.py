@@ -433,7 +433,7 @@ async def test_measuring_fills_in_the_speeds(
         await driver.pilot.press("ctrl+r")
         await shows(
             driver,
-            "This machine is busy: 40 % of the usual speed. Estimates use the best measured speed",
+            "This machine is busy: 42 % of the usual speed. Estimates use the best measured speed",
         )
         await driver.pilot.press("ctrl+r")
         text = await shows(driver, "12.0 GB/s")
