@@ -49,7 +49,7 @@ class Glyphs:
     limit: str
     median: str
     parts: str
-    """Levels that tell the sections of a bar apart without colour."""
+    """Fillings of one height that tell the sections of a bar apart without colour."""
     between: str
     """Separator of two figures in a line."""
     spread: str
@@ -70,7 +70,7 @@ class Glyphs:
 BLOCKS = Glyphs(
     levels=" ▁▂▃▄▅▆▇█", full="█", empty="░", gauge_full="━", gauge_half="╸", gauge_empty="─",
     frame="╭╮╰╯─│",
-    halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="▆▄▂▁▅▃",
+    halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="█▓▒░▌▚",
     between=" · ",
     spread="▒", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…",
     upright="┃",

@@ -31,6 +31,11 @@ class ModelFacts:
     """
     resident_kv_bytes: Callable[[], int | None]
 
+    def context_share(self, context_used: int) -> float:
+        """Return the share of keys and values in the bytes that each token reads."""
+        context_bytes = context_used * self.kv_bytes_per_position
+        return context_bytes / max(1.0, self.bytes_per_token + context_bytes)
+
 
 @record
 class PhaseCost:

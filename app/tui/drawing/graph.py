@@ -1,7 +1,7 @@
 """Speed as a filled curve above zero, with rules for the machine's limit and the usual speed.
 
 A short reply is stretched to the width; a long one shows its newest seconds. The colour of a column
-shows which share of the limit it reached.
+compares it with the usual speed.
 """
 
 from __future__ import annotations
@@ -84,13 +84,13 @@ def graph_lines(
     if columns < 4 or rows < 1:
         return [()] * max(0, height)
     top = max(top, top_of(graph))
-    limit_tps = graph.limit_tps
+    median_tps = graph.median_tps
     n_dots_per_cell = _dots_per_cell(glyphs)
     values, seconds_per_dot, first_s = _stretched(graph.rates_tps, n_dots_per_cell * columns)
 
     def colour(tps: float) -> SpanRole:
-        if limit_tps > 0:
-            return level_of(tps / limit_tps)
+        if median_tps > 0:
+            return level_of(tps / median_tps)
         return SpanRole.WRITING
 
     labels = {0: f"{top:g}"}

@@ -60,9 +60,9 @@ _AREAS = dict(
         strict=True,
     )
 )
-_WORST = 0.3
-_BEST = 0.8
-"""Shares of the machine's limit that have the colours of trouble and of good."""
+_WORST = 0.4
+_BEST = 0.9
+"""Shares of the usual speed that have the colours of trouble and of good."""
 
 
 class Span(NamedTuple):
@@ -82,7 +82,7 @@ EMPTY: Line = ()
 
 
 def level_of(share: float) -> SpanRole:
-    """Return the level of a share of the machine's limit."""
+    """Return the level of a share of the usual speed."""
     step = (share - _WORST) / (_BEST - _WORST) * (len(LEVELS) - 1)
     return LEVELS[min(len(LEVELS) - 1, max(0, round(step)))]
 

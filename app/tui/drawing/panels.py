@@ -175,7 +175,7 @@ def cells_of(amounts: Sequence[float], width: int) -> list[int]:
 
 
 def stacked(areas: Sequence[tuple[float, SpanRole]], width: int, glyphs: Glyphs) -> Line:
-    """Draw areas of a whole as one bar, told apart by the height of their cells and by colour."""
+    """Draw areas of a whole as one bar, told apart by filling and by colour."""
     cells = cells_of([amount for amount, _ in areas], width)
     return joined(
         Span(part_glyph(index, glyphs) * n_cells, role)

@@ -19,7 +19,6 @@ from app.tui.drawing.lines import (
     Span,
     SpanRole,
     fitted,
-    level_of,
     line,
     muted,
     spread_lines,
@@ -109,6 +108,7 @@ def _writing(
     columns = min(inner, _NUMBER_COLUMNS)
     speed = [
         *writing_lines.number_lines(view, columns, glyphs),
+        *writing_lines.cause_lines(view, columns),
         *writing_lines.limit_lines(view, columns, glyphs),
     ]
     comparison = writing_lines.compared_lines(view, columns)
@@ -158,10 +158,11 @@ def strip_lines(
     Cores and memory are shortened if there is little room; the graph takes the remaining rows.
     """
     inner = width - FRAME_COLUMNS
-    numbers = [
-        *writing_lines.number_lines(view, inner, glyphs),
-        *writing_lines.limit_lines(view, inner, glyphs),
-    ]
+    if writing_lines.is_slowed(view):
+        explanation = writing_lines.cause_lines(view, inner)
+    else:
+        explanation = writing_lines.limit_lines(view, inner, glyphs)
+    numbers = [*writing_lines.number_lines(view, inner, glyphs), *explanation]
     n_free_rows = height - len(numbers) - _LEAST_GRAPH_ROWS - FRAME_ROWS
     cores = machine_lines.cores_lines(view, inner, 0, glyphs)
     memory = machine_lines.memory_lines(view, inner, glyphs)
@@ -203,9 +204,11 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     """Draw the strip as three lines, for narrow terminals."""
     tps = writing_lines.shown_tps(view)
     speed = [line(strong(lines.rate(tps)), muted(" tok/s"))]
+    if writing_lines.is_slowed(view):
+        speed.append(line(lines.caution(writing_lines.cause_text(view))))
     share = writing_lines.limit_share(view)
     if share is not None:
-        drawn = gauge(share, _FLAT_GAUGE_COLUMNS, glyphs, level_of(share))
+        drawn = gauge(share, _FLAT_GAUGE_COLUMNS, glyphs)
         speed.append((*drawn, Span(lines.percent(share, 4)), muted(" of the limit")))
     speed.append(line(strong(lines.milliseconds(tps)), muted(" ms a token")))
     machine = []

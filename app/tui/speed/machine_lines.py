@@ -222,11 +222,11 @@ def screen_line(view: PerformanceView, width: int) -> Line:
 
 
 def memory_note(view: PerformanceView) -> Line:
-    """Return the memory of a token of context, for the panel's border."""
+    """Return the KV cache's memory for a token, for the panel's border."""
     facts = view.figures.facts
     if facts is None:
         return EMPTY
-    return line(muted(f"{figures.byte_size(facts.kv_bytes_per_position)} per token"))
+    return line(muted(f"KV {figures.byte_size(facts.kv_bytes_per_position)} per token"))
 
 
 def memory_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:

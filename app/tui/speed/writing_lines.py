@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from textwrap import wrap
 
 from app.backend.status import Activity
 from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.records import INTERFACE, PhaseCost, TimeSpent
+from app.machine.sensors.slowness import SLOW_SHARE
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
@@ -29,6 +31,8 @@ from app.tui.drawing.panels import big_digits, cells_of, gauge, part_glyph
 from app.tui.speed.watch import PerformanceView
 
 _WORTH_A_WORD = 0.03
+_MEMORY_BOUND_SHARE = 0.7
+"""Share of the memory's limit from which the memory sets the speed, rather than the cores."""
 
 
 def is_reading(view: PerformanceView) -> bool:
@@ -52,6 +56,55 @@ def limit_share(view: PerformanceView) -> float | None:
     return view.ceiling.share(shown_tps(view))
 
 
+def share_of_usual(view: PerformanceView) -> float | None:
+    """Return the speed as a share of the usual one here; None if there is no usual speed."""
+    tps = shown_tps(view)
+    earlier = view.figures.earlier
+    if is_reading(view) or earlier is None or tps <= 0 or earlier.median_tps <= 0:
+        return None
+    return tps / earlier.median_tps
+
+
+def cause_lines(view: PerformanceView, width: int) -> list[Line]:
+    """Return a sentence on what makes the reply slow, or on what limits it, in short lines.
+
+    Return no lines if there is no reply.
+    """
+    text = cause_text(view)
+    if is_slowed(view):
+        role = SpanRole.CAUTION
+    else:
+        role = SpanRole.MUTED
+    return [line(Span(row, role)) for row in wrap(text, max(1, width))]
+
+
+def is_slowed(view: PerformanceView) -> bool:
+    """Whether the reply is slower than usual, or is disturbed while nothing is known as usual."""
+    usual_share = share_of_usual(view)
+    if usual_share is None:
+        return bool(view.slow_cause) and shown_tps(view) > 0
+    return usual_share < SLOW_SHARE
+
+
+def cause_text(view: PerformanceView) -> str:
+    """Return a sentence on what makes the reply slow, or on what limits it; empty if unknown."""
+    earlier = view.figures.earlier
+    if is_slowed(view):
+        beginning = "slow"
+        if view.status.activity is Activity.WRITING:
+            beginning = "slow now"
+        cause = view.slow_cause or "no cause seen"
+        if earlier is None or is_reading(view):
+            return f"{beginning}: {cause}"
+        return f"{beginning}: {cause} (usually {figures.rate(earlier.median_tps)})"
+    share = limit_share(view)
+    if view.ceiling is None or view.ceiling.is_beaten or share is None or shown_tps(view) <= 0:
+        return ""
+    if share >= _MEMORY_BOUND_SHARE:
+        return "memory sets the speed"
+    return "the cores set the speed"
+
+
 def graph_of(view: PerformanceView) -> Graph:
     """Return the reply's speed as a graph, with the limit and the median of earlier replies."""
     limit_tps = 0.0
@@ -73,11 +126,11 @@ def name_of(view: PerformanceView) -> str:
 def number_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     """Return the speed in large digits, with its unit and the time per token."""
     tps = shown_tps(view)
-    share = limit_share(view)
+    usual_share = share_of_usual(view)
     if is_reading(view):
         role = SpanRole.READING
-    elif share and tps > 0:
-        role = level_of(share)
+    elif usual_share is not None:
+        role = level_of(usual_share)
     else:
         role = SpanRole.WRITING
     digits = "-"
@@ -122,13 +175,18 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
         basis = f"{view.ceiling.read_gbps:.1f} GB/s"
     amount = f"of {figures.rate(view.ceiling.tps)} tok/s ({basis})"
     return [
-        _gauge_line("limit", share, lines.percent(share, 4), width, glyphs, level_of(share)),
+        _gauge_line("limit", share, lines.percent(share, 4), width, glyphs),
         line(muted(amount)),
     ]
 
 
 def _gauge_line(
-    name: str, share: float, text: str, width: int, glyphs: Glyphs, role: SpanRole
+    name: str,
+    share: float,
+    text: str,
+    width: int,
+    glyphs: Glyphs,
+    role: SpanRole = SpanRole.ACCENT,
 ) -> Line:
     cells = max(3, width - len(name) - len(text) - 2)
     return (muted(f"{name} "), *gauge(share, cells, glyphs, role), strong(f" {text}"))

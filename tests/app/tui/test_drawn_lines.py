@@ -110,7 +110,7 @@ def test_areas_fill_a_bar_and_differ_without_colour():
         (0.1, SpanRole.ACCENT),
         (10.0, SpanRole.UNFILLED),
     ]
-    assert text_of(stacked(parts, 20, BLOCKS)) == "▆" * 13 + "▄" * 4 + "▂" + "▁" * 2
+    assert text_of(stacked(parts, 20, BLOCKS)) == "█" * 13 + "▓" * 4 + "▒" + "░" * 2
     assert text_of(stacked(parts, 20, ASCII)) == "#" * 13 + "=" * 4 + "+" + "." * 2
     assert cells_of([0, 0], 9) == [0, 0]
     assert sum(cells_of([1, 1, 1, 1, 1], 3)) == 3
@@ -142,8 +142,46 @@ def test_the_welcome_starts_with_the_name_and_marks_keys():
     assert texts(word_mark(ASCII)) == ["jalopy"]
 
 
-def test_the_colour_of_a_speed_follows_its_share_of_the_limit():
-    assert [level_of(share) for share in (0.1, 0.42, 0.55, 0.68, 0.84)] == list(LEVELS)
+def test_the_colour_of_a_speed_follows_its_share_of_the_usual():
+    assert [level_of(share) for share in (0.1, 0.5, 0.65, 0.78, 0.9)] == list(LEVELS)
+
+
+def test_a_usual_speed_is_good_far_below_the_memory_limit():
+    far = view(ceiling=Ceiling(1_984_000_000, 40.0))
+    digits = writing_lines.number_lines(far, 27, BLOCKS)
+    assert {row[0].role for row in digits} == {SpanRole.LEVEL_4}
+    gauge_line = writing_lines.limit_lines(far, 27, BLOCKS)[0]
+    assert not {span.role for span in gauge_line} & set(LEVELS)
+    assert texts(writing_lines.cause_lines(far, 27)) == ["the cores set the speed"]
+
+
+def test_the_cause_of_a_slow_reply_stands_below_the_digits():
+    cause = "other programs use 1.4 of 2 cores"
+    slow = view(speed=Speed(2.4, 2.4, 2.4), slow_cause=cause)
+    (_, _, _, *below) = texts(writing_lines.number_lines(slow, 27, BLOCKS)) + texts(
+        writing_lines.cause_lines(slow, 27)
+    )
+    assert " ".join(below) == f"slow now: {cause} (usually 4.9)"
+    assert {row[0].role for row in writing_lines.cause_lines(slow, 27)} == {SpanRole.CAUTION}
+    for width in (80, 120):
+        lines = dashboard_lines(slow, width, 24, BLOCKS, GraphScale())
+        shown = " ".join(text_of(row)[2:29].strip() for row in lines)
+        assert f"slow now: {cause} (usually 4.9)" in shown
+    assert cause in text_of(flat_lines(slow, 76, BLOCKS)[0])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "memory sets the speed"),
+        ({"speed": Speed(2.4, 2.4, 2.4)}, "slow now: no cause seen (usually 4.9)"),
+        ({"speed": Speed()}, ""),
+        ({"ceiling": Ceiling(1e6, 2.0, reached_tps=9000.0)}, ""),
+        ({"figures": EngineFigures(FACTS), "slow_cause": "heat"}, "slow now: heat"),
+    ],
+)
+def test_one_sentence_says_what_sets_the_speed(changes, text):
+    assert writing_lines.cause_text(view(**changes)) == text
 
 
 # ---- what the figures say
@@ -152,20 +190,20 @@ def test_the_colour_of_a_speed_follows_its_share_of_the_limit():
 def test_few_bytes_per_token_have_one_unit():
     facts = dataclasses.replace(FACTS, kv_bytes_per_position=640.0)
     shown = dashboard(view(figures=EngineFigures(facts)))
-    assert "640 B per token" in shown
+    assert "KV 640 B per token" in shown
     assert "BB" not in shown
 
 
 def test_the_screen_shows_the_phases_of_a_reply():
     assert texts(writing_lines.reply_lines(SPENT, 44, 9, BLOCKS)) == [
-        "▅" + "▄" * 21 + "▆" * 21 + "▃",
-        "▄ reading 840 tokens, 31 cached       21.6 s",
-        "▆ writing 214 tokens                  21.1 s",
-        "▃ screen                              0.80 s",
-        "▅ disk 212 pages                      0.40 s",
+        "▌" + "▓" * 21 + "█" * 21 + "▚",
+        "▓ reading 840 tokens, 31 cached       21.6 s",
+        "█ writing 214 tokens                  21.1 s",
+        "▚ screen                              0.80 s",
+        "▌ disk 212 pages                      0.40 s",
     ]
     assert texts(writing_lines.reply_lines(SPENT, 36, 2, BLOCKS))[1:] == [
-        "▄ reading 840 tokens          21.6 s"
+        "▓ reading 840 tokens          21.6 s"
     ]
 
 
@@ -325,7 +363,7 @@ def test_limit_and_median_are_labelled_and_stutters_marked():
 
 
 def test_the_edge_of_the_curve_is_stronger_than_its_area():
-    drawn = graph_lines(Graph((4.0, 4.0), limit_tps=5.0), 30, 6, BLOCKS)
+    drawn = graph_lines(Graph((4.0, 4.0), median_tps=4.0), 30, 6, BLOCKS)
     roles = [span.role for one in drawn[:5] for span in one if "⣿" in span.text or "⣀" in span.text]
     assert roles == [SpanRole.LEVEL_4, *[SpanRole.AREA_4] * 3]
 
