@@ -30,7 +30,6 @@ _REMEMBERING = ("run", "read", "bench", "tune")
 """Commands that add the folder of the model they open to the list of models."""
 _MODULES = {
     "compare": "app.cli.compare.command",
-    "help": "app.program.manual",
     "inspect": "app.models.library.inspect",
     "report": "app.models.library.report_card",
     "serve": "app.server.command",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from app.forms.answer_form import SCHEMA, read_form_file
 from app.models.library.find_by_name import named_model
 from app.models.library.report_card import as_text, report_of_chat, write_card
 from app.program import clipboard
-from app.program.manual import page
+from app.program.manual import lay_out, page
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO, load_settings
 from app.session import commands
@@ -28,7 +29,7 @@ from app.session.generation import THINK_USAGE as USAGE_OF_THINK
 from app.session.generation import describe_thinking
 from app.text.clean_text import clean_line, clean_text
 from app.tui import actions
-from app.tui.actions import Action, find_command, nearest_name
+from app.tui.actions import Action, advice_on, find_command, nearest_name, split_command
 from app.tui.markdown.code_blocks import text_to_copy
 
 MOST_LISTED = 20
@@ -129,24 +130,13 @@ class LineCommands:
         return ()
 
     def _obey(self, line: str) -> None:
-        word, _, argument = line.strip()[1:].partition(" ")
-        argument = argument.strip()
+        word, argument = split_command(line) or (line[1:].strip().partition(" ")[0], "")
         action = find_command(word)
         if action is None or not is_possible(action):
-            if action:
-                near = ""
-            else:
-                near = nearest_name(word, [name for one in possible() for name in one.names])
-            if near:
-                hint = f"nearest: /{near}"
-            else:
-                hint = "/help lists " + ("what this mode has" if action else "them")
-            what = clean_line(f"/{word}", 40)
-            if action is None:
-                why = "is not a command"
-            else:
-                why = "needs the screen"
-            say(f"{what} {why}, nothing was sent ({hint}; a leading space sends it as text)")
+            name = clean_line(f"/{word}", 40)
+            reason = "needs the screen" if action else "is not a command"
+            hint = f"{_advice(word, action)}; a leading space sends it as text"
+            say(f"{name} {reason}, nothing was sent ({hint})")
         elif action.needs_argument and not argument:
             say(action.usage)
         elif argument and not action.argument:
@@ -162,7 +152,8 @@ class LineCommands:
 
     def new(self) -> None:
         """Start a new conversation."""
-        self._dialogue.begin(self._headless.chat_session.conversation.system)
+        conversation = self._headless.chat_session.conversation
+        self._dialogue.begin(conversation.system, persona=conversation.options.persona)
         say("new conversation")
 
     def system(self, text: str = "") -> None:
@@ -182,7 +173,7 @@ class LineCommands:
         if chosen.persona is None:
             say(chosen.line)
         else:
-            self._dialogue.begin(chosen.persona.system or None, chosen.sampling)
+            self._dialogue.begin(chosen.persona.system or None, chosen.sampling, wanted)
             say(
                 f"new conversation with persona {wanted}{f': {chosen.line}' if chosen.line else ''}"
             )
@@ -211,6 +202,10 @@ class LineCommands:
             f"{len(hits)} saved; jalopy sessions searches in them, "
             "jalopy run --session NUMBER goes on with one"
         )
+
+    def context(self) -> None:
+        """Say how full the context is."""
+        say(commands.context_line(self._headless.engine_thread))
 
     def save(self, wanted: str = "") -> None:
         """Save the conversation as a file."""
@@ -375,8 +370,12 @@ class LineCommands:
 
     def help(self, topic: str = "") -> None:
         """List what is possible here, or show what the manual says on a topic."""
-        listed = [f"{f'/{one.command} {one.argument}':<36} {one.title}" for one in possible()]
-        for line in page(topic).splitlines() if topic else listed:
+        if topic:
+            columns = shutil.get_terminal_size().columns
+            lines = [line.text for line in lay_out(page(topic), columns)]
+        else:
+            lines = [f"{f'/{one.command} {one.argument}':<36} {one.title}" for one in possible()]
+        for line in lines:
             say(line)
 
     def quit(self) -> None:
@@ -396,6 +395,18 @@ def is_possible(action: Action) -> bool:
 def possible() -> list[Action]:
     """Return the commands of the line mode, in the table's order."""
     return [action for action in actions.commands() if is_possible(action)]
+
+
+def _advice(word: str, action: Action | None) -> str:
+    """Return what to type instead of a command that is not possible here."""
+    if action is not None:
+        return "/help lists what this mode has"
+    nearest = nearest_name(word, [name for other in possible() for name in other.words])
+    if advice_on(word):
+        return advice_on(word)
+    if nearest:
+        return f"nearest: /{nearest}"
+    return "/help lists them"
 
 
 def say_text(text: str) -> None:

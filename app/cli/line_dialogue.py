@@ -73,11 +73,13 @@ class Dialogue:
 
     # ---- conversations and models
 
-    def begin(self, system: str | None, sampling: Mapping[str, float] | None = None) -> None:
-        """Start a new conversation, with other sampling parameters unless they are None."""
+    def begin(
+        self, system: str | None, sampling: Mapping[str, float] | None = None, persona: str = ""
+    ) -> None:
+        """Start a new conversation, as ``ChatSession.start_new`` does."""
         self._announced_id = ""
         self._is_announced = False
-        self.say_all(self.headless.begin(system, sampling))
+        self.say_all(self.headless.begin(system, sampling, persona))
 
     def show_resumed(self, opened: LoadedConversation, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""

@@ -18,6 +18,7 @@ from engine.prompt.thinking import ThinkingMode
 MAX_ADAPTERS = 64
 MAX_PATH_CHARS = 4096
 _MAX_NAME_CHARS = 200
+_MAX_PERSONA_CHARS = 60
 _MAX_SAVED_CHARS = 1 << 19
 _MAX_NAMES = 4
 """Limit on the names of options in a notice."""
@@ -39,6 +40,8 @@ class SessionOptions:
     """Form of replies that ``/schema`` chose; None for free text."""
     adapters: tuple[str, ...] = ()
     """Adapters of the model, named as in ``app.session.adapters``."""
+    persona: str = ""
+    """Name of the persona that the conversation began with; empty if it began with none."""
 
 
 def checked_sampling(name: str, value: object, source: str) -> float:
@@ -67,6 +70,8 @@ def options_to_json(options: SessionOptions) -> str:
         values["thinking"] = options.thinking
     if options.form is not None:
         values["form"] = {"text": options.form.text, "name": options.form.name}
+    if options.persona:
+        values["persona"] = options.persona
     if not values:
         return json.dumps(adapters)
     return json.dumps({**values, "adapters": adapters})
@@ -123,10 +128,17 @@ def _read_adapters(value: Any) -> tuple[str, ...]:
     return tuple(name[:MAX_PATH_CHARS] for name in names)
 
 
+def _read_persona(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a name")
+    return clean_line(value, _MAX_PERSONA_CHARS)
+
+
 _READERS: Mapping[str, Callable[[Any], Any]] = {
     "sampling": _read_sampling,
     "thinking": _read_thinking,
     "form": _read_form,
     "adapters": _read_adapters,
+    "persona": _read_persona,
 }
 """Functions that check a saved value, by the name of the option."""

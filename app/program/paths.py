@@ -70,7 +70,7 @@ data_dir = _function_for("data")
 STORED_FILES = (
     StoredFile("config", "settings.toml", "your settings"),
     StoredFile("config", "keymap.toml", "your keys"),
-    StoredFile("config", "personas/", "your personas and presets, one file each"),
+    StoredFile("config", "personas/", "your personas, one file each"),
     StoredFile("config", "themes/", "your themes, one file each"),
     StoredFile(
         "state", "conversations/conversations.db", "conversations, documents, unsent drafts"
@@ -117,7 +117,7 @@ def file_table() -> str:
         directory = base_directory(base) or "no directory on this machine"
         files = [file for file in STORED_FILES if file.base == base]
         lines = [f"  {file.name:<{width}}  {file.purpose}" for file in files]
-        blocks.append("\n".join([f"{title} ({directory})", *lines]))
+        blocks.append("\n".join([f"## {title}", "", str(directory), "", *lines]))
     return "\n\n".join(blocks)
 
 

@@ -1,7 +1,7 @@
 """Personas: system prompts from ``.md`` and ``.txt`` files in the user's directory.
 
 A name is only looked up among existing files, so it cannot lead elsewhere. A file may begin with
-generation parameters between two lines ``---``, such as ``temperature: 0.3``: that is a preset.
+generation parameters between two lines ``---``, such as ``temperature: 0.3``.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ def load_persona(name: str) -> Persona:
             hint = f"nearest: {matches[0]}"
         else:
             hint = known_text
-        raise Refusal(
-            f"there is no persona or preset {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE
-        )
+        raise Refusal(f"there is no persona {clean_line(name, 60)!r} ({hint})", exit_codes.USAGE)
     text = read_system_file(files[name])
     head = _HEAD.match(text)
     if head is None:
@@ -90,7 +88,7 @@ def save_persona(name: str, persona: Persona) -> str:
         raise Refusal(how_to_add())
     if not re.fullmatch(r"\w[\w .-]{0,59}", name):
         raise Refusal(
-            f"{clean_line(name, 60)!r} cannot be a preset's name "
+            f"{clean_line(name, 60)!r} cannot be a persona's name "
             "(use letters, digits, spaces, . - and _)"
         )
     if not (persona.system or persona.parameters):
@@ -107,7 +105,7 @@ def save_persona(name: str, persona: Persona) -> str:
             file.write((f"---\n{head}---\n" if head else "") + f"{persona.system}\n")
     except OSError as error:
         raise Refusal(f"{clean_line(str(path), 200)}: {error.strerror} (not saved)") from error
-    return f"Saved. /preset {name} starts a chat with it"
+    return f"Saved. /persona {name} starts a chat with it"
 
 
 def how_to_add() -> str:

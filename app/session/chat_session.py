@@ -316,15 +316,18 @@ class ChatSession:
         self._submit_conversation()
         return True
 
-    def start_new(self, system: str | None, sampling: Mapping[str, float] | None = None) -> bool:
+    def start_new(
+        self, system: str | None, sampling: Mapping[str, float] | None = None, persona: str = ""
+    ) -> bool:
         """Begin a new conversation with a system prompt; return False while the engine is busy.
 
         Args:
             sampling: parameters that replace those chosen by ``/set``; None to leave them.
+            persona: name of the persona that the system prompt is from; empty if it is from none.
         """
         if self.is_busy:
             return False
-        options = self.conversation.options
+        options = replace(self.conversation.options, persona=persona)
         if sampling is not None:
             options = replace(options, sampling=sampling)
         self._begin_conversation(system, options)
@@ -341,7 +344,7 @@ class ChatSession:
             return None
         conversation_id = self.journal.id
         self.journal.abandon()
-        self.start_new(self.conversation.system)
+        self.start_new(self.conversation.system, persona=self.conversation.options.persona)
         return conversation_id
 
     def request_title(self) -> bool:

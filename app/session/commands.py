@@ -35,6 +35,7 @@ from app.session.generation import (
     sampling_and_source,
 )
 from app.session.generation import USAGE as USAGE_OF_SET
+from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 from app.tools.toolbox import HOW_TO
@@ -150,7 +151,7 @@ def choose_among_personas(chat_session: ChatSession, argument: str) -> PersonaCh
     """List the personas, save the current choices as one, or use one with its parameters."""
     (word, _, name) = argument.partition(" ")
     if not argument:
-        return PersonaChoice(_listed_personas())
+        return PersonaChoice(_listed_personas(chat_session.conversation.options.persona))
     if word.lower() == "save" and name.strip():
         persona = Persona(
             chat_session.conversation.system or "", dict(chat_session.request_options.sampling)
@@ -161,14 +162,14 @@ def choose_among_personas(chat_session: ChatSession, argument: str) -> PersonaCh
     return PersonaChoice(describe_sampling(parameters), replace(persona, parameters=parameters))
 
 
-def _listed_personas() -> str:
+def _listed_personas(name: str) -> str:
+    active = ""
+    if name:
+        active = f"this conversation began with persona {name}; "
     names = ", ".join(persona_names())
     if names:
-        return (
-            f"personas and presets: {names} (/persona NAME; /preset save NAME keeps what is set "
-            f"as one)"
-        )
-    return f"there are no personas or presets ({how_to_add()}, or: /preset save NAME)"
+        return f"{active}personas: {names} (/persona NAME uses one, /persona save NAME saves yours)"
+    return f"{active}there are no personas yet ({how_to_add()}, or: /persona save NAME)"
 
 
 def choose_tools(engine_thread: EngineThread, argument: str) -> str:
@@ -176,6 +177,16 @@ def choose_tools(engine_thread: EngineThread, argument: str) -> str:
     if engine_thread.tools is not None:
         return engine_thread.tools.run_command(argument)
     return HOW_TO
+
+
+def context_line(engine_thread: EngineThread) -> str:
+    """Return how full the context is. Raises Refusal: no model is open."""
+    status = engine_thread.status
+    if not status.n_ctx:
+        raise Refusal(NO_MODEL)
+    share = round(100 * status.context_used / status.n_ctx)
+    used = figures.count(status.context_used)
+    return f"Context: {used} of {figures.count(status.n_ctx)} tokens are used ({share} %)"
 
 
 def requested_threads(

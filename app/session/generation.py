@@ -128,6 +128,13 @@ def describe_form(options: SessionOptions) -> str:
     return f"answers as {options.form.name}"
 
 
+def describe_persona(options: SessionOptions) -> str:
+    """Return the persona in words; empty if there is none."""
+    if not options.persona:
+        return ""
+    return f"persona {options.persona}"
+
+
 def describe_options(options: SessionOptions, settings: Settings) -> str:
     """Return the options that differ from the settings; empty if none does."""
     sampling = {
@@ -141,5 +148,11 @@ def describe_options(options: SessionOptions, settings: Settings) -> str:
     adapters = ""
     if options.adapters != settings.adapters:
         adapters = described(options.adapters)
-    phrases = describe_sampling(sampling), thinking, describe_form(options), adapters
+    phrases = (
+        describe_persona(options),
+        describe_sampling(sampling),
+        thinking,
+        describe_form(options),
+        adapters,
+    )
     return " · ".join(filter(None, phrases))

@@ -117,11 +117,11 @@ class HeadlessChat:
         return self._follow()
 
     def begin(
-        self, system: str | None, sampling: Mapping[str, float] | None = None
+        self, system: str | None, sampling: Mapping[str, float] | None = None, persona: str = ""
     ) -> Iterator[events.Event]:
-        """Begin a new conversation, with other sampling parameters unless they are None."""
+        """Begin a new conversation, as ``ChatSession.start_new`` does."""
         self._finish_earlier()
-        self.chat_session.start_new(system, sampling)
+        self.chat_session.start_new(system, sampling, persona)
         return self._follow()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:

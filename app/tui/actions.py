@@ -44,7 +44,8 @@ class Action:
     example: str = ""
     """Example of an argument."""
     also: str = ""
-    """Further words by which the palette finds the action."""
+    """Further words for the action, separated by spaces: the palette finds it by them, and the
+    prompt takes them as commands."""
     hint: str = ""
     """Word for the action below the prompt; empty if it is not named there."""
     shows: str = ""
@@ -55,6 +56,13 @@ class Action:
     def names(self) -> list[str]:
         """Slash command and its aliases."""
         return self.slash.split()
+
+    @property
+    def words(self) -> list[str]:
+        """Words that the prompt takes as this command; empty if there is no command."""
+        if not self.slash:
+            return []
+        return [*self.names, *self.also.split()]
 
     @property
     def command(self) -> str:
@@ -117,22 +125,29 @@ ACTIONS = action_table(
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
     Action("to_end", "Go to the end (or End in an empty prompt)", "prompt", "ctrl+end"),
     Action("stop", "Stop the reply, or go back to the prompt", "chat", "escape"),
-    Action("new", "Start a new conversation", "chat", slash="new clear"),
+    Action("new", "Start a new conversation", "chat", slash="new clear", also="reset restart"),
     Action("regenerate", "Regenerate the last reply, or several to choose", "chat",
            "ctrl+r",
-           slash="regen retry", argument="[2-4]"),
-    Action("answers", "Choose between the replies to the last message", "chat", slash="answers"),
-    Action("continue_reply", "Continue a stopped reply", "chat", slash="continue go"),
+           slash="regen retry", argument="[2-4]", also="regenerate again redo"),
+    Action("answers", "Choose between the replies to the last message", "chat", slash="answers",
+           also="alternatives"),
+    Action("continue_reply", "Continue a stopped reply", "chat", slash="continue go",
+           also="resume"),
     Action("edit", "Edit one of your messages or the reply", "chat", slash="edit",
-           argument="[number|reply]"),
+           argument="[number|reply]", also="change"),
     Action("rename", "Rename the conversation", "chat", slash="title rename",
            argument="words",
-           example="A walk by the sea"),
+           example="A walk by the sea", also="name"),
+    Action("fork", "Continue in a copy of the conversation", "chat", slash="fork"),
+    Action("delete", "Delete the conversation (asks first)", "chat", slash="delete",
+           argument="[yes]", also="remove"),
+    Action("context", "Show how full the context is", "chat", slash="context",
+           also="tokens usage ctx"),
     Action("system", "System prompt ('-' clears it)", "chat", slash="system",
            argument="[text]"),
     Action("persona", "Personas: list, use, save", "chat",
-           slash="persona preset",
-           argument="[name|save name]"),
+           slash="persona",
+           argument="[name|save name]", also="personas preset presets role"),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g",
            slash="editor"),
     Action("take_back", "Cancel the queued message", "chat", slash="unsend"),
@@ -140,27 +155,29 @@ ACTIONS = action_table(
     Action("read", "Attach files or folders (or type @file in the message)", "chat",
            slash="read",
            argument="file ...", example="notes.md 'two words.pdf' docs *.py",
-           also="upload document pdf docx html"),
+           also="attach file upload pdf docx html"),
     Action("copy", "Copy the last reply", "chat", slash="copy",
-           argument="[code 2|thinking] [file]"),
+           argument="[code 2|thinking] [file]", also="clipboard yank"),
     Action("save", "Save the conversation as Markdown", "chat", "ctrl+s", slash="save",
            argument="[path] [+thinking]",
-           also="export file"),
+           also="export markdown"),
     Action("place", "Show the source of the last reply in its document", "chat", slash="place",
-           also="citation source page"),
+           also="citation source page cite"),
     Action("thinking", "Thinking: show, fold, more or less", "chat", slash="think",
-           argument="[on|off|low|500]"),
+           argument="[on|off|low|500]", also="thinking reasoning"),
     Action("schema", "JSON schema for answers", "chat", slash="schema",
-           argument="[file|off]"),
+           argument="[file|off]", also="json"),
     Action("lora", "LoRA adapters", "chat", slash="lora",
            argument="[file|off]",
            also="adapter finetune"),
     Action("tools", "Tools: list servers, turn them on or off", "chat", slash="tools",
-           argument="[on|off [server]]"),
+           argument="[on|off [server]]", also="mcp functions"),
     Action("focus_older", "Focus the message above", "chat", "ctrl+up,shift+tab"),
     Action("focus_newer", "Focus the message below, or the prompt", "chat", "ctrl+down"),
-    Action("model", "Load a model file", "chat", slash="model", argument="path"),
-    Action("theme", "Choose the colours", "app", slash="theme", argument="[name]"),
+    Action("model", "Load a model file", "chat", slash="model", argument="path",
+           also="load open"),
+    Action("theme", "Choose the colours", "app", slash="theme", argument="[name]",
+           also="colours colors"),
     Action("leave", "Go back", "help", "escape,q,enter"),
     Action("leave", "Keep the previous colours", "theme", "escape"),
     Action("examine", "Check again", "doctor", "r"),
@@ -174,7 +191,7 @@ ACTIONS = action_table(
     Action("toggle_strip", "Show or hide the speed strip", "chat", "ctrl+t",
            slash="strip"),
     Action("help", "Show keys and commands", "app", "f1", slash="help", argument="[topic]",
-           hint="help"),
+           hint="help", also="manual keys commands"),
     Action("performance", "Speed: tokens per second and where the time goes", "app", "f2",
            slash="stats speed",
            hint="speed",
@@ -224,19 +241,19 @@ ACTIONS = action_table(
     Action("leave", "Don't send the file", "files", "escape,n"),
     Action("set", "Show or set temperature, top_k ...", "chat", slash="set",
            argument="[name value]",
-           also="sampling creativity penalty"),
+           also="sampling parameters temperature creativity penalty"),
     Action("report", "Copy or save a card with this machine's speeds", "app",
            slash="report",
-           argument="[file.svg]"),
+           argument="[file.svg]", also="card share"),
     Action("threads", "Show or set the number of threads", "chat", slash="threads",
-           argument="[write [read]]"),
+           argument="[write [read]]", also="cores cpu"),
     Action("tune", "Find the best number of threads", "app", "f4", slash="tune", hint="tune",
-           shows="threads"),
+           also="tuning", shows="threads"),
     Action("doctor", "Doctor: find what slows this machine", "app", "f5",
            slash="doctor",
-           hint="doctor", shows="doctor"),
+           hint="doctor", also="check diagnose", shows="doctor"),
     Action("settings", "Settings: view and change", "app", slash="settings config",
-           shows="settings"),
+           also="options preferences", shows="settings"),
     Action("copy_message", "Copy the message", "message", "y"),
     Action("copy_code", "Copy the next code block", "message", "u"),
     Action("continue_here", "Continue it", "message", "c"),
@@ -247,9 +264,10 @@ ACTIONS = action_table(
     Action("show_place", "Show its source in the document", "message", "enter"),
     Action("command_palette", "Command palette", "app", "ctrl+p", hint="palette"),
     Action("conversations", "Conversations: list, search, open", "app", "f8",
-           slash="conversations history sessions", hint="history", shows="conversations"),
+           slash="conversations history sessions", hint="history", also="search find chats",
+           shows="conversations"),
     Action("documents", "Documents: list and ask about one", "app", "f6", priority=True,
-           slash="documents shelf", hint="documents", also="files pdf", shows="documents"),
+           slash="documents shelf", hint="documents", also="files document", shows="documents"),
     Action("interrupt", "Stop the reply, or copy selected text; twice quits", "app", "ctrl+c",
            priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye"),
@@ -262,6 +280,20 @@ FIRST_NEEDED = (
     "app.conversations", "app.command_palette", "app.quit",
 )  # fmt: skip
 """Ids of the actions that a newcomer needs first, the most useful first."""
+
+
+_ADVICE = {
+    "undo": "/edit changes your last message, and /answers shows earlier replies to it",
+    "compact": "Jalopy does not summarize. When the context is full, the oldest turns leave it; "
+    "/new starts again",
+    "summarize": "Ask for a summary in a message; /new starts again with an empty context",
+    "image": "Jalopy cannot see pictures yet; /read attaches texts and PDF files",
+    "login": "Jalopy needs no account: the model runs on this machine",
+    "web": "Jalopy searches no web pages. /tools lists the tool servers in your settings",
+}
+"""Advice on commands that other programs have, by command."""
+_PARAMETER_COMMANDS = {"temp": "temperature", "temperature": "temperature", "seed": "seed"}
+"""Parameters of ``/set`` that are commands themselves, by command."""
 
 
 def scopes_overlap(scope: str, other_scope: str) -> bool:
@@ -280,15 +312,23 @@ def commands() -> Iterator[Action]:
 
 
 def find_command(word: str) -> Action | None:
-    """Return the action of a command or alias, ignoring case; None if there is none."""
+    """Return the action of a command, an alias or another word for it, ignoring case; None if there
+    is none."""
     word = word.lower()
-    return next((action for action in commands() if word in action.names), None)
+    return next((action for action in commands() if word in action.words), None)
 
 
 def nearest_command(word: str) -> str:
     """Return the command that looks most like a mistyped one; empty if none does."""
-    names = {name: action.command for action in commands() for name in action.names}
-    return names.get(nearest_name(word, names), "")
+    names = [name for action in commands() for name in action.names]
+    words = [other for action in commands() for other in action.words]
+    action = find_command(nearest_name(word, [*names, *words]))
+    return action.command if action is not None else ""
+
+
+def advice_on(word: str) -> str:
+    """Return what to do instead of a command that other programs have; empty if unknown."""
+    return _ADVICE.get(word.lower(), "")
 
 
 def nearest_name(word: str, names: Iterable[str]) -> str:
@@ -308,16 +348,26 @@ def commands_starting(text: str) -> list[Action]:
     if match is None:
         return []
     word = match[1].lower()
-    return [action for action in commands() if any(name.startswith(word) for name in action.names)]
+    by_name = [
+        action for action in commands() if any(name.startswith(word) for name in action.names)
+    ]
+    return by_name or [
+        action for action in commands() if any(other.startswith(word) for other in action.words)
+    ]
 
 
 def split_command(text: str) -> tuple[str, str] | None:
     """Split "/save notes.md" into ("save", "notes.md"); None for other text.
 
     A first word with a second slash or with punctuation is a path or a comment and belongs to the
-    message.
+    message. "/temperature 0.3" is "/set temperature 0.3".
     """
     match = _COMMAND_LINE.fullmatch(text.strip())
     if match is None or not match[1]:
         return None
-    return match[1], (match[2] or "").strip()
+    word = match[1]
+    argument = (match[2] or "").strip()
+    parameter = _PARAMETER_COMMANDS.get(word.lower())
+    if parameter is not None:
+        return "set", f"{parameter} {argument}".strip()
+    return word, argument

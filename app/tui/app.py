@@ -191,12 +191,19 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Show keys and commands, or a topic of the manual."""
         if topic:
             with self.chat.core.refusals_said():
-                self.chat.core.say(page(topic))
+                self._show_page(topic)
         elif not self.screen.is_modal:
             from app.tui.screens.help import HelpScreen, help_sections
 
             sections = help_sections(self.screen, self.keymap)
             self.push_screen(HelpScreen(sections, self.keymap.first_key("help.leave")))
+
+    def _show_page(self, topic: str) -> None:
+        text = page(topic)
+        if not self.screen.is_modal:
+            from app.tui.screens.manual import ManualScreen
+
+            self.push_screen(ManualScreen(text, self.keymap.first_key("help.leave")))
 
     def action_command_palette(self) -> None:
         """Open the command palette."""

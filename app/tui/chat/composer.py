@@ -26,7 +26,14 @@ from app.program.samplers import SAMPLERS
 from app.session.chat_session import MAX_QUEUED, Admission
 from app.session.events import DraftCounted, GenerationFinished
 from app.text.clean_text import clean_text
-from app.tui.actions import ACTIONS, Action, find_command, nearest_command, split_command
+from app.tui.actions import (
+    ACTIONS,
+    Action,
+    advice_on,
+    find_command,
+    nearest_command,
+    split_command,
+)
 from app.tui.chat.attachments import Attachments
 from app.tui.chat.completing import Completion, Names, complete_command, complete_path
 from app.tui.chat.core import ChatCore, TurnViews
@@ -167,8 +174,8 @@ class Composer(Vertical):
         action = find_command(word)
         if action is None:
             nearest = nearest_command(word) if word else "help"
-            advice = "/help lists them"
-            if nearest:
+            advice = advice_on(word) or "/help lists them"
+            if nearest and not advice_on(word):
                 advice = f"Did you mean /{nearest}? Up brings it back."
             self._core.say(f"Unknown command /{word}. {advice}", is_error=True)
         elif action.needs_argument and not argument:

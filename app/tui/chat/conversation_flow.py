@@ -246,8 +246,9 @@ class ConversationFlow:
         advice = f"Earlier ones: {key}"
         if self._core.storage.store is None:
             advice = "The old one is gone, because conversations are not saved."
-        system = self._core.chat_session.conversation.system
-        await self._start(system, f"New conversation. {advice}")
+        conversation = self._core.chat_session.conversation
+        line = f"New conversation. {advice}"
+        await self._start(conversation.system, line, persona=conversation.options.persona)
 
     async def action_persona(self, argument: str = "") -> None:
         """List personas, start a conversation with one, or save the present choices as one."""
@@ -262,7 +263,7 @@ class ConversationFlow:
             system = chosen.persona.system
             parts = filter(None, (chosen.line, clean_line(system, 200)))
             line = f"persona {argument}: {' · '.join(parts)}"
-            await self._start(system or None, line, chosen.sampling)
+            await self._start(system or None, line, chosen.sampling, argument)
 
     async def action_system(self, text: str = "") -> None:
         """Show the system prompt, or start a conversation with another."""
@@ -278,9 +279,13 @@ class ConversationFlow:
         await self._start(system, f"system prompt: {system or 'none'}{consequence}")
 
     async def _start(
-        self, system: str | None, line: str, sampling: Mapping[str, float] | None = None
+        self,
+        system: str | None,
+        line: str,
+        sampling: Mapping[str, float] | None = None,
+        persona: str = "",
     ) -> None:
-        if not self._core.chat_session.start_new(system, sampling):
+        if not self._core.chat_session.start_new(system, sampling, persona):
             self._core.say(self._core.busy_line())
             return
         await self.clear_transcript()
@@ -296,6 +301,32 @@ class ConversationFlow:
         chat_session = self._core.chat_session
         with self._core.refusals_said(is_error=not chat_session.conversation.is_empty):
             self._core.say(commands.export(chat_session, argument))
+
+    async def action_fork(self) -> None:
+        """Continue with a copy of the conversation."""
+        replies = self._core.transcript.replies()
+        if replies:
+            await self.fork_here(replies[-1])
+        else:
+            self._core.say("There is no reply to continue from yet")
+
+    async def action_delete(self, argument: str = "") -> None:
+        """Ask whether to delete the conversation; delete it if the argument is "yes"."""
+        core = self._core
+        if core.storage.store is None or not core.chat_session.journal.id:
+            core.say("This conversation is not saved, so there is nothing to delete")
+        elif argument.lower() == "yes":
+            trouble = await self.delete_live()
+            if trouble:
+                core.say(trouble, is_error=True)
+        else:
+            title = clean_line(core.chat_session.journal.title, _TITLE_CHARS)
+            core.say(f'Delete "{title}" and its cached reading? /delete yes deletes it')
+
+    def action_context(self) -> None:
+        """Say how full the context is."""
+        with self._core.refusals_said():
+            self._core.say(commands.context_line(self._core.engine_thread))
 
     async def fork_here(self, view: MessageView) -> None:
         """Continue with a copy of the conversation that ends with the turn of a message."""

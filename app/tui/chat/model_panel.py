@@ -20,7 +20,12 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.session import commands, events
 from app.session.adapters import described
-from app.session.generation import describe_form, describe_sampling, describe_thinking
+from app.session.generation import (
+    describe_form,
+    describe_persona,
+    describe_sampling,
+    describe_thinking,
+)
 from app.text.clean_text import clean_line
 from app.tui.actions import CHAT
 from app.tui.chat.conversation_flow import ConversationFlow
@@ -188,6 +193,7 @@ class ModelPanel:
             model.name,
             model.quantization,
             model.server,
+            describe_persona(options),
             described(options.adapters),
             thinking,
             describe_sampling(options.sampling),

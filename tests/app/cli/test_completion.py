@@ -7,9 +7,6 @@ import pytest
 
 from app.cli.arguments import COMMANDS, parse
 from app.cli.completion import completion
-from app.program.manual import help as help_command
-from app.program.manual import topics
-from app.program.refusals import Refusal
 from tests.app.chat_driver import chatting
 
 
@@ -66,17 +63,9 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
     assert parse(["starter"]).model == "starter"
 
 
-def test_help_shows_the_manual_and_names_the_nearest_topic(capsys):
-    assert help_command() == 0
-    listed = capsys.readouterr().out
-    assert all(topic in listed for topic in topics())
-    help_command("thinking")
-    assert "/think off" in capsys.readouterr().out
-    with pytest.raises(Refusal, match=r"no topic 'thredas' \(nearest: threads\)"):
-        help_command("thredas")
-
-
 async def test_the_chat_shows_a_topic():
     async with chatting() as driver:
         await driver.say("/help thinking")
-        await driver.note("/think off")
+        await driver.until(lambda: "/think off" in driver.screen_text())
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)

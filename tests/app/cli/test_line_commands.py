@@ -26,7 +26,7 @@ from tests.app.scripted_access import use_script
 
 HeadlessChat = Callable[..., str]
 
-NEED_THE_SCREEN = {
+NEED_THE_SCREEN = {"delete", "fork",
     "get",
     "answers", "doctor", "editor", "models", "place", "documents", "settings", "stats", "strip",
     "theme", "tune", "unfold",
@@ -168,12 +168,12 @@ def test_a_persona_starts_a_conversation(
 ) -> None:
     directory = paths.personas_dir()
     assert directory is not None
-    assert "there are no personas or presets" in talk("/persona")
+    assert "there are no personas yet" in talk("/persona")
     directory.mkdir(parents=True)
     (directory / "pirate.md").write_text("Talk like a pirate.", encoding="utf-8")
     err = talk("/persona", "/persona no one", "/persona pirate", "first")
-    assert "personas and presets: pirate" in err
-    assert "there is no persona or preset 'no one' (known: pirate)" in err
+    assert "personas: pirate" in err
+    assert "there is no persona 'no one' (known: pirate)" in err
     assert cache_text(script).startswith("Talk like a pirate.first")
 
 
@@ -186,7 +186,7 @@ def test_a_preset_sets_its_parameters_and_is_saved(talk: HeadlessChat, script: S
         "/preset brief",
         "/set",
     )
-    assert "/preset brief starts a chat with it" in err
+    assert "/persona brief starts a chat with it" in err
     assert "new conversation with persona brief: temperature 0.5" in err
     assert "temperature 0.5. /set temperature" in err
     assert "Saved" in talk("/preset save other", system_prompt="Be kind.")

@@ -119,7 +119,7 @@ def test_the_command_line_accepts_one_system_prompt(directory: Path, tmp_path: P
     assert system_prompt("run", "m.gguf", "-p", "x", "--persona", "teacher") == "You teach."
     with pytest.raises(Refusal, match="--system and --persona both set a system prompt"):
         system_prompt("--system", "x", "--persona", "teacher")
-    with pytest.raises(Refusal, match="there is no persona or preset 'tutor'"):
+    with pytest.raises(Refusal, match="there is no persona 'tutor'"):
         system_prompt("--persona", "tutor")
 
 
@@ -134,16 +134,15 @@ async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path
     (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 199\n---\nx\n", encoding="utf-8")
     async with chatting() as driver:
         await driver.say("/persona")
-        assert "pirate, teacher" in await driver.note("personas and presets: ")
+        assert "pirate, teacher" in await driver.note("personas: ")
         await driver.say("/persona teacher")
         await driver.note("persona teacher: You teach.")
+        await driver.until(lambda: "persona teacher" in driver.screen_text().splitlines()[0])
         assert driver.chat.core.chat_session.conversation.system == "You teach."
         await driver.say("/persona techer")
-        await driver.note("there is no persona or preset 'techer' (nearest: teacher)")
+        await driver.note("there is no persona 'techer' (nearest: teacher)")
         await driver.say("/preset nosuch")
-        await driver.note(
-            "there is no persona or preset 'nosuch' (known: cool, hot, pirate, teacher)"
-        )
+        await driver.note("there is no persona 'nosuch' (known: cool, hot, pirate, teacher)")
         titles = {command.title for command in driver.app.get_system_commands(driver.chat)}
         assert {"Persona: pirate", "Persona: teacher"} <= titles
         await driver.say("/preset cool")
@@ -153,5 +152,5 @@ async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path
         assert driver.chat.core.chat_session.conversation.options.sampling == {"temperature": 0.25}
         await driver.say("/set top_k 9")
         await driver.say("/preset save mine")
-        await driver.note("/preset mine starts a chat with it")
+        await driver.note("/persona mine starts a chat with it")
         assert load_persona("mine") == Persona("Be exact.", {"temperature": 0.25, "top_k": 9})

@@ -315,7 +315,8 @@ def test_line_mode_saves_forms_adapters_and_personas(
     saved = Store().read("000001").conversation
     assert saved.system == "Be brief."
     form = AnswerForm(SCHEMA, '{"type": "string"}', "city.json")
-    assert saved.options == SessionOptions({"top_k": 9}, form=form, adapters=("/x/a.gguf",))
+    adapters = ("/x/a.gguf",)
+    assert saved.options == SessionOptions({"top_k": 9}, "", form, adapters, persona="brief")
     schema.unlink()
     assert "answers as city.json. /schema" in talk("/schema", resume="last")
     talk("/schema off", resume="last")

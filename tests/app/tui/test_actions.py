@@ -5,6 +5,7 @@ import pytest
 from app.tui.actions import (
     ACTIONS,
     CHAT,
+    advice_on,
     commands,
     commands_starting,
     find_command,
@@ -91,7 +92,7 @@ def test_every_screen_of_an_action_exists_and_has_its_keys():
 
 def test_keys_and_commands_are_unambiguous():
     keys = [(key, action) for action in ACTIONS.values() for key in action.keys.split(",") if key]
-    names = [name for action in commands() for name in action.names]
+    names = [word for action in commands() for word in action.words]
     clashes = [
         (key, one.name, other.name)
         for i, (key, one) in enumerate(keys)
@@ -117,6 +118,9 @@ def test_bindings_have_the_ids_of_a_key_map():
         ("xyzzy", ""),
         ("bnech", ""),
         ("q", "quit"),
+        ("exp", "save"),
+        ("exprot", "save"),
+        ("temperatur", "set"),
         ("", ""),
     ],
 )
@@ -131,6 +135,8 @@ def test_a_mistyped_command_has_a_nearest_command(typed, nearest):
         ("/system  You are\na pirate ", ("system", "You are\na pirate")),
         ("/HELP", ("HELP", "")),
         ("/usr/bin/env is a path", None),
+        ("/temperature 0.3", ("set", "temperature 0.3")),
+        ("/temp", ("set", "temperature")),
         ("/* a comment */", None),
         ("/", None),
         ("hello /help", None),
@@ -147,6 +153,34 @@ def test_suggestions_narrow_while_typing_and_stop_at_arguments():
     assert [action.command for action in commands_starting("/cl")] == ["new"]
     assert commands_starting("/save x") == []
     assert commands_starting("hello") == []
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("export", "save"),
+        ("attach", "read"),
+        ("pdf", "read"),
+        ("tokens", "context"),
+        ("preset", "persona"),
+        ("search", "conversations"),
+        ("fork", "fork"),
+        ("delete", "delete"),
+    ],
+)
+def test_words_of_other_programs_are_commands(word, command):
+    assert find_command(word).command == command
+
+
+@pytest.mark.parametrize("word", ["undo", "compact", "image", "login"])
+def test_other_commands_have_advice(word):
+    assert find_command(word) is None
+    assert advice_on(word)
+
+
+def test_suggestions_know_other_words_where_no_name_begins_so():
+    assert [action.command for action in commands_starting("/exp")] == ["save"]
+    assert [action.command for action in commands_starting("/tok")] == ["context"]
 
 
 def test_commands_are_found_by_alias_in_any_case():

@@ -484,6 +484,35 @@ async def test_a_fork_keeps_the_cache_and_the_original():
     ]
 
 
+async def test_the_open_conversation_is_forked_and_deleted_by_commands():
+    async with chatting() as driver:
+        await driver.say("/delete")
+        await driver.note("not saved, so there is nothing to delete")
+        await driver.say("/fork")
+        await driver.note("There is no reply to continue from yet")
+        await driver.ask("first")
+        await driver.say("/fork")
+        await driver.note("This is a copy of the first 2 messages.")
+        session = driver.chat.core.chat_session
+        await driver.ask("second")
+        copy_id = session.journal.id
+        await driver.say("/delete")
+        await driver.note("and its cached reading? /delete yes deletes it")
+        assert session.journal.id == copy_id
+        await driver.say("/delete yes")
+        await driver.note("The conversation is deleted. This is a new one.")
+        assert session.conversation.is_empty
+    store = Store()
+    assert [int(entry.id) for entry in store.entries()] == [1]
+
+
+async def test_a_command_says_how_full_the_context_is():
+    async with chatting() as driver:
+        await driver.ask("first")
+        await driver.say("/tokens")
+        assert "of 512 tokens are used" in await driver.note("Context: ")
+
+
 async def test_conversations_need_not_be_kept_and_then_none_is_forked():
     async with chatting(
         Script(replies=[tokens("One.")], n_ctx=64), save_conversations="off"
