@@ -26,6 +26,9 @@ from app.text.figures import counted
 MIN_CONTRAST = 4.5
 """Minimum contrast of text on its background, from WCAG 2.1, level AA."""
 
+MIN_FRAME_CONTRAST = 3.0
+"""Minimum contrast of a frame on its background, from WCAG 2.1, section 1.4.11."""
+
 CONSOLE_THEME = "jalopy-16"
 MAX_USER_THEMES = 200
 MAX_ENTRIES = 10_000
@@ -206,7 +209,10 @@ def _not_a_colour(name: str, key: str, value: object) -> ThemeError:
 
 
 def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
-    """Return Jalopy's own CSS variables for a theme: colours by meaning, and scroll bars."""
+    """Return Jalopy's own CSS variables for a theme: colours by meaning, frames and scroll bars.
+
+    Frames, titles and scroll bars replace those of the theme where they would be hard to see.
+    """
     own_variables = theme.variables
     if theme.ansi:
         levels = [variables[name] for name in ("error", "error", "warning", "success", "success")]
@@ -214,6 +220,11 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         derived = {
             "muted-style": "dim",
             **dict.fromkeys(("muted", "frame", "unfilled"), variables["foreground"]),
+        }
+        # The background of the terminal is unknown: black or white could be a slab on it.
+        always = {
+            "title": variables["primary"],
+            **dict.fromkeys(_SCROLLBAR_GROUNDS, "ansi_default"),
         }
     else:
         worst, middle, best = (
@@ -223,18 +234,26 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
         levels = [colour.hex for colour in mixed]
         ground = Color.parse(variables["background"])
         ink = Color.parse(variables["foreground"])
+        grounds = ground, Color.parse(variables["surface"])
         areas = [
             ground.blend(colour, _AREA_STRENGTH).hex
             for colour in (*mixed, Color.parse(variables["accent"]))
         ]
         derived = {
             "muted-style": "none",
-            "muted": ground.blend(ink, 0.68).hex,
+            "muted": _legible(ground.blend(ink, 0.68), ink, grounds, MIN_CONTRAST).hex,
             "frame": ground.blend(ink, 0.28).hex,
             "unfilled": ground.blend(ink, 0.2).hex,
             "scrollbar": ground.blend(ink, 0.3).hex,
             **dict.fromkeys(("scrollbar-hover", "scrollbar-active"), variables["primary"]),
             **dict.fromkeys(_SCROLLBAR_GROUNDS, ground.hex),
+        }
+        primary = Color.parse(variables["primary"])
+        border = Color.parse(variables["border"])
+        always = {
+            "title": _legible(primary, ink, grounds, MIN_CONTRAST).hex,
+            "border": _legible(border, ink, grounds, MIN_FRAME_CONTRAST).hex,
+            "border-blurred": derived["frame"],
         }
     derived |= {f"level-{number}": colour for number, colour in enumerate(levels)}
     derived |= {
@@ -243,7 +262,18 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
     if "text-muted" in own_variables:
         derived["muted"] = own_variables["text-muted"]
     derived |= {"reading": variables["secondary"], "writing": variables["primary"]}
-    return {name: value for name, value in derived.items() if name not in own_variables}
+    own_names = own_variables.keys() - always.keys()
+    return {name: value for name, value in (derived | always).items() if name not in own_names}
+
+
+def _legible(colour: Color, ink: Color, grounds: Iterable[Color], least: float) -> Color:
+    """Return the colour, blended with the text's colour until it stands out on all grounds."""
+    grounds = tuple(grounds)
+    for tenths in range(11):
+        blended = colour.blend(ink, tenths / 10)
+        if min(contrast(blended, ground) for ground in grounds) >= least:
+            return blended
+    return ink
 
 
 def contrast(colour: Color, other_colour: Color) -> float:

@@ -20,7 +20,7 @@ from app.tui.drawing.panels import word_mark
 _STYLES = {
     SpanRole.PLAIN: "",
     SpanRole.STRONG: "bold",
-    SpanRole.TITLE: "bold $primary",
+    SpanRole.TITLE: "bold $title",
     SpanRole.GOOD: "$success",
     SpanRole.CAUTION: "$warning",
     SpanRole.TROUBLE: "$error",

@@ -6,6 +6,7 @@ import pytest
 from rich.console import Console
 from textual.color import Color
 from textual.geometry import Size
+from textual.theme import BUILTIN_THEMES, Theme
 from textual.widgets import OptionList
 
 from app.program import paths, state
@@ -13,6 +14,7 @@ from app.program.settings import built_in_settings
 from app.tui.app import JalopyApp
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.themes import (
+    MIN_CONTRAST,
     ThemeError,
     choose_theme,
     contrast,
@@ -24,7 +26,14 @@ from app.tui.themes import (
 from tests.app.chat_driver import Driver, chatting, options_for
 from tests.app.fake_engine import Script
 
+SCROLLBAR_GROUNDS = [
+    "scrollbar-background",
+    "scrollbar-background-hover",
+    "scrollbar-background-active",
+    "scrollbar-corner-color",
+]
 FILES = sorted(paths.bundled("themes").glob("*.toml"))
+ALL_THEMES = [*BUILTIN_THEMES.values(), *map(load_theme, FILES)]
 GOOD = (paths.bundled("themes") / "jalopy-dark.toml").read_text(encoding="utf-8")
 
 
@@ -157,12 +166,12 @@ async def test_the_picker_shows_each_theme_and_keeps_the_chosen_one():
             size = Size(columns, 2)
             assert lines.get_content_height(size, size, columns) >= lines.option_count
         await driver.pilot.press("down")
-        await driver.until(lambda: driver.app.theme == "jalopy-light")
+        await driver.until(lambda: driver.app.theme == "jalopy-midnight")
         await driver.pilot.press("enter")
-        await driver.note("theme: jalopy-light")
+        await driver.note("theme: jalopy-midnight")
         assert driver.app.screen is driver.chat
-        assert state.load_state()[0].theme == "jalopy-light"
-        assert await colours_after_escape(driver) == "jalopy-light"
+        assert state.load_state()[0].theme == "jalopy-midnight"
+        assert await colours_after_escape(driver) == "jalopy-midnight"
 
 
 async def colours_after_escape(driver: Driver) -> str:
@@ -217,6 +226,39 @@ def test_colours_with_a_meaning_differ_and_scroll_bars_match(path):
         assert Color.parse(found["scrollbar-background"]) == Color.parse(theme.background)
         for name in ("muted", "reading", "writing"):
             assert contrast(Color.parse(found[name]), Color.parse(theme.background)) >= 4.5, name
+
+
+def shown_variables(theme: Theme) -> dict[str, str]:
+    """Return the CSS variables of a theme as the application has them."""
+    variables = theme.to_color_system().generate() | theme.variables
+    return {**variables, **meanings(theme, variables)}
+
+
+@pytest.mark.parametrize("theme", ALL_THEMES, ids=lambda theme: theme.name)
+def test_frames_titles_and_bars_are_legible_in_every_theme(theme: Theme):
+    found = shown_variables(theme)
+    if theme.ansi:
+        assert {found[name] for name in SCROLLBAR_GROUNDS} == {"ansi_default"}, "no slab"
+        return
+    ink = Color.parse(found["foreground"])
+    for ground in (Color.parse(found["background"]), Color.parse(found["surface"])):
+        most = contrast(ink, ground)
+        assert contrast(Color.parse(found["border"]), ground) >= 3.0
+        for name in ("title", "muted"):
+            least = min(MIN_CONTRAST, most)
+            assert contrast(Color.parse(found[name]), ground) >= least - 0.05, name
+
+
+async def test_the_picker_groups_themes_and_leaves_room():
+    async with chatting(size=(80, 24)) as driver:
+        driver.app.action_theme()
+        await picker_of(driver)
+        themes = driver.app.screen.query_one(OptionList)
+        assert themes.outer_size.width <= 32, "the preview is next to it"
+        assert driver.screen_text().count("16 colours") <= 1
+        names = [option.prompt.plain.strip() for option in themes.options]
+        assert names[:2] == ["Dark", "jalopy-contrast"]
+        assert names.index("Light") < names.index("jalopy-mint") < names.index("For 16 colours")
 
 
 async def test_user_themes_work_and_broken_ones_are_reported():
