@@ -112,11 +112,13 @@ class Attachments:
         self._readings = (*self._readings, reading)
         show_progress = partial(self._show_progress, reading)
         timer = self._core.screen.set_interval(_PROGRESS_PERIOD_S, show_progress)
+        self._core.edge.is_reading_files = True
         try:
             documents: ReadDocuments = await wrap_future(in_background(read, "documents"))
         finally:
             timer.stop()
             self._readings = tuple(other for other in self._readings if other is not reading)
+            self._core.edge.is_reading_files = bool(self._readings)
         return documents
 
     def _show_progress(self, reading: _FileReading) -> None:

@@ -155,6 +155,8 @@ class PromptEdge:
     """Keys of other screens, as many as fit."""
     shows_unseen = False
     """Whether the edge names the key that leads to new text out of sight."""
+    is_reading_files = False
+    """Whether the key that stops the reply would stop the reading of files instead."""
 
     def __init__(self, core: ChatCore) -> None:
         self._core = core
@@ -217,7 +219,8 @@ class PromptEdge:
         core = self._core
         is_answering = core.chat_session.is_answering
         stop = ""
-        if is_answering or core.chat_session.is_calling:
+        has_other_use = self.is_reading_files or isinstance(core.screen.focused, MessageView)
+        if not has_other_use and (is_answering or core.chat_session.is_calling):
             stop = self._stop_hint
         below = ""
         # While nothing is written, only a layout changes heights.

@@ -15,11 +15,14 @@ from dataclasses import field
 from app.documents.passages import FileText
 from app.documents.read import referred, referred_so_far
 from app.text.chips import CHIP, NBSP
+from app.text.glyphs import cut
 from app.text.record import record
 
-FOLD_FROM_CHARS = 512
-"""Length from which pastes are folded; ten lines on a small screen hold no more."""
-FOLD_FROM_LINES = 8
+FOLD_FROM_CHARS = 1600
+"""Length from which pastes are folded: 20 lines of 80 columns."""
+FOLD_FROM_LINES = 20
+_PREVIEW_LINES = 3
+_PREVIEW_COLUMNS = 64
 MAX_PASTE_CHARS = 4_000_000
 """Limit on pastes. No context holds more, and the prompt would become slow."""
 
@@ -190,6 +193,28 @@ def write_chip(number: int, text: str, file_name: str = "") -> str:
         clean_name = re.sub(r"[\[\]\n]", "_", file_name)[:_NAME_CHARS]
         chip = f"[file {number}: {clean_name}, {size}, {lines}]"
     return chip.replace(" ", NBSP)
+
+
+def with_preview(text: str, folded: str) -> str:
+    """Return a folded text with the first lines of its first paste below the chip.
+
+    Where a later paste begins is not saved, so later ones have no such lines.
+
+    Args:
+        text: the whole message.
+        folded: the message with chips.
+    """
+    match = CHIP.search(folded)
+    if match is None or match[0].startswith(_FILE_CHIP_START):
+        return folded
+    start = match.start()
+    beginning = text[start : start + _PREVIEW_LINES * 1000]
+    lines = [line for line in beginning.splitlines() if line.strip()][:_PREVIEW_LINES]
+    preview = "".join(f"\n  {cut(line.expandtabs(4), _PREVIEW_COLUMNS)}" for line in lines)
+    rest = folded[match.end() :].strip()
+    if rest:
+        rest = f"\n{rest}"
+    return f"{folded[: match.end()]}{preview}{rest}"
 
 
 def without_chips(text: str) -> str:

@@ -251,8 +251,9 @@ class ChatScreen(Screen[None]):
             self.prompt.post_message(message.event)
 
     @on(DescendantFocus)
-    def look_for_places(self, event: DescendantFocus) -> None:
-        """Look for the passages of documents that a focused reply is from."""
+    def follow_focus(self, event: DescendantFocus) -> None:
+        """Name the keys that work now, and look for the passages that a focused reply is from."""
+        self.core.edge.show_keys()
         if isinstance(event.widget, ReplyView):
             self.messages.find_places_soon(event.widget)
 

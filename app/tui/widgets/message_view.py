@@ -19,6 +19,7 @@ from app.conversations.conversation import ChatMessage, Role
 from app.reply.thinking import Thinking
 from app.text.clean_text import screen_text
 from app.tui.bindings import bindings
+from app.tui.chat.draft import with_preview
 from app.tui.chat.messages import MessageBlurred
 from app.tui.textual_hacks import call_once
 
@@ -233,11 +234,12 @@ class UserView(MessageView):
     text = ""
 
     def __init__(self, text: str, folded: str = "") -> None:
-        self._text_widget = Static(screen_text(folded or text), markup=False, classes="user-text")
+        self._text_widget = Static(markup=False, classes="user-text")
         super().__init__(self._text_widget)
         self.text = text
         self.folded = folded
         """The text with large pastes folded; "" if it has none."""
+        self._show_text(with_preview(text, folded) if folded else text)
         self.is_unfolded = False
 
     def copy(self) -> UserView:
@@ -251,7 +253,10 @@ class UserView(MessageView):
         """Show the text, or its folded form."""
         if self.folded and is_unfolded != self.is_unfolded:
             self.is_unfolded = is_unfolded
-            self._text_widget.update(screen_text(self.text if is_unfolded else self.folded))
+            self._show_text(self.text if is_unfolded else with_preview(self.text, self.folded))
+
+    def _show_text(self, text: str) -> None:
+        self._text_widget.update(screen_text(text))
 
 
 class ToolView(UserView):

@@ -581,3 +581,23 @@ async def test_a_reply_stopped_while_thinking_goes_on_or_is_edited():
         await driver.last_reply()
         thinking = driver.chat.core.chat_session.conversation.messages[-1].thinking
         assert (thinking.text, thinking.is_closed) == ("# not a thought then", True)
+
+
+async def test_escape_has_one_meaning_at_a_time() -> None:
+    script = Script(replies=[[f"word{n} " for n in range(40)]], token_gate=Gate())
+    async with chatting(script) as driver:
+        gate = script.token_gate
+        assert gate is not None
+        await driver.say("count")
+        gate.allow(9)
+        await driver.until(gate.waiting.is_set)
+        await driver.shows("Esc stops the reply")
+        await driver.pilot.press("ctrl+up")
+        await driver.shows("Esc back")
+        await driver.hides("Esc stops the reply")
+        await driver.pilot.press("escape")
+        await driver.shows("Esc stops the reply")
+        await driver.hides("Esc back")
+        await driver.pilot.press("escape")
+        gate.open()
+        await driver.shows("stopped")

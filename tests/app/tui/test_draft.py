@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.text.clean_text import clean_text
-from app.tui.chat.draft import Draft, chip_spans, is_large, write_chip
+from app.documents.passages import FileText
+from app.tui.chat.draft import Draft, chip_spans, is_large, with_preview, write_chip
 
 CODE = "\n".join(f"x{i} = {i}" for i in range(42))
 
@@ -19,10 +20,10 @@ def test_a_chip_says_number_size_and_lines():
 
 
 def test_long_texts_and_texts_of_many_lines_are_large():
-    assert is_large("x" * 512)
-    assert is_large("\n" * 7)
-    assert not is_large("x" * 511)
-    assert not is_large("\n" * 6)
+    assert is_large("x" * 1600)
+    assert is_large("\n" * 19)
+    assert not is_large("x" * 1599)
+    assert not is_large("\n" * 18)
 
 
 def test_pastes_are_not_looked_into():
@@ -40,6 +41,24 @@ def test_any_paste_comes_out_as_it_went_in(pastes: list[str], typed: str):
     whole = Draft(typed.replace("[", "(") + draft.folded_text, draft.folds)
     assert whole.text == typed.replace("[", "(") + " and ".join(pastes)
     assert set(whole.used_folds()) == set(chips)
+
+
+def test_the_transcript_shows_three_lines_of_a_paste():
+    paste = "\n\tdef f():\n" + "\n".join(f"line {number} " + "x" * 90 for number in range(40))
+    (chip,), draft = folded(paste)
+    message = Draft(f"Explain {chip} in short", draft.folds)
+    shown = with_preview(message.text, message.folded_text).splitlines()
+    assert shown[0] == f"Explain {chip}"
+    assert shown[1] == "      def f():"
+    assert shown[2].startswith("  line 0 xxx")
+    assert len(shown[2]) == len(shown[3]) == 66
+    assert shown[4:] == ["in short"]
+
+
+def test_files_have_no_preview_in_the_transcript():
+    file = FileText("notes.txt", "Text of notes.txt: one", "one")
+    draft = Draft("What?").with_files([file])
+    assert with_preview(draft.text, draft.folded_text) == draft.folded_text
 
 
 def test_only_known_chips_are_chips():
