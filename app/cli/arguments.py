@@ -332,7 +332,7 @@ _COMMANDS = {
         _SERVED_MODEL,
         _LORA,
         _flag("--plain", "chat line by line, without a screen"),
-        _flag("--new", "start a new conversation instead of resuming the last one"),
+        _flag("--new", "offer and resume no earlier conversation"),
         _flag("--tty", "draw for a plain console: ASCII borders, 16 colours"),
         _VERSION,
         *("threads", *_ENGINE_KEYS, *_REPLY_KEYS, "theme", "low_power"),

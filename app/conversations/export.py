@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +19,10 @@ from engine.machine.files import safe_flags
 
 MISSING = "(missing: it could not be read)"
 _WITH_THINKING = "+thinking"
+_NO_NAME = re.compile(r"\W+")
+"""Characters of a title that stand in no file name."""
+_MOST_NAME_CHARS = 48
+"""Limit on a title in a file name, which may have 255 bytes."""
 _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
@@ -105,21 +110,28 @@ def _message_values(message: ChatMessage, with_thinking: bool) -> dict[str, Any]
     return values
 
 
-def choose_path(requested: str, now: datetime) -> Path:
-    """Return the path to save to: the requested file, or a new name in the requested or current
-    directory.
+def choose_path(requested: str, now: datetime, title: str = "", suffix: str = ".md") -> Path:
+    """Return the path to save to: the requested file, or a new file in the requested or current
+    directory, named by the conversation's title.
     """
     if requested:
         path = Path(requested).expanduser()
     else:
         path = Path.cwd()
-    if path.is_dir():
-        return path / f"jalopy-{now:%Y%m%d-%H%M%S}.md"
-    return path
+    if not path.is_dir():
+        return path
+    stem = _NO_NAME.sub("-", title)[:_MOST_NAME_CHARS].strip("-_")
+    named = path / f"{stem}{suffix}"
+    if stem and not os.path.lexists(named):
+        return named
+    return path / f"{stem or 'jalopy'}-{now:%Y%m%d-%H%M%S}{suffix}"
 
 
-def save_as(requested: str, conversation: Conversation, model: str) -> str:
+def save_as(requested: str, conversation: Conversation, model: str, title: str = "") -> str:
     """Save a conversation as Markdown or JSON, as ``/save`` does, and return a line for the user.
+
+    Args:
+        title: title of the conversation, which names the file if no name is requested.
 
     Raises Refusal: the conversation is not saved.
     """
@@ -129,7 +141,7 @@ def save_as(requested: str, conversation: Conversation, model: str) -> str:
         raise Refusal("there is nothing to save yet")
     now = datetime.now().astimezone()
     try:
-        path = choose_path(requested, now)
+        path = choose_path(requested, now, title)
         if path.suffix.lower() == ".json":
             as_text = to_json
         else:

@@ -37,7 +37,7 @@ _START = """\
 # Jalopy's manual
 
   jalopy help TOPIC   shows a page here
-  /help TOPIC         shows it in the chat
+  /help TOPIC         shows it in the chat; /help manual shows this page
   jalopy --help       lists the commands and options
   F1                  lists the keys and commands of the chat
 """
@@ -57,8 +57,13 @@ def topics() -> list[str]:
 
 
 def page(topic: str) -> str:
-    """Return the text of a topic's page. Raises Refusal: there is no such topic."""
+    """Return the text of a topic's page, or of the start page for "manual".
+
+    Raises Refusal: there is no such topic.
+    """
     names = topics()
+    if topic.lower() == "manual":
+        return start_page()
     if topic.lower() not in names:
         matches = difflib.get_close_matches(topic.lower(), names, n=1, cutoff=0.0)
         if matches:

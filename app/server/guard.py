@@ -37,6 +37,8 @@ CLIENT_LEFT = 499
 """Status in log and counters for a request whose client has left. It is never sent."""
 ABORT = "abort"
 """Key in the state of a request for the function that cuts its connection."""
+REQUESTED_PATH = "requested_path"
+"""Key of a request for the path that the client named, which errors repeat."""
 _PUBLIC_PATHS = ("/health",)
 """Paths that need neither a key nor a place."""
 _CLOSE = {"Connection": "close"}  # The rest of the body is not read.
@@ -91,7 +93,7 @@ class Guard:
         headers = Headers(scope=scope)
         host, path = split_target(scope["path"])
         # With "app" in the scope, the router raises an exception for unknown paths.
-        scope = {**scope, "path": normalize_path(path), "app": self}
+        scope = {**scope, "path": normalize_path(path), REQUESTED_PATH: path, "app": self}
         origins = {origin.lower() for origin in headers.getlist("origin")}
         is_allowed_page = bool(origins) and origins <= self._origins
         has_body = "content-length" in headers or "transfer-encoding" in headers
@@ -247,7 +249,7 @@ def _api_error_of(error: Exception, scope: Scope) -> ApiError:
     if not isinstance(error, HTTPException):
         return ApiError(bug_line(error, " in the server"), 500, code="internal_error")
 
-    path = scope["path"][:80]
+    path = scope[REQUESTED_PATH][:80]
     if error.status_code == 405:
         return ApiError(
             f"{path} does not support the method {scope['method']}", 405, code="method_not_allowed"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Scope
 
@@ -34,12 +34,13 @@ from app.server.dialects.responses_reply import ResponseEncoder
 from app.server.dialects.responses_request import read_response_request
 from app.server.dialects.tokens import read_detokenize_request, read_tokenize_request
 from app.server.fields import Fields, read_json
-from app.server.guard import CLIENT_LEFT, Guard
+from app.server.guard import CLIENT_LEFT, REQUESTED_PATH, Guard
 from app.server.log import log
 from app.server.metrics import Metrics
 from app.server.model_pool import ModelPool
 from app.server.reply_task import Finish, PendingRequest, ReplyEvent, ReplyPiece
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
+from app.server.start_page import HEADERS, start_page
 from app.server.transfer import (
     KEEP_ALIVE_S,
     BodyReader,
@@ -148,8 +149,15 @@ class Routes:
         return pending
 
     async def root(self, http_request: Request) -> Response:
-        """Return the text by which Ollama's clients recognize a running server."""
-        return PlainTextResponse("Ollama is running")
+        """Return a page to a browser, and to others the text by which Ollama's clients recognize a
+        running server."""
+        if "text/html" not in http_request.headers.get("accept", ""):
+            return PlainTextResponse("Ollama is running")
+        host, port = http_request.scope["server"]
+        if ":" in host:
+            host = f"[{host}]"
+        names = list(await self._models.list_files())
+        return HTMLResponse(start_page(f"http://{host}:{port}", names), headers=HEADERS)
 
     async def health(self, http_request: Request) -> Response:
         """Return whether the server is ready: a single model must be open."""
@@ -390,6 +398,7 @@ def make_application(
         *(Route(path, handler, methods=["POST"]) for path, handler in post_handlers.items()),
         *OllamaModels(models, bodies).routes(),
         Route("/", routes.root),
+        Route("/v1", routes.root),
         Route("/v1/models", routes.models),
         Route("/v1/models/{model_id:path}", routes.model),
         Route("/health", routes.health),
@@ -400,7 +409,11 @@ def make_application(
 
     def record_request(scope: Scope, status: int) -> None:
         path = scope["path"]
-        metrics.count_request(path if path in known_paths else "other", status)
+        if path in known_paths:
+            metrics.count_request(path, status)
+        else:
+            metrics.count_request("other", status)
+            path = scope[REQUESTED_PATH]
         remark = " (client left)" if status == CLIENT_LEFT else ""
         log(f"{scope['method']} {path[:80]} {status}{remark}")
 

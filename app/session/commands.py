@@ -127,6 +127,7 @@ def export(chat_session: ChatSession, argument: str) -> str:
         argument,
         chat_session.conversation,
         chat_session.model.title if chat_session.model is not None else "",
+        chat_session.journal.title,
     )
 
 

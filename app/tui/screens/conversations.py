@@ -217,8 +217,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         def save() -> None:
             saved = self._store.read(entry.id)
             now = datetime.now().astimezone()
-            path = export.choose_path("", now).with_suffix(f".{extension}")
-            path = path.with_stem(f"{path.stem}-{int(entry.id)}")
+            path = export.choose_path("", now, entry.title, f".{extension}")
             if extension == "json":
                 convert = export.to_json
             else:

@@ -55,6 +55,26 @@ def test_without_a_path_the_file_is_named_after_the_time(
     assert export.choose_path("talk.md", NOW) == Path("talk.md")
 
 
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        ("A walk by the sea", "A-walk-by-the-sea.md"),
+        ("../../etc/passwd: \x1b[31m?", "etc-passwd-31m.md"),
+        ("\u6d77 \U0001f600", "\u6d77.md"),
+        ("...", "jalopy-20260102-030405.md"),
+        ("long " * 40, "long-" * 9 + "lon.md"),
+    ],
+)
+def test_the_title_names_the_file(tmp_path: Path, title: str, name: str):
+    assert export.choose_path(str(tmp_path), NOW, title) == tmp_path / name
+
+
+def test_a_name_in_use_gets_the_time(tmp_path: Path):
+    (tmp_path / "Sea.md").touch()
+    path = export.choose_path(str(tmp_path), NOW, "Sea")
+    assert path == tmp_path / "Sea-20260102-030405.md"
+
+
 def test_a_file_is_private_and_never_written_over(tmp_path: Path):
     path = tmp_path / "talk.md"
     export.write_new(path, "one \ud800")

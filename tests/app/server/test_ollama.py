@@ -56,6 +56,7 @@ def test_head_requests_are_answered(shared: Serving) -> None:
     assert shared.get("/").text == "Ollama is running"
     for path in (
         "/",
+        "/v1",
         "/api/tags",
         "/api/version",
         "/api/ps",

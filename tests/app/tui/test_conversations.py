@@ -561,7 +561,7 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
         )
         await driver.pilot.press("ctrl+e", "ctrl+s", "ctrl+r", *" two", "enter")
         await driver.shows("animals two")
-        exported = {path.suffix: path.read_text() for path in Path(tmp_path).glob("jalopy-*")}
+        exported = {path.suffix: path.read_text() for path in Path(tmp_path).glob("animals.*")}
         assert json.loads(exported[".json"])["messages"][1]["text"] == "A zebra has stripes."
         assert "tok/s" in exported[".md"]
         await driver.pilot.press("enter")
