@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from engine.ahead import CompiledKernel, Target
+    from engine.machine.packs import CompiledKernel, Target
 
 OPERATIONS = "embed", "matvec", "small_batch", "matmul"
 WRITE_EVERY = 40
@@ -56,7 +56,7 @@ def kernel_places() -> list[str]:
 
 def stale(pack: dict[str, CompiledKernel]) -> list[str]:
     """Return the places of the kernels that a pack lacks, or has from other sources."""
-    from engine.ahead import source_hash
+    from engine.machine.packs import source_hash
 
     return [
         name
@@ -74,7 +74,7 @@ class Pack:
     """
 
     def __init__(self, name: str, folder: Path) -> None:
-        from engine.ahead import TARGETS, read_pack
+        from engine.machine.packs import TARGETS, read_pack
 
         self.name = name
         self.target = TARGETS[name]
@@ -88,7 +88,7 @@ class Pack:
 
     def build(self, batch: list[str]) -> None:
         """Compile some of the missing kernels, in a process of its own."""
-        from engine.ahead import CompiledKernel
+        from engine.machine.packs import CompiledKernel
 
         for line in _worker(self.target, batch):
             name, source, needs, code = json.loads(line)
@@ -101,7 +101,7 @@ class Pack:
 
     def write(self) -> None:
         """Write the kernels built so far."""
-        from engine.ahead import write_pack
+        from engine.machine.packs import write_pack
 
         if self.is_changed:
             write_pack(self.path, self.kernels)
@@ -141,7 +141,7 @@ def work(triple: str, names: Iterable[str]) -> None:
         50_000, 20, 100
     )  # with Python's default, collection takes a quarter of the time
     aim_at(triple)
-    from engine.ahead import source_hash
+    from engine.machine.packs import source_hash
 
     for full_name in names:
         module, name = full_name.split(":")
@@ -230,7 +230,7 @@ def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
         work(sys.argv[2], sys.argv[3:])
         return 0
-    from engine.ahead import PACKS, TARGETS
+    from engine.machine.packs import PACKS, TARGETS
 
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter

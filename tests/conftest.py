@@ -66,6 +66,8 @@ def pytest_configure(config: pytest.Config) -> None:
             :-_KERNEL_CACHES_KEPT
         ]:
             shutil.rmtree(old, ignore_errors=True)
+    # Kernels are tested at this processor's level, even if machine code is ready for a lower one.
+    os.environ["JALOPY_OWN_LEVEL"] = "1"
 
 
 @pytest.hookimpl(trylast=True)
@@ -84,18 +86,6 @@ def set_usual_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number, disposition in _USUAL_SIGNALS.items():
         signal.signal(number, disposition)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report how many kernels for this processor are stale, and so were compiled."""
-    from engine import ahead, build_ahead
-
-    name = ahead.target_name()
-    n_stale = len(build_ahead.stale(dict(ahead.own_pack())))
-    if name is not None and n_stale:
-        terminalreporter.write_line(
-            f"{n_stale} kernels of engine/packs/{name}.pack are missing or stale: make packs"
-        )
 
 
 @pytest.fixture(scope="session")

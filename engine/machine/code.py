@@ -18,8 +18,8 @@ ENGINE = Path(__file__).parents[1]
 COMPILED_SOURCES = (
     "jit.py", "plan/interpreter.py", "sampling/sampling_kernels.py",
     "sampling/candidate_kernels.py",
-    "sampling/repetition_kernels.py", "machine/level.py", "simd", "quants", "kernels",
-    "quantize/blocks.py",
+    "sampling/repetition_kernels.py", "machine/level.py", "machine/processor.py", "simd", "quants",
+    "kernels", "quantize/blocks.py",
     "quantize/lanes.py", "quantize/search.py", "quantize/superblocks.py", "quantize/table.py",
     "quantize/weights.py",
 )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from engine import ahead, build_ahead
-from engine.machine import level
+from engine.machine import packs, processor
 from engine.machine.code import ENGINE
 
 ROOT = ENGINE.parent
@@ -21,42 +21,42 @@ def with_features(
     monkeypatch: pytest.MonkeyPatch, features: frozenset[str], arm64: bool = False
 ) -> str | None:
     """Return the name of the pack for a Linux processor with these features."""
-    monkeypatch.setattr(level, "FEATURES", features)
-    monkeypatch.setattr(level, "HAS_ARM64", arm64)
+    monkeypatch.setattr(processor, "FEATURES", features)
+    monkeypatch.setattr(processor, "HAS_ARM64", arm64)
     monkeypatch.setattr(
-        ahead.llvm, "get_process_triple", lambda: ahead.ARM64 if arm64 else ahead.X86_64
+        packs.llvm, "get_process_triple", lambda: packs.ARM64 if arm64 else packs.X86_64
     )
-    return ahead.target_name()
+    return packs.own_name()
 
 
-@pytest.mark.parametrize("name", ahead.TARGETS)
+@pytest.mark.parametrize("name", packs.TARGETS)
 def test_no_pack_uses_what_the_processor_lacks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = ahead.TARGETS[name]
-    arm64 = target.triple == ahead.ARM64
+    target = packs.TARGETS[name]
+    arm64 = target.triple == packs.ARM64
     assert with_features(monkeypatch, target.features, arm64) == name
     assert with_features(monkeypatch, target.features | {"sha", "aes"}, arm64) == name
     for feature in target.features:
         target_name = with_features(monkeypatch, target.features - {feature}, arm64)
-        assert target_name is None or ahead.TARGETS[target_name].features <= target.features - {
+        assert target_name is None or packs.TARGETS[target_name].features <= target.features - {
             feature
         }
 
 
 def test_a_processor_of_another_form_gets_no_pack(monkeypatch: pytest.MonkeyPatch) -> None:
-    core_2 = ahead.TARGETS["sse2"].features | {"ssse3"}
-    piledriver = ahead.TARGETS["f16c"].features | {"fma"}
+    core_2 = packs.TARGETS["sse2"].features | {"ssse3"}
+    piledriver = packs.TARGETS["f16c"].features | {"fma"}
     assert with_features(monkeypatch, core_2) is None
     assert with_features(monkeypatch, piledriver) is None
-    skylake_x = ahead.TARGETS["avx512"].features - {"avx512vnni"}
+    skylake_x = packs.TARGETS["avx512"].features - {"avx512vnni"}
     assert with_features(monkeypatch, skylake_x) == "avx2"
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert with_features(monkeypatch, ahead.TARGETS["neon"].features, arm64=True) is None
+    assert with_features(monkeypatch, packs.TARGETS["neon"].features, arm64=True) is None
 
 
 def test_every_pack_is_a_form_of_its_own() -> None:
     forms = [
-        level.traits(target.features, target.triple == ahead.ARM64)
-        for target in ahead.TARGETS.values()
+        processor.traits(target.features, target.triple == packs.ARM64)
+        for target in packs.TARGETS.values()
     ]
     assert len({*forms}) == len(forms)
 
@@ -70,11 +70,11 @@ def imported(file: Path) -> set[Path]:
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             inner = [f"{node.module}.{alias.name}" for alias in node.names]
-            names += inner if all(map(ahead._file_of, inner)) else [node.module, *inner]
+            names += inner if all(map(packs._file_of, inner)) else [node.module, *inner]
     return {
         file
         for name in names
-        if name.startswith("engine") and (file := ahead._file_of(name)) is not None
+        if name.startswith("engine") and (file := packs._file_of(name)) is not None
     }
 
 
@@ -82,46 +82,141 @@ def test_a_hash_covers_every_source_that_a_kernel_imports() -> None:
     modules = {kernel_name.partition(":")[0] for kernel_name in build_ahead.kernel_places()}
     assert len(modules) > 50
     for module in modules:
-        covered = ahead.sources_of(module)
+        covered = packs.sources_of(module)
         reached = {
-            source for file in covered for source in imported(file) if ahead._is_compiled(source)
+            source for file in covered for source in imported(file) if packs._is_compiled(source)
         }
-        assert ahead._file_of(module) in covered
-        assert ahead._file_of("engine.kernels") not in covered, (
+        assert packs._file_of(module) in covered
+        assert packs._file_of("engine.kernels") not in covered, (
             "a new operation would make it stale"
         )
         assert reached <= covered, module
-    assert ahead.source_hash("engine.quants.q4_k") != ahead.source_hash("engine.quants.q5_k")
+    assert packs.source_hash("engine.quants.q4_k") != packs.source_hash("engine.quants.q5_k")
 
 
 KERNELS = {
-    "engine.quants.q8_0:embed": ahead.CompiledKernel("a" * 32, ("memset",), b"machine code" * 50),
-    "engine.kernels.add:add": ahead.CompiledKernel("b" * 32, (), b"other code" * 40),
+    "engine.quants.q8_0:embed": packs.CompiledKernel("a" * 32, ("memset",), b"machine code" * 50),
+    "engine.kernels.add:add": packs.CompiledKernel("b" * 32, (), b"other code" * 40),
 }
 
 
 def test_a_pack_holds_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "packs" / "avx2.pack"
-    ahead.write_pack(path, KERNELS)
+    packs.write_pack(path, KERNELS)
     first = path.read_bytes()
-    assert ahead.read_pack(path) == KERNELS
-    ahead.write_pack(path, dict(reversed(KERNELS.items())))
+    assert packs.read_pack(path) == KERNELS
+    packs.write_pack(path, dict(reversed(KERNELS.items())))
     assert path.read_bytes() == first
-    assert ahead.read_pack(tmp_path / "missing.pack") == {}
+    assert packs.read_pack(tmp_path / "missing.pack") == {}
 
 
 def test_a_damaged_pack_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "avx2.pack"
-    ahead.write_pack(path, KERNELS)
+    packs.write_pack(path, KERNELS)
     sound = path.read_bytes()
     for index in range(len(sound)):
         path.write_bytes(
             bytes([*sound[:index], sound[index] ^ 1 << index % 8, *sound[index + 1 :]])
         )
-        assert ahead.read_pack(path) == {}
+        assert packs.read_pack(path) == {}
     for n in range(len(sound)):
         path.write_bytes(sound[:n])
-        assert ahead.read_pack(path) == {}
+        assert packs.read_pack(path) == {}
+
+
+FEATURES_OF_AMX = packs.TARGETS["amx"].features | {"avxvnni", "aes"}
+PLACE = "engine.kernels.add:add"
+
+
+def write_small_pack(folder: Path, name: str, n_fresh: int = 1, n_stale: int = 0) -> None:
+    """Write a pack with numbers of kernels of today's sources and of others."""
+    today = packs.source_hash("engine.kernels.add")
+    kernels = {
+        f"{PLACE}{k}": packs.CompiledKernel(today if k < n_fresh else "0" * 32, (), b"code")
+        for k in range(n_fresh + n_stale)
+    }
+    packs.write_pack(folder / f"{name}.pack", kernels)
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    """Return the two folders of packs, both empty, of a processor with AMX."""
+    folders = tmp_path / "repository", tmp_path / "cache"
+    monkeypatch.setattr(packs, "PACKS", folders[0])
+    monkeypatch.setattr(packs, "CACHE_DIRECTORY", folders[1])
+    monkeypatch.setattr(processor, "IS_CHOSEN", False)
+    text = ",".join(f"+{name}" for name in sorted(FEATURES_OF_AMX))
+    monkeypatch.setattr(processor, "FEATURE_TEXT", text)
+    assert with_features(monkeypatch, FEATURES_OF_AMX) == "amx"
+    return folders
+
+
+def chosen() -> tuple[str, bool]:
+    """Return the level that a new process uses, and whether nothing better could be built."""
+    choice = packs.choice.__wrapped__()
+    return choice.name, choice.is_best
+
+
+def test_a_missing_pack_makes_way_for_a_lower_level(folders: tuple[Path, Path]) -> None:
+    repository, cache = folders
+    assert chosen() == ("amx", False), "without packs, the processor's own kernels are compiled"
+    write_small_pack(repository, "sse4")
+    assert chosen() == ("sse4", False)
+    write_small_pack(repository, "avx2")
+    assert chosen() == ("avx2", False)
+    write_small_pack(cache, "amx")
+    assert chosen() == ("amx", True)
+
+
+def test_a_pack_without_fresh_kernels_is_no_pack(folders: tuple[Path, Path]) -> None:
+    write_small_pack(folders[0], "avx2", 0, 6)
+    assert chosen() == ("amx", False)
+
+
+def test_a_stale_pack_makes_way_for_a_fresh_one(folders: tuple[Path, Path]) -> None:
+    repository, cache = folders
+    write_small_pack(repository, "amx", 5, 1)
+    assert chosen() == ("amx", False)
+    write_small_pack(repository, "avx2", 6)
+    assert chosen() == ("avx2", False)
+    write_small_pack(repository, "avx2", 4, 2)
+    assert chosen() == ("amx", False), "of stale packs, the one with the most fresh kernels"
+    write_small_pack(cache, "amx", 6)
+    assert chosen() == ("amx", True)
+    (cache / "amx.pack").write_bytes(b"damaged")
+    assert chosen() == ("amx", False)
+
+
+def test_a_lower_level_uses_only_its_own_features(folders: tuple[Path, Path]) -> None:
+    write_small_pack(folders[0], "avx2")
+    words = packs.choice.__wrapped__().compiled_features.split(",")
+    assert {word[1:] for word in words if word[0] == "+"} == packs.TARGETS["avx2"].features
+    assert {"-avx512f", "-avx512vnni", "-amx-int8", "-avxvnni"} <= {*words}
+
+
+def test_a_chosen_processor_gets_no_lower_level(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_small_pack(folders[0], "avx2")
+    monkeypatch.setattr(processor, "IS_CHOSEN", True)
+    assert chosen() == ("amx", False)
+
+
+def test_a_processor_of_a_form_without_packs_begins_lower(
+    folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piledriver = packs.TARGETS["f16c"].features | {"fma"}
+    assert with_features(monkeypatch, piledriver) is None
+    own = packs.own_target()
+    assert own[1].features == piledriver
+    assert chosen() == (own[0], False)
+    write_small_pack(folders[0], "f16c")
+    assert chosen() == ("f16c", False)
+    write_small_pack(folders[1], own[0])
+    assert chosen() == (own[0], True)
+    with_features(monkeypatch, piledriver | {"aes"})
+    assert packs.own_target()[0] != own[0], "processors that share a directory share no pack"
+    assert chosen() == ("f16c", False)
 
 
 PLACES = [
@@ -133,17 +228,18 @@ PLACES = [
 SESSION = """
 import sys
 from pathlib import Path
+from engine.machine import packs
+packs.PACKS = Path({packs!r})
 from engine import ahead
-ahead.PACKS = Path({packs!r})
 {before}
 print([ahead.linked(place) is not None for place in {places!r}], "numba" in sys.modules)
 """
 
 
-def loading_report(packs: Path, preamble: str = "") -> str:
+def loading_report(packs_folder: Path, preamble: str = "") -> str:
     """Return a new process's report on the kernels of some packs: which were linked, and whether
     numba was imported."""
-    code = SESSION.format(packs=str(packs), places=PLACES, before=preamble)
+    code = SESSION.format(packs=str(packs_folder), places=PLACES, before=preamble)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300
     )
@@ -152,9 +248,9 @@ def loading_report(packs: Path, preamble: str = "") -> str:
 
 
 @pytest.fixture(scope="module")
-def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with a pack of a few kernels, built for this processor."""
-    name = ahead.target_name()
+    name = packs.own_name()
     if name is None:
         pytest.skip("no packs are made for processors of this form")
     pack = build_ahead.Pack(name, tmp_path_factory.mktemp("packs"))
@@ -164,30 +260,30 @@ def packs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_what_was_built_is_linked_without_numba(packs: Path) -> None:
-    assert loading_report(packs) == "[True, True, True] False"
+def test_what_was_built_is_linked_without_numba(built: Path) -> None:
+    assert loading_report(built) == "[True, True, True] False"
 
 
 @pytest.mark.slow
-def test_what_is_stale_or_cannot_be_linked_is_compiled(packs: Path) -> None:
-    changed = "ahead._digest = lambda file: b'another source'"
-    assert loading_report(packs, changed) == "[False, False, False] False"
+def test_what_is_stale_or_cannot_be_linked_is_compiled(built: Path) -> None:
+    changed = "packs._digest = lambda file: b'another source'"
+    assert loading_report(built, changed) == "[False, False, False] False"
     lacks = "ahead.llvm.address_of_symbol = lambda name: None"
-    assert loading_report(packs, lacks) == "[True, True, False] False"
-    assert loading_report(packs / "missing") == "[False, False, False] False"
+    assert loading_report(built, lacks) == "[True, True, False] False"
+    assert loading_report(built / "missing") == "[False, False, False] False"
 
 
 @pytest.mark.slow
 def test_linked_and_compiled_kernels_agree_to_the_bit(
-    packs: Path, monkeypatch: pytest.MonkeyPatch
+    built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from engine.quants import q8_0
     from engine.quants.base import QUANT_TYPES
     from tests.engine.kernel_call import embed, random_weights
 
     rows = random_weights(QUANT_TYPES["Q8_0"], 4, 256)
-    pack = ahead.read_pack(next(packs.glob("*.pack")))
-    monkeypatch.setattr(ahead, "own_pack", lambda: pack)
+    pack = packs.read_pack(next(built.glob("*.pack")))
+    monkeypatch.setattr(ahead, "choice", lambda: packs.choice()._replace(kernels=pack))
     linked = ahead._link("engine.quants.q8_0:embed")
     assert linked not in (None, q8_0.embed.compiled.address)
     results = []
@@ -198,13 +294,13 @@ def test_linked_and_compiled_kernels_agree_to_the_bit(
 
 
 def test_the_repository_has_a_pack() -> None:
-    assert [*ahead.PACKS.glob("*.pack")]
+    assert [*packs.PACKS.glob("*.pack")]
 
 
-@pytest.mark.parametrize("path", sorted(ahead.PACKS.glob("*.pack")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(packs.PACKS.glob("*.pack")), ids=lambda path: path.stem)
 def test_a_pack_of_the_repository_is_sound_and_small(path: Path) -> None:
-    kernels = ahead.read_pack(path)
-    assert path.stem in ahead.TARGETS
+    kernels = packs.read_pack(path)
+    assert path.stem in packs.TARGETS
     assert kernels
     assert kernels.keys() <= {*build_ahead.kernel_places()}
     for kernel_name, kernel in kernels.items():
