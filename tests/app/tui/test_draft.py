@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.text.clean_text import clean_text
 from app.documents.passages import FileText
+from app.text.clean_text import clean_text
 from app.tui.chat.draft import Draft, chip_spans, is_large, with_preview, write_chip
 
 CODE = "\n".join(f"x{i} = {i}" for i in range(42))
