@@ -158,7 +158,7 @@ class ForwardPass:
         self, ids: list[int], pos: int, is_small_batch: bool, is_end: bool
     ) -> list[Logits]:
         n_threads = self._model.threads if is_small_batch else self._model.prefill_threads
-        self.check(self.pipeline.store(ids, pos, n_threads, is_small_batch))
+        self.check(self.pipeline.cache_block(ids, pos, n_threads, is_small_batch))
         if not is_end:
             return []
         self.check(self.pipeline.last_logits(n_threads, is_small_batch))

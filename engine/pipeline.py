@@ -377,8 +377,10 @@ class Pipeline:
         self._steps.set_block([token], pos, self._states.slot)
         return self._run("decode", n_threads)
 
-    def store(self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool) -> bool:
-        """Compute the keys, values and states of up to ``block_size`` tokens; False if cancelled.
+    def cache_block(
+        self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool
+    ) -> bool:
+        """Compute and cache the keys, values and states of up to ``block_size`` tokens; False if cancelled.
 
         Args:
             pos: position of the first token.
@@ -389,10 +391,10 @@ class Pipeline:
         return self._run("small batch" if is_small_batch else "block", n_threads)
 
     def last_logits(self, n_threads: int, is_small_batch: bool) -> bool:
-        """Compute the logits of the last token of the previous ``store``; False if cancelled.
+        """Compute the logits of the last token of the previous ``cache_block``; False if cancelled.
 
         Args:
-            is_small_batch: the same value as for ``store``.
+            is_small_batch: the same value as for ``cache_block``.
         """
         return self._run("small batch last" if is_small_batch else "block last", n_threads)
 

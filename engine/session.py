@@ -92,7 +92,6 @@ class Session:
         self.forward = ForwardPass(model, pipeline)
         self.profiler = Profiler(pipeline)
         self.cached = CachedTokens()
-        self._tokens = self.cached.ids
         self._logits: Logits | None = None
         self._last_was_decoded = False
         self.finish_reason = ""
@@ -116,12 +115,12 @@ class Session:
     @property
     def tokens(self) -> list[int]:
         """Copy of the token ids in the cache."""
-        return list(self._tokens)
+        return list(self.cached.ids)
 
     @property
     def length(self) -> int:
         """Number of tokens in the cache, 0 to ``n_ctx``."""
-        return len(self._tokens)
+        return len(self.cached.ids)
 
     @property
     def config(self) -> ModelConfig:
@@ -223,7 +222,7 @@ class Session:
         self,
         ids: Sequence[int],
         on_progress: PrefillProgress | None = None,
-        turns: Collection[int] = (),
+        checkpoint_positions: Collection[int] = (),
         n_replied: int = 0,
     ) -> PrefillResult:
         """Make the cache hold exactly ``ids``, computing only the tokens after the longest common
@@ -239,7 +238,8 @@ class Session:
             ids: token ids of the whole prompt, one to ``n_ctx``.
             on_progress: called with (tokens done, tokens in all) of the computed part after every
                 block.
-            turns: positions where messages begin or end. Recurrent layers make checkpoints there.
+            checkpoint_positions: positions where recurrent layers make checkpoints: the beginnings
+                and ends of messages.
             n_replied: number of tokens at the end that begin the reply to be continued.
 
         Raises:
@@ -250,12 +250,14 @@ class Session:
             raise _context_full(len(ids), self.n_ctx)
         start_s = time.monotonic()
         reused = self.truncate(self._shared_prefix(ids))
-        if self._last_was_decoded or any(0 <= turn - reused < MIN_CHECKPOINT_GAP for turn in turns):
+        if self._last_was_decoded or any(
+            0 <= position - reused < MIN_CHECKPOINT_GAP for position in checkpoint_positions
+        ):
             self.memory.make_checkpoint()
         self._feed(
             ids[reused:],
             on_progress=on_progress,
-            turns=turns,
+            checkpoint_positions=checkpoint_positions,
             is_prompt=len(ids) - reused > n_replied,
         )
         return PrefillResult(reused, len(ids) - reused, time.monotonic() - start_s)
@@ -274,7 +276,7 @@ class Session:
 
     def _shared_prefix(self, ids: Sequence[int]) -> int:
         """Return the number of tokens that a prompt shares with the cache, without its last."""
-        return max(0, min(common_prefix(self._tokens, ids), len(ids) - 1))
+        return max(0, min(common_prefix(self.cached.ids, ids), len(ids) - 1))
 
     # ---- writing a reply
 
@@ -412,19 +414,19 @@ class Session:
         """
         if n < 0:
             raise EngineError(f"cannot keep {n} tokens")
-        if n < len(self._tokens):
+        if n < self.length:
             self._rewind(n)
-        return len(self._tokens)
+        return self.length
 
     def _rewind(self, n: int) -> None:
         """Rewind the layers to n tokens, or to fewer if they cannot go back to n."""
-        length = len(self._tokens)
+        length = self.length
         if n < length:
             self.cached.cut(n)
         n_reached = self.memory.rewind(n)
         if n_reached < n:
             self.cached.cut(n_reached)
-        if len(self._tokens) < length:
+        if self.length < length:
             self._logits = None
             self._last_was_decoded = False
 
@@ -441,7 +443,7 @@ class Session:
         length = self.length
         if n_keep < 0 or n_drop < 1 or n_keep + n_drop > length:
             raise EngineError(f"cannot forget {n_drop} tokens after {n_keep}: there are {length}")
-        moved = self._tokens[n_keep + n_drop :]
+        moved = self.cached.ids[n_keep + n_drop :]
         if not moved:
             self.truncate(n_keep)
             return
@@ -452,7 +454,7 @@ class Session:
         self.cached.cut(n_keep)
         self._logits = None
         self.memory.shift(n_keep, n_drop, length)
-        self._tokens += moved
+        self.cached.ids += moved
 
     def shift_towards(self, ids: Sequence[int]) -> int:
         """Shift if the cache is the beginning of ``ids`` except for one run of dropped tokens.
@@ -462,7 +464,7 @@ class Session:
         Returns:
             Number of tokens dropped from the cache, 0 if nothing changed.
         """
-        gap = context_shift.find_gap(self._tokens, ids, MIN_SHIFTED_TOKENS)
+        gap = context_shift.find_gap(self.cached.ids, ids, MIN_SHIFTED_TOKENS)
         if gap is None or not self.memory.can_shift(*gap, self.length):
             return 0
         self.shift(*gap)
@@ -498,7 +500,7 @@ class Session:
             EngineError: an id is out of range.
             ContextFullError: more tokens than fit into the context.
         """
-        self._tokens += self.check_ids(ids)
+        self.cached.ids += self.check_ids(ids)
         self._logits = None
         self.memory.commit(self.length)
 
@@ -555,23 +557,23 @@ class Session:
         *,
         every: bool = False,
         on_progress: PrefillProgress | None = None,
-        turns: Collection[int] = (),
+        checkpoint_positions: Collection[int] = (),
         is_prompt: bool = False,
     ) -> Logits:
         """Compute tokens block by block."""
         checked = self.check_ids(ids)
-        start = len(self._tokens)
+        start = self.length
         end = start + len(checked)
         rows: list[Logits] = []
         try:
-            while (pos := len(self._tokens)) < end:
+            while (pos := self.length) < end:
                 if is_prompt and self.batch is not None:
                     pos = self._copy_from_peers(self.batch, checked[pos - start :])
-                block_end = self._block_end(pos, end, turns)
+                block_end = self._block_end(pos, end, checkpoint_positions)
                 rows += self._feed_block(
                     checked[pos - start : block_end - start], every, block_end == end, is_prompt
                 )
-                if block_end < end and block_end in turns:
+                if block_end < end and block_end in checkpoint_positions:
                     self.memory.make_checkpoint()
                 if on_progress is not None:
                     on_progress(block_end - start, len(checked))
@@ -583,20 +585,21 @@ class Session:
     def _copy_from_peers(self, batch: Batch, ids: list[int]) -> int:
         """Copy the keys and values of the next tokens from a peer that has them; returns the new
         length."""
-        n = batch.copy_shared(self.pipeline, [*self._tokens, *ids])
-        self._tokens += ids[: n - len(self._tokens)]
+        n = batch.copy_shared(self.pipeline, [*self.cached.ids, *ids])
+        self.cached.ids += ids[: n - self.length]
         return n
 
-    def _block_end(self, pos: int, end: int, turns: Collection[int]) -> int:
+    def _block_end(self, pos: int, end: int, checkpoint_positions: Collection[int]) -> int:
         """Return the end of the block at a position: the next checkpoint, or as far as a block
         goes."""
         size = self.pipeline.block_size_at(pos)
         if self.forward.has_waiting_peers:
             size = min(size, SHORT_BLOCK)
         checkpoints = (
-            turn
-            for turn in turns
-            if pos < turn < end and turn - self.memory.checkpoint_before(turn) >= MIN_CHECKPOINT_GAP
+            position
+            for position in checkpoint_positions
+            if pos < position < end
+            and position - self.memory.checkpoint_before(position) >= MIN_CHECKPOINT_GAP
         )
         return min(pos + size, min(checkpoints, default=end))
 
@@ -604,7 +607,7 @@ class Session:
         self, ids: list[int], every: bool, is_end: bool, is_prompt: bool
     ) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done."""
-        pos = len(self._tokens)
+        pos = self.length
         self.memory.reserve(pos + len(ids))
         try:
             rows = self.forward.compute_block(
@@ -618,7 +621,7 @@ class Session:
 
     def _verify(self, ids: list[int]) -> list[Logits]:
         """Compute the logits of a few tokens without appending these."""
-        pos = len(self._tokens)
+        pos = self.length
         self.memory.reserve(pos + len(ids))
         try:
             return self.forward.verify(ids, pos)
@@ -628,10 +631,10 @@ class Session:
 
     def _append(self, ids: list[int], logits: Logits | None) -> None:
         """Append computed tokens. Without logits a reply cannot start here."""
-        self._tokens += ids
+        self.cached.ids += ids
         self._logits = logits
         self._last_was_decoded = False
-        self.memory.commit(len(self._tokens))
+        self.memory.commit(self.length)
 
     def check_ids(self, ids: Sequence[int]) -> list[int]:
         """Return token ids as integers; raises ``EngineError`` if they cannot be appended."""
@@ -640,8 +643,8 @@ class Session:
             raise EngineError("no tokens to feed")
         if min(checked) < 0 or max(checked) >= self.model.config.vocab_size:
             raise EngineError(f"token ids must be 0 to {self.model.config.vocab_size - 1}")
-        if len(self._tokens) + len(checked) > self.n_ctx:
-            raise _context_full(len(self._tokens) + len(checked), self.n_ctx)
+        if self.length + len(checked) > self.n_ctx:
+            raise _context_full(self.length + len(checked), self.n_ctx)
         return checked
 
 

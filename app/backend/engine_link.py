@@ -277,8 +277,8 @@ class EngineLink:
         """Replace fields of the status."""
         self.outbox.update_status(**changes)
 
-    def step(self, **changes: Any) -> None:
-        """Replace fields of the status after a step of the computation, and use requested
+    def report_progress(self, **changes: Any) -> None:
+        """Replace fields of the status between two steps of the computation, and apply requested
         threads."""
         self._do_short_work()
         self.update_status(**changes)

@@ -234,7 +234,7 @@ class Reply:
     """Beginning of a reply that continues; it is also at the end of ``prompt_ids``."""
     visible_control_ids: Collection[int] = ()
     """Control tokens that are part of the text."""
-    turns: Collection[int] = ()
+    checkpoint_positions: Collection[int] = ()
     """Positions in the prompt where the speaker changes."""
     limit: ThoughtLimit | None = None
     """Limit on the thought before the answer; None if there is none."""
@@ -323,7 +323,7 @@ class Reply:
         result = self.session.prefill(
             self.prompt_ids,
             on_progress=self._update_prefill,
-            turns=self.turns,
+            checkpoint_positions=self.checkpoint_positions,
             n_replied=len(self.prefix_ids),
         )
         self.meter.reused_tokens = result.reused

@@ -172,7 +172,7 @@ class Conversation:
     messages: list[ChatMessage] = field(default_factory=list)
     n_dropped: int = 0
     """Messages at the beginning that no longer fit the context; always whole turns."""
-    is_cut_off: bool = False
+    has_interrupted_turn: bool = False
     """Whether the program ended before it answered the last message. The next message is joined to
     it.
     """
@@ -223,7 +223,7 @@ class Conversation:
         """
         if self.awaits_reply:
             self.messages.pop()
-        self.is_cut_off = False
+        self.has_interrupted_turn = False
         message = ChatMessage(Role.USER, text, folded=folded)
         self.messages.append(message)
         return message
@@ -255,7 +255,7 @@ class Conversation:
     @property
     def unanswered_message(self) -> ChatMessage | None:
         """Message that was not answered before the program ended; None if there is none."""
-        is_said = self.is_cut_off and self.awaits_reply and not self.messages[-1].results
+        is_said = self.has_interrupted_turn and self.awaits_reply and not self.messages[-1].results
         if is_said:
             return self.messages[-1]
         return None

@@ -226,7 +226,8 @@ class Journal:
         """
         self.title = ""
         self._forked_from = ""
-        self._flushed = PartialReply()
+        self._queued_reply = PartialReply()
+        """Part of the running reply that is already in the saver's queue."""
         self._awaits_first_token = False
         self._model = self._written_model = ("", "")
         """Name and path of the model that writes the next reply, and of the model in the
@@ -354,25 +355,25 @@ class Journal:
 
     def save_partial(self, conversation: Conversation, partial: PartialReply) -> None:
         """Save what is new in the running reply."""
-        flushed = self._flushed
+        queued = self._queued_reply
         if self._store is None or (partial.text, partial.thought) == (
-            flushed.text,
-            flushed.thought,
+            queued.text,
+            queued.thought,
         ):
             return
-        if not partial.text.startswith(flushed.text) or not partial.thought.startswith(
-            flushed.thought
+        if not partial.text.startswith(queued.text) or not partial.thought.startswith(
+            queued.thought
         ):
             return
         self._catch_up(conversation)
         change = add_piece(
-            partial.text[len(flushed.text) :],
-            partial.thought[len(flushed.thought) :],
-            partial.ids[len(flushed.ids) :],
-            partial.raw[len(flushed.raw) :],
+            partial.text[len(queued.text) :],
+            partial.thought[len(queued.thought) :],
+            partial.ids[len(queued.ids) :],
+            partial.raw[len(queued.raw) :],
             partial.is_edited,
         )
-        self._flushed = partial
+        self._queued_reply = partial
         self._add(change, is_durable=False)
 
     def save_turn_end(self, conversation: Conversation) -> None:
@@ -383,7 +384,7 @@ class Journal:
             self._add(set_columns(unsent=""), is_durable=False)
         self._catch_up(conversation)
         self._awaits_first_token = False
-        self._flushed = PartialReply()
+        self._queued_reply = PartialReply()
 
     def save_n_dropped(self, conversation: Conversation) -> None:
         """Save how many messages left the context."""
@@ -445,7 +446,7 @@ class Journal:
             self._drop_new()
             self._saver = None
         self._awaits_first_token = False
-        self._flushed = PartialReply()
+        self._queued_reply = PartialReply()
 
     def _drop_new(self) -> None:
         """Delete a conversation that was begun and left without a message."""

@@ -8,15 +8,18 @@ from app.conversations.store import ConversationEntry
 from app.text import figures
 from app.text.glyphs import cut
 
-_DATE = 16
-_COUNT = 5
-_SIZE = 6
-_MODEL = 20
-_LEAST_TITLE = 16
-_WITH_DAY = 40
-_WITH_MODEL = 66
-_WITH_COUNTS = 88
-"""Minimum widths of a row that shows day, model and size."""
+_DATE_WIDTH = 16
+_COUNT_WIDTH = 5
+_SIZE_WIDTH = 6
+_MODEL_WIDTH = 20
+_MIN_TITLE_WIDTH = 16
+
+_MIN_COLUMNS_WITH_DAY = 40
+"""Width of a row from which it shows the day of the last use, in columns."""
+_MIN_COLUMNS_WITH_MODEL = 66
+"""Width of a row from which it also shows the model, in columns."""
+_MIN_COLUMNS_WITH_COUNTS = 88
+"""Width of a row from which it also shows the number of messages and the size, in columns."""
 
 
 def heading(columns: int) -> str:
@@ -47,15 +50,15 @@ def details(entry: ConversationEntry) -> str:
 
 
 def _line(title: str, date: str, count: str, size: str, model: str, columns: int) -> str:
-    if columns >= _WITH_DAY:
-        tail = f"  {date:<{_DATE}}"
+    if columns >= _MIN_COLUMNS_WITH_DAY:
+        tail = f"  {date:<{_DATE_WIDTH}}"
     else:
         tail = ""
-    if columns >= _WITH_MODEL:
-        tail += f"  {cut(model, _MODEL):<{_MODEL}}"
-    if columns >= _WITH_COUNTS:
-        tail += f"  {count:>{_COUNT}}  {size:>{_SIZE}}"
-    width = max(_LEAST_TITLE, columns - len(tail))
+    if columns >= _MIN_COLUMNS_WITH_MODEL:
+        tail += f"  {cut(model, _MODEL_WIDTH):<{_MODEL_WIDTH}}"
+    if columns >= _MIN_COLUMNS_WITH_COUNTS:
+        tail += f"  {count:>{_COUNT_WIDTH}}  {size:>{_SIZE_WIDTH}}"
+    width = max(_MIN_TITLE_WIDTH, columns - len(tail))
     return f"{cut(title, width):<{width}}{tail}"
 
 

@@ -657,7 +657,7 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
     conversation.n_dropped = min(_count(n_dropped), len(messages))
     conversation.drop_gaps()
     conversation.set_sources()
-    conversation.is_cut_off = conversation.awaits_reply
+    conversation.has_interrupted_turn = conversation.awaits_reply
     return SavedConversation(
         conversation,
         _title(title, conversation, queued),

@@ -167,8 +167,8 @@ class Fields:
         """Return one of the words."""
         return self._checked(name, str, f"one of {', '.join(words)}", lambda word: word in words)
 
-    def object(self, name: str) -> Fields | None:
-        """Return the fields of a nested object."""
+    def nested(self, name: str) -> Fields | None:
+        """Return the fields of a nested object; None if it is absent."""
         value = self._checked(name, dict, "an object")
         if value is None:
             return None

@@ -44,14 +44,14 @@ def read_form(fields: Fields) -> AnswerForm | None:
         if fields.value(name) not in (None, False, "", [], {}):
             raise unsupported(fields.path(name), "is not supported")
 
-    candidates = [read_format(fields.object("response_format"))]
+    candidates = [read_format(fields.nested("response_format"))]
     for name in ("text", "output_config"):
         if isinstance(fields.value(name), dict):
-            nested = fields.object(name)
+            nested = fields.nested(name)
             assert nested is not None
-            candidates.append(read_format(nested.object("format"), is_flat=True))
+            candidates.append(read_format(nested.nested("format"), is_flat=True))
     candidates += [
-        read_format(fields.object("output_format"), is_flat=True),
+        read_format(fields.nested("output_format"), is_flat=True),
         _read_grammar(fields),
         *(_read_schema(fields, name) for name in _SCHEMA_FIELDS),
         *(_read_text(fields, name, syntax) for name, syntax in _TEXT_FIELDS.items()),
@@ -129,7 +129,7 @@ def _named_schema(fields: Fields, is_flat: bool) -> str:
     for name in ("json_schema", "value"):
         if is_flat or not isinstance(fields.value(name), dict):
             continue
-        described = fields.object(name)
+        described = fields.nested(name)
         assert described is not None
         if not described.has("schema") and any(
             described.has(key) for key in ("type", "properties", "$ref")
@@ -195,7 +195,7 @@ def _read_choice(fields: Fields, name: str) -> AnswerForm | None:
 def _read_grammar(fields: Fields) -> AnswerForm | None:
     """Read ``grammar``: a text, or TGI's object with a type."""
     if isinstance(fields.value("grammar"), dict):
-        return read_format(fields.object("grammar"))
+        return read_format(fields.nested("grammar"))
     return _read_text(fields, "grammar", GRAMMAR)
 
 
@@ -203,7 +203,7 @@ def _read_structured_outputs(fields: Fields) -> AnswerForm | None:
     """Read vLLM's object. Other clients use the field as a flag without effect."""
     if not isinstance(fields.value("structured_outputs"), dict):
         return None
-    outputs = fields.object("structured_outputs")
+    outputs = fields.nested("structured_outputs")
     assert outputs is not None
     if outputs.has("structural_tag"):
         raise unsupported(outputs.path("structural_tag"), "is not supported")

@@ -119,7 +119,7 @@ def _read_calls(message: Fields) -> tuple[ToolCall, ...]:
         for index, item in enumerate(message.array("tool_calls", MAX_TOOLS) or ())
         if item is not None
     )
-    function_call = message.object("function_call")  # an older field for a single call
+    function_call = message.nested("function_call")  # an older field for a single call
     if function_call is not None and not calls:
         return (read_call(function_call, ""),)
     return calls
@@ -302,7 +302,7 @@ def _read_choice(fields: Fields) -> _ToolChoice:
 
 
 def _read_allowed_tools(choice: Fields, single_call: bool) -> _ToolChoice:
-    allowed = choice.object("allowed_tools") or choice
+    allowed = choice.nested("allowed_tools") or choice
     mode = allowed.choice("mode", AUTO, REQUIRED, ANY) or AUTO
     if mode == ANY:
         mode = REQUIRED
@@ -322,7 +322,7 @@ def _read_function_name(choice: Fields) -> str | None:
     function = choice.value("function")
     if isinstance(function, str):
         return function
-    return (choice.object("function") or choice).text("name")
+    return (choice.nested("function") or choice).text("name")
 
 
 def _read_definition(fields: Fields, item: Any, path: str) -> dict[str, Any] | None:
@@ -335,7 +335,7 @@ def _read_definition(fields: Fields, item: Any, path: str) -> dict[str, Any] | N
         fields.ignore(f"tools of type {tool_type}")
         return None
 
-    function = tool.object("function")
+    function = tool.nested("function")
     if function is None:
         if not tool.has("name"):
             raise tool.missing_value("function", "an object with a name")
@@ -408,7 +408,7 @@ def _read_call_item(message: Fields, item: Any, path: str) -> ToolCall:
     fields.text("type")
     fields.value("index")  # Clients that join the pieces of a stream leave it in.
     call_id = read_id(fields, "id")
-    call = read_call(fields.object("function") or fields, call_id)
+    call = read_call(fields.nested("function") or fields, call_id)
     fields.ignore_rest()
     return call
 

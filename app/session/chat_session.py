@@ -307,7 +307,7 @@ class ChatSession:
         if original.n_dropped < n_messages:
             copy.n_dropped = original.n_dropped
         copy.drop_gaps()
-        copy.is_cut_off = original.is_cut_off
+        copy.has_interrupted_turn = original.has_interrupted_turn
         self.conversation = copy
         forked_from = self.journal.id
         self._leave_conversation(original)
@@ -504,7 +504,7 @@ class ChatSession:
         if running is None or running.joined is None or running.sent_text is None:
             return False
         running.snapshot.restore(self.conversation)
-        self.conversation.is_cut_off = False
+        self.conversation.has_interrupted_turn = False
         self._ask(running.sent_text, snapshot=running.snapshot)
         return True
 

@@ -17,18 +17,20 @@ class Snapshot:
 
     messages: tuple[ChatMessage, ...]
     n_dropped: int
-    is_cut_off: bool
+    has_interrupted_turn: bool
 
     @classmethod
     def of(cls, conversation: Conversation) -> Snapshot:
         """Return a snapshot of a conversation."""
-        return cls(tuple(conversation.messages), conversation.n_dropped, conversation.is_cut_off)
+        return cls(
+            tuple(conversation.messages), conversation.n_dropped, conversation.has_interrupted_turn
+        )
 
     def restore(self, conversation: Conversation) -> None:
         """Undo all changes since the snapshot, except that turns left the context."""
         conversation.messages[:] = self.messages
         conversation.n_dropped = max(self.n_dropped, conversation.n_dropped)
-        conversation.is_cut_off = self.is_cut_off
+        conversation.has_interrupted_turn = self.has_interrupted_turn
 
 
 @dataclass

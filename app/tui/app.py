@@ -152,12 +152,13 @@ class JalopyApp(App[None], inherit_bindings=False):
 
     def on_unmount(self) -> None:
         """Save the conversation, and end the engine thread and a download, which can be resumed."""
-        self._save_now()
+        self._queue_running_reply()
         self.parting_line = self.downloads.leave()
         self.engine_thread.close()
         self.unsaved = self.chat.core.chat_session.journal.close(SAVING_PATIENCE_S)
 
-    def _save_now(self) -> None:
+    def _queue_running_reply(self) -> None:
+        """Queue the running reply for the saver; an error must not keep the program from ending."""
         with suppress(Exception):
             self.chat.core.chat_session.save_partial()
 
@@ -412,7 +413,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         watchdog.daemon = True
         with suppress(RuntimeError, MemoryError):  # the system refuses another thread
             watchdog.start()
-        self._save_now()  # now: the exit may be cut short before it comes to that
+        self._queue_running_reply()  # The watchdog may end the process before on_unmount.
         self._keep_unsent()
         self.exit(return_code=code)
 

@@ -184,7 +184,7 @@ def _append_block(session: Session, block: list[int], has_logits: bool) -> None:
     def compute(pos: int) -> bool:
         if has_logits:
             return session.pipeline.full_block(block, pos, n_threads)
-        return session.pipeline.store(block, pos, n_threads, is_small_batch=False)
+        return session.pipeline.cache_block(block, pos, n_threads, is_small_batch=False)
 
     session.append_block(block, compute)
 

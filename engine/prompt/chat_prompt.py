@@ -191,18 +191,20 @@ class ChatPrompt:
             starts.append(n_ids)
         return starts
 
-    def turns(self) -> list[int]:
+    def checkpoint_positions(self) -> list[int]:
         """Return the approximate indices in the last ``prompt_ids`` where each user message begins
         and where the last one ends.
 
         Recurrent layers make checkpoints there, since other messages and replies may begin there.
         """
-        turns = self.turn_starts()
+        positions = self.turn_starts()
         spans = self._user_messages()
         if spans:
             end = spans[-1].stop
-            turns.append(min(point.n_ids for point in self._resume_points if point.chars >= end))
-        return turns
+            positions.append(
+                min(point.n_ids for point in self._resume_points if point.chars >= end)
+            )
+        return positions
 
     def _user_messages(self) -> list[range]:
         """Return the span of each user message in the text.

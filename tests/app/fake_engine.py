@@ -396,8 +396,8 @@ class FakeChat:
             if message.role == "user"
         ]
 
-    def turns(self) -> list[int]:
-        """Where a model with recurrent layers would keep what it knows."""
+    def checkpoint_positions(self) -> list[int]:
+        """Return the positions where recurrent layers would make checkpoints."""
         return self.turn_starts()
 
     def prompt_ids(self) -> list[int]:
@@ -678,7 +678,7 @@ class FakeSession:
         self,
         ids: Iterable[int],
         on_progress: Callable[[int, int], None] | None = None,
-        turns: Collection[int] = (),
+        checkpoint_positions: Collection[int] = (),
         n_replied: int = 0,
     ) -> PrefillResult:
         """Keep the longest common prefix and take in the rest."""

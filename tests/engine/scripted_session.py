@@ -60,18 +60,17 @@ class ScriptedSession:
         self.memory = self.cache
         self.kv_type = kv
         self.cached = CachedTokens()
-        self._tokens = self.cached.ids
 
     @property
     def tokens(self) -> list[int]:
-        return list(self._tokens)
+        return list(self.cached.ids)
 
     @property
     def length(self) -> int:
-        return len(self._tokens)
+        return len(self.cached.ids)
 
     def adopt(self, ids: Sequence[int]) -> None:
-        self._tokens += ids
+        self.cached.ids += ids
 
     def truncate(self, n: int) -> None:
         if n < self.length:
@@ -79,12 +78,12 @@ class ScriptedSession:
 
     def feed(self, ids: Sequence[int]) -> None:
         for token in ids:
-            tokens = [*self._tokens, token]
+            tokens = [*self.cached.ids, token]
             for view, content in zip(
                 self._places(self.length), self._contents(tokens), strict=True
             ):
                 view[...] = content
-            self._tokens.append(token)
+            self.cached.ids.append(token)
 
     def wrong_positions(self) -> list[int]:
         """Return the positions whose bytes do not belong to the tokens up to there."""
@@ -95,7 +94,7 @@ class ScriptedSession:
                 (view != content).any()
                 for view, content in zip(
                     self._places(position),
-                    self._contents(self._tokens[: position + 1]),
+                    self._contents(self.cached.ids[: position + 1]),
                     strict=True,
                 )
             )

@@ -315,10 +315,10 @@ class LocalModel:
         """
         tokenizer = self.model.tokenizer
         prefix_ids = _prefix_ids(prompt)
-        turns: Collection[int] = ()
+        checkpoint_positions: Collection[int] = ()
         if prompt.chat is not None:
             stops = (*prompt.chat.stops, *stops)
-            turns = prompt.chat.turns()
+            checkpoint_positions = prompt.chat.checkpoint_positions()
         guard = None
         if guards:
             guard = guard_of(self.settings, tokenizer, constraint)
@@ -331,7 +331,7 @@ class LocalModel:
             stop=stops,
             prefix_ids=prefix_ids,
             limit=limit_of(prompt.chat, tokenizer, fields["visible_control_ids"], prefix_ids),
-            turns=turns,
+            checkpoint_positions=checkpoint_positions,
             guess=self.settings.guess_ahead != "off",
             constraint=constraint,
             guard=guard,

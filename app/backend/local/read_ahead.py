@@ -191,9 +191,11 @@ class ReadAhead:
                 session.cancel()
             self._states.update()
             meter.update_prefill(done)
-            link.step(done=done, total=total, context_used=session.length)
+            link.report_progress(done=done, total=total, context_used=session.length)
 
-        link.step(activity=Activity.READING, since_s=meter.started_s, meter=meter, total=n_unread)
+        link.report_progress(
+            activity=Activity.READING, since_s=meter.started_s, meter=meter, total=n_unread
+        )
         with suppress(Cancelled), link.running(session):
             if n_unread and not link.inbox.stop_requested.is_set():
                 session.prefill(ids, on_progress=update_progress)

@@ -109,7 +109,7 @@ class LocalTurn:
             sampling,
             int(session_options.sampling.get("max_tokens", options.settings.sampling.max_tokens)),
             self._constraint,
-            on_prompt_progress=self._show_progress,
+            on_prompt_progress=self._on_prefill_progress,
             clock=link.now_s,
             session=session,
         )
@@ -149,7 +149,7 @@ class LocalTurn:
         turn_starts: tuple[int, ...] = ()
         if self.prompt.chat is not None:
             turn_starts = tuple(self.prompt.chat.turn_starts())
-        self._step(
+        self._report_progress(
             activity=Activity.READING,
             since_s=self.meter.started_s,
             meter=self.meter,
@@ -160,7 +160,9 @@ class LocalTurn:
             for piece in self.reply:
                 self.on_first_token()
                 self._emitter.push(piece)
-                self._step(activity=Activity.WRITING, context_used=self._local.session.length)
+                self._report_progress(
+                    activity=Activity.WRITING, context_used=self._local.session.length
+                )
                 self._on_progress()
         except BaseException as error:
             if not self.reply.ids:
@@ -200,16 +202,16 @@ class LocalTurn:
             event = events.AnswerEvent(self.index, event)
         self._link.emit(event)
 
-    def _step(self, **changes: Any) -> None:
+    def _report_progress(self, **changes: Any) -> None:
         if not self.index:  # The first of several replies reports the progress.
-            self._link.step(**changes)
+            self._link.report_progress(**changes)
 
     def _raise_if_stopped(self) -> None:
         if self._link.is_stopped():
             raise Cancelled("stopped while the form of the answer was compiled")
 
-    def _show_progress(self, done: int, total: int) -> None:
-        self._step(done=done, total=total, context_used=self._local.session.length)
+    def _on_prefill_progress(self, done: int, total: int) -> None:
+        self._report_progress(done=done, total=total, context_used=self._local.session.length)
         self._on_progress()
 
 
@@ -272,7 +274,7 @@ class ParallelTurns:
         for thread in self._threads:
             while thread.is_alive():
                 thread.join(_POLL_S)
-                self._link.step()
+                self._link.report_progress()
         return bool(self._with_reply)
 
     def _start_others(self) -> None:

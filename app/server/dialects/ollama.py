@@ -92,7 +92,7 @@ def _read_text(fields: Fields, name: str) -> str:
 def _read_request(fields: Fields, served_model: str, **values: Any) -> CompletionRequest:
     """Read the fields that both paths share."""
     refuse_unsupported(fields, NEUTRAL)
-    options = fields.object("options") or Fields({})
+    options = fields.nested("options") or Fields({})
     request = CompletionRequest(
         **values,
         model=read_model_name(fields, served_model),

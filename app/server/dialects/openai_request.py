@@ -137,7 +137,7 @@ def _read_request(fields: Fields, **values: Any) -> CompletionRequest:
         fields.value(name)
     refuse_unsupported(fields, NEUTRAL)
 
-    options = fields.object("stream_options") or Fields({})
+    options = fields.nested("stream_options") or Fields({})
     # Obfuscation hides the lengths of pieces from a network; there is none here.
     options.flag("include_obfuscation")
     includes_usage = options.flag("include_usage")
@@ -156,7 +156,7 @@ def _read_request(fields: Fields, **values: Any) -> CompletionRequest:
 
 def _read_thinking(fields: Fields) -> str | None:
     effort = read_effort(fields, "reasoning_effort")
-    variables = fields.object("chat_template_kwargs") or Fields({})
+    variables = fields.nested("chat_template_kwargs") or Fields({})
     for name in ("enable_thinking", "thinking"):
         if variables.has(name):
             effort = "on" if variables.flag(name) else "off"

@@ -62,19 +62,19 @@ def read_response_request(fields: Fields, served_model: str) -> CompletionReques
             )
     refuse_unsupported(fields, NEUTRAL | _NEUTRAL)
 
-    reasoning = fields.object("reasoning") or fields.array_item({}, "reasoning")
+    reasoning = fields.nested("reasoning") or fields.array_item({}, "reasoning")
     thinking = read_effort(reasoning, "effort")
     for name in ("summary", "generate_summary"):
         reasoning.value(name)  # Thoughts are sent in full.
     reasoning.ignore_rest()
 
     form = read_form(fields)
-    text = fields.object("text") or fields.array_item({}, "text")
+    text = fields.nested("text") or fields.array_item({}, "text")
     for name in ("format", "verbosity"):
         text.value(name)
     text.ignore_rest()
 
-    stream = fields.object("stream_options") or fields.array_item({}, "stream_options")
+    stream = fields.nested("stream_options") or fields.array_item({}, "stream_options")
     stream.flag("include_obfuscation")
     stream.ignore_rest()
 

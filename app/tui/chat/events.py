@@ -83,8 +83,9 @@ class EngineFeed:
         """Looks in a row that found nothing to do."""
         self._disk_rate = DiskRate()
         self._disk_bytes_per_s = 0.0
-        self._shown = EngineStatus(), 0, ""
-        """Status, memory in bytes and download that the status line shows."""
+        self._shown_status = EngineStatus()
+        self._shown_rss_bytes = 0
+        self._shown_download = ""
         self._show_status()
         core.screen.set_interval(DRAIN_PERIOD_S, self.drain)
         core.screen.set_interval(MEMORY_PERIOD_S, self.measure_memory)
@@ -123,9 +124,13 @@ class EngineFeed:
             return False
         if self._core.edge.shows_unseen or self._engine_thread.has_events():
             return False
-        status, *figures_shown = self._shown
-        is_unchanged = status.activity is Activity.READY and status is self._engine_thread.status
-        return is_unchanged and figures_shown == [self._rss_bytes, self._download_progress()]
+        status = self._engine_thread.status
+        return (
+            status.activity is Activity.READY
+            and status is self._shown_status
+            and self._rss_bytes == self._shown_rss_bytes
+            and self._download_progress() == self._shown_download
+        )
 
     def _may_wait(self) -> bool:
         """Return whether the reply need not be drawn now."""
@@ -144,7 +149,9 @@ class EngineFeed:
     @property
     def _is_writing_on(self) -> bool:
         """Whether a reply is written now, and was when the status was last shown."""
-        return self._engine_thread.status.activity is Activity.WRITING is self._shown[0].activity
+        return (
+            self._engine_thread.status.activity is Activity.WRITING is self._shown_status.activity
+        )
 
     def _show_events(self, is_writing_on: bool) -> None:
         for event in self._engine_thread.drain():
@@ -161,9 +168,13 @@ class EngineFeed:
         return self._downloads.word()
 
     def _show_status(self) -> None:
-        self._shown = self._engine_thread.status, self._rss_bytes, self._download_progress()
-        self._activity_line.show(self._shown[0], self._clock())
-        self._status_line.show(*self._shown, self._disk_bytes_per_s)
+        status = self._engine_thread.status
+        download = self._download_progress()
+        self._shown_status = status
+        self._shown_rss_bytes = self._rss_bytes
+        self._shown_download = download
+        self._activity_line.show(status, self._clock())
+        self._status_line.show(status, self._rss_bytes, download, self._disk_bytes_per_s)
 
 
 class EventDisplay:

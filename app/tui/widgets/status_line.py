@@ -97,13 +97,13 @@ _SEPARATOR = " │ "
 
 
 @record
-class StatusFigure:
-    """Figure of the status line; a line without room drops the highest ``drop_order`` first."""
+class StatusSegment:
+    """Segment of the status line; a line without room drops the highest ``drop_order`` first."""
 
     text: str | Content
     drop_order: int
     separator: str = _SEPARATOR
-    """Text between this figure and the previous one."""
+    """Text between this segment and the previous one."""
 
 
 def activity_text(status: EngineStatus, now_s: float, is_short: bool = False) -> str:
@@ -186,32 +186,32 @@ def status_segments(
     glyphs: str = BLOCKS,
     curve: str = "",
     disk_bytes_per_s: float = 0.0,
-) -> list[StatusFigure]:
-    """Return the figures of the line from left to right."""
+) -> list[StatusSegment]:
+    """Return the segments of the line from left to right."""
     has_rate = status.activity in (Activity.WRITING, Activity.READY)
     is_wide = columns >= NARROW_COLUMNS
     segments = []
     if has_rate:
         rate = figures.rate(status.rate_tps) if status.rate_tps > 0 else "-"
-        segments.append(StatusFigure(f"{rate:>4} tok/s", 1))
+        segments.append(StatusSegment(f"{rate:>4} tok/s", 1))
     else:
-        segments.append(StatusFigure(activity_word(status), 0))
+        segments.append(StatusSegment(activity_word(status), 0))
     if is_wide and curve:
-        segments.append(StatusFigure(Content.styled(curve, "$writing"), 6, separator=" "))
+        segments.append(StatusSegment(Content.styled(curve, "$writing"), 6, separator=" "))
     if is_wide and status.threads:
-        segments.append(StatusFigure(figures.counted(status.threads, "thread"), 4))
+        segments.append(StatusSegment(figures.counted(status.threads, "thread"), 4))
     if disk := disk_text(status, disk_bytes_per_s):
-        segments.append(StatusFigure(disk, 1))
+        segments.append(StatusSegment(disk, 1))
     if is_wide and rss_bytes:
-        segments.append(StatusFigure(f"mem {figures.size(rss_bytes)}", 3))
+        segments.append(StatusSegment(f"mem {figures.size(rss_bytes)}", 3))
     if status.n_ctx:
-        segments.append(StatusFigure(context_segment(status, columns, glyphs), 2))
+        segments.append(StatusSegment(context_segment(status, columns, glyphs), 2))
     if is_wide and has_rate:
-        segments.append(StatusFigure(activity_word(status), 5))
+        segments.append(StatusSegment(activity_word(status), 5))
     return segments
 
 
-def fit(candidates: Iterable[StatusFigure], columns: int) -> Content:
+def fit(candidates: Iterable[StatusSegment], columns: int) -> Content:
     """Join the segments, dropping the least important ones until the line fits."""
     segments = list(candidates)
     while len(content := _joined(segments)) >= columns and len(segments) > 1:
@@ -219,7 +219,7 @@ def fit(candidates: Iterable[StatusFigure], columns: int) -> Content:
     return content
 
 
-def _joined(segments: Sequence[StatusFigure]) -> Content:
+def _joined(segments: Sequence[StatusSegment]) -> Content:
     texts = (text for segment in segments[1:] for text in (segment.separator, segment.text))
     return Content.assemble(" ", segments[0].text, *texts)
 
@@ -256,9 +256,9 @@ class StatusLine(Static):
             status, rss_bytes, columns, glyphs, self._curve(status), disk_bytes_per_s
         )
         if download:
-            segments.append(StatusFigure(download, 3))
+            segments.append(StatusSegment(download, 3))
         if self._hint and self.app.size.height < LOW_ROWS:
-            segments.append(StatusFigure(self._hint, 6))
+            segments.append(StatusSegment(self._hint, 6))
         content = fit(segments, columns)
         if content.plain != self.line:
             self.line = content.plain
@@ -273,7 +273,7 @@ class StatusLine(Static):
         return curve_text(self._rates.rates_tps()[:-1], self._glyphs)
 
     def on_resize(self) -> None:
-        """Choose the figures that fit the new width."""
+        """Choose the segments that fit the new width."""
         self.show(*self._latest_figures)
 
 

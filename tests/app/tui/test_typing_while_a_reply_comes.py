@@ -53,7 +53,7 @@ async def writing() -> AsyncIterator[tuple[Driver, list[str]]]:
             await driver.say("hello")
             script.token_gate.allow(5)
             await driver.until(lambda: "word word" in driver.screen_text())
-            await driver.until(lambda: driver.chat.feed._shown[0].activity is Activity.WRITING)
+            await driver.until(lambda: driver.chat.feed._shown_status.activity is Activity.WRITING)
             yield driver, happened
 
 

@@ -72,7 +72,7 @@ def save(session: Session, path: Path) -> None:
 
 def test_a_new_reply_or_an_edit_restarts_at_the_nearest_turn(model: Model) -> None:
     session = session_of(model)
-    session.prefill(IDS[:TURN], turns=[10, 70, 195])
+    session.prefill(IDS[:TURN], checkpoint_positions=[10, 70, 195])
     reply = [piece.token_id for piece in session.generate(Sampling.greedy(), 20)]
     assert session.reusable(IDS[:TURN]) == 195
     assert session.has_lost(IDS[:TURN])
@@ -96,9 +96,9 @@ def test_the_next_turn_reuses_the_end_of_the_reply(model: Model) -> None:
 
 def test_messages_close_together_share_a_checkpoint(model: Model) -> None:
     session = session_of(model)
-    turns = [64, 70, 100, 127, 128, 191, 299]
-    session.prefill(IDS[:300], turns=turns)
-    assert [n for n in turns if session.memory.checkpoint_before(n) == n] == [64, 128, 299]
+    positions = [64, 70, 100, 127, 128, 191, 299]
+    session.prefill(IDS[:300], checkpoint_positions=positions)
+    assert [n for n in positions if session.memory.checkpoint_before(n) == n] == [64, 128, 299]
 
 
 def test_a_long_prompt_has_checkpoints_at_intervals(
@@ -160,7 +160,7 @@ def test_a_cancelled_feed_loses_no_computed_tokens(model: Model) -> None:
     assert session.length == 164
     model.crew.cancel()
     # Some layers have written their state, some have not.
-    assert not session.pipeline.store(IDS[:4], 164, 2, is_small_batch=True)
+    assert not session.pipeline.cache_block(IDS[:4], 164, 2, is_small_batch=True)
     model.crew.clear_cancel()
     assert session.truncate(164) == 164
     assert next_logits(session) == fresh_logits(model, IDS[:164])
@@ -284,7 +284,7 @@ def test_without_a_budget_a_session_rewinds_to_the_start(model: Model, tmp_path:
 def test_a_restored_state_can_continue_and_rewind(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = session_of(model)
-    session.prefill(IDS[:200], turns=[77, 190])
+    session.prefill(IDS[:200], checkpoint_positions=[77, 190])
     for _ in session.generate(Sampling.greedy(), 21):
         pass
     tokens = session.tokens
@@ -307,11 +307,11 @@ def test_checkpoints_survive_a_restart(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = session_of(model)
     restored = session_of(model)
-    session.prefill(IDS[:300], turns=[77, 190])
+    session.prefill(IDS[:300], checkpoint_positions=[77, 190])
     save(session, path)
     assert restore_state(restored, path, IDS).tokens == 300
     assert restored.reusable([*IDS[:195], 9]) == 190
-    restored.prefill([*IDS[:195], *OTHERS[:100]], turns=[270])
+    restored.prefill([*IDS[:195], *OTHERS[:100]], checkpoint_positions=[270])
     save(restored, path)
     restored_again = session_of(model)
     assert restore_state(restored_again, path, restored.tokens).tokens == 295
@@ -371,7 +371,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def test_a_damaged_state_is_computed_again(model: Model, tmp_path: Path) -> None:
     path = tmp_path / "kv.state"
     session = session_of(model)
-    session.prefill(IDS[:300], turns=[77, 190])
+    session.prefill(IDS[:300], checkpoint_positions=[77, 190])
     save(session, path)
     restored_lengths = {}
     fresh = cache(lambda n: fresh_logits(model, IDS[:n]))
@@ -396,7 +396,7 @@ def test_a_damaged_state_is_computed_again(model: Model, tmp_path: Path) -> None
 
 def test_only_the_first_and_the_newest_turns_are_saved(model: Model, tmp_path: Path) -> None:
     session = session_of(model)
-    session.prefill(IDS[:580], turns=range(65, 580, 65))
+    session.prefill(IDS[:580], checkpoint_positions=range(65, 580, 65))
     save(session, tmp_path / "kv.state")
     restored = session_of(model)
     assert restore_state(restored, tmp_path / "kv.state", IDS[:580]).tokens == 580

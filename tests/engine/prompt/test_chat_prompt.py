@@ -406,12 +406,12 @@ def test_turn_starts_divide_the_prompt_at_the_messages() -> None:
 
 def test_turns_are_user_message_starts_and_the_last_end() -> None:
     chat = chatml()
-    assert chat.turns() == []
+    assert chat.checkpoint_positions() == []
     chat.start("Be brief.")
     chat.add_user("the rain")
     reply(chat, BYTES, "in the end")
     ids = chat.add_user("s")
-    *starts, end = chat.turns()
+    *starts, end = chat.checkpoint_positions()
     assert starts == chat.turn_starts()
     assert spelled(BYTES, ids[starts[-1] : end]) == "<|im_start|>user\ns"
     assert spelled(BYTES, ids[end:]) == "<|im_end|>\n<|im_start|>assistant\n"

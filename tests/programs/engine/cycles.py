@@ -1,7 +1,7 @@
 """``python -m tests.programs.engine.cycles [TYPE...]``: cycles of one core for 256 weights, by
 weight type.
 
-Measured: decode (one column), few (a column of four) and prefill (a column of 128), with the
+Measured: decode (one column), small batch (four columns) and prefill (a column of 128), with the
 weights in L2 and beyond it; with ``--peer-python`` llama.cpp's in turn. Modelled with ``--mca
 haswell,skylake``: the decode loop as compiled for that processor, by LLVM's model (``llvm-mca``, or
 what MCA names). Nothing else may run meanwhile.
@@ -28,7 +28,7 @@ _PRODUCT = re.compile(
 )
 N_COLS = 2048
 PLACES = {"L2": 256 << 10, "L3": 6 << 20}
-COLUMNS = {"decode": 1, "few": 4, "prefill": 128}
+COLUMNS = {"decode": 1, "small batch": 4, "prefill": 128}
 ROUNDS = 12
 LEAST_S = 0.002
 PEER = Path(__file__).with_name("cycles_peer.py")

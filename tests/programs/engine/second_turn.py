@@ -44,15 +44,17 @@ def second_turn(model: Model, n_tokens: int, n_thought: int = 0) -> Turn:
     )
     n_ctx = n_tokens + N_REPLY + len(message) + 64
     session, fresh = (model.session(n_ctx=n_ctx) for _ in range(2))
-    turns = {N_SYSTEM, n_tokens - N_OPENING}
-    session.prefill(prompt, turns=turns)
+    positions = {N_SYSTEM, n_tokens - N_OPENING}
+    session.prefill(prompt, checkpoint_positions=positions)
     reply = [
         piece.token_id for piece in session.generate(Sampling(temperature=1.0, seed=3), N_REPLY)
     ]
     cached = [*prompt, *reply[n_thought:]]
     ids = [*cached, *message]
-    turns |= {len(cached), len(ids) - N_OPENING}
-    second, again = (piece.prefill(ids, turns=turns) for piece in (session, fresh))
+    positions |= {len(cached), len(ids) - N_OPENING}
+    second, again = (
+        piece.prefill(ids, checkpoint_positions=positions) for piece in (session, fresh)
+    )
     return Turn(len(ids), second.fed, second.seconds, again.fed, again.seconds)
 
 

@@ -41,7 +41,7 @@ _TABLES = (
 @lru_cache(maxsize=1)
 def _sound() -> tuple[bytes, ...]:
     databases = []
-    for n_turns, is_cut_off in ((1, True), (5, False), (60, True)):
+    for n_turns, has_interrupted_turn in ((1, True), (5, False), (60, True)):
         with tempfile.TemporaryDirectory() as directory:
             store = Store(Path(directory, "conversations"))
             conversation = Conversation("Be brief.")
@@ -49,10 +49,10 @@ def _sound() -> tuple[bytes, ...]:
             for n in range(n_turns):
                 conversation.add_user(f"question {n}")
                 journal.save_question(conversation, is_replacing=False)
-                if n < n_turns - 1 or not is_cut_off:
+                if n < n_turns - 1 or not has_interrupted_turn:
                     conversation.add_reply(f"answer {n} " * 20, Ending.COMPLETE, None)
                     journal.save_turn_end(conversation)
-            if is_cut_off:
+            if has_interrupted_turn:
                 journal.save_partial(conversation, PartialReply("and", "hm", (1,), "and"))
             assert journal.close(_PATIENCE_S) == ""
             databases.append((store.root / NAME).read_bytes() if store.root is not None else b"")
