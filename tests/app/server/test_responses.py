@@ -265,3 +265,9 @@ def test_wrong_fields_are_named(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(ApiError) as refused:
         read_response_request(Fields(fields), "m")
     assert refused.value.param == param
+
+
+def test_input_of_left_out_items_only_is_an_empty_message() -> None:
+    fields = Fields({"input": [{"type": "reasoning", "id": "rs_1", "summary": []}]})
+    (message,) = read_response_request(fields, "m").messages
+    assert (message.role, message.text) == ("user", "")
