@@ -36,6 +36,7 @@ def imported_after(*statements: str) -> list[set[str]]:
     return [{name.split(".")[0] for name in line.split()} for line in done.stdout.splitlines()]
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_the_engine_imports_no_app_and_numba_only_to_compute() -> None:
     opening, computing = imported_after(

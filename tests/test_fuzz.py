@@ -286,6 +286,7 @@ def test_an_exception_of_a_key_map_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     assert execute(load("file"), data, enforces=False).outcome.startswith("FAULT KeyError")
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_a_field_that_no_one_checked_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def unchecked(fields: Fields) -> Any:

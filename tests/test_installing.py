@@ -148,6 +148,7 @@ def test_progress_is_drawn_from_what_the_installer_says(bootstrap, output, progr
     assert bootstrap.progress(output.splitlines(keepends=True)) == progress
 
 
+@pytest.mark.smoke
 def test_at_a_terminal_one_line_stands_for_all_of_it(bootstrap, monkeypatch, tmp_path, capsys):
     program(
         tmp_path,

@@ -116,6 +116,7 @@ def test_scales_of_matrices_leave_adapters_as_they_are(tmp_path: Path) -> None:
     assert_equals_merged(tiny, names, tmp_path)
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_adapters_add_up_in_every_mode_of_the_weights(tmp_path: Path) -> None:
     tiny = tiny_gguf.model("llama")

@@ -264,6 +264,7 @@ def test_what_was_built_is_linked_without_numba(built: Path) -> None:
     assert loading_report(built) == "[True, True, True] False"
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_what_is_stale_or_cannot_be_linked_is_compiled(built: Path) -> None:
     changed = "packs._digest = lambda file: b'another source'"

@@ -130,6 +130,7 @@ def test_what_another_session_holds_is_copied(family: str, tmp_path: Path) -> No
     model.close()
 
 
+@pytest.mark.smoke
 def test_replies_side_by_side_are_those_of_alone(model: Model) -> None:
     def reply(session: Session, seed: int) -> list[int]:
         session.prefill(PROMPTS[seed])

@@ -156,6 +156,7 @@ def test_how_a_prompt_is_cut_into_blocks_changes_no_bit(quant: str, tmp_path: Pa
     assert nmse(feed(path, [1] * 9 + [3, 2, 4]), expected[:18]) < (1e-9 if quant == "F32" else 1e-4)
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @pytest.mark.parametrize("quant", ["Q8_0", "Q4_0"])
 def test_widths_with_a_rest_change_no_bit_in_blocks_or_tokens(quant: str, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(
     model.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["phi3", "phimoe"])
 def test_the_sessions_context_chooses_the_factors(name: str, tmp_path: Path) -> None:
     row = VARIANTS[f"{name} with longrope"]

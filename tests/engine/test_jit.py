@@ -77,6 +77,7 @@ def test_a_kernel_that_a_function_made_needs_a_name() -> None:
     )
 
 
+@pytest.mark.smoke
 def test_without_a_cache_directory_everything_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -112,6 +112,7 @@ def needed(model: Model, kv: str, n_ctx: int) -> int:
     return memory_needs(model.config, kv_type_of(kv, model.config)).bytes_for(n_ctx)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("scratch_of", "n_ctx", "expected"),
     [

@@ -484,6 +484,7 @@ WITH_FACTORS = {
 """Architectures whose files may divide frequencies."""
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", DISTINCT)
 def test_rope_factors_must_be_one_above_zero_for_each_pair(

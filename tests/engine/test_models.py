@@ -129,6 +129,7 @@ def test_truncate_fork_and_restore_change_no_bit(architecture: str, tmp_path: Pa
     model.close()
 
 
+@pytest.mark.smoke
 def test_attention_over_several_chunks_equals_the_numpy_twin(tmp_path: Path) -> None:
     ids = np.random.default_rng(1).integers(0, 200, 600).tolist()
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", context_length=1024), threads=2)

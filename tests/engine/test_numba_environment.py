@@ -16,6 +16,7 @@ LEFT_OVER = {
 }  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_variables_left_over_from_debugging_change_nothing() -> None:
     code = (
         "import engine.jit as j, os; print(sorted(n for n in os.environ if 'NUMBA_' in n), "

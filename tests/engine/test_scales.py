@@ -38,6 +38,7 @@ def add_scales(described: TinyGGUF, are_applied: bool) -> TinyGGUF:
     return described
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("case", ["attention and experts", "experts next to a feed-forward"])
 def test_scales_are_those_of_the_matrices(case: str, tmp_path: Path) -> None:
     results = []

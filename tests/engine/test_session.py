@@ -504,6 +504,7 @@ def test_no_more_threads_run_than_a_session_has_room_for(tmp_path: Path) -> None
     model.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("quant", ["F32", "Q8_0"])
 def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, quant: str) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "tiny.gguf", "llama", quant), threads=2)

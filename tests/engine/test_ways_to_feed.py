@@ -104,6 +104,7 @@ def test_odd_blocks_change_no_bit(fed: Fed) -> None:
     assert np.vstack(rows).tobytes() == fed.rows.tobytes()
 
 
+@pytest.mark.smoke
 def test_prompts_of_odd_length_end_with_the_same_bits(fed: Fed) -> None:
     session = fed.session()
     position = 0

@@ -110,6 +110,7 @@ def test_patterns_match_the_sentences_of_their_wordings():
         assert pattern(wording).fullmatch(normalise(sentence)), (wording, sentence)
 
 
+@pytest.mark.smoke
 def test_sums_in_the_text_are_right():
     rng = Writer(2)
     checked = 0

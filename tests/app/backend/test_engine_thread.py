@@ -202,6 +202,7 @@ def test_a_stop_during_prefill_ends_the_turn_without_a_reply(engine, script):
     assert figures.tokens == 3
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_stopping_ends_the_compilation_of_a_form(script):
     slow = AnswerForm(SCHEMA, '{"type":"integer","multipleOf":1000003}', "slow.json")

@@ -106,6 +106,7 @@ async def test_a_full_context_is_reported_and_drops_old_turns():
         assert cached.startswith("Be brief.question 0")
 
 
+@pytest.mark.smoke
 async def test_dropped_turns_stay_dropped_and_no_others_are_dropped():
     """Stop a turn that dropped others, and send a message longer than the whole context."""
     script = Script(replies=[tokens("a reply of six words here")], n_ctx=100)

@@ -74,6 +74,7 @@ def test_a_turn_prefills_only_new_text_and_a_retry_few_tokens(engine: RealEngine
     assert engine.wait_for(GenerationFinished).figures.reused_tokens > len(SYSTEM) // 4
 
 
+@pytest.mark.smoke
 def test_a_full_context_reports_the_tokens_read_again(engine: RealEngine) -> None:
     dropped: list[TurnsDropped] = []
     while not dropped:

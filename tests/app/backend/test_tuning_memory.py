@@ -155,6 +155,7 @@ async def test_missing_gains_are_shown_and_k_compares_kv_types() -> None:
         await driver.until(lambda: memory.remembered is None, "forgotten")
 
 
+@pytest.mark.smoke
 async def test_k_without_a_measurement_measures_threads_first() -> None:
     script = laptop_script(prefill_gate=Gate())
     async with tuning(script) as driver:

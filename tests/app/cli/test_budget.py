@@ -31,6 +31,7 @@ def test_the_file_is_within_the_budget(tmp_path: Path, capsys: pytest.CaptureFix
     assert gguf.metadata["quantize.imatrix.file"] == "jalopy's manual"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -211,6 +211,7 @@ def test_a_python_without_a_peer_is_refused_in_one_line(
         run_engine("/no/python", job)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("program", "says"),
     [

@@ -127,6 +127,7 @@ def test_a_refusal_is_one_clean_line_with_its_exit_code(
     assert "\x1b" not in line
 
 
+@pytest.mark.smoke
 def test_an_invalid_settings_file_is_refused_first(tmp_path: Path) -> None:
     file = tmp_path / "jalopy" / "settings.toml"
     file.parent.mkdir()

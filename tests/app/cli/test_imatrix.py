@@ -102,6 +102,7 @@ def test_ctrl_c_writes_the_result_so_far(
     assert read_gguf(tmp_path / "i.gguf").metadata["imatrix.chunk_count"] == 2
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("options", "why"),
     [

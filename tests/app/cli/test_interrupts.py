@@ -123,6 +123,7 @@ def test_sigint_from_a_process_ends_every_line_mode_state(
     assert talk.process.wait(DEADLINE_S) == exit_codes.INTERRUPTED
 
 
+@pytest.mark.smoke
 def test_the_second_ctrl_c_at_the_terminal_quits(talks: list[HeadlessChat]) -> None:
     talks.append(talk := HeadlessChat("asks", on_terminal=True))
     talk.type(b"\x03")

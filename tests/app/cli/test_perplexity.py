@@ -57,6 +57,7 @@ def test_the_line_has_perplexity_error_and_tokens(
     assert " chunks of 32; " in line
 
 
+@pytest.mark.smoke
 def test_another_model_is_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, against=str(folder / "2.gguf")) == exit_codes.OK
     _, reference, divergence, agreement = capsys.readouterr().out.splitlines()

@@ -170,6 +170,7 @@ def test_unused_importance_is_reported_and_not_written(
     assert "quantize.imatrix.file" not in read_gguf(model.with_name("out.gguf")).metadata
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("pair", "reason"),
     [

@@ -377,6 +377,7 @@ def test_a_child_is_gone_soon_after_its_parent_was_killed(state: str, stops: boo
         parent.stdout.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("second_signal", ["SIGTERM", "SIGHUP"])
 def test_a_second_signal_does_not_interrupt_the_saving(second_signal: str) -> None:
     act = f"""

@@ -150,6 +150,7 @@ os.fork = fork
 """
 
 
+@pytest.mark.smoke
 def test_a_refused_fork_costs_the_supervisor_and_nothing_else() -> None:
     done = jalopy("sessions", program=REFUSE_FORK)
     assert (done.returncode, done.stderr) == (exit_codes.OK, "")

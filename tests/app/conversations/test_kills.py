@@ -20,6 +20,7 @@ def test_a_kill_at_any_moment_loses_no_message_and_no_piece():
     assert int(match[1]) > N_KILLS
 
 
+@pytest.mark.smoke
 def test_a_lost_piece_is_detected():
     code = (
         "import sys\nfrom app.conversations import store\nfrom "

@@ -136,6 +136,7 @@ def test_a_full_context_drops_its_oldest_turns_in_the_shell_too(script, capsys):
     assert "question 0" not in cache_text(script)
 
 
+@pytest.mark.smoke
 def test_a_full_context_shifts_the_cache_instead_of_refilling(saving_script, capsys):
     script = saving_script
     script.replies = LONG

@@ -102,6 +102,7 @@ def advance(process, n):
     process.stdin.flush()
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_only_one_of_three_processes_starts_the_conversation():
     with parallel_starters(3, "notes") as (process, lines):

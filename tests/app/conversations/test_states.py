@@ -267,6 +267,7 @@ def test_a_saved_state_rewinds_a_window_beyond_its_ring(tmp_path):
     model.close()
 
 
+@pytest.mark.smoke
 def test_a_document_is_prefilled_without_the_conversation(tmp_path, monkeypatch):
     model = Model.open(
         tiny_gguf.write(tmp_path / "m.gguf", "gemma3", context_length=4096), threads=1

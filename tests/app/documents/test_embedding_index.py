@@ -78,6 +78,7 @@ def file(tmp_path: Path) -> EmbeddingFile:
     return EmbeddingFile(encoders.bert().write(tmp_path / "bert.gguf"), "1")
 
 
+@pytest.mark.smoke
 def test_vectors_are_made_once_and_deleted_with_their_document(
     file: EmbeddingFile, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -241,6 +241,7 @@ def test_no_file_is_started_after_the_time_limit(
     assert reading.troubles == (f"{tmp_path / 'c.txt'}: left out (the reading has taken 10 min)",)
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_a_conversion_is_stopped_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "fan.html").write_text("It hums")

@@ -143,6 +143,7 @@ def test_an_answer_matches_its_expression(write_answer: WriteAnswer, session: Se
     assert session.finish_reason == "stop"
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("form", "why"),
     [

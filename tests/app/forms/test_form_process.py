@@ -89,6 +89,7 @@ def test_a_hostile_form_gives_one_line_and_harms_no_other(forms: Forms, case: st
     assert process_of(forms) == process_before  # only the child was lost
 
 
+@pytest.mark.smoke
 def test_a_form_file_is_checked_within_the_same_limits() -> None:
     check_form(SOUND)
     with pytest.raises(FormError, match=r"chain\.lark cannot be used: it is nested too deeply"):

@@ -247,6 +247,7 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @pytest.mark.parametrize(("schema", "keyword"), REFUSED, ids=lambda value: json.dumps(value)[:60])
 def test_unsupported_keywords_are_refused_by_name(forms: Forms, schema: Any, keyword: str) -> None:

@@ -186,6 +186,7 @@ def test_a_reranker_orders_documents(monkeypatch: pytest.MonkeyPatch, tmp_path: 
         )
 
 
+@pytest.mark.smoke
 def test_a_chat_model_makes_vectors_next_to_its_replies(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

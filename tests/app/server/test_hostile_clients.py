@@ -504,6 +504,7 @@ def test_a_flood_of_connections_blocks_nobody(
         until(lambda: n_open_files() <= files_before)
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_a_flood_of_requests_is_answered_or_refused(
     shared: Serving, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

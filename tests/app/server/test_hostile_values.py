@@ -126,6 +126,7 @@ def test_rules_that_cannot_be_enforced_are_logged_once(
     assert capsys.readouterr().err.count("so it is ignored: tool odd: uniqueItems") == 1
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_lone_surrogates_in_texts_are_replaced(tiny: httpx.Client) -> None:
     call = {"id": "\ud800", "function": {"name": "\ud800", "arguments": '{"a": "\ud800"}'}}

@@ -133,6 +133,7 @@ def test_reply_limits_apply_at_the_end_of_thinking(model: Model) -> None:
     assert (short.meter.finish_reason, short.meter.tokens) == ("length", 4)
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_a_reply_continues_after_its_original_opening(model: Model) -> None:
     """A continued reply keeps its opening in every current thinking mode.

@@ -234,6 +234,7 @@ async def test_a_continuation_stopped_at_once_keeps_the_reply():
         assert "stopped" in driver.screen_text()
 
 
+@pytest.mark.smoke
 async def test_a_regeneration_stopped_at_once_restores_the_old_reply():
     script = Script(replies=[tokens("First."), tokens("Second.")])
     async with chatting(script) as driver:

@@ -264,6 +264,7 @@ async def test_a_message_that_does_not_fit_comes_back_with_counts():
         assert driver.chat.core.chat_session.conversation.is_empty
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 async def test_a_form_is_chosen_and_taken_back(tmp_path):
     (tmp_path / "city.json").write_text('{"type":"string","format":"postcode"}')

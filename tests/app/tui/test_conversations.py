@@ -226,6 +226,7 @@ async def test_what_is_taken_back_leaves_nothing_on_the_disk():
     assert Store().ids() == []
 
 
+@pytest.mark.smoke
 async def test_a_message_for_another_model_goes_to_its_conversation():
     script = Script()
     async with chatting(script, model="one.gguf") as driver:

@@ -232,6 +232,7 @@ async def test_vectors_of_a_long_document_are_computed_when_idle() -> None:
         await driver.until(lambda: seen.kept[-1:] == [[]], "they are deleted with it")
 
 
+@pytest.mark.smoke
 async def test_a_failed_list_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(store: Store) -> None:
         raise ValueError("no list")

@@ -255,6 +255,7 @@ def test_closing_before_the_size_is_known_reports_nothing(server: LocalHub, tmp_
     assert background.take_ending() is None
 
 
+@pytest.mark.smoke
 async def test_a_repository_without_the_best_type_offers_another(
     server: LocalHub, tmp_path: Path, content: bytes
 ) -> None:

@@ -103,6 +103,7 @@ async def test_every_style_sheet_is_parsed_once_before_the_first_frame(
             assert {name: n for name, n in parsed.items() if n > 1} == {}
 
 
+@pytest.mark.smoke
 async def test_another_theme_changes_colours_and_the_first_returns() -> None:
     async with chatting() as driver:
         before = driver.app.theme

@@ -92,6 +92,7 @@ async def test_messages_put_aside_come_back_where_the_user_goes() -> None:
         assert not driver.transcript.show_earlier()
 
 
+@pytest.mark.smoke
 async def test_figures_and_thinking_of_a_message_put_aside_are_kept() -> None:
     text = "<think>\nhm\n</think>\n\nYes."
     async with chatting(script(text)) as driver:

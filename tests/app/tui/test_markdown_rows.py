@@ -193,6 +193,7 @@ def test_raw_text_stays_raw_without_parsing(
     assert texts(markdown) == ["*one*", "", "*two*", "", "*three*"]
 
 
+@pytest.mark.smoke
 def test_a_long_growing_paragraph_is_wrapped() -> None:
     markdown = GrowingMarkdown()
     markdown.lay_out(40)

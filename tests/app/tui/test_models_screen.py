@@ -449,6 +449,7 @@ async def test_without_models_the_searched_folders_are_listed(
         await shows(driver, "No model found", "Searched: the moon")
 
 
+@pytest.mark.smoke
 async def test_an_internal_error_is_a_line_and_the_screen_works(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

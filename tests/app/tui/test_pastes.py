@@ -56,6 +56,7 @@ def test_text_between_paste_marks_presses_no_key(payload: bytes, cuts: list[int]
     assert hand.keys == ["x", "enter"]
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @given(
     PAYLOADS.filter(lambda payload: END not in payload + END[:-1]),

@@ -152,6 +152,7 @@ async def test_scenes_work_without_colour(
         await check_without_colour(Picture(name), driver)
 
 
+@pytest.mark.smoke
 async def test_the_theme_of_16_colours_says_the_same_in_any_terminal(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

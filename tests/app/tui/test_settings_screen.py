@@ -68,6 +68,7 @@ async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) 
         assert file.read_text() == MINE
 
 
+@pytest.mark.smoke
 async def test_live_settings_change_at_once(file: Path) -> None:
     async with chatting(size=(80, 24)) as driver:
         await driver.say("/settings")

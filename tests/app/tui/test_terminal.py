@@ -193,6 +193,7 @@ def test_a_dead_terminal_does_not_keep_the_process_alive(start):
     assert terminal.process.wait(PATIENCE_S) == 129
 
 
+@pytest.mark.smoke
 def test_a_lost_terminal_ends_the_chat_without_a_signal(start):
     """The system sends SIGHUP only to processes whose controlling terminal it is."""
     terminal = start()

@@ -125,6 +125,7 @@ def test_a_paste_presses_no_key(open_chat, editor_was_opened):
     chat.leave()
 
 
+@pytest.mark.smoke
 def test_enter_typed_before_the_first_frame_sends(open_chat):
     chat = open_chat()
     chat.terminal.type("why?\r")

@@ -481,6 +481,7 @@ async def test_threads_typed_in_the_chat_are_not_saved() -> None:
         await driver.note("from now on 4 threads (was 1 and 3)")
 
 
+@pytest.mark.smoke
 async def test_threads_change_between_two_blocks_and_two_tokens() -> None:
     script = laptop_script(
         replies=[[f" word{n}" for n in range(20)]], token_gate=Gate(), prefill_gate=Gate()

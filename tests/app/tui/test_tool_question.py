@@ -85,6 +85,7 @@ async def test_a_tool_call_is_shown_confirmed_and_answered(monkeypatch: pytest.M
         await chat.note("Results of tools are sent to host:8000, which writes the replies")
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 async def test_a_tool_that_always_runs_is_not_asked_about() -> None:
     tools = replace(TOOLS, servers=(replace(TOOLS.servers[0], always=("echo",)),))

@@ -122,6 +122,7 @@ def test_a_conversation_without_its_first_turns_reuses_the_cache(tmp_path: Path)
     model.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     "tokens",
     [IDS, IDS[:50], [*IDS, 5], [4, *IDS], [*IDS[:30], 4, *IDS[40:]], [*IDS[:30], *IDS[80:]], []],

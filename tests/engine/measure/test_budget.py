@@ -63,6 +63,7 @@ def test_no_choice_exceeds_the_available_bytes(
         assert sum(int(type_name.split()[0]) for type_name in chosen.values()) <= most
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_errors_and_sensitivities_of_a_model_are_measured(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.model(quant="F32", dim=128).write(tmp_path / "m.gguf"), threads=2)

@@ -75,6 +75,7 @@ def test_sums_are_those_of_the_numpy_twin(architecture: str, tmp_path: Path) -> 
     model.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_chunks_add_up_and_are_independent(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf"), threads=1)

@@ -79,6 +79,7 @@ def test_figures_equal_those_of_numpy_after_each_chunk(models: list[Model]) -> N
     assert alone[-1].divergence is alone[-1].same is alone[-1].reference is None
 
 
+@pytest.mark.smoke
 def test_a_session_does_not_differ_from_itself(models: list[Model]) -> None:
     first, second = (models[0].session(N_CHUNK, "f32") for _ in range(2))
     *_, measured = measure(first, chunks_of(IDS, N_CHUNK, models[0].tokenizer), second)

@@ -68,6 +68,7 @@ def test_nothing_is_timed_after_the_end(model: Model) -> None:
     assert session.profiler.stop() == {}
 
 
+@pytest.mark.smoke
 def test_the_bandwidth_probe_measures_something(model: Model) -> None:
     assert 0 < model.read_bandwidth_gbps(1) < math.inf
 

@@ -514,6 +514,7 @@ TYPED = st.text("ab <|im_startend>\n", max_size=30) | st.sampled_from(
 )
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(TYPED, TYPED), min_size=1, max_size=4))

@@ -307,6 +307,7 @@ def test_templates_cannot_change_the_history(process: TemplateProcess) -> None:
         assert "safe" in (template("{% set _ = " + change + " %}" + SHOW, process).notice or "")
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_the_same_template_gives_the_same_answer_every_time(process: TemplateProcess) -> None:
     notices = {template(BOMBS["nested loops"] + SHOW, process).notice for _ in range(2)}

@@ -198,6 +198,7 @@ REPLIES = {
 }
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_a_growing_conversation_equals_its_templates_rendering(
     shared_data: Path, process: TemplateProcess

@@ -72,6 +72,7 @@ def test_a_quantised_model_generates_almost_the_same_text(source: GGUFFile, tmp_
     assert np.corrcoef(*logits)[0, 1] > 0.95
 
 
+@pytest.mark.smoke
 def test_types_and_metadata_of_a_quantised_file(source: GGUFFile, tmp_path: Path) -> None:
     expected = types_of(source, "Q4_K_M")
     quantise(source, tmp_path / "out.gguf", "Q4_K_M")

@@ -148,6 +148,7 @@ def test_q4_k_is_as_good_as_its_twin() -> None:
     assert (np.abs(quantised - twin) < 1e-6).mean() > 0.95
 
 
+@pytest.mark.smoke
 @every_kernel
 def test_threads_change_nothing(name: str) -> None:
     rows = np.tile(values(), (12, 1))

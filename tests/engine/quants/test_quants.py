@@ -125,6 +125,7 @@ def test_largest_values_fit_the_integers_on_the_way(quant: QuantType, n_tokens: 
         assert np.abs(multiply(quant, weights, columns, n_tokens) - expected).max() <= limit
 
 
+@pytest.mark.smoke
 @every_product
 @without_floats
 def test_integers_are_exact(quant: QuantType, n_tokens: int) -> None:

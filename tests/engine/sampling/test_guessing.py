@@ -86,6 +86,7 @@ def test_guesses_end_where_the_context_or_the_limit_does(model: Model, n_left: i
         guessed.close()
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_stopped_replies_keep_no_guessed_tokens(model: Model) -> None:
     plain = model.session(n_ctx=256)

@@ -274,6 +274,7 @@ def test_the_fingerprint_depends_on_content_not_on_the_name(tmp_path: Path) -> N
     assert len(fingerprints | {plain}) == 4
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("name", ["blk.1.ffn_down.weight", "token_embd.weight"])
 def test_the_fingerprint_detects_a_run_of_zeros_anywhere(name: str, tmp_path: Path) -> None:
     path = tiny_gguf.model(dim=128).write(tmp_path / "m.gguf")

@@ -321,6 +321,7 @@ def test_a_writer_closed_on_a_hung_device_saves_no_later_tokens(tmp_path: Path) 
     assert list(directory.iterdir()) == []
 
 
+@pytest.mark.smoke
 def test_a_writer_sleeps_while_tokens_are_temporary(tmp_path: Path) -> None:
     session = session_of(40)
     saving = StateWriter(session, tmp_path / "kv.state")

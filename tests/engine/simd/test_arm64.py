@@ -40,6 +40,7 @@ def test_results_are_the_same_on_arm64(processor: str, forked: Callable[..., str
     )
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("processor", "level", "n_sdot", "n_products"),
     [("cortex-a72", "neon", 0, 48), ("neoverse-n1", "dotprod", 24, 0)],

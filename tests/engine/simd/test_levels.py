@@ -47,6 +47,7 @@ ATTENTION = [
 ]
 
 
+@pytest.mark.smoke
 def test_avx_is_used_where_numba_would_disable_it(forked: Callable[..., str]) -> None:
     code = "from engine import jit; print(bool(jit.numba.config.ENABLE_AVX))"
     cases = (

@@ -174,6 +174,7 @@ def test_bpe_merges_inside_words_only() -> None:
     assert texts(tokenizer, tokenizer.encode("é")) == ["Ã", "©"]
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 @settings(deadline=None, max_examples=30)  # the first example compiles the expressions
 @given(text=st.text(max_size=60))

@@ -62,6 +62,7 @@ def command(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[str, str]:
     return capsys.readouterr()
 
 
+@pytest.mark.smoke
 def test_a_single_reply_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = command(
         capsys, "run", "starter", "--temp", "0", "-p", "What is the capital of France?"

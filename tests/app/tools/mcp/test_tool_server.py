@@ -278,6 +278,7 @@ def test_other_output_lines_are_skipped_and_counted(make: Make) -> None:
         server.call("do", {"text": "rubbish"})
 
 
+@pytest.mark.smoke
 def test_a_server_that_hangs_is_ended(make: Make) -> None:
     server = make()
     server.start()
