@@ -30,8 +30,8 @@ def fold_i16(p04, p15, p26, p37):
 
 
 @inner
-def fold_i16_soon(p04, p15, p26, p37):
-    """Compute ``fold_i16`` where only two lanes fit into int16."""
+def fold_i16_wide_sums(p04, p15, p26, p37):
+    """Compute ``fold_i16`` with sums of four in int32, where only two lanes fit into int16."""
     ones = vec.splat_i16x16(1)
     return vec.fold_neighbours(
         vec.maddwd(vec.fold_fours(p04, p15), ones), vec.maddwd(vec.fold_fours(p26, p37), ones)
@@ -54,7 +54,7 @@ def eight_blocks(pair, fold, block_bytes, block, y):
         pair: (block, other, y_low, y_high) -> products of two blocks, one in each half of a
             register. One register of activations holds the first sixteen of both blocks, the
             other the last sixteen.
-        fold: ``fold_i16`` or ``fold_i16_soon`` if ``pair`` returns i16x16, ``fold_i32`` if it
+        fold: ``fold_i16`` or ``fold_i16_wide_sums`` if ``pair`` returns i16x16, ``fold_i32`` if it
             returns i32x8.
     """
     second = block_bytes

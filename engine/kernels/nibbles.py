@@ -25,7 +25,7 @@ from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
     fold_i16,
-    fold_i16_soon,
+    fold_i16_wide_sums,
     one_block_i16,
     row_kernels_32,
 )
@@ -41,14 +41,14 @@ class BlockWeights(NamedTuple):
             block in each half, and the last sixteen.
         load_block: (block) -> the 32 weights of a block as bytes.
         low_weight, high_weight: (block, k) -> weight k, or k + 16, as a number.
-        has_four_bits: Whether all weights are from 0 to 15.
+        fits_four_bits: Whether all weights are from 0 to 15, also with fewer bits than four.
     """
 
     load_two_blocks: Callable[..., Any]
     load_block: Callable[..., Any]
     low_weight: Callable[..., Any]
     high_weight: Callable[..., Any]
-    has_four_bits: bool = False
+    fits_four_bits: bool = False
 
 
 @inner
@@ -87,7 +87,7 @@ def nibbles_at(qs):
     def high_weight(block, k):
         return vec.load_u8(block + qs + k) >> 4
 
-    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight, has_four_bits=True)
+    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight, fits_four_bits=True)
 
 
 def nibbles_and_bits_at(qs, qh):
@@ -98,11 +98,11 @@ def nibbles_and_bits_at(qs, qh):
     def load_two_blocks(block, second):
         (low, high) = load_nibbles_of_two(block + qs, second + qs)
         bits = vec.broadcast_two_4_bytes(block + qh, second + qh)
-        return vec.or_(low, vec.fifth_bits_low(bits)), vec.or_(high, vec.fifth_bits_high(bits))
+        return vec.or_(low, vec.bits_as_16_low(bits)), vec.or_(high, vec.bits_as_16_high(bits))
 
     @inner
     def load_block(block):
-        return vec.or_(load_nibbles(block + qs), vec.fifth_bits(vec.broadcast_4_bytes(block + qh)))
+        return vec.or_(load_nibbles(block + qs), vec.bits_as_16(vec.broadcast_4_bytes(block + qh)))
 
     @inner
     def low_weight(block, k):
@@ -149,8 +149,11 @@ def product_functions(weights, block_bytes):
         ``eight_blocks``, of eight blocks, and of a tile's block with tokens as in ``tiles_32``.
     """
     load_two_blocks = weights.load_two_blocks
-    fold, sum_block = (fold_i16, sum_32_u4) if weights.has_four_bits else (fold_i16_soon, sum_32_u5)
-    in_groups = HAS_ARM64 and weights.has_four_bits
+    if weights.fits_four_bits:
+        fold, sum_block = fold_i16, sum_32_u4
+    else:
+        fold, sum_block = fold_i16_wide_sums, sum_32_u5
+    in_groups = HAS_ARM64 and weights.fits_four_bits
 
     @inner
     def multiply_two_blocks(block, second, y_low, y_high):

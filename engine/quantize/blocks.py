@@ -66,7 +66,7 @@ def write_nibbles(out, scratch, block):
 
 
 @inner
-def fifth_bits(out, scratch, block):
+def write_fifth_bits(out, scratch, block):
     """Write the fifth bit of each code."""
     bits = 0
     for i in range(32):
@@ -94,7 +94,7 @@ def signed_group(rounded, reach, type_bytes, has_fifth):
             target = out + type_bytes * (first + block)
             vec.store_f16(target, vec.load_f32(scratch + SCALES + 4 * block))
             if has_fifth:
-                fifth_bits(target + 2, scratch, block)
+                write_fifth_bits(target + 2, scratch, block)
             write_nibbles(target + type_bytes - 16, scratch, block)
 
     return write_group
@@ -124,7 +124,7 @@ def group_with_minimum(most, type_bytes, has_fifth):
             vec.store_f16(target, vec.load_f32(scratch + SCALES + 4 * block))
             vec.store_f16(target + 2, vec.load_f32(scratch + MINIMA + 4 * block))
             if has_fifth:
-                fifth_bits(target + 4, scratch, block)
+                write_fifth_bits(target + 4, scratch, block)
             write_nibbles(target + type_bytes - 16, scratch, block)
 
     return write_group

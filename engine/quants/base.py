@@ -60,13 +60,13 @@ class QuantType:
         """Bytes of a block."""
         return TYPES_BY_NAME[self.name].type_size
 
-    def form(self, in_rows: bool) -> str:
+    def form(self, for_decode: bool) -> str:
         """Return the name in ``buffers.FORMS`` of the activations that kernels read.
 
         Args:
-            in_rows: Whether ``matvec`` and ``small_batch`` read them, instead of ``matmul``.
+            for_decode: Whether ``matvec`` and ``small_batch`` read them, instead of ``matmul``.
         """
-        if in_rows:
+        if for_decode:
             variant: str = self.activation_order
         else:
             variant = self.product_width

@@ -12,7 +12,7 @@ from engine.errors import BrokenModelError
 from engine.kernels.entries import run_entry
 from engine.kernels.records import DRAW, LOGITS
 from engine.sampling.repetition import RepetitionPenalties
-from engine.sampling.settings import FORBIDDEN, Sampling
+from engine.sampling.settings import FORBIDDEN_BIAS, Sampling
 
 
 class Sampler:
@@ -40,7 +40,7 @@ class Sampler:
             seed = s.seed & (2**64 - 1)
         self._state = np.array([seed], np.uint64)
         self._repetition = RepetitionPenalties(s, vocab_size, token_bytes)
-        biases = [*s.logit_bias, *((token, FORBIDDEN) for token in end_ids if s.ignore_eos)]
+        biases = [*s.logit_bias, *((token, FORBIDDEN_BIAS) for token in end_ids if s.ignore_eos)]
         biases = [(token, bias) for token, bias in biases if token < vocab_size]
         self._biased_ids = np.array([token for token, _ in biases], np.int64)
         self._biases = np.array([bias for _, bias in biases], np.float32)

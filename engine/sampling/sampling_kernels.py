@@ -29,7 +29,7 @@ REACH = 87.0
 It holds at temperatures up to 1. So tokens that a form or the user forbids are never candidates,
 whatever the settings.
 """
-FORBIDDEN = 1e6
+FORBIDDEN_DISTANCE = 1e6
 """Distance from the likeliest token beyond which a token is forbidden: models have no such
 logits."""
 
@@ -192,7 +192,7 @@ def draw_token(
         return -1
     least = top - REACH * max(temperature, 1.0)
     if top_n_sigma > 0.0:
-        least = max(least, top - top_n_sigma * spread(logits, top, FORBIDDEN))
+        least = max(least, top - top_n_sigma * spread(logits, top, FORBIDDEN_DISTANCE))
     log_min_p = math.log(min_p) if min_p > 0.0 else -np.inf
     if typical_p >= 1.0 and top_p >= 1.0:
         least = max(least, top + log_min_p)

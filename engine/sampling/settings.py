@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine.errors import EngineError
 
-FORBIDDEN = -1e9
+FORBIDDEN_BIAS = -1e9
 """Bias for the logit of a forbidden token. The token is never chosen unless a form excludes all
 others."""
 DRY_BREAKERS = ("\n", ":", '"', "*")
@@ -98,10 +98,10 @@ class Sampling:
             if not low <= value <= high:
                 raise EngineError(f"{name} is {value}: must be {low} to {high}")
         for token, bias in self.logit_bias:
-            if not (token >= 0 and abs(bias) <= -FORBIDDEN):
+            if not (token >= 0 and abs(bias) <= -FORBIDDEN_BIAS):
                 raise EngineError(
-                    f"logit_bias of token {token} is {bias}: must be {FORBIDDEN:g} to "
-                    f"{-FORBIDDEN:g}"
+                    f"logit_bias of token {token} is {bias}: must be {FORBIDDEN_BIAS:g} to "
+                    f"{-FORBIDDEN_BIAS:g}"
                 )
 
     @classmethod

@@ -188,9 +188,9 @@ def high_nibbles(builder, v):
     return builder.lshr(v, i8x32.constant([4] * 32))
 
 
-def _fifth_bits(lanes):
+def _make_bits_as_16(lanes):
     @lowered(i8x32(i8x32))
-    def fifth_bits(builder, bits):
+    def bits_as_16(builder, bits):
         """Return 16 in each byte lane whose bit is set among four broadcast bytes, else 0."""
         masked = builder.and_(
             shuffle(builder, bits, lanes), i8x32.constant([1 << (k & 7) for k in range(32)])
@@ -198,16 +198,16 @@ def _fifth_bits(lanes):
         empty = builder.icmp_signed("==", masked, i8x32.constant([0] * 32))
         return builder.select(empty, i8x32.constant([0] * 32), i8x32.constant([16] * 32))
 
-    return fifth_bits
+    return bits_as_16
 
 
 _IN_ORDER = [0] * 8 + [1] * 8 + [18] * 8 + [19] * 8
-fifth_bits = _fifth_bits(_IN_ORDER)
-"""Fifth bits of one block: all 32 bits; both halves hold its four bytes."""
+bits_as_16 = _make_bits_as_16(_IN_ORDER)
+"""Bits of one block: all 32 bits; both halves hold its four bytes."""
 
-fifth_bits_low = _fifth_bits([0] * 8 + [1] * 8 + [16] * 8 + [17] * 8)
-fifth_bits_high = _fifth_bits([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
-"""Fifth bits of two blocks, one in each half: their lower (upper) 16 bits."""
+bits_as_16_low = _make_bits_as_16([0] * 8 + [1] * 8 + [16] * 8 + [17] * 8)
+bits_as_16_high = _make_bits_as_16([2] * 8 + [3] * 8 + [18] * 8 + [19] * 8)
+"""Bits of two blocks, one in each half: their lower (upper) 16 bits."""
 
 
 byte_each_4, byte_each_8, byte_each_16 = (

@@ -173,7 +173,7 @@ def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarra
     """Return q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
     arrays = [np.ascontiguousarray(array) for array in columns[:3]]
     if n_tokens == 0 and quant.activations in ("q8_k", "q8_0"):
-        form = FORMS[quant.form(in_rows=True)]
+        form = FORMS[quant.form(for_decode=True)]
         n = columns.q.shape[1]
         q = in_pairs(arrays[0], form) if quant.activation_order else in_rows(arrays[0], n)
         return [q, *(in_rows(array, n, form.group) for array in arrays[1:])]

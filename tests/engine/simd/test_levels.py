@@ -120,7 +120,7 @@ asm = summed.compiled._library.get_asm_str().splitlines()
 products = [line for line in asm if "vpdpbusd" in line]
 n_ymm = sum("ymm" in line for line in products)
 n_zmm = sum("zmm" in line for line in products)
-print(QUANT_TYPES["Q8_0"].form(in_rows=False), n_ymm, n_zmm)
+print(QUANT_TYPES["Q8_0"].form(for_decode=False), n_ymm, n_zmm)
 """
 """Program that prints which instructions add the blocks of K types."""
 

@@ -179,9 +179,9 @@ def test_placement_of_lanes(source: Input) -> None:
         "i32x8_of_i32x4": np.concatenate([a32[:4], np.zeros(4, np.int32)]),
         "widen_8": u8[:8].astype(np.int16), "four_u32": a32[[3, 2, 1, 0, 0, 1, 2, 3]],
         "widen_i8": a[:16].astype(np.int16), "widen_u8": u8.astype(np.int16),
-        "i32_of_i16": a16[:8].astype(np.int32), "as_i16x16": a16, "fifth_bits": bits[:32],
-        "fifth_bits_low": np.concatenate([bits[:16], bits[32:48]]),
-        "fifth_bits_high": np.concatenate([bits[16:32], bits[48:]]),
+        "i32_of_i16": a16[:8].astype(np.int32), "as_i16x16": a16, "bits_as_16": bits[:32],
+        "bits_as_16_low": np.concatenate([bits[:16], bits[32:48]]),
+        "bits_as_16_high": np.concatenate([bits[16:32], bits[48:]]),
         "store_fours": np.concatenate([a[:32:4], a16[::2].copy().view(np.int8)]),
         "rolled": np.array([77], np.int64),
     }  # fmt: skip
