@@ -151,7 +151,7 @@ class Embedder:
         self._longest_text = max(self._longest_text, len(checked))
         size = self.n_ctx
         if not pipeline.config.is_encoder:
-            size = min(pipeline.block_size, SHORT_BLOCK)
+            size = min(pipeline.max_block_tokens, SHORT_BLOCK)
 
         total = np.zeros(pipeline.config.dim, np.float64)
         last = np.zeros(0)

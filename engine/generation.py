@@ -99,7 +99,7 @@ class Generation:
         self._text_stream = tokenizer.stream(visible_control_ids)
         self._stops = StopStrings(stop)
         self._stops.set_earlier_text("".join(self._text_stream.push(token) for token in after))
-        self._steps = Steps(session, guess)
+        self._steps = ReplySteps(session, guess)
 
     def tokens(self, max_tokens: int) -> Iterator[GeneratedToken]:
         """Yield up to ``max_tokens`` tokens, then set the session's ``finish_reason``."""
@@ -147,7 +147,7 @@ class Generation:
             self._steps.compute(chosen, n_left)
 
 
-class Steps:
+class ReplySteps:
     """Computes the tokens of a reply, together with guesses of the next ones where that pays."""
 
     def __init__(self, session: ReplySession, guess: bool) -> None:

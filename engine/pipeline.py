@@ -53,7 +53,7 @@ Logits = np.ndarray[Any, np.dtype[np.float32]]
 BLOCK_BYTES = 96 << 20
 """Limit in bytes on the activations of a prefill block; wide models have smaller blocks."""
 MIN_BLOCK = 32
-"""Minimum of ``block_size``, in tokens."""
+"""Minimum of ``max_block_tokens``, in tokens."""
 MAX_BLOCK_PRODUCTS = 400_000_000
 """Limit on the products of one operation of prefill attention: about 15 ms on two cores of 2025,
 80 ms on two of 2014."""
@@ -158,7 +158,7 @@ class Pipeline:
 
     Attributes:
         config: the model's shape, with the ropes of this context.
-        block_size: number of tokens of the largest prefill block.
+        max_block_tokens: number of tokens of the largest prefill block.
         logits: (vocab_size,) float32, overwritten by ``decode``, ``last_logits`` and ``head``.
         small_batch_logits: (``SMALL_BATCH_TOKENS``, vocab_size) float32, overwritten by ``verify``.
         memory: memory of the layers: KV cache and recurrent states.
@@ -183,7 +183,7 @@ class Pipeline:
         self._specs = EMBEDDING_PLANS if is_embedding else PLANS
         self.config = config
         self.kv_type = kv_type
-        self.block_size = max_block_tokens(config, max_seq_len)
+        self.max_block_tokens = max_block_tokens(config, max_seq_len)
         self.rotations = rotations_of(config, weights, max_seq_len)
         self._cache = KVCache(
             config, kv_type, max_seq_len, self.rotations, key_weights_of(config, weights)
@@ -193,12 +193,12 @@ class Pipeline:
         if config.recurrents:
             self.memory = HybridMemory(self._cache, self._states)
 
-        self._steps = StepRecords(self.block_size)
+        self._steps = StepRecords(self.max_block_tokens)
         self._scratch: ThreadScratch
         self._buffers: Buffers
         if peer is None:
             self._scratch = ThreadScratch.allocate(config, n_threads)
-            self._buffers = Buffers(self.block_size)
+            self._buffers = Buffers(self.max_block_tokens)
         else:
             self._scratch = peer._scratch
             self._buffers = peer._buffers
@@ -256,7 +256,7 @@ class Pipeline:
             step = self._steps.block
         lanes = self._batch_sequences.get(name, [Lane(step.address, self._cache, self._states)])
 
-        n_tokens = spec.n_tokens or self.block_size
+        n_tokens = spec.n_tokens or self.max_block_tokens
         pieces = range(0)
         if n_tokens > MAX_BLOCK_TOKENS:  # the long text of an encoder
             n_pieces = int(name.removeprefix(VECTORS) or 1)
@@ -362,12 +362,12 @@ class Pipeline:
     def _prefetch_distance(self, quant: str) -> int:
         return ahead_of(quant, self._weight_access)
 
-    def reading(self, n_threads: int) -> WeightAccess:
+    def weight_access_for(self, n_threads: int) -> WeightAccess:
         """Return how a number of threads reads the weights."""
         return replace(self._weight_access, is_alone=n_threads == 1)
 
-    def _set_weight_access(self, reading: WeightAccess) -> None:
-        self._weight_access = reading
+    def _set_weight_access(self, weight_access: WeightAccess) -> None:
+        self._weight_access = weight_access
         self.look_ahead()
 
     # ---- computing; these methods return False or None if they are cancelled
@@ -380,7 +380,7 @@ class Pipeline:
     def cache_block(
         self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool
     ) -> bool:
-        """Compute and cache the keys, values and states of up to ``block_size`` tokens; False if cancelled.
+        """Compute and cache the keys, values and states of up to ``max_block_tokens`` tokens; False if cancelled.
 
         Args:
             pos: position of the first token.
@@ -438,7 +438,7 @@ class Pipeline:
         self._batch_sequences.clear()
 
     def full_block(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
-        """Compute up to ``block_size`` tokens in all layers; False if cancelled.
+        """Compute up to ``max_block_tokens`` tokens in all layers; False if cancelled.
 
         ``head`` and ``block_head`` then compute their logits.
         """
@@ -499,7 +499,7 @@ class Pipeline:
         return None
 
     def vectors(self, tokens: Sequence[int], pos: int, n_threads: int) -> Logits | None:
-        """Compute up to ``block_size`` tokens in all layers.
+        """Compute up to ``max_block_tokens`` tokens in all layers.
 
         Returns:
             Vectors of the tokens after the last norm, (n, dim) float32, overwritten by the next
@@ -529,7 +529,7 @@ class Pipeline:
         """Make sure that a plan has a table; returns the number of threads that run it."""
         n_threads = min(n_threads, self._scratch.n_threads)
         if (n_threads == 1) != self._weight_access.is_alone:
-            self._set_weight_access(self.reading(n_threads))
+            self._set_weight_access(self.weight_access_for(n_threads))
         if name not in self._current.tables:
             plan = self._write_plan(name, self._current.weights)
             self.plans[name] = plan
@@ -555,8 +555,8 @@ class Pipeline:
 
         It falls with the number of positions to attend to, so that a block can be cancelled soon.
         """
-        n_seen = pos + self.block_size
-        size = self.block_size
+        n_seen = pos + self.max_block_tokens
+        size = self.max_block_tokens
         for attention in self.config.attentions.values():
             n_keys = min(n_seen, attention.window or n_seen)
             products_per_key = 2 * attention.n_heads // attention.n_kv_heads * attention.key_dim

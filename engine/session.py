@@ -173,18 +173,21 @@ class Session:
     # ---- computing tokens
 
     def feed(
-        self, ids: Sequence[int], every: bool = False, on_progress: PrefillProgress | None = None
+        self,
+        ids: Sequence[int],
+        all_logits: bool = False,
+        on_progress: PrefillProgress | None = None,
     ) -> Logits:
         """Append tokens and compute them.
 
         Args:
             ids: token ids, at least one, each 0 to ``vocab_size`` - 1.
-            every: return the logits of every position instead of only the last.
+            all_logits: return the logits of every position instead of only the last.
             on_progress: called with (tokens done, tokens in all) after every block.
 
         Returns:
             Logits: (vocab_size,) float32 of the last position, or (n, vocab_size) float32 with
-                ``every``.
+                ``all_logits``.
 
         Raises:
             EngineError: no ids, or an id is out of range.
@@ -194,7 +197,7 @@ class Session:
             ModelChangedError: the model file was changed on disk.
         """
         self.forward.start()
-        return self._feed(ids, every=every, on_progress=on_progress)
+        return self._feed(ids, all_logits=all_logits, on_progress=on_progress)
 
     def verify(self, ids: Sequence[int]) -> Logits:
         """Append a few proposed tokens and return the logits of all of them (speculative decoding).
@@ -555,7 +558,7 @@ class Session:
         self,
         ids: Sequence[int],
         *,
-        every: bool = False,
+        all_logits: bool = False,
         on_progress: PrefillProgress | None = None,
         checkpoint_positions: Collection[int] = (),
         is_prompt: bool = False,
@@ -571,7 +574,10 @@ class Session:
                     pos = self._copy_from_peers(self.batch, checked[pos - start :])
                 block_end = self._block_end(pos, end, checkpoint_positions)
                 rows += self._feed_block(
-                    checked[pos - start : block_end - start], every, block_end == end, is_prompt
+                    checked[pos - start : block_end - start],
+                    all_logits,
+                    block_end == end,
+                    is_prompt,
                 )
                 if block_end < end and block_end in checkpoint_positions:
                     self.memory.make_checkpoint()
@@ -580,7 +586,7 @@ class Session:
         except BrokenModelError:
             self.truncate(start)
             raise
-        return np.stack(rows) if every else rows[-1]
+        return np.stack(rows) if all_logits else rows[-1]
 
     def _copy_from_peers(self, batch: Batch, ids: list[int]) -> int:
         """Copy the keys and values of the next tokens from a peer that has them; returns the new
@@ -604,14 +610,14 @@ class Session:
         return min(pos + size, min(checkpoints, default=end))
 
     def _feed_block(
-        self, ids: list[int], every: bool, is_end: bool, is_prompt: bool
+        self, ids: list[int], all_logits: bool, is_end: bool, is_prompt: bool
     ) -> list[Logits]:
         """Compute one block; the length grows only when all of it is done."""
         pos = self.length
         self.memory.reserve(pos + len(ids))
         try:
             rows = self.forward.compute_block(
-                ids, pos, every=every, is_end=is_end, is_prompt=is_prompt
+                ids, pos, every=all_logits, is_end=is_end, is_prompt=is_prompt
             )
         except (Cancelled, BrokenModelError):
             self._rewind(pos)  # some layers may have more tokens than others

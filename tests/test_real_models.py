@@ -170,7 +170,7 @@ def test_a_shifted_context_reads_on_as_well_as_a_new_one(model: Model) -> None:
 
 def losses_of(session: Any, ids: list[int], targets: list[int]) -> list[float]:
     """Feed tokens and return the negative log-likelihood of what follows each."""
-    rows = session.feed(ids[: len(targets)], every=True).astype(np.float64)
+    rows = session.feed(ids[: len(targets)], all_logits=True).astype(np.float64)
     return [
         float(np.log(np.exp(row - row.max()).sum()) + row.max() - row[target])
         for row, target in zip(rows, targets, strict=True)

@@ -269,7 +269,7 @@ class EngineThread:
             self.inbox.idle_work.end()
 
     def _report_failed_turn(self, reason: str, error: BaseException) -> None:
-        self._backends.current().settle()
+        self._backends.current().report_free()
         self._link.emit(events.GenerationFailed(reason, error=error))
 
 
@@ -325,7 +325,7 @@ class _Backends:
                 try:
                     backend.look_at(opening.place)
                 except Exception as error:
-                    previous.settle(meter)
+                    previous.report_free(meter)
                     self._link.emit(events.ModelSwitchFailed(events.reason_of(error), is_open=True))
                     return
                 if previous is not backend:

@@ -104,7 +104,7 @@ class Backend(Protocol):
     def measure_bandwidth(self) -> None:
         """Measure how fast memory can be read, if there is nothing else to do."""
 
-    def settle(self, meter: ReplyMeter | None = None) -> None:
+    def report_free(self, meter: ReplyMeter | None = None) -> None:
         """Report that the thread is free; ``meter`` has the figures of the last reply."""
 
     def unload(self) -> None:

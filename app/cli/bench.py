@@ -28,7 +28,7 @@ from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
 from app.program.settings import Settings
 from app.program.version import installed_version
-from app.session import samplers
+from app.session import model_sampling
 from app.session.adapters import described
 from app.text.clean_text import clean_line
 from app.text.figures import counted, rate
@@ -153,7 +153,9 @@ def ask(
     ids = chat.add_user(QUESTION)
     n_ctx = min(len(ids) + max_tokens, model.config.context_length)
     with closing(model.session(n_ctx, "f16")) as session:
-        reply = Reply(session, ids, samplers.greedy_sampling(), max_tokens=max_tokens, clock=clock)
+        reply = Reply(
+            session, ids, model_sampling.greedy_sampling(), max_tokens=max_tokens, clock=clock
+        )
         for _ in reply:
             on_piece(reply)
         return reply

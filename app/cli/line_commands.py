@@ -25,8 +25,8 @@ from app.program.manual import lay_out, page
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO, load_settings
 from app.session import commands
-from app.session.generation import THINK_USAGE as USAGE_OF_THINK
-from app.session.generation import describe_thinking
+from app.session.reply_options import THINK_USAGE as USAGE_OF_THINK
+from app.session.reply_options import describe_thinking
 from app.text.clean_text import clean_line, clean_text
 from app.tui import actions
 from app.tui.actions import Action, advice_on, find_command, nearest_name, split_command

@@ -21,9 +21,9 @@ from app.program import notices
 from app.program.refusals import say
 from app.program.settings import AUTO
 from app.session import events
-from app.session.generation import describe_options, describe_thinking
 from app.session.headless import HeadlessChat, NothingToDoError
 from app.session.line_of import line_of
+from app.session.reply_options import describe_options, describe_thinking
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.figures import count, size
@@ -101,17 +101,17 @@ class Dialogue:
         )
         if opened.notice:
             say(f"jalopy: {opened.notice}")
-        if saved.unsent:
+        if saved.unanswered_replacement:
             say(
                 "sent in place of an earlier message, "
-                f"but not answered: {clean_line(saved.unsent, 200)}"
+                f"but not answered: {clean_line(saved.unanswered_replacement, 200)}"
             )
         elif conversation.awaits_reply:
             shown = clean_line(conversation.messages[-1].text, 200)
             say(f"not answered yet (/regen asks again, another message goes with it): {shown}")
         elif last is not None and last.ending is Ending.INTERRUPTED:
             say("the last answer was cut off when the program ended (/regen gives another)")
-        for text in saved.waiting:
+        for text in saved.queued_texts:
             say(f"queued, but not sent before Jalopy closed: {clean_line(text, 200)}")
         self.say_all(iter(told))
 

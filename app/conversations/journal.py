@@ -219,15 +219,15 @@ class Journal:
         self._earlier_savers: list[SaverThread] = []
         """Threads of earlier conversations that are still saving."""
         self._written: list[ChatMessage] = []
-        self._pending: list[str] = []
+        self._queued_texts: list[str] = []
         self._n_dropped = 0
-        """State of the database: messages, pending messages, and how many messages left the
+        """State of the database: messages, queued messages, and how many messages left the
         context.
         """
         self.title = ""
         self._forked_from = ""
-        self._queued_reply = PartialReply()
-        """Part of the running reply that is already in the saver's queue."""
+        self._reply_given_to_saver = PartialReply()
+        """Part of the running reply that the saver already has."""
         self._awaits_first_token = False
         self._model = self._written_model = ("", "")
         """Name and path of the model that writes the next reply, and of the model in the
@@ -242,7 +242,7 @@ class Journal:
         """Begin a conversation. It is saved with its first message."""
         self._leave()
         self._written = []
-        self._pending = []
+        self._queued_texts = []
         self._n_dropped = 0
         self._written_model = ("", "")
         self.title = title
@@ -268,7 +268,7 @@ class Journal:
             return
         self._leave()
         self._written = list(saved.conversation.messages)
-        self._pending = list(saved.waiting)
+        self._queued_texts = list(saved.queued_texts)
         self.title = saved.title
         self._forked_from = saved.forked_from
         self._n_dropped = saved.conversation.n_dropped
@@ -341,39 +341,39 @@ class Journal:
             self._add(set_columns(unsent=text), is_durable=bool(text))
             self._awaits_first_token = True
 
-    def save_pending(self, conversation: Conversation, texts: Sequence[str]) -> None:
-        """Save the messages that wait for their turn, in case the program is killed first."""
-        if self._store is None or list(texts) == self._pending:
+    def save_queue(self, conversation: Conversation, texts: Sequence[str]) -> None:
+        """Save the queued messages, in case the program is killed first."""
+        if self._store is None or list(texts) == self._queued_texts:
             return
-        self._pending = list(texts)
+        self._queued_texts = list(texts)
         if self._saver is None:
             self._create(conversation, texts[0])
             self._catch_up(conversation)
             self._save_model()
             self._add(mark_used)
-        self._add(set_columns(waiting=json.dumps(self._pending)))
+        self._add(set_columns(waiting=json.dumps(self._queued_texts)))
 
     def save_partial(self, conversation: Conversation, partial: PartialReply) -> None:
         """Save what is new in the running reply."""
-        queued = self._queued_reply
+        saved_part = self._reply_given_to_saver
         if self._store is None or (partial.text, partial.thought) == (
-            queued.text,
-            queued.thought,
+            saved_part.text,
+            saved_part.thought,
         ):
             return
-        if not partial.text.startswith(queued.text) or not partial.thought.startswith(
-            queued.thought
+        if not partial.text.startswith(saved_part.text) or not partial.thought.startswith(
+            saved_part.thought
         ):
             return
         self._catch_up(conversation)
         change = add_piece(
-            partial.text[len(queued.text) :],
-            partial.thought[len(queued.thought) :],
-            partial.ids[len(queued.ids) :],
-            partial.raw[len(queued.raw) :],
+            partial.text[len(saved_part.text) :],
+            partial.thought[len(saved_part.thought) :],
+            partial.ids[len(saved_part.ids) :],
+            partial.raw[len(saved_part.raw) :],
             partial.is_edited,
         )
-        self._queued_reply = partial
+        self._reply_given_to_saver = partial
         self._add(change, is_durable=False)
 
     def save_turn_end(self, conversation: Conversation) -> None:
@@ -384,7 +384,7 @@ class Journal:
             self._add(set_columns(unsent=""), is_durable=False)
         self._catch_up(conversation)
         self._awaits_first_token = False
-        self._queued_reply = PartialReply()
+        self._reply_given_to_saver = PartialReply()
 
     def save_n_dropped(self, conversation: Conversation) -> None:
         """Save how many messages left the context."""
@@ -413,7 +413,7 @@ class Journal:
         """Leave a conversation that will be deleted. Unsaved changes are lost."""
         if self._saver is not None:
             self._saver.close(SWITCH_PATIENCE_S)
-        self._pending = []
+        self._queued_texts = []
         self.begin()
 
     def wait_until_saved(self, patience_s: float, waits_for_room: bool = True) -> bool:
@@ -446,11 +446,11 @@ class Journal:
             self._drop_new()
             self._saver = None
         self._awaits_first_token = False
-        self._queued_reply = PartialReply()
+        self._reply_given_to_saver = PartialReply()
 
     def _drop_new(self) -> None:
         """Delete a conversation that was begun and left without a message."""
-        if self._is_new and not self._pending and self._store is not None and self.id:
+        if self._is_new and not self._queued_texts and self._store is not None and self.id:
             with suppress(StoreError):
                 self._store.delete(self.id)
         self._is_new = False
@@ -474,9 +474,9 @@ class Journal:
         self._is_new = self._is_new and not messages
         changes: list[Change] = []
         for position, message in enumerate(unsaved, start=n_shared):
-            if message.role is Role.USER and message.text in self._pending[:1]:
-                del self._pending[0]
-                changes.append(set_columns(waiting=json.dumps(self._pending)))
+            if message.role is Role.USER and message.text in self._queued_texts[:1]:
+                del self._queued_texts[0]
+                changes.append(set_columns(waiting=json.dumps(self._queued_texts)))
             if not message.is_missing:  # a place that nothing is written to says the same
                 changes.append(put_message(position, message, self.clock_text()))
             if message is messages[-1] and conversation.awaits_reply:
@@ -492,11 +492,11 @@ class Journal:
                 set_columns(model=self._model[0], model_path=self._model[1]), is_durable=False
             )
 
-    def _create(self, conversation: Conversation, pending: str = "") -> None:
+    def _create(self, conversation: Conversation, first_queued: str = "") -> None:
         assert self._store is not None
         self._saver = SaverThread(self._store.create())
         self._is_new = True
-        first = _first_words(conversation, pending)
+        first = _first_words(conversation, first_queued)
         self.title = self.title or (f"{first} (copy)" if self._forked_from else first)
         now = self.clock_text()
         origin = int(self._forked_from or 0)
@@ -517,9 +517,9 @@ def _all_of(changes: Sequence[Change]) -> Change:
     return lambda db, number: [change(db, number) for change in changes]
 
 
-def _first_words(conversation: Conversation, pending: str = "") -> str:
+def _first_words(conversation: Conversation, first_queued: str = "") -> str:
     return title_of(
-        next((message.folded or message.text for message in conversation.messages), pending)
+        next((message.folded or message.text for message in conversation.messages), first_queued)
     )
 
 

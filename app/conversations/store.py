@@ -86,7 +86,7 @@ class ConversationEntry:
     model_path: str = ""
     """Name and path of the last model."""
     n_messages: int = 0
-    """Number of messages, pending ones included."""
+    """Number of messages, queued ones included."""
     tokens: int = 0
     """Number of tokens in all replies."""
     text_bytes: int = 0
@@ -106,11 +106,11 @@ class SavedConversation:
     changed: str = ""
     model: str = ""
     model_path: str = ""
-    unsent: str = ""
+    unanswered_replacement: str = ""
     """Message that was sent in place of others and whose reply has not begun."""
     forked_from: str = ""
     """Id of the conversation that this one is a copy of; "" if it is none."""
-    waiting: list[str] = field(default_factory=list)
+    queued_texts: list[str] = field(default_factory=list)
     """Messages that were sent while the engine was busy, oldest first."""
     has_pieces: bool = False
     """Whether the last message is an interrupted reply that was saved in pieces."""
@@ -118,11 +118,11 @@ class SavedConversation:
     """Names of saved options that cannot be used."""
 
     @property
-    def not_sent(self) -> str:
+    def text_to_resend(self) -> str:
         """All sent text that is not in the conversation, for the user to send again; "" if there is
         none.
         """
-        return "\n\n".join(filter(None, (self.unsent, *self.waiting)))
+        return "\n\n".join(filter(None, (self.unanswered_replacement, *self.queued_texts)))
 
     @property
     def damage(self) -> str:
@@ -637,14 +637,14 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
         changed,
         model,
         model_path,
-        unsent,
+        unanswered_replacement,
         forked_from,
-        waiting,
+        queued_json,
         system,
         n_dropped,
         adapters,
     ) = row
-    queued = _texts(waiting)
+    queued = _texts(queued_json)
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
     conversation.options, ignored_options = options_from_json(_text(adapters))
     messages = conversation.messages = _messages(db, number)
@@ -665,7 +665,7 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
         _line(changed),
         _line(model),
         _text(model_path)[:_MOST_PATH_CHARS],
-        clean_text(_text(unsent)),
+        clean_text(_text(unanswered_replacement)),
         id_of(forked_from) if _count(forked_from) else "",
         queued,
         interrupted is not None,
@@ -762,7 +762,7 @@ def _interrupted(db: sqlite3.Connection, number: int) -> ChatMessage | None:
 
 
 def _entry(row: Sequence[Any]) -> ConversationEntry:
-    number, title, began, changed, model, model_path, waiting, n_messages, tokens, n_bytes = row
+    number, title, began, changed, model, model_path, queued_json, n_messages, tokens, n_bytes = row
     return ConversationEntry(
         id_of(number),
         _line(title),
@@ -770,7 +770,7 @@ def _entry(row: Sequence[Any]) -> ConversationEntry:
         _line(changed),
         _line(model),
         _text(model_path)[:_MOST_PATH_CHARS],
-        n_messages + len(_texts(waiting)),
+        n_messages + len(_texts(queued_json)),
         int(max(0, min(tokens or 0, _LARGEST))),
         int(max(0, min(n_bytes or 0, _LARGEST))),
     )

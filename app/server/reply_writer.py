@@ -25,7 +25,7 @@ from app.server.message_order import count_bytes, fit_template
 from app.server.reply_form import reply_form
 from app.server.reply_task import Finish, PromptAccepted, ReplyPiece, ReplyTask, TokenChance
 from app.server.sampling_fields import resolved
-from app.session import samplers
+from app.session import model_sampling
 from app.session.request import Continuation, Request
 from engine.prompt.thinking import ThinkingMode, ThoughtMarker, opened_by
 from engine.prompt.tools.calls import ToolCall
@@ -60,7 +60,7 @@ class ReplyWriter:
     """Notes about forms that are in the log."""
 
     def __post_init__(self) -> None:
-        self.sampling = samplers.make_sampling(
+        self.sampling = model_sampling.make_sampling(
             self.local.settings.chosen_sampling, self.local.model, self.thinking
         )
         self._forms = Forms(self.local.model.tokenizer)
@@ -178,7 +178,7 @@ class ReplyWriter:
         local = self.local
         sampling = self.sampling
         if prompt.chat is not None:
-            sampling = samplers.make_sampling(
+            sampling = model_sampling.make_sampling(
                 local.settings.chosen_sampling, local.model, prompt.chat.thinking
             )
         sampling = replace(sampling, **resolved(task.request.sampling, local.model.tokenizer))

@@ -32,7 +32,7 @@ from app.program.remote_model import ModelPlace
 from app.reply.thinking import Thinking
 from app.session import events
 from app.session.events import Event
-from app.session.generation import with_remembered, without_command_line
+from app.session.reply_options import with_remembered, without_command_line
 from app.session.request import Continuation, Request
 from app.session.running import AnswerSet, Running, Snapshot
 from app.text.clean_text import clean_text
@@ -124,7 +124,7 @@ class ChatSession:
         """Turn that has no complete reply yet; None between two turns."""
         self._queued: deque[tuple[str, str, float]] = deque()
         """Waiting messages: text, text with large pastes folded, and time of sending."""
-        self.unsent_texts: list[str] = []
+        self.recovered_texts: list[str] = []
 
     @property
     def is_busy(self) -> bool:
@@ -163,7 +163,7 @@ class ChatSession:
         """Text of the running reply so far; of the first if several are written together."""
         if self._running is None:
             return ""
-        return self._running.saved_reply.text
+        return self._running.reply_to_save.text
 
     @property
     def thinking(self) -> Thinking | None:
@@ -280,7 +280,7 @@ class ChatSession:
             return False
         self._leave_conversation()
         self.conversation = opened.saved.conversation
-        self.unsent_texts = list(opened.saved.waiting)
+        self.recovered_texts = list(opened.saved.queued_texts)
         self.journal.resume(opened)
         settings = self._engine_thread.settings
         options = without_command_line(self.conversation.options, settings)
@@ -363,8 +363,8 @@ class ChatSession:
     def _leave_conversation(self, conversation: Conversation | None = None) -> None:
         """Let the next conversation have the queue."""
         if self._queued:
-            self.journal.save_pending(conversation or self.conversation, self.unsent_texts)
-        self.unsent_texts = []
+            self.journal.save_queue(conversation or self.conversation, self.recovered_texts)
+        self.recovered_texts = []
 
     def _submit_conversation(self) -> None:
         self._engine_thread.inbox.state_path = self.journal.state_path
@@ -576,8 +576,8 @@ class ChatSession:
         conversation = self.conversation
         running = Running(snapshot or Snapshot.of(conversation), text)
         running.joined = conversation.unanswered_message
-        if text in self.unsent_texts[:1]:
-            del self.unsent_texts[0]
+        if text in self.recovered_texts[:1]:
+            del self.recovered_texts[0]
         joined_text, folded = conversation.join_unanswered(text, folded)
         conversation.add_user(clean_text(joined_text), folded)
         self._send(running, sent_s)
@@ -600,7 +600,7 @@ class ChatSession:
 
     def _save_queue(self) -> None:
         """Write the queue to disk now, so that a kill loses nothing."""
-        self.journal.save_pending(self.conversation, [*self.unsent_texts, *self.queued_texts])
+        self.journal.save_queue(self.conversation, [*self.recovered_texts, *self.queued_texts])
 
     def save_partial(self) -> None:
         """Save the running reply as far as it is written."""
@@ -610,7 +610,7 @@ class ChatSession:
         running = self._running
         if running is None or not self.is_answering:
             return
-        reply = running.saved_reply
+        reply = running.reply_to_save
         if reply.text or reply.thought:
             ids, raw = self._engine_thread.written
             partial = PartialReply(reply.text, reply.thought, ids, raw, running.is_edited)

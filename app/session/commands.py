@@ -22,7 +22,7 @@ from app.program.settings import AUTO, Source
 from app.session.adapters import OFF, adapters_named, described
 from app.session.adapters import USAGE as USAGE_OF_LORA
 from app.session.chat_session import ChatSession
-from app.session.generation import (
+from app.session.reply_options import (
     KEEP,
     RESET,
     THINK_USAGE,
@@ -34,7 +34,7 @@ from app.session.generation import (
     parse_sampling,
     sampling_and_source,
 )
-from app.session.generation import USAGE as USAGE_OF_SET
+from app.session.reply_options import USAGE as USAGE_OF_SET
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record

@@ -91,8 +91,8 @@ class Running:
         return self.replaced
 
     @property
-    def saved_reply(self) -> ReplyCollector:
-        """Reply to save while it is written: the first if there are several."""
+    def reply_to_save(self) -> ReplyCollector:
+        """Running reply, which the journal saves while it is written: the first if there are several."""
         if self.answers is not None:
             return self.answers.replies[0]
         return self.reply

@@ -121,7 +121,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.chat = ChatScreen(
             self.live, self.keymap, self.engine_thread, self.performance, self.downloads, model_path
         )
-        self.unsent_line: str | None = None
+        self.drafts_line: str | None = None
         """Line for stderr about unsent messages; None until the program ends unexpectedly."""
         self.unsaved = ""
         """Reason why the conversation could not be saved, set at the end; "" if it was."""
@@ -414,7 +414,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         with suppress(RuntimeError, MemoryError):  # the system refuses another thread
             watchdog.start()
         self._queue_running_reply()  # The watchdog may end the process before on_unmount.
-        self._keep_unsent()
+        self._save_drafts()
         self.exit(return_code=code)
 
     def _handle_exception(self, error: Exception) -> None:
@@ -433,11 +433,11 @@ class JalopyApp(App[None], inherit_bindings=False):
         """End after an error in Textual, such as one in its input thread."""
         self._crash(sys.exc_info()[1])
 
-    def _keep_unsent(self) -> None:
-        if self.unsent_line is None:
-            self.unsent_line = ""
+    def _save_drafts(self) -> None:
+        if self.drafts_line is None:
+            self.drafts_line = ""
             with suppress(Exception):  # it may be what is broken; the end goes on without
-                self.unsent_line = self.chat.composer.save_unsent()
+                self.drafts_line = self.chat.composer.save_drafts()
 
     def _crash(self, error: BaseException | None) -> None:
         if isinstance(error, WorkerFailed):
@@ -451,6 +451,6 @@ class JalopyApp(App[None], inherit_bindings=False):
             if error is not None and exit_code_of(error) == exit_codes.NO_MEMORY:
                 self.crash_line = line_of(error)
                 self.crash_code = exit_codes.NO_MEMORY
-        self._keep_unsent()
+        self._save_drafts()
         self._return_code = self.crash_code
         self._close_messages_no_wait()

@@ -18,7 +18,7 @@ from app.machine.sensors.tuning_conditions import watch_machine
 from app.models.library.choose_model import remember_opened
 from app.program import paths
 from app.program.settings import Settings, ToolServerSetting
-from app.session import samplers
+from app.session import model_sampling
 from app.tools.mcp.pipe import Pipe
 from app.tools.mcp.server import ServerLimits, ToolServer
 from app.tools.toolbox import ToolBox
@@ -59,7 +59,7 @@ def shell_options(
         state_files = _no_state_files
     return ChatOptions(
         open_model=partial(engine_access.open_model, settings),
-        sampling=samplers.make_sampling,
+        sampling=model_sampling.make_sampling,
         form=form,
         check_model=engine_access.check_model,
         settings=settings,

@@ -39,8 +39,8 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
     if app.crash_line is not None:
         refusals.say(app.crash_line)
         code = app.crash_code
-    if app.unsent_line:
-        refusals.say(f"jalopy: {app.unsent_line}")
+    if app.drafts_line:
+        refusals.say(f"jalopy: {app.drafts_line}")
     if app.unsaved:
         refusals.say(
             f"jalopy: conversation not saved: {app.unsaved} (the next start resumes what was "

@@ -18,19 +18,19 @@ class GGMLType(NamedTuple):
     Attributes:
         f16_offsets: Offsets of the float16 values (scales and minima) in a block, in bytes; all
             other bytes are integers.
-        mixes: Names of mixes that consist mostly of this type, by ``general.file_type``.
+        mixtures: Names of mixtures that consist mostly of this type, by ``general.file_type``.
     """
 
     name: str
     block_size: int
     type_size: int
     f16_offsets: tuple[int, ...] = ()
-    mixes: Mapping[int, str] = MappingProxyType({})
+    mixtures: Mapping[int, str] = MappingProxyType({})
 
 
 GGML_TYPES: dict[int, GGMLType] = {
-    0: GGMLType("F32", 1, 4, mixes={0: "F32"}),
-    1: GGMLType("F16", 1, 2, mixes={1: "F16"}),
+    0: GGMLType("F32", 1, 4, mixtures={0: "F32"}),
+    1: GGMLType("F16", 1, 2, mixtures={1: "F16"}),
     2: GGMLType("Q4_0", 32, 2 + 16, (0,), {2: "Q4_0"}),
     3: GGMLType("Q4_1", 32, 2 + 2 + 16, (0, 2), {3: "Q4_1"}),
     6: GGMLType("Q5_0", 32, 2 + 4 + 16, (0,), {8: "Q5_0"}),
@@ -56,12 +56,12 @@ GGML_TYPES: dict[int, GGMLType] = {
     26: GGMLType("I32", 1, 4),
     27: GGMLType("I64", 1, 8),
     28: GGMLType("F64", 1, 8),
-    29: GGMLType("IQ1_M", 256, 32 + 16 + 8, mixes={31: "IQ1_M"}),
-    30: GGMLType("BF16", 1, 2, mixes={32: "BF16"}),
+    29: GGMLType("IQ1_M", 256, 32 + 16 + 8, mixtures={31: "IQ1_M"}),
+    30: GGMLType("BF16", 1, 2, mixtures={32: "BF16"}),
     34: GGMLType("TQ1_0", 256, 48 + 4 + 2, (52,), {36: "TQ1_0"}),
     35: GGMLType("TQ2_0", 256, 64 + 2, (64,), {37: "TQ2_0"}),
-    39: GGMLType("MXFP4", 32, 1 + 16, mixes={38: "MXFP4_MOE"}),
-    40: GGMLType("NVFP4", 64, 4 + 32, mixes={39: "NVFP4"}),
+    39: GGMLType("MXFP4", 32, 1 + 16, mixtures={38: "MXFP4_MOE"}),
+    40: GGMLType("NVFP4", 64, 4 + 32, mixtures={39: "NVFP4"}),
     41: GGMLType("Q1_0", 128, 2 + 16, (0,), {40: "Q1_0"}),
     42: GGMLType("Q2_0", 64, 2 + 16, (0,), {41: "Q2_0"}),
 }
@@ -70,6 +70,6 @@ TYPES_BY_NAME: dict[str, GGMLType] = {layout.name: layout for layout in GGML_TYP
 MIXES: dict[int, tuple[str, str]] = {
     number: (layout.name, mix)
     for layout in GGML_TYPES.values()
-    for number, mix in layout.mixes.items()
+    for number, mix in layout.mixtures.items()
 }
 """``general.file_type`` -> type and mix. Source: enum llama_ftype, llama.h."""

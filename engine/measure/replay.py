@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from engine.generation import Steps
+from engine.generation import ReplySteps
 
 if TYPE_CHECKING:
     from engine.session import Session
@@ -24,7 +24,7 @@ def replay(session: Session, ids: Sequence[int], guess: bool) -> int:
         EngineError: the same errors as ``Session.feed``.
     """
     session.start_reply()
-    steps = Steps(session, guess)
+    steps = ReplySteps(session, guess)
     checked = session.check_ids(ids)
     for n_done, token in enumerate(checked):
         steps.compute([token], len(checked) - n_done)

@@ -70,16 +70,16 @@ def try_lookahead(
     results: dict[str, Lookahead] = {}
     try:
         for threads in sorted({model.threads, 1}, reverse=True):
-            reading = session.pipeline.reading(threads)
-            samples = _samples(_matrices(session), 0 if reading.is_cached else MIN_SAMPLE_BYTES)
-            keys = [reading.key(quant) for quant in samples]
+            access = session.pipeline.weight_access_for(threads)
+            samples = _samples(_matrices(session), 0 if access.is_cached else MIN_SAMPLE_BYTES)
+            keys = [access.key(quant) for quant in samples]
             if not again and all(key in lookahead.measured_choices() for key in keys):
                 continue
             trial = _LookaheadTrial(model.crew, samples, threads, is_unwanted)
-            rounds = CACHED_ROUNDS if reading.is_cached else ROUNDS
+            rounds = CACHED_ROUNDS if access.is_cached else ROUNDS
             for quant, choice in trial.run(rounds, default_choice()).items():
-                results[reading.key(quant)] = choice
-                lookahead.save_choice(reading.key(quant), choice)
+                results[access.key(quant)] = choice
+                lookahead.save_choice(access.key(quant), choice)
     finally:
         session.pipeline.look_ahead()
     return results

@@ -663,7 +663,7 @@ class FakeSession:
     def feed(
         self,
         ids: Iterable[int],
-        every: bool = False,
+        all_logits: bool = False,
         on_progress: Callable[[int, int], None] | None = None,
     ) -> Any:
         """Take tokens into the cache, one step each, and return logits of zeros."""
@@ -671,7 +671,7 @@ class FakeSession:
 
         wanted = list(ids)
         self._take_in(wanted, on_progress)
-        shape = (len(wanted), 16) if every else (16,)
+        shape = (len(wanted), 16) if all_logits else (16,)
         return np.zeros(shape, np.float32)
 
     def prefill(

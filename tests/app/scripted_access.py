@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from app.backend.local import engine_access
-from app.session import samplers
+from app.session import model_sampling
 from tests.app.fake_engine import Script
 
 
@@ -26,8 +26,8 @@ def use_script(monkeypatch: Patch, script: Script) -> Script:
 
     monkeypatch.setattr(engine_access, "replay", replay)
     monkeypatch.setattr(engine_access, "open_model", script.open_model)
-    monkeypatch.setattr(samplers, "make_sampling", make_sampling)
-    monkeypatch.setattr(samplers, "greedy_sampling", lambda: SimpleNamespace(is_greedy=True))
+    monkeypatch.setattr(model_sampling, "make_sampling", make_sampling)
+    monkeypatch.setattr(model_sampling, "greedy_sampling", lambda: SimpleNamespace(is_greedy=True))
     monkeypatch.setattr(engine_access, "check_kernels", lambda model: None)
     monkeypatch.setattr(engine_access, "cpu_level", lambda: "avx2")
     monkeypatch.setattr(engine_access, "state_files", lambda settings: None)

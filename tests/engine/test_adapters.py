@@ -37,7 +37,7 @@ def matrices(tiny: TinyGGUF, model: Model) -> list[str]:
 def logits_of(session: Session) -> np.ndarray:
     """Return a session's logits of tokens in a block, one by one, and in a small batch."""
     session.truncate(0)
-    rows = [session.feed(IDS, every=True)]
+    rows = [session.feed(IDS, all_logits=True)]
     session.truncate(0)
     rows += [session.feed([token])[None] for token in IDS[:4]]
     session.prefill(IDS)
@@ -163,7 +163,7 @@ def test_with_adapters_threads_blocks_and_peers_change_no_bit(
         lora = adapter(tiny, matrices(tiny, model), quant="F16")
         session = model.session(n_ctx=N_CTX)
         model.use_adapters([(lora.write(tmp_path / "a.gguf"), 1.0)])
-        blocks.append(session.feed(IDS, every=True)[-1])
+        blocks.append(session.feed(IDS, all_logits=True)[-1])
         single = np.stack([session.feed([token]) for token in IDS[:4]])
         session.truncate(0)
         blocks.append(session.feed(IDS))

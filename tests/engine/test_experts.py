@@ -141,7 +141,7 @@ def feed(path: Path, n_tokens: list[int], threads: int = 2) -> np.ndarray:
     session = model.session(n_ctx=128, kv="f32")
     rows = []
     for n in n_tokens:
-        rows.append(session.feed(ids[:n], every=True))
+        rows.append(session.feed(ids[:n], all_logits=True))
         ids = ids[n:]
     model.close()
     return np.vstack(rows)
@@ -260,13 +260,16 @@ def test_biases_and_sinks_that_are_no_numbers_are_refused(key: str, tmp_path: Pa
 def test_a_saved_state_a_fork_and_the_way_back_change_no_bit(tmp_path: Path) -> None:
     model = Model.open(QWEN3MOE.tiny().write(tmp_path / "m.gguf"), threads=2)
     session, fresh = (model.session(n_ctx=64) for _ in range(2))
-    first = session.feed(IDS, every=True)
+    first = session.feed(IDS, all_logits=True)
     session.truncate(9)
-    assert session.feed(IDS[9:], every=True).tobytes() == first[9:].tobytes()
+    assert session.feed(IDS[9:], all_logits=True).tobytes() == first[9:].tobytes()
     forked = [*IDS[:9], *IDS[:6]]
     session.prefill(forked)
     fresh.prefill(forked)
-    assert session.feed(IDS[:3], every=True).tobytes() == fresh.feed(IDS[:3], every=True).tobytes()
+    assert (
+        session.feed(IDS[:3], all_logits=True).tobytes()
+        == fresh.feed(IDS[:3], all_logits=True).tobytes()
+    )
     assert nmse(first, QWEN3MOE.logits(Twin(model._file), IDS)) < 1e-6
     model.close()
 

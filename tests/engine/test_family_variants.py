@@ -55,7 +55,7 @@ def test_a_long_prompt_equals_the_recurrence_step_by_step(variant: str, tmp_path
     ids = np.random.default_rng(1).integers(0, 200, 300).tolist()
     row = {**ROWS, **VARIANTS}[variant]
     model = Model.open(row.tiny(context_length=512).write(tmp_path / "m.gguf"), threads=3)
-    logits = model.session(n_ctx=512, kv="f32").feed(ids, every=True)
+    logits = model.session(n_ctx=512, kv="f32").feed(ids, all_logits=True)
     assert nmse(logits, row.logits(Twin(model._file), ids)) < 1e-9
     model.close()
 
@@ -70,7 +70,7 @@ def test_windows_across_tiles_and_chunks_equal_the_numpy_twin(
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     expected = twin_logits(model, ids)
     session = model.session(n_ctx=768, kv="f32")
-    assert nmse(session.feed(ids, every=True), expected) < 1e-9
+    assert nmse(session.feed(ids, all_logits=True), expected) < 1e-9
     session.truncate(n - 4)
     assert nmse(np.stack([session.feed([token]) for token in ids[-4:]]), expected[-4:]) < 1e-9
     model.close()
@@ -82,7 +82,7 @@ def test_the_sessions_context_chooses_the_factors(name: str, tmp_path: Path) -> 
     row = VARIANTS[f"{name} with longrope"]
     model = Model.open(row.tiny().write(tmp_path / "m.gguf"))
     for n_ctx, length, unused_length in ((64, "short", "long"), (65, "long", "short")):
-        logits = model.session(n_ctx=n_ctx, kv="f32").feed(IDS, every=True)
+        logits = model.session(n_ctx=n_ctx, kv="f32").feed(IDS, all_logits=True)
         assert nmse(logits, row.logits(Twin(model._file), IDS, length)) < 1e-9
         assert nmse(logits, row.logits(Twin(model._file), IDS, unused_length)) > 1e-5
     model.close()
@@ -174,7 +174,9 @@ def test_a_context_ends_with_the_learned_positions(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "gpt2", context_length=40))
     session = model.session(n_ctx=64, kv="f32")
     assert session.n_ctx == 40
-    assert nmse(session.feed([*IDS, *IDS], every=True), twin_logits(model, [*IDS, *IDS])) < 1e-9
+    assert (
+        nmse(session.feed([*IDS, *IDS], all_logits=True), twin_logits(model, [*IDS, *IDS])) < 1e-9
+    )
     with pytest.raises(EngineError, match="layers cannot forget"):
         session.shift(2, 4)
     model.close()

@@ -57,11 +57,11 @@ def test_yarn_computes_what_a_file_with_its_keys_does(tmp_path: Path) -> None:
     )
     session = stretched.session(n_ctx=2 * TRAINED)
     assert session.notices == ()
-    expected = files.session(n_ctx=2 * TRAINED).feed(IDS, every=True)
-    assert (session.feed(IDS, every=True) == expected).all()
-    plain = opened(tmp_path).session(n_ctx=2 * TRAINED).feed(IDS, every=True)
+    expected = files.session(n_ctx=2 * TRAINED).feed(IDS, all_logits=True)
+    assert (session.feed(IDS, all_logits=True) == expected).all()
+    plain = opened(tmp_path).session(n_ctx=2 * TRAINED).feed(IDS, all_logits=True)
     assert np.abs(plain - expected).max() > 1e-3
-    short = stretched.session(n_ctx=TRAINED).feed(IDS[:TRAINED], every=True)
+    short = stretched.session(n_ctx=TRAINED).feed(IDS[:TRAINED], all_logits=True)
     assert (short == plain[:TRAINED]).all()  # nothing to stretch
     for model in (stretched, files):
         model.close()

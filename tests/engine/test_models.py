@@ -43,7 +43,7 @@ def assert_equals_twin(
     model = Model.open(described.write(folder / "m.gguf"), threads=2)
     session = model.session(n_ctx=64, kv="f32")
     expected = logits(Twin(model._file), IDS)
-    assert nmse(session.feed(IDS, every=True), expected) < bound
+    assert nmse(session.feed(IDS, all_logits=True), expected) < bound
     session.truncate(0)
     session.feed(IDS[:-4])
     assert nmse(np.stack([session.feed([token]) for token in IDS[-4:]]), expected[-4:]) < bound
@@ -66,7 +66,7 @@ def test_narrow_caches_stay_close_to_float32(kv: str, bound: float, tmp_path: Pa
     path = tiny_gguf.write(tmp_path / "m.gguf", dim=128, n_heads=4)
     model = Model.open(path, threads=2)
     expected = twin_logits(model, IDS)
-    assert nmse(model.session(n_ctx=64, kv=kv).feed(IDS, every=True), expected) < bound
+    assert nmse(model.session(n_ctx=64, kv=kv).feed(IDS, all_logits=True), expected) < bound
     model.close()
 
 
@@ -77,7 +77,7 @@ def test_the_number_of_threads_changes_no_bit(quant: str, kv: str, tmp_path: Pat
     for threads in (1, 2, 3):
         model = Model.open(path, threads=threads)
         session = model.session(n_ctx=64, kv=kv)
-        block = session.feed(IDS, every=True)
+        block = session.feed(IDS, all_logits=True)
         results.append(np.vstack([block, [session.feed([7]), session.feed([9])]]))
         model.close()
     assert (results[0] == results[1]).all()
@@ -92,7 +92,7 @@ def test_threads_and_block_sizes_change_no_bit(architecture: str, tmp_path: Path
         model = Model.open(path, threads=threads)
         session = model.session(n_ctx=64)
         if threads == 1:
-            expected = session.feed(IDS, every=True)[-1]
+            expected = session.feed(IDS, all_logits=True)[-1]
             session.truncate(0)
         assert session.feed(IDS).tobytes() == expected.tobytes()
         single = np.stack([session.feed([token]) for token in IDS[:4]])
@@ -107,21 +107,21 @@ def test_threads_and_block_sizes_change_no_bit(architecture: str, tmp_path: Path
 def test_truncate_fork_and_restore_change_no_bit(architecture: str, tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=1)
     session, fork = (model.session(n_ctx=64) for _ in range(2))
-    rows = session.feed(IDS, every=True)
+    rows = session.feed(IDS, all_logits=True)
     n_left = session.truncate(9)
     assert n_left in (0, 9)
-    assert session.feed(IDS[n_left:], every=True).tobytes() == rows[n_left:].tobytes()
+    assert session.feed(IDS[n_left:], all_logits=True).tobytes() == rows[n_left:].tobytes()
     forked = [*IDS[:9], *IDS[:6]]
     assert session.prefill(forked).fed == len(forked) - n_left
     assert fork.prefill(forked).fed == len(forked)
     saving = StateWriter(fork, tmp_path / "kv.state")
     assert saving.flush(60), saving.problem
     saving.close()
-    expected = fork.feed(IDS[:3], every=True).tobytes()
-    assert session.feed(IDS[:3], every=True).tobytes() == expected
+    expected = fork.feed(IDS[:3], all_logits=True).tobytes()
+    assert session.feed(IDS[:3], all_logits=True).tobytes() == expected
     session.truncate(0)
     assert restore_state(session, tmp_path / "kv.state", forked).tokens == len(forked)
-    assert session.feed(IDS[:3], every=True).tobytes() == expected
+    assert session.feed(IDS[:3], all_logits=True).tobytes() == expected
     # what can shift is in cache/test_context_shift.py
     if model.config.recurrents or model.config.learned_positions:
         with pytest.raises(EngineError, match="layers cannot forget"):
@@ -196,7 +196,7 @@ def test_scores_are_the_logits_of_each_position(architecture: str, tmp_path: Pat
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture), threads=2)
     session = model.session(n_ctx=128, kv="f32")
     ids = [(7 * n) % 90 + 3 for n in range(120)]
-    expected = session.feed(ids, every=True)
+    expected = session.feed(ids, all_logits=True)
     for first in (0, 50):
         session.truncate(0)
         scored = [rows.copy() for rows in score(session, ids, first)]

@@ -52,7 +52,7 @@ def test_scales_are_those_of_the_matrices(case: str, tmp_path: Path) -> None:
         path = add_scales(described, are_applied).write(tmp_path / f"{are_applied}.gguf")
         model = Model.open(path, threads=2)
         session = model.session(n_ctx=64, kv="f32")
-        results.append(np.vstack([session.feed(IDS, every=True), session.feed([7])]))
+        results.append(np.vstack([session.feed(IDS, all_logits=True), session.feed([7])]))
         model.close()
     assert nmse(results[1], results[0]) < 1e-9
 

@@ -149,7 +149,7 @@ def test_token_ids_out_of_range_are_refused_before_any_kernel(model: Model) -> N
 
 def test_every_position_has_the_logits_of_a_step(model: Model) -> None:
     ids = [4, 8, 15, 16, 23, 42]
-    every = model.session(n_ctx=32).feed(ids, every=True)
+    every = model.session(n_ctx=32).feed(ids, all_logits=True)
     steps = model.session(n_ctx=32)
     assert every.shape == (6, model.config.vocab_size)
     assert np.allclose(every, [steps.feed([token]) for token in ids], atol=1e-4)
@@ -512,7 +512,7 @@ def test_a_few_tokens_at_once_are_single_steps_to_the_bit(tmp_path: Path, quant:
     alone = model.session(n_ctx=64)
     ids = [3, 1, 4, 1, 5, 9, 2, 6, 5]
     for first, last in ((0, 2), (2, 5), (5, 9)):
-        logits = together.feed(ids[first:last], every=True)
+        logits = together.feed(ids[first:last], all_logits=True)
         expected = np.stack([alone.feed([token]) for token in ids[first:last]])
         assert logits.tobytes() == expected.tobytes()
 

@@ -49,7 +49,7 @@ def test_results_are_as_exact_as_rounded_activations_allow(
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", architecture, quant), threads=2)
     module = architectures.load(architecture)
     exact, rounded = (module.logits(twin(model._file), IDS) for twin in (Twin, RoundedTwin))
-    computed = model.session(n_ctx=64, kv="f32").feed(IDS, every=True)
+    computed = model.session(n_ctx=64, kv="f32").feed(IDS, all_logits=True)
     model.close()
     assert 1e-7 < distance(rounded, exact) < 1e-2
     assert distance(computed, exact) < FARTHEST * distance(rounded, exact)

@@ -60,7 +60,7 @@ class Fed:
     def __init__(self, name: str, directory: Path) -> None:
         self.model = Model.open(FAMILIES[name]().write(directory / "m.gguf"), threads=2)
         self._sessions = [self.model.session(n_ctx=N_CTX, kv="f32") for _ in range(2)]
-        self.rows = self.session().feed(IDS, every=True)
+        self.rows = self.session().feed(IDS, all_logits=True)
         self._twin_arguments = TWIN_ARGUMENTS.get(name, ())
 
     def session(self, number: int = 0) -> Session:
@@ -99,7 +99,7 @@ def test_odd_blocks_change_no_bit(fed: Fed) -> None:
     position = 0
     rows = []
     for n in ODD_BLOCKS:
-        rows.append(session.feed(IDS[position : position + n], every=True))
+        rows.append(session.feed(IDS[position : position + n], all_logits=True))
         position += n
     assert np.vstack(rows).tobytes() == fed.rows.tobytes()
 
@@ -130,7 +130,7 @@ def test_a_restored_state_goes_on_to_the_bit(fed: Fed, length: int, tmp_path: Pa
     assert saving.flush(60), saving.problem
     saving.close()
     assert restore_state(restored, tmp_path / "kv.state", saved.tokens).tokens == length
-    assert restored.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
+    assert restored.feed(IDS[length:], all_logits=True).tobytes() == fed.rows[length:].tobytes()
 
 
 @pytest.mark.parametrize("length", [20, 67])
@@ -140,11 +140,11 @@ def test_a_fork_and_the_way_back_change_no_bit(fed: Fed, length: int) -> None:
     forked = [*IDS[:length], *OTHERS]
     assert session.prefill(forked).fed == fresh.prefill(forked).fed - length
     assert (
-        session.feed(OTHERS[:6], every=True).tobytes()
-        == fresh.feed(OTHERS[:6], every=True).tobytes()
+        session.feed(OTHERS[:6], all_logits=True).tobytes()
+        == fresh.feed(OTHERS[:6], all_logits=True).tobytes()
     )
     assert session.truncate(length) == length
-    assert session.feed(IDS[length:], every=True).tobytes() == fed.rows[length:].tobytes()
+    assert session.feed(IDS[length:], all_logits=True).tobytes() == fed.rows[length:].tobytes()
 
 
 @pytest.mark.parametrize("name", OF_ONE_LAYER)
@@ -158,7 +158,7 @@ def test_shifted_tokens_are_as_if_computed_at_their_new_place(name: str, tmp_pat
         moved.shift(n_keep, n_drop)
         fresh.feed(IDS[:n_keep] + IDS[n_keep + n_drop :])
         moved_logits, expected = (
-            session.feed(OTHERS[:7], every=True) for session in (moved, fresh)
+            session.feed(OTHERS[:7], all_logits=True) for session in (moved, fresh)
         )
         assert np.abs(moved_logits - expected).max() < 1e-4 * np.abs(expected).max()
     model.close()

@@ -171,7 +171,7 @@ class LocalBackend:
         try:
             yield
         finally:
-            self.settle(meter)
+            self.report_free(meter)
 
     # ---- models
 
@@ -233,7 +233,7 @@ class LocalBackend:
         self._opened = opened
         line = self._options.on_opened(path)
         garbage.look_through_new()
-        self.settle()
+        self.report_free()
         notices = list(model.notices)
         if line:
             notices.append(line)
@@ -296,7 +296,7 @@ class LocalBackend:
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
         """Replace the adapters of the model."""
         self._adapt(self._model(), adapters)
-        self.settle(self._link.status.meter)
+        self.report_free(self._link.status.meter)
         self._link.emit(events.AdaptersChanged(adapters))
 
     def _adapt(self, opened: LoadedModel, adapters: tuple[str, ...]) -> None:
@@ -316,16 +316,16 @@ class LocalBackend:
         _use_thinking(opened.local, request.options)
         if request.n_turns:
             resumed = self._resumed(opened, request, state)
-            self.settle()
+            self.report_free()
             self._link.emit(resumed)
         else:
             opened.local.set_messages(request.messages)
             opened.local.set_size(0)
-            self.settle()
+            self.report_free()
             if request.messages:
                 # Restores the system prompt into the cache if it was read before.
                 opened.states.begin_with(opened.local.chat.opening_ids(""))
-                self.settle()
+                self.report_free()
         opened.earlier.give()
 
     def _resumed(
@@ -381,7 +381,7 @@ class LocalBackend:
         if n_computed >= MIN_RATED_TOKENS and reread.read_s > 0:
             self._prefill_tps = n_computed / reread.read_s
         opened.states.update()
-        self.settle()
+        self.report_free()
         self._link.emit(reread)
 
     # ---- turns
@@ -407,7 +407,7 @@ class LocalBackend:
             if has_reply:
                 opened.local.set_size(opened.local.session.length)
             opened.states.update()
-            self.settle(turn.meter if turn is not None else None)
+            self.report_free(turn.meter if turn is not None else None)
         if has_reply:
             opened.earlier.save()
             opened.earlier.give()
@@ -517,11 +517,11 @@ class LocalBackend:
 
     # ---- progress
 
-    def settle(self, meter: ReplyMeter | None = None) -> None:
+    def report_free(self, meter: ReplyMeter | None = None) -> None:
         """Report that the thread is free."""
         activity = Activity.NO_MODEL
         if self._opened is not None:
-            self._opened.ahead.settle(self._opened.local.session.length)
+            self._opened.ahead.set_conversation_tokens(self._opened.local.session.length)
             activity = Activity.READY
         self._set_status(EngineStatus(activity, meter=meter))
 

@@ -49,7 +49,7 @@ class ReadAhead:
         """Length from which drafts are not counted."""
         self._is_first = True
 
-    def settle(self, n_tokens: int) -> None:
+    def set_conversation_tokens(self, n_tokens: int) -> None:
         """Set the number of tokens of the conversation itself in the cache."""
         self._conversation_tokens = n_tokens
         self._slow_chars = MAX_CHARS

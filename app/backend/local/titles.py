@@ -12,7 +12,7 @@ import unicodedata
 from typing import TYPE_CHECKING
 
 from app.reply.thinking import ThinkingSplitter
-from app.session import samplers
+from app.session import model_sampling
 from app.text.clean_text import clean_line, clean_text
 from engine.errors import Cancelled
 from engine.prompt.thinking import ThinkingMode, opened_by
@@ -69,7 +69,9 @@ def write_title(
             session.prefill(ids, on_progress=check_limits)
         except Cancelled:
             return ""
-        for generated in session.generate(samplers.greedy_sampling(), MOST_TOKENS, chat.stops):
+        for generated in session.generate(
+            model_sampling.greedy_sampling(), MOST_TOKENS, chat.stops
+        ):
             text += generated.text
             check_limits()
     is_whole = session.finish_reason == "stop"

@@ -87,7 +87,7 @@ class RemoteBackend:
     def continue_conversation(self, request: Request, state: Path | None = None) -> None:
         """Reset the count of tokens: the server has nothing of the conversation."""
         self._used_tokens = 0
-        self.settle()
+        self.report_free()
         if request.n_turns:
             self._link.emit(events.ConversationResumed(0))
 
@@ -115,7 +115,7 @@ class RemoteBackend:
             events.TuningEnded("the model runs on a server, so there are no threads to tune")
         )
 
-    def settle(self, meter: ReplyMeter | None = None) -> None:
+    def report_free(self, meter: ReplyMeter | None = None) -> None:
         """Report that the thread is idle."""
         opened = self._open
         if opened is None:
@@ -129,7 +129,7 @@ class RemoteBackend:
     def unload(self) -> None:
         """Forget the server."""
         self._open = None
-        self.settle()
+        self.report_free()
 
     def look_at(self, place: ModelPlace) -> None:
         """Find a model of a server.
@@ -176,7 +176,7 @@ class RemoteBackend:
         self._found = None
         place = opened.model
         self._used_tokens = 0
-        self.settle()
+        self.report_free()
         thinking = opening.request.options.thinking or engine_access.recall_thinking(
             self._options.settings, place
         )
@@ -218,7 +218,7 @@ class RemoteBackend:
         try:
             self._tools.call(calls, allowed, n_ctx, _shorten)
         finally:
-            self.settle(meter)
+            self.report_free(meter)
 
     def reply(self, request: Request) -> None:
         """Send a request and report its reply."""
@@ -244,7 +244,7 @@ class RemoteBackend:
         else:
             started_tools = self._tools.started(has_form=request.options.form is not None)
             if started_tools is None:
-                self.settle()
+                self.report_free()
                 return
             tools = started_tools
             path = CHAT_PATH
@@ -263,7 +263,7 @@ class RemoteBackend:
             if is_answered and request.plain is None:
                 self._used_tokens = turn.meter.prompt_tokens + turn.meter.tokens
         finally:
-            self.settle(turn.meter)
+            self.report_free(turn.meter)
 
     def _chat_fields(
         self, request: Request, model: RemoteModel, prefix: RemotePrefix | None

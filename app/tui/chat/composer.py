@@ -40,7 +40,7 @@ from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
 from app.tui.chat.editing import MessageEditing
-from app.tui.chat.history import append_history, read_history, save_unsent, take_unsent
+from app.tui.chat.history import append_history, read_history, store_drafts, take_stored_drafts
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
 from app.tui.widgets.prompt import Suggestions
 
@@ -341,7 +341,7 @@ class Composer(Vertical):
             self._has_said_history_trouble = True
             self._core.say(trouble, is_error=True)
 
-    def save_unsent(self) -> str:
+    def save_drafts(self) -> str:
         """Save all drafts that were not sent for the next start.
 
         Returns:
@@ -359,19 +359,19 @@ class Composer(Vertical):
         drafts = [draft for draft in drafts if draft.text.strip()]
         if not drafts:
             return ""
-        trouble = save_unsent(drafts)
+        trouble = store_drafts(drafts)
         if trouble:
             return f"not sent, and not saved: {trouble}"
         return "what was not sent is there again at the next start"
 
-    def restore_unsent(self) -> str:
+    def restore_drafts(self) -> str:
         """Put drafts that an earlier run saved into the prompt and the history.
 
         Returns:
             A line for the user; "" if there are no drafts.
         """
         prompt = self._core.prompt
-        drafts = take_unsent()
+        drafts = take_stored_drafts()
         parts = []
         if drafts and not prompt.text:
             prompt.show_draft(drafts.pop())

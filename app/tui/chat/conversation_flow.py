@@ -16,8 +16,8 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import NEW, OFFER
 from app.session import commands
 from app.session.events import ConversationResumed, TurnsDropped
-from app.session.generation import describe_options
 from app.session.line_of import resumed_phrases
+from app.session.reply_options import describe_options
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore, TurnViews
@@ -67,7 +67,7 @@ class ConversationFlow:
             return False
         conversation_id, saved = last
         is_only_offered = self._core.storage.resume == OFFER
-        if is_only_offered and not (saved.not_sent or self._core.prompt.text):
+        if is_only_offered and not (saved.text_to_resend or self._core.prompt.text):
             return False
         opened = self._open_saved(conversation_id)
         if opened is not None:
@@ -157,8 +157,8 @@ class ConversationFlow:
 
         conversation = opened.saved.conversation
         replies = core.transcript.replies()
-        if opened.saved.not_sent:
-            self._bring_back_unsent(opened.saved)
+        if opened.saved.text_to_resend:
+            self._bring_back_messages(opened.saved)
         elif conversation.awaits_reply and not conversation.messages[-1].results:
             core.say(
                 "The last message has no reply. /regen answers it; another message is sent with it"
@@ -166,10 +166,10 @@ class ConversationFlow:
         elif core.chat_session.can_continue and replies:
             replies[-1].offer(CONTINUE_OFFER)
 
-    def _bring_back_unsent(self, saved: SavedConversation) -> None:
+    def _bring_back_messages(self, saved: SavedConversation) -> None:
         """Put an unanswered message back into the prompt, or into the history if it has a draft."""
         prompt = self._core.prompt
-        text = saved.not_sent
+        text = saved.text_to_resend
         where = "it is back in the prompt"
         if not prompt.text:
             prompt.give_back(text)
@@ -177,8 +177,10 @@ class ConversationFlow:
             prompt.past.add(prompt.past.find(text) or Draft(text))
             where = f"{self._core.keymap.first_key('prompt.older') or 'Up'} recalls it"
         # It stays in the log until another message is sent.
-        self._core.chat_session.unsent_texts = []
-        what = "A queued message was not sent" if saved.waiting else "Your edit was not answered"
+        self._core.chat_session.recovered_texts = []
+        what = (
+            "A queued message was not sent" if saved.queued_texts else "Your edit was not answered"
+        )
         self._core.say(f"{what} before Jalopy closed; {where}.")
 
     async def _fill_transcript(self) -> None:

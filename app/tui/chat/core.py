@@ -255,7 +255,8 @@ class TurnViews:
     def __init__(self, core: ChatCore) -> None:
         self._core = core
         self.question: UserView | None = None
-        """The user's message or the tool results that the model answers; None between turns."""
+        """The user's message or the tool results that the model answers. None between turns, and
+        while an answered message is regenerated or a reply is continued."""
         self._reply: ReplyView | None = None
         self._replaced: Sequence[MessageView] = ()
         """Messages that are removed when the reply begins, and stay if there is no reply."""

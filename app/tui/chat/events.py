@@ -39,7 +39,7 @@ REST_EVERY = 10
 """While nothing happens, only every tenth look does any work."""
 UNSEEN_PERIOD_S = 0.5
 """Seconds between two drains while another screen is shown."""
-MEMORY_PERIOD_S = 1.0
+MEASURE_PERIOD_S = 1.0
 LONG_REPLY_S = 20.0
 """Seconds after which a reply notifies a user who looks at another window."""
 
@@ -88,7 +88,7 @@ class EngineFeed:
         self._shown_download = ""
         self._show_status()
         core.screen.set_interval(DRAIN_PERIOD_S, self.drain)
-        core.screen.set_interval(MEMORY_PERIOD_S, self.measure_memory)
+        core.screen.set_interval(MEASURE_PERIOD_S, self.measure_machine)
 
     def follow_typing(self, text: str) -> None:
         """Draw a growing reply right after a key is painted while the user types."""
@@ -96,7 +96,7 @@ class EngineFeed:
         if self._is_writing_on:
             self._screen.call_after_refresh(self._drain_after_key)
 
-    def measure_memory(self) -> None:
+    def measure_machine(self) -> None:
         """Measure the memory of the process, and what it reads from the disk."""
         import psutil  # not needed for the first frame
 

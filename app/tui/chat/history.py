@@ -119,7 +119,7 @@ def append_history(file: Path | None, draft: Draft) -> str | None:
     return None
 
 
-def save_unsent(drafts: Sequence[Draft]) -> str:
+def store_drafts(drafts: Sequence[Draft]) -> str:
     """Save unsent drafts, oldest first, for the next start; return why that failed, or ""."""
     lines = [write_draft(draft).decode("ascii") for draft in drafts]
     try:
@@ -131,7 +131,7 @@ def save_unsent(drafts: Sequence[Draft]) -> str:
     return ""
 
 
-def take_unsent() -> list[Draft]:
+def take_stored_drafts() -> list[Draft]:
     """Return the drafts that an earlier run did not send, oldest first, and delete them."""
     lines = _take_older_file(paths.unsent_file())
     with suppress(StoreError):  # the chat reports what is wrong with the database

@@ -11,7 +11,7 @@ from app.conversations.conversation import Role
 from app.program import clipboard
 from app.program.background import in_background
 from app.session import commands
-from app.session.generation import THINK_USAGE
+from app.session.reply_options import THINK_USAGE
 from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.editing import MessageEditing
 from app.tui.markdown.code_blocks import block_to_copy, code_blocks, text_to_copy

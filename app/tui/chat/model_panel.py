@@ -20,7 +20,7 @@ from app.program.remote_model import ModelPlace
 from app.program.settings import AUTO
 from app.session import commands, events
 from app.session.adapters import described
-from app.session.generation import (
+from app.session.reply_options import (
     describe_form,
     describe_persona,
     describe_sampling,

@@ -145,9 +145,9 @@ class ChatScreen(Screen[None]):
 
     def _start_engine(self) -> None:
         self.core.engine_thread.start()
-        self.feed.measure_memory()
+        self.feed.measure_machine()
         self.composer.load_history()
-        unsent_line = self.composer.restore_unsent()
+        drafts_line = self.composer.restore_drafts()
         if self._model_path is None:
             self.core.say_no_model()
         else:
@@ -155,8 +155,8 @@ class ChatScreen(Screen[None]):
             if not is_resumed and is_starter(str(self._model_path)):
                 self.welcome.greet()
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)
-        if unsent_line:
-            self.core.say(unsent_line)
+        if drafts_line:
+            self.core.say(drafts_line)
         self.composer.is_started.set()
 
     # ---- actions

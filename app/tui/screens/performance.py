@@ -6,7 +6,7 @@ from itertools import count
 
 from app.backend.status import Activity
 from app.program.settings import AUTO
-from app.session.generation import describe_thinking
+from app.session.reply_options import describe_thinking
 from app.text.figures import counted
 from app.text.glyphs import choose_glyphs
 from app.tui.bindings import bindings

@@ -572,13 +572,13 @@ def test_messages_queued_in_a_killed_chat_stay_for_the_chat(script, monkeypatch,
     journal.begin(title="notes")
     conversation.add_user("first")
     journal.save_question(conversation, is_replacing=False)
-    journal.save_pending(conversation, ["later", "last"])
+    journal.save_queue(conversation, ["later", "last"])
     assert journal.close(60) == ""
     ask(script, "second")
-    assert Store().read("000001").waiting == ["later", "last"]
+    assert Store().read("000001").queued_texts == ["later", "last"]
     talk(script, monkeypatch, "third", "later", "fourth")
     assert "queued, but not sent before Jalopy closed: later" in capsys.readouterr().err
-    assert Store().read("000001").waiting == ["last"]
+    assert Store().read("000001").queued_texts == ["last"]
 
 
 def test_a_signal_saves_the_partial_reply():

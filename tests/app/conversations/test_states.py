@@ -305,7 +305,7 @@ def test_dropped_draft_text_leaves_a_cache_that_cannot_rewind(tmp_path):
     ahead = ReadAhead(SimpleNamespace(), SimpleNamespace(session=session, chat=None), None)
     for n_settled, expected_length in ((1150, 1150), (600, 1200)):
         session.prefill(list(range(3, 203)) * 6)
-        ahead.settle(n_settled)
+        ahead.set_conversation_tokens(n_settled)
         ahead.prepare(Request((PromptMessage(USER, ""),)), "", True, False)
         assert session.length == expected_length
     model.close()

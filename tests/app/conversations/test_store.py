@@ -264,18 +264,18 @@ def test_an_unfinished_edit_and_queued_messages_are_restored(root):
     conversation = Conversation()
     ask(live_journal, conversation, "question")
     answer(live_journal, conversation, "answer")
-    live_journal.save_pending(conversation, ["later", "last"])
+    live_journal.save_queue(conversation, ["later", "last"])
     conversation.cut(0)
     conversation.add_user("tried")
     live_journal.save_question(conversation, is_replacing=True)
     assert live_journal.wait_until_saved(PATIENCE_S)
     saved = Store(root).read(ID)
-    assert (saved.unsent, saved.waiting, len(saved.conversation.messages)) == (
+    assert (saved.unanswered_replacement, saved.queued_texts, len(saved.conversation.messages)) == (
         "tried",
         ["later", "last"],
         2,
     )
-    assert saved.not_sent == "tried\n\nlater\n\nlast"
+    assert saved.text_to_resend == "tried\n\nlater\n\nlast"
     live_journal.close(PATIENCE_S)
 
 

@@ -19,7 +19,7 @@ from app.backend.local import engine_access
 from app.program.settings import Settings, built_in_settings
 from app.server.command import listen
 from app.server.http_server import HttpServer
-from app.session import samplers
+from app.session import model_sampling
 from engine import Sampling
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
@@ -114,7 +114,7 @@ def serving(
 ) -> Iterator[Serving]:
     """Run a server with a script until the end of the block."""
     script = use_script(monkeypatch, script or Script())
-    monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
+    monkeypatch.setattr(model_sampling, "make_sampling", lambda settings, model, mode: Sampling())
     monkeypatch.setattr(engine_access, "state_files", lambda settings: states)
     # Closing a model runs the garbage collector, which takes a second with all tests loaded.
     monkeypatch.setattr(gc, "unfreeze", lambda: None)

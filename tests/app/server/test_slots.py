@@ -13,7 +13,7 @@ from app.backend.local import engine_access
 from app.program.settings import built_in_settings
 from app.server.command import listen
 from app.server.http_server import HttpServer
-from app.session import samplers
+from app.session import model_sampling
 from engine import Sampling
 from engine.errors import MemoryPlanError
 from tests.app.fake_engine import Gate, Script
@@ -99,7 +99,7 @@ def test_memory_limits_the_number_of_slots(monkeypatch: pytest.MonkeyPatch) -> N
 def test_too_many_requested_slots_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     use_script(monkeypatch, Script(most_sessions=2))
     monkeypatch.setattr(engine_access, "state_files", lambda settings: None)
-    monkeypatch.setattr(samplers, "make_sampling", lambda settings, model, mode: Sampling())
+    monkeypatch.setattr(model_sampling, "make_sampling", lambda settings, model, mode: Sampling())
     with listen("127.0.0.1", 0) as listener, pytest.raises(MemoryPlanError):
         HttpServer(
             Path("m.gguf"), built_in_settings(), listener, "m", (), "", 4, max_at_once=3

@@ -11,7 +11,7 @@ from app.program.refusals import Refusal
 from app.program.settings import Source, built_in_settings, merge, override
 from app.session.commands import choose_sampling
 from app.session.events import ModelLoaded
-from app.session.generation import (
+from app.session.reply_options import (
     describe_sampling,
     parse_sampling,
     remembered_sampling,

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from app.program.settings import Settings, built_in_settings, load_settings, override
-from app.session.samplers import make_sampling
+from app.session.model_sampling import make_sampling
 from engine import Sampling
 from engine.prompt.thinking import ThinkingMode
 

@@ -25,7 +25,7 @@ from app.program.settings import Settings, Source, built_in_settings, override
 from app.session.chat_session import ChatSession
 from app.session.commands import choose_sampling, choose_thinking
 from app.session.events import AdaptersChanged, ModelLoaded
-from app.session.generation import describe_options
+from app.session.reply_options import describe_options
 from tests.app.backend.engine_driver import Engine
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script

@@ -16,7 +16,7 @@ from app.program.settings import built_in_settings, override
 from app.reply.thinking import Thinking, answer_start, is_opening_of
 from app.session.commands import choose_thinking
 from app.session.events import GenerationFinished, ThinkingFinished, ThoughtGenerated
-from app.session.generation import describe_thinking
+from app.session.reply_options import describe_thinking
 from app.session.request import Continuation, Request
 from engine import Model, Sampling
 from engine.prompt.chat_prompt import ChatPrompt

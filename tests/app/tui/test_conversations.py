@@ -26,7 +26,7 @@ from app.conversations.store import OpenConversation, Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
 from app.tui.chat.draft import Draft
-from app.tui.chat.history import take_unsent, write_draft
+from app.tui.chat.history import take_stored_drafts, write_draft
 from app.tui.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
@@ -195,7 +195,7 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
         "first of all",
         "and then",
     ]
-    assert conversation.waiting == []
+    assert conversation.queued_texts == []
     _as_it_was(tmp_path / "killed")
     async with chatting() as driver:
         await driver.note(
@@ -208,7 +208,7 @@ async def test_messages_that_wait_for_a_model_survive_a_kill(tmp_path, is_first)
         await driver.note("New conversation")
     saved_one = Store().read("000001")
     assert saved_one.conversation.messages[n_before].text == "first of all\n\nand then"
-    assert saved_one.waiting == []
+    assert saved_one.queued_texts == []
     assert Store().ids() == ["000001"]
 
 
@@ -217,12 +217,12 @@ async def test_what_is_taken_back_leaves_nothing_on_the_disk():
         await driver.until(lambda: driver.chat.core.chat_session.is_loading)
         await driver.say("no, wait")
         await saved(driver)
-        assert Store().read("000001").waiting == ["no, wait"]
+        assert Store().read("000001").queued_texts == ["no, wait"]
         driver.prompt.show_text("")
         await driver.pilot.press("up")
         await driver.until(lambda: driver.prompt.text == "no, wait")
         await saved(driver)
-        assert Store().read("000001").waiting == []
+        assert Store().read("000001").queued_texts == []
     assert Store().ids() == []
 
 
@@ -235,11 +235,11 @@ async def test_a_message_for_another_model_goes_to_its_conversation():
         await driver.until(lambda: driver.chat.core.chat_session.load(Path("two.gguf")))
         await driver.say("to two")
         await saved(driver)
-        assert Store().read("000001").waiting == ["to two"]
+        assert Store().read("000001").queued_texts == ["to two"]
         script.open_gate.open()
         await driver.until(lambda: texts(driver)[:1] == ["to two"] and len(texts(driver)) == 2)
         await saved(driver)
-    assert Store().read("000001").waiting == Store().read("000002").waiting == []
+    assert Store().read("000001").queued_texts == Store().read("000002").queued_texts == []
     assert [Store().read(one).conversation.messages[0].text for one in Store().ids()] == [
         "to one",
         "to two",
@@ -376,7 +376,7 @@ async def test_an_edit_not_answered_at_a_kill_returns_to_the_prompt(tmp_path):
         await driver.until(lambda: driver.chat.editing.is_active)
         await driver.say("why not?")
         await driver.until(script.prefill_gate.waiting.is_set)
-        await driver.until(lambda: Store().read("000001").unsent == "why not?")
+        await driver.until(lambda: Store().read("000001").unanswered_replacement == "why not?")
         _copy_of_the_disk(tmp_path / "killed")
         script.prefill_gate.open()
     _as_it_was(tmp_path / "killed")
@@ -691,8 +691,8 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
         await driver.say("waits")
         await driver.until(lambda: driver.chat.core.chat_session.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
-        assert "at the next start" in driver.chat.composer.save_unsent()
-        assert [draft.text for draft in take_unsent()] == kept
+        assert "at the next start" in driver.chat.composer.save_drafts()
+        assert [draft.text for draft in take_stored_drafts()] == kept
         script.token_gate.open()
 
 

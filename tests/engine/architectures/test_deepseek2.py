@@ -153,7 +153,7 @@ def test_query_rank_yarn_and_sigmoid_router_equal_the_numpy_twin(tmp_path: Path)
     )
     session = model.session(n_ctx=64, kv="f32")
     expected = logits(Twin(model._file), IDS)
-    assert nmse(session.feed(IDS, every=True), expected) < 1e-9
+    assert nmse(session.feed(IDS, all_logits=True), expected) < 1e-9
     session.truncate(0)
     assert nmse(np.stack([session.feed([token]) for token in IDS]), expected) < 1e-9
     model.close()

@@ -280,7 +280,7 @@ def test_variants_equal_the_numpy_twin(
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=2)
     expected = logits(Twin(model._file), IDS)
     session = model.session(n_ctx=64, kv="f32")
-    assert nmse(session.feed(IDS, every=True), expected) < 1e-9
+    assert nmse(session.feed(IDS, all_logits=True), expected) < 1e-9
     session.truncate(0)
     assert nmse(session.feed(IDS), expected[-1]) < 1e-9
     assert nmse(session.feed([7]), logits(Twin(model._file), [*IDS, 7])[-1]) < 1e-9
@@ -293,7 +293,7 @@ def test_a_fused_projection_changes_no_bit(tmp_path: Path) -> None:
     described.fuse("attn_qkv.weight", "attn_q.weight", "attn_k.weight", "attn_v.weight")
     fused = Model.open(described.write(tmp_path / "fused.gguf"))
     logits_of_each = [
-        model.session(n_ctx=64).feed(IDS, every=True).tobytes() for model in (apart, fused)
+        model.session(n_ctx=64).feed(IDS, all_logits=True).tobytes() for model in (apart, fused)
     ]
     assert logits_of_each[0] == logits_of_each[1]
     apart.close()
@@ -333,10 +333,11 @@ def test_the_end_of_a_prompt_equals_that_of_all_tokens(quant: str, tmp_path: Pat
     model = opened(tmp_path, quant=quant, context_length=256)
     all_tokens, prompt = (model.session(n_ctx=192) for _ in range(2))
     prompt.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
-    assert prompt.feed(ids).tobytes() == all_tokens.feed(ids, every=True)[-1].tobytes()
+    assert prompt.feed(ids).tobytes() == all_tokens.feed(ids, all_logits=True)[-1].tobytes()
     assert prompt.feed([7]).tobytes() == all_tokens.feed([7]).tobytes()
     assert (
-        prompt.feed([8, 9, 10]).tobytes() == all_tokens.feed([8, 9, 10], every=True)[-1].tobytes()
+        prompt.feed([8, 9, 10]).tobytes()
+        == all_tokens.feed([8, 9, 10], all_logits=True)[-1].tobytes()
     )
     model.close()
 

@@ -74,7 +74,7 @@ def test_moved_tokens_of_one_layer_equal_computed_ones(
         moved.shift(n_keep, n_drop)
         fresh.feed(IDS[:n_keep] + IDS[n_keep + n_drop :])
         assert moved.tokens == fresh.tokens
-        logits, expected = (session.feed([9, 8, 7], every=True) for session in (moved, fresh))
+        logits, expected = (session.feed([9, 8, 7], all_logits=True) for session in (moved, fresh))
         assert np.abs(logits - expected).max() < max_error * np.abs(expected).max()
     model.close()
 

@@ -53,7 +53,7 @@ def session_of(model: Model, checkpoint_bytes: int = states.CHECKPOINT_BYTES) ->
 
 def next_logits(session: Session) -> bytes:
     """Return logits that depend on the states of all layers."""
-    return session.feed(OTHERS[:7], every=True).tobytes()
+    return session.feed(OTHERS[:7], all_logits=True).tobytes()
 
 
 def fresh_logits(model: Model, ids: list[int]) -> bytes:
@@ -139,7 +139,7 @@ def test_the_last_token_of_a_prompt_has_the_logits_of_all_layers(
     )
     all_tokens = model.session(n_ctx=128)
     prompt = model.session(n_ctx=128)
-    assert prompt.feed(IDS[:n]).tobytes() == all_tokens.feed(IDS[:n], every=True)[-1].tobytes()
+    assert prompt.feed(IDS[:n]).tobytes() == all_tokens.feed(IDS[:n], all_logits=True)[-1].tobytes()
     assert prompt.feed(OTHERS[:5]).tobytes() == all_tokens.feed(OTHERS[:5]).tobytes()
     model.close()
 

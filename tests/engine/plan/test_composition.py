@@ -112,14 +112,14 @@ def test_composed_steps_equal_the_twin(
     expected = twin(Twin(model._file), IDS)  # type: ignore[operator]
     session = model.session(n_ctx=64, kv="f32")
     bound = 1e-9 if quant == "F32" else 1e-2
-    assert nmse(session.feed(IDS, every=True), expected) < bound
+    assert nmse(session.feed(IDS, all_logits=True), expected) < bound
     session.truncate(0)
     steps = np.stack([session.feed([token]) for token in IDS])
     assert nmse(steps, expected) < bound
     again = model.session(n_ctx=64, kv="f32")
     again.feed(IDS[:1])
     assert again.verify(IDS[1:7]).tobytes() == steps[1:7].tobytes()
-    all_logits = session.feed(IDS, every=True)[-1]
+    all_logits = session.feed(IDS, all_logits=True)[-1]
     session.truncate(len(IDS))
     assert session.feed(IDS).tobytes() == all_logits.tobytes()
     model.close()

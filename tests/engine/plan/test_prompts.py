@@ -48,7 +48,7 @@ def test_blocks_end_at_the_last_stored_kv_then_one_token_runs(model: Model, plan
 def test_the_last_token_has_the_logits_of_a_full_computation(model: Model, n: int) -> None:
     all_layers, prompt = (model.session(n_ctx=256) for _ in range(2))
     prompt.pipeline.block_size_at = lambda pos: 64  # type: ignore[method-assign]
-    expected = all_layers.feed(IDS[:n], every=True)[-1]
+    expected = all_layers.feed(IDS[:n], all_logits=True)[-1]
     assert prompt.feed(IDS[:n]).tobytes() == expected.tobytes()
     # The keys and values are equal, too.
     assert prompt.feed([7]).tobytes() == all_layers.feed([7]).tobytes()

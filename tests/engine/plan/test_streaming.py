@@ -29,7 +29,7 @@ def logits(model: Model) -> np.ndarray:
     session = model.session(n_ctx=N_CTX)
     rows = []
     for begin, end in ((0, 32), (32, 36), (36, 37), (37, 38)):
-        rows.append(session.feed(IDS[begin:end], every=end > 32))
+        rows.append(session.feed(IDS[begin:end], all_logits=end > 32))
     return np.vstack(rows)
 
 

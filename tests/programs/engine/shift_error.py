@@ -60,7 +60,7 @@ def sampled(session: Session, n: int, seed: int) -> list[int]:
 
 def followed(session: Session, follow: Sequence[int]) -> Array:
     """Log probabilities of the next token at each position of what follows: (n, vocab_size)."""
-    return log_softmax(session.feed(follow, every=True).astype(np.float64))
+    return log_softmax(session.feed(follow, all_logits=True).astype(np.float64))
 
 
 def fresh(session: Session, history: list[int], text: list[int], n_drop: int) -> None:

@@ -78,7 +78,7 @@ def fed(model: Model, ids: list[int], n_ctx: int) -> list[Array]:
             rows.append(
                 np.asarray(
                     session.feed(
-                        ids[position : position + sizes[len(rows) % len(sizes)]], every=True
+                        ids[position : position + sizes[len(rows) % len(sizes)]], all_logits=True
                     )
                 )
             )

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from app.backend.reply import Reply
-from app.session.samplers import make_sampling
+from app.session.model_sampling import make_sampling
 from engine import Model
 from engine.prompt.thinking import ThinkingMode
 from engine.sampling.loops import COPIES, MORE_TOKENS, LoopGuard, LoopWatch

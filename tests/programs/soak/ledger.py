@@ -77,7 +77,11 @@ def read_all(store: Store) -> Found:
         prompts = {
             message.text for message in saved.conversation.messages if message.role is Role.USER
         }
-        result.recorded[conversation_id] = {*prompts, saved.unsent, *saved.waiting}
+        result.recorded[conversation_id] = {
+            *prompts,
+            saved.unanswered_replacement,
+            *saved.queued_texts,
+        }
     return result
 
 
