@@ -81,7 +81,7 @@ def convert(
         conversion.write(path, show, settings.threads or len(allowed_cpus()))
     finally:
         progress.clear()
-    print(f"{label}: converted in {whole_seconds(clock() - started_s)}", flush=True)
+    print(f"{label}: written in {whole_seconds(clock() - started_s)}", flush=True)
     return verify(settings, str(path), runs=conversion.writes)
 
 

@@ -49,7 +49,7 @@ def test_a_file_is_written_and_checked(directory: Path, capsys: pytest.CaptureFi
     )
     out = capsys.readouterr().out
     assert out.startswith("Tiny-Model: llama, 21 tensors, ")
-    assert "Tiny-Model-BF16.gguf: converted in " in out
+    assert "Tiny-Model-BF16.gguf: written in " in out
     assert "ok  weights" in out
     assert '-> "Paris"' in out
     assert read_gguf("Tiny-Model-BF16.gguf").metadata["general.name"] == "Tiny-Model"
