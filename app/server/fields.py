@@ -115,8 +115,12 @@ class Fields:
             return f"{self.object_path}.{name}"
         return name
 
+    def mark_read(self, name: str) -> None:
+        """Count a field as known, so that it is not reported as ignored."""
+        self.read_names.add(name)
+
     def value(self, name: str) -> Any:
-        """Return a field of any type; None if it is absent."""
+        """Return a field of any type and count it as known; None if it is absent."""
         self.read_names.add(name)
         return self._values.get(name)
 

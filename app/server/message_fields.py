@@ -101,7 +101,7 @@ def read_message(message: Fields) -> PromptMessage:
     if role == TOOL:
         results = (CallResult("", "", read_id(message, "tool_call_id")),)
     for name in _REPLY_FIELDS:
-        message.value(name)
+        message.mark_read(name)
 
     if role == USER and not message.is_present("content"):
         raise message.missing_value("content", _CONTENT)
@@ -406,7 +406,7 @@ def _cut_depth(value: Any, depth: int) -> Any:
 def _read_call_item(message: Fields, item: Any, path: str) -> ToolCall:
     fields = message.array_item(item, path)
     fields.text("type")
-    fields.value("index")  # Clients that join the pieces of a stream leave it in.
+    fields.mark_read("index")  # Clients that join the pieces of a stream leave it in.
     call_id = read_id(fields, "id")
     call = read_call(fields.nested("function") or fields, call_id)
     fields.ignore_rest()

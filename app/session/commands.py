@@ -251,11 +251,11 @@ def choose_sampling(engine_thread: EngineThread, chat_session: ChatSession, argu
     words = argument.replace("=", " ").split()
     sampling = chat_session.conversation.options.sampling
     if not words:
-        line = describe_sampling(sampling) or "as the settings and the model say"
+        line = describe_sampling(sampling) or "Nothing is changed for this conversation"
         return f"{line}. {USAGE_OF_SET}"
     if words == [RESET]:
         chat_session.change_options(sampling={})
-        return "generation as the settings and the model say, from the next message on"
+        return "Sampling is reset to the settings and the model from the next message on"
     if words == [KEEP]:
         return _remember_sampling(chat_session)
 

@@ -30,7 +30,7 @@ def read_embedding_request(fields: Fields) -> Computation:
     texts = _read_texts(fields)
     dimensions = _read_dimensions(fields)
     encoding = fields.choice("encoding_format", _FLOAT, _BASE64) or _FLOAT
-    fields.value("user")
+    fields.mark_read("user")
 
     def compute(model_name: str, model: Any) -> dict[str, Any]:
         vectors, n_tokens = _embed(model, texts, dimensions)
@@ -57,7 +57,7 @@ def read_ollama_embed_request(fields: Fields) -> Computation:
         texts = _read_texts(fields)
     dimensions = _read_dimensions(fields)
     truncates = fields.flag("truncate", True)
-    fields.value("options")  # No option changes a vector.
+    fields.mark_read("options")  # No option changes a vector.
 
     def compute(model_name: str, model: Any) -> dict[str, Any]:
         loaded_ns = time.monotonic_ns()
@@ -76,7 +76,7 @@ def read_ollama_embed_request(fields: Fields) -> Computation:
 def read_ollama_embedding_request(fields: Fields) -> Computation:
     """Read a request for Ollama's older ``/api/embeddings``, which has one text."""
     prompt = fields.text("prompt") or ""
-    fields.value("options")
+    fields.mark_read("options")
 
     def compute(model_name: str, model: Any) -> dict[str, Any]:
         if not prompt:

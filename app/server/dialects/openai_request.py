@@ -134,7 +134,7 @@ def read_completion_request(fields: Fields, served_model: str) -> CompletionRequ
 def _read_request(fields: Fields, **values: Any) -> CompletionRequest:
     """Read the fields that both paths share."""
     for name in SILENTLY_IGNORED:
-        fields.value(name)
+        fields.mark_read(name)
     refuse_unsupported(fields, NEUTRAL)
 
     options = fields.nested("stream_options") or Fields({})

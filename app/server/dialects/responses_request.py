@@ -52,7 +52,7 @@ def read_response_request(fields: Fields, served_model: str) -> CompletionReques
     fields = fields.unwrapped()
     model = read_model_name(fields, served_model)
     for name in (*SILENTLY_IGNORED, *_IGNORED):
-        fields.value(name)
+        fields.mark_read(name)
     for name in _STORED:
         if fields.has(name):
             raise unsupported(
@@ -65,13 +65,13 @@ def read_response_request(fields: Fields, served_model: str) -> CompletionReques
     reasoning = fields.nested("reasoning") or fields.array_item({}, "reasoning")
     thinking = read_effort(reasoning, "effort")
     for name in ("summary", "generate_summary"):
-        reasoning.value(name)  # Thoughts are sent in full.
+        reasoning.mark_read(name)  # Thoughts are sent in full.
     reasoning.ignore_rest()
 
     form = read_form(fields)
     text = fields.nested("text") or fields.array_item({}, "text")
     for name in ("format", "verbosity"):
-        text.value(name)
+        text.mark_read(name)
     text.ignore_rest()
 
     stream = fields.nested("stream_options") or fields.array_item({}, "stream_options")
@@ -127,12 +127,12 @@ def _read_item(fields: Fields, item: Fields) -> PromptMessage | None:
     """Read an item of the input; None for an item that is left out."""
     item_type = item.text("type", "message")
     for name in ("id", "status", "phase"):
-        item.value(name)  # fields of output items that clients send back
+        item.mark_read(name)  # fields of output items that clients send back
 
     if item_type == "message":
         return read_message(item)
     if item_type == _CALL:
-        item.value("namespace")
+        item.mark_read("namespace")
         return PromptMessage(ASSISTANT, "", (read_call(item, read_id(item, "call_id")),))
     if item_type == _RESULT:
         text = read_text(item, "output", is_result=True)
