@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+from weakref import WeakMethod
 
 from app.backend.reply import ReplyMeter
 from app.machine.sensors.page_faults import FaultLog
@@ -66,8 +67,8 @@ class EngineMeasures:
             bytes_per_token=model.bytes_per_token + 2 * session.state_bytes,
             kv_bytes=session.kv_bytes,
             kv_bytes_per_position=session.kv_bytes_per_position,
-            resident_weight_bytes=model.resident_weight_bytes,
-            resident_kv_bytes=session.kv_resident_bytes,
+            resident_weight_bytes=_call_weakly(model.resident_weight_bytes),
+            resident_kv_bytes=_call_weakly(session.kv_resident_bytes),
         )
         earlier = history.earlier(history_key(identity, model.threads))
         known = history.rates(rates_key(model.threads)).get(READ_GBPS)
@@ -195,6 +196,22 @@ class EngineMeasures:
 
 def _identity(model: Model) -> str:
     return identity_of(model.name, model.quantization, model.weights_bytes, model.weights_mode)
+
+
+def _call_weakly(method: Callable[[], int | None]) -> Callable[[], int | None]:
+    """Return a function that calls a method and does not keep its object in memory.
+
+    Screens keep the figures of a model that was closed; the method of a freed object returns None.
+    """
+    reference = WeakMethod(method)
+
+    def call() -> int | None:
+        living = reference()
+        if living is None:
+            return None
+        return living()
+
+    return call
 
 
 def has_room(model: Model) -> bool:

@@ -169,10 +169,13 @@ async def chatting(
 
 
 @asynccontextmanager
-async def chatting_for_real(model: Path, size: tuple[int, int] = (80, 24)) -> AsyncIterator[Driver]:
+async def chatting_for_real(
+    model: Path, size: tuple[int, int] = (80, 24), **settings_in_use: object
+) -> AsyncIterator[Driver]:
     """Run the chat over the engine itself, which may have to compile, and always takes the
     likeliest token."""
-    settings = override(built_in_settings(), "sampling.temperature", 0.0, "a test")
+    chosen = dataclasses.replace(built_in_settings(), **settings_in_use)
+    settings = override(chosen, "sampling.temperature", 0.0, "a test")
     app = JalopyApp(settings, model)
     async with app.run_test(size=size) as pilot:
         driver = Driver(app, pilot, Script(), _COMPILING_PATIENCE_S)

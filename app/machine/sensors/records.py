@@ -27,7 +27,7 @@ class ModelFacts:
     kv_bytes_per_position: float
     resident_weight_bytes: Callable[[], int | None]
     """Function that asks the system. Any thread may call it; it may raise after the model is
-    closed.
+    closed. It does not keep the model in memory.
     """
     resident_kv_bytes: Callable[[], int | None]
 
