@@ -85,7 +85,7 @@ class EngineTuning:
             trouble = self._remember(requested.remembered)
             if not trouble:
                 remembered = requested.remembered
-        self._threads = ThreadsInUse(self._choice_in_use(), remembered, limit)
+        self._threads = ThreadsInUse(self._choice_in_use(), remembered, limit, requested.origin)
         self._link.update(threads=self._threads)
         self._link.update_status(threads=model.threads)
         self._link.emit(ThreadsChanged(previous, self._threads, trouble))
@@ -144,7 +144,7 @@ class EngineTuning:
             self._model, self._session, link.now_s, may_pin, parts, earlier=earlier
         )
         sweep.on_preparing = self._show_report
-        sweep.others_cores = lambda: self._conditions.end().crowding_cores
+        sweep.others_cores = lambda: self._conditions.end().disturbing_cores
         self._conditions.begin()
         with link.running(sweep):
             link.update_status(activity=Activity.TUNING, done=0, total=0, since_s=link.now_s())

@@ -16,7 +16,12 @@ from app.backend.work_thread import WorkThread, start_work_thread
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
 from app.machine.sensors.tuning_conditions import Conditions, watch_machine
-from app.machine.tuning.saved_tuning import best_choice, choice_to_remember, measured_of
+from app.machine.tuning.saved_tuning import (
+    best_choice,
+    choice_to_remember,
+    measured_of,
+    why_not_kept,
+)
 from app.machine.tuning.thread_bars import (
     TITLES,
     curve_lines,
@@ -177,7 +182,7 @@ class _Search:
         if self.stopped.is_set():
             return None
         sweep.on_preparing = self._show
-        sweep.others_cores = lambda: self._watch.end().crowding_cores
+        sweep.others_cores = lambda: self._watch.end().disturbing_cores
         self._watch.begin()
         report: TuningReport | None = None
         for report in sweep:
@@ -234,12 +239,8 @@ def _remember(engine: WorkThread, search: _Search, report: TuningReport) -> str 
     conditions = search.conditions
     if not search.options.remember:
         return "not saved, because of --dry-run"
-    if report.state == "stopped" or not report.curves:
-        return "not saved, because the measurement was stopped"
-    if conditions.is_swapping:
-        return "not saved, because the machine was swapping"
-    if conditions.is_crowded:
-        return "not saved, because other programs used a core"
+    if reason := why_not_kept(report, search.in_use, conditions):
+        return f"not saved, {reason}"
 
     def remember() -> str | None:
         choice = choice_to_remember(report, search.in_use, engine_access.recall_tuned(model).choice)
@@ -304,10 +305,11 @@ def _print(search: _Search, report: TuningReport, reason: str | None) -> None:
     for text in filter(None, (*texts, f"{progress_text(report)}.")):
         print(text[:1].upper() + text[1:])
     if report.curves:
-        options = _options_of(best_choice(report, now), now)
         if reason:
+            options = _options_of(best_choice(report, now), now)
             print(f"{reason[:1].upper()}{reason[1:]}. To use them: {options}")
         else:
+            options = _options_of(choice_to_remember(report, now, now), now)
             print(f"Saved: {options} from the next start on.")
 
 

@@ -14,7 +14,13 @@ from app.conversations.export import save_as
 from app.conversations.store import MOST_TITLE_CHARS, model_key
 from app.documents.read import split_wanted
 from app.forms.answer_form import AnswerForm
-from app.machine.tuning.threads_in_use import USAGE, ThreadsInUse, describe_in_use, parse_threads
+from app.machine.tuning.threads_in_use import (
+    USAGE,
+    ChoiceOrigin,
+    ThreadsInUse,
+    describe_in_use,
+    parse_threads,
+)
 from app.program import state
 from app.program.personas import Persona, how_to_add, load_persona, persona_names, save_persona
 from app.program.refusals import Refusal
@@ -205,7 +211,7 @@ def requested_threads(
         raise Refusal(NO_MODEL)
     if not argument:
         return f"{describe_in_use(in_use)}. {USAGE}, 1 to {in_use.most}; {advice}."
-    return replace(in_use, now=parse_threads(argument, in_use))
+    return replace(in_use, now=parse_threads(argument, in_use), origin=ChoiceOrigin.HAND)
 
 
 def requested_adapters(chat_session: ChatSession, argument: str) -> tuple[str, ...] | str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.machine.tuning.threads_in_use import describe
+from app.machine.tuning.threads_in_use import ChoiceOrigin, describe
 from app.session import events
 from app.session.adapters import described
 from app.text import figures
@@ -164,9 +164,13 @@ def _of_failure(event: events.GenerationFailed, is_restored: bool) -> EventLine:
 def _of_threads(event: events.ThreadsChanged) -> EventLine:
     previous = event.before.now
     now = event.in_use.now
-    line = f"from now on {describe(now)}"
+    line = f"now {describe(now)}"
     if previous != now:
-        line += f" (was {previous.decode} and {previous.prefill})"
+        line += f" (was {describe(previous)})"
+    if event.in_use.is_saved:
+        line += ", saved for this machine and model"
+    elif event.in_use.origin is not ChoiceOrigin.START:
+        line += ", for this run only"
     if event.trouble:
         line += f"; {event.trouble}"
     return EventLine(line, is_error=bool(event.trouble))

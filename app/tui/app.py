@@ -135,7 +135,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Begin to watch signals, downloads, notices and the cost of drawing."""
         self.set_keymap(self.keymap.for_textual())
         self.set_class(is_console(), "-console")
-        self.set_interval(INTERFACE_COST_PERIOD_S, self.performance.measure_interface_cost)
+        self.set_interval(INTERFACE_COST_PERIOD_S, self.performance.look)
         self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
         self.set_interval(DOWNLOAD_LOOK_S, self._show_notices)
         self.call_after_refresh(self._show_notices)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from app.backend.engine_thread import EngineThread
+from app.machine.tuning.threads_in_use import ChoiceOrigin
 from app.program import settings_file
 from app.program.settings import Settings, taken_from, value_of, written
 
@@ -76,5 +77,7 @@ class LiveSettings:
             return False
         self.now = taken_from(self.now, key, file_settings)
         threads: dict[str, Any] = {_THREADS[key]: n_threads}
-        self._engine_thread.request_threads(replace(in_use, now=replace(in_use.now, **threads)))
+        self._engine_thread.request_threads(
+            replace(in_use, now=replace(in_use.now, **threads), origin=ChoiceOrigin.START)
+        )
         return True

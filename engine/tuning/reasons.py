@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from engine.machine.topology import Cores
 from engine.tuning.report import DECODE, Curve
 
@@ -28,6 +30,9 @@ def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> st
             f"{_threads(best)} {verb} fastest. Unreliable: other programs used "
             f"{others_cores:.1f} cores. Measure again."
         )
+    elif not curve.is_settled and curve.close_counts:
+        task = "writing" if is_decode else "reading the prompt"
+        return f"Too close to call for {task}: {_either(curve.close_counts)} threads."
     elif curve.fastest not in (None, best):
         sentence = _explain_not_fastest(curve, best)
     else:
@@ -124,6 +129,11 @@ def _verb(n_threads: int, is_decode: bool) -> str:
     else:
         verbs = ("reads the prompt", "read the prompt")
     return verbs[n_threads > 1]
+
+
+def _either(counts: Sequence[int]) -> str:
+    *first, last = map(str, counts)
+    return f"{', '.join(first)} or {last}"
 
 
 def _threads(n: int) -> str:

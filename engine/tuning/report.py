@@ -74,6 +74,28 @@ class Curve:
         """Return the point of a count; None if it was not tried."""
         return next((point for point in self.points if point.n_threads == n_threads), None)
 
+    @property
+    def close_counts(self) -> tuple[int, ...]:
+        """Counts that cannot be told from the best one, which is among them; empty if the best one
+        stands alone."""
+        best = self.point(self.best) if self.best is not None else None
+        if best is None or best.tps is None:
+            return ()
+        close = [
+            point.n_threads
+            for point in self.points
+            if point.tps is not None
+            and not point.is_dropped
+            and point.tps.low <= best.tps.high
+            and best.tps.low <= point.tps.high
+        ]
+        return tuple(close) if len(close) > 1 else ()
+
+    def is_certain_from(self, n_threads: int) -> bool:
+        """Whether further samples would hardly change ``best``, or a count is clearly slower."""
+        point = self.point(n_threads)
+        return self.is_settled or (point is not None and point.is_dropped)
+
 
 @dataclass(frozen=True)
 class Option:

@@ -74,9 +74,7 @@ def stand_in(
     monkeypatch.setattr(
         EngineFeed, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20)
     )
-    monkeypatch.setattr(
-        PerformanceWatch, "measure_interface_cost", lambda watch: watch.pace.add_cost(0.02, True)
-    )
+    monkeypatch.setattr(PerformanceWatch, "look", lambda watch: watch.pace.add_cost(0.02, True))
     monkeypatch.setattr(PerformanceWatch, "read_view", lambda watch: view)
     read = CoreReadings("Intel Core i5-4300U", 2, 4, 4, 2, None, frozenset({"avx2", "fma"}), 0.1)
     clocks = ClockReadings(

@@ -17,8 +17,6 @@ SWAPPED_BYTES = 8 << 20
 """Bytes swapped in or out from which memory counts as short."""
 QUIET_CORES = 0.3
 """Cores that other programs may use on a quiet machine."""
-A_CORE = 0.6
-"""Cores used by other programs from which the machine counts as crowded."""
 
 
 @record
@@ -43,16 +41,11 @@ class Conditions:
         return self.others_cores is None or self.others_cores <= QUIET_CORES
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether another program used a core."""
-        return self.others_cores is not None and self.others_cores >= A_CORE
-
-    @property
-    def crowding_cores(self) -> float | None:
+    def disturbing_cores(self) -> float | None:
         """Cores used by other programs, if enough to matter; else None."""
-        if self.is_crowded:
-            return self.others_cores
-        return None
+        if self.is_quiet:
+            return None
+        return self.others_cores
 
     def joined(self, second: Conditions) -> Conditions:
         """Return the conditions of both spans together."""
@@ -74,7 +67,7 @@ class Conditions:
             )
         if self.on_battery:
             remarks.append("Measured on battery, so this applies on battery only.")
-        if self.is_crowded:
+        if not self.is_quiet:
             remarks.append(
                 f"Other programs used {self.others_cores:.1f} cores: measure again without them."
             )

@@ -16,9 +16,10 @@ from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import ProgramState, TunedChoice, TuningConditions
 from app.text.record import record
 from engine import KV_TYPES
+from engine.tuning.report import MEASURING, STOPPED
 
 if TYPE_CHECKING:
-    from engine.tuning.report import Curve, TuningReport
+    from engine.tuning.report import TuningReport
 
 
 _ON_BATTERY = " | on battery"
@@ -147,39 +148,48 @@ def _counted(count: str, noun: str) -> str:
     return f"{count} {noun.removesuffix('s') if count == '1' else noun}"
 
 
-def equal_counts(curve: Curve) -> frozenset[int]:
-    """Return the counts that are as fast as the best within the error; empty if only the best
-    is.
-    """
-    if curve.best is not None:
-        best_point = curve.point(curve.best)
-    else:
-        best_point = None
-    if best_point is not None:
-        best = best_point.tps
-    else:
-        best = None
-    if best is None:
-        return frozenset()
-    equal = {
-        point.n_threads
-        for point in curve.points
-        if point.tps is not None
-        and not point.is_dropped
-        and point.tps.low <= best.high
-        and best.low <= point.tps.high
-    }
-    if len(equal) > 1:
-        return frozenset(equal)
-    return frozenset()
-
-
 def _best_count(report: TuningReport, phase: str, current: int) -> int:
     """Return the best count of a phase, or the current one if it is as fast."""
     curve = report.curve(phase)
-    if curve is None or curve.best is None or current in equal_counts(curve):
+    if curve is None or curve.best is None or current in curve.close_counts:
         return current
     return curve.best
+
+
+def why_not_kept(report: TuningReport, current: TunedChoice, conditions: Conditions) -> str:
+    """Return why the results must not be saved, such as "because the machine was swapping"; "" if
+    some of them may be saved."""
+    if report.state in (MEASURING, STOPPED):
+        return "because the measurement was stopped"
+    if conditions.is_swapping:
+        return "because the machine was swapping"
+    if conditions.disturbing_cores is not None:
+        return f"because other programs used {conditions.disturbing_cores:.1f} cores"
+    certain = certain_part(report, current)
+    if not certain.curves and (report.curves or not certain.comparisons):
+        return "because they are uncertain"
+    return ""
+
+
+def certain_part(report: TuningReport, current: TunedChoice) -> TuningReport:
+    """Return a report without the results that are too close to call.
+
+    Args:
+        current: choice in use. A count that is certainly better than it may be used, although
+            another one may be better still.
+    """
+    in_use = {"decode": current.decode, "prefill": current.prefill}
+    return replace(
+        report,
+        curves=tuple(
+            curve for curve in report.curves if curve.is_certain_from(in_use[curve.phase])
+        ),
+        comparisons=tuple(
+            comparison
+            for comparison in report.comparisons
+            if comparison.is_measured and comparison.is_settled
+        ),
+    )
 
 
 def best_choice(report: TuningReport, current: TunedChoice) -> TunedChoice:
@@ -196,13 +206,15 @@ def best_choice(report: TuningReport, current: TunedChoice) -> TunedChoice:
 def choice_to_remember(
     report: TuningReport, current: TunedChoice, remembered: TunedChoice | None
 ) -> TunedChoice:
-    """Return the choice to save. Fields that were not measured keep their saved values."""
+    """Return the choice to save: of what is certain, the best. The other fields keep their saved
+    values, or the threads in use."""
     if remembered is not None:
         weights = remembered.weights
         kv_type = remembered.kv_type
     else:
         weights = kv_type = ""
-    return best_choice(report, replace(current, weights=weights, kv_type=kv_type))
+    certain = certain_part(report, current)
+    return best_choice(certain, replace(current, weights=weights, kv_type=kv_type))
 
 
 def measured_of(

@@ -1,17 +1,16 @@
 """Results of tuning as plain text, for the command line and the screen.
 
-Thread counts are bars: the length is the speed, the shaded end the spread. Memory modes and cache
+Thread counts are bars: the solid part is the speed, the shaded end its uncertainty. Memory modes and cache
 types are rows with gains over the mode in use. No engine is imported, and colour only repeats the
 text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from app.machine.tuning.saved_tuning import equal_counts
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
@@ -42,7 +41,7 @@ class CurveRole(Enum):
     KIND = "kind"
     PLAIN = "plain"
     BEST = "best"
-    EQUAL = "equal"
+    CLOSE = "close"
     DROPPED = "dropped"
 
 
@@ -61,14 +60,14 @@ def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) 
         max([_LEAST_RATE_CELLS, *(len(texts[index]) for texts in rates.values())])
         for index in (0, 1)
     ]
-    equal = equal_counts(curve)
-    cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS - bool(equal) - sum(wide))
+    close = curve.close_counts
+    cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS - bool(close) - sum(wide))
     most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
 
     def drawn(point: Point) -> BarLine:
         head = f"{glyphs.here if point.n_threads == in_use else ' '}{point.n_threads:>3} "
         median, spread = rates[point.n_threads]
-        role, label = _judged(point, curve.best, equal)
+        role, label = _judged(point, curve.best, close)
         text = (
             f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>{wide[0]}} "
             f"{spread:<{wide[1]}} {label}"
@@ -93,11 +92,11 @@ def _rate(point: Point, glyphs: Glyphs) -> tuple[str, str]:
     return median, f"{glyphs.plus_minus}{point.tps.half_width:,.{decimals}f}"
 
 
-def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[CurveRole, str]:
+def _judged(point: Point, best: int | None, close: Sequence[int]) -> tuple[CurveRole, str]:
     if point.tps is None:
         return CurveRole.PLAIN, ""
-    if equal and point.n_threads in equal:
-        return CurveRole.EQUAL, "close"
+    if point.n_threads in close:
+        return CurveRole.CLOSE, "close"
     if point.n_threads == best:
         return CurveRole.BEST, "best"
     if point.is_dropped:
@@ -108,18 +107,19 @@ def _judged(point: Point, best: int | None, equal: frozenset[int]) -> tuple[Curv
 def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
     if point.tps is None:
         return " " * cells
-    low, high = (
+    mean, high = (
         max(0, round(cells * edge / most_tps)) if most_tps > 0 else 0
-        for edge in (point.tps.low, point.tps.high)
+        for edge in (point.tps.median, point.tps.high)
     )
-    return f"{glyphs.full * low}{glyphs.spread * (high - low)}".ljust(cells)
+    return f"{glyphs.full * mean}{glyphs.spread * (high - mean)}".ljust(cells)
 
 
 def pinning_line(report: TuningReport) -> str:
     """Return a line about binding threads to CPUs; "" if that was not measured."""
     gains = [
         f"{curve.best} threads {'writing' if curve.phase == 'decode' else 'reading'} "
-        f"{100 * (curve.pinned_gain.median - 1):+.0f} %"
+        f"{_percent(curve.pinned_gain.median):+.0f} % "
+        f"({_percent(curve.pinned_gain.low):.0f} to {_percent(curve.pinned_gain.high):.0f})"
         for curve in report.curves
         if curve.pinned_gain is not None
     ]
@@ -132,6 +132,10 @@ def pinning_line(report: TuningReport) -> str:
     else:
         verdict = ": no real gain"
     return f"Each thread fixed to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
+
+
+def _percent(ratio: float) -> float:
+    return 100 * (ratio - 1)
 
 
 def progress_text(report: TuningReport) -> str:

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import Enum
 
 from app.program.refusals import Refusal
 from app.program.state import TunedChoice
 from app.text.figures import counted
 from app.text.record import record
+
+
+class ChoiceOrigin(Enum):
+    """Origin of the choice in use."""
+
+    START = "start"
+    """Saved, or the engine's choice."""
+    HAND = "hand"
+    """Set by the user for this run. The threads screen can save it."""
+    TRIAL = "trial"
+    """Measured, and used for this run."""
 
 
 @record
@@ -19,6 +31,13 @@ class ThreadsInUse:
     """Saved choice for this machine and model; None if there is none."""
     most: int = 1
     """Largest possible number of threads."""
+    origin: ChoiceOrigin = ChoiceOrigin.START
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the choice in use is the saved one; its KV type is for the next start."""
+        saved = self.remembered
+        return saved is not None and is_in_use(replace(saved, kv_type=""), self.now)
 
 
 USAGE = "/threads N sets both, /threads N M writing and reading"
@@ -58,12 +77,14 @@ def describe(choice: TunedChoice) -> str:
 def describe_in_use(in_use: ThreadsInUse) -> str:
     """Describe the choice in use and the one for the next start."""
     remembered = in_use.remembered
-    if remembered is None:
-        later = "Not tuned yet"
-    elif is_in_use(replace(remembered, kv_type=""), in_use.now):
+    if in_use.is_saved:
         later = "Saved for this machine and model"
-    else:
+    elif remembered is not None:
         later = f"Saved for next time: {describe(remembered)}"
+    elif in_use.origin is ChoiceOrigin.START:
+        later = "Not tuned yet"
+    else:
+        later = "For this run only"
     if remembered is not None and remembered.kv_type not in ("", in_use.now.kv_type):
         later += f". The next time it opens, its KV cache is {remembered.kv_type}"
     return f"{describe(in_use.now)}. {later}"

@@ -13,9 +13,15 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 
 from app.backend.protocol import KV_TYPES, THREADS_AND_WEIGHTS
-from app.machine.tuning.saved_tuning import best_choice, choice_to_remember
+from app.machine.sensors.tuning_conditions import QUIET_CORES
+from app.machine.tuning.saved_tuning import best_choice, choice_to_remember, why_not_kept
 from app.machine.tuning.thread_bars import pinning_line, progress_text
-from app.machine.tuning.threads_in_use import ThreadsInUse, describe_in_use
+from app.machine.tuning.threads_in_use import (
+    ChoiceOrigin,
+    ThreadsInUse,
+    describe_in_use,
+    is_in_use,
+)
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
 from app.session.events import ModelLoaded
@@ -87,6 +93,7 @@ class ThreadsScreen(FigureScreen):
     def on_screen_resume(self) -> None:
         """Show the last results; measuring waits for a key, because it takes every core."""
         self._timer.resume()
+        self._watch.register_view(self, True)
         if not self._is_covered:
             self._pending_parts = ()
         self._is_covered = False
@@ -163,10 +170,16 @@ class ThreadsScreen(FigureScreen):
                 widget.set_content(curve, count, self._digits_hint(phase), max_count, thickness)
 
         has_room = is_tall and n_free_rows >= LEAST_ROWS
-        self._watch.register_view(self, has_room)
         machine: list[Line] = []
         if has_room:
-            machine = room_lines(self._watch.read_view(), report, width, n_free_rows, self._glyphs)
+            machine = room_lines(
+                self._watch.read_view(),
+                report,
+                not self._why_not_kept(),
+                width,
+                n_free_rows,
+                self._glyphs,
+            )
         self._fill("thread-room", machine)
 
     def _digits_hint(self, phase: str) -> str:
@@ -228,6 +241,8 @@ class ThreadsScreen(FigureScreen):
         weights = report.comparison("weights")
         kv = report.comparison("kv")
         reasons = []
+        if reason := self._why_not_kept():
+            reasons.append(f"These results are not kept, {reason}.")
         if kv is not None:
             reasons.append(kv.reason)
         reasons += [*report.reasons, pinning_line(report)]
@@ -290,61 +305,114 @@ class ThreadsScreen(FigureScreen):
             if self._pending_parts:
                 text += ". Measuring starts when it is free"
             return text
+        words = []
         if report is not None:
-            return progress_text(report)
-        return ""
+            words.append(progress_text(report))
+        if not self._is_measuring and (others_cores := self._watch.others_cores or 0) > QUIET_CORES:
+            words.append(f"Other programs use {others_cores:.1f} cores: results would not be kept")
+        return ". ".join(words)
 
     def _keys(self) -> list[tuple[str, str]]:
         key = self._keymap.first_key
-        report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
         if in_use is None:
             return [(key("threads.leave"), "back")]
         is_running = self._is_measuring
+        to_keep = self._choice_to_keep()
+        best = self._best_choice()
         keys = []
-        if report is not None and _has_findings(report):
-            best = _short_choice(best_choice(report, in_use.now))
-            keys.append((key("threads.apply_best"), f"use the best ({best})"))
+        if to_keep is not None and in_use.origin is ChoiceOrigin.HAND:
+            keys.append((key("threads.apply_best"), f"keep {_short_choice(to_keep)}"))
+        elif to_keep is not None:
+            keys.append((key("threads.apply_best"), f"keep the best ({_short_choice(to_keep)})"))
+        elif best is not None and not is_running:
+            keys.append((key("threads.apply_best"), "measure again"))
         elif not is_running and not self._pending_parts:
             keys.append((key("threads.apply_best"), "measure (1-2 minutes)"))
+        if best is not None and not _is_same(best, in_use.now):
+            words = "try it"
+            if to_keep is None or in_use.origin is ChoiceOrigin.HAND:
+                words = f"try {_short_choice(best)}"
+            keys.append((key("threads.try_best"), words))
         keys += [
             (f"1-{min(9, in_use.most)}", "set by hand"),
             (key("threads.other_phase"), "other column"),
         ]
         if self._undo:
             keys.append((key("threads.undo"), f"undo (was {_short_choice(self._undo[-1].now)})"))
-        if not is_running and report is not None and _has_findings(report):
-            keys.append((key("threads.measure"), "measure again"))
+        if to_keep is not None and not is_running:
+            keys.append((key("threads.measure"), "measure again" if best else "measure"))
         if not is_running:
             keys.append((key("threads.measure_kv"), "KV types"))
         return [*keys, (key("threads.leave"), "stop" if is_running else "back")]
 
-    # ---- actions
+    def _best_choice(self) -> TunedChoice | None:
+        """Return the best results so far, certain or not; None if nothing was measured."""
+        report = self._engine_thread.state.tuning
+        in_use = self._engine_thread.state.threads
+        if report is None or in_use is None or not _has_findings(report):
+            return None
+        return best_choice(report, in_use.now)
 
-    def action_apply_best(self) -> None:
-        """Use and save the best results; start to measure if there are none."""
+    def _why_not_kept(self) -> str:
+        """Return why the results of a finished search must not be saved; "" if they may be."""
+        report = self._engine_thread.state.tuning
+        in_use = self._engine_thread.state.threads
+        if report is None or in_use is None or not report.is_over or not _has_findings(report):
+            return ""
+        return why_not_kept(report, in_use.now, self._engine_thread.state.tuning_conditions)
+
+    def _choice_to_keep(self) -> TunedChoice | None:
+        """Return the choice that Enter saves: the one set by hand, else the best of a search that
+        can be trusted; None if there is neither, or it is saved already."""
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
         if in_use is None:
+            return None
+        saved = in_use.remembered
+        if in_use.origin is ChoiceOrigin.HAND and not in_use.is_saved:
+            memory = saved or TunedChoice(1, 1)
+            return replace(in_use.now, weights=memory.weights, kv_type=memory.kv_type)
+        if report is None or self._is_measuring or not _has_findings(report):
+            return None
+        if self._why_not_kept():
+            return None
+        best = choice_to_remember(report, in_use.now, saved)
+        if best == saved and _is_same(best, in_use.now):
+            return None
+        return best
+
+    # ---- actions
+
+    def action_apply_best(self) -> None:
+        """Save what was set by hand, or use and save the best results, or start to measure."""
+        to_keep = self._choice_to_keep()
+        in_use = self._engine_thread.state.threads
+        if in_use is None:
             return
-        if report is None or not _has_findings(report):
-            if not self._is_measuring:
-                self.action_measure()
-            return
-        saved_choice = in_use.remembered
-        if not (report.is_over and self._engine_thread.state.tuning_conditions.is_swapping):
-            saved_choice = choice_to_remember(report, in_use.now, in_use.remembered)
-        self._choose(best_choice(report, in_use.now), saved_choice)
+        if to_keep is None and not self._is_measuring:
+            self.action_measure()
+        elif to_keep is not None:
+            choice = in_use.now
+            if in_use.origin is not ChoiceOrigin.HAND:
+                choice = replace(to_keep, weights=to_keep.weights or choice.weights)
+            self._choose(choice, to_keep, ChoiceOrigin.START)
+
+    def action_try_best(self) -> None:
+        """Use the best results so far for this run."""
+        in_use = self._engine_thread.state.threads
+        best = self._best_choice()
+        if in_use is not None and best is not None:
+            self._choose(best, in_use.remembered, ChoiceOrigin.TRIAL)
 
     def on_key(self, event: events.Key) -> None:
-        """Set the count of the marked column by a digit."""
+        """Set the count of the marked column by a digit, for this run."""
         in_use = self._engine_thread.state.threads
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
             count: dict[str, Any] = {self._phase: int(event.key)}
             choice = replace(in_use.now, **count)
-            saved = in_use.remembered or TunedChoice(1, 1)
-            self._choose(choice, replace(choice, weights=saved.weights, kv_type=saved.kv_type))
+            self._choose(choice, in_use.remembered, ChoiceOrigin.HAND)
 
     def action_undo(self) -> None:
         """Restore the choice before the last change, both in use and saved."""
@@ -384,22 +452,29 @@ class ThreadsScreen(FigureScreen):
         self._pending_parts = ()
         self._chat_session.stop_tuning()
 
-    def _choose(self, choice: TunedChoice, remembered: TunedChoice | None) -> None:
-        """Use and save another choice. The engine follows between two steps, then the screen."""
+    def _choose(
+        self, choice: TunedChoice, remembered: TunedChoice | None, origin: ChoiceOrigin
+    ) -> None:
+        """Use and save other choices. The engine follows between two steps, then the screen."""
         self._end_measuring()
         in_use = self._engine_thread.state.threads
         if in_use is None:
             return
         # The type of a cache in use cannot change: another type is only saved.
         choice = replace(choice, kv_type=in_use.now.kv_type)
-        request = ThreadsInUse(choice, remembered, in_use.most)
-        if request != in_use:
+        request = ThreadsInUse(choice, remembered, in_use.most, origin)
+        if (request.now, request.remembered) != (in_use.now, in_use.remembered):
             self._undo.append(in_use)
             self._engine_thread.request_threads(request)
 
 
 def _has_findings(report: TuningReport) -> bool:
     return bool(report.curves) or any(item.is_measured for item in report.comparisons)
+
+
+def _is_same(choice: TunedChoice, now: TunedChoice) -> bool:
+    """Whether a choice needs no change; the KV cache in use cannot change."""
+    return is_in_use(replace(choice, kv_type=""), now)
 
 
 def _short_choice(choice: TunedChoice) -> str:

@@ -105,6 +105,8 @@ class TypingRhythm:
 SAMPLE_PERIOD_S = 1.0
 PROBE_RETRY_S = 15.0
 """Seconds before another attempt to measure the memory."""
+_LONGEST_INTERVAL_S = 3.0
+"""Seconds after which loads and rates since the last sample would mislead."""
 _MAX_SAMPLES = 600
 SHORT_WINDOW_S = 1.0
 LONG_WINDOW_S = 10.0
@@ -153,6 +155,7 @@ class PerformanceWatch:
         self._interface_share: float | None = None
         self._viewers: set[object] = set()
         self._samples: deque[MachineSample] = deque(maxlen=_MAX_SAMPLES)
+        self._sampled_s = float("-inf")
         self._history = RateHistory()
         self._stutters = StutterWatch()
         self._probe_again_s: dict[tuple[int, bool], float] = {}
@@ -169,29 +172,51 @@ class PerformanceWatch:
         return bool(self._viewers)
 
     def register_view(self, view: object, is_shown: bool) -> None:
-        """Register a view that appears or disappears; nothing is sampled without views."""
-        if is_shown and not self._viewers:
-            self._monitor.forget_rates()
+        """Register a view that appears or disappears. While there is one, the machine is sampled
+        between replies, too."""
         (self._viewers.add if is_shown else self._viewers.discard)(view)
         self._engine_thread.inbox.is_watched = self.is_watched
 
-    def measure_interface_cost(self) -> None:
-        """Measure the cost of the calling thread, which draws, since the last call."""
-        self._interface_share = self._interface.since_last(self._engine_thread.now_s())
-        self.pace.add_cost(self._interface_share, self._engine_thread.status.is_busy)
+    @property
+    def others_cores(self) -> float | None:
+        """Cores that other programs use now; None if that is unknown."""
+        if self._samples:
+            return self._samples[-1].others_cores
+        return None
+
+    def look(self) -> None:
+        """Measure the cost of the calling thread, which draws, since the last call, and sample the
+        machine if a reply runs or a view is shown.
+
+        So a view that opens later knows the causes of stutters.
+        """
+        now_s = self._engine_thread.now_s()
+        status = self._engine_thread.status
+        self._interface_share = self._interface.since_last(now_s)
+        self.pace.add_cost(self._interface_share, status.is_busy)
+        if self.is_watched or status.activity in (Activity.READING, Activity.WRITING):
+            self._sample(now_s)
+
+    def _sample(self, now_s: float) -> None:
+        """Sample the machine once a second."""
+        # Sample slightly early: drifting timers must not skip every other second.
+        elapsed_s = now_s - self._sampled_s
+        if elapsed_s < 0.9 * SAMPLE_PERIOD_S:
+            return
+        if elapsed_s > _LONGEST_INTERVAL_S:
+            self._monitor.forget_rates()
+        self._sampled_s = now_s
+        facts = None  # they keep the model in memory, so only a view may have them
+        if self.is_watched:
+            facts = self._engine_thread.state.figures.facts
+        self._samples.append(self._monitor.sample(now_s, facts, self._interface_share))
 
     def read_view(self) -> PerformanceView:
         """Return the present figures."""
         status = self._engine_thread.status
         figures = self._engine_thread.state.figures
         now_s = self._engine_thread.now_s()
-        if self._samples:
-            last_sample_s = self._samples[-1].at_s
-        else:
-            last_sample_s = float("-inf")
-        # Sample slightly early: drifting timers must not skip every other second.
-        if now_s - last_sample_s >= 0.9 * SAMPLE_PERIOD_S:
-            self._samples.append(self._monitor.sample(now_s, figures.facts, self._interface_share))
+        self._sample(now_s)
         times_s: Sequence[float] = status.meter.token_times_s if status.meter is not None else ()
         self._history.follow(times_s)
         self._stutters.follow(times_s)
@@ -214,7 +239,7 @@ class PerformanceWatch:
             status=status,
             figures=figures,
             sample=self._samples[-1] if self._samples else None,
-            loads=tuple(sum(sample.core_loads) for sample in self._samples),
+            loads=tuple(sum(sample.core_loads) for sample in self._samples if sample.core_loads),
             speed=speed,
             rates_tps=tuple(self._history.rates_tps()),
             marked_seconds=tuple(

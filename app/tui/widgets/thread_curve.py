@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ROLES = {
     CurveRole.PLAIN: SpanRole.PLAIN,
     CurveRole.BEST: SpanRole.GOOD,
-    CurveRole.EQUAL: SpanRole.GOOD,
+    CurveRole.CLOSE: SpanRole.GOOD,
 }
 """Roles of lines; all other lines are muted."""
 _NAME_COLUMNS = 10
@@ -37,6 +37,8 @@ _PHASE_ROLES = {"decode": SpanRole.WRITING, "prefill": SpanRole.READING}
 LEAST_ROWS = 9
 """Minimum height of the panels with steps and machine."""
 _RESULT_COLUMNS = 8
+_CLOSE = "close"
+"""Result of a step that is too close to call."""
 _STEP_NAMES = (
     "threads for writing",
     "threads for reading the prompt",
@@ -186,10 +188,15 @@ def _wrapped(bar_line: BarLine, columns: int) -> list[BarLine]:
 
 
 def room_lines(
-    view: PerformanceView, report: TuningReport | None, width: int, height: int, glyphs: Glyphs
+    view: PerformanceView,
+    report: TuningReport | None,
+    is_trusted: bool,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
 ) -> list[Line]:
     """Fill ``height`` rows with the steps of the search and the state of the machine."""
-    steps = step_lines(report, glyphs)
+    steps = step_lines(report, is_trusted, glyphs)
     widths = divided(width, 2)
     memory_rows = min(
         len(memory_panel(view, glyphs, widths[1], 0)), height - len(steps) - FRAME_ROWS
@@ -206,15 +213,22 @@ def room_lines(
     )
 
 
-def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
-    """Return a line for each step of the search: whether it is done, its result and its name."""
+def step_lines(report: TuningReport | None, is_trusted: bool, glyphs: Glyphs) -> list[Line]:
+    """Return a line for each step of the search: whether it is done, its result and its name.
+
+    Args:
+        is_trusted: whether the results may be saved.
+    """
     results = [""] * len(_STEP_NAMES)
     if report is not None:
         results = _results(report)
     lines = []
     for step, result in zip(_STEP_NAMES, results, strict=True):
-        if result:
+        if result and is_trusted and result != _CLOSE:
             mark = Span(f"{glyphs.good:<3}", SpanRole.GOOD)
+            text = Span(f"{result:<{_RESULT_COLUMNS}} ", SpanRole.STRONG)
+        elif result:
+            mark = Span(f"{'?':<3}", SpanRole.CAUTION)
             text = Span(f"{result:<{_RESULT_COLUMNS}} ", SpanRole.STRONG)
         else:
             mark = muted("-  ")
@@ -226,6 +240,8 @@ def step_lines(report: TuningReport | None, glyphs: Glyphs) -> list[Line]:
 def _best_count(curve: Curve | None) -> str:
     if curve is None or curve.best is None:
         return ""
+    if not curve.is_settled and curve.close_counts:
+        return _CLOSE
     return str(curve.best)
 
 

@@ -314,7 +314,7 @@ def test_the_open_model_stays_if_another_cannot_open(
 def test_threads_are_shown_and_set(talk: HeadlessChat, script: Script) -> None:
     err = talk("/threads", "/threads 1 3", "/threads 99")
     assert "2 threads" in err
-    assert "from now on 1 thread writing, 3 reading" in err
+    assert "now 1 thread writing, 3 reading" in err
     assert "99 threads are not possible" in err
     assert script.opened[0].thread_calls[-1] == (1, 3)
 

@@ -137,7 +137,7 @@ def test_without_the_flags_neither_is_touched(
     ("trouble", "reason"),
     [
         ("swapping", "because the machine was swapping"),
-        ("crowded", "because other programs used a core"),
+        ("crowded", "because other programs used 0.9 cores"),
     ],
 )
 def test_results_of_a_busy_machine_are_not_saved(

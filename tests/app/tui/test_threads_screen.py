@@ -11,17 +11,20 @@ import pytest
 
 from app.backend.local import engine_access
 from app.backend.options import ChatOptions
+from app.machine.sensors.tuning_conditions import Conditions, ConditionsWatch
 from app.machine.tuning.saved_tuning import SavedTuning
 from app.program.settings import built_in_settings
 from app.program.state import TunedChoice, TuningConditions
 from app.tui.app import JalopyApp
 from app.tui.drawing.lines import text_of
 from app.tui.screens.threads import ThreadsScreen
+from app.tui.speed.watch import PerformanceWatch
 from app.tui.widgets.thread_curve import ThreadCurve
 from engine.errors import BrokenModelError
 from engine.machine import host
 from engine.machine.topology import Cores, read_cores
 from engine.plan.lookahead import Lookahead
+from engine.tuning.report import Curve
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Gate, Script
 from tests.app.scripted_machine import ScriptedMachine
@@ -38,6 +41,7 @@ def use_cores(monkeypatch: pytest.MonkeyPatch, cores: Cores) -> None:
 
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(PerformanceWatch, "others_cores", None)
     use_cores(
         monkeypatch,
         read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")),
@@ -181,6 +185,7 @@ async def test_f4_measures_on_request_and_explains_the_best() -> None:
         # Digits choose for the column that is marked.
         await driver.pilot.press("3")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
+        await driver.pilot.press("enter")
         await shown(driver, "Your settings for threads override the saved choice")
         await driver.pilot.press("tab", "4")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
@@ -255,6 +260,9 @@ async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
         assert driver.script.opened[0].thread_calls[-1] == (2, 2)
         for digit in (3, 1):
             await driver.pilot.press(str(digit))
+            await driver.until(lambda digit=digit: in_use(driver).decode == digit)
+            await shown(driver, f"Enter keep {digit}, 2")
+            await driver.pilot.press("enter")
             await driver.until(
                 lambda digit=digit: memory.remembered and memory.remembered.decode == digit
             )
@@ -262,6 +270,58 @@ async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
         await driver.until(
             lambda: threads_of(memory.remembered) == TunedChoice(3, 2), "what was remembered before"
         )
+
+
+async def test_a_digit_and_the_command_hold_for_this_run_until_kept() -> None:
+    memory = Memory(TunedChoice(2, 2))
+    async with tuning(laptop_script(), memory) as driver:
+        await driver.pilot.press("f4", "1")
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 2), "one writes")
+        await shown(driver, "Saved for next time: 2 threads")
+        assert memory.remembered == TunedChoice(2, 2)
+        await driver.pilot.press("escape")
+        await driver.say("/threads 3")
+        await driver.note("now 3 threads (was 1 thread writing, 2 reading), for this run only")
+        assert memory.remembered == TunedChoice(2, 2)
+        await driver.pilot.press("f4")
+        await shown(driver, "Enter keep 3, 3")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: memory.remembered == TunedChoice(3, 3), "kept")
+        await shown(driver, "Enter measure")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("busy", "because other programs used 0.4 cores"),
+        ("uncertain", "because they are uncertain"),
+    ],
+)
+async def test_doubtful_results_are_used_for_this_run_only(
+    monkeypatch: pytest.MonkeyPatch, trouble: str, reason: str
+) -> None:
+    memory = Memory()
+    machine = ScriptedMachine()
+    script = laptop_script(thread_speeds={1: 3.0, 2: 1.0, 3: 1.0, 4: 1.0})
+    if trouble == "uncertain":
+        monkeypatch.setattr(Curve, "is_certain_from", lambda curve, count: False)
+    else:
+        monkeypatch.setattr(ConditionsWatch, "end", lambda watch: Conditions(others_cores=0.4))
+    async with tuning(script, memory, machine=machine) as driver:
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, f"These results are not kept, {reason}")
+        text = await shown(driver, "t try 1, 1")
+        assert "Enter measure again" in text
+        assert " keep " not in text.splitlines()[-1]
+        await driver.pilot.press("t")
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "used")
+        await shown(driver, "1 thread. For this run only")
+        await shown(driver, "Enter measure again")
+        assert memory.remembered is None
+        first = driver.app.engine_thread.state.tuning
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.app.engine_thread.state.tuning is not first, "again")
+        assert memory.remembered is None
 
 
 async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
@@ -405,7 +465,8 @@ async def test_a_choice_that_cannot_be_saved_is_reported() -> None:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "Done in")
         await driver.pilot.press("4")
-        await shown(driver, "Not tuned yet")
+        await shown(driver, "Enter keep 4, 2")
+        await driver.pilot.press("enter")
         await driver.note("threads not remembered: no directory is writable")
 
 
@@ -473,12 +534,12 @@ async def test_threads_typed_in_the_chat_are_not_saved() -> None:
             await driver.note(answer)
             assert in_use(driver) == TunedChoice(2, 2)
         await driver.say("/threads 1 3")
-        await driver.note("from now on 1 thread writing, 3 reading (was 2 and 2)")
+        await driver.note("now 1 thread writing, 3 reading (was 2 threads), for this run only")
         assert driver.script.opened[0].thread_calls[-1] == (1, 3)
         assert memory.remembered == remembered
         await driver.shows("1 thread │")
         await driver.say("/threads 4")
-        await driver.note("from now on 4 threads (was 1 and 3)")
+        await driver.note("now 4 threads (was 1 thread writing, 3 reading), for this run only")
 
 
 @pytest.mark.smoke

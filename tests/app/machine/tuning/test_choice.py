@@ -3,7 +3,12 @@
 from dataclasses import replace
 
 from app.machine.sensors.tuning_conditions import Conditions
-from app.machine.tuning.saved_tuning import best_choice, choice_to_remember, measured_of
+from app.machine.tuning.saved_tuning import (
+    best_choice,
+    choice_to_remember,
+    measured_of,
+    why_not_kept,
+)
 from app.machine.tuning.thread_bars import option_lines
 from app.program.state import TunedChoice, TuningConditions
 from app.text.glyphs import ASCII, BLOCKS
@@ -110,3 +115,28 @@ def test_the_current_count_stays_if_it_is_about_as_fast() -> None:
     tuning_report = replace(report(), curves=curves)
     assert best_choice(tuning_report, NOW) == TunedChoice(2, 3, False, "mmap", "f16")
     assert best_choice(tuning_report, replace(NOW, decode=1)).decode == 3
+
+
+def test_only_certain_results_of_a_quiet_machine_are_saved() -> None:
+    certain = report(comparison())
+    assert why_not_kept(certain, NOW, Conditions(others_cores=0.3)) == ""
+    busy = Conditions(others_cores=0.4)
+    assert why_not_kept(certain, NOW, busy) == "because other programs used 0.4 cores"
+    swapping = Conditions(swapped_bytes=1 << 30)
+    assert why_not_kept(certain, NOW, swapping) == "because the machine was swapping"
+    stopped = replace(certain, state="stopped")
+    assert why_not_kept(stopped, NOW, Conditions()) == "because the measurement was stopped"
+    writing, reading = (replace(curve, is_settled=False) for curve in certain.curves)
+    uncertain = replace(certain, curves=(writing, reading), state="unsure")
+    assert why_not_kept(uncertain, NOW, Conditions()) == "because they are uncertain"
+
+
+def test_of_an_uncertain_report_the_certain_part_is_saved() -> None:
+    writing, reading = report(best=3).curves
+    unsure = replace(report(), curves=(replace(writing, is_settled=False), reading), state="unsure")
+    assert why_not_kept(unsure, NOW, Conditions()) == ""
+    assert choice_to_remember(unsure, NOW, None) == TunedChoice(2, 3)
+    dropped = tuple(replace(point, is_dropped=point.n_threads == 2) for point in writing.points)
+    beaten = replace(writing, is_settled=False, points=dropped)
+    unsure = replace(unsure, curves=(beaten, reading))
+    assert choice_to_remember(unsure, NOW, None) == TunedChoice(3, 3)

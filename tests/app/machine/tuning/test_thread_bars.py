@@ -42,14 +42,14 @@ def report(state: str = "measuring", **changes: object) -> TuningReport:
     )
 
 
-def test_the_bar_shows_speed_and_its_shaded_end_the_spread() -> None:
+def test_a_bar_ends_at_the_speed_and_a_shaded_part_is_the_spread() -> None:
     lines = curve_lines(CURVE, 2, 33, BLOCKS)  # eleven cells for 5.5 tokens a second
     assert [line.text for line in lines] == [
         "   physical cores",
         "   1 ██████        3.0 ±0.1  slow",
-        "▶  2 █████████▒▒   5.0 ±0.5  best",
+        "▶  2 ██████████▒   5.0 ±0.5  best",
         "   and siblings",
-        "   3 ██████▒▒      3.4 ±0.6",
+        "   3 ███████▒      3.4 ±0.6",
         "   4                 -",
     ]
     assert [line.role for line in lines] == [
@@ -64,7 +64,7 @@ def test_the_bar_shows_speed_and_its_shaded_end_the_spread() -> None:
 
 def test_ascii_bars_show_the_same_values() -> None:
     texts = [line.text for line in curve_lines(CURVE, 2, 33, ASCII)]
-    assert texts[2] == ">  2 #########--   5.0 +-0.5 best"
+    assert texts[2] == ">  2 ##########-   5.0 +-0.5 best"
     assert all(text.isascii() for text in texts)
 
 
@@ -107,15 +107,15 @@ def test_pinning_is_shown_with_its_gain_or_not_at_all() -> None:
     tuning_report = TuningReport((pinned,), LAPTOP, "done", "", 6, 6, 40.0, 60.0, 840, pinned=True)
     assert (
         pinning_line(tuning_report)
-        == "Each thread fixed to one core: 2 threads writing +12 %: faster"
+        == "Each thread fixed to one core: 2 threads writing +12 % (11 to 13): faster"
     )
 
 
-def test_counts_with_overlapping_spreads_are_shown_as_equal() -> None:
+def test_counts_with_overlapping_spreads_are_shown_as_close() -> None:
     points = (
         Point(1, "core", rate(3.0, 0.1), False),
         *(Point(n, "core", rate(5.0, 0.5), False) for n in (2, 3)),
     )
     lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
     assert [line.text.split()[-1] for line in lines] == ["±0.1", "close", "close"]
-    assert [line.role for line in lines] == [CurveRole.PLAIN, CurveRole.EQUAL, CurveRole.EQUAL]
+    assert [line.role for line in lines] == [CurveRole.PLAIN, CurveRole.CLOSE, CurveRole.CLOSE]

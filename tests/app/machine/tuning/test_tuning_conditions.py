@@ -17,7 +17,7 @@ def test_a_quiet_machine_gives_no_remarks() -> None:
         on_battery=False, swapped_bytes=0, others_cores=pytest.approx(0.0)
     )
     assert not conditions.is_swapping
-    assert not conditions.is_crowded
+    assert conditions.is_quiet
     assert conditions.remarks() == ()
 
 
@@ -31,7 +31,7 @@ def test_load_of_other_programs_and_the_host_is_noticed() -> None:
     machine.steal_s = 2.0
     conditions = watch.end()
     assert conditions.others_cores == pytest.approx(0.8)
-    assert conditions.is_crowded
+    assert conditions.disturbing_cores == pytest.approx(0.8)
     assert "Other programs used 0.8 cores" in conditions.remarks()[0]
 
 
@@ -47,7 +47,7 @@ def test_only_swap_traffic_counts_as_swapping() -> None:
     machine.swapped_bytes = (5 << 30) + (64 << 20)
     conditions = watch.end()
     assert conditions.is_swapping
-    assert conditions.is_swapping or conditions.is_crowded
+    assert conditions.is_swapping
     assert "not saved" in conditions.remarks()[0]
 
 
@@ -62,7 +62,7 @@ def test_battery_at_the_start_or_the_end_counts(moment: str) -> None:
     conditions = watch.end()
     assert conditions.on_battery
     assert not conditions.is_swapping
-    assert not conditions.is_crowded
+    assert conditions.is_quiet
     assert conditions.remarks() == ("Measured on battery, so this applies on battery only.",)
 
 
