@@ -61,6 +61,11 @@ class DocumentEntry:
     """Size of the saved states of these conversations; shared files count once."""
     path: str = ""
     """Path of a document that was sent in passages; "" if it was sent whole."""
+    first_name: str = ""
+    """Name of the first document of the message if this is a later one; "" if this is the first.
+
+    The saved state of a later document serves only messages that begin with the same documents.
+    """
 
     @property
     def extent(self) -> str:
@@ -216,6 +221,7 @@ def _entries(db: sqlite3.Connection) -> list[DocumentEntry]:
                 message_id,
                 file_index,
                 *usage,
+                first_name=files[0][0] if file_index else "",
             )
             for file_index, (name, text) in enumerate(files)
         ]

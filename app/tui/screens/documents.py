@@ -94,6 +94,8 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
             tokens = f"~{figures.count(self._prefetcher.n_tokens(item))}"
         if item.path or not self._prefetcher.fits(item):
             share = "passages"
+        elif self._is_read_together(item):
+            share = "together"
         elif reading and reading.tokens:
             share = f"{100 * reading.saved_tokens // reading.tokens} %"
         else:
@@ -123,7 +125,17 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
         reading = self._prefetcher.progress_of(item)
         if reading is not None and reading.is_whole:
             return "Ready: answers start immediately"
+        if self._is_read_together(item):
+            return (
+                f"Read together with {clean_line(item.first_name, _NAME_CHARS)}; "
+                "a question about it alone reads it once more"
+            )
         return "Partly read: the rest is read ahead, or with your question"
+
+    def _is_read_together(self, item: DocumentEntry) -> bool:
+        """Return whether a document was read behind another one, and not yet on its own."""
+        reading = self._prefetcher.progress_of(item)
+        return bool(item.first_name) and (reading is None or not reading.is_whole)
 
     def state_line(self) -> str:
         """Return the number of documents."""

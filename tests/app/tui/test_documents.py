@@ -328,3 +328,15 @@ def test_deleting_a_document_deletes_its_empty_conversation() -> None:
     assert load_document(store, book).in_message.strip() == text
     remove_document(store, book)
     assert (list_documents(store), store.ids()) == ((), [])
+
+
+@pytest.mark.usefixtures("_documents")
+async def test_a_document_behind_another_was_read_together_with_it() -> None:
+    async with chatting(Script(n_ctx=2048), size=(120, 30), prefill_while_typing="off") as driver:
+        await ask_with(driver, "book.txt plan.txt", "why?")
+        await driver.pilot.press("f6")
+        await driver.shows("together")
+        rows = [line for line in driver.screen_text().splitlines() if " lines " in line]
+        assert [row.split()[1] for row in rows if "together" in row] == ["plan.txt"]
+        await driver.pilot.press("down")
+        await driver.shows("Read together with book.txt")
