@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
 from app.documents.passages import bm25, cut, words_of
@@ -24,6 +24,11 @@ _LEAST_WORDS = 2
 _LEAST_SHARE = 0.6
 """Share of a sentence's words that a place must have."""
 _SHORT_CHARS = 80
+_MOST_MARKED_LINES = 4
+"""Limit on the lines of a page that a sentence is found in."""
+_MOST_CLAUSES = 8
+_CLAUSE_END = re.compile(r"[,;:]\s|\s(?:and|und|et|y)\s")
+"""End of a part of a sentence that may be a fact of its own."""
 _MENTION = re.compile(
     r"\b(?:(p(?:ages?|p?\.))|l(?:ines?|l?\.))\s?(\d{1,7})(?:\s?(?:-|\u2013|to)\s?(\d{1,7}))?\b",
     re.IGNORECASE,
@@ -55,6 +60,10 @@ class Citation:
         return f"{self.name} {self.location}"
 
 
+_Piece = tuple["_SentDocument", int, int, str]
+"""Document with start, end and text of a page or passage in it."""
+
+
 class _SentDocument:
     """A document, or a passage of one, in a message."""
 
@@ -79,15 +88,26 @@ class _SentDocument:
         self.lines = text.split("\n")
         self.document = Document(self.name, Path(self.name), text)
 
-    def named(self, unit: str, first: int, last: int) -> Citation | None:
-        """Return the pages or lines with these numbers; None if the text has none of them."""
+    def named(
+        self, unit: str, first: int, last: int, rare_words: Set[str] = frozenset()
+    ) -> Citation | None:
+        """Return the pages or lines with these numbers; None if the text has none of them.
+
+        Args:
+            rare_words: words of the sentence that names them; of a page, only the lines with most
+                of these words are marked.
+        """
         if unit != self.unit:
             return None
         numbers = self._numbers()
         indices = [index for index, number in enumerate(numbers) if first <= number <= last]
-        if indices:
-            return self.place(indices[0], indices[-1] + 1, numbers)
-        return None
+        if not indices:
+            return None
+        start = indices[0]
+        end = indices[-1] + 1
+        if unit == "page" and len(rare_words) >= _LEAST_WORDS:
+            start, end = _narrowed(self, start, end, rare_words)
+        return self.place(start, end, numbers)
 
     def place(self, start: int, end: int, numbers: Sequence[int] = ()) -> Citation:
         """Return the lines from one index up to another, which is not included."""
@@ -189,8 +209,9 @@ def _named(reply: str, documents: Sequence[_SentDocument]) -> Iterator[Citation]
             unit = "page"
         else:
             unit = "line"
+        rare_words = _rare_words(_SENTENCE_END.split(reply[: mention.start()])[-1])
         citations = (
-            document.named(unit, first, int(mention[3] or first))
+            document.named(unit, first, int(mention[3] or first), rare_words)
             for document in documents
             if document.name == name
         )
@@ -221,25 +242,72 @@ def _document_of(reply: str, mention: re.Match[str], names: Iterable[str]) -> st
 
 
 def _alike(sentences: Sequence[str], documents: Sequence[_SentDocument]) -> Iterator[Citation]:
-    """Yield for each sentence the page or lines with most of its words, if there are enough."""
+    """Yield for each sentence the page or lines with most of its words, if there are enough.
+
+    Of several documents, the parts of a sentence may be from different ones.
+    """
     pieces = [(document, *piece) for document in documents for piece in document.pieces()]
     words = [words_of(text) for *_, text in pieces]
     for sentence in sentences:
-        rare_words = {
-            documentd
-            for documentd in words_of(_MENTION.sub(" ", sentence))
-            if len(documentd) > 3 or not documentd.isascii() or documentd.isdigit()
-        }
-        if len(rare_words) < _LEAST_WORDS:
+        citation = _most_alike(sentence, pieces, words)
+        if citation is not None:
+            yield citation
+        clauses = _CLAUSE_END.split(sentence)[:_MOST_CLAUSES]
+        if len(documents) == 1 or len(clauses) == 1:
             continue
-        scores = bm25(list(rare_words), words)
-        best = max(range(len(scores)), key=scores.__getitem__)
-        if len(rare_words.intersection(words[best])) >= _LEAST_SHARE * len(rare_words):
-            document, start, end, _ = pieces[best]
-            shared = [
-                len(rare_words.intersection(words_of(text))) for text in document.lines[start:end]
-            ]
-            if document.unit == "line" and max(shared) >= _LEAST_SHARE * len(rare_words):
-                start += shared.index(max(shared))
-                end = start + 1
-            yield document.place(start, end)
+        for clause in clauses:
+            part = _most_alike(clause, pieces, words)
+            if part is not None and (citation is None or part.name != citation.name):
+                yield part
+
+
+def _most_alike(
+    sentence: str, pieces: Sequence[_Piece], words: Sequence[Sequence[str]]
+) -> Citation | None:
+    """Return the lines with most of a sentence's words; None if no piece has enough of them.
+
+    Args:
+        words: words of each piece.
+    """
+    rare_words = _rare_words(sentence)
+    if len(rare_words) < _LEAST_WORDS:
+        return None
+    scores = bm25(list(rare_words), words)
+    best = max(range(len(scores)), key=scores.__getitem__)
+    if len(rare_words.intersection(words[best])) < _LEAST_SHARE * len(rare_words):
+        return None
+    document, start, end, _ = pieces[best]
+    return document.place(*_narrowed(document, start, end, rare_words))
+
+
+def _rare_words(sentence: str) -> set[str]:
+    return {
+        word
+        for word in words_of(_MENTION.sub(" ", sentence))
+        if len(word) > 3 or not word.isascii() or word.isdigit()
+    }
+
+
+def _narrowed(
+    document: _SentDocument, start: int, end: int, rare_words: Set[str]
+) -> tuple[int, int]:
+    """Return the few lines of a page or passage with most of these words, or all of its lines if
+    the words are not close together."""
+    shared = [rare_words.intersection(words_of(text)) for text in document.lines[start:end]]
+    windows = [
+        (index, size)
+        for size in range(1, _MOST_MARKED_LINES + 1)
+        for index in range(len(shared) - size + 1)
+        if shared[index]
+    ]
+    if not windows:
+        return start, end
+
+    def n_words(window: tuple[int, int]) -> int:
+        index, size = window
+        return len(set().union(*shared[index : index + size]))
+
+    best = max(windows, key=n_words)  # of several, the first, which is the shortest
+    if n_words(best) < _LEAST_SHARE * len(rare_words):
+        return start, end
+    return start + best[0], start + best[0] + best[1]

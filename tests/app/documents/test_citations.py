@@ -78,6 +78,32 @@ def test_a_sentence_is_found_by_its_words() -> None:
     assert citation_texts("That is a fine question indeed, my friend.", f"{book} ?") == []
 
 
+def test_of_a_page_only_the_lines_of_the_sentence_are_marked() -> None:
+    page = "\n".join(f"Row {n} tells of other things." for n in range(20))
+    fact = "The steamer Corvina carried 214\npassengers to Bergen in March."
+    report = attached("report.pdf", f"[page 1]\n{page}\n{fact}\n{page}")
+    for reply in (
+        "The Corvina carried 214 passengers to Bergen.",
+        "The Corvina carried 214 passengers to Bergen (report.pdf, p. 1).",
+    ):
+        citation = find_citations(reply, [f"{report} how many?"])[0]
+        assert citation.shown == "report.pdf page 1"
+        assert citation.lines == tuple(fact.split("\n"))
+        assert citation.before[-1] == "Row 19 tells of other things."
+        assert citation.after[0] == "Row 0 tells of other things."
+
+
+def test_facts_of_a_sentence_may_be_from_several_documents() -> None:
+    handbook = attached(
+        "handbook.md", "The winch lifts 2,400 kilograms.\n\nThe dog is called Barnacle.\n\nEnd."
+    )
+    reply = "The steamer carried 214 passengers, the winch lifts 2,400 kilograms and so on."
+    assert set(citation_texts(reply, f"{handbook} {REPORT} what?")) == {
+        "report.pdf page 2",
+        "handbook.md line 1",
+    }
+
+
 def test_named_citations_come_before_passages() -> None:
     attachments = (
         attached("r.pdf, pages 4-5", "tail\n[page 5]\nfive")
