@@ -293,7 +293,7 @@ def _narrowed(
 ) -> tuple[int, int]:
     """Return the few lines of a page or passage with most of these words, or all of its lines if
     the words are not close together."""
-    shared = [rare_words.intersection(words_of(text)) for text in document.lines[start:end]]
+    shared = [rare_words & set(words_of(text)) for text in document.lines[start:end]]
     windows = [
         (index, size)
         for size in range(1, _MOST_MARKED_LINES + 1)

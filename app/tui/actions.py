@@ -178,7 +178,8 @@ ACTIONS = action_table(
            also="load open"),
     Action("theme", "Choose the colours", "app", slash="theme", argument="[name]",
            also="colours colors"),
-    Action("leave", "Go back", "help", "escape,q,enter"),
+    Action("leave", "Clear the filter, or go back", "help", "escape,enter"),
+    Action("leave", "Go back", "manual", "escape,q,enter"),
     Action("leave", "Keep the previous colours", "theme", "escape"),
     Action("examine", "Check again", "doctor", "r"),
     Action("unfold", "Show or hide passed checks", "doctor", "enter"),
@@ -276,9 +277,8 @@ ACTIONS = action_table(
 """All actions by id, ``scope.name``. A key map refers to actions by these ids."""
 
 FIRST_NEEDED = (
-    "prompt.send", "chat.stop", "prompt.new_line", "prompt.complete", "app.get", "app.models",
-    "app.performance",
-    "app.conversations", "app.command_palette", "app.quit",
+    "prompt.send", "chat.stop", "prompt.new_line", "prompt.complete", "app.performance",
+    "app.models", "app.get", "app.conversations", "app.command_palette", "app.quit",
 )  # fmt: skip
 """Ids of the actions that a newcomer needs first, the most useful first."""
 

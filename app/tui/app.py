@@ -123,6 +123,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         )
         self.drafts_line: str | None = None
         """Line for stderr about unsent messages; None until the program ends unexpectedly."""
+        self.used_commands: list[str] = []
+        """Titles of the palette's commands that were used, the last one first."""
         self.unsaved = ""
         """Reason why the conversation could not be saved, set at the end; "" if it was."""
         # A mode, so Textual lays out no empty screen below the chat.
@@ -204,7 +206,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if not self.screen.is_modal:
             from app.tui.screens.manual import ManualScreen
 
-            self.push_screen(ManualScreen(text, self.keymap.first_key("help.leave")))
+            self.push_screen(ManualScreen(text, self.keymap.first_key("manual.leave")))
 
     def action_command_palette(self) -> None:
         """Open the command palette."""

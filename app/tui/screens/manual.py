@@ -24,7 +24,7 @@ class ManualScreen(ModalScreen[None]):
     """
 
     CSS_PATH = "manual.tcss"
-    BINDINGS = bindings("help")
+    BINDINGS = bindings("manual")
     AUTO_FOCUS = "#manual"
 
     def __init__(self, text: str, back_key: str) -> None:

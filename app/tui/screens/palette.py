@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING, cast
+
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
@@ -10,17 +13,43 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from app.text.glyphs import cut
-from app.tui.actions import ACTIONS, FIRST_NEEDED
+from app.tui.action_groups import GROUPS, group_of
+from app.tui.actions import ACTIONS, CHAT
+
+if TYPE_CHECKING:
+    from textual.types import IgnoreReturnCallbackType
+
+    from app.tui.app import JalopyApp
 
 HINT = "Type to search · Enter run · Esc back"
 
 MOST_CHARS = 100
 """Limit on typed text; no command has a longer name."""
 
-_KEYWORDS = {action.title: action.also for action in ACTIONS.values()}
-_FIRST = [ACTIONS[action_id].title for action_id in FIRST_NEEDED]
+_ACTION_IDS = {
+    action.title: action_id
+    for action_id, action in sorted(
+        ACTIONS.items(), key=lambda item: item[1].scope in ("app", CHAT)
+    )
+}
+"""Ids of actions by title; those of the application and the chat win over others."""
+_LEFT_OUT = frozenset(
+    action.title
+    for action_id, action in ACTIONS.items()
+    if action.scope == "prompt" or action_id in ("chat.stop", "app.interrupt")
+)
+"""Titles of actions that make sense by their keys alone."""
+_USED = "Used"
+"""Group of the actions that were used last."""
+_HERE = "Here"
+"""Group of the actions of the shown screen, if it is not the chat."""
+_MOST_USED = 3
+_GROUP_COLUMNS = 9
+_GROUPS_FROM_COLUMNS = 60
+"""Width of a row from which it begins with its group."""
 _MOST_COLUMNS = 80
 _FRAME_COLUMNS = 7
+_ARGUMENT = re.compile(r"(?<=/)(\w+) .*")
 _EXACT_SCORE = 100.0
 """Score of an entry that contains the typed words, above entries that only contain the letters."""
 
@@ -29,37 +58,102 @@ class Commands(Provider):
     """Search for actions by title, command and keywords. Titles are text, not markup."""
 
     async def discover(self) -> Hits:
-        """Yield all actions: the most important first, then by title."""
-        entries = self.app.get_system_commands(self.screen)
-        for command in sorted(entries, key=lambda entry: (_rank(entry.title), entry.title)):
-            yield DiscoveryHit(self._row(command), command.callback, text=command.title)
+        """Yield the actions by groups, those that were used last first."""
+        entries = {command.title: command for command in self._entries()}
+        used_titles = [title for title in self._used_titles if title in entries][:_MOST_USED]
+        titles = sorted(entries.keys() - set(used_titles), key=_order)
+        shown_group = ""
+        for title in [*used_titles, *titles]:
+            group = _USED if title in used_titles else _group_of(title)
+            label = group if group != shown_group else ""
+            shown_group = group
+            command = entries[title]
+            yield DiscoveryHit(self._row(command, label), self._run(command), text=title)
 
     async def search(self, query: str) -> Hits:
         """Yield actions with these letters in the title, or these words anywhere."""
         matcher = self.matcher(query)
         words = query.lower().split()
-        for command in self.app.get_system_commands(self.screen):
-            text = f"{command.title} {command.help} {_KEYWORDS.get(command.title, '')}".lower()
+        for command in self._entries():
+            text = f"{command.title} {command.help} {_keywords(command.title)}".lower()
             if all(word in text for word in words):
                 score = _EXACT_SCORE
             else:
                 score = matcher.match(command.title)
             if score > 0:
-                yield Hit(score, self._row(command), command.callback, text=command.title)
+                yield Hit(score, self._row(command), self._run(command), text=command.title)
 
-    def _row(self, command: SystemCommand) -> Content:
-        """Return an entry's row: title at the left, keys and command at the right."""
+    def _entries(self) -> list[SystemCommand]:
+        return [
+            command
+            for command in self.app.get_system_commands(self.screen)
+            if command.title not in _LEFT_OUT
+        ]
+
+    @property
+    def _used_titles(self) -> list[str]:
+        return cast("JalopyApp", self.app).used_commands
+
+    def _run(self, command: SystemCommand) -> IgnoreReturnCallbackType:
+        """Return a function that runs an action and remembers that it was used."""
+
+        def run() -> object:
+            if command.title in self._used_titles:
+                self._used_titles.remove(command.title)
+            self._used_titles.insert(0, command.title)
+            return command.callback()
+
+        return run
+
+    def _row(self, command: SystemCommand, group: str | None = None) -> Content:
+        """Return an entry's row: title at the left, keys and command at the right.
+
+        Args:
+            group: name of a group that begins here, empty if it began above; None in a list without
+                groups. A row with a group shows commands without their arguments.
+        """
         columns = min(_MOST_COLUMNS, self.app.size.width) - _FRAME_COLUMNS
-        help_text = cut(command.help, columns // 2)
+        help_text = command.help
+        label = ""
+        if group is not None:
+            help_text = _ARGUMENT.sub(r"\1", help_text)
+            if columns >= _GROUPS_FROM_COLUMNS:
+                label = f"{group:<{_GROUP_COLUMNS}}"
+        columns -= len(label)
+        help_text = cut(help_text, columns // 2)
         title = cut(command.title, columns - len(help_text) - 2)
         gap = columns - len(title) - len(help_text)
-        return Content(title + " " * gap + help_text).stylize("$accent", columns - len(help_text))
+        row = Content(label + title + " " * gap + help_text)
+        row = row.stylize("$text-muted", 0, len(label))
+        return row.stylize("$accent", len(row) - len(help_text))
 
 
-def _rank(title: str) -> int:
-    if title in _FIRST:
-        return _FIRST.index(title)
-    return len(_FIRST)
+def _keywords(title: str) -> str:
+    action_id = _ACTION_IDS.get(title)
+    if action_id is None:
+        return ""
+    return ACTIONS[action_id].also
+
+
+def _group_of(title: str) -> str:
+    """Return the group of an action, of a persona, or of an action of the shown screen alone."""
+    action_id = _ACTION_IDS.get(title)
+    if action_id is None:
+        return group_of("chat.persona")
+    if ACTIONS[action_id].scope not in ("app", CHAT):
+        return _HERE
+    return group_of(action_id)
+
+
+def _order(title: str) -> tuple[int, int, str]:
+    """Return the place of an action: by group, and there as in the list of groups."""
+    group = _group_of(title)
+    if group == _HERE:
+        return -1, 0, title
+    action_ids = GROUPS[group]
+    action_id = _ACTION_IDS.get(title, "chat.persona")
+    place = action_ids.index(action_id) if action_id in action_ids else len(action_ids)
+    return list(GROUPS).index(group), place, title
 
 
 class Palette(CommandPalette):

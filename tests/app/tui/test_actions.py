@@ -21,6 +21,7 @@ from app.tui.screens.doctor import DoctorScreen
 from app.tui.screens.documents import DocumentsScreen
 from app.tui.screens.download import DownloadScreen
 from app.tui.screens.help import HelpScreen
+from app.tui.screens.manual import ManualScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
@@ -35,6 +36,7 @@ CARRIERS = {
     "app": JalopyApp,
     "prompt": Prompt,
     "help": HelpScreen,
+    "manual": ManualScreen,
     "theme": ThemePicker,
     "threads": ThreadsScreen,
     "inspect": InspectScreen,

@@ -14,6 +14,7 @@ from app.machine.sensors.reply_history import ReplyHistory
 from app.machine.sensors.tuning_conditions import Conditions
 from app.program import paths
 from app.reply.starter_fence import answers_to
+from app.tui.action_groups import GROUPS
 from app.tui.actions import ACTIONS
 from app.tui.chat.draft import Draft
 from app.tui.chat.messages import PromptSubmitted
@@ -408,10 +409,49 @@ async def test_help_lists_keys_and_commands_and_escape_leaves_it():
             keys in first
             for keys in ("Enter", "Esc", "Tab", "F2", "F3", "F7", "F8", "ctrl+p", "ctrl+q")
         )
+        keys = [row.split("  ")[0] for row in driver.screen_text().splitlines()]
+        assert len([key for key in keys if "F2" in key]) == 1, "each key is listed once"
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         await driver.say("/help")
         await driver.until(lambda: isinstance(driver.app.screen, HelpScreen))
+
+
+async def test_typing_filters_the_help_and_escape_clears_that_first():
+    async with chatting() as driver:
+        await driver.pilot.press("f1")
+        await driver.shows("Help · type to filter")
+        await driver.type("pdf")
+        await driver.shows("Help: pdf_")
+        await driver.shows("/read file ...")
+        await driver.hides("Start here")
+        await driver.type("qz")
+        await driver.shows("No key or command has all these words")
+        await driver.pilot.press("escape")
+        await driver.shows("Start here")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+
+
+def test_every_command_is_in_one_group_of_the_help():
+    grouped = [action_id for group in GROUPS.values() for action_id in group]
+    assert len(grouped) == len(set(grouped))
+    assert set(grouped) <= ACTIONS.keys()
+    assert {i for i, action in ACTIONS.items() if action.slash} <= set(grouped)
+
+
+async def test_the_palette_begins_with_what_was_used():
+    async with chatting() as driver:
+        await driver.pilot.press("ctrl+p")
+        await driver.shows("Chat     Start a new conversation")
+        await driver.hides("Send the message")
+        await driver.type("full")
+        await driver.shows("Show how full the context is")
+        await driver.hides("Start a new conversation")
+        await driver.pilot.press("enter")
+        await driver.note("Context: ")
+        await driver.pilot.press("ctrl+p")
+        await driver.shows("Used     Show how full the context is")
 
 
 async def test_the_palette_has_every_action_and_carries_it_out():
@@ -458,16 +498,16 @@ async def test_the_palette_finds_words_in_one_row_each() -> None:
     }
     async with chatting() as driver:
         await driver.pilot.press("ctrl+p")
-        await driver.shows("Send the message")  # what is needed first
+        await driver.shows("Start a new conversation")
         typed = driver.app.screen.query_one(Input)
         await driver.type("e")
         await driver.until(lambda: typed.value == "e")
         for word, wanted in found.items():
             typed.value = word
-            await driver.hides("Send the message")
+            await driver.hides("Start a new conversation")
             await driver.shows(wanted)
             row = next(line for line in driver.screen_text().splitlines() if wanted in line)
-            assert len(row.split()[0]) > 2, "name and command in one row"
+            assert len(row.strip("│ ").split()[0]) > 2, "name and command in one row"
             typed.value = "zz"
             await driver.hides(wanted)
 
@@ -480,8 +520,10 @@ async def test_the_palette_shows_brackets_as_text(monkeypatch: pytest.MonkeyPatc
         await driver.until(lambda: "Persona: [b]old" in driver.screen_text(), "the persona")
         shown = driver.screen_text()
         assert "Persona: x[@click=app.quit]y" in shown
-        assert "/copy [code 2|thinking] [file]" in shown
-        assert "/theme [name]" in shown
+        await driver.type("e")
+        await driver.shows("/copy [code 2|thinking] [file]")
+        await driver.shows("/theme [name]")
+        await driver.pilot.press("backspace")
         await driver.type("person")
         await driver.until(
             lambda: "Choose the colours" not in driver.screen_text(), "it is searched"
