@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from textual.app import SystemCommand
 from textual.await_complete import AwaitComplete
@@ -18,8 +18,6 @@ from app.tui.actions import ACTIONS, CHAT
 
 if TYPE_CHECKING:
     from textual.types import IgnoreReturnCallbackType
-
-    from app.tui.app import JalopyApp
 
 HINT = "Type to search · Enter run · Esc back"
 
@@ -52,6 +50,13 @@ _FRAME_COLUMNS = 7
 _ARGUMENT = re.compile(r"(?<=/)(\w+) .*")
 _EXACT_SCORE = 100.0
 """Score of an entry that contains the typed words, above entries that only contain the letters."""
+
+
+class RemembersUse(Protocol):
+    """Application that remembers which actions were used."""
+
+    used_commands: list[str]
+    """Titles of the actions, the last used first."""
 
 
 class Commands(Provider):
@@ -92,7 +97,7 @@ class Commands(Provider):
 
     @property
     def _used_titles(self) -> list[str]:
-        return cast("JalopyApp", self.app).used_commands
+        return cast(RemembersUse, self.app).used_commands
 
     def _run(self, command: SystemCommand) -> IgnoreReturnCallbackType:
         """Return a function that runs an action and remembers that it was used."""
