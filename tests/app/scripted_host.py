@@ -72,7 +72,7 @@ def stand_in(
     cores = read_cores(range(n_cpus), write_tree(root))
     monkeypatch.setattr(host, "cores", lambda: cores)
     monkeypatch.setattr(
-        EngineFeed, "measure_memory", lambda flow: setattr(flow, "_rss_bytes", 118 << 20)
+        EngineFeed, "measure_machine", lambda flow: setattr(flow, "_rss_bytes", 118 << 20)
     )
     monkeypatch.setattr(PerformanceWatch, "look", lambda watch: watch.pace.add_cost(0.02, True))
     monkeypatch.setattr(PerformanceWatch, "read_view", lambda watch: view)
