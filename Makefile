@@ -41,6 +41,7 @@ install:  ## put jalopy on the PATH, by uv or pipx
 # Three minutes on two cores without anything compiled: the fast tests, and a cheap one of each slow file.
 test: format-check lint types contracts $(VENV)/.installed-test  ## checks, fast tests and smoke tests: for every change
 	$(PYTEST) -m 'not slow or smoke'
+	@echo "All is well: the checks and tests passed."
 
 test-rest: $(VENV)/.installed-test  ## the slow tests that make test leaves out
 	$(PYTEST) -m 'slow and not smoke'

@@ -18,8 +18,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 OPERATIONS = "embed", "matvec", "small_batch", "matmul"
 WRITE_EVERY = 40
 """Number of kernels after which a pack is written, in case the build is stopped."""
+UNFINISHED = "unfinished"
+"""Folder of packs that are built in idle time, until they are complete."""
+LOWEST_PRIORITY = 19
 HELPERS = {
     "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "rint",
     "sin", "cos", "sincos",
@@ -70,14 +74,15 @@ class Pack:
 
     Args:
         name: Name of the level.
+        target: Processors that the code runs on.
         folder: Folder of the packs.
     """
 
-    def __init__(self, name: str, folder: Path) -> None:
-        from engine.machine.packs import TARGETS, read_pack
+    def __init__(self, name: str, target: Target, folder: Path) -> None:
+        from engine.machine.packs import read_pack
 
         self.name = name
-        self.target = TARGETS[name]
+        self.target = target
         self.path = folder / f"{name}.pack"
         expected = set(kernel_places())
         stored = read_pack(self.path)
@@ -92,12 +97,16 @@ class Pack:
 
         for line in _worker(self.target, batch):
             name, source, needs, code = json.loads(line)
-            with self._lock:
-                self.kernels[name] = CompiledKernel(source, tuple(needs), base64.b64decode(code))
-                self.missing.remove(name)
-                self.is_changed = True
-                if len(self.missing) % WRITE_EVERY == 0:
-                    self.write()
+            self.add(name, CompiledKernel(source, tuple(needs), base64.b64decode(code)))
+
+    def add(self, name: str, kernel: CompiledKernel) -> None:
+        """Add a kernel that was missing."""
+        with self._lock:
+            self.kernels[name] = kernel
+            self.missing.remove(name)
+            self.is_changed = True
+            if len(self.missing) % WRITE_EVERY == 0:
+                self.write()
 
     def write(self) -> None:
         """Write the kernels built so far."""
@@ -118,15 +127,21 @@ def in_parts(missing: list[str], n: int) -> list[list[str]]:
     ]
 
 
-def _worker(target: Target, names: list[str]) -> Iterator[str]:
-    """Run a process that compiles for a target; yield its lines, one per kernel."""
-    variables = {
+def environment_of(target: Target) -> dict[str, str]:
+    """Return the environment of a process that compiles for a target."""
+    return {
+        **os.environ,
         "NUMBA_CPU_NAME": target.cpu,
         "NUMBA_CPU_FEATURES": ",".join(f"+{feature}" for feature in sorted(target.features)),
+        "JALOPY_CACHE_DIR": os.devnull,
     }
+
+
+def _worker(target: Target, names: list[str]) -> Iterator[str]:
+    """Run a process that compiles for a target; yield its lines, one per kernel."""
     with subprocess.Popen(
         [sys.executable, "-m", "engine.build_ahead", "--worker", target.triple, *names],
-        env={**os.environ, **variables, "JALOPY_CACHE_DIR": os.devnull}, stdout=subprocess.PIPE,
+        env=environment_of(target), stdout=subprocess.PIPE,
         text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -141,21 +156,60 @@ def work(triple: str, names: Iterable[str]) -> None:
         50_000, 20, 100
     )  # with Python's default, collection takes a quarter of the time
     aim_at(triple)
-    from engine.machine.packs import source_hash
-
     for full_name in names:
-        module, name = full_name.split(":")
-        source = source_hash(module)  # before the import: a source edited meanwhile is stale
-        code = object_code(full_name, getattr(import_module(module), name).function)
-        needs = undefined_symbols(code)
-        if not HELPERS.issuperset(needs):
-            print(
-                f"{full_name} calls {', '.join(sorted({*needs} - HELPERS))}: it may raise",
-                file=sys.stderr,
-                flush=True,
-            )
-            continue
-        print(json.dumps([full_name, source, needs, base64.b64encode(code).decode()]), flush=True)
+        kernel = compile_kernel(full_name)
+        if kernel is not None:
+            code = base64.b64encode(kernel.code).decode()
+            print(json.dumps([full_name, kernel.source, kernel.needs, code]), flush=True)
+
+
+def compile_kernel(full_name: str) -> CompiledKernel | None:
+    """Compile a kernel for the processor in numba's variables; return None if it may raise."""
+    from engine.machine.packs import CompiledKernel, source_hash
+
+    module, name = full_name.split(":")
+    source = source_hash(module)  # before the import: a source edited meanwhile is stale
+    code = object_code(full_name, getattr(import_module(module), name).function)
+    needs = undefined_symbols(code)
+    if not HELPERS.issuperset(needs):
+        print(
+            f"{full_name} calls {', '.join(sorted({*needs} - HELPERS))}: it may raise",
+            file=sys.stderr,
+            flush=True,
+        )
+        return None
+    return CompiledKernel(source, tuple(needs), code)
+
+
+def build_in_idle_time(folder: Path, places: Sequence[str] = ()) -> None:
+    """Build the pack of this processor's level, one kernel for each line of standard input, and put
+    it into a folder. What is done when the input ends is resumed by the next process.
+
+    Args:
+        places: Kernels to build; all if empty.
+    """
+    from engine.machine.packs import PACKS, own_target, read_pack
+
+    os.nice(LOWEST_PRIORITY)
+    gc.set_threshold(50_000, 20, 100)
+    name, target = own_target()
+    pack = Pack(name, target, folder / UNFINISHED)
+    shipped = read_pack(PACKS / f"{name}.pack")
+    fresh = {*kernel_places()} - {*stale(shipped)}
+    for place in fresh.intersection(pack.missing):
+        pack.add(place, shipped[place])
+    try:
+        for place in [place for place in pack.missing if not places or place in places]:
+            if not sys.stdin.readline():
+                return
+            kernel = compile_kernel(place)
+            if kernel is not None:
+                pack.add(place, kernel)
+            print(place, flush=True)
+    finally:
+        with redirect_stdout(sys.stderr):
+            pack.write()
+    pack.path.replace(folder / pack.path.name)
 
 
 def aim_at(triple: str) -> None:
@@ -230,6 +284,9 @@ def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
         work(sys.argv[2], sys.argv[3:])
         return 0
+    if sys.argv[1:2] == ["--idle"]:
+        build_in_idle_time(Path(sys.argv[2]), sys.argv[3:])
+        return 0
     from engine.machine.packs import PACKS, TARGETS
 
     parser = argparse.ArgumentParser(
@@ -241,7 +298,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="say what is stale, and build nothing")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at a time")
     options = parser.parse_args()
-    packs = [Pack(name, PACKS) for name in options.levels or TARGETS]
+    packs = [Pack(name, TARGETS[name], PACKS) for name in options.levels or TARGETS]
     if options.check:
         for pack in packs:
             print(

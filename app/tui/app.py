@@ -24,6 +24,7 @@ from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.worker import WorkerFailed
 
+from app.backend import kernel_build
 from app.backend.engine_thread import EngineThread
 from app.backend.options import ChatOptions
 from app.machine.sensors.low_power import is_weak_machine
@@ -108,6 +109,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.live = LiveSettings(settings, self.engine_thread, self._show_theme)
         self.crash_line: str | None = None
         self.crash_code = exit_codes.INTERNAL
+        self.kernels = kernel_build.KernelBuild(self.engine_thread)
         self.downloads = BackgroundDownload()
         self.parting_line = ""
         self._interrupted_s: float | None = None
@@ -140,6 +142,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.set_interval(INTERFACE_COST_PERIOD_S, self.performance.look)
         self.set_interval(DOWNLOAD_LOOK_S, self._look_at_download)
         self.set_interval(DOWNLOAD_LOOK_S, self._show_notices)
+        self.set_interval(kernel_build.PERIOD_S, self.kernels.poll)
         self.call_after_refresh(self._show_notices)
         if self._theme_error:
             self.call_after_refresh(self.chat.core.say, self._theme_error, True)
@@ -156,6 +159,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Save the conversation, and end the engine thread and a download, which can be resumed."""
         self._queue_running_reply()
         self.parting_line = self.downloads.leave()
+        self.kernels.close()
         self.engine_thread.close()
         self.unsaved = self.chat.core.chat_session.journal.close(SAVING_PATIENCE_S)
 

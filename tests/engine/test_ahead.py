@@ -2,8 +2,10 @@
 what goes without."""
 
 import ast
+import os
 import subprocess
 import sys
+import time
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 from engine import ahead, build_ahead
+from engine.idle_build import IdleBuild
 from engine.machine import packs, processor
 from engine.machine.code import ENGINE
 
@@ -253,8 +256,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     name = packs.own_name()
     if name is None:
         pytest.skip("no packs are made for processors of this form")
-    pack = build_ahead.Pack(name, tmp_path_factory.mktemp("packs"))
-    pack.build(PLACES)
+    pack = build_ahead.Pack(name, packs.TARGETS[name], tmp_path_factory.mktemp("packs"))
+    pack.build([place for place in pack.missing if place in PLACES])
     pack.write()
     return pack.path.parent
 
@@ -292,6 +295,75 @@ def test_linked_and_compiled_kernels_agree_to_the_bit(
         monkeypatch.setattr(ahead, "linked", lambda kernel_name, address=address: address)
         results.append(embed(QUANT_TYPES["Q8_0"], rows, [0, 3, 1], 256))
     assert np.array_equal(*results)
+
+
+@pytest.mark.slow
+def test_a_pack_built_in_idle_time_is_linked_at_the_next_start(built: Path, tmp_path: Path) -> None:
+    process = IdleBuild(tmp_path, PLACES)
+    own_name = packs.own_target()[0]
+    finish(process)
+    idle_pack = packs.read_pack(tmp_path / f"{own_name}.pack")
+    assert idle_pack == packs.read_pack(built / f"{own_name}.pack"), "the same as make packs builds"
+    after = f"packs.CACHE_DIRECTORY = Path({str(tmp_path)!r})"
+    assert loading_report(tmp_path / "missing", after) == "[True, True, True] False"
+
+
+@pytest.mark.slow
+def test_an_interrupted_build_is_resumed(tmp_path: Path) -> None:
+    own_name = packs.own_target()[0]
+    first = IdleBuild(tmp_path, PLACES)
+    first.step()
+    first.close()
+    first.wait()
+    unfinished = tmp_path / build_ahead.UNFINISHED / f"{own_name}.pack"
+    assert len(packs.read_pack(unfinished)) == 1
+    assert not (tmp_path / f"{own_name}.pack").exists(), "a part would pass for a complete pack"
+    finish(IdleBuild(tmp_path, PLACES))
+    assert packs.read_pack(tmp_path / f"{own_name}.pack").keys() == {*PLACES}
+
+
+FIRST_TOKENS = """
+import sys
+from pathlib import Path
+from engine.machine import packs
+packs.PACKS = Path({packs!r})
+from engine import Model, Sampling
+model = Model.open({model!r})
+session = model.session(64)
+session.prefill(model.tokenizer.encode("Paris is the capital of"))
+text = "".join(token.text for token in session.generate(Sampling(temperature=0.0), 4))
+print([packs.choice().name, text, "numba" in sys.modules])
+model.close()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", packs.TARGETS)
+def test_a_first_start_compiles_nothing(name: str, tmp_path: Path) -> None:
+    """The only pack is one of this level, which may be lower than the processor's."""
+    if name not in packs._runnable():
+        pytest.skip(f"this processor cannot run code for {name}")
+    pack = packs.read_pack(packs.PACKS / f"{name}.pack")
+    if not pack or build_ahead.stale(pack):
+        pytest.skip(f"the pack of {name} is missing or stale")
+    folder = tmp_path / "packs"
+    folder.mkdir()
+    (folder / f"{name}.pack").symlink_to(packs.PACKS / f"{name}.pack")
+    code = FIRST_TOKENS.format(packs=str(folder), model=str(ROOT / "starter" / "starter.gguf"))
+    variables = {key: value for key, value in os.environ.items() if key != "JALOPY_OWN_LEVEL"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300,
+        env={**variables, "JALOPY_CACHE_DIR": str(tmp_path / "cache")},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == str([name, " France.", False])
+
+
+def finish(process: IdleBuild) -> None:
+    """Let a process build all its kernels."""
+    while process.step():
+        time.sleep(0.01)
+    process.close()
 
 
 def test_the_repository_has_a_pack() -> None:
