@@ -43,7 +43,7 @@ _COLUMNS = (
     _Column("fits", 5),
     _Column("context", 9, 66, ">"),
     _Column("writes", 6, 0, ">"),
-    _Column("reads", 6, 74, ">"),
+    _Column("reads", 7, 74, ">"),
     _Column("from", 14, 100),
 )
 
@@ -134,6 +134,71 @@ def details(entry: ModelEntry) -> list[str]:
     ]
 
 
+def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
+    """Return labels and texts of everything that is known about a model.
+
+    Args:
+        pace: the speed in words.
+    """
+    outlook = entry.outlook
+    writes = reads = memory = context_text = ""
+    if outlook is not None:
+        writes = _rate_text(outlook, outlook.decode_tps)
+        reads = _rate_text(outlook, outlook.prefill_tps)
+        verdict = {
+            "yes": "fits",
+            "tight": "fits only with other programs closed",
+            "no": "does not fit: it would read from disk for every token",
+        }[outlook.verdict]
+        memory = f"needs {figures.size(outlook.needed_bytes)}, {verdict}"
+        if outlook.largest_ctx and entry.is_here:
+            context_text = f"up to {figures.count(outlook.largest_ctx)} tokens fit"
+    if entry.context_length:
+        trained = f"trained for {figures.count(entry.context_length)} tokens"
+        context_text = ", ".join(filter(None, (context_text, trained)))
+    size = figures.size(entry.size_bytes) if entry.size_bytes else ""
+    if not entry.is_here:
+        size = f"{ESTIMATE}{size}"
+    if entry.n_parts > 1:
+        size += f" in {entry.n_parts} files"
+    parameters = ""
+    if entry.parameters:
+        parameters = figures.parameters(entry.parameters)
+    quantization = ", ".join(filter(None, (entry.quantization, mix(entry.type_bytes))))
+    if entry.served is not None:
+        location = "server", clean_line(entry.served.server, 400)
+    elif entry.is_here:
+        location = "file", clean_line(str(entry.path), 400)
+    else:
+        location = "download", f"Enter, or jalopy pull {entry.repository}"
+    facts = [
+        ("", entry.reason),
+        ("advice", "best for this machine" if entry.place == ADVISED else ""),
+        ("good at", entry.good_at),
+        ("writes", ", ".join(filter(None, (writes, pace)))),
+        ("reads", reads),
+        ("memory", memory),
+        ("context", context_text),
+        ("size", size),
+        ("type", quantization),
+        ("better", entry.better),
+        ("parameters", parameters),
+        ("kind", entry.architecture),
+        ("licence", entry.licence),
+        ("name", entry.name if entry.name != entry.title else ""),
+        ("checked", entry.listed_on),
+        location,
+    ]
+    return [(label, text) for label, text in facts if text]
+
+
+def _rate_text(outlook: Outlook, tokens_per_s: float | None) -> str:
+    if not tokens_per_s:
+        return ""
+    basis = "measured" if outlook.is_measured else "estimated"
+    return f"{speed(outlook, tokens_per_s)} tok/s, {basis}"
+
+
 def mix(type_bytes: Mapping[str, int]) -> str:
     """Return the types of the weights: "Q4_K 72 %, Q6_K 28 %"; "" for a single type."""
     total = sum(type_bytes.values())
@@ -176,14 +241,11 @@ def table(entries: Sequence[ModelEntry], columns: int) -> list[str]:
 
 
 def _about(tokens_per_s: float) -> str:
-    """Return an estimate with few digits: "5.4", "43", "1.5k"."""
+    """Return an estimate with two digits, written like a measured rate: "5.4", "43", "1,500"."""
     if tokens_per_s < 9.95:
         return figures.rate(tokens_per_s)
-    if tokens_per_s < 999.5:
-        return f"{tokens_per_s:.0f}"
-    if tokens_per_s < 9950:
-        return f"{tokens_per_s / 1000:.1f}k"
-    return f"{tokens_per_s / 1000:.0f}k"
+    unit = 10 ** (len(str(round(tokens_per_s))) - 2)
+    return f"{round(tokens_per_s / unit) * unit:,}"
 
 
 def _title_width(columns: int) -> int:

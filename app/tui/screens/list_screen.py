@@ -73,6 +73,10 @@ class ListScreen(Screen[None], Generic[Item]):
         self._items: tuple[Item | None, ...] = ()
         """Item of each row; None for the heading of a group."""
         self._lines: tuple[Line, ...] = ()
+        self._placed_item: Item | None = None
+        """Item on which the program has put the cursor; None before the first rows appear."""
+        self._has_moved = False
+        """Whether the user has moved the cursor since the list appeared."""
 
     # ---- for subclasses to define
 
@@ -93,6 +97,10 @@ class ListScreen(Screen[None], Generic[Item]):
     def is_same(self, item: Item, other_item: Item) -> bool:
         """Whether the cursor may stay on an item that has replaced the other one."""
         return item == other_item
+
+    def is_start(self, item: Item) -> bool:
+        """Whether the cursor begins on this item, rather than on the first."""
+        return False
 
     def group_of(self, item: Item) -> str:
         """Return the heading of the item's group; empty if it is in no group."""
@@ -190,6 +198,9 @@ class ListScreen(Screen[None], Generic[Item]):
             self.edited_item = None
             self.pending_delete = None
             self.message = ""
+            self._has_moved = False
+            self._placed_item = None
+            self._lines = ()
 
     def on_resize(self) -> None:
         """Redraw in the new size."""
@@ -229,6 +240,11 @@ class ListScreen(Screen[None], Generic[Item]):
         self.query_one("#list-foot").set_class(self.has_important_foot, "-answer")
         self.show_highlighted()
 
+    @property
+    def has_side_details(self) -> bool:
+        """Whether the details are next to the rows, where they have the height of the screen."""
+        return bool(_detail_columns(self.size.width))
+
     def highlighted(self) -> Item | None:
         """Return the item under the cursor; None if there is none."""
         index = self.query_one(OptionList).highlighted
@@ -244,6 +260,8 @@ class ListScreen(Screen[None], Generic[Item]):
             drawn += [(item, self.row_line(item, columns)) for item in items]
 
         previous_item = self.highlighted()
+        if previous_item is not None and self._placed_item is not None:
+            self._has_moved |= not self.is_same(previous_item, self._placed_item)
         previous_lines = self._lines
         self._items = tuple(item for item, _ in drawn)
         self._lines = tuple(row for _, row in drawn)
@@ -257,9 +275,19 @@ class ListScreen(Screen[None], Generic[Item]):
             [Option(content_of(row, is_ansi), disabled=item is None) for item, row in drawn]
         )
         rows.highlighted = self._row_of(previous_item)
+        self._placed_item = self.highlighted()
 
     def _row_of(self, previous_item: Item | None) -> int | None:
-        """Return the row of the item that had the cursor, else the first; None if there is none."""
+        """Return the row for the cursor; None if there are no items.
+
+        Until the user moves it, that is the start of the list, as soon as it has been found. Then
+        it is the item that had the cursor. If there is no such item, it is the first one.
+        """
+        if not self._has_moved:
+            for row, item in enumerate(self._items):
+                if item is not None and self.is_start(item):
+                    return row
+
         first: int | None = None
         for row, item in enumerate(self._items):
             if item is None:

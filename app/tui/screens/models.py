@@ -29,7 +29,7 @@ from app.text import figures
 from app.text.clean_text import clean_line
 from app.tui.bindings import bindings
 from app.tui.chat.screen import ChatScreen
-from app.tui.drawing.lines import Line, Span, SpanRole, muted
+from app.tui.drawing.lines import Line, Span, SpanRole
 from app.tui.keymap import Keymap
 from app.tui.screens import make_screen
 from app.tui.screens.list_screen import ListScreen
@@ -68,6 +68,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self._scan: ModelScan | None = None
         self._result = ScanResult()
         self._measurement: Future[Any] | None = None
+        self._seen_job: PullJob | None = None
+        """Download whose file has had the cursor."""
         self._served: Future[list[ModelEntry]] | None = None
         """Models of the server in the settings; None if there is no server."""
 
@@ -82,6 +84,13 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if self._chat_session.model is not None and not self._chat_session.model.server:
             extra_paths[Path(self._chat_session.model.path)] = "open now"
         self._scan = ModelScan(self._chat.core.settings, extra_paths).start()
+
+    def on_screen_suspend(self) -> None:
+        """Drop the filter once the screen is left; it stays behind a dialog."""
+        if self.app.current_mode != self.SCOPE:
+            self.filter_text = ""
+            if not self._downloads.is_running:
+                self._seen_job = self._downloads.job
 
     def stop_search(self) -> None:
         """Cancel the scan."""
@@ -140,25 +149,43 @@ class ModelsScreen(ListScreen[ModelEntry]):
         """Whether two entries are the same file or the same download."""
         return (item.model, item.repository) == (other_item.model, other_item.repository)
 
+    def is_start(self, item: ModelEntry) -> bool:
+        """Whether an entry is the newly downloaded model, or else the open one."""
+        job = self._downloads.job
+        if job is not None and job is not self._seen_job and job.state.path is not None:
+            return item.is_here and str(item.model) in _names_of(str(job.state.path))
+        return self._is_open(item)
+
+    def _is_open(self, item: ModelEntry) -> bool:
+        model = self._chat_session.model
+        if model is None or not item.is_here:
+            return False
+        return str(item.model) in _names_of(model.path)
+
+    def group_of(self, item: ModelEntry) -> str:
+        """Return where the model is."""
+        if item.served is not None:
+            return "On the server"
+        if item.is_here:
+            return "On this machine"
+        return "To download"
+
     def heading_line(self, columns: int) -> str:
         """Return the names of the columns."""
         return f" {model_rows.heading(columns)}"
 
     def row_line(self, item: ModelEntry, columns: int) -> Line:
-        """Return a model's row, with a mark if it is open or not downloaded yet."""
-        loaded = self._chat_session.model
-        is_loaded = (
-            loaded is not None and item.is_here and str(item.model) in _names_of(loaded.path)
-        )
-        if is_loaded:
+        """Return a model's row, with a mark if it is open."""
+        sign = Span(" ")
+        if self._is_open(item):
             sign = Span(self._glyphs.here, SpanRole.WRITING)
-        else:
-            sign = muted(" " if item.is_here else "+")
         return (sign, Span(" "), *model_rows.row(item, columns, self._glyphs))
 
     def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
         """Return the model's title, and lines on its speed, its contents and its path."""
-        return item.title, model_rows.details(item, columns, self._glyphs)
+        if self.has_side_details:
+            return item.title, model_rows.labelled_details(item, columns)
+        return item.title, model_rows.details(item, columns)
 
     def state_line(self) -> str:
         """Return the free memory and its speed."""
@@ -196,8 +223,6 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def _legend(self, result: ScanResult) -> str:
         notes = [f"{rows.ESTIMATE} estimated"]
-        if not all(entry.is_here for entry in result.entries):
-            notes.append("+ not downloaded yet")
         if not result.read_gbps:
             notes.append(f"{self._keymap.first_key('models.measure')} measures")
         elif result.advice:
@@ -255,9 +280,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
             self._download(entry.repository)
 
     def _open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> None:
-        """Open a model and clear the filter, or say why that is not possible."""
+        """Open a model, or say why that is not possible."""
         if self._chat.models.open(path, title, outlook):
-            self.filter_text = ""
             self.message = ""
         else:
             self.message = self._chat.core.busy_line("in the chat ")
@@ -274,7 +298,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         elif entry is not None and not entry.is_here:
             self._download(entry.repository)
         else:
-            self.say("Type OWNER/REPO or an address to download, or choose a row with +")
+            self.say("Type OWNER/REPO or an address to download, or choose one below To download")
 
     def action_shrink(self) -> None:
         """Make a smaller file of the highlighted model if it does not fit well in memory."""
@@ -298,7 +322,6 @@ class ModelsScreen(ListScreen[ModelEntry]):
             key = self._keymap.first_key("models.download")
             self.say(f"One download at a time: {key} shows the running one")
             return
-        self.filter_text = ""
         self.message = ""
         self.show()
         self._downloads.take(job)
@@ -311,6 +334,8 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if path is not None:
             self._open(Path(path), clean_line(Path(path).name))
         else:
+            if self._downloads.is_running:
+                self.filter_text = ""
             self._timer.resume()
 
     def end_download(self, line: str) -> None:

@@ -6,23 +6,18 @@ import math
 import textwrap
 
 from app.models.library import list_rows as rows
-from app.models.library.listing import ModelEntry, Outlook
+from app.models.library.listing import ADVISED, ModelEntry, Outlook
 from app.text import figures
 from app.text.glyphs import Glyphs, cut
-from app.tui.drawing.lines import Line, Span, SpanRole, fitted, line, muted, strong
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted, strong
 from app.tui.drawing.panels import gauge
 
-_FITS = {
-    "yes": ("fits", SpanRole.GOOD),
-    "tight": ("tight", SpanRole.CAUTION),
-    "no": ("too large", SpanRole.TROUBLE),
-}
 _PACES = (
     (1.5, "far slower than you read", SpanRole.LEVEL_0),
     (4.0, "slower than you read", SpanRole.LEVEL_1),
-    (8.0, "about as fast as you read", SpanRole.LEVEL_3),
-    (20.0, "faster than you read", SpanRole.LEVEL_4),
-    (math.inf, "far faster than you read", SpanRole.LEVEL_4),
+    (8.0, "about as fast as you read", SpanRole.ACCENT),
+    (20.0, "faster than you read", SpanRole.ACCENT),
+    (math.inf, "far faster than you read", SpanRole.ACCENT),
 )
 """Speeds in words: limit in tokens per second, words and colour."""
 _FULL_BAR_TPS = 40.0
@@ -30,8 +25,9 @@ _FULL_BAR_TPS = 40.0
 _LEAST_TITLE_COLUMNS = 12
 _MAX_TITLE_COLUMNS = 40
 _BADGE_COLUMNS = 11
-_RATE_COLUMNS = 6
+_RATE_COLUMNS = 7
 _PACE_COLUMNS = 26
+_LABEL_COLUMNS = 11
 _MAX_BAR_COLUMNS = 30
 _TYPE_FROM_COLUMNS = 44
 _BAR_FROM_COLUMNS = 66
@@ -46,7 +42,7 @@ def heading(columns: int) -> str:
     cells = [f"{'name':<{_title_width(columns)}}"]
     if columns >= _TYPE_FROM_COLUMNS:
         cells.append(f"{'type':<7}{'size':>7}")
-    cells.append(f"{'  fits':<{_BADGE_COLUMNS}}")
+    cells.append(" " * _BADGE_COLUMNS)
     if bar_width:
         cells.append(f"{'writes tok/s':<{bar_width + _RATE_COLUMNS}}")
     else:
@@ -79,7 +75,7 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
         size = f"{rows.ESTIMATE}{size}"
     if columns >= _TYPE_FROM_COLUMNS:
         cells.append(line(muted(f"{entry.quantization:<7}"[:7]), f"{size:>7}"))
-    cells.append(fitted(badge(outlook, glyphs), _BADGE_COLUMNS))
+    cells.append(fitted(badge(entry, glyphs), _BADGE_COLUMNS))
     cells.append(_speed(outlook, _bar_width(columns), glyphs))
     if columns >= _PACE_FROM_COLUMNS:
         cells.append(line(muted(f"{pace(outlook):<{_PACE_COLUMNS}}")))
@@ -88,17 +84,16 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
     return tuple(span for cell in cells for span in (*cell, Span("  ")))[:-1]
 
 
-def badge(outlook: Outlook | None, glyphs: Glyphs) -> Line:
-    """Return whether a model fits, as a sign and words."""
-    if outlook is None:
-        return line(muted("-"))
-    words, role = _FITS[outlook.verdict]
-    sign = {
-        SpanRole.GOOD: glyphs.good,
-        SpanRole.CAUTION: glyphs.caution,
-        SpanRole.TROUBLE: glyphs.trouble,
-    }[role]
-    return line(Span(f"{sign} {words}", role))
+def badge(entry: ModelEntry, glyphs: Glyphs) -> Line:
+    """Return what is special about a model: short memory, or advice to use it; else nothing."""
+    verdict = entry.outlook.verdict if entry.outlook is not None else "yes"
+    if verdict == "tight":
+        return line(Span(f"{glyphs.caution} tight", SpanRole.CAUTION))
+    if verdict == "no":
+        return line(Span(f"{glyphs.trouble} too large", SpanRole.TROUBLE))
+    if entry.place == ADVISED:
+        return line(Span(f"{glyphs.good} best here", SpanRole.GOOD))
+    return EMPTY
 
 
 def pace(outlook: Outlook | None) -> str:
@@ -165,13 +160,21 @@ def _bar_width(columns: int) -> int:
     return min(_MAX_BAR_COLUMNS, 12 + max(0, columns - _CONTEXT_FROM_COLUMNS) // 2)
 
 
-def details(entry: ModelEntry, columns: int, glyphs: Glyphs) -> list[Line]:
+def details(entry: ModelEntry, columns: int) -> list[Line]:
     """Return lines for which the columns have no room: first the outlook, last the path."""
     path_text, *other_texts = rows.details(entry)
-    outlook = entry.outlook
-    if outlook is not None:
-        summary = [(*badge(outlook, glyphs), Span("  "), muted(pace(outlook)))]
-    else:
-        summary = []
+    if entry.outlook is not None and entry.outlook.verdict != "no" and pace(entry.outlook):
+        other_texts[-1] += f". It writes {pace(entry.outlook)}"
     lines = [line(row) for text in reversed(other_texts) for row in textwrap.wrap(text, columns)]
-    return [*summary, *lines, *(line(muted(row)) for row in textwrap.wrap(path_text, columns))]
+    return [*lines, *(line(muted(row)) for row in textwrap.wrap(path_text, columns))]
+
+
+def labelled_details(entry: ModelEntry, columns: int) -> list[Line]:
+    """Return the details as labels and values, for a panel with the height of the screen."""
+    lines: list[Line] = []
+    for label, text in rows.labelled_facts(entry, pace(entry.outlook)):
+        name = f"{label:<{_LABEL_COLUMNS}}"
+        for row in textwrap.wrap(text, max(1, columns - _LABEL_COLUMNS)):
+            lines.append(line(muted(name), row))
+            name = " " * _LABEL_COLUMNS
+    return lines

@@ -82,7 +82,7 @@ async def at_the_price(driver: Driver, tmp_path: Path) -> None:
     await driver.pilot.press("f3")
     await shows(driver, "No model found")
     await driver.type("smollm2")
-    await shows(driver, "+ SmolLM2 135M")
+    await shows(driver, "To download", " SmolLM2 135M")
     await driver.pilot.press("enter")
     await driver.until(lambda: isinstance(driver.app.screen, DownloadScreen))
     await shows(driver, "Enter download", " free)")
@@ -185,7 +185,12 @@ async def test_the_models_screen_lists_a_finished_download(
         await shows(driver, "show the download")
         server.stalled.set()
         await shows(driver, " downloaded", " SmolLM2-135M-Instruct")
-        await driver.hides("+ SmolLM2-135M-Instruct")
+        screen = driver.app.screen
+        await driver.until(
+            lambda: (entry := screen.highlighted()) is not None and entry.is_here,
+            "the cursor is on the new file",
+        )
+        assert screen.highlighted().path.name.startswith("SmolLM2-135M-Instruct")
 
 
 async def test_a_low_screen_shows_progress_and_the_key_to_pause(
@@ -237,6 +242,7 @@ async def test_nothing_is_downloaded_before_a_yes(server: LocalHub, tmp_path: Pa
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
         assert server.requests_to("content") == []
         assert not (tmp_path / "models").exists()
+        await driver.pilot.press("ctrl+u")  # the filter is still there
         for character in "me/Mine":
             await driver.pilot.press("slash" if character == "/" else character)
         await shows(driver, "ctrl+d downloads me/Mine")

@@ -79,6 +79,30 @@ async def test_rows_appear_as_found_and_then_polling_stops() -> None:
         assert words.n_looks == 3
 
 
+class StartingWords(Words):
+    """List of words whose cursor begins on the last one."""
+
+    def is_start(self, item: str) -> bool:
+        return item == "cherry"
+
+
+async def test_the_cursor_starts_where_the_list_says_until_moved() -> None:
+    async with chatting() as driver:
+        words = StartingWords(Keymap())
+        await driver.app.push_screen(words)
+        await driver.until(lambda: words.highlighted() == "cherry", "as soon as it is found")
+        await driver.type("an")
+        await driver.until(lambda: words.highlighted() == "banana", "the only row that matches")
+        await driver.pilot.press("backspace", "backspace")
+        await driver.until(lambda: words.highlighted() == "cherry")
+        await driver.pilot.press("up")
+        await driver.until(lambda: words.highlighted() == "banana")
+        words.restart_search()
+        words._lines = ()
+        words.show()
+        assert words.highlighted() == "banana", "the user has moved it"
+
+
 async def test_typing_filters_and_the_cursor_keeps_its_row() -> None:
     async with chatting() as driver:
         words = await listed(driver)

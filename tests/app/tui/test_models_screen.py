@@ -90,7 +90,7 @@ async def test_models_have_rows_and_other_files_reasons() -> None:
         await opened(driver)
         for size in ((60, 20), (80, 24), (100, 30)):
             await driver.pilot.resize_terminal(*size)
-            await shows(driver, "first", "second", "is a web", "F32", "fits")
+            await shows(driver, "first", "second", "is a web", "F32", "On this machine")
             if size[0] != 60:
                 await shows(driver, "128")
         await driver.until(lambda: speeds_of(driver, "first", "second"), "typical speeds")
@@ -154,7 +154,7 @@ async def test_downloadable_models_stay_during_a_rescan(
     )
     async with chatting() as driver:
         await driver.pilot.press("f3")
-        await shows(driver, "+ SmolLM2")
+        await shows(driver, "To download", " SmolLM2")
         may_find = threading.Event()
         find_files = scan.find_files
 
@@ -168,7 +168,7 @@ async def test_downloadable_models_stay_during_a_rescan(
         assert screen.poll()  # more is to come, and nothing has
         screen.show()
         await driver.pilot.pause()
-        await driver.shows("+ SmolLM2")
+        await shows(driver, "To download", " SmolLM2")
         may_find.set()
 
 
@@ -511,7 +511,7 @@ async def test_every_row_has_a_speed_at_once(monkeypatch: pytest.MonkeyPatch) ->
     )
     async with chatting(size=(100, 30)) as driver:
         await opened(driver)
-        await shows(driver, "+ SmolLM2", "~ estimated", "ctrl+r measures")
+        await shows(driver, "To download", " SmolLM2", "~ estimated", "ctrl+r measures")
         entries = [entry for entry in screen_of(driver).items() if not entry.reason]
         assert len(entries) > 5
         assert all(entry.outlook is not None and entry.outlook.decode_tps for entry in entries)
@@ -520,3 +520,47 @@ async def test_every_row_has_a_speed_at_once(monkeypatch: pytest.MonkeyPatch) ->
         ]
         assert {entry.quantization for entry in offered} == {"Q4_K_M"}
         assert any(entry.better.startswith("better quality, slower: ") for entry in offered)
+
+
+async def test_the_cursor_starts_on_the_open_model() -> None:
+    async with chatting(size=(100, 30)) as driver:
+        screen = await opened(driver)
+        await driver.type("second")
+        await shows_no_more(driver, "portal")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        await driver.until(lambda: driver.script.opened[1:], "the other model is opened")
+        session = driver.chat.core.chat_session
+        await driver.until(lambda: session.model and session.model.path.endswith("second.gguf"))
+        await opened(driver)
+        assert screen.filter_text == "", "the filter ends with the visit"
+        await driver.until(
+            lambda: (entry := screen.highlighted()) is not None and entry.title == "second"
+        )
+        await driver.pilot.press("up")
+        await driver.until(lambda: screen.highlighted().title == "first")
+        await driver.pilot.press("escape", "f3")
+        await driver.until(lambda: screen.highlighted().title == "second")
+
+
+async def test_the_filter_stays_behind_a_dialog() -> None:
+    async with chatting(size=(100, 30)) as driver:
+        await driver.ask("what is this")
+        screen = await opened(driver)
+        await driver.type("second")
+        await shows_no_more(driver, "portal")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: isinstance(driver.app.screen, SwitchModelScreen))
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is screen)
+        await shows(driver, "filter: second_")
+        assert screen.highlighted().title == "second"
+
+
+async def test_wide_details_have_labels_and_use_the_height() -> None:
+    async with chatting(size=(120, 40)) as driver:
+        await opened(driver)
+        for label in ("writes", "memory", "context", "size", "type", "parameters", "kind", "file"):
+            await driver.until(
+                lambda label=label: re.search(rf"│ {label} +\S", driver.screen_text()), label
+            )

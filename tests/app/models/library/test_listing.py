@@ -160,3 +160,26 @@ def test_a_hundred_models_come_from_the_cache_the_second_time(tmp_path: Path) ->
     assert len(list_models(places, lister(), second)) == 100
     assert second.n_read == 0
     assert len(find_files(places)) == 100
+
+
+def test_estimates_and_measurements_are_written_alike() -> None:
+    speeds = (0.4, 5.44, 26.4, 218.6, 1432.0, 15_321.0)
+    estimated = Outlook("yes", GIB, 4096, 1.0, 1.0)
+    measured = Outlook("yes", GIB, 4096, 1.0, 1.0, is_measured=True)
+    assert [rows.speed(estimated, tps) for tps in speeds] == [
+        "~0.40", "~5.4", "~26", "~220", "~1,400", "~15,000",
+    ]  # fmt: skip
+    assert [rows.speed(measured, tps) for tps in speeds] == [
+        "0.40", "5.4", "26.4", "219", "1,432", "15,321",
+    ]  # fmt: skip
+
+
+def test_facts_of_a_model_have_labels_and_nothing_twice(tmp_path: Path) -> None:
+    tiny_gguf.write(tmp_path / "Some-Model.gguf", "qwen2", "Q8_0")
+    (entry,) = entries(tmp_path)
+    facts = rows.labelled_facts(entry, "far faster than you read")
+    labels = [label for label, _ in facts]
+    assert len(labels) == len(set(labels))
+    assert labels[0] == "writes"
+    assert labels[-1] == "file"
+    assert " ".join(text for _, text in facts).count("fit") == 2, "memory and context"
