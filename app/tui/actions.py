@@ -270,8 +270,8 @@ ACTIONS = action_table(
            shows="conversations"),
     Action("documents", "Documents: list and ask about one", "app", "f6", priority=True,
            slash="documents shelf", hint="documents", also="files document", shows="documents"),
-    Action("interrupt", "Stop the reply, or copy selected text; twice quits", "app", "ctrl+c",
-           priority=True),
+    Action("interrupt", "Stop the reply, copy selected text or clear the prompt; twice quits",
+           "app", "ctrl+c", priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye"),
 )  # fmt: skip
 """All actions by id, ``scope.name``. A key map refers to actions by these ids."""

@@ -124,7 +124,7 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.live, self.keymap, self.engine_thread, self.performance, self.downloads, model_path
         )
         self.drafts_line: str | None = None
-        """Line for stderr about unsent messages; None until the program ends unexpectedly."""
+        """Line for stderr about unsent messages; None until the program ends."""
         self.used_commands: list[str] = []
         """Titles of the palette's commands that were used, the last one first."""
         self.unsaved = ""
@@ -158,6 +158,7 @@ class JalopyApp(App[None], inherit_bindings=False):
     def on_unmount(self) -> None:
         """Save the conversation, and end the engine thread and a download, which can be resumed."""
         self._queue_running_reply()
+        self._save_drafts()
         self.parting_line = self.downloads.leave()
         self.kernels.close()
         self.engine_thread.close()
@@ -315,7 +316,9 @@ class JalopyApp(App[None], inherit_bindings=False):
                 self.screen.end_download(line)
 
     async def action_interrupt(self) -> None:
-        """Copy selected text, or else stop the reply; quit the second time in a row."""
+        """Copy selected text, else stop the reply, else clear the prompt; else quit the second
+        time in a row.
+        """
         prompt = self.chat.prompt
         selected = self.screen.get_selected_text() or (
             prompt.selected_text if self.focused is prompt else ""
@@ -324,15 +327,25 @@ class JalopyApp(App[None], inherit_bindings=False):
             self.screen.clear_selection()
             await self.chat.messages.copy_out(selected)
             return
+
         now_s = time.monotonic()
-        if self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S:
+        is_again = self._interrupted_s is not None and now_s - self._interrupted_s < QUIT_WINDOW_S
+        chat_session = self.chat.core.chat_session
+        is_running = chat_session.is_busy and not chat_session.is_loading
+        can_clear = self.focused is prompt and self.chat.composer.can_clear
+        hint = self.keymap.hint("app.interrupt", "again quits")
+        if can_clear and (is_again or not is_running):
+            self.chat.composer.clear_into_history()
+            hint = f"Up brings the text back · {hint}"
+        elif is_again:
             self.exit()
             return
+        else:
+            chat_session.stop()
+            if can_clear:
+                hint = self.keymap.hint("app.interrupt", "again clears the prompt")
         self._interrupted_s = now_s
-        self.chat.core.chat_session.stop()
-        self.chat.core.edge.hint_for(
-            QUIT_WINDOW_S, self.keymap.hint("app.interrupt", "again quits")
-        )
+        self.chat.core.edge.hint_for(QUIT_WINDOW_S, hint)
 
     @on(PasteRefused)
     @on(PasteUnended)
@@ -443,7 +456,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         if self.drafts_line is None:
             self.drafts_line = ""
             with suppress(Exception):  # it may be what is broken; the end goes on without
-                self.drafts_line = self.chat.composer.save_drafts()
+                self.drafts_line = self.chat.composer.save_drafts(SAVING_PATIENCE_S)
 
     def _crash(self, error: BaseException | None) -> None:
         if isinstance(error, WorkerFailed):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from asyncio import Event, Lock, wrap_future
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import TextArea
 from textual.worker import Worker
@@ -40,9 +41,16 @@ from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
 from app.tui.chat.editing import MessageEditing
-from app.tui.chat.history import append_history, read_history, store_drafts, take_stored_drafts
+from app.tui.chat.history import append_history, read_history
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
+from app.tui.chat.unsent_drafts import DraftSaver, UnsentDrafts
+from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Suggestions
+
+DRAFT_PERIOD_S = 2.0
+"""Seconds from a change of the draft to its saving; a kill loses no more."""
+SENT_DRAFT_PERIOD_S = 0.2
+"""The same for a draft that was sent or deleted: a kill brings it back."""
 
 
 class Composer(Vertical):
@@ -83,6 +91,14 @@ class Composer(Vertical):
         """Names of files in the draft."""
         self._history_file = paths.history_file()
         self._has_said_history_trouble = False
+        self._draft_saver = DraftSaver()
+        self._draft_timer: Timer | None = None
+        """Timer until the drafts are saved; None if they have not changed."""
+        self.draft_conversation: str | None = ""
+        """Id of the conversation in which the restored draft was typed.
+
+        "" if there is no draft or no such conversation; None if the conversation is not known.
+        """
 
     def compose(self) -> ComposeResult:
         """Yield the completions, the lines above the prompt, and the prompt."""
@@ -128,6 +144,7 @@ class Composer(Vertical):
         self._core.edge.show_keys()
         if self._core.prompt.submitted:
             self._core.prompt.submitted.popleft()
+        self._save_drafts_soon()
 
     async def _send(self, draft: Draft) -> None:
         core = self._core
@@ -261,6 +278,7 @@ class Composer(Vertical):
         self.draft_cost.follow_draft()
         self._core.documents.pause()
         self._editing.follow_draft()
+        self._save_drafts_soon()
 
     def _argument_names(self) -> dict[str, Names]:
         """Return, by command, functions that list its arguments."""
@@ -341,25 +359,66 @@ class Composer(Vertical):
             self._has_said_history_trouble = True
             self._core.say(trouble, is_error=True)
 
-    def save_drafts(self) -> str:
+    @property
+    def can_clear(self) -> bool:
+        """Whether the prompt has text that belongs to no message that is being edited."""
+        return bool(self._core.prompt.text.strip()) and not self._editing.is_active
+
+    def clear_into_history(self) -> None:
+        """Empty the prompt; its text goes to the history."""
+        prompt = self._core.prompt
+        draft = prompt.past.unsent(prompt.draft)
+        if draft.text.strip():
+            prompt.past.add(draft)
+            self._add_to_history(draft)
+        prompt.show_draft(Draft())
+
+    def _save_drafts_soon(self) -> None:
+        """Save the drafts after a moment, a short one if there are none left."""
+        delay_s = DRAFT_PERIOD_S
+        if not self._core.prompt.text:
+            delay_s = SENT_DRAFT_PERIOD_S
+            if self._draft_timer is not None:
+                self._draft_timer.stop()
+                self._draft_timer = None
+        if self._draft_timer is None:
+            self._draft_timer = call_once(self._core.screen, delay_s, self._begin_saving_drafts)
+
+    def _begin_saving_drafts(self) -> None:
+        self._draft_timer = None
+        unsent = self._unsent()
+        if self._core.storage.store is not None or not unsent.drafts:
+            self._draft_saver.save(unsent)
+
+    def _unsent(self) -> UnsentDrafts:
+        prompt = self._core.prompt
+        journal = self._core.chat_session.journal
+        # A conversation that is saved has its queue in its log.
+        queued_texts = [] if journal.saves else self._core.chat_session.queued_texts
+        drafts = [prompt.past.find(text) or Draft(text) for text in queued_texts]
+        drafts += [draft for draft in prompt.submitted if not _is_command(draft)]
+        if self._editing.is_active:
+            drafts.append(self._editing.draft_aside)
+        drafts.append(prompt.past.unsent(prompt.draft))
+        return UnsentDrafts([draft for draft in drafts if draft.text.strip()], journal.id)
+
+    def save_drafts(self, patience_s: float) -> str:
         """Save all drafts that were not sent for the next start.
+
+        Args:
+            patience_s: limit on the wait for the disk.
 
         Returns:
             A line for the user; "" if there are no drafts.
         """
-        prompt = self._core.prompt
-        chat_session = self._core.chat_session
-        # A conversation that is saved has its queue in its log.
-        queued_texts = [] if chat_session.journal.saves else chat_session.queued_texts
-        drafts = [prompt.past.find(text) or Draft(text) for text in queued_texts]
-        drafts += prompt.submitted
-        if self._editing.is_active:
-            drafts.append(self._editing.draft_aside)
-        drafts.append(prompt.draft)
-        drafts = [draft for draft in drafts if draft.text.strip()]
-        if not drafts:
+        unsent = self._unsent()
+        saving = self._draft_saver.save(unsent)
+        wait([saving], patience_s)
+        trouble = "the disk does not answer"
+        if saving.done():
+            trouble = saving.result()
+        if not unsent.drafts:
             return ""
-        trouble = store_drafts(drafts)
         if trouble:
             return f"not sent, and not saved: {trouble}"
         return "what was not sent is there again at the next start"
@@ -371,19 +430,22 @@ class Composer(Vertical):
             A line for the user; "" if there are no drafts.
         """
         prompt = self._core.prompt
-        drafts = take_stored_drafts()
+        unsent = self._draft_saver.take()
+        older = list(unsent.drafts)
         parts = []
-        if drafts and not prompt.text:
-            prompt.show_draft(drafts.pop())
+        if older and not prompt.text:
+            prompt.show_draft(older.pop())
+            self.draft_conversation = unsent.conversation_id
             parts.append("it is in the prompt again")
-        for draft in drafts:
+        for draft in older:
             prompt.past.add(draft)
-        if drafts:
+            self._add_to_history(draft)
+        if older:
             key = self._core.keymap.first_key("prompt.older") or "Up"
-            parts.append(f"{key} recalls {len(drafts)} more")
+            parts.append(f"{key} recalls {len(older)} more")
         if not parts:
             return ""
-        return f"not sent when the program ended unexpectedly: {'; '.join(parts)}"
+        return f"Not sent before Jalopy closed: {'; '.join(parts)}"
 
 
 def _is_command(draft: Draft) -> bool:

@@ -56,18 +56,22 @@ class ConversationFlow:
 
     # ---- opening a saved conversation
 
-    def resume_last(self, model_path: ModelPlace) -> bool:
+    def resume_last(self, model_path: ModelPlace, draft_conversation: str | None) -> bool:
         """Show the conversation that was last used with a model; False if there is none.
 
-        If the settings only offer it, it is shown if it has an unsent message, or if a draft is in
-        the prompt.
+        If the settings only offer it, it is shown if it has an unsent message, or if the draft in
+        the prompt was typed in it.
+
+        Args:
+            draft_conversation: id of the conversation of that draft; None if it is not known.
         """
         last = self._last_used(model_path)
         if last is None:
             return False
         conversation_id, saved = last
         is_only_offered = self._core.storage.resume == OFFER
-        if is_only_offered and not (saved.text_to_resend or self._core.prompt.text):
+        is_of_draft = draft_conversation in (None, conversation_id)
+        if is_only_offered and not (saved.text_to_resend or is_of_draft):
             return False
         opened = self._open_saved(conversation_id)
         if opened is not None:

@@ -1,6 +1,6 @@
-"""History of the prompt, and files that keep it across starts, as well as unsent drafts.
+"""History of the prompt, and the file that keeps it across starts.
 
-The history file has one JSON object a line. Only its owner may read it, and its size is limited.
+The file has one JSON object a line. Only its owner may read it, and its size is limited.
 Damaged lines are skipped, and a failed write costs one line to the user.
 """
 
@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from app.conversations.drafts import MOST_DRAFT_BYTES, save_drafts, take_drafts
-from app.conversations.locks import StoreError
 from app.program import notices, paths
 from app.program.small_file import DamagedFileError, append_file, read_bounded, replace_file
 from app.text.clean_text import clean_text
@@ -74,6 +71,12 @@ class PromptHistory:
         self._position = min(self._position + 1, len(self._entries))
         return [*self._entries, self._unsent][self._position]
 
+    def unsent(self, current: Draft) -> Draft:
+        """Return the draft that was not sent: the current one, or if that is a recalled entry, the
+        one before.
+        """
+        return self._unsent if self.is_showing(current) else current
+
     def find(self, text: str) -> Draft | None:
         """Return the newest draft with a text; None if there is none."""
         text = text.strip()
@@ -119,41 +122,6 @@ def append_history(file: Path | None, draft: Draft) -> str | None:
     return None
 
 
-def store_drafts(drafts: Sequence[Draft]) -> str:
-    """Save unsent drafts, oldest first, for the next start; return why that failed, or ""."""
-    lines = [write_draft(draft).decode("ascii") for draft in drafts]
-    try:
-        n_saved = save_drafts(paths.conversations_dir(), lines)
-    except StoreError as error:
-        return str(error)
-    if n_saved < len(lines):
-        return "there are too many unsent messages"
-    return ""
-
-
-def take_stored_drafts() -> list[Draft]:
-    """Return the drafts that an earlier run did not send, oldest first, and delete them."""
-    lines = _take_older_file(paths.unsent_file())
-    with suppress(StoreError):  # the chat reports what is wrong with the database
-        lines += [line.encode() for line in take_drafts(paths.conversations_dir())]
-    return parse_drafts(lines)
-
-
-def _take_older_file(file: Path | None) -> list[bytes]:
-    """Return the lines of the file in which older versions saved unsent drafts, and delete it."""
-    if file is None:
-        return []
-    try:
-        raw = read_bounded(file, MOST_DRAFT_BYTES)
-        if raw is None:
-            raise DamagedFileError(f"larger than {MOST_DRAFT_BYTES >> 20} MiB")
-        file.unlink()
-    except (OSError, DamagedFileError) as error:
-        notices.add_ignored(file, error, "unsent messages are not read")
-        return []
-    return raw.splitlines()
-
-
 def write_draft(draft: Draft) -> bytes:
     """Return a draft as a line of JSON."""
     entry: dict[str, object] = {"shown": draft.folded_text, "folds": draft.used_folds()}
@@ -175,10 +143,11 @@ def newest_lines(drafts: Sequence[Draft], max_bytes: int) -> list[bytes]:
 
 def parse_drafts(lines: Iterable[bytes]) -> list[Draft]:
     """Return the drafts of lines of JSON, with clean text; damaged lines are skipped."""
-    return [draft for draft in map(_parse_draft, lines) if draft is not None]
+    return [draft for draft in map(parse_draft, lines) if draft is not None]
 
 
-def _parse_draft(line: bytes) -> Draft | None:
+def parse_draft(line: bytes | str) -> Draft | None:
+    """Return the draft of a line of JSON, with clean text; None if the line is damaged."""
     try:
         entry: Any = json.loads(line)
     except (ValueError, RecursionError):

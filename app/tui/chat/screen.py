@@ -151,7 +151,9 @@ class ChatScreen(Screen[None]):
         if self._model_path is None:
             self.core.say_no_model()
         else:
-            is_resumed = self.conversations.resume_last(self._model_path)
+            is_resumed = self.conversations.resume_last(
+                self._model_path, self.composer.draft_conversation
+            )
             if not is_resumed and is_starter(str(self._model_path)):
                 self.welcome.greet()
             self.models.load(self._model_path, keeps=is_resumed, rereads=False)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,9 @@ from app.program.refusals import Refusal
 from app.program.settings import SettingsError, load_settings
 from app.program.small_file import JsonFile, read_text
 from app.server.command import _api_key
-from app.tui.chat.history import read_history, take_stored_drafts
+from app.tui.chat.draft import Draft
+from app.tui.chat.history import read_history
+from app.tui.chat.unsent_drafts import take_stored_drafts
 from app.tui.keymap import KeymapError, load_keymap
 from engine.machine.files import read_regular
 from engine.plan import lookahead
@@ -112,7 +114,11 @@ def test_history_and_drafts_are_ignored_and_named(tmp_path: Path, make: Make) ->
     assert unsent is not None
     unsent.parent.mkdir(parents=True)
     history = tmp_path / "prompt-history.jsonl"
-    for path, read in ((history, partial(read_history, history)), (unsent, take_stored_drafts)):
+
+    def take() -> Sequence[Draft]:
+        return take_stored_drafts().drafts
+
+    for path, read in ((history, partial(read_history, history)), (unsent, take)):
         make(path)
         assert read() == []
         (line,) = notices.take_all()

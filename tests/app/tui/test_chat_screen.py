@@ -577,6 +577,42 @@ async def test_escape_and_ctrl_c_stop_a_reply_and_another_quits():
         await driver.until(lambda: driver.app.return_code == 0)
 
 
+async def test_ctrl_c_stops_a_reply_before_it_clears_the_prompt():
+    script = Script(replies=[tokens("one two three")], token_gate=Gate())
+    async with chatting(script) as driver:
+        await driver.say("count")
+        script.token_gate.allow(1)
+        await driver.until(script.token_gate.waiting.is_set)
+        driver.prompt.show_text("some words")
+        await driver.pilot.press("ctrl+c")
+        await driver.shows("ctrl+c again clears the prompt")
+        assert driver.prompt.text == "some words"
+        script.token_gate.open()
+        await driver.last_reply()
+        await driver.pilot.press("ctrl+c")
+        await driver.shows("Up brings the text back · ctrl+c again quits")
+        assert driver.prompt.text == ""
+        await driver.pilot.press("up")
+        assert driver.prompt.text == "some words"
+        driver.prompt.show_text("other words")
+        await driver.pilot.press("ctrl+c", "up", "up")
+        assert driver.prompt.text == "some words"
+        await driver.pilot.press("down")
+        assert driver.prompt.text == "other words"
+
+
+async def test_ctrl_c_on_a_recalled_message_keeps_the_draft_before():
+    async with chatting() as driver:
+        await driver.ask("sent")
+        driver.prompt.show_text("draft")
+        await driver.pilot.press("alt+up")
+        await driver.until(lambda: driver.prompt.text == "sent")
+        await driver.pilot.press("ctrl+c")
+        assert driver.prompt.text == ""
+        await driver.pilot.press("up")
+        assert driver.prompt.text == "draft"
+
+
 async def test_ctrl_c_on_another_screen_ignores_the_prompts_selection():
     script = Script(token_gate=Gate())
     async with chatting(script) as driver:

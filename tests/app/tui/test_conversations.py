@@ -26,7 +26,8 @@ from app.conversations.store import OpenConversation, Store, model_key
 from app.documents.passages import FileText
 from app.program import paths
 from app.tui.chat.draft import Draft
-from app.tui.chat.history import take_stored_drafts, write_draft
+from app.tui.chat.history import write_draft
+from app.tui.chat.unsent_drafts import take_stored_drafts
 from app.tui.screens.conversations import ConversationsScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
@@ -691,8 +692,8 @@ async def test_a_queued_message_is_kept_apart_only_with_saving_off(saving, kept)
         await driver.say("waits")
         await driver.until(lambda: driver.chat.core.chat_session.queued_texts == ["waits"])
         driver.prompt.show_text("draft")
-        assert "at the next start" in driver.chat.composer.save_drafts()
-        assert [draft.text for draft in take_stored_drafts()] == kept
+        assert "at the next start" in driver.chat.composer.save_drafts(60.0)
+        assert [draft.text for draft in take_stored_drafts().drafts] == kept
         script.token_gate.open()
 
 

@@ -1,10 +1,13 @@
-"""Drafts saved between an unwanted end and the next start."""
+"""Drafts saved while they are typed, and taken at the next start."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
-from contextlib import closing
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,7 +17,8 @@ from app.conversations import drafts
 from app.conversations.database import NAME
 from app.program import paths
 from app.tui.chat.draft import Draft, write_chip
-from app.tui.chat.history import store_drafts, take_stored_drafts, write_draft
+from app.tui.chat.history import write_draft
+from app.tui.chat.unsent_drafts import DraftSaver, UnsentDrafts, store_drafts, take_stored_drafts
 
 CHIP = write_chip(1, "pasted text")
 DRAFTS = [Draft("one"), Draft(f"see {CHIP}", {CHIP: "pasted text"}), Draft("two\nlines")]
@@ -28,22 +32,62 @@ def database() -> Path:
     return root / NAME
 
 
+@contextmanager
+def as_another_process(name: str = "boot:1:2") -> Iterator[None]:
+    """Save drafts as if this were another process."""
+    with patch.object(drafts, "process_name", lambda pid: name):
+        yield
+
+
 def test_saved_drafts_are_taken_once_with_their_pastes(database: Path) -> None:
-    assert store_drafts(DRAFTS) == ""
+    saver = DraftSaver()
+    assert saver.save(UnsentDrafts(DRAFTS, "000007")).result() == ""
     assert stat.S_IMODE(database.stat().st_mode) == 0o600
-    assert take_stored_drafts() == DRAFTS
-    assert take_stored_drafts() == []
+    next_saver = DraftSaver()
+    assert next_saver.take() == UnsentDrafts(DRAFTS, "000007")
+    assert next_saver.save(UnsentDrafts()).result() == ""
+    assert take_stored_drafts() == UnsentDrafts()
 
 
 def test_a_start_without_drafts_creates_no_file(database: Path) -> None:
-    assert take_stored_drafts() == []
+    assert take_stored_drafts() == UnsentDrafts()
+    assert DraftSaver().save(UnsentDrafts()).result() == ""
     assert not database.parent.exists()
 
 
-def test_drafts_of_two_programs_are_both_saved() -> None:
+def test_a_save_replaces_the_drafts_from_before() -> None:
     store_drafts(DRAFTS[:1])
     store_drafts(DRAFTS[2:])
-    assert take_stored_drafts() == [DRAFTS[0], DRAFTS[2]]
+    assert take_stored_drafts().drafts == DRAFTS[2:]
+    store_drafts([])
+    assert take_stored_drafts().drafts == []
+
+
+def test_drafts_of_two_ended_programs_are_both_taken() -> None:
+    with as_another_process():
+        store_drafts(DRAFTS[:1])
+    store_drafts(DRAFTS[2:])
+    assert take_stored_drafts().drafts == [DRAFTS[0], DRAFTS[2]]
+
+
+def test_drafts_of_a_running_program_are_left_to_it() -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        with as_another_process(drafts.process_name(other.pid)):
+            store_drafts(DRAFTS[:1])
+        store_drafts(DRAFTS[2:])
+        assert take_stored_drafts().drafts == DRAFTS[2:]
+        other.communicate()
+    assert take_stored_drafts().drafts == [DRAFTS[0], DRAFTS[2]]
+
+
+def test_drafts_from_before_a_restart_of_the_machine_are_taken() -> None:
+    boot, pid, start = drafts.process_name(os.getpid()).split(":")
+    for name in (f"other:{pid}:{start}", f"{boot}:{pid}:1", f"{boot}:99999999999999:1", "?", ""):
+        with as_another_process(name):
+            store_drafts(DRAFTS[:1])
+        assert take_stored_drafts().drafts == DRAFTS[:1], name
+        store_drafts([])
+    assert drafts.process_name(1 << 22) == ""
 
 
 def test_a_damaged_row_costs_only_itself(database: Path) -> None:
@@ -57,14 +101,14 @@ def test_a_damaged_row_costs_only_itself(database: Path) -> None:
     ]
     with closing(sqlite3.connect(database)) as db, db:
         db.executemany("INSERT INTO draft(content) VALUES(?)", [(row,) for row in rows])
-    assert take_stored_drafts() == [*DRAFTS, Draft("a␛[31m")]
+    assert take_stored_drafts().drafts == [*DRAFTS, Draft("a␛[31m")]
 
 
 def test_the_newest_drafts_are_saved_if_not_all_fit() -> None:
     with patch.object(drafts, "MOST_DRAFT_BYTES", 100):
         messages = [Draft(f"message {n}") for n in range(5)]
         assert store_drafts(messages) == "there are too many unsent messages"
-    assert take_stored_drafts() == [Draft("message 3"), Draft("message 4")]
+    assert take_stored_drafts().drafts == [Draft("message 3"), Draft("message 4")]
 
 
 def test_no_link_is_followed_and_nothing_raises(database: Path, tmp_path: Path) -> None:
@@ -73,7 +117,7 @@ def test_no_link_is_followed_and_nothing_raises(database: Path, tmp_path: Path) 
     database.parent.mkdir(mode=0o700, parents=True)
     database.symlink_to(other)
     assert store_drafts(DRAFTS) == f"{NAME} is not a regular file"
-    assert take_stored_drafts() == []
+    assert take_stored_drafts().drafts == []
     assert other.read_text() == "other"
 
 
@@ -83,5 +127,5 @@ def test_the_file_of_an_older_version_is_read_once() -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     file.write_bytes(write_draft(DRAFTS[0]) + b"\xff{\n" + write_draft(DRAFTS[1]))
     store_drafts(DRAFTS[2:])
-    assert take_stored_drafts() == DRAFTS
+    assert take_stored_drafts() == UnsentDrafts(DRAFTS, "")
     assert not file.exists()

@@ -49,6 +49,8 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for period in (
         "screen.SAVE_PERIOD_S",
         "events.MEASURE_PERIOD_S",
+        "composer.DRAFT_PERIOD_S",
+        "composer.SENT_DRAFT_PERIOD_S",
     ):  # what the clock begins is no part of the way
         monkeypatch.setattr(f"app.tui.chat.{period}", 3600.0)
     monkeypatch.setattr("app.tui.app.INTERFACE_COST_PERIOD_S", 3600.0)
