@@ -270,7 +270,7 @@ ACTIONS = action_table(
            shows="conversations"),
     Action("documents", "Documents: list and ask about one", "app", "f6", priority=True,
            slash="documents shelf", hint="documents", also="files document", shows="documents"),
-    Action("interrupt", "Stop the reply, copy selected text or clear the prompt; twice quits",
+    Action("interrupt", "Stop the reply, copy or clear text; twice quits",
            "app", "ctrl+c", priority=True),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye"),
 )  # fmt: skip

@@ -48,6 +48,7 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     script = Script()
     for period in (
         "screen.SAVE_PERIOD_S",
+        "screen.DOCUMENTS_PERIOD_S",
         "events.MEASURE_PERIOD_S",
         "composer.DRAFT_PERIOD_S",
         "composer.SENT_DRAFT_PERIOD_S",
