@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
+from app.cli.arguments import COMMANDS, parse
 from app.program import exit_codes, manual
 from app.program.manual import PageLine
 
@@ -21,8 +22,13 @@ _PLAIN = "\x1b[0m"
 
 
 def help(topic: str | None = None) -> int:
-    """Show a page of the manual, or the list of topics."""
-    text = manual.start_page() if topic is None else manual.page(topic)
+    """Show a page of the manual, the help of a command, or the list of topics."""
+    if topic is not None and topic in COMMANDS and topic not in manual.topics():
+        # The manual has no page of the command; its options are described by its parser.
+        parse([topic, "--help"])
+    text = manual.start_page()
+    if topic is not None:
+        text = manual.page(topic)
     is_terminal = sys.stdout.isatty()
     size = shutil.get_terminal_size()
     lines = manual.lay_out(text, size.columns)

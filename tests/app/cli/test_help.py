@@ -21,6 +21,13 @@ def test_help_shows_the_manual_and_names_the_nearest_topic(capsys):
         help_command("thredas")
 
 
+def test_a_command_without_a_page_shows_its_options(capsys):
+    with pytest.raises(SystemExit) as end:
+        help_command("pull")
+    assert end.value.code == 0
+    assert "usage: jalopy pull" in capsys.readouterr().out
+
+
 def test_a_pipe_gets_plain_text(capsys):
     help_command("serve")
     text = capsys.readouterr().out

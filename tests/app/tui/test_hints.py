@@ -23,6 +23,8 @@ NAMED_KEY = re.compile(
 )
 LETTER = re.compile(r"(?:^|· |\| )([a-z]) (?=[a-z])")
 """Single letter that begins a hint, as in "r check again · u undo"."""
+HINT = re.compile(NAMED_KEY.pattern + r" ([a-z][a-z ]+)")
+"""Key with its effect."""
 COMMAND = re.compile(r"(?<![\w/.<`~{}*])/([a-z]{2,})(?![\w/.+*{])")
 NO_COMMANDS = {"completions", "dev", "etc", "math", "proc", "sys", "tmp", "token"}
 """Parts of paths, of tags and of "J/token"."""
@@ -79,6 +81,21 @@ async def test_every_key_that_a_screen_names_works_there(
 ) -> None:
     async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
         assert await keys_without_effect(driver) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(SCENES.keys() - KEYS_OF_OTHER_SCREENS))
+async def test_no_key_has_two_effects_on_a_screen(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async with playing(SCENES[name], monkeypatch, tmp_path) as driver:
+        effects: dict[str, set[str]] = {}
+        for text in own_texts(driver.app.screen):
+            for hint in text.split(" · ") if " · " in text else ():
+                match = HINT.fullmatch(hint)
+                if match:
+                    effects.setdefault(match[1], set()).add(match[2])
+        assert {key: words for key, words in effects.items() if len(words) > 1} == {}
 
 
 def texts_of(source: Path) -> list[str]:
