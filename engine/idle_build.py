@@ -48,6 +48,7 @@ class IdleBuild:
         self._process = subprocess.Popen(
             command, cwd=ENGINE.parent, env=environment_of(own_target()[1]), bufsize=0,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            start_new_session=True,  # a closed terminal must not kill it before it has saved
         )  # fmt: skip
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
