@@ -1,4 +1,8 @@
-"""The page that a browser shows at the server's address: what the server is, and how to use it."""
+"""The page that a browser shows at the server's address: what the server is, and how to use it.
+
+It has no links: a browser says that a link was followed from a page, and pages may not use the
+server.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +42,9 @@ pre {{ background: #8882; padding: 0.7em; overflow: auto }}
   {{"messages": [{{"role": "user", "content": "Why is the sky blue?"}}]}}'</pre>
 <h2>More</h2>
 <ul>
-<li><a href="/v1/models">/v1/models</a>: the models</li>
-<li><a href="/metrics">/metrics</a>: counters for Prometheus</li>
-<li><a href="/health">/health</a>: whether the server is ready</li>
+<li><code>{url}/v1/models</code>: the models</li>
+<li><code>{url}/metrics</code>: counters for Prometheus</li>
+<li><code>{url}/health</code>: whether the server is ready</li>
 <li><code>jalopy help serve</code> in a terminal: all routes and fields</li>
 </ul>
 </body>

@@ -309,6 +309,7 @@ def test_a_browser_gets_a_page(shared: Serving, path: str) -> None:
     assert answer.headers["content-type"].startswith("text/html")
     assert f"{shared.url}/v1" in answer.text
     assert "<script" not in answer.text
+    assert "<a " not in answer.text, "the guard refuses what pages lead to"
 
 
 def test_names_of_models_are_text_in_the_page() -> None:
