@@ -20,6 +20,8 @@ MIN_POOR_TOKENS = 1024
 """Minimum of tokens in a loop whose unit has few different letters. Rules, zeros, blanks and
 padding are long in sound text."""
 FEW_LETTERS = 3
+BETWEEN_WORDS = " \n\r\t,.!?"
+"""Characters between words, such as "la, la". Bytes like "0xff, 0xff" have others."""
 FIRST_EMOJI = 0x1F000
 LONGEST = COPIES * LONGEST_PERIOD + MIN_POOR_TOKENS
 MIN_LIKELY_TOKENS = 48
@@ -179,9 +181,9 @@ class LoopGuard:
 
 
 def _is_poor(unit: bytes) -> bool:
-    """Whether a text has few different letters and no emoji."""
+    """Whether a text has no emoji, few different letters, and is not a word of two of them."""
     text = unit.decode("utf-8", "replace")
-    return (
-        max(map(ord, text), default=0) < FIRST_EMOJI
-        and len(set(filter(str.isalpha, text))) < FEW_LETTERS
-    )
+    letters = set(filter(str.isalpha, text))
+    if max(map(ord, text), default=0) >= FIRST_EMOJI or len(letters) >= FEW_LETTERS:
+        return False
+    return len(letters) < 2 or not set(text) <= letters.union(BETWEEN_WORDS)

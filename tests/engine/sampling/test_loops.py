@@ -81,6 +81,18 @@ def test_rules_zeros_and_blanks_may_be_long() -> None:
         assert first_stop(unit * MIN_POOR_TOKENS) is not None
 
 
+@pytest.mark.parametrize("unit", [[" la"], ["la", ","], [" ", "h", "a"], ["No", "!", "\n"]])
+def test_a_short_word_over_and_over_is_ended_soon(unit: list[str]) -> None:
+    ended = first_stop(unit * 200)
+    assert ended is not None
+    assert ended[0] <= 150
+
+
+def test_bytes_and_grids_of_two_letters_may_be_long() -> None:
+    for unit in (["0", "xFF", ","], ["no", " |"], ["\\", "xff"], ["n/a", "\t"]):
+        assert first_stop(unit * ((MIN_POOR_TOKENS - 1) // len(unit))) is None
+
+
 @pytest.mark.parametrize(
     "emoji", ["\U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466", "\U0001f31f"]
 )
