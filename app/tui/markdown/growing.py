@@ -83,7 +83,7 @@ SMALL_ITEM_CHARS = 4000
 """The same limit for the last item of a long list; a longer item is shown as raw text."""
 
 TABLE_CHARS = 8000
-"""Length of an open table up to which it is parsed after each complete row."""
+"""Length of an open table up to which it is parsed after each complete cell."""
 
 TextPosition = tuple[int, int, int]
 """Position in a text: characters, rows and lines before it."""
@@ -114,6 +114,8 @@ class GrowingMarkdown:
         """Length of the open block in characters when it was last parsed from its start."""
         self._is_at_item = False
         """Whether a list item starts at the end of the parsed text."""
+        self._is_in_row = False
+        """Whether the text ends within a row of a table."""
 
     @property
     def copied(self) -> str:
@@ -183,26 +185,29 @@ class GrowingMarkdown:
         text = self.source[self._complete[0] :]
         limit = SMALL_CHARS if "\n" in text else SMALL_LINE_CHARS
         is_small = len(text) <= limit
-        has_row = (
-            text.rfind("\n") >= self._n_parsed
-            and len(text) <= TABLE_CHARS
-            and bool(_TABLE_RULE.search(text))
-        )
-        if is_small or has_row or len(text) >= self._n_parsed * 5 // 4:
+        is_table = len(text) <= TABLE_CHARS and bool(_TABLE_RULE.search(text))
+        last_line = text[text.rfind("\n") + 1 :]
+        self._is_in_row = is_table and last_line.lstrip().startswith("|")
+        cells_end = text.rfind("|" if self._is_in_row else "\n") + 1
+        has_cell = is_table and cells_end > self._n_parsed
+        if is_small or has_cell or len(text) >= self._n_parsed * 5 // 4:
             item_start = 0
-            if not is_small and not has_row:
+            if not is_small and not has_cell:
                 item_start = last_item_start(text)
             self._is_at_item = item_start > 0
             if is_small:
                 self._n_parsed = len(text)
             else:
-                self._n_parsed = item_start or text.rfind("\n") + 1 or len(text)
+                self._n_parsed = item_start or cells_end or len(text)
             self._parsed_end = self._complete
             self._parse_further(self._n_parsed)
         self._show_rest()
 
     def _show_rest(self) -> None:
-        """Show the unparsed end of the open block: list items by themselves, else raw text."""
+        """Show the unparsed end of the open block: list items by themselves, else raw text.
+
+        The unfinished cell of a table is not shown.
+        """
         text = self.source[self._parsed_end[0] :]
         if self._is_at_item and len(text) > SMALL_CHARS and (n_items := last_item_start(text)):
             self._parse_further(n_items)
@@ -210,7 +215,7 @@ class GrowingMarkdown:
         lines: list[Line] = []
         if self._is_at_item and len(text) <= SMALL_ITEM_CHARS:
             lines = self._lines(tree_of(text))
-        elif text:
+        elif text and not (self._is_in_row and "\n" not in text):
             lines = plain_lines(text)
         self._show_from(self._parsed_end, lines)
 

@@ -25,8 +25,9 @@ from app.tui.markdown.growing import GrowingMarkdown
 if TYPE_CHECKING:
     from textual.highlight import HighlightTheme
 
-_SPARE_ROWS = 4
-"""Rows that a growing reply reserves at a time.
+_MOST_SPARE_ROWS = 4
+_ROWS_PER_SPARE_ROW = 12
+"""Rows of the screen for each row that a growing reply reserves, up to ``_MOST_SPARE_ROWS``.
 
 Every new row lays out the screen and scrolls it, which costs more than anything else in the
 interface. With more rows there would be a gap below the reply.
@@ -85,7 +86,8 @@ class ReplyBody(Widget):
         if self.is_final:
             return n_rows
         if n_rows > self._reserved_rows or not n_rows:
-            self._reserved_rows = n_rows + _SPARE_ROWS - bool(n_rows)
+            n_spare = viewport.height // _ROWS_PER_SPARE_ROW
+            self._reserved_rows = n_rows + min(max(n_spare, 1), _MOST_SPARE_ROWS) - bool(n_rows)
         return self._reserved_rows
 
     def render_line(self, y: int) -> Strip:

@@ -179,6 +179,23 @@ def test_a_long_table_is_a_table_while_it_grows() -> None:
     for at in range(0, len(text), 9):
         markdown.grow(text[at : at + 9])
         assert "| " not in "\n".join(texts(markdown)[:-1])
+        if len(markdown.source) < SMALL_CHARS:
+            continue
+        assert "| " not in texts(markdown)[-1]
+        row = markdown.source[markdown.source.rfind("\n") + 1 :]
+        n_cells = row.count("|") - 1
+        if n_cells > 0:
+            first_cell = row.split("|")[1].strip()
+            assert texts(markdown)[-1].strip().startswith(first_cell), "complete cells are shown"
+
+
+def test_text_after_a_long_table_is_shown_as_it_grows() -> None:
+    table = "| n | square |\n|---|---|\n" + "| 1 | one of a kind |\n" * 60
+    for rest in ("\nNow some text | with a bar", "- an item that is long"):
+        markdown = GrowingMarkdown()
+        markdown.lay_out(60)
+        markdown.grow(table + rest)
+        assert rest.strip().split()[-1] in texts(markdown)[-1]
 
 
 def test_raw_text_stays_raw_without_parsing(
