@@ -301,7 +301,7 @@ PAINTED = """\
         and more.
 
         31 tokens · 2.0 tok/s · first word after 1.9 s · stopped · /continue goes on ·
-        14 read, 3 cached
+        14 read · 3 cached
 
         a note of 5 tokens
 ╭─ Enter sends · ctrl+j new line · / commands ─────────────────────────────────╮

@@ -71,7 +71,7 @@ def reply_details(reply_figures: ReplyFigures | None) -> str:
     if reply_figures is None or not (reply_figures.prompt_tokens or reply_figures.reused_tokens):
         return ""
     if reply_figures.reused_tokens:
-        cached = f", {figures.count(reply_figures.reused_tokens)} cached"
+        cached = f" · {figures.count(reply_figures.reused_tokens)} cached"
     else:
         cached = ""
     return f"{figures.count(reply_figures.prompt_tokens)} read{cached}"

@@ -281,7 +281,7 @@ def _reply_phases(spent: TimeSpent) -> list[_ReplyPhase]:
         pages = figures.counted(spent.disk_pages, "page")
     cached = ""
     if spent.reused_tokens:
-        cached = f", {figures.count(spent.reused_tokens)} cached"
+        cached = f" · {figures.count(spent.reused_tokens)} cached"
     prompt_size = f"{figures.count(spent.prompt_tokens)} tokens"
     return [
         _ReplyPhase(spent.waited_s, SpanRole.MUTED, 3, "waiting"),

@@ -43,8 +43,8 @@ def test_the_footer_has_tokens_and_speed_without_details():
     measured = ReplyFigures(214, 2.1, 5.1, prompt_tokens=12, reused_tokens=31)
     footer = "214 tokens · 5.1 tok/s · first word after 2.1 s"
     assert lines.reply_footer(measured, Ending.COMPLETE) == footer
-    assert lines.reply_details(measured) == "12 read, 31 cached"
-    assert lines.whole_footer(measured, Ending.COMPLETE) == f"{footer} · 12 read, 31 cached"
+    assert lines.reply_details(measured) == "12 read · 31 cached"
+    assert lines.whole_footer(measured, Ending.COMPLETE) == f"{footer} · 12 read · 31 cached"
     assert lines.whole_footer(None, Ending.STOPPED) == "stopped"
     assert lines.shortened(footer, 47) == footer
     assert lines.shortened(f"{footer} · stopped", 47) == "214 tokens · 5.1 tok/s · stopped"

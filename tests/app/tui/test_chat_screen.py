@@ -62,7 +62,7 @@ async def test_each_turn_reuses_the_cache_and_keeps_its_own_figures():
         second = await driver.ask("and again")
         assert first.footer == "3 tokens · 2.0 tok/s · first word after 1.0 s"
         assert second.footer == "3 tokens · 2.0 tok/s · first word after 1.1 s"
-        assert second.details == "6 read, 8 cached"
+        assert second.details == "6 read · 8 cached"
         driver.script.seconds_per_token = 5.0
         third = await driver.ask("third?")
         texts = ["hello", "Hello there.", "and again", "Hello there.", "third?", "Hello there."]

@@ -197,7 +197,7 @@ def test_few_bytes_per_token_have_one_unit():
 def test_the_screen_shows_the_phases_of_a_reply():
     assert texts(writing_lines.reply_lines(SPENT, 44, 9, BLOCKS)) == [
         "▌" + "▓" * 21 + "█" * 21 + "▚",
-        "▓ reading 840 tokens, 31 cached       21.6 s",
+        "▓ reading 840 tokens · 31 cached      21.6 s",
         "█ writing 214 tokens                  21.1 s",
         "▚ screen                              0.80 s",
         "▌ disk 212 pages                      0.40 s",
