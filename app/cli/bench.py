@@ -95,6 +95,7 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         engine.run(partial(_require_answer, starter, threads, clock))
         report = engine.run(partial(_measure, model, threads, options, settings, clock))
         gates.append(f"{report['gate']} with {counted(threads, 'thread')}")
+        progress.clear()  # measuring may load more of a model
         if options.as_json:
             print(json_line(report | {"starter_gate": starter_gate}), flush=True)
         else:

@@ -361,7 +361,10 @@ class ChatTemplate:
         if reason:
             problem = f"the chat template {reason}"
         else:
-            problem = "has no chat template"
+            problem = (
+                "has no chat template, so it is probably a base model: it continues text and does "
+                "not chat (its Instruct version does)"
+            )
         self._notice = f"{self._file_name}: {problem}; using ChatML"
         self.close()
 

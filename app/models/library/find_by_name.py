@@ -28,7 +28,7 @@ def named_model(text: str, directories: Sequence[str]) -> Path:
         directories: the setting ``model_directories``.
 
     Raises:
-        Refusal: several models match.
+        Refusal: several models match, or a name without a suffix is that of no model.
     """
     path = model_path(text)
     if (
@@ -48,9 +48,14 @@ def named_model(text: str, directories: Sequence[str]) -> Path:
     file = called(
         text, find_files(places(directories)), lambda file: title_of(file, headers().header(file))
     )
-    if file is None:
+    if file is not None:
+        return file.path
+    if path.name != text.strip() or path.suffix:
         return path
-    return file.path
+    raise Refusal(
+        f'no model is called "{clean_line(text, 60)}" (jalopy models lists them)',
+        exit_codes.UNREADABLE,
+    )
 
 
 def called(

@@ -224,7 +224,8 @@ def test_the_template_is_read_from_metadata(process: TemplateProcess) -> None:
     chat_template.close()
     assert (
         ChatTemplate.from_metadata({}, "m.gguf").notice
-        == "m.gguf: has no chat template; using ChatML"
+        == "m.gguf: has no chat template, so it is probably a base model: it continues text and "
+        "does not chat (its Instruct version does); using ChatML"
     )
 
 

@@ -40,8 +40,15 @@ def test_an_ambiguous_prefix_lists_the_matches(folder: Path) -> None:
         named_model("tall", [str(folder)])
 
 
-def test_paths_and_unknown_names_stay_unchanged(folder: Path) -> None:
-    for text in ("./tall-1b", "/tall-1b", "nothing", "a/b.gguf", ""):
+def test_a_name_of_no_model_is_refused(folder: Path) -> None:
+    with pytest.raises(
+        Refusal, match=r'^no model is called "nosuch" \(jalopy models lists them\)$'
+    ):
+        named_model("nosuch", [str(folder)])
+
+
+def test_paths_and_unknown_files_stay_unchanged(folder: Path) -> None:
+    for text in ("./tall-1b", "/tall-1b", "nothing.gguf", "a/b.gguf", "a/b", ""):
         assert named_model(text, [str(folder)]) == Path(text)
     Path("tall-1b").write_bytes(b"")
     assert named_model("tall-1b", [str(folder)]) == Path("tall-1b")
@@ -49,7 +56,8 @@ def test_paths_and_unknown_names_stay_unchanged(folder: Path) -> None:
 
 
 def test_a_model_opened_by_path_and_its_neighbours_are_found(folder: Path) -> None:
-    assert named_model("small", []) == Path("small")
+    with pytest.raises(Refusal, match="no model is called"):
+        named_model("small", [])
     remember_model(folder / "Tall-1B-Q8_0.gguf")
     assert named_model("small", []) == folder / "small-0.5b.Q8_0.gguf"
     assert named_model("tall-1b", []) == folder / "Tall-1B-Q8_0.gguf"
