@@ -9,7 +9,7 @@ machine, or a remote server.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -154,10 +154,10 @@ class EngineThread:
 
         return self._request(lambda backend: backend.read(request), report)
 
-    def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> bool:
-        """Run the tool calls of the last reply; the model learns that the others were refused."""
+    def call_tools(self, calls: tuple[ToolCall, ...], settled: Mapping[str, str]) -> bool:
+        """Run tool calls; ``settled`` has the results of those that do not run, by their ids."""
         return self._request(
-            lambda backend: backend.call_tools(calls, allowed), self._report_failed_turn
+            lambda backend: backend.call_tools(calls, settled), self._report_failed_turn
         )
 
     def tune(self, parts: tuple[str, ...] = THREADS_AND_WEIGHTS) -> bool:

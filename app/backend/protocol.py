@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -91,9 +91,12 @@ class Backend(Protocol):
     def write_title(self, request: Request, conversation_id: str) -> None:
         """Write a title for a conversation while nothing else is requested."""
 
-    def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
-        """Run the tool calls whose ids are in ``allowed``; the model learns that others were
-        refused."""
+    def call_tools(self, calls: tuple[ToolCall, ...], settled: Mapping[str, str]) -> None:
+        """Run tool calls and report their results.
+
+        Args:
+            settled: results of calls that do not run, by their ids.
+        """
 
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
         """Replace the adapters of the model."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from app.backend.engine_link import EngineLink
@@ -13,7 +13,6 @@ from app.program.refusals import Refusal
 from app.session.events import PromptStopped, ToolsAnswered, ToolsNotice
 from app.text.clean_text import clean_line
 from app.tools.mcp.transport import StoppedError
-from app.tools.toolbox import REFUSED
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.split import CallSplitter
 
@@ -26,6 +25,8 @@ CutText = Callable[[str, int], str]
 
 RESULT_SHARE = 4
 """The results of a round take at most one part in this many of the context."""
+_ADVICE_TOKENS = 64
+"""Tokens of advice that a result may have after its text."""
 _NO_TOOLS = (
     "answers come without tools: the chat template of {} has none, or in a format that is not known"
 )
@@ -108,20 +109,27 @@ class EngineTools:
             self._link.emit(ToolsNotice(reason))
         return tools
 
-    def splitter(self, local: LocalModel) -> CallSplitter | None:
-        """Return what separates tool calls from the next reply; None if the model has no tools."""
+    def splitter(self, local: LocalModel, may_call: bool) -> CallSplitter | None:
+        """Return what separates tool calls from the next reply; None if the model has no tools.
+
+        Args:
+            may_call: whether the prompt offers tools; otherwise the model may know them from before.
+        """
         call_format = local.model.chat_template.call_format
         tools = local.chat.tools
+        if not may_call:
+            tools = tools or self.known(local.model)
         if call_format is None or not tools:
             return None
         return CallSplitter(call_format, tools)
 
     def call(
-        self, calls: Sequence[ToolCall], allowed: Collection[str], n_ctx: int, cut: CutText
+        self, calls: Sequence[ToolCall], settled: Mapping[str, str], n_ctx: int, cut: CutText
     ) -> None:
         """Run calls one after another and report their results, cut to the budget.
 
         Args:
+            settled: results of calls that do not run, by their ids.
             n_ctx: size of the context; 0 if unknown.
         """
         if self._toolbox is None:
@@ -133,11 +141,13 @@ class EngineTools:
         results = []
         try:
             for call in calls:
-                text = REFUSED
-                if call.call_id in allowed:
+                text = settled.get(call.call_id)
+                if text is None:
                     self._show(call.name)
-                    text = self._toolbox.call(call, self._report_fault)
-                results.append(CallResult(call.name, cut(text, limit), call.call_id))
+                    text = cut(self._toolbox.call(call, self._report_fault), limit)
+                else:
+                    text = cut(text, limit + _ADVICE_TOKENS)
+                results.append(CallResult(call.name, text, call.call_id))
         except StoppedError:
             self._link.emit(PromptStopped())
             return

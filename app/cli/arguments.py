@@ -346,6 +346,13 @@ _COMMANDS = {
         "server",
         _SERVED_MODEL,
         _LORA,
+        _arg(
+            "--file FILE",
+            "add a file, a folder or a pattern to the prompt; may be repeated",
+            dest="files",
+            action="append",
+            default=(),
+        ),
         _arg("--session NAME", "continue a saved conversation, or start it"),
         _arg("--schema FILE", "answer in JSON that follows a JSON schema"),
         _arg("--grammar FILE", "answer in the form of a grammar (GBNF or Lark)"),

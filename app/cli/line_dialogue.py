@@ -22,7 +22,7 @@ from app.program.refusals import say
 from app.program.settings import AUTO
 from app.session import events
 from app.session.headless import HeadlessChat, NothingToDoError
-from app.session.line_of import line_of
+from app.session.line_of import empty_reply_line, line_of
 from app.session.reply_options import describe_options, describe_thinking
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -174,8 +174,9 @@ class Dialogue:
                 self._say_finished(event)
 
     def _say_finished(self, event: events.GenerationFinished) -> None:
-        if not event.raw.strip():
-            say("(empty answer)")
+        empty_line = empty_reply_line(self.headless.chat_session.conversation)
+        if empty_line:
+            say(empty_line)
         say(whole_footer(event.figures, event.ending))
         if event.ending is Ending.REPEATED:
             say(AGAINST_LOOPS)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from app.conversations.conversation import Conversation
 from app.session.headless import POLL_S, HeadlessChat
-from app.tools.toolbox import full_arguments
+from app.tools.toolbox import call_question
 from engine.prompt.tools.calls import ToolCall
 
 
@@ -81,9 +81,7 @@ class CallQuestions:
             return True
 
         answer = answer_to(
-            f'Run {call.name} from "{server}"?\n'
-            f"{full_arguments(call)}\n"
-            "(y/n, a = always in this conversation)",
+            f"{call_question(server, call)}(y/n, a = always in this conversation)",
             lambda: chat.is_stopping,
         )
         if answer in ("a", "always"):

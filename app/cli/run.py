@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 import sys
 import time
@@ -19,13 +20,16 @@ from app.backend.status import EngineStatus
 from app.cli.interrupts import interrupt_stops
 from app.cli.line_dialogue import lines_about
 from app.cli.output import ProgressLine, ReplyOutput, follow_opening, write_reply
-from app.cli.questions import CallQuestions, can_ask
+from app.cli.questions import CallQuestions, agrees, can_ask
+from app.cli.reading import read_with_progress
 from app.cli.standard_input import read_standard_input
 from app.conversations.conversation import Ending
 from app.conversations.journal import ConversationStorage, open_storage
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
 from app.conversations.reply_lines import reply_footer
 from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
+from app.documents.passages import announcement, fit, for_message
+from app.documents.read import ReadDocuments, described, referred
 from app.forms.answer_form import GRAMMAR, REGEX, SCHEMA, AnswerForm, make_form, read_form_file
 from app.models.library.known_models import real_model_line
 from app.program import exit_codes, garbage
@@ -36,6 +40,7 @@ from app.program.settings import Settings
 from app.reply.starter_fence import is_declined
 from app.session import events
 from app.session.headless import SAVING_PATIENCE_S, HeadlessChat
+from app.session.line_of import empty_reply_line
 from app.text.clean_text import clean_line
 from app.text.figures import count, rate
 from app.text.json_line import json_line
@@ -68,6 +73,8 @@ class RunOptions:
     """Text of -p; "-" for standard input alone."""
     words: Sequence[str] = ()
     """Words of the prompt on the command line."""
+    files: Sequence[str] = ()
+    """Files, folders and patterns to add to the prompt."""
     raw: bool = False
     as_json: bool = False
     schema: str | None = None
@@ -138,6 +145,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
             'jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or pipe in a text)'
         )
     form = _answer_form(options)
+    documents = _read_files(options)
     progress = ProgressLine()
     if options.session:
         storage = open_storage(settings, is_named=True)
@@ -151,12 +159,15 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
 
     questions = CallQuestions()
     headless = HeadlessChat(
-        _engine_options(options, prompt, settings, form), storage, settings.system_prompt, clock,
+        _engine_options(options, _with_files(documents, prompt), settings, form),
+        storage,
+        settings.system_prompt,
+        clock,
         watch,
         may_run=questions.may_run,
-    )  # fmt: skip
+    )
     questions.chat = headless
-    this_run = _Run(headless, options, progress, settings)
+    this_run = _Run(headless, options, progress, settings, documents)
     try:
         code = this_run.answer(prompt)
     except BaseException as error:
@@ -172,6 +183,52 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     if saving.end(headless.close()):
         return exit_codes.IO_ERROR
     return code
+
+
+def _read_files(options: RunOptions) -> ReadDocuments:
+    """Return the files of --file, and those after @ signs in the prompt if the user agrees.
+
+    A script may fill the prompt with any text, so nothing that it names is read unasked.
+
+    Raises:
+        Refusal: a file of --file cannot be read.
+    """
+    names = list(options.files)
+    if not options.raw:
+        names += _mentioned_files(options)
+    if not names:
+        return ReadDocuments(())
+    reading = read_with_progress(names)
+    if reading.is_stopped:
+        raise Refusal("jalopy run: stopped while files were read", exit_codes.INTERRUPTED)
+    if reading.troubles:
+        raise Refusal(f"jalopy run: {reading.troubles[0]}", exit_codes.UNREADABLE)
+    return reading
+
+
+def _mentioned_files(options: RunOptions) -> list[str]:
+    """Return the files after @ signs in the prompt of the command line that the user attaches."""
+    typed_text = " ".join([options.prompt or "", *options.words])
+    names = [name for name in referred(typed_text) if described([name])]
+    if not names:
+        return []
+    if can_ask() and agrees(f"attach {described(names)}?"):
+        return names
+    files = " ".join(f"--file {shlex.quote(name)}" for name in names)
+    say(f"jalopy run: not read: {described(names)} ({clean_line(files, 200)} reads it)")
+    return []
+
+
+def _with_files(reading: ReadDocuments, prompt: str, n_ctx: int = 0) -> str:
+    """Return the prompt after the files, or after passages of them if they do not fit.
+
+    Args:
+        n_ctx: size of the context in tokens; 0 if it is not known yet.
+    """
+    if not reading.documents:
+        return prompt
+    files = for_message(reading.documents, prompt, n_ctx)
+    return " ".join([*(file.in_message for file in files), prompt])
 
 
 def _answer_form(options: RunOptions) -> AnswerForm | None:
@@ -193,7 +250,7 @@ def _answer_form(options: RunOptions) -> AnswerForm | None:
         if form_type == REGEX:
             form = make_form(form_type, value, f"--{name}")
         else:
-            form = read_form_file(form_type, value)
+            form = read_form_file(form_type, value, takes_pipe=True)
         for keyword in check_form(form):
             say(f"jalopy run: cannot be enforced: {keyword}")
     except Refusal as refusal:
@@ -251,8 +308,10 @@ class _Run:
         options: RunOptions,
         progress: ProgressLine,
         settings: Settings,
+        reading: ReadDocuments,
     ) -> None:
         self._headless = headless
+        self._reading = reading
         self._options = options
         self._progress = progress
         self._settings = settings
@@ -267,10 +326,11 @@ class _Run:
             output = ReplyOutput()
 
         with interrupt_stops(self._headless.stop):
+            message = self._with_files(prompt, model)
             if self._options.raw:
-                reply_events = self._headless.complete(prompt)
+                reply_events = self._headless.complete(message)
             else:
-                reply_events = self._headless.ask(prompt)
+                reply_events = self._headless.ask(message)
             last_event = write_reply(reply_events, output, self._progress, self._tell)
         if isinstance(last_event, events.PromptRefused):
             raise self._refusal(last_event)
@@ -282,6 +342,10 @@ class _Run:
         if isinstance(last_event, events.GenerationFinished):
             ending = last_event.ending
             text = last_event.raw
+        conversation = self._headless.chat_session.conversation
+        empty_line = empty_reply_line(conversation, "run it again")
+        if empty_line and not self._options.raw:
+            say(f"jalopy run: {empty_line}")
         meter = self._headless.engine_thread.status.meter
         if meter is not None:
             self._print_figures(meter, ending, text, model)
@@ -292,6 +356,13 @@ class _Run:
         if ending is Ending.STOPPED:
             return exit_codes.INTERRUPTED
         return exit_codes.OK
+
+    def _with_files(self, prompt: str, model: events.ModelLoaded) -> str:
+        """Return the prompt with its files, and say which do not fit the context."""
+        documents = self._reading.with_earlier((), model.tokens_ratio)
+        if documents and not fit(documents, model.n_ctx):
+            say(f"jalopy run: {announcement(documents, model.n_ctx, 0.0)}")
+        return _with_files(replace(self._reading, documents=documents), prompt, model.n_ctx)
 
     def _print_figures(
         self, meter: ReplyMeter, ending: Ending, text: str, model: events.ModelLoaded

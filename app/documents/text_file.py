@@ -46,13 +46,16 @@ PASSAGE_NAME = re.compile(r"(.+), ((line|page)s? (\d+)(?:-(\d+))?)")
 """Name of a passage: its document and its location there."""
 
 
-def read_text_file(path: Path) -> str:
+def read_text_file(path: Path, takes_pipe: bool = False) -> str:
     """Return the clean text of a file.
+
+    Args:
+        takes_pipe: whether the file may be a pipe, whose end is waited for.
 
     Raises Refusal: it is too large, empty or not text, or cannot be read.
     """
     name = clean_line(str(path), 200)
-    with open_file(path) as file:
+    with open_file(path, takes_pipe) as file:
         raw = bounded(file, MAX_SOURCE_BYTES, name)
     suffix = path.suffix.lower()
     try:
@@ -89,12 +92,14 @@ def _drawing_note(match: re.Match[str]) -> str:
     return match[0]
 
 
-def open_file(path: Path) -> BinaryIO:
-    """Open a regular file without waiting.
+def open_file(path: Path, takes_pipe: bool = False) -> BinaryIO:
+    """Open a regular file without waiting, or a pipe if ``takes_pipe`` is true.
 
-    Raises Refusal: it cannot be read or is not a regular file.
+    Raises Refusal: it cannot be read or is something else.
     """
     try:
+        if takes_pipe and path.is_fifo():
+            return path.open("rb")
         return open_regular(path, follows_links=True)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.strerror:

@@ -85,11 +85,14 @@ def make_form(syntax: str, text: str, name: str) -> AnswerForm:
     return AnswerForm(syntax, text, name)
 
 
-def read_form_file(syntax: str, path_text: str) -> AnswerForm:
+def read_form_file(syntax: str, path_text: str, takes_pipe: bool = False) -> AnswerForm:
     """Return the form in a file.
+
+    Args:
+        takes_pipe: whether the file may be a pipe, whose end is waited for.
 
     Raises:
         Refusal: The file does not exist or is not a text.
     """
     path = Path(paths.expanded(path_text))
-    return make_form(syntax, read_text_file(path), path.name)
+    return make_form(syntax, read_text_file(path, takes_pipe), path.name)

@@ -35,9 +35,10 @@ from app.session.events import Event
 from app.session.reply_options import with_remembered, without_command_line
 from app.session.request import Continuation, Request
 from app.session.running import AnswerSet, Running, Snapshot
+from app.session.tool_rounds import is_over, open_calls, settled_results
 from app.text.clean_text import clean_text
 from app.text.record import record
-from app.tools.toolbox import summarize_calls
+from app.tools.toolbox import REFUSED, summarize_calls
 from engine.prompt.tools.calls import CallResult
 
 
@@ -62,6 +63,8 @@ class TurnOutcome:
     """Message that did not fit the context and was removed from the conversation."""
     is_new: bool = False
     """Whether a new conversation has begun."""
+    is_repeated: bool = False
+    """Whether the reply was empty, and the model is asked once more without tools."""
 
 
 class Phase(Enum):
@@ -557,9 +560,18 @@ class ChatSession:
         return True
 
     def run_calls(self, allowed: frozenset[str]) -> None:
-        """Run the tool calls of the last reply; ``allowed`` contains the ids that the user
-        permitted."""
-        self._engine_thread.call_tools(self.conversation.messages[-1].calls, allowed)
+        """Run the tool calls of the last reply, unless their results are known.
+
+        Args:
+            allowed: ids of the calls that the user permits.
+        """
+        refused = {
+            call.call_id: REFUSED
+            for call in open_calls(self.conversation)
+            if call.call_id not in allowed
+        }
+        settled = {**settled_results(self.conversation), **refused}
+        self._engine_thread.call_tools(self.conversation.messages[-1].calls, settled)
 
     def stop(self) -> None:
         """Stop the current activity, if there is one."""
@@ -592,6 +604,7 @@ class ChatSession:
             self.conversation.prompt_messages(),
             running.continuation,
             n_answers=n_answers,
+            may_call=running.may_call,
             sent_s=sent_s,
             options=self.request_options,
         )
@@ -640,7 +653,7 @@ class ChatSession:
                 if self._running is not None and self._running.answers is not None:
                     self._running.answers.add(event.index, event.event)
             case events.GenerationFinished():
-                self._finish_reply(event)
+                return TurnOutcome(is_repeated=self._finish_reply(event))
             case events.AnswersFinished():
                 self._finish_answers()
             case events.GenerationFailed(partial_reply=partial) if partial is not None:
@@ -711,11 +724,19 @@ class ChatSession:
 
     def _finish_reply(
         self, done: events.GenerationFinished, alternatives: tuple[ChatMessage, ...] = ()
-    ) -> None:
-        """Add the running reply to the conversation."""
+    ) -> bool:
+        """Add the running reply to the conversation.
+
+        Returns:
+            Whether the reply was empty, so that it is requested once more without tools.
+        """
         running = self._running
         if running is None:
-            return
+            return False
+        if running.is_lost(done):
+            running.repeat_without_tools()
+            self._send(running)
+            return True
         message = _reply_message(running.reply, done)
         message.calls = done.calls
         message.calls_at = done.calls_at
@@ -731,13 +752,14 @@ class ChatSession:
         if done.calls:
             self.phase = Phase.CALLING
         self._wait_for_disk()
+        return False
 
     def _send_results(self, results: tuple[CallResult, ...]) -> None:
         """Send the results of tool calls to the model."""
-        snapshot = Snapshot.of(self.conversation)
+        running = Running(Snapshot.of(self.conversation), may_call=not is_over(self.conversation))
         calls = self.conversation.messages[-1].calls
         self.conversation.add_results(results).folded = summarize_calls(calls, results)
-        self._send(Running(snapshot))
+        self._send(running)
 
     def _drop_turns(self, n_turns: int) -> None:
         """Mark the oldest turns as outside the context."""

@@ -247,6 +247,8 @@ class GenerationFinished(Event):
     """Index in ``raw`` where the tool calls begin."""
     server_fields: ServerFields | None = None
     """Fields that the server of the reply needs back; None if it needs none."""
+    could_call: bool = False
+    """Whether the reply could call tools."""
 
 
 @record
@@ -341,6 +343,11 @@ class PendingMessageLeftOut(Event):
 
 
 # ---- tools
+
+
+@record
+class EmptyReplyRepeated(Event):
+    """A model that could call tools has written nothing; it is asked once more without them."""
 
 
 @record

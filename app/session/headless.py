@@ -18,7 +18,7 @@ from app.program.remote_model import ModelPlace
 from app.session import events
 from app.session.chat_session import Admission, ChatSession
 from app.session.request import Request
-from app.tools.toolbox import MOST_ROUNDS, TOO_MANY_ROUNDS
+from app.session.tool_rounds import open_calls
 from engine.prompt.tools.calls import ToolCall
 
 EndOfTurn = (
@@ -258,7 +258,7 @@ class HeadlessChat:
                 if self.chat_session.is_calling and any(
                     isinstance(event, EndOfTurn) for event in arrived
                 ):
-                    yield from self._run_calls()
+                    self._run_calls()
         finally:
             if self._is_busy:
                 self.stop()
@@ -314,24 +314,22 @@ class HeadlessChat:
         else:
             outcome = self.chat_session.handle(event)
             self.is_restored = self.is_restored or outcome.is_restored
+            if outcome.is_repeated:
+                event = events.EmptyReplyRepeated()
         if self._awaited is not None and isinstance(event, (self._awaited, events.ModelFailed)):
             self._awaited = None
         return [*to_show, event]
 
-    def _run_calls(self) -> list[events.Event]:
+    def _run_calls(self) -> None:
         """Run the tool calls of the last reply that the user permits; a stop leaves all of them
         out."""
-        reply = self.chat_session.last_message
-        if reply is None or self.chat_session.conversation.n_rounds >= MOST_ROUNDS:
-            self.is_restored = self.chat_session.end_without_reply()
-            return [events.ToolsNotice(TOO_MANY_ROUNDS)]
-        allowed = frozenset(call.call_id for call in reply.calls if self._may_run_now(call))
+        calls = open_calls(self.chat_session.conversation)
+        allowed = frozenset(call.call_id for call in calls if self._may_run_now(call))
         if self._is_stop_requested:
             self._is_stop_requested = False
             self.is_restored = self.chat_session.end_without_reply()
         else:
             self.chat_session.run_calls(allowed)
-        return []
 
     def _may_run_now(self, call: ToolCall) -> bool:
         return not self._is_stop_requested and self._may_run(call)

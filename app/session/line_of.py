@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.conversations.conversation import Conversation, Ending, Role
 from app.machine.tuning.threads_in_use import ChoiceOrigin, describe
 from app.session import events
 from app.session.adapters import described
@@ -87,9 +88,30 @@ def line_of(
             return EventLine(f"{event.reason}: {hints.tune} measures again")
         case events.TuningEnded() if event.trouble:
             return EventLine(f"threads could not be measured: {event.trouble}", is_error=True)
+        case events.EmptyReplyRepeated():
+            return EventLine("the model wrote nothing: asking once more, without tools")
         case events.ToolsNotice():
             return EventLine(event.line, event.is_fault)
     return None
+
+
+def empty_reply_line(conversation: Conversation, advice: str = "/regen asks again") -> str:
+    """Return a line on a last reply that is complete but has no text; "" for any other.
+
+    Args:
+        advice: what the user can do, besides asking in other words.
+    """
+    reply = conversation.messages[-1] if conversation.messages else None
+    if reply is None or reply.role is not Role.ASSISTANT or reply.ending is not Ending.COMPLETE:
+        return ""
+    if reply.text.strip() or reply.calls:
+        return ""
+    fault = "the model wrote nothing"
+    if reply.thinking is not None:
+        fault = "the model thought, but wrote no answer"
+    elif conversation.n_rounds:
+        fault = "the model wrote nothing about the results of the tools"
+    return f"{fault}: {advice}, or ask in other words"
 
 
 def resumed_phrases(event: events.ConversationResumed) -> list[str]:

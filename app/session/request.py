@@ -37,6 +37,9 @@ class Request:
     conversation."""
     n_answers: int = 1
     """Number of replies to write together, from which the user chooses."""
+    may_call: bool = True
+    """Whether the reply may call tools. After results of tools the prompt describes them in either
+    case."""
     sent_s: float | None = None
     """Time at which the user sent the message, if it had to wait; None if it did not."""
     options: SessionOptions = SessionOptions()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from app.backend.reply_text import ReplyCollector
-from app.conversations.conversation import ChatMessage, Conversation
+from app.conversations.conversation import ChatMessage, Conversation, Ending
 from app.session import events
 from app.session.request import Continuation
 from app.text.record import record
@@ -76,7 +76,20 @@ class Running:
     """Unanswered message of an earlier run that was sent with this one."""
     answers: AnswerSet | None = None
     """Replies that are written together; None if there is only one."""
+    may_call: bool = True
+    """Whether the reply may call tools."""
     reply: ReplyCollector = field(default_factory=ReplyCollector)
+
+    def is_lost(self, done: events.GenerationFinished) -> bool:
+        """Whether the reply is empty although the model could answer or call a tool."""
+        is_empty = not (self.reply.text.strip() or self.reply.thinking or done.calls)
+        is_new = self.continuation is None and self.answers is None
+        return is_empty and is_new and done.could_call and done.ending is Ending.COMPLETE
+
+    def repeat_without_tools(self) -> None:
+        """Begin the reply again; it may not call tools."""
+        self.reply = ReplyCollector()
+        self.may_call = False
 
     @property
     def is_edited(self) -> bool:

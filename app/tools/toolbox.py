@@ -28,6 +28,8 @@ HOW_TO = (
 )
 _CUT = "\n[cut: there is more]"
 _LINE_CHARS = 60
+_QUESTION_CHARS = 40
+"""Limit on the arguments in the line of a question; longer ones are below it."""
 _MAX_LEFT_OUT = 8
 """Limit on the tools in a line that cannot be used."""
 
@@ -287,6 +289,17 @@ class ToolBox:
 def short_arguments(call: ToolCall) -> str:
     """Return the arguments of a call in one line."""
     return clean_line(json.dumps(call.values, ensure_ascii=False), _LINE_CHARS)
+
+
+def call_question(server: str, call: ToolCall) -> str:
+    """Return the question whether a call may run, up to the keys that answer it.
+
+    It is one line if all arguments fit into it; otherwise each has a line of its own.
+    """
+    arguments = json.dumps(call.values, ensure_ascii=False) if call.values else ""
+    if len(arguments) <= _QUESTION_CHARS and screen_text(arguments) == arguments:
+        return f'Run {f"{call.name} {arguments}".rstrip()} from "{server}"? '
+    return f'Run {call.name} from "{server}"?\n{full_arguments(call)}\n'
 
 
 def full_arguments(call: ToolCall) -> str:

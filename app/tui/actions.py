@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from app.text.record import record
 
-_WITHIN = {"prompt": "chat", "message": "chat"}
+_WITHIN = {"prompt": "chat", "message": "chat", "question": "chat"}
 """Scopes of widgets, each with the scope of its screen."""
 CHAT = "chat"
 """Scope and Textual mode of the chat."""
@@ -234,7 +234,7 @@ ACTIONS = action_table(
     Action("leave", "Cancel", "switch", "escape,q"),
     Action("once", "Run this call", "question", "y"),
     Action("always", "Run it, and don't ask again in this chat", "question", "a"),
-    Action("leave", "Don't run it", "question", "escape,n"),
+    Action("leave", "Don't run it", "question", "n"),
     Action("choose", "Continue with the marked reply", "answers", "enter"),
     Action("leave", "Stop, then keep the first reply", "answers", "escape"),
     Action("next", "Show the next source", "place", "tab,right,n"),

@@ -20,8 +20,10 @@ from app.documents.passages import whole
 from app.documents.read import Document
 from app.models.library.scan import ScanResult
 from app.program import paths
-from app.tui.screens.question import QuestionScreen, SendFilesScreen
+from app.tui.screens.question import SendFilesScreen
 from app.tui.speed.watch import PerformanceView
+from app.tui.widgets.call_question import CallQuestion
+from app.tui.widgets.message_view import ToolView
 from app.tui.widgets.reply_body import ReplyBody
 from engine.prompt.tools.calls import ToolCall
 from tests.app import chat_driver, scripted_models
@@ -279,8 +281,13 @@ async def measuring(driver: Driver) -> None:
 
 async def asked_about_call(driver: Driver) -> None:
     """Let the model request a tool."""
-    call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt", "lines": [1, 40]}))
-    driver.app.push_screen(QuestionScreen("files", call, driver.chat.core.keymap, lambda: 0.0))
+    call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt"}))
+    question = CallQuestion(driver.chat.core.keymap, lambda: 0.0)
+    driver.transcript.add(ToolView("", 'list_files {"path": "notes"}', question))
+    driver.chat.run_worker(question.ask("files", call))
+    driver.chat.core.edge.is_asking = True
+    driver.chat.core.edge.show_keys()
+    question.focus()
     await driver.shows("read_file")
 
 
@@ -418,7 +425,7 @@ SCENES: dict[str, Scene] = {
         after(priced, press("enter", sees="background"), press("escape", sees="show the download")),
         "ModelsScreen",
     ),
-    "question": Scene(after(talk, asked_about_call), "QuestionScreen"),
+    "question": Scene(after(talk, asked_about_call)),
     "send-file": Scene(after(talk, asked_about_file), "SendFilesScreen"),
     "switch": Scene(
         after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Switch model")),

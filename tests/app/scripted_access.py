@@ -1,5 +1,6 @@
 """Puts a scripted engine after ``app.backend.local.engine_access`` for one test."""
 
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, Protocol
 
@@ -15,11 +16,19 @@ class Patch(Protocol):
     def setattr(self, target: object, name: str, value: object, /) -> None: ...
 
 
+@dataclass
+class ScriptedSampling:
+    """Stand-in for ``engine.Sampling`` that has the user's choices."""
+
+    chosen: dict[str, Any]
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+
 def use_script(monkeypatch: Patch, script: Script) -> Script:
     """Replace every function that would import the engine's compiled half."""
 
     def make_sampling(chosen: Any, model: Any, mode: Any) -> Any:
-        return SimpleNamespace(chosen=dict(chosen))
+        return ScriptedSampling(dict(chosen))
 
     def replay(session: Any, ids: Any, guess: bool) -> int:
         return int(session.replay(ids, guess))

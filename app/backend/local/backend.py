@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
@@ -130,12 +130,12 @@ class LocalBackend:
         with self._preserving_figures():
             self._model().tuning.tune(parts)
 
-    def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
+    def call_tools(self, calls: tuple[ToolCall, ...], settled: Mapping[str, str]) -> None:
         """Run tool calls."""
         local = self._model().local
         with self._preserving_figures():
             cut = partial(cut_to_tokens, local.model.tokenizer)
-            self._tools.call(calls, allowed, local.session.n_ctx, cut)
+            self._tools.call(calls, settled, local.session.n_ctx, cut)
 
     def measure_bandwidth(self) -> None:
         """Measure how fast memory can be read."""
@@ -418,7 +418,9 @@ class LocalBackend:
         local = opened.local
         # After results of tools the prompt must describe the same tools.
         has_same_tools = request.has_results and bool(local.chat.tools)
-        if not has_same_tools and not self._tools.offer(
+        if not request.may_call and not request.has_results:
+            local.use_tools(())
+        elif not has_same_tools and not self._tools.offer(
             local, has_form=request.options.form is not None
         ):
             return None
@@ -438,7 +440,7 @@ class LocalBackend:
             on_progress = partial(self._update_progress, opened)
             # In one of several replies, calls are text: none of them is run.
             if prompt.chat is not None:
-                call_splitter = self._tools.splitter(local)
+                call_splitter = self._tools.splitter(local, request.may_call)
         index = None if is_only else 0
         try:
             return LocalTurn(
@@ -450,6 +452,7 @@ class LocalBackend:
                 on_progress,
                 call_splitter,
                 index,
+                may_call=request.may_call,
             )
         except Cancelled:  # Stopped while the form was compiled.
             self._link.emit(events.PromptStopped())

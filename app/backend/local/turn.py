@@ -55,6 +55,23 @@ def _with_own_seed(sampling: Sampling, index: int) -> Sampling:
     return replace(sampling, seed=sampling.seed + index)
 
 
+def _without_calls(sampling: Sampling, model: Model) -> Sampling:
+    """Return sampling that never chooses a token which opens a tool call.
+
+    In formats where several tokens open a call, a call is still possible.
+    """
+    from engine.sampling.settings import FORBIDDEN_BIAS  # the engine is imported late
+
+    call_format = model.chat_template.call_format
+    if call_format is None:
+        return sampling
+    openings = [
+        model.tokenizer.encode(opening, bos=False, special=True) for opening in call_format.openings
+    ]
+    biases = [(ids[0], FORBIDDEN_BIAS) for ids in openings if len(ids) == 1]
+    return replace(sampling, logit_bias=(*sampling.logit_bias, *biases))
+
+
 class LocalTurn:
     """A prompt and its reply.
 
@@ -62,6 +79,7 @@ class LocalTurn:
         session_options: choices of the user for the reply.
         on_progress: called after every token and every block of the prompt.
         call_splitter: takes tool calls out of the answer; None if the model has no tools.
+        may_call: whether the reply may call tools; otherwise its calls are left out.
         index: index among several replies that are written together; None if there is only one.
         session: session that computes; None for the model's own.
 
@@ -81,6 +99,7 @@ class LocalTurn:
         call_splitter: CallSplitter | None = None,
         index: int | None = None,
         session: Session | None = None,
+        may_call: bool = True,
     ) -> None:
         self.prompt = prompt
         self.session_options = session_options
@@ -90,6 +109,7 @@ class LocalTurn:
         self._local = local
         self._on_progress = on_progress
         self._call_splitter = call_splitter
+        self._may_call = may_call and call_splitter is not None
         self._is_only = index is None
         self._prefix = prompt.prefix or ReplyPrefix((), "", None)
         self._constraint = self._make_constraint()
@@ -104,6 +124,8 @@ class LocalTurn:
             sampling = _with_own_seed(sampling, index)
         if prompt.leaves_loop:
             sampling = _less_repetitive(sampling)
+        if not may_call:
+            sampling = _without_calls(sampling, local.model)
         self.reply = local.reply(
             prompt,
             sampling,
@@ -184,9 +206,13 @@ class LocalTurn:
 
     def _finished(self, ending: Ending) -> events.GenerationFinished:
         ids, raw = self.written()
-        finished = events.GenerationFinished(ending, self.meter.figures(), ids, raw)
+        finished = events.GenerationFinished(
+            ending, self.meter.figures(), ids, raw, could_call=self._may_call
+        )
         splitter = self._call_splitter
-        if ending is not Ending.COMPLETE or splitter is None or not splitter.calls:
+        if ending is not Ending.COMPLETE or splitter is None or not self._may_call:
+            return finished
+        if not splitter.calls:
             return finished
         calls = tuple(replace(call, call_id=secrets.token_hex(5)[:9]) for call in splitter.calls)
         return replace(finished, calls=calls, calls_at=len(raw) - splitter.tail_chars)

@@ -211,12 +211,12 @@ class RemoteBackend:
             raise Refusal("adapters work only with models on this machine (/lora off)")
         self._link.emit(events.AdaptersChanged(()))
 
-    def call_tools(self, calls: tuple[ToolCall, ...], allowed: frozenset[str]) -> None:
+    def call_tools(self, calls: tuple[ToolCall, ...], settled: Mapping[str, str]) -> None:
         """Run calls on this machine."""
         meter = self._link.status.meter
         n_ctx = 0 if self._open is None else self._open.n_ctx
         try:
-            self._tools.call(calls, allowed, n_ctx, _shorten)
+            self._tools.call(calls, settled, n_ctx, _shorten)
         finally:
             self.report_free(meter)
 
@@ -249,13 +249,22 @@ class RemoteBackend:
             tools = started_tools
             path = CHAT_PATH
             body = self._chat_fields(request, opened.model, prefix)
-            if tools:
+            if tools and (request.may_call or request.has_results):
                 body["tools"] = list(tools)
+                if not request.may_call:
+                    body["tool_choice"] = "none"
         body = {"model": opened.model.name, **body, **_option_fields(request.options)}
 
         exchange = self._exchange(opened.model, opened.key)
         turn = RemoteTurn(
-            self._link, exchange, path, body, prefix, self._options.emits_pieces, tools
+            self._link,
+            exchange,
+            path,
+            body,
+            prefix,
+            self._options.emits_pieces,
+            tools,
+            request.may_call,
         )
         try:
             with self._link.running(exchange, turn.written):

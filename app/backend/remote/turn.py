@@ -99,6 +99,7 @@ class RemoteTurn:
         prefix: Beginning of a continued reply; None for a new reply.
         emits_pieces: Whether each piece is emitted as the model wrote it, too.
         tools: Tools of the request. A call of another tool is text.
+        may_call: Whether the reply may call tools; otherwise its calls are left out.
 
     Attributes:
         calls: Tool calls at the end of a complete reply.
@@ -114,6 +115,7 @@ class RemoteTurn:
         prefix: RemotePrefix | None = None,
         emits_pieces: bool = False,
         tools: Sequence[Mapping[str, Any]] = (),
+        may_call: bool = True,
     ) -> None:
         self._link = link
         self._exchange = exchange
@@ -130,6 +132,7 @@ class RemoteTurn:
         self._call_splitter: CallSplitter | None = None
         if tools and _CALL_FORMAT is not None:
             self._call_splitter = CallSplitter(_CALL_FORMAT, tools)
+        self._may_call = may_call and self._call_splitter is not None
         self.calls: tuple[ToolCall, ...] = ()
         self.meter = ReplyMeter(0, link.now_s)
         self._emitter = ReplyEmitter(
@@ -185,7 +188,7 @@ class RemoteTurn:
         self._emitter.finish()
 
         calls_at = 0
-        if self.meter.ending is Ending.COMPLETE:
+        if self.meter.ending is Ending.COMPLETE and self._may_call:
             calls_at = self._find_calls()
         self._emit(
             events.GenerationFinished(
@@ -195,6 +198,7 @@ class RemoteTurn:
                 self.calls,
                 calls_at,
                 self._server_fields(),
+                self._may_call,
             )
         )
         return True

@@ -153,6 +153,8 @@ class PromptEdge:
 
     screens_hint = ""
     """Keys of other screens, as many as fit."""
+    is_asking = False
+    """Whether a tool call waits for the user's answer."""
     shows_unseen = False
     """Whether the edge names the key that leads to new text out of sight."""
     is_reading_files = False
@@ -220,7 +222,9 @@ class PromptEdge:
         is_answering = core.chat_session.is_answering
         stop = ""
         has_other_use = self.is_reading_files or isinstance(core.screen.focused, MessageView)
-        if not has_other_use and (is_answering or core.chat_session.is_calling):
+        if self.is_asking and not has_other_use:
+            stop = core.keymap.hint("chat.stop", "refuses the call")
+        elif not has_other_use and (is_answering or core.chat_session.is_calling):
             stop = self._stop_hint
         below = ""
         # While nothing is written, only a layout changes heights.

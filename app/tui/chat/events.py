@@ -14,6 +14,7 @@ from app.models.downloads.background import BackgroundDownload
 from app.session import events
 from app.session.chat_session import TurnOutcome
 from app.session.events import Event
+from app.session.line_of import empty_reply_line
 from app.text import figures
 from app.tui.chat.answer_choice import AnswerChoice
 from app.tui.chat.composer import Composer
@@ -230,6 +231,8 @@ class EventDisplay:
                 self._core.chat_session.save_partial()
             case events.ReplyReopened():
                 self._core.chat_session.save_partial()
+            case events.GenerationFinished() if outcome.is_repeated:
+                self._core.say_event(events.EmptyReplyRepeated())
             case events.GenerationFinished():
                 self._finish_reply(event)
             case events.GenerationFailed():
@@ -298,6 +301,9 @@ class EventDisplay:
             notify_desktop(app)
         if event.ending is Ending.REPEATED:
             core.say(AGAINST_LOOPS)
+        empty_line = empty_reply_line(core.chat_session.conversation)
+        if empty_line:
+            core.say(empty_line)
         self._composer.ask_next()
         self._messages.find_places_soon(view)
 
@@ -307,8 +313,7 @@ class EventDisplay:
         self._focuses_stopped = False
 
         self._composer.end_turn(event)
-        if not self._tools.ask_about_calls():
-            self._composer.ask_next()
+        self._tools.begin_round()
         self._welcome.describe_machine(event)
         self._welcome.name_real_model()
         self._upkeep.request_title_soon()
@@ -341,7 +346,8 @@ class EventDisplay:
         assert message is not None
         view.finish(message)
         if core.chat_session.can_continue:
-            view.offer(CONTINUE_OFFER)
+            # The line on loops names the command, too.
+            view.offer("" if message.ending is Ending.REPEATED else CONTINUE_OFFER)
         else:
             view.offer(ANSWERS_OFFER if message.alternatives else "")
         # After the last pass of Markdown: the number of widgets is known then.
@@ -400,6 +406,7 @@ class EventDisplay:
             is_restored: whether the messages that the reply would have replaced are back.
         """
         self._answers.dismiss()
+        self._tools.end_round()
         edited = self._turn_views.edited_question
         question = self._turn_views.question
         self._turn_views.restore_replaced()

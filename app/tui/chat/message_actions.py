@@ -16,6 +16,7 @@ from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.editing import MessageEditing
 from app.tui.markdown.code_blocks import block_to_copy, code_blocks, text_to_copy
 from app.tui.screens import make_screen
+from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import MessageView, ReplyView, ToolView, UserView
 
 PLACES_OFFER = "/place shows its source"
@@ -34,8 +35,10 @@ class MessageActions:
     def _move_focus(self, step: int) -> None:
         """Move the focus by ``step`` messages, up if negative; below the newest is the prompt."""
         transcript = self._core.transcript
-        views = transcript.messages()
+        views = [view for view in transcript.messages() if view.display]
         focused = self._core.screen.focused
+        if isinstance(focused, CallQuestion):
+            focused = next(view for view in views if view in focused.ancestors)
         index = len(views)
         if isinstance(focused, MessageView) and focused in views:
             index = views.index(focused)
@@ -46,7 +49,7 @@ class MessageActions:
             return
         if index < 0 and transcript.show_earlier():
             n_views = len(views)
-            views = transcript.messages()
+            views = [view for view in transcript.messages() if view.display]
             index += len(views) - n_views
         if index >= 0:
             transcript.release_anchor()

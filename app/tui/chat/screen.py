@@ -207,10 +207,13 @@ class ChatScreen(Screen[None]):
         raise AttributeError(f"no part of the chat has a method {name}")
 
     def action_stop(self) -> None:
-        """Leave a focused message or an edit; else stop reading files, or the reply."""
+        """Leave a focused message or an edit; else stop reading files, refuse a tool call, or stop
+        the reply."""
         if isinstance(self.focused, MessageView):
             self.core.focus_prompt()
-        elif not self.composer.attachments.stop_reading() and not self.editing.cancel():
+        elif not (
+            self.composer.attachments.stop_reading() or self.editing.cancel() or self.tools.refuse()
+        ):
             self.events.stop_reply()
 
     def action_toggle_strip(self) -> None:

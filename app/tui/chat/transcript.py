@@ -8,15 +8,24 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
+from textual.widget import AwaitMount
 from textual.widgets import Static
 
 from app.conversations.conversation import ChatMessage
 from app.tui.textual_hacks import draw_bar_that_moved
-from app.tui.widgets.message_view import MessageView, Note, ReplyView, UserView, saved_view
+from app.tui.widgets.message_view import (
+    MessageView,
+    Note,
+    ReplyView,
+    ToolView,
+    UserView,
+    saved_view,
+)
 
 MAX_MOUNTED = 40
 """Limit on mounted messages and notes. Above it the oldest are unmounted, down to
@@ -73,10 +82,17 @@ class Transcript(VerticalScroll, can_focus=False):
 
     def add(self, entry: AnyEntry) -> AnyEntry:
         """Add a reply, tool results or a note above the messages that wait."""
+        self._mount(entry)
+        return entry
+
+    async def add_and_wait(self, entry: Entry) -> None:
+        """Add an entry like ``add``, and wait until it can have the focus."""
+        await self._mount(entry)
+
+    def _mount(self, entry: Entry) -> AwaitMount:
         if isinstance(entry, Note):
             self._follow_from_end()
-        self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
-        return entry
+        return self._messages.mount(entry, before=self.waiting[0] if self.waiting else None)
 
     def replace(self, old: MessageView | None, new: MessageView) -> None:
         """Show a message in place of another."""
@@ -92,6 +108,7 @@ class Transcript(VerticalScroll, can_focus=False):
         views = [saved_view(message) for message in messages[-MOUNTED_AFTER_TRIM:]]
         self._show_earlier_line()
         mounted = self._messages.mount_all(views)
+        self.fold_calls()
         self.anchor()
         await mounted
 
@@ -172,6 +189,13 @@ class Transcript(VerticalScroll, can_focus=False):
         for view in views:
             view.unfold(is_any_folded)
 
+    def fold_calls(self) -> None:
+        """Hide replies that are only calls of tools: the lines of the tools show them."""
+        views = self.messages()
+        for view, following in pairwise(views):
+            if isinstance(view, ReplyView) and isinstance(following, ToolView):
+                view.display = following.is_stopped or not view.has_only_calls
+
     def end_offers(self) -> None:
         """Remove the offers below the last replies."""
         for view in self.replies()[-2:]:
@@ -209,6 +233,7 @@ class Transcript(VerticalScroll, can_focus=False):
         ]
         del self._earlier[-n_entries:]
         self._messages.mount_all(entries, after=self._earlier_line)
+        self.fold_calls()
         self._show_earlier_line()
         return bool(entries)
 

@@ -1,4 +1,4 @@
-"""Dialogs over the chat: whether a tool may run, whether files may be sent, switching the model."""
+"""Dialogs over the chat: whether files may be sent, and switching the model."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ from typing import Any, Literal
 
 from textual import events
 from textual.app import ComposeResult
-from textual.containers import Vertical, VerticalScroll
-from textual.content import Content
+from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.text import figures
-from app.tools.toolbox import full_arguments
 from app.tui.bindings import bindings
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once
-from engine.prompt.tools.calls import ToolCall
-
-CALM_S = 0.7
-"""Seconds without keys before a yes counts, so that typing a message answers no question."""
+from app.tui.widgets.call_question import CALM_S
 
 
 def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str]) -> Static:
@@ -58,47 +53,6 @@ class CalmScreen(ModalScreen[Any]):
         self._last_key_s = now_s
 
     action_leave = dismiss_once
-
-
-class QuestionScreen(CalmScreen):
-    """Question whether a tool may run; dismissed with "once" or "always", or with None for a no."""
-
-    BINDINGS = bindings("question")
-    AUTO_FOCUS = "#question-arguments"
-
-    def __init__(
-        self, server: str, call: ToolCall, keymap: Keymap, clock: Callable[[], float]
-    ) -> None:
-        super().__init__(keymap, clock)
-        self._server = server
-        self._call = call
-
-    def compose(self) -> ComposeResult:
-        """Lay out call and keys."""
-        question = f'Run {self._call.name} from "{self._server}"?'
-        with Vertical(id="question") as box:
-            box.border_title = "Tool call"
-            yield Static(question, markup=False, classes="question-call")
-            with VerticalScroll(id="question-arguments"):
-                yield Static(full_arguments(self._call), markup=False)
-            answers = {
-                "once": "Yes",
-                "always": "Yes, and don't ask again in this chat",
-                "leave": "No",
-            }
-            yield _answer_lines(self._keymap, "question", answers)
-
-    def on_resize(self) -> None:
-        """Say how to scroll if the arguments do not fit."""
-        self.call_after_refresh(self._show_scroll_hint)
-
-    def _show_scroll_hint(self) -> None:
-        arguments = self.query_one("#question-arguments", VerticalScroll)
-        hint = Content("Up and Down scroll") if arguments.max_scroll_y else None
-        self.query_one("#question").border_subtitle = hint
-
-    action_once = partialmethod(CalmScreen.agree, "once")
-    action_always = partialmethod(CalmScreen.agree, "always")
 
 
 def price_line(n_tokens: int, prefill_tps: float | None, host: str = "") -> str:

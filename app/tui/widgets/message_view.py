@@ -25,6 +25,7 @@ from app.tui.textual_hacks import call_once
 
 if TYPE_CHECKING:
     from app.documents.citations import Citation
+    from app.tui.widgets.call_question import CallQuestion
 
 TAIL_CHARS = 240
 TAIL_LINES = 3
@@ -233,9 +234,9 @@ class UserView(MessageView):
     SPEAKER = "you"
     text = ""
 
-    def __init__(self, text: str, folded: str = "") -> None:
+    def __init__(self, text: str, folded: str = "", *others: Widget) -> None:
         self._text_widget = Static(markup=False, classes="user-text")
-        super().__init__(self._text_widget)
+        super().__init__(self._text_widget, *others)
         self.text = text
         self.folded = folded
         """The text with large pastes folded; "" if it has none."""
@@ -260,9 +261,36 @@ class UserView(MessageView):
 
 
 class ToolView(UserView):
-    """Results of tools, with a line for each until they are unfolded."""
+    """Calls of tools: a question about one, then a line for each result until they are unfolded."""
 
     SPEAKER = "tool"
+    is_stopped = False
+    """Whether the calls have no results, because they were stopped."""
+
+    def __init__(self, text: str, folded: str = "", question: CallQuestion | None = None) -> None:
+        super().__init__(text, folded, *filter(None, [question]))
+        self.question = question
+        """Asks about the calls; None if they have results."""
+
+    def show_calls(self, lines: str) -> None:
+        """Show a line for each call that has no result yet."""
+        self._show_text(lines)
+        self._text_widget.display = bool(lines)
+
+    def show_results(self, message: ChatMessage) -> None:
+        """Show the results of all calls."""
+        self.message = message
+        self.text = message.text
+        self.folded = message.folded
+        self._show_text(self.folded or self.text)
+        self._text_widget.display = True
+
+    def on_focus(self) -> None:
+        """Let an open question have the focus."""
+        if self.question is None or not self.question.display:
+            super().on_focus()
+        else:
+            self.question.focus()
 
 
 class ReplyView(MessageView):
@@ -300,6 +328,12 @@ class ReplyView(MessageView):
     def text(self) -> str:
         """Text of the answer so far."""
         return self.body.text
+
+    @property
+    def has_only_calls(self) -> bool:
+        """Whether there is nothing to read in the reply but its tool calls."""
+        has_calls = self.message is not None and bool(self.message.calls)
+        return has_calls and not self.text.strip() and not self.thinking.display
 
     def copy(self) -> ReplyView:
         """Return a new widget of the reply."""

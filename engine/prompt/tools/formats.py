@@ -60,6 +60,8 @@ class CallFormat:
         at_start: texts that begin a region only at the beginning of the answer. Such calls count
             only if they fit a tool.
         dropped: texts between the parts of a reply that are removed.
+        ignored: tags of the prompt that small models copy to the beginning of a reply, where they
+            are removed.
         write: writes names and arguments as the model does, for templates that omit calls; None if
             templates print calls.
     """
@@ -73,6 +75,7 @@ class CallFormat:
     is_quoted: bool = False
     at_start: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     write: Callable[[list[tuple[str, dict[str, Any]]]], str] | None = None
 
     @property
@@ -201,6 +204,7 @@ _TO_FUNCTION = (
     "<|start|>assistant<|channel|>commentary to=",
     "<|start|>assistant to=",
 )
+_TOOLS_TAGS = ("<tools>", "</tools>")
 _CHANNELS = tuple(
     f"{start}<|channel|>{channel}<|message|>"
     for start in ("", "<|start|>assistant")
@@ -216,17 +220,17 @@ FORMATS = (
         "functions", ("<function=",), read_functions,
         _pairs("<tool_call>\n<function=NAME>\n", "<parameter=", ">\n", "\n</parameter>\n",
                "</function>\n</tool_call>"),
-        openings=("<tool_call>", "<function="), closing="</tool_call>",
+        openings=("<tool_call>", "<function="), closing="</tool_call>", ignored=_TOOLS_TAGS,
     ),
     CallFormat(
         "pairs", ("<arg_key>",), read_pairs,
         _pairs("<tool_call>NAME\n", "<arg_key>", "</arg_key>\n<arg_value>", "</arg_value>\n",
                "</tool_call>"),
-        openings=("<tool_call>",), closing="</tool_call>",
+        openings=("<tool_call>",), closing="</tool_call>", ignored=_TOOLS_TAGS,
     ),
     CallFormat(
         "hermes", ("<tool_call>",), _plain(read_tagged), _hermes,
-        openings=("<tool_call>",), closing="</tool_call>", is_quoted=True,
+        openings=("<tool_call>",), closing="</tool_call>", is_quoted=True, ignored=_TOOLS_TAGS,
     ),
     CallFormat("mistral-named", ("[ARGS]",), _plain(read_mistral), _mistral_named,
                openings=(TOOL_CALLS,)),

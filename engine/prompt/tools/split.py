@@ -55,6 +55,7 @@ class CallSplitter:
             for tool in tools
         }
         self._bare = () if only_first else BARE
+        self._ignored = () if only_first else call_format.ignored
         self._openings = sorted(
             (*call_format.openings, *call_format.dropped), key=len, reverse=True
         )
@@ -109,8 +110,13 @@ class CallSplitter:
                 read = _read_bare if packed.startswith(self._bare) else self._format.read
                 self._open(buffer, is_bare=True, read=read)
                 return True
+            for tag in self._ignored:
+                if start.startswith(tag):
+                    self._buffer = start[len(tag) :]
+                    return True
             may_open = any(
-                text.startswith(start) for text in (*self._format.at_start, *self._openings)
+                text.startswith(start)
+                for text in (*self._format.at_start, *self._openings, *self._ignored)
             )
             if not is_last and (may_open or any(text.startswith(packed) for text in self._bare)):
                 return False

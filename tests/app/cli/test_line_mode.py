@@ -136,7 +136,7 @@ def test_a_message_that_does_not_fit_is_refused_with_counts(
 
 def test_an_empty_reply_is_reported(talk: HeadlessChat, script: Script) -> None:
     script.replies = [[]]
-    assert "(empty answer)" in talk("hello")[1]
+    assert "the model wrote nothing: /regen asks again" in talk("hello")[1]
 
 
 def interrupting(*steps: str | None) -> Any:

@@ -77,7 +77,7 @@ def test_a_run_asks_about_a_call_and_uses_its_result(
     assert out == "I look.\nIt is hi.\n"
     assert '+ echo {"text": "hi"}: hi' in err
     (question,) = asked_questions
-    assert question.startswith('Run echo from "own"?\n"text": "hi"\n')
+    assert question == 'Run echo {"text": "hi"} from "own"? (y/n, a = always in this conversation)'
     assert servers[0].called == [("echo", {"text": "hi"})]
     assert not servers[0].is_running
 
@@ -129,10 +129,40 @@ def test_json_has_the_last_reply(
 def test_rounds_of_calls_end(
     script: Script, servers: list[Server], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    script.replies = [[CALL]] * (MOST_ROUNDS + 2)
+    calls = [[CALL.replace("hi", str(n))] for n in range(MOST_ROUNDS + 1)]
+    script.replies = [*calls, ["Enough."]]
     run(RunOptions("m.gguf", "what?"), with_tools("echo"), script.clock)
     assert len(servers[0].called) == MOST_ROUNDS
-    assert "rounds of tool calls for one message" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "rounds of tool calls for one message" in err
+    assert out == "Enough.\n"
+
+
+def test_the_same_call_is_not_run_or_asked_about_again(
+    script: Script,
+    servers: list[Server],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    script.replies = [[CALL], [CALL], ["<tools></tools>"]]
+    asked_questions = at_terminal(monkeypatch, "y")
+    assert run(RunOptions("m.gguf", "what?"), with_tools(), script.clock) == exit_codes.OK
+    assert len(asked_questions) == 1
+    assert len(servers[0].called) == 1
+    assert (
+        "jalopy run: the model wrote nothing about the results of the tools: run it again, or ask "
+        "in other words\n" in capsys.readouterr().err
+    )
+
+
+def test_an_empty_reply_with_tools_is_tried_without_them(
+    script: Script, servers: list[Server], capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.replies = [["<tools></tools>"], ["Once upon a time."]]
+    run(RunOptions("m.gguf", "write a story"), with_tools("echo"), script.clock)
+    out, err = capsys.readouterr()
+    assert out == "Once upon a time.\n"
+    assert err.startswith("the model wrote nothing: asking once more, without tools\n")
 
 
 def test_always_is_for_one_conversation_and_tools_are_listed(

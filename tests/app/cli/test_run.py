@@ -3,6 +3,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from app.cli import standard_input
 from app.cli.run import RunOptions, read_prompt, run
+from app.forms.answer_form import SCHEMA, read_form_file
 from app.program import exit_codes
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal
@@ -187,6 +189,72 @@ def test_the_prompt_is_the_words_and_then_the_piped_text(monkeypatch: pytest.Mon
     assert read_prompt("sum it up") == "sum it up"
     monkeypatch.setattr(sys, "stdin", open(os.devnull))  # noqa: SIM115 - it is closed with the test
     assert read_prompt("sum it up") == "sum it up"
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Name of a file in the current directory."""
+    (tmp_path / "notes.txt").write_text("The key is under the mat.\n")
+    monkeypatch.chdir(tmp_path)
+    return "notes.txt"
+
+
+def sent_text(script: Script) -> str:
+    """Return the text of the message that the model got last."""
+    return str(script.opened[-1].chats[-1].messages[0].content)
+
+
+def test_files_are_added_to_the_prompt(answered: Answered, script: Script, notes: str) -> None:
+    answered("Where is the key?", files=[notes])
+    text = sent_text(script)
+    assert text.startswith("notes.txt:\n")
+    assert "under the mat" in text
+    assert text.endswith("Where is the key?")
+
+
+def test_a_file_after_an_at_sign_is_read_if_the_user_agrees(
+    answered: Answered, script: Script, notes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.cli.run.can_ask", lambda: True)
+    answers = {"attach notes.txt (26B)?": True}
+    monkeypatch.setattr("app.cli.run.agrees", answers.__getitem__)
+    answered("@notes.txt where is the key?")
+    assert "under the mat" in sent_text(script)
+    answers["attach notes.txt (26B)?"] = False
+    answered("@notes.txt where is the key?")
+    assert "under the mat" not in sent_text(script)
+
+
+def test_without_a_terminal_an_at_sign_only_names_the_option(
+    answered: Answered, script: Script, notes: str
+) -> None:
+    _, err = answered("@notes.txt where is the key? @nobody")
+    assert "jalopy run: not read: notes.txt (26B) (--file notes.txt reads it)\n" in err
+    assert "under the mat" not in sent_text(script)
+
+
+def test_a_file_that_cannot_be_read_ends_the_run(script: Script, notes: str) -> None:
+    with pytest.raises(Refusal, match=r"^jalopy run: nosuch\.txt"):
+        run(RunOptions("m.gguf", "hi", files=["nosuch.txt"]), settings_with(), script.clock)
+    assert script.opened == []
+
+
+def test_a_form_may_come_through_a_pipe(tmp_path: Path) -> None:
+    pipe_path = tmp_path / "pipe"
+    os.mkfifo(pipe_path)
+    writer = threading.Thread(target=pipe_path.write_text, args=('{"type": "object"}',))
+    writer.start()
+    form = read_form_file(SCHEMA, str(pipe_path), takes_pipe=True)
+    writer.join()
+    assert json.loads(form.text) == {"type": "object"}
+    with pytest.raises(Refusal, match="is not a file"):
+        read_form_file(SCHEMA, str(pipe_path))
+
+
+def test_an_empty_reply_is_explained(answered: Answered, script: Script) -> None:
+    script.replies = [[""]]
+    _, err = answered("hi")
+    assert "jalopy run: the model wrote nothing: run it again, or ask in other words\n" in err
 
 
 def test_a_prompt_given_twice_or_not_at_all_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

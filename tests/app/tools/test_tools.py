@@ -23,10 +23,12 @@ from app.session.events import (
     ToolsAnswered,
     ToolsNotice,
 )
+from app.session.tool_rounds import ADVICE, open_calls
 from app.tools.mcp.served_tools import ServedTool
 from app.tools.mcp.server import ToolResult, ToolServerError
 from app.tools.mcp.transport import StoppedError
 from app.tools.toolbox import HOW_TO, REFUSED, ToolBox
+from engine import Sampling
 from engine.errors import BrokenModelError
 from engine.prompt.tools.calls import ToolCall
 from tests.app.backend.engine_driver import PATIENCE_S, Engine
@@ -81,7 +83,13 @@ class Chat(Engine):
         )
         self.notices: list[str] = []
         self.faults = 0
-        super().__init__(script, tools=self.box, form=form)
+        sampling = Sampling()
+        super().__init__(
+            script,
+            tools=self.box,
+            form=form,
+            sampling=lambda chosen, model, mode: sampling,
+        )
         self.open("m.gguf")
 
     def open(self, name: str) -> None:
@@ -191,6 +199,71 @@ def test_a_bare_object_is_a_call_and_a_mismatch_is_reported(chats: Callable[...,
     assert chat.calls_of("again") == ()
     assert chat.notices == ["looks like a tool call but is not one: echo: text is of another kind"]
     assert chat.texts[-1] == '{"name": "echo", "arguments": {"text": 3}}'
+
+
+def test_the_same_call_twice_gets_the_known_result(chats: Callable[..., Chat]) -> None:
+    again = CALL.replace('{"text"', '{ "text"')
+    chat = chats([CALL], [again], ["It is hi."])
+    chat.ask("what?")
+    assert chat.answer_calls() == "hi"
+    chat.wait_for(GenerationFinished)
+    assert open_calls(chat.chat_session.conversation) == (), "nobody is asked about it again"
+    assert chat.answer_calls(yes=False) == f"hi{ADVICE}"
+    chat.wait_for(GenerationFinished)
+    assert len(chat.servers[0].called) == 1
+    assert chat.texts[-1] == "It is hi."
+    biases = [sampling.logit_bias for sampling in chat.script.opened[0].sessions[0].samplings]
+    assert [len(bias) for bias in biases] == [0, 0, 1], "the last try cannot call tools"
+
+
+def test_after_another_call_the_same_one_runs_again(chats: Callable[..., Chat]) -> None:
+    other = CALL.replace("hi", "ho")
+    chat = chats([CALL], [other], [CALL], [other], [CALL], ["Well."])
+    chat.ask("what?")
+    for expected in ("hi", "ho", "hi", "ho", f"hi{ADVICE}"):
+        assert chat.answer_calls() == expected
+        chat.wait_for(GenerationFinished)
+    assert chat.texts[-1] == "Well."
+    chat.script.replies = [[CALL], ["Well."]]
+    chat.ask("once more")
+    assert chat.answer_calls() == "hi", "another message begins anew"
+
+
+def test_calls_in_the_last_try_do_not_run(chats: Callable[..., Chat]) -> None:
+    chat = chats([CALL], [CALL], [CALL], ["Fine."])
+    chat.ask("what?")
+    for _ in range(2):
+        chat.answer_calls()
+        chat.wait_for(GenerationFinished)
+    assert not chat.chat_session.is_busy
+    assert chat.texts[-1] == ""
+    chat.ask("and now?")
+    assert chat.texts[-1] == "Fine."
+
+
+@pytest.mark.parametrize("reply", ["", " \n", "<tools></tools>", "<tools>\n</tools>"])
+def test_an_empty_reply_is_tried_again_without_tools(
+    chats: Callable[..., Chat], reply: str
+) -> None:
+    chat = chats([reply], ["Once upon a time."])
+    chat.ask("write a story")
+    if chat.chat_session.is_busy:
+        chat.wait_for(GenerationFinished)
+    assert chat.texts == ["write a story", "Once upon a time."]
+
+
+def test_a_second_empty_reply_ends_the_turn(chats: Callable[..., Chat]) -> None:
+    chat = chats(["<tools></tools>"], ["<tools></tools>"])
+    chat.ask("write a story")
+    chat.wait_for(GenerationFinished)
+    assert not chat.chat_session.is_busy
+    assert chat.texts == ["write a story", ""]
+
+
+def test_a_call_in_tools_tags_is_a_call(chats: Callable[..., Chat]) -> None:
+    bare = CALL.replace("tool_call>", "tools>")
+    (call,) = chats([bare], ["Well."]).calls_of("what?")
+    assert (call.name, call.values) == ("echo", {"text": "hi"})
 
 
 def test_an_unknown_tool_is_not_called(chats: Callable[..., Chat]) -> None:

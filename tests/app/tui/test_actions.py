@@ -25,10 +25,11 @@ from app.tui.screens.manual import ManualScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
-from app.tui.screens.question import QuestionScreen, SendFilesScreen, SwitchModelScreen
+from app.tui.screens.question import SendFilesScreen, SwitchModelScreen
 from app.tui.screens.settings import SettingsScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
+from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.prompt import Prompt
 from tests.app.chat_driver import chatting
 
@@ -47,7 +48,7 @@ CARRIERS = {
     "place": PlaceScreen,
     "answers": AnswersScreen,
     "download": DownloadScreen,
-    "question": QuestionScreen,
+    "question": CallQuestion,
     "files": SendFilesScreen,
     "switch": SwitchModelScreen,
     "performance": PerformanceScreen,

@@ -11,8 +11,8 @@ import pytest
 
 from app.program.settings import ToolServerSetting, ToolSettings
 from app.tools.toolbox import full_arguments
-from app.tui.screens.question import CALM_S, QuestionScreen
-from app.tui.widgets.message_view import ToolView
+from app.tui.widgets.call_question import CALM_S, CallQuestion
+from app.tui.widgets.message_view import ReplyView, ToolView
 from engine.prompt.tools.calls import ToolCall
 from tests.app.chat_driver import Driver, chatting
 from tests.app.fake_engine import Script
@@ -32,10 +32,12 @@ async def press_calmly(chat: Driver, key: str) -> None:
     await chat.pilot.press(key)
 
 
-async def question(chat: Driver) -> QuestionScreen:
-    await chat.until(lambda: isinstance(chat.app.screen, QuestionScreen), "the question")
-    assert isinstance(chat.app.screen, QuestionScreen)
-    return chat.app.screen
+async def question(chat: Driver) -> CallQuestion:
+    def questions() -> list[CallQuestion]:
+        return [question for question in chat.transcript.query(CallQuestion) if question.call]
+
+    await chat.until(questions, "the question")
+    return questions()[-1]
 
 
 @pytest.mark.slow
@@ -54,12 +56,17 @@ async def test_a_tool_call_is_shown_confirmed_and_answered(monkeypatch: pytest.M
         await chat.shows("one\\n\\u001b[31mtwo\ufffd")
         await chat.pilot.press("x", "y")  # somebody types on: no answer
         assert await question(chat) is first
+        await chat.until(lambda: chat.prompt.text == "xy", "typed letters are in the prompt")
+        await chat.shows("refuses the call")
+        await chat.pilot.press("ctrl+up")
+        await chat.until(lambda: chat.chat.focused is first, "the way back to the question")
         await press_calmly(chat, "a")
         await chat.until(
             lambda: len(chat.chat.core.chat_session.conversation.messages) == 8, "three rounds"
         )
         asked = await question(chat)  # of another tool, the first time
-        assert asked._call.name == "do"
+        assert asked.call is not None
+        assert asked.call.name == "do"
         await chat.pilot.press("escape")
         await chat.until(
             lambda: chat.chat.core.chat_session.conversation.messages[-1].text == "End."
@@ -73,12 +80,12 @@ async def test_a_tool_call_is_shown_confirmed_and_answered(monkeypatch: pytest.M
         await chat.say("/tools")
         await chat.note("own: on, echo, do")
         assert not chat.chat.core.chat_session.is_busy
-        monkeypatch.setattr("app.tui.chat.tool_calls.MOST_ROUNDS", 2)
-        chat.script.replies = [[call("again")]]
+        monkeypatch.setattr("app.session.tool_rounds.MOST_ROUNDS", 2)
+        chat.script.replies = [[call("1")], [call("2")], [call("3")], ["Enough."]]
         await chat.say("for ever")  # echo was agreed to
-        await chat.note("rounds of tool calls for one message")
+        await chat.until(lambda: chat.chat.core.chat_session.last_message.text == "Enough.")
+        await chat.shows('+ echo {"text": "3"}: no more than 8 rounds of tool calls')
         assert not chat.chat.core.chat_session.is_busy
-        assert chat.chat.core.chat_session.conversation.n_rounds == 2
         model = chat.chat.core.chat_session.model
         assert model is not None
         chat.chat.tools.say_where_results_go(replace(model, server="host:8000"))
@@ -97,6 +104,80 @@ async def test_a_tool_that_always_runs_is_not_asked_about() -> None:
         assert [message.text for message in chat.chat.core.chat_session.conversation.messages][
             2
         ] == "echo: one"
+
+
+def lines_of(chat: Driver) -> list[str]:
+    """Return the lines of the transcript that have text."""
+    return [line.rstrip(" ┃") for line in chat.screen_text().splitlines() if line.strip()]
+
+
+async def test_a_call_takes_one_line_with_its_result_folded() -> None:
+    async with chatting(Script(replies=[[call("hi")], ["It is hi."]]), tools=TOOLS) as chat:
+        await chat.say("what?")
+        asked = await question(chat)
+        await chat.shows('Run echo {"text": "hi"} from "own"?')
+        (line,) = [line for line in lines_of(chat) if "Run echo" in line]
+        assert line.endswith("y yes · a always · n no")
+        assert chat.app.screen is chat.chat, "nothing covers the conversation"
+        assert chat.chat.focused is asked
+        await press_calmly(chat, "y")
+        await chat.shows("It is hi.")
+        lines = lines_of(chat)
+        index = lines.index(' tool   + echo {"text": "hi"}: hi')
+        assert "It is hi." in lines[index + 2]
+        assert "(calls echo)" not in chat.screen_text()
+        assert chat.chat.focused is chat.prompt
+
+
+async def test_the_same_call_is_not_asked_about_again() -> None:
+    replies = [[call("hi")], [call("hi")], ["<tools></tools>"]]
+    async with chatting(Script(replies=replies), tools=TOOLS) as chat:
+        await chat.say("what?")
+        await question(chat)
+        await press_calmly(chat, "y")
+        await chat.note(
+            "the model wrote nothing about the results of the tools: /regen asks again, or ask in "
+            "other words"
+        )
+        assert not chat.chat.core.chat_session.is_busy
+
+
+async def test_an_empty_reply_with_tools_is_tried_without() -> None:
+    tools = replace(TOOLS, servers=(replace(TOOLS.servers[0], always=("echo",)),))
+    replies = [["<tools>", "</tools>"], ["Once upon a time."]]
+    async with chatting(Script(replies=replies), tools=tools) as chat:
+        await chat.say("write a story")
+        await chat.shows("Once upon a time.")
+        await chat.note("the model wrote nothing: asking once more, without tools")
+        assert len(chat.transcript.query(ReplyView)) == 1
+
+
+async def test_a_question_waits_while_a_message_is_typed() -> None:
+    async with chatting(Script(replies=[[call("hi")], ["Well."]]), tools=TOOLS) as chat:
+        await chat.say("what?")
+        chat.prompt.focus()
+        chat.prompt.show_text("and the")
+        await question(chat)
+        assert chat.chat.focused is chat.prompt
+        await chat.shows("goes to the question of a tool")
+        await chat.pilot.press("y")
+        assert chat.prompt.text == "and they"
+        await chat.pilot.press("escape")
+        await chat.shows("The user refused this call.")
+        await chat.shows("Well.")
+        assert chat.prompt.text == "and they"
+
+
+async def test_a_saved_call_takes_one_line() -> None:
+    async with chatting(Script(replies=[[call("hi")], ["It is hi."]]), tools=TOOLS) as chat:
+        await chat.say("what?")
+        await question(chat)
+        await press_calmly(chat, "y")
+        await chat.shows("It is hi.")
+    async with chatting(Script(), tools=TOOLS) as chat:
+        await chat.shows("It is hi.")
+        assert "(calls echo)" not in chat.screen_text()
+        assert '+ echo {"text": "hi"}: hi' in chat.screen_text()
 
 
 def test_all_arguments_are_shown_as_plain_text() -> None:

@@ -22,7 +22,7 @@ from app.program.settings import ToolServerSetting, ToolSettings
 from app.session import events
 from app.session.request import Request
 from app.tools.mcp.server import ServedTool
-from app.tools.toolbox import ToolBox
+from app.tools.toolbox import REFUSED, ToolBox
 from engine.prompt.tools.calls import CallResult, ToolCall
 from tests.app.backend.remote.raw_api import RawApi, answering, event, http, stream
 from tests.app.fake_engine import Script
@@ -68,15 +68,27 @@ class Desk:
 
     def call(self, *allowed: str) -> tuple[CallResult, ...]:
         """Run the calls of the last reply and return their results."""
-        self._backend.call_tools(self._conversation.messages[-1].calls, frozenset(allowed))
+        calls = self._conversation.messages[-1].calls
+        refused = {call.call_id: REFUSED for call in calls if call.call_id not in allowed}
+        self._backend.call_tools(calls, refused)
         answered = self._link.outbox.drain()[-1]
         assert isinstance(answered, events.ToolsAnswered)
         self._conversation.add_results(answered.results)
         self._reply()
         return answered.results
 
-    def _reply(self) -> events.GenerationFinished:
-        self._backend.reply(Request(self._conversation.prompt_messages()))
+    def ask_without_tools(self, text: str) -> events.GenerationFinished:
+        """Send a message whose reply may call no tools, and wait until the reply has ended."""
+        self._conversation.add_user(text)
+        return self._reply(may_call=False)
+
+    def try_without_tools(self) -> events.GenerationFinished:
+        """Answer the results of tools again, with no call in the reply."""
+        self._conversation.drop_reply()
+        return self._reply(may_call=False)
+
+    def _reply(self, may_call: bool = True) -> events.GenerationFinished:
+        self._backend.reply(Request(self._conversation.prompt_messages(), may_call=may_call))
         *received, finished = self._link.outbox.drain()
         assert isinstance(finished, events.GenerationFinished), finished
         text = "".join(
@@ -138,6 +150,19 @@ SHAPES = {
     "arguments as an object": [[call_part("echo", {"text": "a"}), call_part("do", {"text": "b"})]],
     "no function": [[{"name": "echo", "arguments": A}, {"name": "do", "input": {"text": "b"}}]],
 }  # fmt: skip
+
+
+def test_the_last_try_has_no_calls() -> None:
+    calls = http(event(tool_calls=[call_part("echo", A, id="1")]) + END)
+    with desk(calls, stream("Well."), calls, calls) as (chat, api):
+        assert chat.ask("what?").calls
+        chat.call("1")
+        last = chat.try_without_tools()
+        assert (last.calls, last.could_call) == ((), False)
+        assert (api.bodies[-1]["tool_choice"], len(api.bodies[-1]["tools"])) == ("none", 2)
+        last = chat.ask_without_tools("and now?")
+        assert last.calls == ()
+        assert "tools" not in api.bodies[-1], "no result needs their descriptions"
 
 
 @pytest.mark.parametrize("name", SHAPES)
