@@ -169,6 +169,16 @@ def known_lines(examination: Examination) -> list[str]:
     ]
 
 
+def known_repository(examination: Examination) -> str:
+    """Return the repository of the model in ``known_lines``; empty if there is none."""
+    from app.models.library.known_models import best_known
+
+    model = best_known(examination.memory, examination.rates)
+    if model is None:
+        return ""
+    return model.repository
+
+
 def _suggestion_lines(suggestions: Sequence[Suggestion]) -> list[str]:
     best = advice.best_suggestion(suggestions)
     rows = [

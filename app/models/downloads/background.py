@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.text.clean_text import clean_line
-
 if TYPE_CHECKING:
     from app.models.downloads.job import PullJob
 
@@ -59,7 +57,7 @@ class BackgroundDownload:
     def title(self) -> str:
         """Clean name of the download."""
         if self.job is not None:
-            return clean_line(self.job.again, 60)
+            return self.job.title
         return ""
 
     def take_ending(self, is_seen: bool = False) -> tuple[str, bool] | None:

@@ -100,11 +100,18 @@ class PullJob:
         return self
 
     def price_lines(self) -> list[str]:
-        """Return lines about the download before it starts."""
+        """Return lines about the download, without an expected duration once it is running."""
         prepared = self.state.prepared
         if prepared is not None:
-            return price_lines(prepared)
+            return price_lines(prepared, has_started=self.state.progress is not None)
         return [self.request]
+
+    @property
+    def title(self) -> str:
+        """Clean name of the model, as the list of models has it; the request if unknown."""
+        from app.models.library.known_models import title_of_repository
+
+        return clean_line(title_of_repository(self.again), 60)
 
     def refusal(self) -> str:
         """Return why the download cannot start; "" if it can."""
@@ -130,9 +137,8 @@ class PullJob:
 
     def left(self) -> str:
         """Return a line about a download that the end of the program stopped."""
-        title = clean_line(self.again, 60)
         again = clean_line(self.again, 400)
-        return f"the download of {title} was paused: `jalopy pull {again}` resumes it"
+        return f"the download of {self.title} was paused: `jalopy pull {again}` resumes it"
 
     def proceed(self) -> None:
         """Confirm the download."""

@@ -121,8 +121,12 @@ def carry_out(planned: PlannedDownload, web: Web, report: Report) -> tuple[Path,
     return first, read_header(first)
 
 
-def price_lines(planned: PlannedDownload) -> list[str]:
-    """Return lines about a download before it starts."""
+def price_lines(planned: PlannedDownload, has_started: bool = False) -> list[str]:
+    """Return lines about a download.
+
+    Args:
+        has_started: whether it is running; its duration is then known from its progress.
+    """
     plan = planned.plan
     if len(plan.files) > 1:
         files_text = f" in {len(plan.files)} files"
@@ -134,7 +138,9 @@ def price_lines(planned: PlannedDownload) -> list[str]:
     else:
         free = ""
     outlook = outlook_text(planned.outlook, names_context=False)
-    takes = planned.takes or _duration(plan.left_bytes)
+    takes = ""
+    if not has_started:
+        takes = planned.takes or _duration(plan.left_bytes)
     lines = (
         f"{name} ({planned.why}): {figures.size(plan.total_bytes)}{files_text}{takes}",
         f"{figures.size(plan.here_bytes)} of it downloaded already" if plan.here_bytes else "",

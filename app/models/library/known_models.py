@@ -33,6 +33,9 @@ _SMALL = "1B"
 """Size for comparing machines."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 """Type at the end of a file name."""
+_REPOSITORY = re.compile(
+    r"(?P<repository>[^/: ]+/(?P<name>[^/: ]+?)(?:-GGUF)?)(?::\S*)?", re.IGNORECASE
+)
 
 
 @record
@@ -84,6 +87,20 @@ class KnownModel:
 def known_models() -> tuple[KnownModel, ...]:
     """Return the models, smallest first."""
     return tuple(KnownModel(**row) for row in bundled_table("known_models.toml")["model"])
+
+
+def title_of_repository(request: str) -> str:
+    """Return the name of a model from a request to download it; the request if it has none.
+
+    For example "Qwen3 4B" for "Qwen/Qwen3-4B-GGUF:Q4_K_M".
+    """
+    match = _REPOSITORY.fullmatch(request)
+    if match is None:
+        return request
+    for model in known_models():
+        if model.repository.lower() == match["repository"].lower():
+            return model.name
+    return match["name"]
 
 
 def checked_on() -> str:

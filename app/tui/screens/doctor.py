@@ -127,6 +127,18 @@ class DoctorScreen(FigureScreen):
         self._wants_unfolded = not self._is_unfolded
         self.show_figures()
 
+    @property
+    def _offered_repository(self) -> str:
+        """Repository of the model that is named as an example; empty if there is none."""
+        if self._examination is None or not self._examination.suggestions:
+            return ""
+        return report.known_repository(self._examination)
+
+    async def action_get(self) -> None:
+        """Show the cost of the model that is named as an example."""
+        if repository := self._offered_repository:
+            await self.app.run_action(f"app.get({repository!r})")
+
     def show_figures(self) -> None:
         """Show the findings so far."""
         if not self.is_mounted:
@@ -140,7 +152,8 @@ class DoctorScreen(FigureScreen):
             effect = "hide passed checks"
         else:
             effect = "show passed checks"
-        keys = [
+        keys = [(key("doctor.get"), "download")] if self._offered_repository else []
+        keys += [
             (key("doctor.unfold"), effect),
             (key("doctor.examine"), "check again"),
             ("arrows", "scroll"),
@@ -193,16 +206,18 @@ class DoctorScreen(FigureScreen):
         left = self._problem_cards(left_width)
         if examination.suggestions:
             left = [*_suits_card(examination, self._glyphs, left_width), *left]
-        right = [
-            *self._passed_card(right_width),
-            *_memory_card(examination, self._glyphs, right_width),
-        ]
+        right = self._passed_card(right_width)
         if examination.needs is not None:
             kv_type = self._settings.kv_type_or_default
             right = [*_model_card(examination, kv_type, self._glyphs, right_width), *right]
-        if has_two_columns:
-            return side_by_side([left, right], [left_width, right_width])
-        return [*left, *right]
+        if not has_two_columns:
+            return [*left, *right, *_memory_card(examination, self._glyphs, width)]
+        # The table of sizes goes below the shorter column.
+        if len(left) < len(right):
+            left += _memory_card(examination, self._glyphs, left_width)
+        else:
+            right += _memory_card(examination, self._glyphs, right_width)
+        return side_by_side([left, right], [left_width, right_width])
 
     def _problem_cards(self, width: int) -> list[Line]:
         problems = [finding for finding in self._findings() if finding.mark != OK]
@@ -323,12 +338,14 @@ def _memory_card(examination: Examination, glyphs: Glyphs, width: int) -> list[L
 
 
 def state_line(findings: Sequence[Finding], progress: str) -> Line:
-    """Return what is going on, else the number of warnings."""
+    """Return what is going on, else how many findings can be mended."""
     if progress:
         return line(caution(progress))
-    n_warnings = sum(finding.mark != OK for finding in findings)
-    if n_warnings:
-        return line(caution(figures.counted(n_warnings, "warning")))
+    n_mendable = sum(finding.mark != OK and bool(finding.mend) for finding in findings)
+    if n_mendable:
+        return line(caution(f"{n_mendable} to mend"))
+    if any(finding.mark != OK for finding in findings):
+        return line(muted("nothing to mend"))
     if findings:
         return line(Span("all checks passed", SpanRole.GOOD))
     return EMPTY

@@ -22,7 +22,14 @@ _NAME_CHARS = 40
 _LEAST_NAME_COLUMNS = 12
 _DATE_FROM_COLUMNS = 71
 """Width from which the column of dates is shown."""
-_EMPTY = "No documents yet. Drop a file on the chat, or type /read FILE"
+_EMPTY = """\
+No documents yet
+
+Drop a file on the chat, or type there:
+/read report.pdf
+@report.pdf What does it say about fans?
+
+It then appears here, and answers start at once."""
 
 
 class DocumentsScreen(ListScreen[DocumentEntry]):
@@ -141,6 +148,12 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
         """Return the number of documents."""
         return figures.counted(len(self._documents or ()), "document")
 
+    def empty_text(self) -> str:
+        """Return how a document gets into the list."""
+        if self._documents == ():
+            return _EMPTY
+        return ""
+
     def foot_line(self) -> str:
         """Return a question, a failure or a hint; empty if there is nothing to say."""
         if self.pending_delete is not None:
@@ -153,9 +166,7 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
             return self.message
         if self._documents is None:
             return "loading ..."
-        if not self._documents:
-            return _EMPTY
-        if not self.items():
+        if self._documents and not self.items():
             return "No document has all these words in its name"
         if self._prefetcher.trouble:
             return f"Reading ahead has stopped: {self._prefetcher.trouble}"
@@ -163,6 +174,8 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
 
     def key_words(self, item: DocumentEntry | None) -> dict[str, str]:
         """Return the effects of keys, by the names of their actions."""
+        if item is None:
+            return {"leave": "back"}
         return {"open": "ask about it", "delete": "delete", "leave": "back"}
 
     # ---- actions

@@ -23,6 +23,8 @@ from app.tui.widgets.status_line import LOW_ROWS
 
 POLL_PERIOD_S = 0.25
 _BAR_CELLS = 24
+"""Cells of the bar and its percentage until the width of the dialog is known."""
+_LEAST_BAR_CELLS = 4
 
 
 class DownloadScreen(ModalScreen[str | None]):
@@ -40,7 +42,7 @@ class DownloadScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Lay out the lines."""
         with Vertical(id="download") as box:
-            box.border_title = self._job.heading
+            box.border_title = f"{self._job.heading}: {self._job.title}"
             yield Static(markup=False, id="download-text")
             yield Static(markup=False, id="download-keys")
 
@@ -96,9 +98,11 @@ class DownloadScreen(ModalScreen[str | None]):
             if self.app.size.height < LOW_ROWS:
                 del lines[1:]  # the size was accepted; the keys below need the rows
             glyphs = choose_glyphs()
-            bar = figures.bar(done, total, _BAR_CELLS)
+            percent = f"{100 * done // max(1, total):>4} %"
+            width = self.query_one("#download-text").size.width or _BAR_CELLS
+            bar = figures.bar(done, total, max(_LEAST_BAR_CELLS, width - len(percent)))
             bar = bar.replace(BLOCKS.full, glyphs.full).replace(BLOCKS.empty, glyphs.empty)
-            lines += ["", bar, progress_text(state.progress)]
+            lines += ["", f"{bar}{percent}", progress_text(state.progress)]
         elif state.stage is DownloadStage.DONE:
             if state.progress:
                 words = self._job.done.capitalize()

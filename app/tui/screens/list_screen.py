@@ -128,6 +128,10 @@ class ListScreen(Screen[None], Generic[Item]):
     def state_line(self) -> str:
         """Return a summary of the list, for the end of the title line."""
 
+    def empty_text(self) -> str:
+        """Return how to fill an empty list, for its middle; empty if there is nothing to say."""
+        return ""
+
     @abstractmethod
     def foot_line(self) -> str:
         """Return the line below the rows; empty if there is nothing to say."""
@@ -178,6 +182,7 @@ class ListScreen(Screen[None], Generic[Item]):
             with Vertical(id="list-left"):
                 yield Static(id="list-heading", markup=False)
                 yield Options(id="list-rows", markup=False)
+                yield Static(id="list-empty", markup=False)
             yield FigureLines("list-detail")
         yield Static(id="list-foot", markup=False)
         yield KeyLine(id="list-keys")
@@ -235,7 +240,10 @@ class ListScreen(Screen[None], Generic[Item]):
         self.query_one(ScreenTitle).set_content(
             self.context_line(), (muted(state),) if state else EMPTY
         )
-        self._write("list-heading", self.heading_line(columns))
+        empty_text = "" if self._items else self.empty_text()
+        self.set_class(bool(empty_text), "-empty")
+        self._write("list-empty", empty_text)
+        self._write("list-heading", "" if empty_text else self.heading_line(columns))
         self._write("list-foot", self.foot_line())
         self.query_one("#list-foot").set_class(self.has_important_foot, "-answer")
         self.show_highlighted()

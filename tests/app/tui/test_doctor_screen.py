@@ -90,11 +90,11 @@ async def test_a_key_and_a_command_open_the_doctor_and_esc_closes_it(answers: li
         assert driver.app.engine_thread.status == before
         await driver.shows("12.0 GB/s")  # it costs speed, so it is no check that is fine
         await driver.hides("Old CPU uses AVX2")
-        await driver.pilot.press("enter")
+        await driver.pilot.press("tab")
         await driver.shows("checks passed ─")
         await driver.shows("Old CPU uses AVX2")
-        await driver.pilot.press("enter")
-        await driver.shows("checks passed   Enter shows them")
+        await driver.pilot.press("tab")
+        await driver.shows("checks passed   Tab shows them")
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         await driver.say("/doctor")
@@ -120,9 +120,20 @@ async def test_a_large_screen_lists_models_and_passed_checks(answers: list[Any])
             "Old CPU uses AVX2",
         ):
             await driver.shows(part)
-        await driver.shows("Enter hide passed checks")
-        await driver.pilot.press("enter")
+        await driver.shows("Enter download · Tab hide passed checks")
+        await driver.pilot.press("tab")
         await driver.hides("Old CPU uses AVX2")
+
+
+async def test_enter_offers_the_model_named_as_an_example(answers: list[Any]) -> None:
+    async with chatting(size=(120, 40)) as driver:
+        await driver.pilot.press("f5")
+        await measured(driver)
+        await driver.shows("1 to mend")
+        await driver.pilot.press("enter")
+        await driver.shows("Download: Qwen3.5 4B")
+        assert driver.app.downloads.job is not None
+        assert driver.app.downloads.job.request == "unsloth/Qwen3.5-4B-GGUF"
 
 
 async def test_the_measurement_waits_for_a_running_reply(answers: list[Any]) -> None:

@@ -102,7 +102,12 @@ async def all_is_read(driver: Driver) -> None:
 async def test_each_document_is_listed_once_until_deleted() -> None:
     async with chatting(Script(n_ctx=2048), size=(120, 30)) as driver:
         await driver.pilot.press("f6")
-        await driver.shows("No documents yet. Drop a file on the chat, or type /read FILE")
+        await driver.shows("No documents yet")
+        rows = driver.screen_text().splitlines()
+        middle = [row for row in rows if "/read report.pdf" in row or "@report.pdf What" in row]
+        assert len(middle) == 2
+        assert 8 < rows.index(middle[0]) < 20, "in the middle of the screen"
+        await driver.hides("ask about it")
         await driver.pilot.press("escape")
         await ask_about_both(driver)
         plan, book = list_documents(Store())

@@ -139,15 +139,13 @@ async def test_a_background_download_ends_with_a_line_in_the_chat(
         await half_way(driver, server, tmp_path)
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
-        await shows(
-            driver, "SmolLM2-135M-Instruct-GGUF", " of ", "show the download", "ctrl+x pause"
-        )
+        await shows(driver, "SmolLM2 135M Instruct: ", " of ", "show the download", "ctrl+x pause")
         await driver.pilot.press("escape", "escape")
         await driver.until(lambda: driver.app.screen is driver.chat)
         await shows(driver, "│ download")
         server.stalled.set()
         note = await driver.note("downloaded. Press F3")
-        assert "SmolLM2-135M-Instruct-GGUF" in note
+        assert "SmolLM2 135M Instruct downloaded" in note
         assert (tmp_path / "models" / NAME).read_bytes() == content
         await driver.until(lambda: "│ download" not in driver.screen_text())
 
