@@ -7,7 +7,6 @@ pass, as ratios, with intervals of the median, which a single disturbed sample h
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -57,6 +56,8 @@ def median_interval(values: Sequence[float]) -> Interval:
     Args:
         values: at least one.
     """
+    import statistics  # a module import would delay the first frame
+
     ordered = sorted(values)
     n = len(ordered)
     k = 0
