@@ -431,7 +431,7 @@ SCENES: dict[str, Scene] = {
         after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Switch model")),
         "SwitchModelScreen",
     ),
-    "settings": Scene(say("/settings", sees="model_directories"), "SettingsScreen"),
+    "settings": Scene(say("/settings", sees="Folders of models"), "SettingsScreen"),
     "doctor": Scene(press("f5", sees="Models for this machine"), "DoctorScreen"),
     "threads": threads("laptop", LAPTOP_SPEEDS),
     "threads-hybrid": threads("hybrid"),

@@ -32,6 +32,11 @@ from app.tui.drawing.lines import Line, Span, SpanRole, line, muted, strong
 from app.tui.screens.list_screen import ListScreen
 
 _KEY_COLUMNS = 27
+FAVOURITES = (
+    "model", "system_prompt", "sampling.temperature", "thinking", "context_size", "threads", "theme",
+)  # fmt: skip
+"""Settings that are changed most often; they come first."""
+_FAVOURITES_GROUP = "Often changed"
 _LEAST_KEY_COLUMNS = 16
 _SOURCE_COLUMNS = 13
 _SOURCE_FROM_COLUMNS = 44
@@ -64,7 +69,8 @@ class SettingsScreen(ListScreen[str]):
         self._live = chat.core.live
         self._engine_thread = chat.core.engine_thread
         self._chat_session = chat.core.chat_session
-        self._keys = tuple(setting_keys())
+        others = (key for key in setting_keys() if key not in FAVOURITES)
+        self._keys = (*FAVOURITES, *others)
         self._file_settings = chat.core.settings
         """Settings at the next start, as the file has them."""
 
@@ -94,11 +100,15 @@ class SettingsScreen(ListScreen[str]):
     def items(self) -> tuple[str, ...]:
         """Return the settings whose names or meanings contain all words of the filter."""
         words = self.filter_text.lower().split()
-        texts = {key: " ".join((key, *meanings()[key])).lower() for key in self._keys}
-        return tuple(key for key, text in texts.items() if all(word in text for word in words))
+        texts = {key: " ".join((key, title_of(key), *meanings()[key])) for key in self._keys}
+        return tuple(
+            key for key, text in texts.items() if all(word in text.lower() for word in words)
+        )
 
     def group_of(self, item: str) -> str:
-        """Return the setting's heading in ``config/default.toml``."""
+        """Return the setting's heading in ``config/default.toml``, unless it is a favourite."""
+        if item in FAVOURITES:
+            return _FAVOURITES_GROUP
         return meanings()[item][0]
 
     def heading_line(self, columns: int) -> str:
@@ -118,25 +128,33 @@ class SettingsScreen(ListScreen[str]):
             value = Span(text)
         else:
             value = strong(text)
-        spans: list[str | Span] = ["   ", cut(item, key_columns).ljust(key_columns), "  ", value]
+        spans: list[str | Span] = [
+            "   ",
+            cut(title_of(item), key_columns).ljust(key_columns),
+            "  ",
+            value,
+        ]
         if columns >= _SOURCE_FROM_COLUMNS:
             spans.append(_source_span(current))
         return line(*spans)
 
     def details(self, item: str, columns: int) -> tuple[str, list[Line]]:
-        """Return the setting's name, and lines on its meaning, its value and its limits."""
+        """Return the setting's title, and lines on its meaning, its value and its limits."""
         current = self._current_value(item)
-        value = f"now {current.text} ({current.source.value})"
-        if current.next_text:
-            value += f", {current.next_text} from the next start"
         default = _label(item, value_of(built_in_settings(), item))
-        limits = f"default {default} · allowed: {allowed_of(item)}"
+        if current.source is Source.DEFAULT:
+            value = f"now {current.text}, as by default"
+        else:
+            value = f"now {current.text} ({current.source.value}); default {default}"
+        if current.next_text:
+            value += f"; {current.next_text} from the next start"
+        limits = f"in the file: {item} · allowed: {allowed_of(item)}"
 
         meaning = [line(row) for row in textwrap.wrap(meanings()[item][1], columns)]
         facts = [
             line(muted(row)) for text in (value, limits) for row in textwrap.wrap(text, columns)
         ]
-        return item, [*meaning, *facts]
+        return title_of(item), [*meaning, *facts]
 
     def context_line(self) -> str:
         """Return the value as typed, or the filter."""
@@ -230,6 +248,64 @@ class SettingsScreen(ListScreen[str]):
         self.say(clean_line(message, _VALUE_CHARS))
 
 
+TITLES = {
+    "model": "Model",
+    "server": "Server",
+    "model_directories": "Folders of models",
+    "context_size": "Context size",
+    "rope_scaling": "Beyond trained context",
+    "kv_type": "Type of the KV cache",
+    "checkpoints_mb": "Memory for checkpoints (MB)",
+    "system_prompt": "System prompt",
+    "thinking": "Thinking",
+    "loop_guard": "Stop repetitions",
+    "notify": "Notify after long replies",
+    "threads": "Threads for writing",
+    "prefill_threads": "Threads for reading",
+    "pin_threads": "Pin threads to cores",
+    "weights": "Weights in memory",
+    "guess_ahead": "Guess repeated text",
+    "prefill_while_typing": "Read while you type",
+    "search_by_meaning": "Search by meaning",
+    "theme": "Colours",
+    "low_power": "Spare a weak machine",
+    "prompt_history": "History of the prompt",
+    "save_conversations": "Save conversations",
+    "resume": "At the start",
+    "write_titles": "Write titles",
+    "keep_kv_states": "Save what was read",
+    "kv_states_quota_gb": "Disk for saved states (GB)",
+    "sampling.temperature": "Temperature",
+    "sampling.top_k": "Top k",
+    "sampling.top_p": "Top p",
+    "sampling.min_p": "Min p",
+    "sampling.typical_p": "Typical p",
+    "sampling.top_n_sigma": "Top n sigma",
+    "sampling.xtc_probability": "XTC probability",
+    "sampling.xtc_threshold": "XTC threshold",
+    "sampling.repeat_penalty": "Repeat penalty",
+    "sampling.presence_penalty": "Presence penalty",
+    "sampling.frequency_penalty": "Frequency penalty",
+    "sampling.repeat_window": "Window of these penalties",
+    "sampling.dry_multiplier": "DRY strength",
+    "sampling.dry_base": "DRY base",
+    "sampling.dry_allowed_length": "DRY allowed length",
+    "sampling.dry_window": "DRY window",
+    "sampling.max_tokens": "Longest reply (tokens)",
+    "sampling.seed": "Seed",
+    "tools.use": "Use tools",
+    "tools.result_tokens": "Longest tool result",
+    "tools.servers": "Tool servers",
+    "serve.origins": "Web pages that may ask",
+}
+"""Titles of settings in the list; the file has other names."""
+
+
+def title_of(key: str) -> str:
+    """Return the title of a setting."""
+    return TITLES.get(key, key)
+
+
 @cache
 def meanings() -> Mapping[str, tuple[str, str]]:
     """Return group and meaning of each setting, from the comments of ``config/default.toml``."""
@@ -270,7 +346,7 @@ def _source_span(current: _CurrentValue) -> Span:
     if current.next_text:
         return Span("  next start", SpanRole.CAUTION)
     if current.source is Source.DEFAULT:
-        return Span(f"  {current.source.value}", SpanRole.MUTED)
+        return Span("")
     return Span(f"  {current.source.value}", SpanRole.GOOD)
 
 

@@ -9,7 +9,7 @@ from textual.widgets import OptionList
 
 from app.program.settings import Source, built_in_settings, load_settings, override, setting_keys
 from app.session.commands import sampling_in_effect
-from app.tui.screens.settings import SettingsScreen, meanings
+from app.tui.screens.settings import FAVOURITES, TITLES, SettingsScreen, meanings
 from tests.app.chat_driver import Driver, chatting
 from tests.app.own_settings import own_settings
 
@@ -43,6 +43,13 @@ def test_every_setting_has_a_meaning() -> None:
     assert all(group and text for group, text in meanings().values())
 
 
+def test_every_setting_has_a_plain_title() -> None:
+    assert set(TITLES) == set(setting_keys())
+    assert len(set(TITLES.values())) == len(TITLES)
+    assert all(len(title) <= 27 and "_" not in title for title in TITLES.values())
+    assert set(FAVOURITES) <= set(TITLES)
+
+
 async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) -> None:
     settings = override(load_settings(), "context_size", 512, "--ctx")
     changes = {name: getattr(settings, name) for name in ("threads", "context_size", "sources")}
@@ -50,7 +57,9 @@ async def test_values_are_shown_with_source_and_changed_in_the_file(file: Path) 
         await driver.say("/settings")
         await driver.shows(f"2 of {len(list(setting_keys()))} changed")
         text = driver.screen_text()
-        assert "threads                      1" in text
+        assert "Threads for writing          1" in text
+        rows = [row for row in text.splitlines() if row.startswith("│   ")]
+        assert not any("default" in row for row in rows), "only other sources are named"
         assert Source.FILE.value in text
         assert Source.COMMAND_LINE.value in text
         await on(driver, "checkpoints")
@@ -106,17 +115,16 @@ async def test_the_cursor_skips_headings_of_settings() -> None:
         await driver.say("/settings")
         await driver.shows("Context")
         screen = driver.app.screen
-        groups = [group for group, _ in meanings().values()]
         assert isinstance(screen, SettingsScreen)
-        await driver.pilot.press(*["down"] * groups.count("Model"))
-        assert screen.highlighted() == "context_size"
+        await driver.pilot.press(*["down"] * len(FAVOURITES))
+        assert screen.highlighted() == "server"
         await driver.pilot.press("end")
-        await driver.until(lambda: "Model " not in driver.screen_text(), "the end")
+        await driver.until(lambda: "Often changed" not in driver.screen_text(), "the end")
         await driver.pilot.press("home")
-        await driver.shows("Model ")
+        await driver.shows("Often changed")
         assert screen.highlighted() == "model"
         await on(driver, "sampling same text")
-        await driver.shows("sampling.seed")
+        await driver.shows("in the file: sampling.seed")
 
 
 async def test_a_click_changes_and_a_damaged_file_is_never_replaced(file: Path) -> None:
