@@ -89,6 +89,8 @@ class Loading:
     """Whether the new model will read the conversation."""
     begins_new: bool = False
     """Whether a new conversation begins once the model is open."""
+    keeps_options: bool = False
+    """Whether the conversation's options were chosen for the new model."""
 
 
 MAX_QUEUED = 8
@@ -206,18 +208,25 @@ class ChatSession:
 
     # ---- models
 
-    def load(self, path: ModelPlace, keeps: bool = False, rereads: bool = True) -> bool:
+    def load(
+        self,
+        path: ModelPlace,
+        keeps: bool = False,
+        rereads: bool = True,
+        keeps_options: bool = False,
+    ) -> bool:
         """Open a model; return False while the engine is busy.
 
         Args:
             keeps: whether the conversation continues with the new model; otherwise a new one
                 begins.
             rereads: whether the model reads the conversation before anything new is asked.
+            keeps_options: whether the conversation's options were chosen for this model.
         """
         request = self.answered_request()
         # Another model thinks in the mode that was remembered for it.
         thinking = ""
-        if self.model is None:
+        if self.model is None or keeps_options:
             thinking = self.conversation.options.thinking
         request = replace(request, options=replace(request.options, thinking=thinking))
         opening = Opening(path, request, self.journal.state_path, keeps, rereads)
@@ -231,6 +240,7 @@ class ChatSession:
             previous=self.model,
             rereads=keeps and rereads and bool(request.n_turns),
             begins_new=not keeps and not self.conversation.is_empty,
+            keeps_options=keeps_options,
         )
         self.model = None
         return True
@@ -277,8 +287,13 @@ class ChatSession:
 
     # ---- conversations
 
-    def open_saved(self, opened: LoadedConversation) -> bool:
-        """Continue a saved conversation; return False while the engine is busy."""
+    def open_saved(self, opened: LoadedConversation, model_path: ModelPlace | None = None) -> bool:
+        """Continue a saved conversation; return False while the engine is busy.
+
+        Args:
+            model_path: model that wrote the conversation and is opened for it; None for the model
+                that is open.
+        """
         if self.is_busy:
             return False
         self._leave_conversation()
@@ -289,12 +304,15 @@ class ChatSession:
         options = without_command_line(self.conversation.options, settings)
         if self.model is None:
             options = replace(options, adapters=self._engine_thread.adapters or options.adapters)
-        elif self._engine_thread.recalls_sampling:
+        elif model_path is None and self._engine_thread.recalls_sampling:
             options = with_remembered(options, self.model.path, settings)
         self.change_options(**vars(options))
         if self._queued:
             self._save_queue()
-        self._submit_conversation()
+        if model_path is None:
+            self._submit_conversation()
+        else:
+            self.load(model_path, keeps=True, rereads=False, keeps_options=True)
         return True
 
     def fork(self, n_messages: int) -> bool:
@@ -774,7 +792,8 @@ class ChatSession:
         self._loading = Loading()
         self.model = model
         options = self.conversation.options
-        if loading.previous is not None and loading.previous.path != model.path:
+        is_other = loading.previous is not None and loading.previous.path != model.path
+        if is_other and not loading.keeps_options:
             options = replace(options, sampling={}, thinking="")
         if self._engine_thread.recalls_sampling:
             options = with_remembered(options, model.path, self._engine_thread.settings)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from asyncio import wrap_future
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 from app.backend.local.context_room import ANNOUNCED_SHARE
 from app.conversations.list_rows import day_text
@@ -23,6 +25,8 @@ from app.text.clean_text import clean_line
 from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.editing import MessageEditing
+from app.tui.chat.writer_choice import WriterChoice, is_writer_gone, weigh, writer_of
+from app.tui.screens import make_screen
 from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
@@ -34,6 +38,7 @@ class ConversationFlow:
 
     Args:
         show_options: shows the options of the conversation in the title bar.
+        begin_loading: shows that a model is opened for a saved conversation.
     """
 
     def __init__(
@@ -42,11 +47,13 @@ class ConversationFlow:
         turn_views: TurnViews,
         editing: MessageEditing,
         show_options: Callable[[], object],
+        begin_loading: Callable[[], object],
     ) -> None:
         self._core = core
         self._turn_views = turn_views
         self._editing = editing
         self._show_options = show_options
+        self._begin_loading = begin_loading
         self._offered_id = ""
         """Id of the conversation that Enter in an empty prompt opens; "" for none."""
         self._opening_line: tuple[str, Note] | None = None
@@ -125,15 +132,47 @@ class ConversationFlow:
     async def open(self, conversation_id: str) -> None:
         """Open a saved conversation in place of the present one."""
         core = self._core
+        store = core.storage.store
         if core.refuses_while_busy() or conversation_id == core.chat_session.journal.id:
             return
-        opened = self._open_saved(conversation_id)
+        assert store is not None
+        model = core.chat_session.model
+        saved = SavedConversation()
+        with suppress(StoreError):  # opening it says what is wrong
+            saved = store.read(conversation_id)
+        writer_path = writer_of(saved, model)
+        if writer_path is None or model is None:
+            await self._open_with(None, conversation_id)
+            if is_writer_gone(saved, model):
+                core.say(f"{clean_line(saved.model, _TITLE_CHARS)} wrote it and is no longer here.")
+            return
+        choice = await weigh(store, conversation_id, saved, writer_path, model, core.settings)
+        screen = make_screen("question", choice, core.keymap, kind="OpenConversationScreen")
+        core.screen.app.push_screen(screen, partial(self._open_as_chosen, conversation_id, choice))
+
+    def _open_as_chosen(
+        self, conversation_id: str, choice: WriterChoice, answer: str | None
+    ) -> None:
+        if answer is not None:
+            path = choice.writer_path if answer == "writer" else None
+            self._core.screen.call_later(self._open_with, path, conversation_id)
+
+    async def _open_with(self, model_path: Path | None, conversation_id: str) -> None:
+        """Open a saved conversation with a model; None for the open model."""
+        core = self._core
+        if core.refuses_while_busy():
+            return
+        opened = self._open_saved(conversation_id, model_path)
         if opened is not None:
+            if model_path is not None:
+                self._begin_loading()
             await self.clear_transcript()
             await self._show_saved(opened)
             core.focus_prompt()
 
-    def _open_saved(self, conversation_id: str) -> LoadedConversation | None:
+    def _open_saved(
+        self, conversation_id: str, model_path: Path | None = None
+    ) -> LoadedConversation | None:
         """Continue a saved conversation in the session; None if it cannot be opened."""
         store = self._core.storage.store
         assert store is not None
@@ -143,7 +182,7 @@ class ConversationFlow:
             line = f"conversation {conversation_id} cannot be opened: {error}"
             self._core.say(line, is_error=True)
             return None
-        self._core.chat_session.open_saved(opened)
+        self._core.chat_session.open_saved(opened, model_path)
         return opened
 
     async def _show_saved(self, opened: LoadedConversation) -> None:

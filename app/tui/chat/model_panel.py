@@ -39,6 +39,11 @@ from app.tui.widgets.prompt import PLACEHOLDER, PLACEHOLDER_LOADING
 if TYPE_CHECKING:
     from app.models.library.listing import Outlook
 
+SHORT_READING_S = 2.0
+"""Limit on the time to read the conversation below which a model is opened without a question."""
+UNKNOWN_TPS = 50.0
+"""Speed of reading in tokens per second that is assumed while none is known."""
+
 
 class ModelPanel:
     """Opens models, and shows which one is open."""
@@ -74,6 +79,11 @@ class ModelPanel:
             self._core.prompt.placeholder = PLACEHOLDER_LOADING
         return has_begun
 
+    def begin_for_saved(self) -> None:
+        """Show that a model is opened for a saved conversation."""
+        self._resumes = True
+        self._core.prompt.placeholder = PLACEHOLDER_LOADING
+
     def open(self, path: ModelPlace, title: str, outlook: Outlook | None = None) -> bool:
         """Open a model, and ask first what happens to a conversation; False while busy.
 
@@ -102,6 +112,10 @@ class ModelPanel:
             outlook = await wrap_future(look_up(path, self._core.settings))
         prefill_tps = outlook.prefill_tps if outlook else None
         tokens = self._core.engine_thread.status.context_used
+        reading_s = tokens / (prefill_tps or UNKNOWN_TPS)
+        if not host and reading_s < SHORT_READING_S:
+            self._open_in_chat(path, "keep")
+            return
         question = make_screen(
             "question",
             title,
@@ -129,7 +143,7 @@ class ModelPanel:
         self._core.focus_prompt()
         consequence = " for a new conversation"
         if keeps and isinstance(path, Path):
-            consequence = ", then reading the conversation"
+            consequence = ", then reading the conversation · /new starts another"
         elif keeps:
             consequence = "; the conversation is sent to its server"
         self._core.say(f"Loading {clean_line(path.name)}{consequence}")

@@ -102,7 +102,11 @@ class ChatScreen(Screen[None]):
         )
         self.messages = MessageActions(core, self.turn_views, self.editing)
         self.conversations = ConversationFlow(
-            core, self.turn_views, self.editing, lambda: self.models.show_name()
+            core,
+            self.turn_views,
+            self.editing,
+            show_options=lambda: self.models.show_name(),
+            begin_loading=lambda: self.models.begin_for_saved(),
         )
         self.upkeep = ConversationUpkeep(core)
         self.welcome = Welcome(core)

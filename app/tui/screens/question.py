@@ -14,15 +14,16 @@ from textual.widgets import Static
 
 from app.text import figures
 from app.tui.bindings import bindings
+from app.tui.chat.writer_choice import WriterChoice
 from app.tui.keymap import Keymap
 from app.tui.textual_hacks import dismiss_once
 from app.tui.widgets.call_question import CALM_S
 
 
-def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str]) -> Static:
+def _answer_lines(keymap: Keymap, scope: str, answers: dict[str, str], classes: str = "") -> Static:
     """Return a widget with the keys of a question and their effects, by the names of actions."""
     lines = [f"{keymap.first_key(f'{scope}.{name}'):<6} {words}" for name, words in answers.items()]
-    return Static("\n".join(lines), markup=False, classes=f"{scope}-keys")
+    return Static("\n".join(lines), markup=False, classes=classes or f"{scope}-keys")
 
 
 class CalmScreen(ModalScreen[Any]):
@@ -127,4 +128,38 @@ class SwitchModelScreen(ModalScreen[Literal["keep", "new"] | None]):
 
     action_keep = partialmethod(dismiss_once, "keep")
     action_new = partialmethod(dismiss_once, "new")
+    action_leave = dismiss_once
+
+
+class OpenConversationScreen(ModalScreen[Literal["writer", "keep"] | None]):
+    """Question which model continues a conversation; dismissed with None to cancel."""
+
+    CSS_PATH = "switch_model.tcss"
+    BINDINGS = bindings("writer")
+
+    def __init__(self, choice: WriterChoice, keymap: Keymap) -> None:
+        super().__init__()
+        self._choice = choice
+        self._keymap = keymap
+
+    def compose(self) -> ComposeResult:
+        """Lay out question and keys."""
+        choice = self._choice
+        with Vertical(id="switch-model") as box:
+            box.border_title = "Open conversation"
+            question = f'Which model continues "{choice.title}"?'
+            yield Static(question, markup=False, classes="switch-question")
+            writer_line = f"{choice.writer} wrote it. {choice.writer_cost}"
+            yield Static(writer_line, markup=False, classes="switch-cost")
+            open_line = f"{choice.open_model} is open. {choice.open_cost}"
+            yield Static(open_line, markup=False, classes="switch-cost")
+            answers = {
+                "load": f"Open {choice.writer}",
+                "keep": f"Keep {choice.open_model}",
+                "leave": "Cancel",
+            }
+            yield _answer_lines(self._keymap, "writer", answers, "switch-keys")
+
+    action_load = partialmethod(dismiss_once, "writer")
+    action_keep = partialmethod(dismiss_once, "keep")
     action_leave = dismiss_once

@@ -25,7 +25,11 @@ from app.tui.screens.manual import ManualScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
-from app.tui.screens.question import SendFilesScreen, SwitchModelScreen
+from app.tui.screens.question import (
+    OpenConversationScreen,
+    SendFilesScreen,
+    SwitchModelScreen,
+)
 from app.tui.screens.settings import SettingsScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
@@ -51,6 +55,7 @@ CARRIERS = {
     "question": CallQuestion,
     "files": SendFilesScreen,
     "switch": SwitchModelScreen,
+    "writer": OpenConversationScreen,
     "performance": PerformanceScreen,
     "doctor": DoctorScreen,
 }

@@ -29,6 +29,7 @@ from app.tui.chat.draft import Draft
 from app.tui.chat.history import write_draft
 from app.tui.chat.unsent_drafts import take_stored_drafts
 from app.tui.screens.conversations import ConversationsScreen
+from app.tui.screens.question import OpenConversationScreen
 from engine.errors import BrokenModelError
 from tests.app.chat_driver import Driver, chatting
 from tests.app.conversations.talk import FIGURES, PATIENCE_S
@@ -646,6 +647,44 @@ async def test_what_is_asked_and_written_survives_other_input():
         await driver.until(lambda: screen.highlighted() is not None)
         await driver.pilot.press("delete", "y")
         await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
+
+
+@pytest.mark.parametrize(("key", "name"), [("enter", "writer.gguf"), ("k", "model.gguf")])
+async def test_f8_asks_which_model_continues_a_conversation(tmp_path, key, name):
+    writer = tmp_path / "writer.gguf"
+    writer.write_bytes(bytes(2048))
+    said("why?", "Because.", model=str(writer))
+    script = Script(replies=[tokens("So.")])
+    async with chatting(script) as driver:
+        await driver.pilot.press("f8")
+        screen = driver.app.screen
+        await driver.until(lambda: screen.items())
+        await driver.pilot.press("enter")
+        await driver.until(lambda: isinstance(driver.app.screen, OpenConversationScreen))
+        await driver.shows('Which model continues "why?"?')
+        await driver.shows("It loads 2.0K and reads about ")
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        assert texts(driver) == []
+        await driver.chat.conversations.open("000001")
+        await driver.until(lambda: isinstance(driver.app.screen, OpenConversationScreen))
+        await driver.pilot.press(key)
+        await driver.until(lambda: texts(driver) == ["why?", "Because."])
+        await driver.ready()
+        model = driver.chat.core.chat_session.model
+        assert model is not None
+        assert model.path.endswith(name)
+        await driver.ask("and?")
+        assert texts(driver) == ["why?", "Because.", "and?", "So."]
+        assert len(driver.transcript.replies()) == 2
+
+
+async def test_a_conversation_of_a_model_that_is_gone_says_so(tmp_path):
+    said("why?", "Because.", model=str(tmp_path / "gone.gguf"))
+    async with chatting() as driver:
+        await driver.chat.conversations.open("000001")
+        await driver.note("wrote it and is no longer here")
+        assert texts(driver) == ["why?", "Because."]
 
 
 async def test_the_live_conversation_is_deleted_but_in_no_reply():

@@ -59,6 +59,12 @@ async def opened(driver: Driver, key: str = "f3") -> ModelsScreen:
     return screen_of(driver)
 
 
+@pytest.fixture(autouse=True)
+def long_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every conversation take long to read, so that a switch asks."""
+    monkeypatch.setattr("app.tui.chat.model_panel.SHORT_READING_S", 0.0)
+
+
 async def change_model(driver: Driver, name: str, answer: str) -> None:
     """Open another model and answer the question about the conversation."""
     await driver.say(f"/model {name}")
@@ -184,6 +190,18 @@ async def test_enter_opens_a_model_at_once_in_an_empty_chat(directory: Path) -> 
         assert driver.chat.core.chat_session.model.path == str(directory / "second.gguf")
         await opened(driver)
         await driver.until(lambda: "▶ second" in driver.screen_text(), "it is marked as open")
+
+
+async def test_a_short_conversation_goes_on_without_a_question(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app.tui.chat.model_panel.SHORT_READING_S", 2.0)
+    async with chatting() as driver:
+        await driver.ask("what is this")
+        await driver.say("/model other.gguf")
+        await driver.note("then reading the conversation · /new starts another")
+        await driver.note("read the conversation again")
+        assert driver.app.screen is driver.chat
 
 
 async def test_a_conversation_continues_after_a_model_switch() -> None:

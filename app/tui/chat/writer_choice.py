@@ -1,0 +1,133 @@
+"""The model for a saved conversation that another model than the open one wrote."""
+
+from __future__ import annotations
+
+from asyncio import wrap_future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app.conversations.locks import StoreError
+from app.conversations.store import SavedConversation, Store, model_key
+from app.documents.read import about_tokens
+from app.program.background import in_background
+from app.program.remote_model import is_remote
+from app.program.settings import Settings
+from app.text import figures
+from app.text.clean_text import clean_line
+from app.text.record import record
+
+if TYPE_CHECKING:
+    from app.session.events import ModelLoaded
+
+_NAME_CHARS = 40
+
+
+@record
+class WriterChoice:
+    """Choice between the model that wrote a conversation and the open one."""
+
+    title: str
+    writer: str
+    writer_path: Path
+    writer_cost: str
+    """Sentence on what it costs to continue with the model that wrote the conversation."""
+    open_model: str
+    open_cost: str
+    """The same for the open model."""
+
+
+def writer_of(saved: SavedConversation, model: ModelLoaded | None) -> Path | None:
+    """Return the file of the model that wrote a conversation.
+
+    None if that model is open, is on a server, or is not here any more.
+    """
+    path = saved.model_path
+    if model is None or not path or is_remote(path) or path == model_key(model.path):
+        return None
+    if not Path(path).is_file():
+        return None
+    return Path(path)
+
+
+def is_writer_gone(saved: SavedConversation, model: ModelLoaded | None) -> bool:
+    """Return whether the file of the model that wrote a conversation is not here any more."""
+    path = saved.model_path
+    if model is None or not path or is_remote(path) or path == model_key(model.path):
+        return False
+    return not Path(path).is_file()
+
+
+async def weigh(
+    store: Store,
+    conversation_id: str,
+    saved: SavedConversation,
+    writer_path: Path,
+    model: ModelLoaded,
+    settings: Settings,
+) -> WriterChoice:
+    """Estimate what each of the two models has to do before it goes on."""
+    from app.models.library.listing import look_up  # the first frame does not need it
+
+    n_tokens = sum(
+        message.figures.tokens if message.figures else about_tokens(message.text)
+        for message in saved.conversation.messages
+    )
+    open_path = Path(model.path)
+    writer_outlook = look_up(writer_path, settings)
+    open_outlook = None if is_remote(model.path) else look_up(open_path, settings)
+    cached = in_background(partial(_cached_models, store, conversation_id), "states")
+
+    names = await wrap_future(cached)
+    open_is_cached = clean_line(model.name, 100) in names
+    writer_is_cached = bool(names - {clean_line(model.name, 100)})
+    writer = await wrap_future(writer_outlook)
+    writer_cost = f"It loads {figures.size(_size_of(writer_path))}"
+    if writer_is_cached:
+        writer_cost += " and goes on at once: its KV cache is on disk."
+    else:
+        reading = reading_cost(n_tokens, writer.prefill_tps if writer else None)
+        writer_cost += f" and reads {reading}."
+
+    if open_outlook is None:
+        open_cost = f"The conversation is sent to {model.server}."
+    elif open_is_cached:
+        open_cost = "It goes on soon: a KV cache of it is on disk."
+        await wrap_future(open_outlook)
+    else:
+        outlook = await wrap_future(open_outlook)
+        reading = reading_cost(n_tokens, outlook.prefill_tps if outlook else None)
+        open_cost = f"It reads {reading}."
+    return WriterChoice(
+        clean_line(saved.title, _NAME_CHARS),
+        clean_line(saved.model, _NAME_CHARS) or clean_line(writer_path.stem, _NAME_CHARS),
+        writer_path,
+        writer_cost,
+        clean_line(model.title, _NAME_CHARS),
+        open_cost,
+    )
+
+
+def reading_cost(n_tokens: int, prefill_tps: float | None) -> str:
+    """Return how much a model reads, and how long that takes if it is known."""
+    cost = f"about {figures.counted(n_tokens, 'token')}"
+    if prefill_tps:
+        cost += f", {figures.whole_seconds(n_tokens / prefill_tps)}"
+    return cost
+
+
+def _cached_models(store: Store, conversation_id: str) -> set[str]:
+    """Return the names of the models that have a KV cache of a conversation."""
+    from app.conversations.state_files import model_name
+
+    with suppress(StoreError, OSError):
+        segments = store.segments_of([int(conversation_id)]).get(int(conversation_id), set())
+        return {model_name(path.parent) for path in segments if path.exists()}
+    return set()
+
+
+def _size_of(path: Path) -> int:
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
