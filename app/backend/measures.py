@@ -20,10 +20,10 @@ from app.machine.sensors.records import INTERFACE, EngineFigures, ModelFacts, Ph
 from app.machine.sensors.reply_history import (
     LEAST_PROMPT_TOKENS,
     READ_GBPS,
+    KnownAs,
     PastReply,
     ReplyHistory,
     history_key,
-    identity_of,
     rates_key,
 )
 from app.machine.sensors.token_speed import excess_at
@@ -59,9 +59,8 @@ class EngineMeasures:
         self._conditions = conditions
         self._meter: ReplyMeter | None = None
         self._next_profile_s = 0.0
-        identity = _identity(model)
         facts = ModelFacts(
-            identity=identity,
+            identity=_identity(model),
             weights_mode=model.weights_mode,
             weights_bytes=model.weights_bytes,
             bytes_per_token=model.bytes_per_token + 2 * session.state_bytes,
@@ -70,7 +69,7 @@ class EngineMeasures:
             resident_weight_bytes=_call_weakly(model.resident_weight_bytes),
             resident_kv_bytes=_call_weakly(session.kv_resident_bytes),
         )
-        earlier = history.earlier(history_key(identity, model.threads))
+        earlier = history.earlier(_known_as(model))
         known = history.rates(rates_key(model.threads)).get(READ_GBPS)
         link.update(
             figures=EngineFigures(
@@ -84,7 +83,7 @@ class EngineMeasures:
 
     def usual_prefill_tps(self) -> float | None:
         """Return the prompt tokens per second of earlier replies here; None if there were none."""
-        usual = self._history.usual(_identity(self._model))
+        usual = self._history.usual(_known_as(self._model))
         if usual is not None and usual.prefill_tps > 0:
             return usual.prefill_tps
         return None
@@ -111,7 +110,7 @@ class EngineMeasures:
         key = history_key(_identity(model), model.threads)
         self._update(
             faults=FaultLog(),
-            earlier=self._history.earlier(key),
+            earlier=self._history.earlier(_known_as(model)),
             threads=model.threads,
             weights_mode=model.weights_mode,
         )
@@ -195,7 +194,11 @@ class EngineMeasures:
 
 
 def _identity(model: Model) -> str:
-    return identity_of(model.name, model.quantization, model.weights_bytes, model.weights_mode)
+    return _known_as(model).identity(model.weights_mode)
+
+
+def _known_as(model: Model) -> KnownAs:
+    return KnownAs(model.name, model.quantization, model.weights_bytes)
 
 
 def _call_weakly(method: Callable[[], int | None]) -> Callable[[], int | None]:

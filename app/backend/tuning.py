@@ -11,7 +11,15 @@ from app.backend.engine_link import EngineLink
 from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.backend.status import Activity
-from app.machine.tuning.saved_tuning import measured_of
+from app.machine.sensors.reply_history import KnownAs
+from app.machine.sensors.tuning_conditions import Conditions
+from app.machine.tuning.saved_tuning import (
+    best_choice,
+    certain_part,
+    measured_of,
+    measured_speeds,
+    why_not_kept,
+)
 from app.machine.tuning.thread_bars import lookahead_lines
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.settings import AUTO
@@ -162,10 +170,22 @@ class EngineTuning:
             # The earlier report has the lines on kernels already.
             conditions = conditions.joined(self._link.state.tuning_conditions)
         self._link.update(tuning_conditions=conditions)
+        self._save_speeds(report, conditions)
         if not adds_to_earlier:
             lines = self._kernel_lines()
         notes = (*report.notes, *conditions.remarks())
         return replace(report, notes=notes, reasons=(*report.reasons, *lines))
+
+    def _save_speeds(self, report: TuningReport, conditions: Conditions) -> None:
+        """Save the speeds of the best choice with those of replies, if they can be trusted."""
+        model = self._model
+        now = self._threads.now
+        if why_not_kept(report, now, conditions):
+            return
+        best = best_choice(certain_part(report, now), now)
+        if (speeds := measured_speeds(report, best)) is not None:
+            known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
+            self._options.open_history().add(known_as.key(best.weights, best.decode), speeds)
 
     def tune_kernels(self) -> None:
         """Find the best memory prefetch of decode, once for a model, unless other work waits."""

@@ -10,7 +10,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,14 @@ from app.backend.reply import Clock, Reply
 from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
-from app.machine.sensors.reply_history import PastReply, ReplyHistory, history_key
+from app.machine.sensors.reply_history import (
+    KnownAs,
+    ReplyHistory,
+    Speeds,
+    past_measurement,
+)
 from app.machine.sensors.tuning_conditions import watch_machine
-from app.models.library.report_card import bench_identity
+from app.models.library.speed import writing_text
 from app.program import exit_codes, paths
 from app.program.bundled_model import starter_file
 from app.program.refusals import Refusal, exit_code_of, say
@@ -101,6 +106,10 @@ def bench(options: BenchOptions, settings: Settings, clock: Clock = time.perf_co
         else:
             _print_row(report)
     if not options.as_json:
+        usual = Speeds(**report["usual"])
+        if usual.decode_tps:
+            n_threads = counted(usual.threads, "thread")
+            print(f"usual here: {writing_text(usual)} with {n_threads}")
         print(f"kernels compared with their references: passed; starter model: {starter_gate}")
         print(f'"{QUESTION}": {", ".join(gates)}', flush=True)
     return exit_codes.OK
@@ -210,11 +219,17 @@ def _measure(
     else:
         text = {}
     prefill_tps, decode_tps = (statistics.median(values) for values in rates.values())
-    identity = bench_identity(model.name, model.quantization, model.weights_bytes)
-    reply = PastReply(time.time(), options.n_gen, decode_tps, prefill_tps, 0.0, is_quiet)
-    if not settings.adapters:  # the history is shown by ``jalopy report``
-        ReplyHistory(paths.speeds_file()).add(history_key(identity, threads), reply)
+    known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
+    history = ReplyHistory(paths.speeds_file())
+    if not settings.adapters:
+        n_read = options.rounds * options.n_prompt
+        measured = past_measurement(
+            options.rounds * options.n_gen, decode_tps, n_read, prefill_tps, is_quiet
+        )
+        history.add(known_as.key(model.weights_mode, threads), measured)
+    usual = history.usual(known_as)
     return {
+        "usual": asdict(usual or Speeds()),
         "engine": "jalopy",
         "model": model.name,
         "quantization": model.quantization,

@@ -58,9 +58,8 @@ def doctor(
     cores = read_cores()  # measures the load of other programs, so Jalopy must not compute yet
     engine = start_work_thread()
     progress = ProgressLine()
-    counts = (settings.threads, settings.prefill_threads)
     n_ctx = settings.context_size or None
-    examination = engine.run(lambda: examine(*counts, needs, n_ctx, progress.show_opening))
+    examination = engine.run(lambda: examine(settings, needs, n_ctx, progress.show_opening))
     progress.clear()
     encoding = getattr(sys.stdout, "encoding", "") or ""
     readings = Readings(

@@ -113,7 +113,7 @@ def _downloadable(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
     lines = []
     for offer in offers(lister, entries):
         if offer.outlook:
-            speed = rows.speed(offer.outlook, offer.outlook.decode_tps)
+            speed = rows.speed(offer.outlook.decode_tps, offer.outlook.basis)
         else:
             speed = "-"
         lines.append(

@@ -15,11 +15,14 @@ from app.backend.reply import Clock
 from app.backend.work_thread import WorkThread, start_work_thread
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
+from app.machine.sensors.reply_history import KnownAs, ReplyHistory
 from app.machine.sensors.tuning_conditions import Conditions, watch_machine
 from app.machine.tuning.saved_tuning import (
     best_choice,
+    certain_part,
     choice_to_remember,
     measured_of,
+    measured_speeds,
     why_not_kept,
 )
 from app.machine.tuning.thread_bars import (
@@ -30,11 +33,13 @@ from app.machine.tuning.thread_bars import (
     pinning_line,
     progress_text,
 )
-from app.program import exit_codes
+from app.models.library.speed import writing_text
+from app.program import exit_codes, paths
 from app.program.refusals import Refusal, say
 from app.program.settings import AUTO, Settings
 from app.program.state import TunedChoice
 from app.text.clean_text import clean_line
+from app.text.figures import counted
 from app.text.glyphs import choose_glyphs
 from app.text.json_line import json_line
 from app.text.record import record
@@ -245,6 +250,11 @@ def _remember(engine: WorkThread, search: _Search, report: TuningReport) -> str 
     def remember() -> str | None:
         choice = choice_to_remember(report, search.in_use, engine_access.recall_tuned(model).choice)
         measured = measured_of(report, choice, conditions, engine_access.kernels_version())
+        best = best_choice(certain_part(report, search.in_use), search.in_use)
+        if (speeds := measured_speeds(report, best)) is not None:
+            known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
+            history = ReplyHistory(paths.speeds_file())
+            history.add(known_as.key(best.weights, best.decode), speeds)
         return engine_access.remember_tuned(model, choice, measured)
 
     return engine.run(remember)
@@ -311,6 +321,10 @@ def _print(search: _Search, report: TuningReport, reason: str | None) -> None:
         else:
             options = _options_of(choice_to_remember(report, now, now), now)
             print(f"Saved: {options} from the next start on.")
+    known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
+    usual = ReplyHistory(paths.speeds_file()).usual(known_as)
+    if usual is not None:
+        print(f"Usual here: {writing_text(usual)} with {counted(usual.threads, 'thread')}.")
 
 
 def _options_of(best: TunedChoice, now: TunedChoice) -> str:

@@ -18,6 +18,7 @@ from app.machine.doctor.readings import (
     TerminalReadings,
 )
 from app.models.library import advice
+from app.models.library.speed import ModelSpeed
 from app.tui.chat.events import EngineFeed
 from app.tui.screens import doctor
 from app.tui.speed.watch import PerformanceView, PerformanceWatch
@@ -48,6 +49,7 @@ def examination() -> Examination:
     """The engine's measurements for the doctor."""
     needs = advice.needs_of_size(3.2e9, "Q4_K_M")
     suggestions = advice.suggestions(_MEMORY, _RATES)
+    fitting = fit(needs, _MEMORY, _RATES, 4096)
     return Examination(
         engine=EngineReadings(
             "avx2", 2, 12.1, 40.0, "/home/me/.cache/jalopy/kernels-1a2b", 9_000_000
@@ -55,7 +57,8 @@ def examination() -> Examination:
         rates=_RATES,
         memory=_MEMORY,
         needs=needs,
-        fit=fit(needs, _MEMORY, _RATES, 4096),
+        fit=fitting,
+        speed=ModelSpeed(fitting.decode_tps, fitting.prefill_tps),
         suggestions=tuple(suggestions),
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from app.machine.sensors.reply_history import Basis
 from app.models.downloads.fetch import DownloadPlan, DownloadProgress
 from app.models.downloads.hub import RemoteFile
 from app.models.downloads.job import DownloadStage, JobState, PullJob
@@ -34,7 +35,7 @@ _LLAMA = ModelEntry(
     quantization="Q4_K_M",
     context_length=131_072,
     licence="llama3.2",
-    outlook=Outlook("yes", 3 * GIB, 24_000, 5.1, 9.2, True),
+    outlook=Outlook("yes", 3 * GIB, 24_000, 5.1, 9.2, Basis.MEASURED, Basis.MEASURED),
 )
 _BIG = replace(
     _LLAMA,

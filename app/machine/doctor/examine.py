@@ -3,6 +3,7 @@
 It runs in the thread that owns the engine, and does not raise if the engine cannot run.
 """
 
+from app.machine.sensors.reply_history import ReplyHistory
 from app.models.library import advice
 from app.models.library.advice import Suggestion
 from app.models.library.measure import (
@@ -12,9 +13,12 @@ from app.models.library.measure import (
     measure,
     memory_for_models,
 )
+from app.models.library.rates import rates_or_typical, usual_threads
+from app.models.library.speed import ModelSpeed, speed_of
+from app.program import paths
 from app.program.settings import Settings
 from app.text.record import record
-from engine import Crew, Model, Session
+from engine import Model, Session
 from engine.measure import fit as fitting
 
 
@@ -28,33 +32,45 @@ class Examination:
     """Memory for models. Memory of this process counts as available."""
     needs: fitting.ModelNeeds | None
     fit: fitting.Fit | None
+    speed: ModelSpeed | None
+    """Usual or estimated speed of the model; None without a model."""
     suggestions: tuple[Suggestion, ...]
 
 
 def examine(
-    threads: int,
-    prefill_threads: int,
+    settings: Settings,
     needs: fitting.ModelNeeds | None = None,
     n_ctx: int | None = None,
     progress: Report | None = None,
-    crew: Crew | None = None,
+    model: Model | None = None,
 ) -> Examination:
     """Measure the machine, and compare a model's needs with it.
 
     Args:
-        threads, prefill_threads: numbers of threads; 0 for the engine's choice.
         n_ctx: context in tokens; None for the engine's choice.
-        crew: crew of the loaded model; None to use a temporary one.
+        model: the loaded model, whose threads measure; None to use temporary ones.
     """
+    threads = settings.threads, settings.prefill_threads
+    crew = None
+    if model is not None:
+        threads = model.threads, model.prefill_threads
+        crew = model.crew
     quants = [COMMON_TYPE, *(needs.products if needs else ())]
-    readings, rates = measure(threads, prefill_threads, quants, progress, crew)
+    readings, _ = measure(*threads, quants, progress, crew)
+    # the same rates as in the list of models
+    rates = rates_or_typical(usual_threads(settings))
     memory = memory_for_models()
+    fit = fitting.fit(needs, memory, rates, n_ctx) if needs else None
+    speed = None
+    if needs is not None and fit is not None:
+        speed = speed_of(needs, fit, ReplyHistory(paths.speeds_file()))
     return Examination(
         engine=readings,
         rates=rates,
         memory=memory,
         needs=needs,
-        fit=fitting.fit(needs, memory, rates, n_ctx) if needs else None,
+        fit=fit,
+        speed=speed,
         suggestions=tuple(advice.suggestions(memory, rates)),
     )
 
@@ -64,10 +80,10 @@ def examine_machine(
 ) -> Examination:
     """Measure for the doctor between two turns of a chat."""
     if model is None:
-        return examine(settings.threads, settings.prefill_threads, progress=progress)
+        return examine(settings, progress=progress)
     if session is not None:
         n_ctx = session.n_ctx
     else:
         n_ctx = None
     needs = fitting.needs_of_file(model.path, kv_type)
-    return examine(model.threads, model.prefill_threads, needs, n_ctx, progress, model.crew)
+    return examine(settings, needs, n_ctx, progress, model)

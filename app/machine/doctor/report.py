@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 from app.machine.doctor.findings import BAD, LOOKS, OK, WEAK, Finding
 from app.machine.doctor.readings import Readings
+from app.machine.sensors.reply_history import Basis
 from app.models.library import advice
+from app.models.library.list_rows import about
+from app.models.library.speed import ModelSpeed
 from app.text.clean_text import clean_line
 from app.text.figures import count, counted, rate, size
 
@@ -78,10 +81,9 @@ def fit_findings(examination: Examination, kv_type: str) -> list[Finding]:
         f"{size(fit.needed_bytes)}"
     )
     available = f", {size(examination.memory.available_bytes)} free"
-    if fit.decode_tps is None:
-        speed = []
-    else:
-        speed = [_speed_finding(needs, fit, fit.decode_tps)]
+    speed = []
+    if examination.speed is not None and examination.speed.decode_tps is not None:
+        speed = [_speed_finding(needs, fit, examination.speed, examination.speed.decode_tps)]
     return [_memory_finding(fit, sizes + available), _context_finding(needs, fit), *speed]
 
 
@@ -113,16 +115,17 @@ def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
     return Finding(BAD, "context", f"no room next to the weights now ({trained})")
 
 
-def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
-    text = f"writes about {rate(decode_tps)} tok/s"
-    if fit.decode_full_tps:
+def _speed_finding(needs: ModelNeeds, fit: Fit, speed: ModelSpeed, decode_tps: float) -> Finding:
+    text = f"writes {_tps(decode_tps, speed.basis)} tok/s"
+    if fit.decode_full_tps and speed.basis is Basis.ESTIMATED:
         text += f" ({rate(fit.decode_full_tps)} with a full context)"
-    if fit.prefill_tps:
-        text += f", reads prompts at about {rate(fit.prefill_tps)}"
-    if fit.is_measured:
-        basis = "from measurements just made"
-    else:
-        basis = "estimated"
+    if speed.prefill_tps:
+        text += f", reads prompts at {_tps(speed.prefill_tps, speed.prefill_basis)}"
+    basis = speed.basis.value
+    if speed.prefill_tps and speed.prefill_basis is not speed.basis:
+        basis += f", reading {speed.prefill_basis.value}"
+    if speed.basis is Basis.MEASURED:
+        return Finding(OK, "speed", text, basis)
     if fit.verdict == "no":
         basis += "; far slower in reality, since it does not fit in memory"
     return Finding(
@@ -131,6 +134,12 @@ def _speed_finding(needs: ModelNeeds, fit: Fit, decode_tps: float) -> Finding:
         text,
         f"{basis}; `jalopy bench MODEL` measures" if not needs.is_estimate else basis,
     )
+
+
+def _tps(tokens_per_s: float, basis: Basis) -> str:
+    if basis is Basis.ESTIMATED:
+        return f"about {about(tokens_per_s)}"
+    return rate(tokens_per_s)
 
 
 def advice_lines(examination: Examination) -> list[str]:
@@ -200,7 +209,7 @@ def _suggestion_lines(suggestions: Sequence[Suggestion]) -> list[str]:
 
 def _about(tokens_per_s: float | None) -> str:
     if tokens_per_s:
-        return f"about {rate(tokens_per_s)}"
+        return f"about {about(tokens_per_s)}"
     return "-"
 
 

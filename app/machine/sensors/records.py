@@ -95,7 +95,7 @@ class EngineFigures:
     """Faults of the running or last reply."""
     last_reply: TimeSpent | None = None
     earlier: PastSpeeds | None = None
-    """Earlier replies with the same model, threads and weights mode."""
+    """Earlier replies and measurements of the model."""
     threads: int = 0
     """Threads at the start of the running or last reply; 0 if unknown."""
     weights_mode: str = ""

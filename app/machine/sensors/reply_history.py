@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,10 +30,11 @@ READ_GBPS = "read_gbps"
 """Name of the memory bandwidth among the rates. Others are named like "decode_gbps Q4_K"."""
 MOST_KEYS = 32
 MOST_REPLIES = 50
-LEAST_TOKENS = 8
+LEAST_TOKENS = 50
 """Shorter replies do not count."""
-LEAST_PROMPT_TOKENS = 16
+LEAST_PROMPT_TOKENS = 200
 """Shorter prompts do not count."""
+_WEIGHTS_MODES = ("mmap", "huge")
 _MAX_FILE_BYTES = 1 << 18
 _KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
 _RATE = re.compile(r"read_gbps|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
@@ -54,23 +58,40 @@ class PastReply:
     """Whether other programs were quiet."""
 
 
-@record
-class PastSpeeds:
-    """Speeds of replies with the same model and settings so far."""
+class Basis(str, Enum):
+    """Basis of a speed; its value is the word for it."""
 
-    n_replies: int
-    median_tps: float
-    best_tps: float
-    best_unix_s: float
+    ESTIMATED = "estimated"
+    MEASURED = "measured"
+    BUSY = "measured while busy"
+    """Measured only while other programs used the processor."""
 
 
 @record
 class Speeds:
-    """Tokens per second and threads; 0 if unknown."""
+    """Usual speeds of a model on this machine, with the fastest settings that were used; 0 if
+    unknown."""
 
     decode_tps: float = 0.0
     prefill_tps: float = 0.0
     threads: int = 0
+    basis: Basis = Basis.ESTIMATED
+    prefill_basis: Basis = Basis.ESTIMATED
+
+
+@record
+class PastSpeeds:
+    """Speeds of the replies of a model on this machine."""
+
+    usual: Speeds
+    n_replies: int
+    best_tps: float
+    best_unix_s: float
+
+    @property
+    def median_tps(self) -> float:
+        """Usual speed of writing."""
+        return self.usual.decode_tps
 
 
 class ReplyHistory:
@@ -82,45 +103,40 @@ class ReplyHistory:
         self._rates: dict[str, dict[str, float]] = {}
         self._load()
 
-    def earlier(self, key: str) -> PastSpeeds | None:
-        """Return a summary of the replies of a key; None if there are none."""
-        replies = self._replies.get(key)
-        if not replies:
+    def earlier(self, model: KnownAs) -> PastSpeeds | None:
+        """Return a summary of a model's replies and measurements; None if there are none."""
+        usual = self.usual(model)
+        if usual is None:
             return None
-        import statistics  # module imports would delay the first frame
-
+        replies = [reply for _, some in self._by_threads(model) for reply in some]
         best = max(replies, key=lambda reply: reply.decode_tps)
-        usual = statistics.median(reply.decode_tps for reply in _quiet(replies))
-        return PastSpeeds(len(replies), usual, best.decode_tps, best.finished_unix_s)
+        return PastSpeeds(usual, len(replies), best.decode_tps, best.finished_unix_s)
 
-    def usual(self, identity: str) -> Speeds | None:
-        """Return the usual speeds with the fastest number of threads; None if there are no
-        replies.
+    def usual(self, model: KnownAs) -> Speeds | None:
+        """Return the usual speeds of a model, with the fastest threads and memory for its weights;
+        None if nothing was measured.
+
+        Figures of quiet times come first.
         """
-        import statistics
+        speeds = [_usual(threads, replies) for threads, replies in self._by_threads(model)]
 
-        speeds = []
-        for threads, replies in self._by_threads(identity):
-            quiet = _quiet(replies)
-            read = [reply.prefill_tps for reply in quiet if reply.prefill_tps > 0]
-            decode_tps = statistics.median(reply.decode_tps for reply in quiet)
-            speeds.append(Speeds(decode_tps, statistics.median(read) if read else 0.0, threads))
-        return max(speeds, key=lambda speed: speed.decode_tps, default=None)
+        def worth(usual: Speeds) -> tuple[bool, float]:
+            return usual.basis is Basis.MEASURED, usual.decode_tps
 
-    def newest(self, identity: str) -> PastReply | None:
-        """Return the last reply with any number of threads; None if there is none."""
-        replies = [
-            reply
-            for _, replies_of_count in self._by_threads(identity)
-            for reply in replies_of_count
-        ]
+        return max(speeds, key=worth, default=None)
+
+    def newest(self, model: KnownAs) -> PastReply | None:
+        """Return the last reply with any settings; None if there is none."""
+        replies = [reply for _, some in self._by_threads(model) for reply in some]
         return max(replies, key=lambda reply: reply.finished_unix_s, default=None)
 
-    def _by_threads(self, identity: str) -> list[tuple[int, list[PastReply]]]:
-        """Return the replies by number of threads."""
-        keys = [key for key in self._replies if key.startswith(f"{identity}.")]
+    def _by_threads(self, model: KnownAs) -> list[tuple[int, list[PastReply]]]:
+        """Return the number of threads and the replies of each setting."""
+        identities = [model.identity(mode) for mode in _WEIGHTS_MODES]
         return [
-            (int(key.rpartition(".")[2]), self._replies[key]) for key in keys if self._replies[key]
+            (int(key.rpartition(".")[2]), replies)
+            for key, replies in self._replies.items()
+            if replies and key.partition(".")[0] in identities
         ]
 
     def add(self, key: str, reply: PastReply) -> None:
@@ -185,6 +201,34 @@ class ReplyHistory:
         self._file.write(rates=self._rates, replies=replies)
 
 
+def past_measurement(
+    n_written: int, decode_tps: float, n_read: int, prefill_tps: float, is_quiet: bool
+) -> PastReply:
+    """Return a benchmark as a reply: tokens written and read in all, and the median speeds."""
+    if n_read < LEAST_PROMPT_TOKENS or prefill_tps <= 0:
+        return PastReply(time.time(), n_written, decode_tps, 0.0, 0.0, is_quiet)
+    return PastReply(
+        time.time(), n_written, decode_tps, prefill_tps, n_read / prefill_tps, is_quiet
+    )
+
+
+@record
+class KnownAs:
+    """Facts that identify a model in the history."""
+
+    name: str
+    quantization: str
+    weights_bytes: int
+
+    def identity(self, weights_mode: str) -> str:
+        """Return the identity of the model with its weights in a kind of memory."""
+        return identity_of(self.name, self.quantization, self.weights_bytes, weights_mode)
+
+    def key(self, weights_mode: str, threads: int) -> str:
+        """Return the key of the model's replies with some settings."""
+        return history_key(self.identity(weights_mode), threads)
+
+
 def history_key(identity: str, threads: int) -> str:
     """Return the key of comparable replies or measurements."""
     return f"{identity}.{threads}"
@@ -237,9 +281,12 @@ def _reply_of(row: object) -> PastReply | None:
     """Return the reply of a row; None if the row is unsound."""
     with suppress(ValueError):
         reply = PastReply(*checked(_ROW, row))
-        if _is_sound(reply):
-            return reply
-        return None
+        if not _is_sound(reply) or reply.tokens < LEAST_TOKENS:
+            return None
+        # an earlier version saved the speed of short prompts, too
+        if reply.prefill_tps * reply.first_token_s < LEAST_PROMPT_TOKENS:
+            return replace(reply, prefill_tps=0.0)
+        return reply
     return None
 
 
@@ -249,11 +296,23 @@ def _is_sound(reply: PastReply) -> bool:
     return is_date and all(0 <= figure <= _LARGEST for figure in figures) and reply.decode_tps > 0
 
 
-def _quiet(replies: list[PastReply]) -> list[PastReply]:
-    """Return the replies of quiet times, or else the fastest one, which was least disturbed."""
-    return [reply for reply in replies if reply.is_quiet] or [
-        max(replies, key=lambda reply: reply.decode_tps)
-    ]
+def _usual(threads: int, replies: list[PastReply]) -> Speeds:
+    """Return the median speeds of quiet times, or else the highest, which were least disturbed."""
+    decode_tps, basis = _middle(replies, lambda reply: reply.decode_tps)
+    prefill_tps, prefill_basis = _middle(replies, lambda reply: reply.prefill_tps)
+    return Speeds(decode_tps, prefill_tps, threads, basis, prefill_basis)
+
+
+def _middle(
+    replies: list[PastReply], speed_of: Callable[[PastReply], float]
+) -> tuple[float, Basis]:
+    import statistics  # module imports would delay the first frame
+
+    quiet = [tps for reply in replies if reply.is_quiet and (tps := speed_of(reply)) > 0]
+    if quiet:
+        return statistics.median(quiet), Basis.MEASURED
+    fastest = max(map(speed_of, replies), default=0.0)
+    return fastest, Basis.BUSY if fastest else Basis.ESTIMATED
 
 
 def _is_rate(name: str, rate: object) -> bool:

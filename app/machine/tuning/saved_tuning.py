@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from app.machine.sensors.reply_history import PastReply, past_measurement
 from app.machine.sensors.tuning_conditions import Conditions
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import ProgramState, TunedChoice, TuningConditions
@@ -20,6 +21,7 @@ from engine.tuning.report import MEASURING, STOPPED
 
 if TYPE_CHECKING:
     from engine.tuning.report import TuningReport
+    from engine.tuning.statistics import Interval
 
 
 _ON_BATTERY = " | on battery"
@@ -215,6 +217,38 @@ def choice_to_remember(
         weights = kv_type = ""
     certain = certain_part(report, current)
     return best_choice(certain, replace(current, weights=weights, kv_type=kv_type))
+
+
+def measured_speeds(report: TuningReport, choice: TunedChoice) -> PastReply | None:
+    """Return the speeds that a search on a quiet machine measured with a choice; None if it did not
+    measure the choice."""
+    decode, prefill = (
+        _rate_of(report, phase, count, choice.weights)
+        for phase, count in (("decode", choice.decode), ("prefill", choice.prefill))
+    )
+    if decode is None:
+        return None
+    n_written, n_read = (_n_tokens(report, phase) for phase in ("decode", "prefill"))
+    if prefill is None:
+        return past_measurement(n_written * decode.n, decode.median, 0, 0.0, is_quiet=True)
+    return past_measurement(
+        n_written * decode.n, decode.median, n_read * prefill.n, prefill.median, is_quiet=True
+    )
+
+
+def _rate_of(report: TuningReport, phase: str, count: int, weights: str) -> Interval | None:
+    comparison = report.comparison("weights")
+    if comparison is not None and comparison.is_measured:
+        option = comparison.option(weights)
+        return option.tps.get(phase) if option is not None else None
+    curve = report.curve(phase)
+    point = curve.point(count) if curve is not None else None
+    return point.tps if point is not None else None
+
+
+def _n_tokens(report: TuningReport, phase: str) -> int:
+    curve = report.curve(phase)
+    return curve.n_tokens if curve is not None else 0
 
 
 def measured_of(

@@ -196,6 +196,11 @@ def best_suggestion(candidates: Sequence[Suggestion]) -> Suggestion | None:
     return None
 
 
+def best_size(memory: MachineMemory, rates: MachineRates) -> Suggestion | None:
+    """Return the size of models that suits a machine best; None if none fits."""
+    return best_suggestion(suggestions(memory, rates))
+
+
 def row_for(total_bytes: int) -> MemoryRow | None:
     """Return the table row of a machine; firmware and graphics may reserve some memory."""
     fitting = [row for row in memory_rows() if total_bytes >= 0.88 * row.gib * (1 << 30)]

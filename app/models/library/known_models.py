@@ -13,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.models.library.list_rows import about
 from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
 from app.models.library.model_files import places
-from app.models.library.rates import known_read_gbps
 from app.program.bundled_model import is_starter
 from app.program.settings import Settings
 from app.program.small_file import bundled_table
@@ -251,7 +251,7 @@ def advice_line(lister: Lister) -> str:
     """
     from app.models.library import advice
 
-    best = advice.best_suggestion(advice.suggestions(lister.memory, lister.rates))
+    best = advice.best_size(lister.memory, lister.rates)
     if best is None:
         return ""
     if lister.rates.read_gbps:
@@ -259,7 +259,7 @@ def advice_line(lister: Lister) -> str:
     else:
         speed = ""
     if best.fit.decode_tps:
-        tps = f", about {figures.rate(best.fit.decode_tps)} tok/s"
+        tps = f", about {about(best.fit.decode_tps)} tok/s"
     else:
         tps = ""
     return (
@@ -268,7 +268,9 @@ def advice_line(lister: Lister) -> str:
     )
 
 
-def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bool = True) -> str:
+def machine_line(
+    settings: Settings, get_key: str, now_gbps: float = 0.0, is_quiet: bool = True
+) -> str:
     """Return a line with the best memory speed and the sizes that suit it; "" before a measurement.
 
     Args:
@@ -277,14 +279,12 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
         is_quiet: whether other programs were quiet then.
     """
     from app.models.library import advice
-    from app.models.library.measure import busy_words, memory_for_models
-    from engine.measure.fit import MachineRates
+    from app.models.library.measure import busy_words
 
-    gbps = known_read_gbps(threads)
-    memory = memory_for_models()
-    rates = MachineRates(gbps or None)
-    candidates = advice.suggestions(memory, rates)
-    best = advice.best_suggestion(candidates)
+    lister = make_lister(settings)
+    gbps = lister.read_gbps
+    candidates = advice.suggestions(lister.memory, lister.rates)
+    best = advice.best_size(lister.memory, lister.rates)
     if not gbps or best is None:
         return ""
     examples = list(
@@ -293,7 +293,7 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
         )
     )
     speeds = ", ".join(
-        f"~{figures.rate(suggestion.fit.decode_tps or 0)} tok/s with {suggestion.size}"
+        f"~{about(suggestion.fit.decode_tps or 0)} tok/s with {suggestion.size}"
         for suggestion in examples
     )
     words = busy_words(now_gbps, gbps, is_quiet)
@@ -301,7 +301,7 @@ def machine_line(threads: int, get_key: str, now_gbps: float = 0.0, is_quiet: bo
         busy = f" at best ({words})"
     else:
         busy = ""
-    first_choice = best_known(memory, rates)
+    first_choice = best_known(lister.memory, lister.rates)
     if first_choice is not None:
         get = f"; {get_key} gets {first_choice.name}"
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from app.machine.sensors.reply_history import Basis
 from app.models.library.listing import ADVISED, ModelEntry, Outlook
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -15,9 +16,11 @@ from app.text.record import record
 
 ESTIMATE = "~"
 """Sign before estimated speeds."""
+BUSY = "!"
+"""Sign after speeds that were measured while other programs used the processor."""
 LEGEND = (
     f"{ESTIMATE} estimated from measurements of this machine; "
-    f"without {ESTIMATE}: measured with the model"
+    f"without {ESTIMATE}: measured with the model, {BUSY} while busy"
 )
 NO_RATES = (
     f"{ESTIMATE} typical speeds: other programs are busy, so this machine has not been measured yet"
@@ -74,8 +77,8 @@ def row(entry: ModelEntry, columns: int) -> str:
         cells["context"] = context(outlook, entry.context_length)
     if outlook is not None:
         cells["fits"] = outlook.verdict
-        cells["writes"] = speed(outlook, outlook.decode_tps)
-        cells["reads"] = speed(outlook, outlook.prefill_tps)
+        cells["writes"] = speed(outlook.decode_tps, outlook.basis)
+        cells["reads"] = speed(outlook.prefill_tps, outlook.prefill_basis)
     return _line(entry.title, cells, columns)
 
 
@@ -91,13 +94,15 @@ def context(outlook: Outlook | None, trained: int) -> str:
     return f"{largest}/{figures.short_tokens(trained)}"
 
 
-def speed(outlook: Outlook, tokens_per_s: float | None) -> str:
-    """Return a speed, with a sign if it is estimated."""
+def speed(tokens_per_s: float | None, basis: Basis) -> str:
+    """Return a speed, with a sign if it is estimated or was measured while busy."""
     if not tokens_per_s:
         return "-"
-    if outlook.is_measured:
-        return figures.rate(tokens_per_s)
-    return f"{ESTIMATE}{_about(tokens_per_s)}"
+    return {
+        Basis.MEASURED: figures.rate(tokens_per_s),
+        Basis.BUSY: f"{figures.rate(tokens_per_s)}{BUSY}",
+        Basis.ESTIMATED: f"{ESTIMATE}{about(tokens_per_s)}",
+    }[basis]
 
 
 def details(entry: ModelEntry) -> list[str]:
@@ -143,8 +148,8 @@ def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
     outlook = entry.outlook
     writes = reads = memory = context_text = ""
     if outlook is not None:
-        writes = _rate_text(outlook, outlook.decode_tps)
-        reads = _rate_text(outlook, outlook.prefill_tps)
+        writes = _rate_text(outlook.decode_tps, outlook.basis)
+        reads = _rate_text(outlook.prefill_tps, outlook.prefill_basis)
         verdict = {
             "yes": "fits",
             "tight": "fits only with other programs closed",
@@ -192,11 +197,12 @@ def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
     return [(label, text) for label, text in facts if text]
 
 
-def _rate_text(outlook: Outlook, tokens_per_s: float | None) -> str:
+def _rate_text(tokens_per_s: float | None, basis: Basis) -> str:
     if not tokens_per_s:
         return ""
-    basis = "measured" if outlook.is_measured else "estimated"
-    return f"{speed(outlook, tokens_per_s)} tok/s, {basis}"
+    if basis is Basis.ESTIMATED:
+        return f"{ESTIMATE}{about(tokens_per_s)} tok/s, {basis.value}"
+    return f"{figures.rate(tokens_per_s)} tok/s, {basis.value}"
 
 
 def mix(type_bytes: Mapping[str, int]) -> str:
@@ -221,13 +227,17 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
     }[outlook.verdict]
     facts = []
     if outlook.decode_tps and outlook.is_measured:
-        facts.append(f"{figures.rate(outlook.decode_tps)} tok/s (measured)")
+        facts.append(f"{figures.rate(outlook.decode_tps)} tok/s ({outlook.basis.value})")
     elif outlook.decode_tps:
-        facts.append(f"About {_about(outlook.decode_tps)} tok/s (estimated)")
-    if outlook.prefill_tps and outlook.is_measured:
-        facts.append(f"reads {figures.rate(outlook.prefill_tps)}")
+        facts.append(f"About {about(outlook.decode_tps)} tok/s (estimated)")
+    if outlook.prefill_tps and outlook.prefill_basis is not Basis.ESTIMATED:
+        reads = f"reads {figures.rate(outlook.prefill_tps)}"
+        if outlook.prefill_basis is not outlook.basis:
+            reads += f" ({outlook.prefill_basis.value})"
+        facts.append(reads)
     elif outlook.prefill_tps:
-        facts.append(f"reads {_about(outlook.prefill_tps)}")
+        estimated = " (estimated)" if outlook.is_measured else ""
+        facts.append(f"reads {about(outlook.prefill_tps)}{estimated}")
     if outlook.verdict == "yes" and names_context:
         facts.append(f"up to {figures.count(outlook.largest_ctx)} tokens")
     if not facts:
@@ -240,7 +250,7 @@ def table(entries: Sequence[ModelEntry], columns: int) -> list[str]:
     return [heading(columns), *(row(entry, columns) for entry in entries)]
 
 
-def _about(tokens_per_s: float) -> str:
+def about(tokens_per_s: float) -> str:
     """Return an estimate with two digits, written like a measured rate: "5.4", "43", "1,500"."""
     if tokens_per_s < 9.95:
         return figures.rate(tokens_per_s)

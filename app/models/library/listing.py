@@ -12,10 +12,11 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.machine.sensors.reply_history import ReplyHistory, Speeds, identity_of
+from app.machine.sensors.reply_history import Basis, ReplyHistory
 from app.models.library.header import HeaderCache, ModelHeader, read_header
 from app.models.library.model_files import Place, StoredModel, find_files
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
+from app.models.library.speed import speed_of
 from app.program import paths
 from app.program.background import in_background
 from app.program.remote_model import ModelPlace, RemoteModel
@@ -45,8 +46,13 @@ class Outlook:
     decode_tps: float | None = None
     prefill_tps: float | None = None
     """Tokens per second; None if unknown."""
-    is_measured: bool = False
-    """Whether the speeds are from replies of this model here; otherwise they are estimates."""
+    basis: Basis = Basis.ESTIMATED
+    prefill_basis: Basis = Basis.ESTIMATED
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the speed of writing was measured with this model here."""
+        return self.basis is not Basis.ESTIMATED
 
 
 @record
@@ -128,7 +134,6 @@ class Lister:
     rates: MachineRates
     history: ReplyHistory
     kv_type: str = "f16"
-    weights_mode: str = "mmap"
     read_gbps: float = 0.0
     """Best measured read speed of memory; 0 if it was never measured."""
 
@@ -157,33 +162,23 @@ class Lister:
         """Compare a model with this machine; None if it cannot be opened."""
         if header.needs is None:
             return None
-        needs = replace(header.needs, memory=header.memory.get(self.kv_type, header.needs.memory))
-        identity = identity_of(
-            header.name, header.quantization, header.needs.weights_bytes, self.weights_mode
-        )
-        return self.outlook_of(needs, self.history.usual(identity))
+        memory = header.memory.get(self.kv_type, header.needs.memory)
+        return self.outlook_of(replace(header.needs, memory=memory))
 
-    def outlook_of(self, needs: ModelNeeds, usual: Speeds | None = None) -> Outlook:
-        """Compare needs with this machine.
-
-        Args:
-            usual: median speeds of earlier replies.
-        """
+    def outlook_of(self, needs: ModelNeeds) -> Outlook:
+        """Compare needs with this machine."""
         from engine.measure.fit import fit
 
         fit_result = fit(needs, self.memory, self.rates)
-        decode_tps = fit_result.decode_tps
-        prefill_tps = fit_result.prefill_tps
-        if usual is not None:
-            decode_tps = usual.decode_tps
-            prefill_tps = usual.prefill_tps or prefill_tps
+        speed = speed_of(needs, fit_result, self.history)
         return Outlook(
             fit_result.verdict,
             fit_result.needed_bytes,
             fit_result.largest_ctx,
-            decode_tps,
-            prefill_tps,
-            usual is not None,
+            speed.decode_tps,
+            speed.prefill_tps,
+            speed.basis,
+            speed.prefill_basis,
         )
 
 
@@ -200,7 +195,6 @@ def make_lister(settings: Settings, rates: MachineRates | None = None) -> Lister
         rates,
         history,
         settings.kv_type_or_default,
-        settings.weights_or_default,
         gbps,
     )
 

@@ -14,10 +14,11 @@ from pathlib import Path
 
 from app.backend.engine_thread import EngineThread
 from app.conversations.export import write_new
-from app.machine.sensors.reply_history import ReplyHistory, Speeds, identity_of
+from app.machine.sensors.reply_history import KnownAs, ReplyHistory, Speeds
 from app.models.library.choose_model import choose_model
 from app.models.library.header import ModelHeader, read_header
 from app.models.library.rates import known_read_gbps
+from app.models.library.speed import writing_text
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
@@ -58,7 +59,7 @@ class Card:
         """Return labels and values in order."""
         speeds = self.speeds
         if speeds.decode_tps:
-            writes = f"{figures.rate(speeds.decode_tps)} tok/s"
+            writes = writing_text(speeds)
         else:
             writes = NO_SPEED
         if speeds.prefill_tps:
@@ -144,13 +145,9 @@ def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Ca
 
 
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
-    """Return the usual speeds of benchmarks, else of replies."""
+    """Return the usual speeds of a model; 0 if nothing was measured."""
     history = ReplyHistory(paths.speeds_file())
-    identities = [
-        bench_identity(model, quantization, weights_bytes),
-        *_identities(model, quantization, weights_bytes),
-    ]
-    return next(filter(None, map(history.usual, identities)), Speeds())
+    return history.usual(KnownAs(model, quantization, weights_bytes)) or Speeds()
 
 
 def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds) -> str:
@@ -160,22 +157,11 @@ def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds)
     from app.models.library.measure import busy_words
 
     history = ReplyHistory(paths.speeds_file())
-    replies = filter(None, map(history.newest, _identities(model, quantization, weights_bytes)))
-    last = max(replies, key=lambda reply: reply.finished_unix_s, default=None)
+    last = history.newest(KnownAs(model, quantization, weights_bytes))
     if last is None or date.fromtimestamp(last.finished_unix_s) != date.fromtimestamp(time.time()):
         return ""
     words = busy_words(last.decode_tps, usual.decode_tps, last.is_quiet)
     return f"{figures.rate(last.decode_tps)} tok/s{f' ({words})' if words else ''}"
-
-
-def _identities(model: str, quantization: str, weights_bytes: int) -> list[str]:
-    """Return the keys of a model's replies in the history."""
-    return [identity_of(model, quantization, weights_bytes, mode) for mode in ("mmap", "huge")]
-
-
-def bench_identity(model: str, quantization: str, weights_bytes: int) -> str:
-    """Return the key of a model's benchmarks in the history."""
-    return identity_of("bench", model, quantization, weights_bytes)
 
 
 def as_text(card: Card) -> str:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from asyncio import wrap_future
 from functools import partial
+from pathlib import Path
 
 from app.conversations.conversation import Conversation
-from app.machine.sensors.records import EngineFigures, ceiling_at
+from app.machine.sensors.reply_history import PastSpeeds
+from app.models.library.list_rows import about
+from app.models.library.listing import Outlook, look_up
+from app.models.library.speed import writing_text
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter
+from app.program.settings import Settings
 from app.session.events import GenerationFinished, MemoryMeasured, ModelLoaded
 from app.text import figures
 from app.tui.chat.core import ChatCore
@@ -47,8 +52,18 @@ class Welcome:
         Args:
             last_conversation: title of the conversation that Enter opens; "" for none.
         """
+        introduce = partial(self._introduce, model, last_conversation)
+        run_last(self._core.screen, "introduction", introduce)
+
+    async def _introduce(self, model: ModelLoaded, last_conversation: str) -> None:
         keymap = self._core.keymap
-        speed = _speed_line(self._core.engine_thread.state.figures)
+        outlook = None
+        earlier = self._core.engine_thread.state.figures.earlier
+        if earlier is None and not model.server:
+            outlook = await wrap_future(look_up(Path(model.path), self._core.settings))
+        if model is not self._core.chat_session.model:
+            return
+        speed = _speed_line(earlier, outlook)
         suggestions = [
             ("type", "a question, or / for commands"),
             ("@name", "asks about a file: text or PDF"),
@@ -82,10 +97,8 @@ class Welcome:
     async def _describe_machine(self, event: GenerationFinished | MemoryMeasured | None) -> None:
         core = self._core
         measured = event if isinstance(event, MemoryMeasured) else MemoryMeasured(0.0)
-        threads = core.engine_thread.state.threads
-        n_threads = threads.now.decode if threads else 0
         get_key = core.keymap.key_or_command("app.get")
-        make_line = partial(_machine_line, n_threads, get_key, measured)
+        make_line = partial(_machine_line, core.settings, get_key, measured)
         line = await wrap_future(in_background(make_line, "machine"))
         # A request interrupts the measurement; it is repeated after the next reply.
         if not line and isinstance(event, GenerationFinished):
@@ -130,17 +143,16 @@ def size_line(model: ModelLoaded) -> str:
     return f"{weights} model{room} ({figures.size(model.kv_bytes)})"
 
 
-def _speed_line(known: EngineFigures) -> str:
+def _speed_line(earlier: PastSpeeds | None, outlook: Outlook | None) -> str:
     """Return how fast the open model writes on this machine; "" if that is not known."""
-    if known.earlier is not None:
-        return f"usually {figures.rate(known.earlier.median_tps)} tok/s on this machine"
-    limit = ceiling_at(known.facts, 0, known.read_gbps.get(known.threads))
-    if limit is not None:
-        return f"up to {figures.rate(limit.tps)} tok/s on this machine (not measured yet)"
+    if earlier is not None:
+        return f"usually {writing_text(earlier.usual)}"
+    if outlook is not None and outlook.decode_tps:
+        return f"about {about(outlook.decode_tps)} tok/s (estimated)"
     return ""
 
 
-def _machine_line(n_threads: int, get_key: str, measured: MemoryMeasured) -> str:
+def _machine_line(settings: Settings, get_key: str, measured: MemoryMeasured) -> str:
     from app.models.library.known_models import machine_line  # not needed for the first frame
 
-    return machine_line(n_threads, get_key, measured.read_gbps, measured.is_quiet)
+    return machine_line(settings, get_key, measured.read_gbps, measured.is_quiet)

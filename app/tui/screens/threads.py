@@ -167,7 +167,9 @@ class ThreadsScreen(FigureScreen):
             widget.display = in_use is not None
             if in_use is not None:
                 count = getattr(in_use.now, phase)
-                widget.set_content(curve, count, self._digits_hint(phase), max_count, thickness)
+                hint = self._digits_hint(phase)
+                usual_tps = self._usual_tps(phase)
+                widget.set_content(curve, count, usual_tps, hint, max_count, thickness)
 
         has_room = is_tall and n_free_rows >= LEAST_ROWS
         machine: list[Line] = []
@@ -181,6 +183,14 @@ class ThreadsScreen(FigureScreen):
                 self._glyphs,
             )
         self._fill("thread-room", machine)
+
+    def _usual_tps(self, phase: str) -> float:
+        """Return the usual speed with the threads in use; 0 if they are other threads."""
+        in_use = self._engine_thread.state.threads
+        earlier = self._engine_thread.state.figures.earlier
+        if in_use is None or earlier is None or earlier.usual.threads != in_use.now.decode:
+            return 0.0
+        return earlier.usual.decode_tps if phase == "decode" else earlier.usual.prefill_tps
 
     def _digits_hint(self, phase: str) -> str:
         """Return the keys that set the count of a phase; empty if digits set the other phase."""

@@ -8,6 +8,7 @@ from textwrap import wrap
 from app.backend.status import Activity
 from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.records import INTERFACE, PhaseCost, TimeSpent
+from app.machine.sensors.reply_history import Basis
 from app.machine.sensors.slowness import SLOW_SHARE
 from app.text import figures
 from app.text.glyphs import Glyphs
@@ -202,7 +203,7 @@ def compared_lines(view: PerformanceView, width: int) -> list[Line]:
         if speed.reply > 0:
             ratio = speed.reply / earlier.median_tps - 1
         rows += [
-            ("usual here", earlier.median_tps, _difference(ratio)),
+            ("usual here", earlier.median_tps, _difference(ratio, earlier.usual.basis)),
             ("best here", earlier.best_tps, line(muted(_day(earlier.best_unix_s)))),
         ]
     rows.append(("reading", speed.prompt, EMPTY))
@@ -212,7 +213,9 @@ def compared_lines(view: PerformanceView, width: int) -> list[Line]:
     ]
 
 
-def _difference(ratio: float) -> Line:
+def _difference(ratio: float, basis: Basis) -> Line:
+    if basis is Basis.BUSY:
+        return line(muted(basis.value))
     if abs(ratio) < _WORTH_A_WORD:
         if ratio:
             return line(muted("as usual"))

@@ -134,7 +134,7 @@ def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:
     text = "-"
     if outlook is not None:
         tps = outlook.decode_tps or 0.0
-        text = rows.speed(outlook, tps)
+        text = rows.speed(tps, outlook.basis)
     rate = strong(f"{text:>{_RATE_COLUMNS}}")
     if cells:
         return (*_bar(tps, cells, glyphs), rate)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.machine.tuning.thread_bars import TITLES, BarLine, CurveRole, curve_lines, option_lines
+from app.text import figures
 from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted
 from app.tui.drawing.panels import (
@@ -57,12 +58,19 @@ class ThreadCurve(FigureLines):
         self._phase = phase
 
     def set_content(
-        self, curve: Curve | None, in_use: int, digits_hint: str, max_count: int, thickness: int
+        self,
+        curve: Curve | None,
+        in_use: int,
+        usual_tps: float,
+        digits_hint: str,
+        max_count: int,
+        thickness: int,
     ) -> None:
         """Show a curve, or empty rows before anything is measured.
 
         Args:
             in_use: the count in use, which is marked.
+            usual_tps: usual speed with the threads in use; 0 if unknown.
             digits_hint: keys that set the count of this phase; empty if they set the other one.
             max_count: counts up to this one have an empty row before they are measured; 0 shows
                 only the count in use.
@@ -81,7 +89,7 @@ class ThreadCurve(FigureLines):
             columns = max(1, width - FRAME_COLUMNS)
             if curve is None:
                 counts = range(1, max_count + 1) if max_count else (in_use,)
-                body = [_unmeasured(count, in_use, columns, glyphs) for count in counts]
+                body = [_unmeasured(count, in_use, usual_tps, columns, glyphs) for count in counts]
             else:
                 body = [
                     coloured(bar_line, colour, glyphs)
@@ -127,7 +135,12 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     return thickened
 
 
-def _unmeasured(count: int, in_use: int, columns: int, glyphs: Glyphs) -> Line:
+def _unmeasured(count: int, in_use: int, usual_tps: float, columns: int, glyphs: Glyphs) -> Line:
+    if count == in_use and usual_tps:
+        return (
+            Span(f"{glyphs.here}{count:>3} ", SpanRole.STRONG),
+            Span(f"in use, usually {figures.rate(usual_tps)}"),
+        )
     if count == in_use:
         return (
             Span(f"{glyphs.here}{count:>3} ", SpanRole.STRONG),

@@ -64,7 +64,7 @@ def test_a_model_is_measured_by_its_own_types_and_its_fit_shown(
     code, out = run(capsys, model=str(tiny_gguf.write(tmp_path / "m.gguf")))
     assert code == exit_codes.OK
     assert "Will it fit: tiny llama F32 · F32" in out
-    assert "from measurements just made" in " ".join(out.split())
+    assert ": estimated; `jalopy bench MODEL` measures" in " ".join(out.split())
     assert machine == [["Q4_K", "F32"]]
 
 

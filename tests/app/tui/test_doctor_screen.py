@@ -9,6 +9,7 @@ from app.machine.doctor import examine
 from app.machine.doctor.readings import CoreReadings
 from app.models.library import advice
 from app.models.library.measure import EngineReadings
+from app.models.library.speed import ModelSpeed
 from app.tui.screens import doctor as module
 from app.tui.screens.doctor import DoctorScreen
 from engine.measure.fit import MachineMemory, MachineRates, fit
@@ -24,12 +25,14 @@ RATES = MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0})
 def examination() -> examine.Examination:
     found = advice.suggestions(MEMORY, RATES)
     needs = advice.needs_of_size(8e9, "Q4_K_M")
+    fitting = fit(needs, MEMORY, RATES, 4096)
     return examine.Examination(
         engine=EngineReadings("avx2", 2, 12.0, 40.0, "/cache/kernels-1", 1_000_000),
         rates=RATES,
         memory=MEMORY,
         needs=needs,
-        fit=fit(needs, MEMORY, RATES, 4096),
+        fit=fitting,
+        speed=ModelSpeed(fitting.decode_tps, fitting.prefill_tps),
         suggestions=tuple(found),
     )
 
@@ -160,7 +163,7 @@ async def test_the_measurement_waits_for_a_running_reply(answers: list[Any]) -> 
 
 
 async def test_the_doctor_works_without_a_model(answers: list[Any]) -> None:
-    answers[:] = [dataclasses.replace(examination(), needs=None, fit=None)]
+    answers[:] = [dataclasses.replace(examination(), needs=None, fit=None, speed=None)]
     async with chatting(model=None) as driver:
         await driver.pilot.press("f5")
         await measured(driver)

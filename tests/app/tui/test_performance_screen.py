@@ -85,7 +85,8 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
 
 
 async def test_a_reply_is_compared_at_its_own_thread_count():
-    async with chatting(Script(replies=[WORDS]), size=(100, 40)) as driver:
+    words = [*WORDS, *WORDS]
+    async with chatting(Script(replies=[words]), size=(100, 40)) as driver:
         await driver.ask("hello")
         await driver.ask("again")
         await driver.say("/threads 1")

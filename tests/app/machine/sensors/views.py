@@ -7,7 +7,7 @@ from typing import Any
 
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.records import Ceiling, EngineFigures, ModelFacts, PhaseCost, TimeSpent
-from app.machine.sensors.reply_history import PastSpeeds
+from app.machine.sensors.reply_history import Basis, PastSpeeds, Speeds
 from app.machine.sensors.sample import Battery, Governor, MachineSample
 from app.machine.sensors.token_speed import Stutter
 from app.tui.speed.watch import PerformanceView, Speed
@@ -78,7 +78,9 @@ def view(**changes: Any) -> PerformanceView:
             PHASES,
             PHASES,
             last_reply=SPENT,
-            earlier=PastSpeeds(14, 4.9, 5.3, 1_700_000_000.0),
+            earlier=PastSpeeds(
+                Speeds(4.9, 30.0, 2, Basis.MEASURED, Basis.MEASURED), 14, 5.3, 1_700_000_000.0
+            ),
             read_gbps={2: 12.1},
         ),
         sample=SAMPLE,

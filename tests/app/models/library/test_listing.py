@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine.sensors.reply_history import PastReply, ReplyHistory, history_key, identity_of
+from app.machine.sensors.reply_history import KnownAs, PastReply, ReplyHistory
 from app.models.library import list_rows as rows
 from app.models.library.header import HeaderCache
 from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
@@ -46,9 +46,9 @@ def test_an_estimate_is_marked_and_a_measurement_is_not(tmp_path: Path) -> None:
 
     history = ReplyHistory()
     weights_bytes = sum(len(tensor.data) for tensor in tiny_gguf.model(quant="Q8_0").tensors)
-    identity = identity_of("tiny llama Q8_0", "Q8_0", weights_bytes, "mmap")
+    known_as = KnownAs("tiny llama Q8_0", "Q8_0", weights_bytes)
     for threads, tps in ((1, 3.0), (2, 5.0), (2, 7.0)):
-        history.add(history_key(identity, threads), PastReply(time.time(), 50, tps, 10 * tps, 0.1))
+        history.add(known_as.key("mmap", threads), PastReply(time.time(), 50, tps, 10 * tps, 9.0))
     (measured,) = entries(tmp_path, history=history)
     assert measured.outlook is not None
     assert (measured.outlook.decode_tps, measured.outlook.prefill_tps) == (6.0, 60.0)

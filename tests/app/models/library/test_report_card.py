@@ -14,17 +14,17 @@ import pytest
 
 from app.cli.dispatch import main
 from app.machine.sensors.reply_history import (
+    Basis,
+    KnownAs,
     PastReply,
     ReplyHistory,
     Speeds,
-    history_key,
-    identity_of,
+    past_measurement,
 )
 from app.models.library import report_card
 from app.models.library.report_card import (
     as_svg,
     as_text,
-    bench_identity,
     card_of,
     known_speeds,
     today_line,
@@ -38,6 +38,7 @@ from tests.app.fake_engine import Script
 from tests.engine import tiny_gguf
 
 SECRET = "quokka"
+MODEL = KnownAs("m", "Q8_0", 10)
 
 
 def private_words() -> set[str]:
@@ -83,35 +84,35 @@ def test_a_hostile_name_stays_text() -> None:
     ElementTree.fromstring(as_svg(card))
 
 
-def test_the_median_bench_speed_comes_before_reply_speeds() -> None:
+def test_benchmarks_and_replies_are_in_one_store() -> None:
     history = ReplyHistory(paths.speeds_file())
-    history.add(
-        history_key(identity_of("m", "Q8_0", 10, "mmap"), 2),
-        PastReply(time.time(), 9, 5.0, 50.0, 0.1),
-    )
-    assert known_speeds("m", "Q8_0", 10) == Speeds(5.0, 50.0, 2)
-    for n, tps in enumerate((7.0, 8.0, 4.0, 9.0)):
-        benched = PastReply(100.0 + n, 32, tps, 70.0, 0, is_quiet=tps != 4.0)
-        history.add(history_key(bench_identity("m", "Q8_0", 10), 3), benched)
-    assert known_speeds("m", "Q8_0", 10) == Speeds(8.0, 70.0, 3)
+    history.add(MODEL.key("mmap", 2), PastReply(time.time(), 90, 5.0, 50.0, 4.0))
+    measured = [Basis.MEASURED, Basis.MEASURED]
+    assert known_speeds("m", "Q8_0", 10) == Speeds(5.0, 50.0, 2, *measured)
+    for tps in (7.0, 8.0, 4.0, 9.0):
+        benched = past_measurement(96, tps, 384, 70.0, is_quiet=tps != 4.0)
+        history.add(MODEL.key("mmap", 3), benched)
+    assert known_speeds("m", "Q8_0", 10) == Speeds(8.0, 70.0, 3, *measured)
     assert known_speeds("m", "Q4_0", 10) == Speeds()
 
 
 def test_the_last_reply_of_today_is_shown_with_usual_speed() -> None:
     history = ReplyHistory(paths.speeds_file())
-    key = history_key(identity_of("m", "Q8_0", 10, "mmap"), 2)
-    usual = Speeds(20.0, 0.0, 2)
-    history.add(key, PastReply(time.time() - 86_400, 9, 20.0, 0, 0.1))
+    key = MODEL.key("mmap", 2)
+    usual = Speeds(20.0, 0.0, 2, Basis.MEASURED)
+    history.add(key, PastReply(time.time() - 86_400, 90, 20.0, 0, 0.1))
     assert today_line("m", "Q8_0", 10, usual) == ""
-    history.add(key, PastReply(time.time(), 9, 8.0, 0, 0.1, is_quiet=False))
+    history.add(key, PastReply(time.time(), 90, 8.0, 0, 0.1, is_quiet=False))
     today = today_line("m", "Q8_0", 10, usual)
     assert today == "8.0 tok/s (busy: 40 % of the usual speed)"
     card = card_of("m", "Q8_0", (2, 2), usual, today)
-    assert re.search(rf"usually writes +20.0 tok/s\n +today +{re.escape(today)}", as_text(card))
+    assert re.search(
+        rf"usually writes +20.0 tok/s \(measured\)\n +today +{re.escape(today)}", as_text(card)
+    )
     assert today in " ".join(ElementTree.fromstring(as_svg(card)).itertext())
     history.add(
-        history_key(identity_of("m", "Q8_0", 10, "huge"), 2),
-        PastReply(time.time(), 9, 19.0, 0, 0.1),
+        MODEL.key("huge", 2),
+        PastReply(time.time(), 90, 19.0, 0, 0.1),
     )
     assert today_line("m", "Q8_0", 10, usual) == "19.0 tok/s"
 
@@ -148,7 +149,7 @@ async def test_the_chat_copies_a_card_without_conversation_text(
     monkeypatch.setattr(
         chat_driver, "options_for", lambda script: replace(original(script), **history)
     )
-    async with chatting(Script(replies=[[" word"] * 9])) as driver:
+    async with chatting(Script(replies=[[" word"] * 60])) as driver:
         monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
         await driver.ask(f"What is a {SECRET}?")
         await driver.say("/report")
