@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine.sensors.reply_history import KnownAs, PastReply, ReplyHistory
+from app.machine.sensors.reply_history import Basis, KnownAs, PastReply, ReplyHistory
 from app.models.library import list_rows as rows
 from app.models.library.header import HeaderCache
 from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
@@ -164,12 +164,10 @@ def test_a_hundred_models_come_from_the_cache_the_second_time(tmp_path: Path) ->
 
 def test_estimates_and_measurements_are_written_alike() -> None:
     speeds = (0.4, 5.44, 26.4, 218.6, 1432.0, 15_321.0)
-    estimated = Outlook("yes", GIB, 4096, 1.0, 1.0)
-    measured = Outlook("yes", GIB, 4096, 1.0, 1.0, is_measured=True)
-    assert [rows.speed(estimated, tps) for tps in speeds] == [
+    assert [rows.speed(tps, Basis.ESTIMATED) for tps in speeds] == [
         "~0.40", "~5.4", "~26", "~220", "~1,400", "~15,000",
     ]  # fmt: skip
-    assert [rows.speed(measured, tps) for tps in speeds] == [
+    assert [rows.speed(tps, Basis.MEASURED) for tps in speeds] == [
         "0.40", "5.4", "26.4", "219", "1,432", "15,321",
     ]  # fmt: skip
 
