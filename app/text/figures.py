@@ -17,6 +17,14 @@ def rate(tokens_per_s: float) -> str:
     return f"{tokens_per_s:,.0f}"
 
 
+def estimated_rate(tokens_per_s: float) -> str:
+    """Return an estimate with two digits, written like a measured rate: "5.4", "43", "1,500"."""
+    if tokens_per_s < 9.95:
+        return rate(tokens_per_s)
+    unit = 10 ** (len(str(round(tokens_per_s))) - 2)
+    return f"{round(tokens_per_s / unit) * unit:,}"
+
+
 def seconds(duration_s: float) -> str:
     """Return a measured duration: "0.84 s", "4.1 s", "1 min 26 s"."""
     if duration_s < 1:

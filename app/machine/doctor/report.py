@@ -10,10 +10,9 @@ from app.machine.doctor.findings import BAD, LOOKS, OK, WEAK, Finding
 from app.machine.doctor.readings import Readings
 from app.machine.sensors.reply_history import Basis
 from app.models.library import advice
-from app.models.library.list_rows import about
 from app.models.library.speed import ModelSpeed
 from app.text.clean_text import clean_line
-from app.text.figures import count, counted, rate, size
+from app.text.figures import count, counted, estimated_rate, rate, size
 
 if TYPE_CHECKING:
     from app.machine.doctor.examine import Examination
@@ -138,7 +137,7 @@ def _speed_finding(needs: ModelNeeds, fit: Fit, speed: ModelSpeed, decode_tps: f
 
 def _tps(tokens_per_s: float, basis: Basis) -> str:
     if basis is Basis.ESTIMATED:
-        return f"about {about(tokens_per_s)}"
+        return f"about {estimated_rate(tokens_per_s)}"
     return rate(tokens_per_s)
 
 
@@ -209,7 +208,7 @@ def _suggestion_lines(suggestions: Sequence[Suggestion]) -> list[str]:
 
 def _about(tokens_per_s: float | None) -> str:
     if tokens_per_s:
-        return f"about {about(tokens_per_s)}"
+        return f"about {estimated_rate(tokens_per_s)}"
     return "-"
 
 

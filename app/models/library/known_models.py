@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.models.library.list_rows import about
 from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
 from app.models.library.model_files import places
 from app.program.bundled_model import is_starter
@@ -259,7 +258,7 @@ def advice_line(lister: Lister) -> str:
     else:
         speed = ""
     if best.fit.decode_tps:
-        tps = f", about {about(best.fit.decode_tps)} tok/s"
+        tps = f", about {figures.estimated_rate(best.fit.decode_tps)} tok/s"
     else:
         tps = ""
     return (
@@ -293,7 +292,7 @@ def machine_line(
         )
     )
     speeds = ", ".join(
-        f"~{about(suggestion.fit.decode_tps or 0)} tok/s with {suggestion.size}"
+        f"~{figures.estimated_rate(suggestion.fit.decode_tps or 0)} tok/s with {suggestion.size}"
         for suggestion in examples
     )
     words = busy_words(now_gbps, gbps, is_quiet)

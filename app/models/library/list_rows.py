@@ -101,7 +101,7 @@ def speed(tokens_per_s: float | None, basis: Basis) -> str:
     return {
         Basis.MEASURED: figures.rate(tokens_per_s),
         Basis.BUSY: f"{figures.rate(tokens_per_s)}{BUSY}",
-        Basis.ESTIMATED: f"{ESTIMATE}{about(tokens_per_s)}",
+        Basis.ESTIMATED: f"{ESTIMATE}{figures.estimated_rate(tokens_per_s)}",
     }[basis]
 
 
@@ -201,7 +201,7 @@ def _rate_text(tokens_per_s: float | None, basis: Basis) -> str:
     if not tokens_per_s:
         return ""
     if basis is Basis.ESTIMATED:
-        return f"{ESTIMATE}{about(tokens_per_s)} tok/s, {basis.value}"
+        return f"{ESTIMATE}{figures.estimated_rate(tokens_per_s)} tok/s, {basis.value}"
     return f"{figures.rate(tokens_per_s)} tok/s, {basis.value}"
 
 
@@ -229,7 +229,7 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
     if outlook.decode_tps and outlook.is_measured:
         facts.append(f"{figures.rate(outlook.decode_tps)} tok/s ({outlook.basis.value})")
     elif outlook.decode_tps:
-        facts.append(f"About {about(outlook.decode_tps)} tok/s (estimated)")
+        facts.append(f"About {figures.estimated_rate(outlook.decode_tps)} tok/s (estimated)")
     if outlook.prefill_tps and outlook.prefill_basis is not Basis.ESTIMATED:
         reads = f"reads {figures.rate(outlook.prefill_tps)}"
         if outlook.prefill_basis is not outlook.basis:
@@ -237,7 +237,7 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
         facts.append(reads)
     elif outlook.prefill_tps:
         estimated = " (estimated)" if outlook.is_measured else ""
-        facts.append(f"reads {about(outlook.prefill_tps)}{estimated}")
+        facts.append(f"reads {figures.estimated_rate(outlook.prefill_tps)}{estimated}")
     if outlook.verdict == "yes" and names_context:
         facts.append(f"up to {figures.count(outlook.largest_ctx)} tokens")
     if not facts:
@@ -248,14 +248,6 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
 def table(entries: Sequence[ModelEntry], columns: int) -> list[str]:
     """Return the lines of the whole list."""
     return [heading(columns), *(row(entry, columns) for entry in entries)]
-
-
-def about(tokens_per_s: float) -> str:
-    """Return an estimate with two digits, written like a measured rate: "5.4", "43", "1,500"."""
-    if tokens_per_s < 9.95:
-        return figures.rate(tokens_per_s)
-    unit = 10 ** (len(str(round(tokens_per_s))) - 2)
-    return f"{round(tokens_per_s / unit) * unit:,}"
 
 
 def _title_width(columns: int) -> int:

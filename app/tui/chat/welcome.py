@@ -5,11 +5,10 @@ from __future__ import annotations
 from asyncio import wrap_future
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from app.conversations.conversation import Conversation
 from app.machine.sensors.reply_history import PastSpeeds
-from app.models.library.list_rows import about
-from app.models.library.listing import Outlook, look_up
 from app.models.library.speed import writing_text
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter
@@ -18,6 +17,9 @@ from app.session.events import GenerationFinished, MemoryMeasured, ModelLoaded
 from app.text import figures
 from app.tui.chat.core import ChatCore
 from app.tui.textual_hacks import run_last
+
+if TYPE_CHECKING:
+    from app.models.library.listing import Outlook
 
 FIRST_QUESTION = "What is the capital of Peru?"
 
@@ -60,6 +62,8 @@ class Welcome:
         outlook = None
         earlier = self._core.engine_thread.state.figures.earlier
         if earlier is None and not model.server:
+            from app.models.library.listing import look_up  # the first frame does not need it
+
             outlook = await wrap_future(look_up(Path(model.path), self._core.settings))
         if model is not self._core.chat_session.model:
             return
@@ -148,7 +152,7 @@ def _speed_line(earlier: PastSpeeds | None, outlook: Outlook | None) -> str:
     if earlier is not None:
         return f"usually {writing_text(earlier.usual)}"
     if outlook is not None and outlook.decode_tps:
-        return f"about {about(outlook.decode_tps)} tok/s (estimated)"
+        return f"about {figures.estimated_rate(outlook.decode_tps)} tok/s (estimated)"
     return ""
 
 

@@ -191,7 +191,7 @@ def test_a_crash_keeps_the_draft_and_queued_messages(open_chat, fault, key):
     again.terminal.read_until(b"A queued message was not sent before Jalopy closed; ")
     assert _recalled(again, 1) == ["waits"]
     again.leave()
-    assert b"not sent" not in again.terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
+    assert b"not sent is there again" in again.terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
 
     third = open_chat()  # what waited was never sent
     third.until(lambda seen: seen["draft"] == "waits")
