@@ -193,8 +193,9 @@ def test_a_crash_keeps_the_draft_and_queued_messages(open_chat, fault, key):
     again.leave()
     assert b"not sent is there again" in again.terminal.output.rsplit(b"\x1b[?1049l", 1)[1]
 
-    third = open_chat()  # what waited was never sent
-    third.until(lambda seen: seen["draft"] == "waits")
+    third = open_chat()  # neither was ever sent
+    third.until(lambda seen: seen["draft"] == "aä" * 1000 + " two\nlines")
+    assert _recalled(third, 1) == ["waits"]
     third.leave()
 
 
