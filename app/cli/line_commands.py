@@ -9,9 +9,11 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from app.cli.line_dialogue import Dialogue
 from app.cli.reading import read_with_progress
+from app.conversations.branches import delete_branch, show_branch
 from app.conversations.conversation import Conversation
 from app.conversations.list_rows import moment_text
 from app.conversations.locks import StoreError
@@ -219,7 +221,23 @@ class LineCommands:
             raise Refusal(
                 "answers next to each other need the chat on the screen; here /regen writes one"
             )
+        commands.check_regenerable(self._headless.chat_session.conversation, 1)
         self._dialogue.turn(self._headless.regenerate)
+
+    def branch(self, argument: str = "") -> None:
+        """Show another branch of the conversation, or delete the shown one."""
+        chat_session = self._headless.chat_session
+        conversation = chat_session.conversation
+        choice = commands.chosen_branch(conversation, argument)
+        change = partial(show_branch, index=choice.index, number=choice.number)
+        if choice.is_deleted:
+            question = commands.delete_branch_question(conversation, choice.index)
+            if self._agrees is None or not self._agrees(question):
+                raise Refusal("not deleted: a yes at a terminal deletes it")
+            change = partial(delete_branch, index=choice.index)
+        self._dialogue.say_all(self._headless.change_branch(change))
+        say(commands.branch_line(conversation, choice.index))
+        say_text(conversation.messages[choice.index].text)
 
     def continue_reply(self) -> None:
         """Go on with an answer that was stopped."""

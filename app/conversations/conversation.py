@@ -117,10 +117,20 @@ class ChatMessage:
     """Fields that a server needs back with this reply; None if there are none."""
     sources: tuple[str, ...] = ()
     """Sources of a reply: passages sent with its question. They are not saved."""
-    alternatives: tuple[ChatMessage, ...] = ()
-    """Alternative answers to the same question, which the user may choose instead."""
+    alternatives: tuple[Branch, ...] = ()
+    """Other branches of the conversation from here, oldest first. Each begins with a message in
+    place of this one. See ``branches``."""
+    n_older: int = 0
+    """Number of alternatives that are older than this message."""
     is_missing: bool = False
     """Whether the message is lost because its row is damaged."""
+
+    @property
+    def branch_mark(self) -> str:
+        """Number of the shown branch among those from here, such as "‹ 1/2 ›"; "" for only one."""
+        if not self.alternatives:
+            return ""
+        return f"‹ {self.n_older + 1}/{len(self.alternatives) + 1} ›"
 
     @property
     def editable_text(self) -> str:
@@ -130,8 +140,8 @@ class ChatMessage:
         return self.text
 
 
-MAX_ALTERNATIVES = 8
-"""Limit on the alternatives saved with a reply."""
+Branch = tuple[ChatMessage, ...]
+"""Messages from some place of a conversation to its end; at least one."""
 SYSTEM = "system"
 USER = "user"
 ASSISTANT = "assistant"
@@ -221,10 +231,12 @@ class Conversation:
 
         Most chat templates refuse two user messages in a row.
         """
-        if self.awaits_reply:
-            self.messages.pop()
-        self.has_interrupted_turn = False
         message = ChatMessage(Role.USER, text, folded=folded)
+        if self.awaits_reply:
+            unanswered = self.messages.pop()
+            message.alternatives = unanswered.alternatives
+            message.n_older = unanswered.n_older
+        self.has_interrupted_turn = False
         self.messages.append(message)
         return message
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
 
 from app.conversations.locks import NAMES, InUseError, StoreError, take
+from app.conversations.tables import BRANCH_TABLES, DOCUMENT_TABLES, TABLES, VERSION
 from app.program import paths
 from app.program.small_file import read_bounded, replace_file
 from app.text.clean_text import clean_line
@@ -33,8 +34,6 @@ BACKUPS = ("backup-1.db", "backup-2.db")
 MARK_NAME = "damaged"
 """Marker file: a check found damage, and the next use repairs the database."""
 ONLY_NAME = "only-process"
-VERSION = 2
-"""Version of the tables. Version 1 has only ``_FIRST_TABLES``; ``connect`` adds the other ones."""
 BUSY_S = 5.0
 _LOG_VERSIONS = b"\2\2"
 _LOG_VERSIONS_END = 20
@@ -57,33 +56,6 @@ _SYSTEM_CAUSES = {
     errno.EROFS: "the disk is read-only",
 }
 _DAMAGE = ("malformed", "not a database", "invalid rootpage")
-_FIRST_TABLES = (
-    "CREATE TABLE conversation(id INTEGER PRIMARY KEY, title TEXT, system TEXT, began TEXT, "
-    "changed TEXT, model TEXT, "
-    "model_path TEXT, used INTEGER, n_dropped INTEGER, forked_from INTEGER, unsent TEXT, "
-    "waiting TEXT, "
-    "adapters TEXT)",
-    "CREATE TABLE message(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES "
-    "conversation "
-    "ON DELETE CASCADE, place INTEGER NOT NULL, role TEXT, tokens INTEGER, n_bytes INTEGER, "
-    "text TEXT, more TEXT, "
-    "UNIQUE(conversation, place))",
-    "CREATE TABLE piece(id INTEGER PRIMARY KEY, conversation INTEGER NOT NULL REFERENCES "
-    "conversation "
-    "ON DELETE CASCADE, more TEXT)",
-    "CREATE TABLE segment(conversation INTEGER NOT NULL REFERENCES conversation ON DELETE "
-    "CASCADE, kind TEXT NOT NULL, "
-    "name TEXT NOT NULL, UNIQUE(conversation, kind, name))",
-)
-_NEW_TABLES = (
-    "CREATE TABLE removed_document(conversation INTEGER NOT NULL REFERENCES conversation "
-    "ON DELETE CASCADE, key TEXT NOT NULL, UNIQUE(conversation, key))",
-    "CREATE TABLE long_document(id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, name TEXT, "
-    "n_pages INTEGER, n_lines INTEGER, n_tokens INTEGER)",
-    "CREATE TABLE draft(id INTEGER PRIMARY KEY, content TEXT NOT NULL)",
-)
-_TABLES = {1: _FIRST_TABLES, VERSION: (*_FIRST_TABLES, *_NEW_TABLES)}
-"""Tables of each version. Their text must not change: it tells this program's files from others."""
 _SEARCH = (
     "CREATE VIRTUAL TABLE search USING fts5(text, content='message', content_rowid='id', "
     "tokenize='trigram', "
@@ -271,14 +243,14 @@ def _make_tables(db: sqlite3.Connection) -> None:
             db.execute("PRAGMA journal_mode=WAL")
         db.execute("BEGIN IMMEDIATE")
         if not db.execute("SELECT 1 FROM sqlite_master").fetchone():  # another program was faster
-            for sql in _TABLES[VERSION]:
+            for sql in TABLES[VERSION]:
                 db.execute(sql)
             with suppress(sqlite3.OperationalError):  # SQLite without FTS5
                 db.execute(_SEARCH)
             db.execute(f"PRAGMA user_version={VERSION}")
         db.execute("COMMIT")
         return
-    tables = set(_TABLES.get(version, ()))
+    tables = set(TABLES.get(version, ()))
     texts = {sql for (_, name), sql in schema.items() if sql and not name.startswith("search_")}
     has_only_tables = {type_name for type_name, _ in schema} <= {"table", "index"}
     if not (tables and tables <= texts <= {*tables, _SEARCH} and has_only_tables):
@@ -288,7 +260,7 @@ def _make_tables(db: sqlite3.Connection) -> None:
 
 
 def upgrade(db: sqlite3.Connection, root: Path) -> None:
-    """Add the new tables to a database of version 1 and import the files of older programs.
+    """Add the tables that an older database lacks, and move what is in other tables now.
 
     The database stays as it is if it cannot be written now.
     """
@@ -296,23 +268,22 @@ def upgrade(db: sqlite3.Connection, root: Path) -> None:
 
     if _version(db) == VERSION:
         return
-    from app.conversations.older_files import import_older_files
+    from app.conversations.older_files import import_older_files, move_alternatives
 
     def change(db: sqlite3.Connection) -> None:
-        if _version(db) == VERSION:  # another program was faster
-            return
-        for sql in _NEW_TABLES:
-            db.execute(sql)
-        import_older_files(db, root)
-        db.execute(f"PRAGMA user_version={VERSION}")
+        version = _version(db)  # another program may have been faster
+        if version < 2:
+            for sql in DOCUMENT_TABLES:
+                db.execute(sql)
+            import_older_files(db, root)
+        if version < 3:
+            for sql in BRANCH_TABLES:
+                db.execute(sql)
+            move_alternatives(db)
+            db.execute(f"PRAGMA user_version={VERSION}")
 
     with suppress(StoreError, sqlite3.Error):
         transact(db, change, writes=True)
-
-
-def is_upgraded(db: sqlite3.Connection) -> bool:
-    """Whether the database has the tables of this version."""
-    return _version(db) >= VERSION
 
 
 def _version(db: sqlite3.Connection) -> int:

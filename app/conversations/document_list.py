@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.conversations.database import is_upgraded
 from app.conversations.locks import StoreError
 from app.conversations.message_row import UnsoundError, message_of
 from app.conversations.older_files import save_long_document
 from app.conversations.store import IS_CONVERSATION, MOST_TITLE_CHARS, Store, id_of, size_of
+from app.conversations.tables import has_table
 from app.conversations.upkeep import run_transaction
 from app.documents.read import MOST_CHARS, Document, about_tokens
 from app.documents.text_file import PAGE_LINE, PASSAGE_NAME, files_of
@@ -175,7 +175,7 @@ def save_long_documents(store: Store, documents: Sequence[Document]) -> None:
 
 
 def _require_upgraded(db: sqlite3.Connection) -> None:
-    if not is_upgraded(db):
+    if not has_table(db, "long_document"):
         raise StoreError("the saved conversations cannot be upgraded now")
 
 
@@ -183,7 +183,7 @@ def _entries(db: sqlite3.Connection) -> list[DocumentEntry]:
     """Return the documents of all messages, the last used first."""
     long_documents: list[tuple[str, str, int, int, int]] = []
     removed: set[tuple[int, str]] = set()
-    if is_upgraded(db):
+    if has_table(db, "long_document"):
         columns = "path, name, n_pages, n_lines, n_tokens"
         rows = db.execute(f"SELECT {columns} FROM long_document ORDER BY id").fetchall()
         long_documents = [

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from app.conversations.database import is_upgraded
 from app.conversations.locks import StoreError
 from app.conversations.store import Store
+from app.conversations.tables import has_table
 from app.conversations.upkeep import run_transaction
 from app.text.record import record
 
@@ -53,7 +53,7 @@ def save_drafts(root: Path | None, drafts: Sequence[str], conversation_id: str =
     header = f"{process} {conversation_id}\n"
 
     def save(db: sqlite3.Connection) -> int:
-        if not is_upgraded(db):
+        if not has_table(db, "draft"):
             raise StoreError("the saved conversations cannot be upgraded now")
         mark = f"{process} "
         db.execute("DELETE FROM draft WHERE substr(content, 1, ?)=?", (len(mark), mark))
@@ -84,7 +84,7 @@ def take_drafts(root: Path | None) -> list[SavedDraft]:
 
 
 def _count_drafts(db: sqlite3.Connection) -> int:
-    if not is_upgraded(db):
+    if not has_table(db, "draft"):
         return 0
     return int(db.execute("SELECT count(*) FROM draft").fetchone()[0])
 

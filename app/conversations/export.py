@@ -6,12 +6,14 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
+from app.conversations.branches import other_branches
+from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
 from app.conversations.reply_lines import sources_line, thinking_summary, whole_footer
 from app.program.refusals import Refusal
 from app.text.clean_text import clean_line
@@ -19,6 +21,7 @@ from engine.machine.files import safe_flags
 
 MISSING = "(missing: it could not be read)"
 _WITH_THINKING = "+thinking"
+_WITH_BRANCHES = "+branches"
 _NO_NAME = re.compile(r"\W+")
 """Characters of a title that stand in no file name."""
 _MOST_NAME_CHARS = 48
@@ -27,13 +30,18 @@ _HEADINGS = {Role.USER: "You", Role.ASSISTANT: "Model"}
 
 
 def to_markdown(
-    conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
+    conversation: Conversation,
+    model: str,
+    now: datetime,
+    with_thinking: bool = False,
+    with_branches: bool = False,
 ) -> str:
     """Return the conversation as Markdown, with front matter that names program and model.
 
     Args:
         model: clean name and quantisation; "" if they are not known.
         now: time of the export.
+        with_branches: whether branches that are not shown follow, each under a heading.
     """
     replies = [m for m in conversation.messages if m.role is Role.ASSISTANT]
     front = {
@@ -52,8 +60,21 @@ def to_markdown(
     ]
     if conversation.system:
         lines += ["## System", "", conversation.system, ""]
-    for message in conversation.messages:
-        lines += [f"## {_HEADINGS[message.role]}", ""]
+    lines += _message_lines(conversation.messages, "##", with_thinking)
+    if with_branches:
+        for branch in other_branches(conversation.messages):
+            role = "reply" if branch.index % 2 else "message"
+            mark = f"{branch.number}/{branch.n_branches}"
+            lines += [f"## Branch {mark} from {role} {branch.index // 2 + 1}", ""]
+            lines += _message_lines(branch.messages, "###", with_thinking)
+    return "\n".join(lines)
+
+
+def _message_lines(messages: Sequence[ChatMessage], heading: str, with_thinking: bool) -> list[str]:
+    """Return the lines of messages, each under a heading."""
+    lines = []
+    for message in messages:
+        lines += [f"{heading} {_HEADINGS[message.role]} {message.branch_mark}".rstrip(), ""]
         if with_thinking and message.thinking is not None:
             lines += [
                 *(f"> {line}".rstrip() for line in message.thinking.text.strip().split("\n")),
@@ -66,13 +87,13 @@ def to_markdown(
             lines += [f"*{footer}*", ""]
         if message.sources:
             lines += [f"*{sources_line(message.sources)}*", ""]
-    return "\n".join(lines)
+    return lines
 
 
 def to_json(
     conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
 ) -> str:
-    """Return the conversation as JSON, with every message and its figures.
+    """Return the conversation as JSON, with every message, its figures and all branches.
 
     The arguments are those of ``to_markdown``.
     """
@@ -88,15 +109,10 @@ def to_json(
 
 
 def _message_values(message: ChatMessage, with_thinking: bool) -> dict[str, Any]:
-    values = asdict(message)
+    values = asdict(replace(message, alternatives=()))
     values |= {"role": message.role.value, "ending": message.ending.value}
-    values["others"] = [
-        {
-            ("others" if name == "alternatives" else name): value
-            for name, value in alternative.items()
-        }
-        for alternative in values.pop("alternatives")
-    ]
+    del values["alternatives"]
+    values["others"] = [_branch_values(branch, with_thinking) for branch in message.alternatives]
 
     # Token ids need their model, and the folded text needs the prompt.
     removed = ["ids", "raw", "folded", "calls_at", "server_fields"]
@@ -107,7 +123,17 @@ def _message_values(message: ChatMessage, with_thinking: bool) -> dict[str, Any]
     for name in ("calls", "results"):
         if not values[name]:
             del values[name]
+    if not message.alternatives:
+        del values["n_older"]
     return values
+
+
+def _branch_values(branch: Branch, with_thinking: bool) -> dict[str, Any]:
+    """Return the values of the first message of a branch, with the messages after it."""
+    first, *later = [_message_values(message, with_thinking) for message in branch]
+    if later:
+        first["later"] = later
+    return first
 
 
 def choose_path(requested: str, now: datetime, title: str = "", suffix: str = ".md") -> Path:
@@ -135,25 +161,41 @@ def save_as(requested: str, conversation: Conversation, model: str, title: str =
 
     Raises Refusal: the conversation is not saved.
     """
-    with_thinking = requested.endswith(_WITH_THINKING)
-    requested = requested.removesuffix(_WITH_THINKING).rstrip()
+    extras = set()
+    while requested.endswith((_WITH_THINKING, _WITH_BRANCHES)):
+        requested, _, extra = requested.rpartition("+")
+        requested = requested.rstrip()
+        extras.add(f"+{extra}")
     if conversation.is_empty:
         raise Refusal("there is nothing to save yet")
     now = datetime.now().astimezone()
     try:
         path = choose_path(requested, now, title)
-        if path.suffix.lower() == ".json":
-            as_text = to_json
+        is_json = path.suffix.lower() == ".json"
+        with_thinking = _WITH_THINKING in extras
+        if is_json:
+            text = to_json(conversation, model, now, with_thinking)
         else:
-            as_text = to_markdown
-        write_new(path, as_text(conversation, model, now, with_thinking))
+            with_branches = _WITH_BRANCHES in extras
+            text = to_markdown(conversation, model, now, with_thinking, with_branches)
+        write_new(path, text)
     except FileExistsError:
         raise Refusal(f"not saved: {path} exists already; choose another name") from None
     except (OSError, ValueError, RuntimeError) as error:
         raise Refusal(f"not saved: {clean_line(str(error), 200)}") from None
-    has_thinking = any(message.thinking for message in conversation.messages)
-    hint = f" (without the thinking; `/save PATH {_WITH_THINKING}` includes it)"
-    return f"saved: {path.absolute()}{hint if has_thinking and not with_thinking else ''}"
+    left_out = {}
+    if any(message.thinking for message in conversation.messages):
+        left_out[_WITH_THINKING] = "the thinking"
+    if not is_json and any(message.alternatives for message in conversation.messages):
+        left_out[_WITH_BRANCHES] = "other branches"
+    left_out = {extra: what for extra, what in left_out.items() if extra not in extras}
+    if not left_out:
+        return f"saved: {path.absolute()}"
+    pronoun = "them" if _WITH_BRANCHES in left_out else "it"
+    return (
+        f"saved: {path.absolute()} (without {' and '.join(left_out.values())}; "
+        f"`/save PATH {' '.join(left_out)}` includes {pronoun})"
+    )
 
 
 def write_new(path: Path, text: str) -> None:

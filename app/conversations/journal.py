@@ -17,7 +17,7 @@ from dataclasses import field
 from itertools import takewhile
 from pathlib import Path
 
-from app.conversations.conversation import ChatMessage, Conversation, Role
+from app.conversations.conversation import Branch, ChatMessage, Conversation, Role
 from app.conversations.locks import StoreError
 from app.conversations.session_options import SessionOptions, options_to_json
 from app.conversations.state_files import drop_oldest_states
@@ -30,6 +30,7 @@ from app.conversations.store import (
     keep_messages,
     mark_used,
     now_text,
+    put_branches,
     put_message,
     set_columns,
     title_of,
@@ -60,6 +61,8 @@ class PartialReply:
     ids: tuple[int, ...] = ()
     raw: str = ""
     is_edited: bool = False
+    alternatives: tuple[Branch, ...] = ()
+    """Branches that stay next to the reply, oldest first."""
 
 
 class SaverThread:
@@ -274,11 +277,8 @@ class Journal:
         self._n_dropped = saved.conversation.n_dropped
         self._written_model = (saved.model, saved.model_path)
         self._saver = SaverThread(open_conversation)
-        if saved.has_pieces:
-            self._add(
-                put_message(len(self._written) - 1, self._written[-1], saved.changed),
-                is_durable=False,
-            )
+        for position, message in enumerate(self._written[saved.n_rows :], start=saved.n_rows):
+            self._add(put_message(position, message, saved.changed), is_durable=False)
 
     def set_model(self, name: str, path: str) -> None:
         """Set the name and path of the model that writes the next reply."""
@@ -365,7 +365,7 @@ class Journal:
             saved_part.thought
         ):
             return
-        self._catch_up(conversation)
+        self._catch_up(conversation, partial.alternatives)
         change = add_piece(
             partial.text[len(saved_part.text) :],
             partial.thought[len(saved_part.thought) :],
@@ -455,8 +455,12 @@ class Journal:
                 self._store.delete(self.id)
         self._is_new = False
 
-    def _catch_up(self, conversation: Conversation) -> None:
-        """Save what the conversation has and the database does not."""
+    def _catch_up(self, conversation: Conversation, alternatives: Sequence[Branch] = ()) -> None:
+        """Save what the conversation has and the database does not.
+
+        Args:
+            alternatives: branches that stay next to the reply that is being written.
+        """
         messages = conversation.messages
         if self._saver is None:
             if not messages:
@@ -465,14 +469,16 @@ class Journal:
         pairs = zip(messages, self._written, strict=False)
         n_shared = sum(1 for _ in takewhile(lambda pair: pair[0] is pair[1], pairs))
         unsaved = messages[n_shared:]
+        changes: list[Change] = []
         is_shorter = len(messages) < len(self._written)
         if unsaved:
             self._save_model()
         elif is_shorter:
-            self._add(keep_messages(n_shared), is_durable=False)
+            changes = [keep_messages(n_shared), put_branches(n_shared, alternatives)]
+            self._add(_all_of(changes), is_durable=False)
         self._written = list(messages)
         self._is_new = self._is_new and not messages
-        changes: list[Change] = []
+        changes = []
         for position, message in enumerate(unsaved, start=n_shared):
             if message.role is Role.USER and message.text in self._queued_texts[:1]:
                 del self._queued_texts[0]

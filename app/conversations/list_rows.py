@@ -41,12 +41,20 @@ def details(entry: ConversationEntry) -> str:
     facts = [f"started {moment_text(entry.began)}", *filter(None, (entry.model,))]
     facts += [
         figures.counted(entry.n_messages, "message"),
+        *filter(None, (branches_text(entry.n_branches),)),
         f"{figures.count(entry.tokens)} tokens written",
     ]
     facts.append(f"text {figures.size(entry.text_bytes)}")
     if entry.state_bytes:
         facts.append(f"saved state {figures.size(entry.state_bytes)}")
     return " · ".join([*facts, f"number {int(entry.id)}"])
+
+
+def branches_text(n_branches: int) -> str:
+    """Return the number of branches that are not shown in words; "" if there are none."""
+    if not n_branches:
+        return ""
+    return "1 other branch" if n_branches == 1 else f"{figures.count(n_branches)} other branches"
 
 
 def _line(title: str, date: str, count: str, size: str, model: str, columns: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from app.conversations.conversation import MAX_ALTERNATIVES, ChatMessage, Ending, ReplyFigures, Role
+from app.conversations.conversation import ChatMessage, Ending, ReplyFigures, Role
 from app.conversations.server_fields import fields_of
 from app.reply.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
@@ -16,6 +16,8 @@ from engine.prompt.tools.calls import MAX_CALLS, NAME, CallResult, ToolCall, cal
 
 _MOST_NAME_CHARS = 80
 _LARGEST = 1 << 53
+_MOST_OLD_ALTERNATIVES = 8
+"""Limit on the alternatives that versions 1 and 2 of the database kept with a reply."""
 
 Values = Mapping[str, Any]
 
@@ -26,7 +28,7 @@ class UnsoundError(Exception):
 
 def row_of(message: ChatMessage) -> tuple[str, int, int, str, str]:
     """Return role, number of tokens, size in bytes, text and everything else as JSON."""
-    json_text = json.dumps(_more(message), separators=(",", ":"))
+    json_text = json.dumps(values_of(message), separators=(",", ":"))
     text = message.text.encode("utf-8", "replace").decode()
     if message.figures is not None:
         tokens = message.figures.tokens
@@ -36,29 +38,51 @@ def row_of(message: ChatMessage) -> tuple[str, int, int, str, str]:
 
 
 def message_of(role: object, text: object, json_text: object) -> ChatMessage:
-    """Return the message of a row. Raises UnsoundError."""
-    try:
-        if isinstance(json_text, str):
-            values = json.loads(json_text)
-        else:
-            values = None
-    except (ValueError, RecursionError):
-        values = None
-    _require(isinstance(values, dict) and isinstance(text, str) and role in list(Role))
-    assert isinstance(values, dict)
+    """Return the message of a row. Raises UnsoundError.
+
+    Its alternatives have rows of their own, but not in versions 1 and 2 of the database.
+    """
+    values = parsed(json_text)
+    _require(isinstance(values, dict) and isinstance(text, str))
+    return message_of_values({**values, "role": role, "text": text})
+
+
+def message_of_values(values: Values) -> ChatMessage:
+    """Return the message of all its values. Raises UnsoundError."""
+    role = values.get("role")
+    _require(role in list(Role))
     if role == Role.ASSISTANT:
-        return reply_of({**values, "text": text})
-    folded = clean_text(_text(values, "folded"))
-    return ChatMessage(Role.USER, clean_text(str(text)), folded=folded, results=_results(values))
+        message = reply_of(values)
+    else:
+        message = ChatMessage(Role.USER, clean_text(_text(values, "text")))
+        message.folded = clean_text(_text(values, "folded"))
+        message.results = _results(values)
+    message.n_older = _count(values, "n_older")
+    return message
 
 
-def _more(message: ChatMessage) -> dict[str, Any]:
+def parsed(json_text: object) -> Any:
+    """Return the value of a JSON text; None if it is not valid."""
+    if not isinstance(json_text, str):
+        return None
+    try:
+        return json.loads(json_text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def values_of(message: ChatMessage) -> dict[str, Any]:
+    """Return everything but role, text and alternatives, for JSON."""
     if message.role is Role.USER:
         results = [
             {"id": result.call_id, "name": result.name, "text": result.text}
             for result in message.results
         ]
-        return {"folded": message.folded, **({"results": results} if results else {})}
+        return {
+            "folded": message.folded,
+            **({"results": results} if results else {}),
+            **({"n_older": message.n_older} if message.n_older else {}),
+        }
     calls = [
         {"id": call_.call_id, "name": call_.name, "arguments": call_.arguments}
         for call_ in message.calls
@@ -76,21 +100,15 @@ def _more(message: ChatMessage) -> dict[str, Any]:
             if message.server_fields is not None
             else {}
         ),
-        **(
-            {
-                "others": [
-                    {"text": alternative.text, **_more(alternative)}
-                    for alternative in message.alternatives
-                ]
-            }
-            if message.alternatives
-            else {}
-        ),
+        **({"n_older": message.n_older} if message.n_older else {}),
     }
 
 
 def reply_of(values: Values) -> ChatMessage:
-    """Return a reply from its values. Raises UnsoundError."""
+    """Return a reply from its values. Raises UnsoundError.
+
+    Versions 1 and 2 of the database have alternative replies among the values of a reply.
+    """
     try:
         ending = Ending(values.get("ending"))
     except ValueError:
@@ -110,9 +128,9 @@ def reply_of(values: Values) -> ChatMessage:
         min(_count(values, "calls_at"), len(message.raw)),
     )
     message.server_fields = fields_of(values.get("server_fields"))
-    alternatives = _objects(values, "others")[:MAX_ALTERNATIVES]
+    alternatives = _objects(values, "others")[:_MOST_OLD_ALTERNATIVES]
     message.alternatives = tuple(
-        reply_of({**alternative_values, "others": []}) for alternative_values in alternatives
+        (reply_of({**alternative_values, "others": []}),) for alternative_values in alternatives
     )
     return message
 

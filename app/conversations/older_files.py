@@ -1,4 +1,4 @@
-"""Files that older versions of the program kept next to the database."""
+"""What older versions of the program kept next to the database, or elsewhere in it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from app.conversations.branch_rows import insert_branches
+from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.program import paths
 from app.program.small_file import JsonFile
 from app.text.clean_text import clean_line
@@ -33,6 +35,23 @@ def import_older_files(db: sqlite3.Connection, root: Path) -> None:
     for row in _list_in(root / LONG_NAME, "documents"):
         if _is_long_document(row):
             save_long_document(db, *row)
+
+
+def move_alternatives(db: sqlite3.Connection) -> None:
+    """Make branches of the alternative replies that version 2 kept among a reply's values."""
+    sql = (
+        "SELECT id, conversation, place, role, text, more FROM message "
+        """WHERE place>=0 AND more LIKE '%"others":[%'"""
+    )
+    for message_id, number, place, role, text, json_text in db.execute(sql).fetchall():
+        try:
+            message = message_of(role, text, json_text)
+        except UnsoundError:
+            continue
+        _, _, n_bytes, _, json_text = row_of(message)
+        row = (n_bytes, json_text, message_id)
+        db.execute("UPDATE message SET n_bytes=?, more=? WHERE id=?", row)
+        insert_branches(db, number, place, message.alternatives)
 
 
 def save_long_document(

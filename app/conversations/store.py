@@ -23,7 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from app.conversations import locks
-from app.conversations.conversation import ChatMessage, Conversation, Ending, Role
+from app.conversations.branch_rows import (
+    delete_branches,
+    insert_branches,
+    read_branches,
+    set_alternatives,
+    texts_of_branches_with,
+    totals_of_branches,
+)
+from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
 from app.conversations.database import (
     BACKUPS,
     NAME,
@@ -37,6 +45,7 @@ from app.conversations.database import (
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
 from app.conversations.session_options import options_from_json
+from app.conversations.tables import has_table
 from app.conversations.upkeep import check_and_copy, repair, run_transaction, take_repair_notice
 from app.program import notices, paths
 from app.program.remote_model import ModelPlace, is_remote
@@ -58,6 +67,7 @@ _MOST_PATH_CHARS = 4096
 _MOST_WAITING = 64
 _LARGEST = 1 << 53
 _SNIPPET_CHARS = 160
+_OTHER_BRANCH = "(in another branch)"
 _INDEXED_CHARS = 3
 _MOST_TRIGRAMS = 50
 """Limit on trigrams looked up for a word. Shorter words are searched in the texts themselves."""
@@ -86,7 +96,9 @@ class ConversationEntry:
     model_path: str = ""
     """Name and path of the last model."""
     n_messages: int = 0
-    """Number of messages, queued ones included."""
+    """Number of messages, queued ones included, but not those of other branches."""
+    n_branches: int = 0
+    """Number of branches that are not shown."""
     tokens: int = 0
     """Number of tokens in all replies."""
     text_bytes: int = 0
@@ -112,8 +124,12 @@ class SavedConversation:
     """Id of the conversation that this one is a copy of; "" if it is none."""
     queued_texts: list[str] = field(default_factory=list)
     """Messages that were sent while the engine was busy, oldest first."""
-    has_pieces: bool = False
-    """Whether the last message is an interrupted reply that was saved in pieces."""
+    n_rows: int = 0
+    """Number of messages with rows. Those after them are an interrupted reply, which was saved in
+    pieces, or a branch that such a reply would have replaced.
+    """
+    n_lost_branches: int = 0
+    """Number of branches that cannot be read."""
     ignored_options: tuple[str, ...] = ()
     """Names of saved options that cannot be used."""
 
@@ -126,15 +142,17 @@ class SavedConversation:
 
     @property
     def damage(self) -> str:
-        """Description of missing messages; "" if none is missing."""
+        """Description of missing messages and branches; "" if none is missing."""
         n = sum(message.is_missing for message in self.conversation.messages)
-        if n == 1:
-            counted = "1 message is"
-        else:
-            counted = f"{n} messages are"
+        n_branches = self.n_lost_branches
+        lines = []
         if n:
-            return f"{counted} missing (damaged); the model continues after the last one"
-        return ""
+            counted = "1 message is" if n == 1 else f"{n} messages are"
+            lines.append(f"{counted} missing (damaged); the model continues after the last one")
+        if n_branches:
+            counted = "1 branch is" if n_branches == 1 else f"{n_branches} branches are"
+            lines.append(f"{counted} missing (damaged)")
+        return "; ".join(lines)
 
     @property
     def options_notice(self) -> str:
@@ -162,8 +180,8 @@ class LoadedConversation:
 
 
 def put_message(position: int, message: ChatMessage, time_text: str) -> Change:
-    """Return a change that writes a message at its position, in place of all messages from there
-    on.
+    """Return a change that writes a message with its alternatives at its position, in place of all
+    messages from there on.
 
     Args:
         time_text: wall time.
@@ -177,14 +195,20 @@ def put_message(position: int, message: ChatMessage, time_text: str) -> Change:
         done = db.execute(f"INSERT INTO message({columns}) VALUES(?, ?, ?, ?, ?, ?, ?)", row)
         if can_search(db):
             db.execute("INSERT INTO search(rowid, text) VALUES(?, ?)", (done.lastrowid, text))
+        insert_branches(db, number, position, message.alternatives)
         db.execute("UPDATE conversation SET changed=? WHERE id=?", (time_text, number))
 
     return change
 
 
+def put_branches(position: int, branches: Sequence[Branch]) -> Change:
+    """Return a change that writes the branches from a position where no message is yet."""
+    return lambda db, number: insert_branches(db, number, position, branches)
+
+
 def keep_messages(n_messages: int) -> Change:
-    """Return a change that keeps the first messages and deletes the others, pieces of a reply and a
-    message sent in place of others.
+    """Return a change that keeps the first messages and deletes the others with their branches,
+    pieces of a reply and a message sent in place of others.
     """
 
     def change(db: sqlite3.Connection, number: int) -> None:
@@ -193,6 +217,7 @@ def keep_messages(n_messages: int) -> Change:
             old = "SELECT 'delete', id, text FROM message WHERE conversation=? AND place>=?"
             db.execute(f"INSERT INTO search(search, rowid, text) {old}", deleted)
         db.execute("DELETE FROM message WHERE conversation=? AND place>=?", deleted)
+        delete_branches(db, number, n_messages)
         db.execute("DELETE FROM piece WHERE conversation=?", (number,))
         db.execute("UPDATE conversation SET unsent='' WHERE id=? AND unsent<>''", (number,))
 
@@ -304,10 +329,14 @@ class OpenConversation:
         for change in changes:
             change(db, number)
         if is_durable:
-            size = db.execute(
-                "SELECT total(n_bytes) FROM message WHERE conversation=?", (number,)
-            ).fetchone()[0]
-            if (size or 0) > MOST_CONVERSATION_BYTES:
+            size = sum(
+                db.execute(
+                    f"SELECT total(n_bytes) FROM {table} WHERE conversation=?", (number,)
+                ).fetchone()[0]
+                for table in ("message", "branch")
+                if has_table(db, table)
+            )
+            if size > MOST_CONVERSATION_BYTES:
                 raise StoreError(
                     f"the conversation is full, at {MOST_CONVERSATION_BYTES >> 20} MiB (go on "
                     f"in a new one)"
@@ -387,10 +416,21 @@ class Store:
         )
         rows = self._rows(sql)
         segments = self.segments_of([row[0] for row in rows])
-        return [
-            replace(_entry(row), state_bytes=sum(map(size_of, segments.get(row[0], ()))))
-            for row in rows
-        ]
+        branches = self.select(totals_of_branches) or {}
+        entries = []
+        for row in rows:
+            n_branches, tokens, n_bytes = branches.get(row[0], (0, 0, 0))
+            entry = _entry(row)
+            entries.append(
+                replace(
+                    entry,
+                    n_branches=n_branches,
+                    tokens=entry.tokens + _bounded(tokens),
+                    text_bytes=entry.text_bytes + _bounded(n_bytes),
+                    state_bytes=sum(map(size_of, segments.get(row[0], ()))),
+                )
+            )
+        return entries
 
     def search(self, typed: str) -> list[ConversationEntry]:
         """Return the conversations with all words in title, model, day or text, the last used
@@ -399,19 +439,21 @@ class Store:
         entries = self.entries()
         words = typed.lower().split()
         for word in words:
-            texts = self.select(partial(_texts_with, word)) or {}
+            texts, branch_texts = self.select(partial(_texts_with, word)) or ({}, {})
             matches = []
             for entry in entries:
-                text = texts.get(int(entry.id))
+                number = int(entry.id)
                 if (
                     word.casefold()
                     in f"{entry.id} {entry.title} {entry.model} {entry.changed}".casefold()
                 ):
                     matches.append(entry)
-                elif text is not None:
-                    matches.append(
-                        entry if entry.snippet else replace(entry, snippet=snippet_of(text, word))
-                    )
+                elif number in texts or number in branch_texts:
+                    if number in texts:
+                        snippet = snippet_of(texts[number], word)
+                    else:
+                        snippet = f"{_OTHER_BRANCH} {snippet_of(branch_texts[number], word)}"
+                    matches.append(replace(entry, snippet=entry.snippet or snippet))
             entries = matches
         return entries
 
@@ -648,12 +690,15 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
     conversation = Conversation(clean_text(system) if isinstance(system, str) else None)
     conversation.options, ignored_options = options_from_json(_text(adapters))
     messages = conversation.messages = _messages(db, number)
+    n_rows = len(messages)
     if conversation.awaits_reply:
         interrupted = _interrupted(db, number)
     else:
         interrupted = None
     if interrupted is not None:
+        interrupted.n_older = _LARGEST  # it is the newest of its alternatives
         messages.append(interrupted)
+    n_lost_branches = _add_branches(db, number, messages)
     conversation.n_dropped = min(_count(n_dropped), len(messages))
     conversation.drop_gaps()
     conversation.set_sources()
@@ -668,9 +713,34 @@ def _saved(db: sqlite3.Connection, number: int) -> SavedConversation | None:
         clean_text(_text(unanswered_replacement)),
         id_of(forked_from) if _count(forked_from) else "",
         queued,
-        interrupted is not None,
+        n_rows,
+        n_lost_branches,
         ignored_options,
     )
+
+
+def _add_branches(db: sqlite3.Connection, number: int, messages: list[ChatMessage]) -> int:
+    """Give messages the branches that are not shown; return the number of those that are lost.
+
+    If the program ended before the first token of a reply that replaces a branch, that branch is
+    shown again.
+    """
+    branches: dict[int, list[Branch]] = {}
+    n_lost = 0
+    for place, branch in read_branches(db, number, 2 * MOST_CONVERSATION_BYTES):
+        if branch is None or place > len(messages):
+            n_lost += 1
+        else:
+            branches.setdefault(place, []).append(branch)
+    replaced = branches.pop(len(messages), None)
+    for place, message in enumerate(messages):
+        set_alternatives(message, branches.get(place, message.alternatives))
+    if replaced:
+        newest = replaced.pop()
+        newest[0].n_older = len(replaced)
+        set_alternatives(newest[0], replaced)
+        messages += newest
+    return n_lost
 
 
 def _title(title: object, conversation: Conversation, waiting: Sequence[str]) -> str:
@@ -771,13 +841,13 @@ def _entry(row: Sequence[Any]) -> ConversationEntry:
         _line(model),
         _text(model_path)[:_MOST_PATH_CHARS],
         n_messages + len(_texts(queued_json)),
-        int(max(0, min(tokens or 0, _LARGEST))),
-        int(max(0, min(n_bytes or 0, _LARGEST))),
+        tokens=_bounded(tokens),
+        text_bytes=_bounded(n_bytes),
     )
 
 
-def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
-    """Return the first text with a word for each conversation number."""
+def _texts_with(word: str, db: sqlite3.Connection) -> tuple[dict[int, str], dict[int, str]]:
+    """Return the first text with a word for each conversation number, and texts of branches."""
     db.create_function(
         "has", 2, lambda text, word: word.casefold() in _text(text).casefold(), deterministic=True
     )
@@ -794,7 +864,7 @@ def _texts_with(word: str, db: sqlite3.Connection) -> dict[int, str]:
     for number, system in db.execute("SELECT id, system FROM conversation WHERE system<>''"):
         if word.casefold() in _text(system).casefold():
             texts.setdefault(number, _text(system))
-    return texts
+    return texts, texts_of_branches_with(word, db)
 
 
 def _in_the_index(word: str) -> str:
@@ -835,6 +905,11 @@ def _count(value: object) -> int:
     if type(value) is int and 0 <= value <= _LARGEST:
         return value
     return 0
+
+
+def _bounded(total: float | None) -> int:
+    """Return a sum of a column as an integer within limits."""
+    return int(max(0, min(total or 0, _LARGEST)))
 
 
 def _texts(value: object) -> list[str]:

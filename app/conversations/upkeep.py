@@ -25,13 +25,13 @@ from app.conversations.database import (
     can_search,
     cause_of,
     connect,
-    is_upgraded,
     make_tables,
     open_file,
     store_error,
     transact,
 )
 from app.conversations.locks import NAMES, InUseError, StoreError, take
+from app.conversations.tables import has_table
 from app.program import notices
 from app.program.small_file import append_file, read_bounded
 from app.text.clean_text import clean_line
@@ -61,13 +61,14 @@ _CONVERSATION = (
     "unsent, waiting, adapters"
 )
 _MESSAGE = "conversation, place, role, tokens, n_bytes, text, more"
+_BRANCH = "conversation, place, number, tokens, n_bytes, text, more"
 _PIECE = "conversation, more"
 _REMOVED = "conversation, key"
 _LONG_DOCUMENT = "path, name, n_pages, n_lines, n_tokens"
 _DRAFT = "content"
 _DOCUMENT_TABLES = {"removed_document": _REMOVED, "long_document": _LONG_DOCUMENT}
 _FIRST_TABLES = {"conversation": _CONVERSATION, "message": _MESSAGE, "piece": _PIECE}
-_READ_TABLES = {**_FIRST_TABLES, **_DOCUMENT_TABLES, "draft": _DRAFT}
+_READ_TABLES = {**_FIRST_TABLES, **_DOCUMENT_TABLES, "draft": _DRAFT, "branch": _BRANCH}
 """Columns of the tables that are read from a damaged database. Segments are left out: the saved
 states that they name can be computed again."""
 
@@ -128,7 +129,7 @@ def _copy(db: sqlite3.Connection, root: Path) -> None:
             db.backup(copy, progress=partial(_give_up_waiting, time.monotonic() + BUSY_S))
             copy.execute("PRAGMA journal_mode=DELETE")
             copy.execute("DROP TABLE IF EXISTS search")  # a repair creates it again
-            if is_upgraded(copy):
+            if has_table(copy, "draft"):
                 copy.execute("DELETE FROM draft")  # Unsent text does not go into copies.
         except (sqlite3.Error, UnicodeDecodeError) as error:
             path.unlink()
@@ -371,7 +372,11 @@ def _fill(db: sqlite3.Connection, backup_db: sqlite3.Connection) -> int:
                 f"UPDATE conversation SET ({_CONVERSATION}) = ({marks}) WHERE id=?", (*row, row[0])
             )
         n_taken += sum(_insert(db, "message", _MESSAGE, message) for message in messages)
-    if is_upgraded(backup_db):
-        for table, columns in _DOCUMENT_TABLES.items():
+        if has_table(backup_db, "branch"):
+            sql = f"SELECT {_BRANCH} FROM branch WHERE conversation=?"
+            for branch in backup_db.execute(sql, row[:1]).fetchall():
+                _insert(db, "branch", _BRANCH, branch)
+    for table, columns in _DOCUMENT_TABLES.items():
+        if has_table(backup_db, table):
             _take_table(db, backup_db, table, columns)
     return n_taken

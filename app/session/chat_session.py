@@ -7,7 +7,7 @@ knows no screen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -15,8 +15,8 @@ from typing import Any
 from app.backend.engine_thread import EngineThread
 from app.backend.protocol import THREADS_AND_WEIGHTS, Opening
 from app.backend.reply_text import ReplyCollector
+from app.conversations.branches import keep_as_alternatives
 from app.conversations.conversation import (
-    MAX_ALTERNATIVES,
     USER,
     ChatMessage,
     Conversation,
@@ -465,7 +465,9 @@ class ChatSession:
         return text
 
     def submit_edit(self, text: str, n_turn: int, folded: str = "") -> bool:
-        """Replace the message of a turn and everything after it; return False while busy.
+        """Ask another message in place of that of a turn; return False while busy.
+
+        The earlier message stays with everything after it, as another branch.
 
         Args:
             n_turn: index of the turn, from 0.
@@ -473,14 +475,15 @@ class ChatSession:
         if self.is_busy or self.model is None:
             return False
         snapshot = Snapshot.of(self.conversation)
-        replaced = self.conversation.cut(2 * n_turn)[0]
-        self.conversation.add_user(text, folded)
+        replaced = tuple(self.conversation.cut(2 * n_turn))
+        keep_as_alternatives(self.conversation.add_user(text, folded), replaced)
         self._send(Running(snapshot, text, replaced))
         return True
 
     def submit_edited_reply(self, text: str, n_turn: int) -> bool:
-        """Continue an edited reply, in place of the reply and everything after it; return False
-        while busy.
+        """Continue an edited reply in place of the reply; return False while busy.
+
+        The earlier reply stays with everything after it, as another branch.
 
         Args:
             n_turn: index of the turn, from 0.
@@ -488,9 +491,10 @@ class ChatSession:
         if self.is_busy or self.model is None:
             return False
         snapshot = Snapshot.of(self.conversation)
-        reply = self.conversation.cut(2 * n_turn + 1)[0]
+        replaced = tuple(self.conversation.cut(2 * n_turn + 1))
+        reply = replaced[0]
         continuation = Continuation(prompt_message_of(reply), reply.thinking, text)
-        self._send(Running(snapshot, replaced=reply, continuation=continuation))
+        self._send(Running(snapshot, replaced=replaced, continuation=continuation))
         return True
 
     def weigh_edit(self, text: str, n_turn: int, is_reply: bool = False) -> bool:
@@ -534,7 +538,7 @@ class ChatSession:
 
         Args:
             n_answers: number of replies that are written together. The first one becomes part of
-                the conversation unless ``choose`` replaces it.
+                the conversation; the others and the earlier ones stay as other branches.
         """
         conversation = self.conversation
         if self.is_busy or self.model is None or conversation.is_empty:
@@ -542,7 +546,7 @@ class ChatSession:
         snapshot = Snapshot.of(conversation)
         if not conversation.awaits_reply:
             reply = conversation.drop_reply()
-            self._send(Running(snapshot, replaced=reply), n_answers=n_answers)
+            self._send(Running(snapshot, replaced=(reply,)), n_answers=n_answers)
             return True
         question = conversation.messages[-1]
         if not question.results:
@@ -551,19 +555,17 @@ class ChatSession:
         self._send(Running(snapshot), n_answers=n_answers)
         return True
 
-    def choose(self, index: int) -> bool:
-        """Replace the last reply by one of its alternatives; return False while busy."""
-        last = self.last_message
-        if self.is_busy or last is None or index >= len(last.alternatives):
+    def change_branch(self, change: Callable[[Conversation], object]) -> bool:
+        """Show other messages of the conversation and save that; return False while busy.
+
+        Args:
+            change: shows or deletes a branch.
+        """
+        if self.is_busy:
             return False
-        alternatives = (
-            replace(last, alternatives=()),
-            *last.alternatives[:index],
-            *last.alternatives[index + 1 :],
-        )
-        chosen = replace(last.alternatives[index], alternatives=alternatives, sources=last.sources)
-        self.conversation.messages[-1] = chosen
+        change(self.conversation)
         self.journal.save_turn_end(self.conversation)
+        self._submit_conversation()
         return True
 
     def continue_reply(self) -> bool:
@@ -574,7 +576,7 @@ class ChatSession:
         reply = self.conversation.drop_reply()
         is_loop = reply.ending is Ending.REPEATED
         continuation = Continuation(prompt_message_of(reply), reply.thinking, is_loop=is_loop)
-        self._send(Running(snapshot, replaced=reply, continuation=continuation))
+        self._send(Running(snapshot, replaced=(reply,), continuation=continuation))
         return True
 
     def run_calls(self, allowed: frozenset[str]) -> None:
@@ -615,7 +617,7 @@ class ChatSession:
 
     def _send(self, running: Running, sent_s: float | None = None, n_answers: int = 1) -> None:
         self._running = running
-        self.journal.save_question(self.conversation, running.replaced is not None)
+        self.journal.save_question(self.conversation, bool(running.replaced))
         self._wait_for_disk()
         self._engine_thread.inbox.state_path = self.journal.state_path
         request = Request(
@@ -644,7 +646,9 @@ class ChatSession:
         reply = running.reply_to_save
         if reply.text or reply.thought:
             ids, raw = self._engine_thread.written
-            partial = PartialReply(reply.text, reply.thought, ids, raw, running.is_edited)
+            partial = PartialReply(
+                reply.text, reply.thought, ids, raw, running.is_edited, running.alternatives
+            )
             self.journal.save_partial(self.conversation, partial)
 
     def _wait_for_disk(self) -> None:
@@ -707,7 +711,7 @@ class ChatSession:
         Returns:
             Whether the conversation is as it was before; otherwise the question stays unanswered.
         """
-        is_restored = self._running is not None and self._running.replaced is not None
+        is_restored = self._running is not None and bool(self._running.replaced)
         if self._running is not None and is_restored:
             self._running.snapshot.restore(self.conversation)
         self._end_turn()
@@ -734,16 +738,17 @@ class ChatSession:
             return
         answers = self._running.answers
         (first, done), *other_answers = sorted(answers.finished.items())
-        alternatives = tuple(
-            _reply_message(answers.replies[index], done) for index, done in other_answers
-        )
+        others = [_reply_message(answers.replies[index], done) for index, done in other_answers]
         self._running.reply = answers.replies[first]
-        self._finish_reply(done, alternatives)
+        self._finish_reply(done, others)
 
     def _finish_reply(
-        self, done: events.GenerationFinished, alternatives: tuple[ChatMessage, ...] = ()
+        self, done: events.GenerationFinished, others: Sequence[ChatMessage] = ()
     ) -> bool:
         """Add the running reply to the conversation.
+
+        Args:
+            others: replies that were written together with it.
 
         Returns:
             Whether the reply was empty, so that it is requested once more without tools.
@@ -764,7 +769,10 @@ class ChatSession:
         if continued is not None and continued.figures is not None:
             message.figures = continued.figures.continued_by(done.figures)
         message.is_edited = running.is_edited or (continued is not None and continued.is_edited)
-        message.alternatives = (*alternatives, *_alternatives(running))[:MAX_ALTERNATIVES]
+        message.alternatives = (*running.alternatives, *((other,) for other in others))
+        message.n_older = len(running.alternatives)
+        if continued is not None:
+            message.n_older = continued.n_older
         self.conversation.append_reply(message)
         self._end_turn()
         if done.calls:
@@ -834,13 +842,3 @@ def _reply_message(reply: ReplyCollector, done: events.GenerationFinished) -> Ch
         ids=done.ids,
         raw=done.raw,
     )
-
-
-def _alternatives(running: Running) -> tuple[ChatMessage, ...]:
-    """Return the earlier answers to the same question."""
-    replaced = running.replaced
-    if replaced is None or replaced.role is Role.USER:
-        return ()
-    if running.continuation is not None:
-        return replaced.alternatives
-    return (replace(replaced, alternatives=()), *replaced.alternatives)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from app.backend.engine_thread import EngineThread
+from app.conversations.branches import branches_of, check_room, n_messages_of
 from app.conversations.conversation import Conversation, Role
 from app.conversations.export import save_as
 from app.conversations.store import MOST_TITLE_CHARS, model_key
@@ -43,6 +44,7 @@ from app.session.reply_options import (
 from app.session.reply_options import USAGE as USAGE_OF_SET
 from app.text import figures
 from app.text.clean_text import clean_line, clean_text
+from app.text.figures import counted
 from app.text.record import record
 from app.tools.toolbox import HOW_TO
 from engine.prompt.thinking import ThinkingMode
@@ -101,13 +103,79 @@ def check_editable(conversation: Conversation, index: int) -> None:
         raise Refusal(GONE)
     if conversation.messages[index].results:
         raise Refusal("results of tools cannot be edited: edit the message before them")
+    check_room(conversation, index)
+
+
+def check_regenerable(conversation: Conversation, n_new: int) -> None:
+    """Raise Refusal if the last reply has too many branches for new ones."""
+    if not conversation.is_empty and not conversation.awaits_reply:
+        check_room(conversation, len(conversation.messages) - 1, n_new)
+
+
+@record
+class BranchChoice:
+    """Branch that ``/branch`` shows or deletes."""
+
+    index: int
+    """Index of its first message."""
+    number: int
+    """Number among the branches from there, from 0."""
+    is_deleted: bool = False
+    """Whether the shown branch is deleted instead."""
+
+
+def chosen_branch(conversation: Conversation, argument: str) -> BranchChoice:
+    """Return the branch that ``/branch`` chooses at the last message with branches.
+
+    Args:
+        argument: number of the branch from 1, ``delete``, or nothing for the next one.
+    """
+    messages = conversation.messages
+    indices = [index for index, message in enumerate(messages) if message.alternatives]
+    if not indices:
+        raise Refusal("there is only one branch: editing or /regen begins another")
+    message = messages[indices[-1]]
+    n_branches = len(message.alternatives) + 1
+    if argument.lower() == "delete":
+        return BranchChoice(indices[-1], message.n_older, is_deleted=True)
+    if not argument:
+        return BranchChoice(indices[-1], (message.n_older + 1) % n_branches)
+    if argument.isdecimal() and 1 <= int(argument) <= n_branches:
+        return BranchChoice(indices[-1], int(argument) - 1)
+    raise Refusal(
+        f"/branch takes a number from 1 to {n_branches}, `delete`, or nothing for the next branch"
+    )
+
+
+def branch_line(conversation: Conversation, index: int) -> str:
+    """Return a line that says which branch is shown, and where it begins."""
+    message = conversation.messages[index]
+    number = number_of_question(conversation, index)
+    if message.role is Role.ASSISTANT:
+        return f"{message.branch_mark} from {_REPLY} {number}".lstrip()
+    return f"{message.branch_mark} from message {number}".lstrip()
+
+
+def delete_branch_question(conversation: Conversation, index: int) -> str:
+    """Return the question whether to delete the shown branch from a message."""
+    branch = branches_of(conversation.messages[index:])[conversation.messages[index].n_older]
+    n_later = n_messages_of(branch) - 1
+    question = f"Delete this branch {branch_line(conversation, index)}"
+    if n_later:
+        question += f", with the {counted(n_later, 'message')} after it"
+    return f"{question}?"
+
+
+def number_of_question(conversation: Conversation, index: int) -> int:
+    """Return the number of the question that a message is, or belongs to."""
+    messages = conversation.messages[: index + 1]
+    return sum(message.role is Role.USER and not message.results for message in messages)
 
 
 def edit_title(conversation: Conversation, index: int) -> str:
     """Return a title such as "editing message 2"."""
-    messages = conversation.messages[: index + 1]
-    number = sum(message.role is Role.USER and not message.results for message in messages)
-    if messages[-1].role is Role.ASSISTANT:
+    number = number_of_question(conversation, index)
+    if conversation.messages[index].role is Role.ASSISTANT:
         return f"editing {_REPLY} {number}"
     return f"editing message {number}"
 

@@ -11,6 +11,7 @@ from app.backend.engine_thread import EngineThread
 from app.backend.options import ChatOptions
 from app.backend.reply_text import TextEvent
 from app.backend.status import EngineStatus
+from app.conversations.conversation import Conversation
 from app.conversations.journal import ConversationStorage
 from app.conversations.store import LoadedConversation
 from app.machine.tuning.threads_in_use import ThreadsInUse
@@ -167,6 +168,14 @@ class HeadlessChat:
         self._finish_earlier()
         is_sent = self.chat_session.submit_edited_reply(text, n_turn)
         return self._follow_turn(is_sent, "no model is loaded")
+
+    def change_branch(self, change: Callable[[Conversation], object]) -> Iterator[events.Event]:
+        """Show other messages of the conversation, as ``change`` does."""
+        self._finish_earlier()
+        self.chat_session.change_branch(change)
+        if self.chat_session.model is not None and self.chat_session.has_context:
+            self._awaited = events.ConversationResumed
+        return self._follow()
 
     def complete(self, text: str) -> Iterator[events.Event]:
         """Continue a plain text, outside the conversation."""

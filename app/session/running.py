@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from app.backend.reply_text import ReplyCollector
-from app.conversations.conversation import ChatMessage, Conversation, Ending
+from app.conversations.branches import branches_of
+from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
 from app.session import events
 from app.session.request import Continuation
 from app.text.record import record
@@ -68,8 +69,8 @@ class Running:
     """The conversation before the turn."""
     sent_text: str | None = None
     """Text that the user sent; None if the question was in the conversation before."""
-    replaced: ChatMessage | None = None
-    """First message that the turn replaces; None for a new question."""
+    replaced: Branch = ()
+    """Messages that the turn replaces; empty for a new question."""
     continuation: Continuation | None = None
     """Reply that the turn continues; None if it begins a reply."""
     joined: ChatMessage | None = None
@@ -101,7 +102,16 @@ class Running:
         """Reply that goes on unchanged; None if there is none."""
         if self.continuation is None or self.is_edited:
             return None
-        return self.replaced
+        return self.replaced[0]
+
+    @property
+    def alternatives(self) -> tuple[Branch, ...]:
+        """Branches that stay next to the reply, oldest first."""
+        if self.continued is not None:
+            return self.continued.alternatives
+        if self.replaced and self.replaced[0].role is Role.ASSISTANT:
+            return branches_of(self.replaced)
+        return ()
 
     @property
     def reply_to_save(self) -> ReplyCollector:

@@ -12,8 +12,8 @@ GROUPS = {
         "chat.system", "chat.persona", "chat.context",
     ),
     "Answers": (
-        "chat.regenerate", "chat.answers", "chat.continue_reply", "chat.edit", "chat.copy",
-        "chat.place", "chat.thinking", "chat.schema", "chat.tools", "chat.focus_older",
+        "chat.regenerate", "chat.answers", "chat.branch", "chat.continue_reply", "chat.edit",
+        "chat.copy", "chat.place", "chat.thinking", "chat.schema", "chat.tools", "chat.focus_older",
         "chat.focus_newer",
     ),
     "Files": (

@@ -131,6 +131,9 @@ ACTIONS = action_table(
            slash="regen retry", argument="[2-4]", also="regenerate again redo"),
     Action("answers", "Choose between the replies to the last message", "chat", slash="answers",
            also="alternatives"),
+    Action("branch", "Branches: show the next one, or delete the shown one", "chat",
+           slash="branch branches", argument="[number|delete]",
+           also="version"),
     Action("continue_reply", "Continue a stopped reply", "chat", slash="continue go",
            also="resume"),
     Action("edit", "Edit one of your messages or the reply", "chat", slash="edit",
@@ -245,6 +248,8 @@ ACTIONS = action_table(
     Action("leave", "Go back", "place", "escape,q,enter"),
     Action("agree", "Send the file to the server", "files", "y"),
     Action("leave", "Don't send the file", "files", "escape,n"),
+    Action("agree", "Delete the branch", "branch", "y"),
+    Action("leave", "Keep the branch", "branch", "escape,n"),
     Action("set", "Show or set temperature, top_k ...", "chat", slash="set",
            argument="[name value]",
            also="sampling parameters temperature creativity penalty"),
@@ -266,6 +271,9 @@ ACTIONS = action_table(
     Action("regenerate_here", "Regenerate it", "message", "r"),
     Action("edit_here", "Edit it, then resend it or continue the reply", "message", "e"),
     Action("fork_here", "Fork the conversation here", "message", "f"),
+    Action("older_branch", "Show the branch before this one", "message", "left"),
+    Action("newer_branch", "Show the branch after this one", "message", "right"),
+    Action("delete_branch", "Delete this branch (asks first)", "message", "ctrl+d,delete"),
     Action("toggle_thinking", "Show or fold the thinking", "message", "t"),
     Action("show_place", "Show its source in the document", "message", "enter"),
     Action("command_palette", "Command palette", "app", "ctrl+p", hint="palette"),
@@ -288,7 +296,7 @@ FIRST_NEEDED = (
 
 
 _ADVICE = {
-    "undo": "/edit changes your last message, and /answers shows earlier replies to it",
+    "undo": "/edit changes your last message, and /branch shows what was there before",
     "compact": "Jalopy does not summarize. When the context is full, the oldest turns leave it; "
     "/new starts again",
     "summarize": "Ask for a summary in a message; /new starts again with an empty context",

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, cast
 
+from app.conversations.branches import branches_of
 from app.conversations.conversation import ChatMessage
 from app.session.events import AnswerEvent, AnswersBegun
-from app.tui.chat.core import ANSWERS_OFFER, CONTINUE_OFFER, ChatCore
+from app.tui.chat.core import ChatCore
 from app.tui.screens import make_screen
 from app.tui.textual_hacks import dismiss_once
-from app.tui.widgets.message_view import ReplyView
+
+MOST_COLUMNS = 9
+"""Limit on the answers that are shown side by side; a key with one digit chooses each."""
 
 if TYPE_CHECKING:
     from app.tui.screens.answers import AnswersScreen
@@ -21,12 +24,21 @@ class AnswerChoice:
 
     Args:
         ask_next: sends the next message that waits for its turn.
+        show_branch: shows the branch from the message at an index that has a number.
     """
 
-    def __init__(self, core: ChatCore, ask_next: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        core: ChatCore,
+        ask_next: Callable[[], None],
+        show_branch: Callable[[int, int], Awaitable[object]],
+    ) -> None:
         self._core = core
         self._ask_next = ask_next
+        self._show_branch = show_branch
         self._screen: AnswersScreen | None = None
+        self._first_saved: int | None = None
+        """Number of the first branch on the screen; None if new answers are shown."""
 
     @property
     def is_open(self) -> bool:
@@ -42,13 +54,16 @@ class AnswerChoice:
             line = "Only one answer so far; /regen 2 adds two"
             self._core.say(line)
             return
-        answers = (message, *message.alternatives)
+        answers = [branch[0] for branch in branches_of([message])]
+        self._first_saved = max(0, len(answers) - MOST_COLUMNS)
+        del answers[: self._first_saved]
         await self._show(len(answers), answers)
 
     async def begin(self, event: AnswersBegun) -> None:
         """Show answers that are about to be written."""
         self._core.say_event(event)
         if event.n > 1:
+            self._first_saved = None
             await self._show(event.n)
 
     async def _show(self, n_answers: int, answers: Sequence[ChatMessage] = ()) -> None:
@@ -73,16 +88,15 @@ class AnswerChoice:
             self._screen.finish()  # screens above it may be left first
             dismiss_once(self._screen)
 
-    def _choose(self, index: int | None) -> None:
-        """Continue with the chosen answer; 0 is the one that the chat shows already."""
+    async def _choose(self, index: int | None) -> None:
+        """Continue with the chosen answer; None is the one that the chat shows already."""
         self._screen = None
-        chat_session = self._core.chat_session
-        shown = chat_session.last_message
-        if index and shown is not None and chat_session.choose(index - 1):
-            chosen = chat_session.last_message
-            assert chosen is not None
-            view = ReplyView.of(chosen)
-            view.offer(CONTINUE_OFFER if chat_session.can_continue else ANSWERS_OFFER)
-            transcript = self._core.transcript
-            transcript.replace(transcript.view_of(shown), view)
+        conversation = self._core.chat_session.conversation
+        shown = self._core.chat_session.last_message
+        if index is not None and shown is not None:
+            first = self._first_saved
+            if first is None:  # the chat shows the first of the new answers
+                first = shown.n_older
+            if first + index != shown.n_older:
+                await self._show_branch(len(conversation.messages) - 1, first + index)
         self._ask_next()

@@ -22,7 +22,7 @@ from app.session.line_of import resumed_phrases
 from app.session.reply_options import describe_options
 from app.text import figures
 from app.text.clean_text import clean_line
-from app.tui.chat.core import CONTINUE_OFFER, NOT_IN_CONVERSATION, ChatCore, TurnViews
+from app.tui.chat.core import CONTINUE_OFFER, NO_REPLY, NOT_IN_CONVERSATION, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.writer_choice import WriterChoice, is_writer_gone, weigh, writer_of
@@ -203,9 +203,7 @@ class ConversationFlow:
         if opened.saved.text_to_resend:
             self._bring_back_messages(opened.saved)
         elif conversation.awaits_reply and not conversation.messages[-1].results:
-            core.say(
-                "The last message has no reply. /regen answers it; another message is sent with it"
-            )
+            core.say(NO_REPLY)
         elif core.chat_session.can_continue and replies:
             replies[-1].offer(CONTINUE_OFFER)
 
@@ -225,6 +223,11 @@ class ConversationFlow:
             "A queued message was not sent" if saved.queued_texts else "Your edit was not answered"
         )
         self._core.say(f"{what} before Jalopy closed; {where}.")
+
+    async def show_again(self) -> None:
+        """Show all messages of the conversation again, without the lines between them."""
+        await self.clear_transcript()
+        await self._fill_transcript()
 
     async def _fill_transcript(self) -> None:
         conversation = self._core.chat_session.conversation
@@ -390,8 +393,7 @@ class ConversationFlow:
         title = core.chat_session.journal.title
         n_messages = min(len(core.chat_session.conversation.messages), index - index % 2 + 2)
         core.chat_session.fork(n_messages)
-        await self.clear_transcript()
-        await self._fill_transcript()
+        await self.show_again()
         core.focus_prompt()
         core.say(
             f"This is a copy of the first {n_messages} messages. "

@@ -29,6 +29,7 @@ HINT_S = 8.0
 """Seconds that a line of the program stays at the prompt's edge."""
 CONTINUE_OFFER = "/continue resumes"
 ANSWERS_OFFER = "/answers shows others"
+NO_REPLY = "The last message has no reply. /regen answers it; another message is sent with it"
 NOT_IN_CONVERSATION = "this message is not part of the conversation"
 """Reason to refuse an action on a message that was not sent, was taken back or got no reply."""
 
@@ -192,7 +193,10 @@ class PromptEdge:
 
     def hint_message_keys(self, view: MessageView) -> None:
         """Name the keys that act on a message."""
-        words = {"message.copy_message": "copy", "message.fork_here": "fork", "chat.stop": "back"}
+        words = {}
+        if view.branch_mark:
+            words["message.newer_branch"] = "next branch"
+        words |= {"message.copy_message": "copy", "message.fork_here": "fork", "chat.stop": "back"}
         if isinstance(view, ReplyView):
             words["message.regenerate_here"] = "again"
             if view.places:
@@ -240,6 +244,7 @@ class PromptEdge:
 
 
 _MESSAGE_KEYS = (
+    "message.newer_branch",
     "message.show_place",
     "message.copy_message",
     "message.copy_code",

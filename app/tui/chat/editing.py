@@ -1,4 +1,4 @@
-"""Editing an earlier message in the prompt: it is replaced, with all messages after it."""
+"""Editing an earlier message in the prompt: what was sent becomes a new branch."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ class MessageEditing:
     # ---- sending
 
     def send(self, text: str, folded: str = "") -> bool:
-        """Send the edited message in place of itself and all after it; False if it is refused.
+        """Send the edited message as a new branch; False if it is refused.
 
-        The replaced messages stay visible until the reply begins.
+        The messages of the other branch stay visible until the reply begins.
         """
         core = self._core
         assert self._view is not None
@@ -200,14 +200,14 @@ class MessageEditing:
             self._core.chat_session.weigh_edit(self._text, index // 2, self.is_of_reply)
 
     def show_cost(self, event: EditCostMeasured) -> None:
-        """Say which tokens the edit replaces, and when its reply would start."""
+        """Say how many tokens stay in the other branch, and when the reply would start."""
         index = self._core.index_of(self._view)
         if index is None or event.text != self._text:
             return
         line = commands.edit_title(self._core.chat_session.conversation, index)
         if event.dropped_tokens:
-            replaced = figures.counted(event.dropped_tokens, "token")
-            line += f" · replaces the {replaced} after it"
+            later = figures.counted(event.dropped_tokens, "token")
+            line += f" · keeps {later} in another branch"
         if event.read_s is not None:
             line += f" · starts in about {figures.whole_seconds(event.read_s)}"
         else:

@@ -116,6 +116,7 @@ class MessageActions:
         """Answer the last message again, with several answers at once if a number is given."""
         with self._core.refusals_said(is_error=False):
             n_answers = commands.n_answers(argument)
+            commands.check_regenerable(self._core.chat_session.conversation, n_answers)
             begin = partial(self._core.chat_session.regenerate, n_answers)
             self._reply_again(begin, "there is nothing to answer again")
 

@@ -21,6 +21,7 @@ from app.text.clean_text import clean_line
 from app.tui.actions import ACTIONS, Action
 from app.tui.bindings import bindings
 from app.tui.chat.answer_choice import AnswerChoice
+from app.tui.chat.branch_actions import BranchActions
 from app.tui.chat.composer import Composer
 from app.tui.chat.conversation_flow import ConversationFlow
 from app.tui.chat.conversation_upkeep import ConversationUpkeep
@@ -111,7 +112,8 @@ class ChatScreen(Screen[None]):
         self.upkeep = ConversationUpkeep(core)
         self.welcome = Welcome(core)
         self.models = ModelPanel(core, self.conversations, self.messages, self.welcome)
-        self.answers = AnswerChoice(core, self.composer.ask_next)
+        self.branches = BranchActions(core, self.editing, self.conversations)
+        self.answers = AnswerChoice(core, self.composer.ask_next, self.branches.show)
         self.tools = ToolCalls(core, self.turn_views)
         self.events = EventDisplay(
             core,
@@ -198,6 +200,7 @@ class ChatScreen(Screen[None]):
             self.messages,
             self.conversations,
             self.models,
+            self.branches,
             self.answers,
             self.tools,
         )

@@ -102,6 +102,15 @@ class Transcript(VerticalScroll, can_focus=False):
             self._messages.mount(new, after=old)
             self.drop([old])
 
+    async def replace_from(self, view: MessageView, messages: Sequence[ChatMessage]) -> None:
+        """Show saved messages in place of a mounted message and all below it but those that wait."""
+        entries = self._entries()
+        later = [entry for entry in entries[entries.index(view) :] if entry not in self.waiting]
+        views = [saved_view(message) for message in messages]
+        mounted = self._messages.mount_all(views, after=later[-1])
+        self.drop(later)
+        await mounted
+
     async def fill(self, messages: Sequence[ChatMessage]) -> None:
         """Show a saved conversation in an empty transcript; mount only its end."""
         self._earlier += messages[:-MOUNTED_AFTER_TRIM]

@@ -169,7 +169,7 @@ class AnswersScreen(Screen[int | None]):
             leave = "stop"
         else:
             context = "choose one to continue with"
-            leave = "keep the first"
+            leave = "back" if self._messages else "keep the first"
         self.query_one(ScreenTitle).set_content(context)
         first_key = self._keymap.first_key
         self.query_one(KeyLine).set_content(

@@ -219,10 +219,10 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             now = datetime.now().astimezone()
             path = export.choose_path("", now, entry.title, f".{extension}")
             if extension == "json":
-                convert = export.to_json
+                text = export.to_json(saved.conversation, saved.model, now, True)
             else:
-                convert = export.to_markdown
-            export.write_new(path, convert(saved.conversation, saved.model, now, True))
+                text = export.to_markdown(saved.conversation, saved.model, now, True, True)
+            export.write_new(path, text)
             self.message = f"Saved: {Path(path).absolute()}"
 
         self._try(save, "Not saved")

@@ -1,4 +1,4 @@
-"""Dialogs over the chat: whether files may be sent, and switching the model."""
+"""Dialogs over the chat: sending files, deleting a branch, and switching the model."""
 
 from __future__ import annotations
 
@@ -88,6 +88,26 @@ class SendFilesScreen(CalmScreen):
                 "leave": "No",
             }
             yield _answer_lines(self._keymap, "files", answers)
+
+    action_agree = partialmethod(CalmScreen.agree, True)
+
+
+class DeleteBranchScreen(CalmScreen):
+    """Question before a branch is deleted; True means yes."""
+
+    BINDINGS = bindings("branch")
+
+    def __init__(self, question: str, keymap: Keymap, clock: Callable[[], float]) -> None:
+        super().__init__(keymap, clock)
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """Lay out question and keys."""
+        with Vertical(id="question") as box:
+            box.border_title = "Delete a branch"
+            yield Static(self._question, markup=False, classes="question-call")
+            answers = {"agree": "Yes, delete it", "leave": "No, keep it"}
+            yield _answer_lines(self._keymap, "branch", answers)
 
     action_agree = partialmethod(CalmScreen.agree, True)
 

@@ -123,16 +123,34 @@ class MessageView(Horizontal, can_focus=True):
         self._footer.display = False
         self._body = Vertical(*contents, self._footer, classes="message-body")
         super().__init__(self._speaker, self._body, classes="message")
-        self.message: ChatMessage | None = None
-        """The message, once it is in the conversation."""
+        self._message: ChatMessage | None = None
+        self._shown_footer = ""
         self.delays_keys = False
         """Whether a letter acts only after a delay, because the user may be typing a message."""
         self._has_left = False
         self._pending_key: events.Key | None = None
         self._footer_text = ""
+        """Line below the message, without the number of its branch."""
 
     places: tuple[Citation, ...] | None = ()
     """Passages of documents that a reply is from; None if they were not looked for yet."""
+
+    @property
+    def message(self) -> ChatMessage | None:
+        """The message; None until it is in the conversation."""
+        return self._message
+
+    @message.setter
+    def message(self, message: ChatMessage | None) -> None:
+        self._message = message
+        self._draw_footer()
+
+    @property
+    def branch_mark(self) -> str:
+        """Number of the branch, such as "‹ 1/2 ›"; "" if there is only one from here."""
+        if self._message is None:
+            return ""
+        return self._message.branch_mark
 
     @property
     @abstractmethod
@@ -145,10 +163,22 @@ class MessageView(Horizontal, can_focus=True):
 
     def show_footer(self, text: str) -> None:
         """Show a line below the message, such as "queued"; "" hides it."""
-        if text != self._footer_text:
-            self._footer_text = text
+        self._footer_text = text
+        self._draw_footer()
+
+    def _draw_footer(self) -> None:
+        text = " · ".join(filter(None, (self.branch_mark, self._footer_text)))
+        if text != self._shown_footer:
+            self._shown_footer = text
             self._footer.update(text)
             self._footer.display = bool(text)
+
+    def on_click(self, event: events.Click) -> None:
+        """Show the branch before or after this one: a click on a half of the branch's number."""
+        columns = len(self.branch_mark)
+        if event.widget is self._footer and event.y == 0 and event.x < columns:
+            event.stop()
+            self.action_press("older_branch" if event.x < columns // 2 else "newer_branch")
 
     def set_replaced(self, is_replaced: bool) -> None:
         """Mark the message as one that will be replaced, or remove the mark."""
@@ -408,6 +438,8 @@ class ReplyView(MessageView):
         details = self.details if is_wide or self.has_focus else ""
         figures = " · ".join(filter(None, (self.footer, self._hint, details)))
         columns = self._body.size.width
+        if self.branch_mark:
+            columns = max(1, columns - len(f"{self.branch_mark} · "))
         if figures and columns and not self.has_focus:
             figures = reply_lines.shortened(figures, columns)
         self.show_footer("\n".join(filter(None, (figures, self.sources))))

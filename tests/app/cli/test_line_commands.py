@@ -70,15 +70,34 @@ def test_every_command_works_here_or_needs_the_screen() -> None:
     assert not here & NEED_THE_SCREEN
 
 
+def test_an_edit_is_a_branch_that_can_be_left_and_deleted(
+    talk: HeadlessChat, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    err = talk("uno", "/edit", "due", "/branch")
+    assert texts() == ["uno", "one."]
+    assert "‹ 1/2 › from message 1\nuno\n" in err
+    err = talk("/branch 2", "/branch 3", "/branch delete", resume="last")
+    assert texts() == ["due", "two."]
+    assert "/branch takes a number from 1 to 2" in err
+    assert "not deleted: a yes at a terminal deletes it" in err
+    asked: list[str] = []
+    monkeypatch.setattr(plain, "can_ask", lambda: True)
+    monkeypatch.setattr(plain, "agrees", lambda question: not asked.append(question))
+    err = talk("/branch delete", "/branch", resume="last")
+    assert asked == ["Delete this branch ‹ 2/2 › from message 1, with the 1 message after it?"]
+    assert texts() == ["uno", "one."]
+    assert "there is only one branch" in err
+
+
 def test_commands_for_the_screen_say_so_and_send_nothing(
     talk: HeadlessChat, script: Script
 ) -> None:
-    err = talk("/theme nord\n/frobnicate\n/bnech\n/hlep")
+    err = talk("/theme nord\n/frobnicate\n/quantzie\n/hlep")
     assert (
         "/theme needs the screen, nothing was sent (/help lists what this mode has; a leading"
         in err
     )
-    assert "/bnech is not a command, nothing was sent (/help lists them" in err
+    assert "/quantzie is not a command, nothing was sent (/help lists them" in err
     assert "/hlep is not a command, nothing was sent (nearest: /help;" in err
     assert "/frobnicate is not a command, nothing was sent (/help lists them; a leading" in err
     assert script.opened[0].sessions[0].fed_counts == []

@@ -37,7 +37,7 @@ def texts(root: Path) -> list[str]:
     """Texts of a conversation that version 1 saved, with a document list next to it."""
     texts = saved_talk(root)
     with closing(sqlite3.connect(root / NAME)) as db, db:
-        for table in ("removed_document", "long_document", "draft"):
+        for table in ("removed_document", "long_document", "draft", "branch"):
             db.execute(f"DROP TABLE {table}")
         db.execute("PRAGMA user_version=1")
     marks = [f"key 1 {BEGAN}", "other 1 2020-01-01", "lost 7 None", "unsound", "x y z", 3]
@@ -91,11 +91,38 @@ def test_version_1_is_read_if_it_cannot_be_upgraded(root: Path, texts: list[str]
 
 def test_a_failed_upgrade_changes_nothing(root: Path, texts: list[str]) -> None:
     broken = ("CREATE TABLE removed_document(x)", "CREATE TABLE conversation(x)")
-    with patch.object(database, "_NEW_TABLES", broken):
+    with patch.object(database, "DOCUMENT_TABLES", broken):
         assert texts_in(root) == texts
     assert list(rows(root, "PRAGMA user_version")) == [(1,)]
     assert texts_in(root) == texts
     assert list(rows(root, "SELECT * FROM removed_document")) == [(1, "key")]
+
+
+def test_version_2_is_upgraded_with_its_alternative_replies(root: Path) -> None:
+    texts = saved_talk(root)
+    other = {"text": "Another answer.", "ending": "complete", "ids": [4, 5], "raw": None}
+    with closing(sqlite3.connect(root / NAME)) as db, db:
+        db.execute("DROP TABLE branch")
+        for place in (1, 3):
+            (json_text,) = db.execute("SELECT more FROM message WHERE place=?", (place,)).fetchone()
+            others = [other, other] if place == 1 else [{**other, "ending": "never"}]
+            new_json = json.dumps(
+                {**json.loads(json_text), "others": others}, separators=(",", ":")
+            )
+            db.execute("UPDATE message SET more=? WHERE place=?", (new_json, place))
+        db.execute("PRAGMA user_version=2")
+
+    with patch.object(database, "upgrade"):
+        assert texts_in(root) == [*texts[:3], "", *texts[4:]]
+        reply = Store(root).read("000001").conversation.messages[1]
+        assert [branch[0].text for branch in reply.alternatives] == ["Another answer."] * 2
+    assert texts_in(root) == [*texts[:3], "", *texts[4:]]
+    reply = Store(root).read("000001").conversation.messages[1]
+    assert reply.branch_mark == "‹ 1/3 ›"
+    assert [branch[0].ids for branch in reply.alternatives] == [(4, 5)] * 2
+    assert list(rows(root, "SELECT place FROM branch")) == [(1,), (1,)]
+    assert list(rows(root, "PRAGMA user_version")) == [(VERSION,)]
+    assert [entry.n_branches for entry in Store(root).search("another answer")] == [2]
 
 
 def test_a_copy_of_version_1_still_repairs(root: Path, texts: list[str]) -> None:

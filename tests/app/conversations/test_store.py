@@ -517,17 +517,16 @@ def test_a_title_is_the_text_typed_after_the_chips() -> None:
     assert title_of("[file 1: no chip] x") == "[file 1: no chip] x"
 
 
-def test_alternative_replies_are_saved_with_their_reply():
-    alternatives = tuple(
-        ChatMessage(Role.ASSISTANT, text, ids=(1, 2), raw=text) for text in ("Two.", "Three.")
-    )
-    reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.", alternatives=alternatives)
+def test_alternative_replies_of_version_2_are_read():
+    reply = ChatMessage(Role.ASSISTANT, "One.", ids=(3,), raw="One.")
     role, _, _, text, fields_json = row_of(reply)
     assert message_of(role, text, fields_json) == reply
     deep = json.loads(fields_json)
-    deep["others"] = [{**deep["others"][0], "others": deep["others"]}] * 20
+    other = {**deep, "text": "Two."}
+    deep["others"] = [{**other, "others": [other]}] * 20
     restored = message_of(role, text, json.dumps(deep)).alternatives
-    assert [alternative.alternatives for alternative in restored] == [()] * 8
+    assert [[message.text for message in branch] for branch in restored] == [["Two."]] * 8
+    assert [branch[0].alternatives for branch in restored] == [()] * 8
     for damaged in ("Two.", [7], [{"ending": "never"}]):
         with pytest.raises(UnsoundError):
             message_of(role, text, json.dumps({**deep, "others": damaged}))

@@ -26,6 +26,7 @@ from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
 from app.tui.screens.question import (
+    DeleteBranchScreen,
     OpenConversationScreen,
     SendFilesScreen,
     SwitchModelScreen,
@@ -54,6 +55,7 @@ CARRIERS = {
     "download": DownloadScreen,
     "question": CallQuestion,
     "files": SendFilesScreen,
+    "branch": DeleteBranchScreen,
     "switch": SwitchModelScreen,
     "writer": OpenConversationScreen,
     "performance": PerformanceScreen,
@@ -124,7 +126,7 @@ def test_bindings_have_the_ids_of_a_key_map():
         ("sav", "save"),
         ("claer", "new"),
         ("xyzzy", ""),
-        ("bnech", ""),
+        ("quantize", ""),
         ("q", "quit"),
         ("exp", "save"),
         ("exprot", "save"),

@@ -74,10 +74,10 @@ async def test_replies_appear_side_by_side_and_one_is_chosen(
         assert [one.is_closed for one in driver.script.opened[-1].sessions] == [False, True]
         reply = driver.chat.core.chat_session.last_message
         assert reply is not None
-        assert [one.text for one in reply.alternatives] == ["One [here](x).", "Before."]
+        assert [one.text for (one,) in reply.alternatives] == ["Before.", "One [here](x)."]
         await driver.say("/answers")
         await shown(driver, 3)
-        await driver.pilot.press("tab", "tab", "enter")
+        await driver.pilot.press("tab", "tab", "tab", "enter")
         await driver.until(lambda: said(driver) == ["hello", "Before."])
         await driver.ask("and then?")
         context = driver.script.opened[-1].tokenizer.decode(

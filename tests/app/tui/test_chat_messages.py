@@ -273,11 +273,11 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
         assert driver.app.focused.text == "second"
         await driver.pilot.press("e")
         await driver.until(lambda: driver.prompt.text == "second")
-        line = "editing message 2 · replaces the 8 tokens after it · starts in about 1 s"
+        line = "editing message 2 · keeps 8 tokens in another branch · starts in about 1 s"
         await driver.shows(line)
         await driver.shows("Enter send · Esc cancel")
         await driver.type(" thought of mine")
-        await driver.shows("replaces the 9 tokens after it · starts in")
+        await driver.shows("keeps 9 tokens in another branch · starts in")
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1].text == "New.")
         await driver.last_reply()
@@ -440,11 +440,11 @@ async def test_a_stopped_reply_is_edited_and_goes_on_from_the_new_text():
         await driver.shows("e edit")
         await driver.pilot.press("e")
         await driver.until(lambda: driver.prompt.text == "one two three")
-        price = "editing reply 1 · replaces the 1 token after it ·"
+        price = "editing reply 1 · keeps 1 token in another branch ·"
         await driver.shows(price)
         await driver.shows("Enter send · Esc cancel")
         driver.prompt.show_text("one two drei ")
-        await driver.shows("replaces the 1 token after it ·")
+        await driver.shows("keeps 1 token in another branch ·")
         await driver.pilot.press("enter")
         await driver.until(lambda: driver.transcript.replies()[-1] is not partial)
         whole = await driver.last_reply()

@@ -757,7 +757,7 @@ def test_fields_of_messages_are_all_saved():
     of_tools = {"calls", "calls_at", "results"}
     assert names == of_tools | {
         "role", "text", "ending", "figures", "thinking", "is_edited", "folded", "ids", "raw",
-        "is_missing", "alternatives",
+        "is_missing", "alternatives", "n_older",
         "server_fields",
     }  # fmt: skip
 
