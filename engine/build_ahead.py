@@ -186,7 +186,8 @@ def build_in_idle_time(folder: Path, places: Sequence[str] = ()) -> None:
     it into a folder. What is done when the input ends is resumed by the next process.
 
     Args:
-        places: Kernels to build; all if empty.
+        places: Kernels to build; if empty, all that the shipped pack lacks or has from other
+            sources.
     """
     from engine.machine.packs import PACKS, own_target, read_pack
 
@@ -194,20 +195,22 @@ def build_in_idle_time(folder: Path, places: Sequence[str] = ()) -> None:
     gc.set_threshold(50_000, 20, 100)
     name, target = own_target()
     pack = Pack(name, target, folder / UNFINISHED)
-    shipped = read_pack(PACKS / f"{name}.pack")
-    fresh = {*kernel_places()} - {*stale(shipped)}
-    for place in fresh.intersection(pack.missing):
-        pack.add(place, shipped[place])
-    try:
-        for place in [place for place in pack.missing if not places or place in places]:
-            if not sys.stdin.readline():
-                return
-            kernel = compile_kernel(place)
-            if kernel is not None:
-                pack.add(place, kernel)
-            print(place, flush=True)
-    finally:
-        with redirect_stdout(sys.stderr):
+    answers = sys.stdout
+    with redirect_stdout(sys.stderr):  # packs print their progress
+        if not places:
+            shipped = read_pack(PACKS / f"{name}.pack")
+            fresh = {*kernel_places()} - {*stale(shipped)}
+            for place in fresh.intersection(pack.missing):
+                pack.add(place, shipped[place])
+        try:
+            for place in [place for place in pack.missing if not places or place in places]:
+                if not sys.stdin.readline():
+                    return
+                kernel = compile_kernel(place)
+                if kernel is not None:
+                    pack.add(place, kernel)
+                print(place, file=answers, flush=True)
+        finally:
             pack.write()
     pack.path.replace(folder / pack.path.name)
 

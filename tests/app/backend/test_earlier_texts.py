@@ -145,9 +145,11 @@ async def test_the_chat_saves_its_texts_and_uses_them() -> None:
         await driver.ask("hello")
         await driver.ask("again")
         session = driver.script.opened[0].sessions[0]
+        await driver.until(
+            lambda: [f.stat().st_size for f in saved_files()] == [4 * len(session.tokens)],
+            "both turns are saved",
+        )
         tokens = list(session.tokens)
-        n_bytes = 4 * len(tokens)
-        await driver.until(lambda: [f.stat().st_size for f in saved_files()] == [n_bytes])
     (file,) = saved_files()
     assert np.frombuffer(file.read_bytes(), "<i4").tolist() == tokens
     async with chatting() as driver:

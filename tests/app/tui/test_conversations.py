@@ -498,6 +498,7 @@ async def test_the_open_conversation_is_forked_and_deleted_by_commands():
         await driver.note("This is a copy of the first 2 messages.")
         session = driver.chat.core.chat_session
         await driver.ask("second")
+        await driver.until(lambda: session.journal.id, "the copy is saved")
         copy_id = session.journal.id
         await driver.say("/delete")
         await driver.note("and its cached reading? /delete yes deletes it")
