@@ -143,6 +143,8 @@ def test_deleting_a_conversation_deletes_its_tokens(tmp_path: Path) -> None:
 async def test_the_chat_saves_its_texts_and_uses_them() -> None:
     async with chatting() as driver:
         await driver.ask("hello")
+        journal = driver.chat.core.chat_session.journal
+        await driver.until(lambda: journal.id, "the conversation has a number")
         await driver.ask("again")
         session = driver.script.opened[0].sessions[0]
         await driver.until(
