@@ -6,6 +6,7 @@ import pytest
 
 from app.program.state import TunedChoice, TuningConditions
 from app.tui.screens.threads import ThreadsScreen
+from app.tui.speed.watch import PerformanceWatch
 from engine.errors import MemoryPlanError
 from engine.machine.topology import read_cores
 from tests.app.chat_driver import Driver
@@ -13,9 +14,9 @@ from tests.app.fake_engine import FakeModel, Gate
 from tests.app.scripted_machine import ScriptedMachine
 from tests.app.tui.test_threads_screen import (
     Memory,
+    in_use,
     laptop_script,
     shown,
-    threads_of,
     tuning,
     use_cores,
 )
@@ -32,6 +33,7 @@ def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch,
         read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")),
     )
+    monkeypatch.setattr(PerformanceWatch, "others_cores", None)
     monkeypatch.setattr("engine.tuning.trials.gives_huge_pages", lambda: True)
 
 
@@ -44,7 +46,7 @@ async def test_huge_pages_are_compared_used_and_released() -> None:
     async with tuning(laptop_script(**FASTER), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "With weights in huge pages this model writes 12 % faster (12 to 12)")
-        text = await shown(driver, "use the best (2, 2, huge pages)")
+        text = await shown(driver, "Enter keep the best (2, 2, huge pages)")
         huge = next(
             row.strip("│┃ ") for row in text.splitlines() if row.strip("│┃ ").startswith("huge")
         )
@@ -133,10 +135,10 @@ async def test_missing_gains_are_shown_and_k_compares_kv_types() -> None:
     async with tuning(laptop_script(kv_speeds={"f32": 1.2}), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "Weights stay mapped from the file: huge pages brought no gain")
-        await shown(driver, "use the best (2, 2)")
+        await shown(driver, "Enter keep the best (2, 2)")
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
-        text = await shown(driver, "use the best (2, 2, f32)")
+        text = await shown(driver, "Enter keep the best (2, 2, f32)")
         # The earlier result is still shown.
         assert "2 threads write fastest" in " ".join(text.split())
         sessions = model_of(driver).sessions
@@ -197,7 +199,7 @@ async def test_saved_tuning_is_used_and_a_doubt_shown_once() -> None:
         assert not any("measures again" in note for note in driver.notes())
 
 
-async def test_a_result_with_swapping_is_used_but_not_saved() -> None:
+async def test_a_result_with_swapping_is_used_for_this_run_but_not_saved() -> None:
     memory = Memory()
     machine = ScriptedMachine()
     async with tuning(
@@ -218,12 +220,20 @@ async def test_a_result_with_swapping_is_used_but_not_saved() -> None:
         await driver.pilot.press("k")
         await shown(driver, "The KV cache stays f16")
         await shown(driver, "The machine was swapping")
-        await driver.pilot.press("enter")
-        in_use = lambda: driver.app.engine_thread.state.threads  # noqa: E731
-        await driver.until(
-            lambda: in_use() and threads_of(in_use().now) == TunedChoice(4, 4), "used"
-        )
+        await shown(driver, "These results are not kept, because the machine was swapping.")
+        await shown(driver, "Enter measure again · t try 4, 4")
+        await driver.pilot.press("t")
+        await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "used")
+        await shown(driver, "4 threads. For this run only")
         assert memory.remembered is None
+        # Enter measures again, and only a result without swapping is kept.
+        await driver.pilot.press("enter")
+        await shown(driver, "Enter keep the best (4, 4)")
+        assert "swapping" not in driver.screen_text()
+        assert memory.remembered is None
+        await driver.pilot.press("enter")
+        await shown(driver, "4 threads. Saved for this machine and model")
+        assert memory.remembered == TunedChoice(4, 4, False, "mmap", "")
 
 
 async def test_conditions_that_affect_a_result_are_shown_with_it() -> None:
@@ -250,7 +260,22 @@ async def test_conditions_that_affect_a_result_are_shown_with_it() -> None:
         await shown(driver, "Measured on battery, so this applies on battery only.")
         await shown(driver, "1 thread writes fastest. Unreliable: other programs used 1.2 cores")
         await shown(driver, "measure again without them")
+        await shown(driver, "These results are not kept, because other programs used 1.2 cores.")
         assert model_of(driver).weight_calls == []
+        await shown(driver, "Enter measure again · t try 1, 1")
+        await driver.pilot.press("t")
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "used")
+        await shown(driver, "1 thread. Saved for next time: 2 threads")
+        assert memory.remembered == TunedChoice(2, 2)
+        assert memory.measured is None
+        # Enter measures again, and a result without other programs is kept with its conditions.
+        machine.cpu_times = cpu_times  # type: ignore[method-assign]
+        await driver.pilot.press("enter")
+        await shown(driver, "Enter keep the best (1, 1)")
+        text = await shown(driver, "Measured on battery, so this applies on battery only.")
+        assert "ther programs used" not in text
+        assert memory.remembered == TunedChoice(2, 2)
         await driver.pilot.press("enter")
         await driver.until(lambda: memory.measured is not None, "remembered")
+        assert memory.remembered == TunedChoice(1, 1)
         assert memory.measured == TuningConditions("k1", True)
