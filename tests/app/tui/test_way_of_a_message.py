@@ -56,9 +56,11 @@ async def passed_files(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(f"app.tui.chat.{period}", 3600.0)
     monkeypatch.setattr("app.tui.app.INTERFACE_COST_PERIOD_S", 3600.0)
     monkeypatch.setattr("app.tui.app.DOWNLOAD_LOOK_S", 3600.0)
+    monkeypatch.setattr("app.backend.kernel_build.PERIOD_S", 3600.0)
     threading.setprofile(watch)  # the engine's thread begins with it
     try:
         async with chatting(script, size=(80, 40)) as driver:  # a scroll bar is no part of the way
+            await driver.note("room for")  # the welcome is no part of the way
             await driver.ask("the first one imports and compiles")
             driver.prompt.focus()
             driver.prompt.show_text("hello")
