@@ -20,7 +20,8 @@ from app.documents.passages import whole
 from app.documents.read import Document
 from app.models.library.scan import ScanResult
 from app.program import paths
-from app.tui.screens.question import SendFilesScreen
+from app.tui.chat.writer_choice import WriterChoice
+from app.tui.screens.question import OpenConversationScreen, SendFilesScreen
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import ToolView
@@ -287,8 +288,23 @@ async def asked_about_call(driver: Driver) -> None:
     driver.chat.run_worker(question.ask("files", call))
     driver.chat.core.edge.is_asking = True
     driver.chat.core.edge.show_keys()
-    question.focus()
-    await driver.shows("read_file")
+    await driver.shows("Run read_file")
+    question.focus()  # not before it is shown
+    await driver.until(lambda: driver.app.screen.focused is question, "it has the focus")
+
+
+async def asked_about_writer(driver: Driver) -> None:
+    """Ask which model continues a conversation."""
+    choice = WriterChoice(
+        "Why do old laptops get slow?",
+        "Qwen3 4B",
+        Path("qwen.gguf"),
+        "It loads 2.5 GB and goes on at once: its KV cache is on disk.",
+        "model",
+        "It reads about 2,000 tokens, 40 s.",
+    )
+    driver.app.push_screen(OpenConversationScreen(choice, driver.chat.core.keymap))
+    await driver.shows("Which model")
 
 
 async def asked_about_file(driver: Driver) -> None:
@@ -427,6 +443,8 @@ SCENES: dict[str, Scene] = {
     ),
     "question": Scene(after(talk, asked_about_call)),
     "send-file": Scene(after(talk, asked_about_file), "SendFilesScreen"),
+    "writer": Scene(after(talk, asked_about_writer), "OpenConversationScreen"),
+    "manual": Scene(say("/help tools", sees="back"), "ManualScreen"),
     "switch": Scene(
         after(talk, press("f3", sees="Qwen3 4B"), press("enter", sees="Switch model")),
         "SwitchModelScreen",

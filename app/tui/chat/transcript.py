@@ -85,6 +85,16 @@ class Transcript(VerticalScroll, can_focus=False):
         self._mount(entry)
         return entry
 
+    def settled_entries(self) -> list[Entry]:
+        """Return the mounted entries without the messages that wait, oldest first."""
+        return [entry for entry in self._entries() if entry not in self.waiting]
+
+    def add_after(self, entries: Sequence[Entry], note: Note) -> None:
+        """Add a note above all messages that are not among the given entries."""
+        later = next((view for view in self.messages() if view not in entries), None)
+        self._follow_from_end()
+        self._messages.mount(note, before=later)
+
     async def add_and_wait(self, entry: Entry) -> None:
         """Add an entry like ``add``, and wait until it can have the focus."""
         await self._mount(entry)

@@ -15,8 +15,11 @@ from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.settings import Settings
 from app.session.events import GenerationFinished, MemoryMeasured, ModelLoaded
 from app.text import figures
+from app.text.clean_text import clean_text
 from app.tui.chat.core import ChatCore
+from app.tui.chat.transcript import Entry
 from app.tui.textual_hacks import run_last
+from app.tui.widgets.message_view import Note
 
 if TYPE_CHECKING:
     from app.models.library.listing import Outlook
@@ -54,10 +57,13 @@ class Welcome:
         Args:
             last_conversation: title of the conversation that Enter opens; "" for none.
         """
-        introduce = partial(self._introduce, model, last_conversation)
+        before = self._core.transcript.settled_entries()
+        introduce = partial(self._introduce, model, last_conversation, before)
         run_last(self._core.screen, "introduction", introduce)
 
-    async def _introduce(self, model: ModelLoaded, last_conversation: str) -> None:
+    async def _introduce(
+        self, model: ModelLoaded, last_conversation: str, before: list[Entry]
+    ) -> None:
         keymap = self._core.keymap
         outlook = None
         earlier = self._core.engine_thread.state.figures.earlier
@@ -77,7 +83,8 @@ class Welcome:
             suggestions.insert(0, (send_key, f"continues {last_conversation}"))
         name = " · ".join(filter(None, (model.name, model.quantization, speed)))
         text = self._greeting(f"{name}\n{size_line(model)}", *suggestions)
-        self._core.say(text, style="greeting")
+        # a message that was sent meanwhile stays below
+        self._core.transcript.add_after(before, Note(clean_text(text), "greeting"))
 
     def _greeting(self, text: str, *suggestions: tuple[str, str]) -> str:
         """Return a text with suggestions below it, each with its key."""

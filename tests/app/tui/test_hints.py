@@ -26,7 +26,7 @@ LETTER = re.compile(r"(?:^|· |\| )([a-z]) (?=[a-z])")
 HINT = re.compile(NAMED_KEY.pattern + r" ([a-z][a-z ]+)")
 """Key with its effect."""
 COMMAND = re.compile(r"(?<![\w/.<`~{}*])/([a-z]{2,})(?![\w/.+*{])")
-NO_COMMANDS = {"completions", "dev", "etc", "math", "proc", "sys", "tmp", "token"}
+NO_COMMANDS = {"completions", "dev", "etc", "math", "proc", "stat", "sys", "tmp", "token"}
 """Parts of paths, of tags and of "J/token"."""
 KEYS_OF_OTHER_SCREENS = {"help", "help-message", "help-threads", "palette"}
 """Scenes that list what works behind them."""
