@@ -22,6 +22,7 @@ from app.tui.chat.transcript import Transcript
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.textual_hacks import call_once
+from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import MessageView, Note, ReplyView, ToolView, UserView
 from app.tui.widgets.prompt import Prompt, prompt_hint
 
@@ -188,8 +189,14 @@ class PromptEdge:
         focused = self._core.screen.focused
         if isinstance(focused, MessageView):
             self.hint_message_keys(focused)
+        elif isinstance(focused, CallQuestion):
+            self.hint_question_keys()
         else:
             self.hint()
+
+    def hint_question_keys(self) -> None:
+        """Say what keys do while the question of a tool has the focus; it names the answers."""
+        self.hint("other letters begin a message")
 
     def hint_message_keys(self, view: MessageView) -> None:
         """Name the keys that act on a message."""

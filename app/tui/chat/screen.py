@@ -43,6 +43,7 @@ from app.tui.chat.welcome import Welcome
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.speed.watch import PerformanceWatch
+from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import MessageKeyPressed, MessageView, ReplyView
 from app.tui.widgets.prompt import EDGE_COLUMNS, Prompt, screens_hint
 from app.tui.widgets.status_line import ActivityLine, StatusLine
@@ -267,6 +268,8 @@ class ChatScreen(Screen[None]):
     def follow_focus(self, event: DescendantFocus) -> None:
         """Name the keys that work now, and look for the passages that a focused reply is from."""
         self.core.edge.show_keys()
+        if isinstance(event.widget, CallQuestion):
+            self.core.edge.hint_question_keys()
         if isinstance(event.widget, ReplyView):
             self.messages.find_places_soon(event.widget)
 
