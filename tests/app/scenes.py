@@ -21,7 +21,11 @@ from app.documents.read import Document
 from app.models.library.scan import ScanResult
 from app.program import paths
 from app.tui.chat.writer_choice import WriterChoice
-from app.tui.screens.question import OpenConversationScreen, SendFilesScreen
+from app.tui.screens.question import (
+    DeleteBranchScreen,
+    OpenConversationScreen,
+    SendFilesScreen,
+)
 from app.tui.speed.watch import PerformanceView
 from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import ToolView
@@ -316,6 +320,14 @@ async def asked_about_file(driver: Driver) -> None:
     await driver.shows("todo.txt")
 
 
+async def asked_about_branch(driver: Driver) -> None:
+    """Ask to delete a branch."""
+    question = "Delete this branch < 1/2 > from message 1, with the 3 messages after it?"
+    keymap = driver.chat.core.keymap
+    driver.app.push_screen(DeleteBranchScreen(question, keymap, lambda: 0.0))
+    await driver.shows("Delete this branch")
+
+
 async def with_personas(driver: Driver) -> None:
     """Save two personas."""
     folder = paths.personas_dir()
@@ -443,6 +455,7 @@ SCENES: dict[str, Scene] = {
     ),
     "question": Scene(after(talk, asked_about_call)),
     "send-file": Scene(after(talk, asked_about_file), "SendFilesScreen"),
+    "delete-branch": Scene(after(talk, asked_about_branch), "DeleteBranchScreen"),
     "writer": Scene(after(talk, asked_about_writer), "OpenConversationScreen"),
     "manual": Scene(say("/help tools", sees="back"), "ManualScreen"),
     "switch": Scene(

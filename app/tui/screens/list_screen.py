@@ -313,7 +313,7 @@ class ListScreen(Screen[None], Generic[Item]):
         item = self.highlighted()
         key = self._keymap.first_key
         # With the cursor on the first item, the heading above it is visible, too.
-        if rows.highlighted == 1 and self._items[0] is None:
+        if rows.highlighted == 1 and self._items and self._items[0] is None:
             rows.scroll_home(animate=False)
         self._show_details(item)
         words = self.key_words(item)

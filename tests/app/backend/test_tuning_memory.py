@@ -199,7 +199,7 @@ async def test_saved_tuning_is_used_and_a_doubt_shown_once() -> None:
         assert not any("measures again" in note for note in driver.notes())
 
 
-async def test_a_result_with_swapping_is_used_for_this_run_but_not_saved() -> None:
+async def test_a_result_with_swapping_is_used_but_not_saved() -> None:
     memory = Memory()
     machine = ScriptedMachine()
     async with tuning(

@@ -304,7 +304,7 @@ async def test_adapters_are_chosen_shown_and_taken_back():
 async def test_a_refused_command_is_never_part_of_what_is_typed_next():
     refused = {
         "/hlep me": "Unknown command /hlep. Did you mean /help? Up brings it back.",
-        "/bnech": "Unknown command /bnech. /help lists them",
+        "/qqxzzy": "Unknown command /qqxzzy. /help lists them",
         "/title": "usage: /title",
         "/new x": "/new takes no argument",
         "/theme nosuch": "nosuch",
