@@ -1,4 +1,4 @@
-"""What older versions of the program kept next to the database, or elsewhere in it."""
+"""Files that older versions of the program kept next to the database, or elsewhere in it."""
 
 from __future__ import annotations
 

@@ -267,7 +267,7 @@ def meanings(theme: Theme, variables: dict[str, str]) -> dict[str, str]:
 
 
 def _legible(colour: Color, ink: Color, grounds: Iterable[Color], least: float) -> Color:
-    """Return the colour, blended with the text's colour until it stands out on all grounds."""
+    """Return the colour, blended with the text's colour until it is legible on all grounds."""
     grounds = tuple(grounds)
     for tenths in range(11):
         blended = colour.blend(ink, tenths / 10)

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -265,14 +266,13 @@ def choice() -> PackChoice:
     kernels: Mapping[str, CompiledKernel] = {}
     most_fresh = 0
     is_complete = False
-    for name in levels:
-        for folder in pack_folders():
-            pack = read_pack(folder / f"{name}.pack")
-            n = n_fresh(pack)
-            if n > most_fresh:
-                chosen = name
-                kernels = pack
-                most_fresh = n
+    for name, folder in product(levels, pack_folders()):
+        pack = read_pack(folder / f"{name}.pack")
+        n = n_fresh(pack)
+        if n > most_fresh:
+            chosen = name
+            kernels = pack
+            most_fresh = n
         is_complete = 0 < most_fresh == len(kernels)
         if is_complete:
             break

@@ -25,7 +25,7 @@ from app.text.clean_text import clean_line
 from app.tui.chat.core import CONTINUE_OFFER, NO_REPLY, NOT_IN_CONVERSATION, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.editing import MessageEditing
-from app.tui.chat.writer_choice import WriterChoice, is_writer_gone, weigh, writer_of
+from app.tui.chat.writer_choice import WriterChoice, other_writer, weigh
 from app.tui.screens import make_screen
 from app.tui.widgets.message_view import MessageView, Note
 
@@ -140,10 +140,10 @@ class ConversationFlow:
         saved = SavedConversation()
         with suppress(StoreError):  # opening it says what is wrong
             saved = store.read(conversation_id)
-        writer_path = writer_of(saved, model)
-        if writer_path is None or model is None:
+        writer_path = other_writer(saved, model)
+        if model is None or writer_path is None or not writer_path.is_file():
             await self._open_with(None, conversation_id)
-            if is_writer_gone(saved, model):
+            if writer_path is not None:
                 core.say(f"{clean_line(saved.model, _TITLE_CHARS)} wrote it and is no longer here.")
             return
         choice = await weigh(store, conversation_id, saved, writer_path, model, core.settings)

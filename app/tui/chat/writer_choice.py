@@ -38,25 +38,15 @@ class WriterChoice:
     """The same for the open model."""
 
 
-def writer_of(saved: SavedConversation, model: ModelLoaded | None) -> Path | None:
-    """Return the file of the model that wrote a conversation.
+def other_writer(saved: SavedConversation, model: ModelLoaded | None) -> Path | None:
+    """Return the path of the model that wrote a conversation; its file may be gone.
 
-    None if that model is open, is on a server, or is not here any more.
+    None if that model is open, is on a server, or is not known, and if no model is open.
     """
     path = saved.model_path
     if model is None or not path or is_remote(path) or path == model_key(model.path):
         return None
-    if not Path(path).is_file():
-        return None
     return Path(path)
-
-
-def is_writer_gone(saved: SavedConversation, model: ModelLoaded | None) -> bool:
-    """Return whether the file of the model that wrote a conversation is not here any more."""
-    path = saved.model_path
-    if model is None or not path or is_remote(path) or path == model_key(model.path):
-        return False
-    return not Path(path).is_file()
 
 
 async def weigh(
@@ -74,29 +64,24 @@ async def weigh(
         message.figures.tokens if message.figures else about_tokens(message.text)
         for message in saved.conversation.messages
     )
-    open_path = Path(model.path)
-    writer_outlook = look_up(writer_path, settings)
-    open_outlook = None if is_remote(model.path) else look_up(open_path, settings)
     cached = in_background(partial(_cached_models, store, conversation_id), "states")
-
     names = await wrap_future(cached)
-    open_is_cached = clean_line(model.name, 100) in names
-    writer_is_cached = bool(names - {clean_line(model.name, 100)})
-    writer = await wrap_future(writer_outlook)
+    open_name = clean_line(model.name, 100)
+
     writer_cost = f"It loads {figures.size(_size_of(writer_path))}"
-    if writer_is_cached:
+    if names - {open_name}:
         writer_cost += " and goes on at once: its KV cache is on disk."
     else:
-        reading = reading_cost(n_tokens, writer.prefill_tps if writer else None)
+        outlook = await wrap_future(look_up(writer_path, settings))
+        reading = reading_cost(n_tokens, outlook.prefill_tps if outlook else None)
         writer_cost += f" and reads {reading}."
 
-    if open_outlook is None:
+    if is_remote(model.path):
         open_cost = f"The conversation is sent to {model.server}."
-    elif open_is_cached:
+    elif open_name in names:
         open_cost = "It goes on soon: a KV cache of it is on disk."
-        await wrap_future(open_outlook)
     else:
-        outlook = await wrap_future(open_outlook)
+        outlook = await wrap_future(look_up(Path(model.path), settings))
         reading = reading_cost(n_tokens, outlook.prefill_tps if outlook else None)
         open_cost = f"It reads {reading}."
     return WriterChoice(

@@ -140,7 +140,8 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
         return "Partly read: the rest is read ahead, or with your question"
 
     def _is_read_together(self, item: DocumentEntry) -> bool:
-        """Return whether a document was read behind another one, and not yet on its own."""
+        """Return whether a document was read after another one in the same prompt, and not
+        yet on its own."""
         reading = self._prefetcher.progress_of(item)
         return bool(item.first_name) and (reading is None or not reading.is_whole)
 

@@ -86,7 +86,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         self._scan = ModelScan(self._chat.core.settings, extra_paths).start()
 
     def on_screen_suspend(self) -> None:
-        """Drop the filter once the screen is left; it stays behind a dialog."""
+        """Drop the filter once the screen is left; it stays while a dialog is open."""
         if self.app.current_mode != self.SCOPE:
             self.filter_text = ""
             if not self._downloads.is_running:

@@ -138,7 +138,7 @@ class PerformanceView:
     n_stutters: int = 0
     ceiling: Ceiling | None = None
     slow_cause: str = ""
-    """What slows the shown reply down; empty if nothing is seen."""
+    """Cause that slows the shown reply down; empty if none is known."""
     interface_cost: float | None = None
     """Share of one core that drawing takes; None until it is measured."""
     slowed_by: int = 1

@@ -27,7 +27,7 @@ N_COPIED_BYTES = N_WEIGHTS * 34 // 32
 
 @pytest.fixture
 def models(tmp_path: Path) -> dict[str, Path]:
-    """Return model files of equal size whose weights are large beside the rest of a session."""
+    """Return model files of equal size whose weights are larger than the rest of a session."""
     return {
         name: tiny_gguf.write(
             tmp_path / f"{name}.gguf", "llama", "Q8_0", dim=1024, hidden_dim=4096, seed=seed

@@ -29,11 +29,11 @@ COMMAND = re.compile(r"(?<![\w/.<`~{}*])/([a-z]{2,})(?![\w/.+*{])")
 NO_COMMANDS = {"completions", "dev", "etc", "math", "proc", "stat", "sys", "tmp", "token"}
 """Parts of paths, of tags and of "J/token"."""
 KEYS_OF_OTHER_SCREENS = {"help", "help-message", "help-threads", "palette"}
-"""Scenes that list what works behind them."""
+"""Scenes that list keys of the screens below them."""
 
 
 def own_texts(screen: Screen[object]) -> list[str]:
-    """Return the lines of a screen's own widgets, without those behind a dialog."""
+    """Return the lines of a screen's own widgets, without those that a dialog covers."""
     texts: list[str] = []
     for widget in screen.walk_children(Widget):
         if widget.is_attached and all(node.display for node in widget.ancestors_with_self):

@@ -1,4 +1,4 @@
-"""One figure for the speed of a model, wherever it is asked for."""
+"""Tests that every place shows the same figure for the speed of a model."""
 
 from __future__ import annotations
 
