@@ -61,6 +61,7 @@ def _no_server_stays() -> Iterator[None]:
 KEPT = [(name, path) for name in TARGETS for path in kept.kept(name)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "path"), KEPT, ids=[f"{name}-{path.stem}" for name, path in KEPT])
 def test_what_failed_once_holds(name: str, path: Path) -> None:
     assert execute(load(name), kept.read_input(path), enforces=False).fault == ""
@@ -78,6 +79,7 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
     assert made() == made()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["form", "database", "state", "template", "tools", "export", "convert", "documents", "file"],
@@ -123,6 +125,7 @@ def test_keys_and_values_that_no_one_checked_are_found(monkeypatch: pytest.Monke
     assert "keys and values of other tokens" in found_in("state").fault
 
 
+@pytest.mark.slow
 def test_a_message_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_row, "clean_text", str)
     assert "control characters" in found_in("database").fault

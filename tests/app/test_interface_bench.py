@@ -136,7 +136,6 @@ def test_the_real_chat_is_measured_over_a_real_model(
     assert all(seconds >= 0 for seconds in figures["start_steps_s"].values())
 
 
-@pytest.mark.smoke
 def test_a_signal_ends_the_chat_that_it_runs(tmp_path: Path) -> None:
     model = tiny_gguf.write(tmp_path / "m.gguf", context_length=512)
     command = [sys.executable, "-m", "tests.programs.interface_bench", str(model), "-t", "1"]

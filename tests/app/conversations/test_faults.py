@@ -321,6 +321,7 @@ def test_a_file_saved_with_locks_is_read_without_locks(tmp_path, monkeypatch):
     assert live_journal.close(PATIENCE_S) == ""
 
 
+@pytest.mark.slow
 def test_the_daily_copy_waits_for_a_limited_time(tmp_path, monkeypatch):
     root = tmp_path / "state"
     saved_talk(root)

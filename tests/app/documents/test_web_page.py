@@ -62,6 +62,7 @@ def test_a_page_says_its_encoding() -> None:
     assert html_text(io.BytesIO(page.encode("shift_jis"))).strip() == "日本"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tag",
     [

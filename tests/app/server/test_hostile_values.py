@@ -57,6 +57,7 @@ def changes(path: str) -> Iterator[tuple[dict[str, Any], list[Any]]]:
                 yield form, list(value_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", BODIES)
 def test_every_value_in_every_field_is_read_or_refused(path: str) -> None:
     for body, value_path in changes(path):
