@@ -97,6 +97,7 @@ class EngineInbox:
         stop_requested: set to stop the running request, or the next one if none runs.
         idle_work: work that ends as soon as anything is requested.
         requested_threads: threads to use; a newer request replaces an older one.
+        applying_threads: request that the engine thread carries out; None if there is none.
         is_watched: whether a screen shows the figures of the engine.
         state_path: beginning of the paths of the live conversation's saved states; None if they
             are not saved.
@@ -108,6 +109,7 @@ class EngineInbox:
         self.stop_requested = threading.Event()
         self.idle_work = IdleWork()
         self.requested_threads: deque[ThreadsInUse] = deque(maxlen=1)
+        self.applying_threads: ThreadsInUse | None = None
         self.is_watched = False
         self.state_path: Path | None = None
         self.flush_s = FLUSH_S
@@ -116,6 +118,13 @@ class EngineInbox:
     def is_closing(self) -> bool:
         """Whether the engine thread should end."""
         return self._worker.is_closing
+
+    @property
+    def pending_threads(self) -> ThreadsInUse | None:
+        """The newest request for threads that is not in use yet; None if there is none."""
+        with suppress(IndexError):
+            return self.requested_threads[-1]
+        return self.applying_threads
 
     def is_stopped(self) -> bool:
         """Return whether the running request should end."""

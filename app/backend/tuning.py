@@ -75,13 +75,20 @@ class EngineTuning:
         )
 
     def _apply_requested_threads(self) -> None:
-        """Use the requested threads and memory mode from the next step on.
-
-        The KV cache keeps its type.
-        """
-        if not self._link.inbox.requested_threads:
+        """Use the requested threads and memory mode, if there is a request."""
+        inbox = self._link.inbox
+        if not inbox.requested_threads:
             return
-        requested = self._link.inbox.requested_threads.pop()
+        # Set before the request leaves the queue: the screen always finds it in one of them.
+        inbox.applying_threads = inbox.requested_threads[-1]
+        inbox.applying_threads = inbox.requested_threads.pop()
+        try:
+            self._apply(inbox.applying_threads)
+        finally:
+            inbox.applying_threads = None
+
+    def _apply(self, requested: ThreadsInUse) -> None:
+        """Use threads and memory mode from the next step on. The KV cache keeps its type."""
         model = self._model
         previous = self._threads
         limit = previous.most

@@ -37,7 +37,25 @@ class ThreadsInUse:
     def is_saved(self) -> bool:
         """Whether the choice in use is the saved one; its KV type is for the next start."""
         saved = self.remembered
-        return saved is not None and is_in_use(replace(saved, kv_type=""), self.now)
+        if saved is None:
+            return False
+        if self.origin is ChoiceOrigin.HAND and self.now.weights == "huge" != saved.weights:
+            return False
+        return is_in_use(replace(saved, kv_type=""), self.now)
+
+
+def choice_to_keep(in_use: ThreadsInUse) -> TunedChoice | None:
+    """Return what saving the choice set by hand would save; None if there is none, or it is saved.
+
+    The memory mode of the weights is saved if it is not the usual one.
+    """
+    if in_use.origin is not ChoiceOrigin.HAND or in_use.is_saved:
+        return None
+    saved = in_use.remembered or TunedChoice(1, 1)
+    weights = saved.weights
+    if weights or in_use.now.weights == "huge":
+        weights = in_use.now.weights
+    return replace(in_use.now, weights=weights, kv_type=saved.kv_type)
 
 
 USAGE = "/threads N sets both, /threads N M writing and reading"

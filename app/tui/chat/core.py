@@ -18,6 +18,7 @@ from app.session.events import Event
 from app.session.line_of import SENT_TOGETHER, Hints, line_of
 from app.text.clean_text import clean_line, clean_text
 from app.tui.chat.document_prefetcher import DocumentPrefetcher
+from app.tui.chat.hand_tuning import HandTuning
 from app.tui.chat.transcript import Transcript
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
@@ -57,6 +58,7 @@ class ChatCore:
         self.chat_session = ChatSession(
             engine_thread, live.now.system_prompt or None, self.storage.journal
         )
+        self.hand_tuning = HandTuning(engine_thread, self.chat_session)
         self.documents = DocumentPrefetcher(engine_thread, self.chat_session, self.storage, live)
 
     def add_widgets(self, transcript: Transcript, prompt: Prompt) -> None:

@@ -13,6 +13,7 @@ from textual.app import App
 from textual.widgets import Static
 
 from app.forms.answer_form import SCHEMA, AnswerForm, read_form_file
+from app.machine.tuning.threads_in_use import describe_in_use
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.refusals import shown_line
@@ -297,8 +298,8 @@ class ModelPanel:
             )
             if isinstance(threads, str):
                 core.say(threads)
-            else:
-                core.engine_thread.request_threads(threads)
+            elif not core.hand_tuning.try_choice(threads.now):
+                core.say(describe_in_use(threads))
 
     @property
     def _app(self) -> App[object]:

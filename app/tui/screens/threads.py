@@ -18,13 +18,12 @@ from app.machine.tuning.saved_tuning import best_choice, choice_to_remember, why
 from app.machine.tuning.thread_bars import pinning_line, progress_text
 from app.machine.tuning.threads_in_use import (
     ChoiceOrigin,
-    ThreadsInUse,
+    choice_to_keep,
     describe_in_use,
     is_in_use,
 )
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
-from app.session.events import ModelLoaded
 from app.text import figures
 from app.text.glyphs import choose_glyphs
 from app.tui.actions import CHAT
@@ -66,16 +65,13 @@ class ThreadsScreen(FigureScreen):
         self._watch = chat.performance
         self._engine_thread = chat.core.engine_thread
         self._chat_session = chat.core.chat_session
+        self._hand_tuning = chat.core.hand_tuning
         self._glyphs = choose_glyphs()
         self._phase = _PHASES[0]
         self._pending_parts: tuple[str, ...] = ()
         """Parts of tuning to measure as soon as the engine is free."""
         self._is_covered = False
         """Whether help or palette cover the screen; pending parts then stay pending."""
-        self._model: ModelLoaded | None = None
-        """Model to which the changes in ``_undo`` apply."""
-        self._undo: list[ThreadsInUse] = []
-        """Earlier choices, the newest last."""
 
     def compose(self) -> ComposeResult:
         """Lay out title, curves, options, reasons, state, progress and keys."""
@@ -97,9 +93,6 @@ class ThreadsScreen(FigureScreen):
         if not self._is_covered:
             self._pending_parts = ()
         self._is_covered = False
-        if self._model is not self._chat_session.model:
-            self._model = self._chat_session.model
-            self._undo.clear()
         self.show_figures()
 
     def on_screen_suspend(self) -> None:
@@ -348,8 +341,9 @@ class ThreadsScreen(FigureScreen):
             (f"1-{min(9, in_use.most)}", "set by hand"),
             (key("threads.other_phase"), "other column"),
         ]
-        if self._undo:
-            keys.append((key("threads.undo"), f"undo (was {_short_choice(self._undo[-1].now)})"))
+        previous = self._hand_tuning.previous
+        if previous is not None:
+            keys.append((key("threads.undo"), f"undo (was {_short_choice(previous.now)})"))
         if to_keep is not None and not is_running:
             keys.append((key("threads.measure"), "measure again" if best else "measure"))
         if not is_running:
@@ -380,9 +374,8 @@ class ThreadsScreen(FigureScreen):
         if in_use is None:
             return None
         saved = in_use.remembered
-        if in_use.origin is ChoiceOrigin.HAND and not in_use.is_saved:
-            memory = saved or TunedChoice(1, 1)
-            return replace(in_use.now, weights=memory.weights, kv_type=memory.kv_type)
+        if (by_hand := choice_to_keep(in_use)) is not None:
+            return by_hand
         if report is None or self._is_measuring or not _has_findings(report):
             return None
         if self._why_not_kept():
@@ -406,29 +399,31 @@ class ThreadsScreen(FigureScreen):
             choice = in_use.now
             if in_use.origin is not ChoiceOrigin.HAND:
                 choice = replace(to_keep, weights=to_keep.weights or choice.weights)
-            self._choose(choice, to_keep, ChoiceOrigin.START)
+            self._end_measuring()
+            self._hand_tuning.use_and_save(choice, to_keep)
 
     def action_try_best(self) -> None:
         """Use the best results so far for this run."""
         in_use = self._engine_thread.state.threads
         best = self._best_choice()
         if in_use is not None and best is not None:
-            self._choose(best, in_use.remembered, ChoiceOrigin.TRIAL)
+            self._end_measuring()
+            self._hand_tuning.try_choice(best, ChoiceOrigin.TRIAL)
 
     def on_key(self, event: events.Key) -> None:
         """Set the count of the marked column by a digit, for this run."""
-        in_use = self._engine_thread.state.threads
+        in_use = self._hand_tuning.chosen
         if in_use is not None and event.key in "123456789" and int(event.key) <= in_use.most:
             event.stop()
             count: dict[str, Any] = {self._phase: int(event.key)}
-            choice = replace(in_use.now, **count)
-            self._choose(choice, in_use.remembered, ChoiceOrigin.HAND)
+            self._end_measuring()
+            self._hand_tuning.try_choice(replace(in_use.now, **count))
 
     def action_undo(self) -> None:
         """Restore the choice before the last change, both in use and saved."""
-        if self._undo:
+        if self._hand_tuning.previous is not None:
             self._end_measuring()
-            self._engine_thread.request_threads(self._undo.pop())
+            self._hand_tuning.undo()
             self.show_figures()
 
     def action_measure_kv(self) -> None:
@@ -461,21 +456,6 @@ class ThreadsScreen(FigureScreen):
     def _end_measuring(self) -> None:
         self._pending_parts = ()
         self._chat_session.stop_tuning()
-
-    def _choose(
-        self, choice: TunedChoice, remembered: TunedChoice | None, origin: ChoiceOrigin
-    ) -> None:
-        """Use and save other choices. The engine follows between two steps, then the screen."""
-        self._end_measuring()
-        in_use = self._engine_thread.state.threads
-        if in_use is None:
-            return
-        # The type of a cache in use cannot change: another type is only saved.
-        choice = replace(choice, kv_type=in_use.now.kv_type)
-        request = ThreadsInUse(choice, remembered, in_use.most, origin)
-        if (request.now, request.remembered) != (in_use.now, in_use.remembered):
-            self._undo.append(in_use)
-            self._engine_thread.request_threads(request)
 
 
 def _has_findings(report: TuningReport) -> bool:

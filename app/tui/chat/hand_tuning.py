@@ -1,0 +1,92 @@
+"""Threads and memory modes that the user tries: one rule for every screen and for ``/threads``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from app.backend.engine_thread import EngineThread
+from app.machine.tuning.threads_in_use import ChoiceOrigin, ThreadsInUse, choice_to_keep
+from app.program.state import TunedChoice
+from app.session.chat_session import ChatSession
+from app.session.events import ModelLoaded
+
+
+class HandTuning:
+    """Changes of the choice in use. Each holds for this run until the user keeps it.
+
+    The engine follows between two steps.
+    """
+
+    def __init__(self, engine_thread: EngineThread, chat_session: ChatSession) -> None:
+        self._engine_thread = engine_thread
+        self._chat_session = chat_session
+        self._model: ModelLoaded | None = None
+        """Model to which the earlier choices apply."""
+        self._earlier: list[ThreadsInUse] = []
+        """Earlier choices, the newest last."""
+
+    @property
+    def chosen(self) -> ThreadsInUse | None:
+        """The choice that the engine uses or is about to use; None if no model is open."""
+        in_use = self._engine_thread.state.threads
+        if in_use is None:
+            return None
+        return self._engine_thread.inbox.pending_threads or in_use
+
+    @property
+    def previous(self) -> ThreadsInUse | None:
+        """The choice before the last change of this model; None if nothing was changed."""
+        if self._model is not self._chat_session.model or not self._earlier:
+            return None
+        return self._earlier[-1]
+
+    @property
+    def to_keep(self) -> TunedChoice | None:
+        """The choice set by hand that is not saved; None if there is none."""
+        chosen = self.chosen
+        if chosen is None:
+            return None
+        return choice_to_keep(chosen)
+
+    def try_choice(self, choice: TunedChoice, origin: ChoiceOrigin = ChoiceOrigin.HAND) -> bool:
+        """Use a choice for this run; return False if it is in use already."""
+        chosen = self.chosen
+        return chosen is not None and self._request(chosen, choice, chosen.remembered, origin)
+
+    def use_and_save(self, choice: TunedChoice, to_save: TunedChoice) -> None:
+        """Use a choice, and save one for the next start."""
+        chosen = self.chosen
+        if chosen is not None:
+            self._request(chosen, choice, to_save, ChoiceOrigin.START)
+
+    def keep(self) -> None:
+        """Save the choice set by hand."""
+        chosen = self.chosen
+        to_keep = self.to_keep
+        if chosen is not None and to_keep is not None:
+            self.use_and_save(chosen.now, to_keep)
+
+    def undo(self) -> None:
+        """Restore the choice before the last change, both in use and saved."""
+        previous = self.previous
+        if previous is not None:
+            self._earlier.pop()
+            self._engine_thread.request_threads(previous)
+
+    def _request(
+        self,
+        chosen: ThreadsInUse,
+        choice: TunedChoice,
+        remembered: TunedChoice | None,
+        origin: ChoiceOrigin,
+    ) -> bool:
+        # The type of a cache in use cannot change: another type is only saved.
+        choice = replace(choice, kv_type=chosen.now.kv_type)
+        if (choice, remembered) == (chosen.now, chosen.remembered):
+            return False
+        if self._model is not self._chat_session.model:
+            self._model = self._chat_session.model
+            self._earlier.clear()
+        self._earlier.append(chosen)
+        self._engine_thread.request_threads(ThreadsInUse(choice, remembered, chosen.most, origin))
+        return True
