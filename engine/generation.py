@@ -60,8 +60,8 @@ class ReplySession(Protocol):
         """Logits for the next token, (vocab_size,) float32."""
 
     @property
-    def can_guess(self) -> bool:
-        """Whether tokens can be computed on trial and dropped at no cost."""
+    def max_guesses(self) -> int:
+        """Limit on the tokens that can be computed on trial now and dropped at no cost."""
 
     def advance(self, tokens: list[int]) -> None:
         """Compute chosen tokens."""
@@ -179,9 +179,9 @@ class ReplySteps:
             session.accept_guess(token, logits)
             return
 
-        limit = min(n_left, session.n_ctx - session.length) - 1
+        limit = min(n_left - 1, session.n_ctx - session.length - 1, session.max_guesses)
         guesses: list[int] = []
-        if limit > 0 and session.can_guess:
+        if limit > 0:
             guesses = guessing.propose(limit)
 
         start_s = time.perf_counter()

@@ -38,7 +38,7 @@ from engine.plan.plan import (
     scratch_bytes_per_thread,
 )
 from engine.plan.profile import ProfileTable
-from engine.plan.rows import Lane
+from engine.plan.rows import Lane, Trial
 from engine.plan.streaming import stream
 from engine.step_records import StepRecords
 
@@ -209,6 +209,8 @@ class Pipeline:
 
         self._batch_sequences: dict[str, list[Lane]] = {}
         """Sequences of each plan of ``decode_batch``, by the plan's name."""
+        self._trials: dict[str, Trial] = {}
+        """Trials of the plans of ``verify`` for models with recurrent layers, by the plan's name."""
         self._addresses: dict[str, int] = {}
         """Addresses of the compiled kernels, by name."""
         self.profile: dict[str, ProfileTable] = {}
@@ -241,7 +243,7 @@ class Pipeline:
             return spec
         if name.startswith(VECTORS):
             return EMBEDDING_PLANS[VECTORS]
-        return LOGITS_PLANS["verify"]  # a plan of ``decode_batch``
+        return LOGITS_PLANS["verify"]  # a plan of ``decode_batch``, or of a trial
 
     def _write_plan(self, name: str, weights: Weights) -> Plan:
         if name in weights.tensors:
@@ -254,7 +256,9 @@ class Pipeline:
             step = self._steps.last
         else:
             step = self._steps.block
-        lanes = self._batch_sequences.get(name, [Lane(step.address, self._cache, self._states)])
+        lanes = self._batch_sequences.get(
+            name, [Lane(step.address, self._cache, self._states.pair)]
+        )
 
         n_tokens = spec.n_tokens or self.max_block_tokens
         pieces = range(0)
@@ -264,7 +268,15 @@ class Pipeline:
             pieces = self._steps.piece_addresses(n_pieces)
 
         scratch = self._scratch
-        plan = Plan(step.address, n_tokens, scratch.words, scratch.n_threads, lanes, pieces)
+        plan = Plan(
+            step.address,
+            n_tokens,
+            scratch.words,
+            scratch.n_threads,
+            lanes,
+            pieces,
+            self._trials.get(name),
+        )
         plan.batch = spec.batch
         plan.adapt(weights.low_ranks, self._buffers)
         decoder = Decoder(
@@ -402,7 +414,11 @@ class Pipeline:
         """Compute a small batch of tokens and the logits of all of them, bit-identical to one token
         at a time; False if cancelled."""
         self._steps.set_block(tokens, pos, self._states.slot)
-        return self._run("verify", n_threads)
+        name = "verify"
+        if pairs := self._states.trial_pairs:
+            name = f"verify {len(tokens)} from slot {self._states.slot}"
+            self._trials.setdefault(name, Trial(self._steps.token.address, pairs))
+        return self._run(name, n_threads)
 
     def decode_batch(
         self, name: str, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int
@@ -428,7 +444,7 @@ class Pipeline:
         return None
 
     def _lane(self) -> Lane:
-        return Lane(self._steps.block.address, self._cache, self._states)
+        return Lane(self._steps.block.address, self._cache, self._states.pair)
 
     def drop_batch_plans(self) -> None:
         """Drop the plans of ``decode_batch``, which point into the memory of other pipelines."""

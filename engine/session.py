@@ -369,14 +369,16 @@ class Session:
             self.finish_reason = "cancelled"
 
     @property
-    def can_guess(self) -> bool:
-        """Whether tokens can be computed on trial and dropped at no cost.
+    def max_guesses(self) -> int:
+        """Limit on the tokens that can be computed on trial now and dropped at no cost.
 
-        Not while a profile is taken, which has no table for these runs.
+        0 while a profile is taken, which has no table for these runs.
         """
-        last = self.length - 1
-        is_free = self.memory.may_overrun and self.memory.reachable(last) == last
-        return is_free and not self.profiler.is_running and not self.forward.has_waiting_peers
+        if self.profiler.is_running or self.forward.has_waiting_peers:
+            return 0
+        if not self.memory.can_drop_guesses(self.length):
+            return 0
+        return self.memory.max_guesses
 
     def advance_with_guesses(self, token: int, guesses: list[int]) -> list[Logits] | None:
         """Compute a chosen token, and in the same run tokens that may follow it. Only the chosen
@@ -628,7 +630,7 @@ class Session:
     def _verify(self, ids: list[int]) -> list[Logits]:
         """Compute the logits of a few tokens without appending these."""
         pos = self.length
-        self.memory.reserve(pos + len(ids))
+        self.memory.reserve_trial(pos, pos + len(ids))
         try:
             return self.forward.verify(ids, pos)
         except (Cancelled, BrokenModelError):

@@ -32,6 +32,7 @@ class StepRecords:
         block: record of all tokens of a block.
         last: record of the last token of a block.
         batch: record of the next tokens of several pipelines.
+        token: record of one token of a trial, which reads the first slot.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -41,6 +42,8 @@ class StepRecords:
         self.block.words[STEP.tokens // 8] = self._tokens.address
         self.last = StepRecord()
         self.batch = StepRecord()
+        self.token = StepRecord()
+        self.token.words[STEP.n_tokens // 8] = 1
         self._batch_tokens = Memory(4 * SMALL_BATCH_TOKENS)
         self._batch_ids = self._batch_tokens.array(np.int32, (SMALL_BATCH_TOKENS,))
         n_pieces = -(-max_tokens // MAX_BLOCK_TOKENS)

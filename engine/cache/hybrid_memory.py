@@ -27,7 +27,7 @@ class HybridMemory:
         fixed_bytes: bytes of the states and their checkpoints.
         state_bytes: bytes of the states that a token reads.
         layout_version: version of both layouts, checked when a saved state is restored.
-        may_overrun: False, since a state is that of all tokens of a run.
+        max_guesses: limit on the guesses of a trial.
     """
 
     def __init__(self, cache: KVCache, states: RecurrentStates) -> None:
@@ -37,13 +37,22 @@ class HybridMemory:
         self.n_bytes = cache.n_bytes + states.n_bytes
         self.state_bytes = states.size_bytes
         self.layout_version = cache.layout_version | STATE_VERSION << 16
-        self.may_overrun = False
+        self.max_guesses = states.max_guesses
         self._saved_bytes = states.size_bytes + len(STATE_MARK)
 
     def reserve(self, n: int) -> None:
         """Prepare for writing positions up to n."""
         self.cache.reserve(n)
         self.states.reserve()
+
+    def reserve_trial(self, first: int, n: int) -> None:
+        """Prepare for computing positions from ``first`` up to n, each of which may be dropped."""
+        self.cache.reserve(n)
+        self.states.reserve_trial(n - first)
+
+    def can_drop_guesses(self, n: int) -> bool:
+        """Whether tokens after the first n can be dropped again at no cost."""
+        return self.cache.can_drop_guesses(n)
 
     def commit(self, n: int) -> None:
         """Record that positions up to n are computed."""

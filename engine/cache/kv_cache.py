@@ -16,7 +16,7 @@ from engine.cache.layer_cache import POSITIONS, Bytes, CacheRegion, Floats, Laye
 from engine.cache.layer_memory import MemoryNeeds
 from engine.cache.ring import RingReach, ring_slots
 from engine.cache.rotation import Rotation
-from engine.cache.states import CHECKPOINT_BYTES, state_bytes, states_bytes
+from engine.cache.states import CHECKPOINT_BYTES, MAX_GUESSES, state_bytes, states_bytes
 from engine.config import Attention, ModelConfig, Rope
 from engine.errors import MemoryPlanError
 from engine.machine import residency
@@ -128,7 +128,7 @@ class KVCache:
         fixed_bytes: 0.
         state_bytes: 0.
         layout_version: see ``LAYOUT_VERSION``.
-        may_overrun: True, since positions beyond the length are unused.
+        max_guesses: limit on the guesses of a trial.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class KVCache:
     ) -> None:
         self.kv_type = kv_type
         self.layout_version = LAYOUT_VERSION
-        self.may_overrun = True
+        self.max_guesses = MAX_GUESSES
         self.fixed_bytes = 0
         self.state_bytes = 0
         self.max_seq_len = _rounded_up(max_seq_len)
@@ -186,6 +186,14 @@ class KVCache:
                 rows = [region.rows.copy() for region in self._ring_regions]
                 self._saved_end = _SavedEnd(saved.n, rows, replace(self._reach))
         self._reach.write(n)
+
+    def reserve_trial(self, first: int, n: int) -> None:
+        """Prepare for computing positions from ``first`` up to n, each of which may be dropped."""
+        self.reserve(n)
+
+    def can_drop_guesses(self, n: int) -> bool:
+        """Whether tokens after the first n can be dropped again at no cost."""
+        return self.reachable(n - 1) == n - 1
 
     def commit(self, n: int) -> None:
         """Do nothing: written positions stay valid."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from engine.config import ModelConfig, Xielu
     from engine.plan.buffers import Activations, Buffers
-    from engine.plan.rows import Lane
+    from engine.plan.rows import Lane, Trial
     from engine.weights.weights import LowRank, Tensor
 
 ROW_WORDS = 3
@@ -68,6 +68,7 @@ class Plan(PlanRows):
             several, in their order.
         part_steps: Addresses of the step records of each ``MAX_BLOCK_TOKENS`` of its tokens, if
             there are more than that.
+        trial: Description of a run that keeps the state after each token; None for other runs.
 
     Attributes:
         batch: ``DECODE``, ``SMALL_BATCH`` or ``BLOCK``: decides the kernels of the next products.
@@ -83,6 +84,7 @@ class Plan(PlanRows):
         n_threads: int = 1,
         lanes: Sequence[Lane] = (),
         part_steps: Sequence[int] = (),
+        trial: Trial | None = None,
     ) -> None:
         if max_tokens == 1:
             self.batch = DECODE
@@ -90,7 +92,7 @@ class Plan(PlanRows):
             self.batch = SMALL_BATCH
         else:
             self.batch = BLOCK
-        super().__init__(step, max_tokens, scratch, lanes)
+        super().__init__(step, max_tokens, scratch, lanes, trial)
         self._steps_of_parts = part_steps
         self._claim_bytes = COUNTER_BYTES * n_threads
         self._records: Memory | None = None

@@ -9,8 +9,9 @@ from engine.kernels import records
 from engine.plan.operation import address_or_zero, float_bits
 
 if TYPE_CHECKING:
+    from engine.cache.states import SlotPair
     from engine.plan.buffers import Activations
-    from engine.plan.rows import Lane, PlanRows
+    from engine.plan.rows import PlanRows
     from engine.weights.weights import Tensor
 
 
@@ -62,7 +63,7 @@ class RecurrentRows:
         The first third is overwritten.
         """
         plan = self._plan
-        for lane in plan.each_lane():
+        for states in plan.each_state():
             plan.add_row(
                 "short convolution",
                 records.CONVOLUTION,
@@ -73,7 +74,7 @@ class RecurrentRows:
                 stride=x.n,
                 out=plan.address_of(out),
                 n_channels=out.n,
-                **_state_words(source, lane),
+                **_state_words(source, states),
             )
 
     def convolution(
@@ -92,7 +93,7 @@ class RecurrentRows:
         """
         plan = self._plan
         heads = heads or HeadLengths(8)
-        for lane in plan.each_lane():
+        for states in plan.each_state():
             plan.add_row(
                 "convolution",
                 records.CONVOLUTION,
@@ -106,7 +107,7 @@ class RecurrentRows:
                 n_scaled=heads.n_scaled,
                 scale=float_bits(heads.scale),
                 eps=float_bits(heads.eps),
-                **_state_words(source, lane),
+                **_state_words(source, states),
             )
 
     def rates(
@@ -161,7 +162,7 @@ class RecurrentRows:
         """
         plan = self._plan
         x, q, k, v = qkv
-        for lane in plan.each_lane():
+        for states in plan.each_state():
             plan.add_row(
                 kernel,
                 records.SCAN,
@@ -179,8 +180,8 @@ class RecurrentRows:
                 n_rows=source.n_rows,
                 n_key_heads=source.n_key_heads,
                 is_grouped=source.is_grouped,
-                state=lane.states.address(source.layer) + 4 * source.first_float,
-                slot_bytes=lane.states.size_bytes,
+                state=states.address_of(source.layer) + 4 * source.first_float,
+                slot_bytes=states.slot_bytes,
             )
 
     def gated_norm(
@@ -215,10 +216,9 @@ class RecurrentRows:
         )
 
 
-def _state_words(source: ConvolutionState, lane: Lane) -> dict[str, int]:
+def _state_words(source: ConvolutionState, states: SlotPair) -> dict[str, int]:
     """Return the words of a record that describe a convolution's weights and state."""
-    states = lane.states
     return {
-        "weights": source.weights, "taps": source.taps, "state": states.address(source.layer),
-        "slot_bytes": states.size_bytes,
+        "weights": source.weights, "taps": source.taps, "state": states.address_of(source.layer),
+        "slot_bytes": states.slot_bytes,
     }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.kernels import records
 from engine.plan.operation import Operation
@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from engine.cache.kv_cache import KVCache
-    from engine.cache.states import RecurrentStates
+    from engine.cache.states import SlotPair
     from engine.machine.memory import Memory
     from engine.plan.buffers import Activations
     from engine.weights.weights import Tensor
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,20 @@ class Lane:
 
     step: int
     cache: KVCache
-    states: RecurrentStates
+    states: SlotPair
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Run that keeps the recurrent state after each of its tokens.
+
+    Attributes:
+        step: Address of a step record of one token, for the rows of each token.
+        states: Slots that each token reads and writes.
+    """
+
+    step: int
+    states: Sequence[SlotPair]
 
 
 class PlanRows:
@@ -35,6 +50,7 @@ class PlanRows:
         max_tokens: Limit on the tokens of a run.
         scratch: (address, bytes per thread) of memory that no operation leaves anything in.
         lanes: Sequences whose tokens a run holds.
+        trial: Description of a run that keeps the state after each token; None for other runs.
 
     Attributes:
         phase: Part of the model that the next operations belong to, for the profile.
@@ -42,11 +58,17 @@ class PlanRows:
     """
 
     def __init__(
-        self, step: int, max_tokens: int, scratch: tuple[int, int], lanes: Sequence[Lane] = ()
+        self,
+        step: int,
+        max_tokens: int,
+        scratch: tuple[int, int],
+        lanes: Sequence[Lane] = (),
+        trial: Trial | None = None,
     ) -> None:
         self.operations: list[Operation] = []
         self.phase = "embedding"
         self.lanes = lanes
+        self._trial = trial
         self.scratch = scratch
         self.added: list[Operation] = []
         self._step = step
@@ -106,13 +128,26 @@ class PlanRows:
         """
         if len(self.lanes) == 1:
             yield self.lanes[0]
-            return
+        else:
+            yield from self._token_by_token([(lane.step, lane) for lane in self.lanes])
+
+    def each_state(self) -> Iterator[SlotPair]:
+        """Yield the slots of every sequence, or of every token of a trial; rows that are written
+        meanwhile are for its tokens."""
+        if self._trial is None:
+            yield from (lane.states for lane in self.each_lane())
+        else:
+            step = self._trial.step
+            yield from self._token_by_token([(step, states) for states in self._trial.states])
+
+    def _token_by_token(self, items: Sequence[tuple[int, _Item]]) -> Iterator[_Item]:
+        """Yield each item, with rows for one token of the run under its step record."""
         step = self._step
         self.barrier()
-        for token, lane in enumerate(self.lanes):
-            self._step = lane.step
+        for token, (token_step, item) in enumerate(items):
+            self._step = token_step
             self._first_token = token
-            yield lane
+            yield item
         self._step = step
         self._first_token = 0
         self.barrier()

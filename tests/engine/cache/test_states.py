@@ -22,7 +22,7 @@ from engine.cache.hybrid_memory import HybridMemory
 from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
 from engine.cache.layer_memory import MemoryNeeds
-from engine.cache.states import MAX_CHECKPOINTS, RecurrentStates
+from engine.cache.states import MAX_CHECKPOINTS, MAX_GUESSES, RecurrentStates
 from engine.config import Dense, Layer, ModelConfig, ShortConvolution
 from engine.errors import Cancelled
 from engine.machine import host
@@ -36,6 +36,7 @@ from tests.engine import tiny_gguf
 IDS = np.random.default_rng(3).integers(3, 250, 600).tolist()
 OTHERS = np.random.default_rng(4).integers(3, 250, 200).tolist()
 TURN = 200
+MAX_COPIES = MAX_CHECKPOINTS + MAX_GUESSES
 
 
 @pytest.fixture(scope="module")
@@ -166,16 +167,21 @@ def test_a_cancelled_feed_loses_no_computed_tokens(model: Model) -> None:
     assert next_logits(session) == fresh_logits(model, IDS[:164])
 
 
-def test_a_rejected_guess_leaves_the_state_as_it_was(model: Model) -> None:
+@pytest.mark.parametrize("n_kept", range(5))
+def test_rejected_guesses_are_dropped_at_no_cost(model: Model, n_kept: int) -> None:
     session = session_of(model)
     session.feed(IDS[:100])
     session.verify(IDS[100:104])
+    assert session.truncate(100 + n_kept) == 100 + n_kept
+    assert next_logits(session) == fresh_logits(model, IDS[: 100 + n_kept])
+
+
+def test_more_tokens_than_a_trial_has_are_dropped_together(model: Model) -> None:
+    session = session_of(model)
+    session.feed(IDS[:100])
+    session.verify(IDS[100:106])
     assert session.truncate(102) == 100
-    session.feed(IDS[100:102])
-    unguessed = session_of(model)
-    unguessed.feed(IDS[:100])
-    unguessed.feed(IDS[100:102])
-    assert next_logits(session) == next_logits(unguessed)
+    assert next_logits(session) == fresh_logits(model, IDS[:100])
 
 
 def test_accepted_guesses_are_not_computed_again(model: Model) -> None:
@@ -188,19 +194,31 @@ def test_accepted_guesses_are_not_computed_again(model: Model) -> None:
     assert next_logits(guessed) == next_logits(stepwise)
 
 
-def test_nothing_is_guessed_if_a_rejected_guess_costs_more(model: Model) -> None:
+def test_repeated_text_is_guessed(model: Model) -> None:
     repeated = IDS[:20] * 6
     replies = []
     for guess in (True, False):
         session = session_of(model)
         session.prefill(repeated)
+        session.guess_costs.balance = 1000.0
         replies.append(
             [piece.token_id for piece in session.generate(Sampling.greedy(), 30, guess=guess)]
         )
-        replay(session, IDS[:20] * 2, guess)
-        assert session.n_guessed == 0
+        n_guessed = replay(session, IDS[:20] * 2, guess)
+        assert (n_guessed > 0) == guess
         assert next_logits(session) == fresh_logits(model, session.tokens[: session.length - 7])
     assert replies[0] == replies[1]
+
+
+def test_models_with_large_states_guess_less(model: Model) -> None:
+    state_bytes = states.state_bytes(model.config)
+    for n in range(4):
+        session = session_of(model, checkpoint_bytes=(4 * n + 3) * state_bytes)
+        session.feed(IDS[:50])
+        assert session.max_guesses == n
+        session.verify(IDS[50 : 52 + n])
+        session.truncate(50)
+        assert next_logits(session) == fresh_logits(model, IDS[:50])
 
 
 def test_temporary_tokens_are_forgotten(model: Model) -> None:
@@ -230,7 +248,7 @@ def test_nothing_is_dropped_from_the_middle(model: Model) -> None:
     assert session.length == 100
 
 
-def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) -> None:
+def test_needs_are_all_slots_and_the_checkpoints_of_the_budget(model: Model) -> None:
     state_bytes = states.state_bytes(model.config)
     assert state_bytes == 4 * (3 * 8 * 32 + 4 * 32 * 32)
     needs = memory_needs(model.config, KV_TYPES["f16"], 5 * state_bytes + 1)
@@ -242,14 +260,13 @@ def test_needs_are_both_slots_and_the_checkpoints_of_the_budget(model: Model) ->
     session = session_of(model, checkpoint_bytes=5 * state_bytes + 1)
     assert session.kv_bytes == needs.bytes_for(1024)
     assert (session.kv_bytes_per_position, session.state_bytes) == (128, state_bytes)
-    assert (
-        memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes
-        == (2 + MAX_CHECKPOINTS) * state_bytes
-    )
+    assert memory_needs(model.config, KV_TYPES["f16"]).fixed_bytes == (2 + MAX_COPIES) * state_bytes
     for n in range(100, 600, 50):
         session.feed(IDS[session.length : n])
         session.memory.make_checkpoint()
     assert isinstance(session.memory, HybridMemory)
+    assert session.memory.states.used_bytes == 6 * state_bytes
+    session.verify(IDS[:2])
     assert session.memory.states.used_bytes == 7 * state_bytes
 
 
@@ -259,7 +276,7 @@ def test_little_memory_means_fewer_checkpoints_or_a_refusal(
     state_bytes = states.state_bytes(model.config)
     free = [0]
     monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + free[0])
-    for free[0], n in ((12 * state_bytes, 3), (400_000_000, MAX_CHECKPOINTS)):
+    for free[0], n in ((12 * state_bytes, 3), (400_000_000, MAX_COPIES)):
         session = session_of(model)
         assert session.kv_bytes == 1024 * 128 + (2 + n) * state_bytes
         session.close()
@@ -437,6 +454,22 @@ class Walked:
         wrong[:] = self.content()
         self.states.commit(len(self.tokens))
 
+    def try_out(self, ids: list[int], n_kept: int) -> None:
+        """Compute tokens on trial, of which the first ones are kept."""
+        ids = ids[: 1 + self.states.max_guesses]
+        self.states.reserve_trial(len(ids))
+        length = len(self.tokens)
+        tokens = list(self.tokens)
+        for token, slot in zip(ids, self.states._trial_slots[1:], strict=True):
+            self.tokens.append(token)
+            self.states._slots[slot][:] = self.content()
+        self.tokens = tokens
+        for token in ids[:n_kept]:
+            self.tokens.append(token)
+            self.states.commit(len(self.tokens))
+        if not n_kept:
+            self.rewind(length)
+
     def rewind(self, n: int) -> None:
         reachable = self.states.reachable(n)
         position = self.states.rewind(n)
@@ -456,6 +489,10 @@ class Walked:
 ACTIONS = st.one_of(
     st.tuples(st.just("walk"), st.lists(st.integers(0, 255), min_size=1, max_size=9)),
     st.tuples(st.just("fail"), st.just([1])),
+    st.tuples(
+        st.just("try"),
+        st.tuples(st.lists(st.integers(0, 255), min_size=1, max_size=4), st.integers(0, 4)),
+    ),
     st.tuples(st.just("rewind"), st.integers(0, 60)),
     st.tuples(st.sampled_from(["make_checkpoint", "save_end", "drop_saved_end"]), st.none()),
 )
@@ -470,6 +507,8 @@ def test_after_any_rewind_the_state_matches_the_tokens(
     for action, argument in actions:
         if action in ("walk", "fail"):
             walked.walk(argument, action == "walk")
+        elif action == "try":
+            walked.try_out(*argument)
         elif action == "rewind":
             walked.rewind(min(argument, len(walked.tokens)))
         elif action == "save_end":
