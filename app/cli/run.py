@@ -56,6 +56,7 @@ _FORM_OPTIONS = {SCHEMA: "schema", GRAMMAR: "grammar", REGEX: "regex"}
 _JSON_FIGURES = (
     "prompt_tokens",
     "tokens",
+    "guessed_tokens",
     "prefill_tps",
     "decode_tps",
     "first_token_s",

@@ -75,6 +75,7 @@ def test_json_is_one_object_with_text_and_figures(answered: Answered, script: Sc
         "text": "Paris",
         "prompt_tokens": 7,
         "tokens": 2,
+        "guessed_tokens": 0,
         "prefill_tps": pytest.approx(10.0),
         "decode_tps": pytest.approx(2.0),
         "first_token_s": pytest.approx(1.2),
