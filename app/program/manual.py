@@ -28,7 +28,7 @@ _COLUMN_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 _GROUPS = {
     "Chat": ("messages", "conversations", "documents", "thinking", "generation", "tools"),
     "Models": ("models", "formats", "quantize", "convert"),
-    "Speed": ("threads", "speed"),
+    "Speed": ("threads", "speed", "words"),
     "Other machines and programs": ("serve", "server"),
     "Jalopy itself": ("settings", "files"),
 }

@@ -47,6 +47,10 @@ class FigureScreen(Screen[None]):
         """Update the figures; the timer calls this."""
         self.show_figures()
 
+    async def action_explain(self) -> None:
+        """Explain the words of the screen with a page of the manual."""
+        await self.run_action("app.help('words')")
+
     @abstractmethod
     def show_figures(self) -> None:
         """Draw the present figures."""

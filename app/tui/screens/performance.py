@@ -61,8 +61,13 @@ class PerformanceScreen(FigureScreen):
 
     def _show(self, view: PerformanceView) -> None:
         self.query_one(ScreenTitle).set_content(self._context_text(view), _state(view))
+        key = self._keymap.first_key
         self.query_one(KeyLine).set_content(
-            [(self._keymap.first_key("performance.leave"), "back"), ("arrows", "scroll")]
+            [
+                (key("performance.leave"), "back"),
+                ("arrows", "scroll"),
+                (key("performance.explain"), "words"),
+            ]
         )
         self.fill(
             lambda width: dashboard_lines(view, width, self.body_rows, self._glyphs, self._scale)

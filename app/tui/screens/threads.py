@@ -348,6 +348,7 @@ class ThreadsScreen(FigureScreen):
             keys.append((key("threads.measure"), "measure again" if best else "measure"))
         if not is_running:
             keys.append((key("threads.measure_kv"), "KV types"))
+        keys.append((key("threads.explain"), "words"))
         return [*keys, (key("threads.leave"), "stop" if is_running else "back")]
 
     def _best_choice(self) -> TunedChoice | None:

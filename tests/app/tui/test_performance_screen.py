@@ -4,6 +4,7 @@ from unittest.mock import Mock
 import pytest
 
 from app.machine.sensors.machine_monitor import MachineMonitor
+from app.program.manual import page
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import InterfacePace
 from app.tui.widgets.figure_lines import FigureLines
@@ -200,3 +201,17 @@ def test_a_strip_without_a_size_draws_nothing() -> None:
     strip.set_class(True, "-flat")
     strip.draw()
     assert strip.lines == []
+
+
+@pytest.mark.parametrize("screen_key", ["f2", "f4"])
+async def test_a_question_mark_explains_every_word(screen_key: str) -> None:
+    async with chatting(size=(80, 24)) as driver:
+        await driver.pilot.press(screen_key)
+        await sees(driver, "? words")
+        await driver.pilot.press("question_mark")
+        rows = [row.strip() for row in page("words").splitlines() if row.startswith("  ")]
+        await sees(driver, *rows)
+        assert len(rows) >= 8
+        assert driver.app.screen.query_one("#manual").max_scroll_y == 0
+        await driver.pilot.press("escape")
+        await sees(driver, "? words")
