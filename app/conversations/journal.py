@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import field
+from dataclasses import field, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -375,6 +375,15 @@ class Journal:
         )
         self._reply_given_to_saver = partial
         self._add(change, is_durable=False)
+
+    def save_answers(self, conversation: Conversation, message: ChatMessage) -> None:
+        """Save several replies as far as they are written.
+
+        Args:
+            message: the first reply; the others are among its alternatives.
+        """
+        if self._store is not None and self._written[-1:] != [message]:
+            self._catch_up(replace(conversation, messages=[*conversation.messages, message]))
 
     def save_turn_end(self, conversation: Conversation) -> None:
         """Save the end of a turn: a reply, the earlier state, or a question without a reply."""

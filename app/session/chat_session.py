@@ -7,14 +7,13 @@ knows no screen.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any
 
 from app.backend.engine_thread import EngineThread
 from app.backend.protocol import THREADS_AND_WEIGHTS, Opening
-from app.backend.reply_text import ReplyCollector
 from app.conversations.branches import keep_as_alternatives
 from app.conversations.conversation import (
     USER,
@@ -34,7 +33,7 @@ from app.session import events
 from app.session.events import Event
 from app.session.reply_options import with_remembered, without_command_line
 from app.session.request import Continuation, Request
-from app.session.running import AnswerSet, Running, Snapshot
+from app.session.running import AnswerSet, Running, Snapshot, reply_message
 from app.session.tool_rounds import is_over, open_calls, settled_results
 from app.text.clean_text import clean_text
 from app.text.record import record
@@ -168,7 +167,7 @@ class ChatSession:
         """Text of the running reply so far; of the first if several are written together."""
         if self._running is None:
             return ""
-        return self._running.reply_to_save.text
+        return self._running.shown_reply.text
 
     @property
     def thinking(self) -> Thinking | None:
@@ -643,9 +642,14 @@ class ChatSession:
         running = self._running
         if running is None or not self.is_answering:
             return
-        reply = running.reply_to_save
+        ids, raw = self._engine_thread.written
+        if running.answers is not None:
+            message = running.answers.message(running.alternatives, ids, raw)
+            if message is not None:
+                self.journal.save_answers(self.conversation, message)
+            return
+        reply = running.reply
         if reply.text or reply.thought:
-            ids, raw = self._engine_thread.written
             partial = PartialReply(
                 reply.text, reply.thought, ids, raw, running.is_edited, running.alternatives
             )
@@ -734,21 +738,15 @@ class ChatSession:
     def _finish_answers(self) -> None:
         """Add the first of several replies to the conversation, with the others as
         alternatives."""
-        if self._running is None or self._running.answers is None:
+        running = self._running
+        if running is None or running.answers is None:
             return
-        answers = self._running.answers
-        (first, done), *other_answers = sorted(answers.finished.items())
-        others = [_reply_message(answers.replies[index], done) for index, done in other_answers]
-        self._running.reply = answers.replies[first]
-        self._finish_reply(done, others)
+        message = running.answers.message(running.alternatives)
+        if message is not None:
+            self._append_reply(message)
 
-    def _finish_reply(
-        self, done: events.GenerationFinished, others: Sequence[ChatMessage] = ()
-    ) -> bool:
+    def _finish_reply(self, done: events.GenerationFinished) -> bool:
         """Add the running reply to the conversation.
-
-        Args:
-            others: replies that were written together with it.
 
         Returns:
             Whether the reply was empty, so that it is requested once more without tools.
@@ -760,7 +758,7 @@ class ChatSession:
             running.repeat_without_tools()
             self._send(running)
             return True
-        message = _reply_message(running.reply, done)
+        message = reply_message(running.reply, done)
         message.calls = done.calls
         message.calls_at = done.calls_at
         if running.continuation is None:
@@ -769,16 +767,19 @@ class ChatSession:
         if continued is not None and continued.figures is not None:
             message.figures = continued.figures.continued_by(done.figures)
         message.is_edited = running.is_edited or (continued is not None and continued.is_edited)
-        message.alternatives = (*running.alternatives, *((other,) for other in others))
+        message.alternatives = running.alternatives
         message.n_older = len(running.alternatives)
         if continued is not None:
             message.n_older = continued.n_older
+        self._append_reply(message)
+        return False
+
+    def _append_reply(self, message: ChatMessage) -> None:
         self.conversation.append_reply(message)
         self._end_turn()
-        if done.calls:
+        if message.calls:
             self.phase = Phase.CALLING
         self._wait_for_disk()
-        return False
 
     def _send_results(self, results: tuple[CallResult, ...]) -> None:
         """Send the results of tool calls to the model."""
@@ -830,15 +831,3 @@ class ChatSession:
         """Rename the conversation unless it was renamed meanwhile."""
         if event.conversation_id == self.journal.id and self.journal.needs_title(self.conversation):
             self.journal.rename(event.title)
-
-
-def _reply_message(reply: ReplyCollector, done: events.GenerationFinished) -> ChatMessage:
-    return ChatMessage(
-        Role.ASSISTANT,
-        reply.text,
-        done.ending,
-        done.figures,
-        reply.thinking,
-        ids=done.ids,
-        raw=done.raw,
-    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.backend.reply_text import ReplyCollector
 from app.conversations.branches import branches_of
 from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
+from app.reply.thinking import Thinking
 from app.session import events
 from app.session.request import Continuation
 from app.text.record import record
@@ -59,6 +61,43 @@ class AnswerSet:
                 self.finished[index] = event
             case events.GenerationFailed(partial_reply=partial) if partial is not None:
                 self.finished[index] = partial
+
+    def message(
+        self, older: Sequence[Branch], ids: tuple[int, ...] = (), raw: str = ""
+    ) -> ChatMessage | None:
+        """Return the first reply with the others as alternatives, as far as they are written.
+
+        None before the first has begun.
+
+        Args:
+            older: branches that stay next to the replies.
+            ids: tokens of the first reply, while it is written.
+            raw: text of these tokens.
+        """
+        begun = [
+            index
+            for index, reply in enumerate(self.replies)
+            if index in self.finished or reply.text or reply.thought
+        ]
+        if not begun:
+            return None
+        messages = [self._message_of(index) for index in begun]
+        message = messages[0]
+        if message.ending is Ending.INTERRUPTED and begun[0] == 0:
+            message.ids = ids
+            message.raw = raw
+        message.alternatives = (*older, *((other,) for other in messages[1:]))
+        message.n_older = len(older)
+        return message
+
+    def _message_of(self, index: int) -> ChatMessage:
+        reply = self.replies[index]
+        if index in self.finished:
+            return reply_message(reply, self.finished[index])
+        message = ChatMessage(Role.ASSISTANT, reply.text, Ending.INTERRUPTED, raw=reply.text)
+        if reply.thought.strip():
+            message.thinking = Thinking(reply.thought, is_closed=bool(reply.text))
+        return message
 
 
 @dataclass
@@ -114,8 +153,21 @@ class Running:
         return ()
 
     @property
-    def reply_to_save(self) -> ReplyCollector:
-        """Running reply, which the journal saves while it is written: the first if there are several."""
+    def shown_reply(self) -> ReplyCollector:
+        """Running reply that stays unless the user chooses another: the first of several."""
         if self.answers is not None:
             return self.answers.replies[0]
         return self.reply
+
+
+def reply_message(reply: ReplyCollector, done: events.GenerationFinished) -> ChatMessage:
+    """Return the message of a reply that has ended."""
+    return ChatMessage(
+        Role.ASSISTANT,
+        reply.text,
+        done.ending,
+        done.figures,
+        reply.thinking,
+        ids=done.ids,
+        raw=done.raw,
+    )

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from app.tui.widgets.performance_strip import PerformanceStrip
 
 SAVE_PERIOD_S = 1.5
-"""Seconds between two checks for trouble with saving, and between two saves of the first of several
-answers written together. A single reply is also saved whenever new text is shown."""
+"""Seconds between two checks for trouble with saving, and between two saves of several answers
+written together. A single reply is also saved whenever new text is shown."""
 DOCUMENTS_PERIOD_S = 2.0
 """Seconds between two looks whether a document may be read ahead."""
 

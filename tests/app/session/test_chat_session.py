@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +18,8 @@ from app.session.events import AnswersFinished, PromptStopped
 from engine import Sampling
 from tests.app.backend.engine_driver import PATIENCE_S, Engine
 from tests.app.fake_engine import Gate, Script
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -65,4 +70,50 @@ def test_several_answers_are_saved_while_they_are_written(engine: Engine, tmp_pa
     chat_session.journal.wait_until_saved(PATIENCE_S)
     saved = store.read(chat_session.journal.id).conversation.messages[-1]
     assert saved.text == "new answer"
+    assert [message.text for (message,) in saved.alternatives] == ["before", "another one"]
     chat_session.journal.close(PATIENCE_S)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from app.conversations.journal import Journal
+from app.conversations.store import Store
+from app.session.chat_session import ChatSession
+from engine import Sampling
+from tests.app.backend.engine_driver import PATIENCE_S, Engine
+from tests.app.fake_engine import Gate, Script
+
+replies = [["before"], ["new", " answer"], ["another", *[" one"] * 500]]
+sampling = Sampling(temperature=0.7, seed=5)
+engine = Engine(Script(replies=replies), sampling=lambda chosen, model, mode: sampling)
+journal = Journal(Store(Path(sys.argv[1])))
+engine.chat_session = ChatSession(engine.engine_thread, None, journal)
+engine.load()
+engine.ask("hello")
+engine.script.token_gate = gate = Gate()
+engine.chat_session.regenerate(2)
+running = engine.chat_session._running
+
+def have_answers():
+    gate.allow(1)
+    answers = running.answers
+    return answers is not None and 0 in answers.finished and answers.replies[1].text
+
+engine.until(have_answers)
+engine.chat_session.save_partial()
+assert journal.wait_until_saved(PATIENCE_S)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_kill_keeps_a_finished_answer_and_a_part(tmp_path: Path) -> None:
+    process = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT)
+    assert process.returncode == -signal.SIGKILL
+    saved = Store(tmp_path).read("000001").conversation.messages
+    assert [message.text for message in saved] == ["hello", "new answer"]
+    assert saved[-1].ending is Ending.COMPLETE
+    before, second = (message for (message,) in saved[-1].alternatives)
+    assert (before.text, before.ending) == ("before", Ending.COMPLETE)
+    assert second.text.startswith("another")
+    assert second.ending is Ending.INTERRUPTED
