@@ -67,6 +67,9 @@ _MOST_PATH_CHARS = 4096
 _MOST_WAITING = 64
 _LARGEST = 1 << 53
 _SNIPPET_CHARS = 160
+_MOST_TITLED_CHARS = 1000
+"""Limit on the beginning of a first message that a title is made of."""
+_UNKNOWN = "there is no such conversation"
 _OTHER_BRANCH = "(in another branch)"
 _INDEXED_CHARS = 3
 _MOST_TRIGRAMS = 50
@@ -138,7 +141,7 @@ class SavedConversation:
         """All sent text that is not in the conversation, for the user to send again; "" if there is
         none.
         """
-        return "\n\n".join(filter(None, (self.unanswered_replacement, *self.queued_texts)))
+        return _text_to_resend(self.unanswered_replacement, self.queued_texts)
 
     @property
     def damage(self) -> str:
@@ -160,6 +163,19 @@ class SavedConversation:
         if not self.ignored_options:
             return ""
         return f"saved options are not valid and were ignored: {', '.join(self.ignored_options)}"
+
+
+@record
+class ConversationHead:
+    """A conversation without its messages."""
+
+    title: str = ""
+    changed: str = ""
+    model: str = ""
+    model_path: str = ""
+    """Name and path of the last model."""
+    text_to_resend: str = ""
+    """All sent text that is not in the conversation; "" if there is none."""
 
 
 @record
@@ -499,8 +515,40 @@ class Store:
         number = _number(conversation_id)
         saved = self.select(lambda db: _saved(db, number))
         if saved is None:
-            raise StoreError("there is no such conversation")
+            raise StoreError(_UNKNOWN)
         return saved
+
+    def read_head(self, conversation_id: str) -> ConversationHead:
+        """Read what is known of a conversation without reading its messages."""
+        number = _number(conversation_id)
+        first_text = (
+            f"SELECT substr(text, 1, {_MOST_TITLED_CHARS}) FROM message "
+            "WHERE conversation=c.id AND place=0"
+        )
+        columns = f"title, changed, model, model_path, unsent, waiting, ({first_text})"
+        rows = self._rows(f"SELECT {columns} FROM conversation c WHERE id=?", number)
+        if not rows:
+            raise StoreError(_UNKNOWN)
+        title, changed, model, model_path, unsent, queued_json, first_text = rows[0]
+        queued = _texts(queued_json)
+        return ConversationHead(
+            _line(title) or title_of(_text(first_text) or next(iter(queued), "")),
+            _line(changed),
+            _line(model),
+            _text(model_path)[:_MOST_PATH_CHARS],
+            _text_to_resend(clean_text(_text(unsent)), queued),
+        )
+
+    def n_tokens(self, conversation_id: str) -> int:
+        """Estimate how many tokens a model reads to continue a conversation."""
+        from app.documents.read import about_tokens  # the first frame does not need it
+
+        rows = self._rows(
+            "SELECT tokens, text FROM message m JOIN conversation c ON c.id=m.conversation "
+            "WHERE c.id=? AND m.place>=c.n_dropped",
+            _number(conversation_id),
+        )
+        return sum(_count(tokens) or about_tokens(_text(text)) for tokens, text in rows)
 
     def open(self, conversation_id: str) -> LoadedConversation:
         """Open a conversation.
@@ -508,17 +556,17 @@ class Store:
         One that is in use or cannot be written is only read, to be copied.
         """
         number = _number(conversation_id)
-        saved = self.read(conversation_id)
+        root = self._root_of(number)
         obstacle = ""
         open_conversation = None
         try:
-            assert self.root is not None
-            open_conversation = OpenConversation(self.root, number, take(self.root, number))
-            saved = self.read(conversation_id)
+            open_conversation = OpenConversation(root, number, take(root, number))
         except InUseError as error:
             obstacle = str(error)
         except OSError as error:
             obstacle = cause_of(error)
+        try:
+            saved = self.read(conversation_id)
         except BaseException:
             if open_conversation is not None:
                 open_conversation.close()
@@ -559,13 +607,18 @@ class Store:
             for backup in BACKUPS:
                 _delete_in_copy(self.root / backup, conversation.number)
 
+    def _root_of(self, number: int) -> Path:
+        """Return the directory, which has a conversation with this number. Raises StoreError."""
+        if self.root is None or not self._rows("SELECT 1 FROM conversation WHERE id=?", number):
+            raise StoreError(_UNKNOWN)
+        return self.root
+
     def _take(self, conversation_id: str) -> OpenConversation:
         """Lock a conversation, even one that cannot be read."""
         number = _number(conversation_id)
-        if self.root is None or not self._rows("SELECT 1 FROM conversation WHERE id=?", number):
-            raise StoreError("there is no such conversation")
+        root = self._root_of(number)
         try:
-            return OpenConversation(self.root, number, take(self.root, number))
+            return OpenConversation(root, number, take(root, number))
         except OSError as error:
             raise StoreError(cause_of(error)) from None
 
@@ -661,7 +714,7 @@ def id_of(number: int) -> str:
 
 def _number(conversation_id: str) -> int:
     if not _ID.fullmatch(conversation_id):
-        raise StoreError("there is no such conversation")
+        raise StoreError(_UNKNOWN)
     return int(conversation_id)
 
 
@@ -889,6 +942,10 @@ def _delete(db: sqlite3.Connection, number: int) -> None:
     db.execute("DELETE FROM conversation WHERE id=?", (number,))
     if had_words and can_search(db):  # otherwise they would stay in segments of the index
         db.execute("INSERT INTO search(search) VALUES('optimize')")
+
+
+def _text_to_resend(unanswered_replacement: str, queued_texts: Sequence[str]) -> str:
+    return "\n\n".join(filter(None, (unanswered_replacement, *queued_texts)))
 
 
 def _text(value: object) -> str:

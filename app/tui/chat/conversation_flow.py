@@ -11,7 +11,12 @@ from pathlib import Path
 from app.backend.local.context_room import ANNOUNCED_SHARE
 from app.conversations.list_rows import day_text
 from app.conversations.locks import StoreError
-from app.conversations.store import LoadedConversation, SavedConversation, model_key
+from app.conversations.store import (
+    ConversationHead,
+    LoadedConversation,
+    SavedConversation,
+    model_key,
+)
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
 from app.program.remote_model import ModelPlace
@@ -75,10 +80,10 @@ class ConversationFlow:
         last = self._last_used(model_path)
         if last is None:
             return False
-        conversation_id, saved = last
+        conversation_id, head = last
         is_only_offered = self._core.storage.resume == OFFER
         is_of_draft = draft_conversation in (None, conversation_id)
-        if is_only_offered and not (saved.text_to_resend or is_of_draft):
+        if is_only_offered and not (head.text_to_resend or is_of_draft):
             return False
         opened = self._open_saved(conversation_id)
         if opened is not None:
@@ -94,9 +99,9 @@ class ConversationFlow:
         last = self._last_used(model_path)
         if last is None:
             return ""
-        conversation_id, saved = last
+        conversation_id, head = last
         self._offered_id = conversation_id
-        return self._title_of(saved)
+        return self._title_of(head)
 
     async def open_offered(self) -> None:
         """Open the offered conversation, unless another one has begun."""
@@ -106,8 +111,8 @@ class ConversationFlow:
         if self._offered_id and not has_begun and not has_sent:
             await self.open(self._offered_id)
 
-    def _last_used(self, model_path: ModelPlace | str) -> tuple[str, SavedConversation] | None:
-        """Return id and content of the conversation last used with a model.
+    def _last_used(self, model_path: ModelPlace | str) -> tuple[str, ConversationHead] | None:
+        """Return id and head of the conversation last used with a model.
 
         None if there is none, or if the program starts with an empty chat.
         """
@@ -119,12 +124,12 @@ class ConversationFlow:
             last_id = storage.store.last_used(model_key(model_path))
             if last_id is None:
                 return None
-            return last_id, storage.store.read(last_id)
+            return last_id, storage.store.read_head(last_id)
         except StoreError as error:
             self._core.say(f"the saved conversations cannot be used: {error}", is_error=True)
             return None
 
-    def _title_of(self, saved: SavedConversation) -> str:
+    def _title_of(self, saved: SavedConversation | ConversationHead) -> str:
         day = day_text(saved.changed, self._core.chat_session.journal.clock_text())
         title = f'"{clean_line(saved.title, _TITLE_CHARS)}"'
         return f"{title} ({day})" if day else title
@@ -137,16 +142,16 @@ class ConversationFlow:
             return
         assert store is not None
         model = core.chat_session.model
-        saved = SavedConversation()
+        head = ConversationHead()
         with suppress(StoreError):  # opening it says what is wrong
-            saved = store.read(conversation_id)
-        writer_path = other_writer(saved, model)
+            head = store.read_head(conversation_id)
+        writer_path = other_writer(head, model)
         if model is None or writer_path is None or not writer_path.is_file():
             await self._open_with(None, conversation_id)
             if writer_path is not None:
-                core.say(f"{clean_line(saved.model, _TITLE_CHARS)} wrote it and is no longer here.")
+                core.say(f"{clean_line(head.model, _TITLE_CHARS)} wrote it and is no longer here.")
             return
-        choice = await weigh(store, conversation_id, saved, writer_path, model, core.settings)
+        choice = await weigh(store, conversation_id, head, writer_path, model, core.settings)
         screen = make_screen("question", choice, core.keymap, kind="OpenConversationScreen")
         core.screen.app.push_screen(screen, partial(self._open_as_chosen, conversation_id, choice))
 

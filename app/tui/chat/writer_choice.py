@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from app.conversations.locks import StoreError
-from app.conversations.store import SavedConversation, Store, model_key
-from app.documents.read import about_tokens
+from app.conversations.store import ConversationHead, Store, model_key
 from app.program.background import in_background
 from app.program.remote_model import is_remote
 from app.program.settings import Settings
@@ -38,12 +37,12 @@ class WriterChoice:
     """The same for the open model."""
 
 
-def other_writer(saved: SavedConversation, model: ModelLoaded | None) -> Path | None:
+def other_writer(head: ConversationHead, model: ModelLoaded | None) -> Path | None:
     """Return the path of the model that wrote a conversation; its file may be gone.
 
     None if that model is open, is on a server, or is not known, and if no model is open.
     """
-    path = saved.model_path
+    path = head.model_path
     if model is None or not path or is_remote(path) or path == model_key(model.path):
         return None
     return Path(path)
@@ -52,7 +51,7 @@ def other_writer(saved: SavedConversation, model: ModelLoaded | None) -> Path | 
 async def weigh(
     store: Store,
     conversation_id: str,
-    saved: SavedConversation,
+    head: ConversationHead,
     writer_path: Path,
     model: ModelLoaded,
     settings: Settings,
@@ -60,16 +59,14 @@ async def weigh(
     """Estimate what each of the two models has to do before it goes on."""
     from app.models.library.listing import look_up  # the first frame does not need it
 
-    n_tokens = sum(
-        message.figures.tokens if message.figures else about_tokens(message.text)
-        for message in saved.conversation.messages
-    )
-    cached = in_background(partial(_cached_models, store, conversation_id), "states")
-    names = await wrap_future(cached)
+    measured = in_background(partial(_measure, store, conversation_id), "states")
+    n_tokens, names = await wrap_future(measured)
     open_name = clean_line(model.name, 100)
+    # Quantizations of a model have one name; the states are rather those of the last writer.
+    writer_names = {name for name in names if f"{head.model} ".startswith(f"{name} ")}
 
     writer_cost = f"It loads {figures.size(_size_of(writer_path))}"
-    if names - {open_name}:
+    if writer_names:
         writer_cost += " and goes on at once: its KV cache is on disk."
     else:
         outlook = await wrap_future(look_up(writer_path, settings))
@@ -78,15 +75,15 @@ async def weigh(
 
     if is_remote(model.path):
         open_cost = f"The conversation is sent to {model.server}."
-    elif open_name in names:
+    elif open_name in names - writer_names:
         open_cost = "It goes on soon: a KV cache of it is on disk."
     else:
         outlook = await wrap_future(look_up(Path(model.path), settings))
         reading = reading_cost(n_tokens, outlook.prefill_tps if outlook else None)
         open_cost = f"It reads {reading}."
     return WriterChoice(
-        clean_line(saved.title, _NAME_CHARS),
-        clean_line(saved.model, _NAME_CHARS) or clean_line(writer_path.stem, _NAME_CHARS),
+        clean_line(head.title, _NAME_CHARS),
+        clean_line(head.model, _NAME_CHARS) or clean_line(writer_path.stem, _NAME_CHARS),
         writer_path,
         writer_cost,
         clean_line(model.title, _NAME_CHARS),
@@ -102,14 +99,17 @@ def reading_cost(n_tokens: int, prefill_tps: float | None) -> str:
     return cost
 
 
-def _cached_models(store: Store, conversation_id: str) -> set[str]:
-    """Return the names of the models that have a KV cache of a conversation."""
+def _measure(store: Store, conversation_id: str) -> tuple[int, set[str]]:
+    """Return the size of a conversation in tokens, and the names of models with a KV cache of it."""
     from app.conversations.state_files import model_name
 
+    n_tokens = 0
+    names = set[str]()
     with suppress(StoreError, OSError):
-        segments = store.segments_of([int(conversation_id)]).get(int(conversation_id), set())
-        return {model_name(path.parent) for path in segments if path.exists()}
-    return set()
+        n_tokens = store.n_tokens(conversation_id)
+        segments = store.segments(conversation_id)
+        names = {model_name(path.parent) for path in segments if path.exists()}
+    return n_tokens, names
 
 
 def _size_of(path: Path) -> int:

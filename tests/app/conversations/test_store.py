@@ -491,6 +491,32 @@ def test_hostile_segment_names_reach_no_other_file(root, saved_texts):
 # ---- sizes
 
 
+def test_the_head_of_a_conversation_reads_no_messages(root, saved_texts, monkeypatch):
+    saved = Store(root).read(ID)
+    monkeypatch.setattr(store, "_messages", None)
+    head = Store(root).read_head(ID)
+    assert head.title == saved.title
+    assert (head.changed, head.model, head.model_path) == (
+        saved.changed,
+        saved.model,
+        saved.model_path,
+    )
+    assert head.text_to_resend == saved.text_to_resend
+    assert 0 < Store(root).n_tokens(ID) < 1000
+    with pytest.raises(StoreError, match="no such conversation"):
+        Store(root).read_head("000009")
+
+
+def test_opening_reads_a_conversation_once(root, saved_texts, monkeypatch):
+    reads = []
+    read = Store.read
+    monkeypatch.setattr(Store, "read", lambda store, id_: reads.append(id_) or read(store, id_))
+    opened = Store(root).open(ID)
+    assert reads == [ID]
+    assert opened.open_conversation is not None
+    opened.open_conversation.close()
+
+
 def test_a_conversation_never_grows_too_large_to_be_read(root, monkeypatch):
     monkeypatch.setattr(store, "MOST_CONVERSATION_BYTES", 8 << 10)
     live_journal = journal(root)
