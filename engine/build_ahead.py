@@ -20,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,8 @@ WRITE_EVERY = 40
 UNFINISHED = "unfinished"
 """Folder of packs that are built in idle time, until they are complete."""
 LOWEST_PRIORITY = 19
+MOST_IDLE_BYTES = 400 << 20
+"""Memory with which a process that builds in idle time begins anew: the compiler frees little."""
 HELPERS = {
     "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "rint",
     "sin", "cos", "sincos",
@@ -188,15 +190,18 @@ def build_in_idle_time(folder: Path, places: Sequence[str] = ()) -> None:
     Args:
         places: Kernels to build; if empty, all that the shipped pack lacks or has from other
             sources.
+
+    Raises:
+        OSError: Another process builds there, or the pack cannot be written.
     """
     from engine.machine.packs import PACKS, own_target, read_pack
 
     os.nice(LOWEST_PRIORITY)
     gc.set_threshold(50_000, 20, 100)
     name, target = own_target()
-    pack = Pack(name, target, folder / UNFINISHED)
     answers = sys.stdout
-    with redirect_stdout(sys.stderr):  # packs print their progress
+    with _only_builder(folder / UNFINISHED), redirect_stdout(sys.stderr):  # packs print progress
+        pack = Pack(name, target, folder / UNFINISHED)
         if not places:
             shipped = read_pack(PACKS / f"{name}.pack")
             fresh = {*kernel_places()} - {*stale(shipped)}
@@ -210,9 +215,33 @@ def build_in_idle_time(folder: Path, places: Sequence[str] = ()) -> None:
                 if kernel is not None:
                     pack.add(place, kernel)
                 print(place, file=answers, flush=True)
+                if _resident_bytes() > MOST_IDLE_BYTES:
+                    pack.write()
+                    _begin_anew()
         finally:
             pack.write()
-    pack.path.replace(folder / pack.path.name)
+        pack.path.replace(folder / pack.path.name)
+
+
+@contextmanager
+def _only_builder(folder: Path) -> Iterator[None]:
+    """Keep other processes from building in a folder. Raises OSError if one does."""
+    import fcntl
+
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+
+
+def _resident_bytes() -> int:
+    n_pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return n_pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _begin_anew() -> None:
+    """Run this program from its start, with the same arguments, input and output."""
+    os.execv(sys.executable, [sys.executable, "-m", "engine.build_ahead", *sys.argv[1:]])
 
 
 def aim_at(triple: str) -> None:

@@ -19,7 +19,7 @@ from engine.machine.code import CACHE_DIRECTORY, ENGINE
 from engine.machine.packs import choice, has_packs, own_target
 
 BUILD_BYTES = 512 << 20
-"""Memory that the process needs, with room to spare."""
+"""Memory that the process needs, with room to spare. It begins anew before it needs more."""
 
 
 def is_needed() -> bool:
@@ -68,6 +68,11 @@ class IdleBuild:
             stdin.write(b"\n")
             self._is_compiling = True
         return True
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the pack is built, for the next start."""
+        return self._process.poll() == 0
 
     def close(self) -> None:
         """End the process after the kernel that it compiles; what is done is saved."""

@@ -109,7 +109,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         self.live = LiveSettings(settings, self.engine_thread, self._show_theme)
         self.crash_line: str | None = None
         self.crash_code = exit_codes.INTERNAL
-        self.kernels = kernel_build.KernelBuild(self.engine_thread)
+        self.kernels = kernel_build.KernelBuild(self.engine_thread, self._say_kernels_are_built)
         self.downloads = BackgroundDownload()
         self.parting_line = ""
         self._interrupted_s: float | None = None
@@ -299,6 +299,10 @@ class JalopyApp(App[None], inherit_bindings=False):
             mended = ""
         for line in filter(None, [mended, *notices.take_all()]):
             self.chat.core.say(line, True)
+
+    def _say_kernels_are_built(self) -> None:
+        if self.screen_stack:  # screens go away before the timers do
+            self.chat.core.say("Faster code for this processor is ready: the next start uses it")
 
     def _look_at_download(self) -> None:
         """Say in the chat how a download ended, whatever screen is shown."""

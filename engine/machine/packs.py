@@ -244,12 +244,14 @@ class PackChoice(NamedTuple):
         compiled_features: Features for kernels that are compiled, in LLVM's words.
         kernels: Machine code that was built ahead, some of it perhaps stale.
         is_best: Whether it is the processor's own level, and no kernel must be compiled.
+        is_built_here: Whether the machine code was built on this machine, in idle time.
     """
 
     name: str
     compiled_features: str
     kernels: Mapping[str, CompiledKernel]
     is_best: bool
+    is_built_here: bool
 
 
 @cache
@@ -266,6 +268,7 @@ def choice() -> PackChoice:
     kernels: Mapping[str, CompiledKernel] = {}
     most_fresh = 0
     is_complete = False
+    is_built_here = False
     for name, folder in product(levels, pack_folders()):
         pack = read_pack(folder / f"{name}.pack")
         n = n_fresh(pack)
@@ -273,6 +276,7 @@ def choice() -> PackChoice:
             chosen = name
             kernels = pack
             most_fresh = n
+            is_built_here = folder == CACHE_DIRECTORY
         is_complete = 0 < most_fresh == len(kernels)
         if is_complete:
             break
@@ -280,7 +284,7 @@ def choice() -> PackChoice:
     text = processor.FEATURE_TEXT
     if chosen != own:
         text = processor.without(text, processor.FEATURES - levels[chosen].features)
-    return PackChoice(chosen, text, kernels, chosen == own and is_complete)
+    return PackChoice(chosen, text, kernels, chosen == own and is_complete, is_built_here)
 
 
 def pack_folders() -> list[Path]:

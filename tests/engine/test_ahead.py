@@ -322,6 +322,41 @@ def test_an_interrupted_build_is_resumed(tmp_path: Path) -> None:
     assert packs.read_pack(tmp_path / f"{own_name}.pack").keys() == {*PLACES}
 
 
+@pytest.mark.slow
+def test_a_build_in_idle_time_begins_anew_when_large(tmp_path: Path) -> None:
+    """Here any process is too large; the one that takes its place has the usual limit."""
+    own_name = packs.own_target()[0]
+    code = "from engine import build_ahead as b; b.MOST_IDLE_BYTES = 0; b.main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--idle", str(tmp_path), *PLACES], cwd=ROOT,
+        env=build_ahead.environment_of(packs.own_target()[1]), stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True, bufsize=0,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    built = []
+    for _ in PLACES:
+        process.stdin.write("\n")
+        built.append(process.stdout.readline().strip())
+    assert process.wait() == 0
+    assert sorted(built) == sorted(PLACES)
+    assert packs.read_pack(tmp_path / f"{own_name}.pack").keys() == {*PLACES}
+
+
+@pytest.mark.slow
+def test_only_one_process_builds_in_idle_time(tmp_path: Path) -> None:
+    first = IdleBuild(tmp_path, PLACES)
+    first.step()
+    while first.step() and not (tmp_path / build_ahead.UNFINISHED / "lock").exists():
+        time.sleep(0.01)
+    second = IdleBuild(tmp_path, PLACES)
+    second.wait()
+    assert not second.is_complete
+    assert not second.step()
+    finish(first)
+    assert first.is_complete
+
+
 FIRST_TOKENS = """
 import sys
 from pathlib import Path

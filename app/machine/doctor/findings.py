@@ -63,8 +63,12 @@ def processor(readings: Readings) -> Iterable[Finding]:
         return
     used = _INSTRUCTIONS.get(engine.level, "only basic vector instructions")
     text = f"{name} uses {used}"
-    if engine.level in ("amx", "vnni", "avx2"):
-        yield Finding(OK, "processor", f"{text} (fastest)")
+    if engine.awaits_faster_code:
+        meaning = "faster code for it is built while the chat is idle, for the next start"
+        yield Finding(OK, "processor", text, meaning)
+    elif engine.level in ("amx", "vnni", "avx2"):
+        meaning = "its code was built here" if engine.is_built_here else ""
+        yield Finding(OK, "processor", f"{text} (fastest)", meaning)
     elif engine.level in ("dotprod", "neon"):
         yield Finding(
             OK, "processor", text, "tested in an emulator only; real speed is not known yet"

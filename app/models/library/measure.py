@@ -42,6 +42,10 @@ class EngineReadings:
     """Size of kernels of other versions."""
     features_named: bool = False
     """Whether environment variables set the instruction set."""
+    awaits_faster_code: bool = False
+    """Whether better code for the processor is built in idle time, for the next start."""
+    is_built_here: bool = False
+    """Whether the code in use was built in idle time."""
     error: str = ""
     best_gbps: float | None = None
     """Best read speed of memory in quiet times; None if it was never measured."""
@@ -77,9 +81,10 @@ def measure(
 ) -> tuple[EngineReadings, fitting.MachineRates]:
     """Measure memory and kernels. An engine that cannot run gives readings with an error."""
     try:
-        from engine import LEVEL, MOST_THREADS, Crew
+        from engine import LEVEL, MOST_THREADS, Crew, idle_build
         from engine.machine import host
         from engine.machine.code import CACHE_DIRECTORY
+        from engine.machine.packs import choice
         from engine.measure.speed_probe import measure_rates
 
         threads = threads or min(MOST_THREADS, host.cores().default_threads)
@@ -116,6 +121,8 @@ def measure(
         cache_bytes=cache_bytes,
         stale_bytes=stale_bytes,
         features_named=any(name in os.environ for name in ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")),
+        awaits_faster_code=idle_build.is_needed(),
+        is_built_here=choice().is_built_here,
         best_gbps=known_rates.read_gbps,
         is_quiet=conditions.is_quiet,
     )

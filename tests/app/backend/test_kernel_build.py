@@ -17,6 +17,10 @@ class FakeBuild:
         self.n_left = n_kernels
         self.is_closed = False
 
+    @property
+    def is_complete(self) -> bool:
+        return self.n_left == 0
+
     def step(self) -> bool:
         self.n_left -= 1
         return self.n_left > 0
@@ -25,28 +29,48 @@ class FakeBuild:
         self.is_closed = True
 
 
+class FakeBuilder:
+    """Starts processes that each build a hundred kernels."""
+
+    def __init__(self) -> None:
+        self.is_of_use = True
+        self.may_go_on = True
+        self.builds: list[FakeBuild] = []
+
+    def is_needed(self) -> bool:
+        return self.is_of_use
+
+    def may_build(self, facts: Any, is_running: bool) -> bool:
+        assert is_running == any(not build.is_closed for build in self.builds)
+        return self.may_go_on
+
+    def start(self) -> Any:
+        self.builds.append(FakeBuild(100))
+        return self.builds[-1]
+
+
+def building(engine: Engine, builder: FakeBuilder) -> tuple[KernelBuild, list[str]]:
+    completed: list[str] = []
+    return KernelBuild(engine.engine_thread, lambda: completed.append("built"), builder), completed  # type: ignore[arg-type]
+
+
 def poll(kernels: KernelBuild, times: int) -> None:
     for _ in range(times):
         kernels.poll()
 
 
 def test_kernels_are_built_only_while_the_engine_is_idle(engine: Engine) -> None:
-    build = FakeBuild(100)
-    starts: list[Any] = []
-
-    def start(facts: Any) -> Any:
-        starts.append(facts)
-        return build
-
-    kernels = KernelBuild(engine.engine_thread, start)
+    builder = FakeBuilder()
+    kernels, completed = building(engine, builder)
     poll(kernels, 2 * QUIET_PERIODS)
-    assert not starts, "no model is open"
+    assert not builder.builds, "no model is open"
     engine.load()
     engine.idle()
     poll(kernels, QUIET_PERIODS - 1)
-    assert not starts, "the user may be about to write"
-    poll(kernels, 3)
-    assert len(starts) == 1
+    assert not builder.builds, "the user may be about to write"
+    poll(kernels, 4)
+    assert len(builder.builds) == 1
+    build = builder.builds[0]
     assert build.n_left == 97
 
     outbox = engine.engine_thread._outbox
@@ -57,18 +81,45 @@ def test_kernels_are_built_only_while_the_engine_is_idle(engine: Engine) -> None
     outbox.update(status=ready.status)
     poll(kernels, QUIET_PERIODS - 1)
     assert build.n_left == 97, "a reply makes it wait, and a while after it"
+    assert not completed
     poll(kernels, 200)
-    assert len(starts) == 1
+    assert len(builder.builds) == 1
     assert build.n_left == 0
+    assert completed == ["built"]
     kernels.close()
     assert build.is_closed
 
 
-def test_nothing_is_started_again_that_is_not_needed(engine: Engine) -> None:
-    starts: list[Any] = []
-    kernels = KernelBuild(engine.engine_thread, starts.append)
+def test_a_battery_or_short_memory_ends_the_build_for_a_while(engine: Engine) -> None:
+    builder = FakeBuilder()
+    builder.may_go_on = False
+    kernels, completed = building(engine, builder)
+    engine.load()
+    engine.idle()
+    poll(kernels, 3 * QUIET_PERIODS)
+    assert not builder.builds
+    builder.may_go_on = True
+    poll(kernels, QUIET_PERIODS + 5)
+    assert len(builder.builds) == 1
+    assert not builder.builds[0].is_closed
+
+    builder.may_go_on = False
+    poll(kernels, 2)
+    assert builder.builds[0].is_closed
+    assert not completed
+    builder.may_go_on = True
+    poll(kernels, QUIET_PERIODS + 200)
+    assert len(builder.builds) == 2
+    assert completed == ["built"]
+
+
+def test_nothing_is_started_that_is_not_needed(engine: Engine) -> None:
+    builder = FakeBuilder()
+    builder.is_of_use = False
+    kernels, completed = building(engine, builder)
     engine.load()
     engine.idle()
     poll(kernels, 5 * QUIET_PERIODS)
-    assert len(starts) == 1
     kernels.close()
+    assert not builder.builds
+    assert not completed

@@ -59,6 +59,18 @@ def test_arm64_is_named_without_a_claim_of_speed(level: str, name: str) -> None:
     assert "not known" in finding.meaning
 
 
+def test_code_of_a_lower_level_is_not_called_the_fastest() -> None:
+    engine = replace(GOOD.engine, awaits_faster_code=True)
+    finding = by_topic(replace(GOOD, engine=engine))["processor"]
+    assert finding.mark == OK
+    assert "fastest" not in finding.found
+    assert "for the next start" in finding.meaning
+    engine = replace(GOOD.engine, is_built_here=True)
+    finding = by_topic(replace(GOOD, engine=engine))["processor"]
+    assert "fastest" in finding.found
+    assert finding.meaning == "its code was built here"
+
+
 @pytest.mark.parametrize(
     ("field", "changes", "topic", "mark", "mend"),
     [
