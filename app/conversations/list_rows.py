@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import month_name
 from datetime import date
 
 from app.conversations.store import ConversationEntry
@@ -14,6 +15,7 @@ _SIZE_WIDTH = 6
 _MODEL_WIDTH = 20
 _MIN_TITLE_WIDTH = 16
 
+_WEEK_DAYS = 7
 _MIN_COLUMNS_WITH_DAY = 40
 """Width of a row from which it shows the day of the last use, in columns."""
 _MIN_COLUMNS_WITH_MODEL = 66
@@ -34,20 +36,19 @@ def row(entry: ConversationEntry, columns: int, now: str) -> str:
     return _line(entry.title or "(empty)", day, str(entry.n_messages), size, entry.model, columns)
 
 
-def details(entry: ConversationEntry) -> str:
-    """Return a second line: the match in its context, or facts about the conversation."""
-    if entry.snippet:
-        return f"... {entry.snippet} ..."
-    facts = [f"started {moment_text(entry.began)}", *filter(None, (entry.model,))]
-    facts += [
+def facts(entry: ConversationEntry) -> str:
+    """Return facts about a conversation in one line."""
+    parts = [
+        f"started {moment_text(entry.began)}",
         figures.counted(entry.n_messages, "message"),
-        *filter(None, (branches_text(entry.n_branches),)),
+        branches_text(entry.n_branches),
         f"{figures.count(entry.tokens)} tokens written",
+        f"text {figures.size(entry.text_bytes)}",
     ]
-    facts.append(f"text {figures.size(entry.text_bytes)}")
     if entry.state_bytes:
-        facts.append(f"saved state {figures.size(entry.state_bytes)}")
-    return " · ".join([*facts, f"number {int(entry.id)}"])
+        parts.append(f"saved state {figures.size(entry.state_bytes)}")
+    parts.append(f"number {int(entry.id)}")
+    return " · ".join(filter(None, parts))
 
 
 def branches_text(n_branches: int) -> str:
@@ -73,6 +74,25 @@ def _line(title: str, date: str, count: str, size: str, model: str, columns: int
 def moment_text(moment: str) -> str:
     """Return a wall time as day and minute; "" for no time."""
     return moment[:16].replace("T", " ")
+
+
+def period_of(moment: str, now: str) -> str:
+    """Return the part of the past of a wall time: "Today", "Last 7 days", "October 2026".
+
+    "" for no time.
+    """
+    try:
+        day = date.fromisoformat(moment[:10])
+        days = (date.fromisoformat(now[:10]) - day).days
+    except ValueError:
+        return ""
+    if days <= 0:
+        return "Today"
+    if days == 1:
+        return "Yesterday"
+    if days <= _WEEK_DAYS:
+        return f"Last {_WEEK_DAYS} days"
+    return f"{month_name[day.month]} {day.year}"
 
 
 def day_text(moment: str, now: str) -> str:

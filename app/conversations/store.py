@@ -42,6 +42,7 @@ from app.conversations.database import (
     open_file,
     transact,
 )
+from app.conversations.last_exchange import LastExchange, last_exchanges
 from app.conversations.locks import InUseError, Lock, StoreError, take
 from app.conversations.message_row import UnsoundError, are_ids, message_of, row_of
 from app.conversations.session_options import options_from_json
@@ -473,6 +474,12 @@ class Store:
             entries = matches
         return entries
 
+    def last_exchanges(self, ids: Iterable[str]) -> dict[str, LastExchange]:
+        """Return the last exchanges of conversations by their ids."""
+        numbers = [_number(conversation_id) for conversation_id in ids]
+        exchanges = self.select(partial(last_exchanges, numbers=numbers)) or {}
+        return {id_of(number): exchange for number, exchange in exchanges.items()}
+
     def last_used(self, model_path: str) -> str | None:
         """Return the conversation last used with a model; None if there is none."""
         sql = (
@@ -595,10 +602,8 @@ class Store:
         """Delete a conversation with its states: in the database, its log and its copies."""
         with closing(self._take(conversation_id)) as conversation:
             assert self.root is not None
-            for path in (
-                *self.segments(conversation_id, only_own=True),
-                *_guesses_from(conversation.id),
-            ):
+            self.free_states(conversation_id)
+            for path in _guesses_from(conversation.id):
                 with suppress(OSError):
                     path.unlink()
             with closing(connect(self.root)) as db:
@@ -638,6 +643,16 @@ class Store:
         """
         number = _number(conversation_id)
         return self.segments_of([number], only_own).get(number, set())
+
+    def free_states(self, conversation_id: str) -> int:
+        """Delete the saved states that this conversation alone needs; return the freed bytes."""
+        freed_bytes = 0
+        for path in self.segments(conversation_id, only_own=True):
+            n_bytes = size_of(path)
+            with suppress(OSError):
+                path.unlink()
+                freed_bytes += n_bytes
+        return freed_bytes
 
     def state_bytes(self, ids: Iterable[str]) -> int:
         """Return the size of the saved states of conversations; shared files count once."""

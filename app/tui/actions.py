@@ -218,6 +218,7 @@ ACTIONS = action_table(
     Action("delete", "Delete it (asks first)", "conversations", "ctrl+d,delete"),
     Action("export", "Save it as Markdown", "conversations", "ctrl+s"),
     Action("export_json", "Save it as JSON", "conversations", "ctrl+e"),
+    Action("free", "Free the disk of its saved state", "conversations", "ctrl+f"),
     Action("leave", "Clear the filter, or go back", "conversations", "escape"),
     Action("open", "Ask about this document in a new conversation", "documents", "enter"),
     Action("delete", "Delete it (asks first)", "documents", "ctrl+d,delete"),

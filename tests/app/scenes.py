@@ -417,7 +417,7 @@ SCENES: dict[str, Scene] = {
         after(
             listed,
             press("f8", sees="old laptops get slow"),
-            press(*"battery", sees="take out the battery"),
+            press(*"battery", sees="... Power it off"),
         ),
         "ConversationsScreen",
     ),

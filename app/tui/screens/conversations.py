@@ -1,4 +1,5 @@
-"""The conversations screen: search, open, rename, delete and export saved conversations.
+"""The conversations screen: search, open, rename, delete and export saved conversations, and free
+the disk that their saved states take.
 
 A thread searches; the screen polls its result.
 """
@@ -7,28 +8,52 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import field
 from datetime import datetime
 from functools import partial, partialmethod
 from pathlib import Path
-from textwrap import wrap
 
 from app.conversations import export
 from app.conversations import list_rows as rows
 from app.conversations.database import cause_of
+from app.conversations.last_exchange import LastExchange
 from app.conversations.locks import StoreError
+from app.conversations.state_files import saved_files
 from app.conversations.store import MOST_TITLE_CHARS, ConversationEntry, Store
 from app.program.background import in_background
 from app.program.refusals import log_without_text
 from app.text import figures
 from app.text.clean_text import clean_line
+from app.text.record import record
 from app.tui.actions import CHAT
 from app.tui.bindings import bindings
 from app.tui.chat.screen import ChatScreen
 from app.tui.drawing.lines import Line, Span, SpanRole
 from app.tui.screens.list_screen import ListScreen
+from app.tui.widgets import conversation_rows
 
 _TITLE_CHARS = 40
 """Limit on a title in a question, to leave room for the answers."""
+_WHOLE_HINT_COLUMNS = 80
+"""Width of the screen from which the hint beside the title is whole, in columns."""
+_EMPTY = "No saved conversations yet: each is listed here after its first message."
+_NO_MATCH = "No conversation has all these words."
+
+
+@record
+class SearchResult:
+    """Conversations that match, and what they take on disk."""
+
+    hits: tuple[ConversationEntry, ...] = ()
+    """Matches, the latest day first, and within a day the last used first."""
+    exchanges: dict[str, LastExchange] = field(default_factory=dict)
+    """Last exchange of each match by its id."""
+    n_bytes: int = 0
+    """Size of all matches with their saved states; what they share counts once."""
+    states_bytes: int = 0
+    """Size of all saved states, those of no conversation too."""
+    trouble: str = ""
+    """Reason why the search failed; empty if it succeeded."""
 
 
 class ConversationsScreen(ListScreen[ConversationEntry]):
@@ -38,6 +63,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
     SCOPE = "conversations"
     BINDINGS = bindings(SCOPE)
     MAX_NEW_CHARS = MOST_TITLE_CHARS
+    MOST_DETAIL_COLUMNS = 100
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__(chat.core.keymap)
@@ -47,13 +73,11 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         self._store = chat.core.storage.store
         self._delete_id = ""
         """Id of the conversation that the next search deletes first; empty if none."""
-        self._running_search: Future[tuple[tuple[ConversationEntry, ...], str]] | None = None
+        self._running_search: Future[SearchResult] | None = None
         self._is_stale = False
         """Whether the request has changed since the running search started."""
-        self._hits: tuple[ConversationEntry, ...] = ()
-        """Matches of the last search."""
-        self._trouble = ""
-        """Reason why the last search failed; empty if it succeeded."""
+        self._result: SearchResult | None = None
+        """Result of the last search; None before the first."""
 
     def start_search(self) -> None:
         """Start a search for the filter, or mark the running one as stale."""
@@ -75,10 +99,10 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             return False
         if not self._running_search.done():
             return True
-        self._hits, self._trouble = self._running_search.result()
+        self._result = self._running_search.result()
         if not self._is_stale:
             return False
-        self.message = self.message or self._trouble
+        self.message = self.message or self._result.trouble
         self.start_search()
         return True
 
@@ -89,7 +113,13 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
 
     def items(self) -> tuple[ConversationEntry, ...]:
         """Return the matches of the last search."""
-        return self._hits
+        if self._result is None:
+            return ()
+        return self._result.hits
+
+    def group_of(self, item: ConversationEntry) -> str:
+        """Return the part of the past in which a conversation was last used."""
+        return rows.period_of(item.changed, self._chat_session.journal.clock_text())
 
     def is_same(self, item: ConversationEntry, other_item: ConversationEntry) -> bool:
         """Whether two entries are the same conversation."""
@@ -112,10 +142,13 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         )
 
     def details(self, item: ConversationEntry, columns: int) -> tuple[str, list[Line]]:
-        """Return the full title, and lines with the matching text or the contents."""
-        lines: list[Line] = [
-            (Span(row),) for text in rows.details(item).splitlines() for row in wrap(text, columns)
-        ]
+        """Return the full title, and lines with the matching text and the last exchange."""
+        exchange = LastExchange()
+        if self._result is not None:
+            exchange = self._result.exchanges.get(item.id, exchange)
+        lines = conversation_rows.details(
+            item, exchange, columns, self.detail_rows, bool(self.side_columns), self._glyphs
+        )
         return clean_line(item.title, MOST_TITLE_CHARS), lines
 
     def context_line(self) -> str:
@@ -124,12 +157,25 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             return f"New title: {self.new_text}_"
         if self.filter_text:
             return f"filter: {self.filter_text}_"
+        if self.size.width < _WHOLE_HINT_COLUMNS:
+            return "type to search"
         return "type to search in titles and texts"
 
     def state_line(self) -> str:
         """Return the number of matches and their size on disk."""
-        n_bytes = sum(entry.text_bytes + entry.state_bytes for entry in self._hits)
-        return f"{len(self._hits)}, {figures.size(n_bytes)}"
+        result = self._result
+        if result is None or not result.hits:
+            return ""
+        counted = figures.counted(len(result.hits), "conversation")
+        return f"{counted} · {figures.byte_size(result.n_bytes)}"
+
+    def empty_text(self) -> str:
+        """Return why the list is empty; empty before the first search."""
+        if self._result is None or self._result.trouble:
+            return ""
+        if self.filter_text:
+            return _NO_MATCH
+        return _EMPTY
 
     def foot_line(self) -> str:
         """Return a question, a result or what is going on; empty if there is nothing to say."""
@@ -140,24 +186,37 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             else:
                 warning = ""
             return f"Delete {title}? y deletes it, any other key cancels.{warning}"
-        if self.message or self._trouble:
-            return self.message or self._trouble
+        result = self._result
+        trouble = "" if result is None else result.trouble
+        if self.message or trouble:
+            return self.message or trouble
         if self._running_search is not None and not self._running_search.done():
             if self.filter_text:
                 return "searching ..."
             return "loading ..."
-        if not self._hits:
-            if self.filter_text:
-                return "No conversation has all these words"
-            return "No saved conversations yet"
+        if result is not None and result.states_bytes:
+            return self._states_line(result.states_bytes)
         return ""
+
+    def _states_line(self, n_bytes: int) -> str:
+        used = figures.byte_size(n_bytes)
+        quota_bytes = self._chat.core.storage.quota_bytes
+        if not quota_bytes:
+            return f"Saved states take {used}: jalopy states prune --all deletes them"
+        return f"Saved states take {used} of at most {figures.byte_size(quota_bytes)}"
 
     def key_words(self, item: ConversationEntry | None) -> dict[str, str]:
         """Return the effects of keys, by the names of their actions."""
         if self.edited_item is not None:
             return {"open": "save the title", "leave": "cancel"}
+        back = "clear the filter" if self.filter_text else "back"
+        if item is None:
+            return {"leave": back}
         words = {"open": "open", "rename": "rename", "delete": "delete"}
-        return {**words, "export": "Markdown", "export_json": "JSON", "leave": "back"}
+        words |= {"export": "Markdown", "export_json": "JSON"}
+        if item.state_bytes:
+            words["free"] = "free its state"
+        return {**words, "leave": back}
 
     # ---- actions
 
@@ -198,6 +257,26 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             self.call_later(self._delete_shown_in_chat)
             return
         self._delete_id = entry.id
+        self.restart_search()
+
+    def action_free(self) -> None:
+        """Delete the saved states that only the highlighted conversation needs."""
+        entry = self.highlighted()
+        if entry is None:
+            return
+        if self._is_live(entry):
+            self.say("Not freed: it is open in the chat, which saves its state again")
+            return
+
+        def free() -> None:
+            freed_bytes = self._store.free_states(entry.id)
+            if freed_bytes:
+                freed = figures.byte_size(freed_bytes)
+                self.message = f"Freed {freed}. Its text stays and is read again when it goes on."
+            else:
+                self.message = "Nothing freed: other conversations need its saved state, too"
+
+        self._try(free, "Not freed")
         self.restart_search()
 
     async def _delete_shown_in_chat(self) -> None:
@@ -241,13 +320,8 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             self.message = f"{failed}: {cause_of(error)}"
 
 
-def _search(
-    store: Store, filter_text: str, delete_id: str
-) -> tuple[tuple[ConversationEntry, ...], str]:
-    """Delete a conversation if an id is given, then search.
-
-    Return the matches and the reason of a failure, which is empty on success.
-    """
+def _search(store: Store, filter_text: str, delete_id: str) -> SearchResult:
+    """Delete a conversation if an id is given, then search."""
     trouble = ""
     try:
         try:
@@ -255,9 +329,14 @@ def _search(
                 store.delete(delete_id)
         except StoreError as error:
             trouble = f"Not deleted: {error}"
-        return tuple(store.search(filter_text)), trouble
+        # Sorting keeps the order of use within a day.
+        hits = sorted(store.search(filter_text), key=lambda hit: hit.changed[:10], reverse=True)
+        ids = [hit.id for hit in hits]
+        n_bytes = sum(hit.text_bytes for hit in hits) + store.state_bytes(ids)
+        states_bytes = sum(file.n_bytes for file in saved_files())
+        return SearchResult(tuple(hits), store.last_exchanges(ids), n_bytes, states_bytes, trouble)
     except StoreError as error:
-        return (), str(error)
+        return SearchResult(trouble=str(error))
     except Exception as error:
         log_without_text(error)
-        return (), f"internal error: {type(error).__name__}"
+        return SearchResult(trouble=f"internal error: {type(error).__name__}")

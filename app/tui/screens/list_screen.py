@@ -31,8 +31,8 @@ POLL_PERIOD_S = 0.25
 _MAX_TYPED_CHARS = 200
 _FRAME_COLUMNS = 6
 _WIDE_COLUMNS = 120
-DETAIL_COLUMNS = 46
-"""Columns of the details where they are next to the rows."""
+_ROWS_BESIDE_DETAILS = 3
+"""Rows of the screen that are not beside the details: title, foot and keys."""
 _LEAST_COLUMNS = 20
 _LEAST_ROWS = 16
 """Height of the screen below which frame and details are left out."""
@@ -54,6 +54,8 @@ class ListScreen(Screen[None], Generic[Item]):
     """Scope of the list's actions."""
     MAX_NEW_CHARS: ClassVar[int | None] = None
     """Limit on an edited text; None if there is none."""
+    MOST_DETAIL_COLUMNS: ClassVar[int] = 46
+    """Limit on the columns of the details next to the rows."""
 
     filter_text = ""
     """Filter, as typed."""
@@ -232,9 +234,7 @@ class ListScreen(Screen[None], Generic[Item]):
         """Update whatever has changed on the screen."""
         if not self.is_mounted or not self.size.width:
             return
-        columns = max(
-            _LEAST_COLUMNS, self.size.width - _detail_columns(self.size.width) - _FRAME_COLUMNS
-        )
+        columns = max(_LEAST_COLUMNS, self.size.width - self.side_columns - _FRAME_COLUMNS)
         self._show_rows(columns)
         state = self.state_line()
         self.query_one(ScreenTitle).set_content(
@@ -249,9 +249,19 @@ class ListScreen(Screen[None], Generic[Item]):
         self.show_highlighted()
 
     @property
-    def has_side_details(self) -> bool:
-        """Whether the details are next to the rows, where they have the height of the screen."""
-        return bool(_detail_columns(self.size.width))
+    def side_columns(self) -> int:
+        """Columns of the details next to the rows, where they have the height of the screen; 0 if
+        they are below the rows."""
+        if self.size.width < _WIDE_COLUMNS:
+            return 0
+        return min(self.MOST_DETAIL_COLUMNS, self.size.width // 2)
+
+    @property
+    def detail_rows(self) -> int:
+        """Number of lines that the details have room for."""
+        if self.side_columns:
+            return self.size.height - _ROWS_BESIDE_DETAILS - FRAME_ROWS
+        return self.size.height // 3 - FRAME_ROWS
 
     def highlighted(self) -> Item | None:
         """Return the item under the cursor; None if there is none."""
@@ -324,16 +334,12 @@ class ListScreen(Screen[None], Generic[Item]):
     def _show_details(self, item: Item | None) -> None:
         """Draw the panel of details next to the rows, or below them in a third of the height."""
         widget = self.query_one("#list-detail", FigureLines)
-        columns = _detail_columns(self.size.width)
-        width = columns or self.size.width
-        if columns:
-            max_rows = self.size.height
-        else:
-            max_rows = self.size.height // 3
+        width = self.side_columns or self.size.width
+        widget.styles.width = width
         drawn: list[Line] = []
         if item is not None and self.size.height >= _LEAST_ROWS:
             name, body = self.details(item, max(1, width - FRAME_COLUMNS))
-            drawn = panel(name, body[: max_rows - FRAME_ROWS], width, self._glyphs)
+            drawn = panel(name, body[: self.detail_rows], width, self._glyphs)
         widget.display = bool(drawn)
         widget.fill(drawn)
 
@@ -399,10 +405,3 @@ class ListScreen(Screen[None], Generic[Item]):
             self._type("")
         else:
             self.app.switch_mode(CHAT)
-
-
-def _detail_columns(width: int) -> int:
-    """Return the columns of the details next to the rows; 0 if they are below the rows."""
-    if width >= _WIDE_COLUMNS:
-        return DETAIL_COLUMNS
-    return 0

@@ -183,7 +183,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
 
     def details(self, item: ModelEntry, columns: int) -> tuple[str, list[Line]]:
         """Return the model's title, and lines on its speed, its contents and its path."""
-        if self.has_side_details:
+        if self.side_columns:
             return item.title, model_rows.labelled_details(item, columns)
         return item.title, model_rows.details(item, columns)
 

@@ -581,6 +581,46 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
     assert Store().read("000001").title == "animals two"
 
 
+async def test_f8_shows_the_last_exchange_in_half_of_a_wide_screen():
+    said("why?", "Because.", "and the fan?", "It cools. " * 200)
+    said("other", "Yes.")
+    async with chatting(size=(120, 40), resume="new") as driver:
+        await driver.pilot.press("f8")
+        await driver.shows("2 conversations · ")
+        await driver.shows("Today")
+        await driver.pilot.press("down")
+        await driver.shows("You: and the fan?")
+        await driver.shows("model: It cools. It cools.")
+        shown = driver.screen_text()
+        assert shown.count("It cools.") > 100
+        assert "number 1" in shown
+        assert len("".join(shown.split())) > 0.25 * 120 * 40
+        await driver.pilot.resize_terminal(80, 24)
+        await driver.shows("number 1")
+        assert "why?" in driver.screen_text()
+
+
+async def test_f8_frees_the_state_of_a_conversation():
+    said("why?", "Because.")
+    said("how?", "So.")
+    directory = paths.states_dir() / "kind"
+    directory.mkdir(parents=True)
+    own, other, common = (f"{0:032}-{n}-{n:032}.kv" for n in (1, 2, 3))
+    for number, names in (("000001", (own, common)), ("000002", (other, common))):
+        for name in names:
+            (directory / name).write_bytes(bytes(2048))
+            Store().add_segment(number, "kind", name)
+    async with chatting(resume="new") as driver:
+        await driver.pilot.press("f8")
+        await driver.shows("Saved states take 6.0 KB of at most ")
+        await driver.pilot.press("ctrl+f")
+        await driver.shows("Freed 2.0 KB.")
+        await driver.pilot.press("ctrl+f")
+        await driver.shows("Nothing freed: other conversations need its saved state, too")
+    assert {path.name for path in directory.iterdir()} == {own, common}
+    assert len(Store().ids()) == 2
+
+
 async def listed(driver: Driver) -> ConversationsScreen:
     """The list of all conversations, with the cursor on the last but one, which is not the live
     one."""
@@ -604,7 +644,8 @@ async def test_only_the_row_asked_about_is_deleted_or_renamed():
             await driver.until(lambda: screen.highlighted().id == "000002")
             await driver.pilot.press(ask, *answer[:-1])
             # a search goes on
-            screen._hits = tuple(hit for hit in screen.items() if hit.id == "000001")
+            first_only = tuple(hit for hit in screen.items() if hit.id == "000001")
+            screen._result = dataclasses.replace(screen._result, hits=first_only)
             screen.show()
             assert screen.highlighted().id == "000001"
             if ask == "ctrl+d":
