@@ -8,7 +8,7 @@ tokens into an empty cache, then decode ``n_gen`` random tokens. The first round
 import platform
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from functools import partial
@@ -20,12 +20,18 @@ from app.backend.reply import Clock, Reply
 from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
+from app.machine.sensors.machine_monitor import MachineMonitor
+from app.machine.sensors.records import Ceiling
 from app.machine.sensors.reply_history import (
+    READ_GBPS,
+    Basis,
     KnownAs,
     ReplyHistory,
     Speeds,
     past_measurement,
+    rates_key,
 )
+from app.machine.sensors.speed_causes import SpeedReadings, machine_causes, speed_reason
 from app.machine.sensors.tuning_conditions import watch_machine
 from app.models.library.speed import writing_text
 from app.program import exit_codes, paths
@@ -203,15 +209,21 @@ def _measure(
     engine_access.check_kernels(model)
     gate_result = gate(model, clock)
     watch = watch_machine()
-    with closing(model.session(options.n_prompt + options.n_gen, requested_kv_type)) as session:
+    monitor = MachineMonitor()
+    n_context = options.n_prompt + options.n_gen
+    with closing(model.session(n_context, requested_kv_type)) as session:
         watch.begin()
+        monitor.sample(time.monotonic(), None, None)
         rates = measure(session, options, model.config.vocab_size, clock)
+        sample = monitor.sample(time.monotonic(), None, None)
         is_quiet = watch.end().is_quiet
         if options.profile:
             profile = run_profile(session, options, model.config.vocab_size)
         else:
             profile = {}
         kv_type = session.kv_type
+        context_bytes = (options.n_prompt + options.n_gen / 2) * session.kv_bytes_per_position
+        bytes_per_token = model.bytes_per_token + 2 * session.state_bytes + context_bytes
         for line in session.notices:
             say(f"jalopy bench: {line}")
     if options.text:
@@ -221,6 +233,14 @@ def _measure(
     prefill_tps, decode_tps = (statistics.median(values) for values in rates.values())
     known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
     history = ReplyHistory(paths.speeds_file())
+    memory_gbps = _memory_gbps(model, threads, history, is_quiet)
+    readings = SpeedReadings(
+        decode_tps,
+        _usual_tps(history, known_as, threads),
+        Ceiling(bytes_per_token, memory_gbps).memory_share(decode_tps),
+        context_bytes / bytes_per_token,
+        machine_causes([sample], threads),
+    )
     if not settings.adapters:
         n_read = options.rounds * options.n_prompt
         measured = past_measurement(
@@ -241,8 +261,9 @@ def _measure(
         "n_prompt": options.n_prompt,
         "n_gen": options.n_gen,
         **rates,
-        "decode_gbps": decode_tps * model.bytes_per_token / 1e9,
-        "memory_gbps": model.read_bandwidth_gbps(threads),
+        "decode_gbps": decode_tps * bytes_per_token / 1e9,
+        "memory_gbps": memory_gbps,
+        "reason": speed_reason(readings).text,
         "clock_ghz": model.clock_ghz(),
         "profile": profile,
         "text": text,
@@ -251,6 +272,24 @@ def _measure(
         "cpu": engine_access.cpu_level(),
         "versions": versions(),
     }
+
+
+def _usual_tps(history: ReplyHistory, known_as: KnownAs, threads: int) -> float:
+    """Return the usual speed of writing in quiet times; 0 if unknown, or with other threads."""
+    usual = history.usual(known_as)
+    if usual is None or usual.basis is not Basis.MEASURED or usual.threads != threads:
+        return 0.0
+    return usual.decode_tps
+
+
+def _memory_gbps(model: Any, threads: int, history: ReplyHistory, is_quiet: bool) -> float:
+    """Measure how fast memory can be read, and return the best rate that was ever measured here.
+
+    The performance screen shows the same limit.
+    """
+    gbps: float = model.read_bandwidth_gbps(threads)
+    best = history.remember_rates(rates_key(threads), {READ_GBPS: gbps}, is_quiet)
+    return max(gbps, best.get(READ_GBPS, 0.0))
 
 
 def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) -> dict[str, Any]:
@@ -322,11 +361,6 @@ def versions() -> dict[str, str]:
     }
 
 
-_MEMORY_BOUND = 0.85
-"""Share of the memory bandwidth above which memory is the limit; the bandwidth itself is measured
-to within a tenth."""
-
-
 def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
     name = clean_line(model.name, 60)
     quantization = clean_line(model.quantization, 12)
@@ -348,7 +382,8 @@ def _print_row(report: dict[str, Any]) -> None:
     share = report["decode_gbps"] / report["memory_gbps"]
     limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
     print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
-    print(f"{'':9}{_bound(report, share)}", flush=True)
+    for line in _bound(report):
+        print(f"{'':9}{line}", flush=True)
     if text := report["text"]:
         ratio = text["decode_tps"] / text["plain_decode_tps"]
         speeds = (
@@ -363,19 +398,13 @@ def _print_row(report: dict[str, Any]) -> None:
         _print_phases(title, report["profile"].get(name, []))
 
 
-def _bound(report: dict[str, Any], share: float) -> str:
-    """Return a line that says what limits decoding: memory or the cores."""
-    if share >= _MEMORY_BOUND:
-        limit = "memory"
-    else:
-        limit = "the cores"
-    if report["clock_ghz"] is None:
-        return f"writing is limited by {limit}"
-    bytes_per_cycle = report["decode_gbps"] / report["threads"] / report["clock_ghz"]
-    return (
-        f"writing is limited by {limit}: {bytes_per_cycle:.1f} bytes per cycle and thread at "
-        f"{report['clock_ghz']:.1f} GHz"
-    )
+def _bound(report: dict[str, Any]) -> Iterator[str]:
+    """Yield lines that say what bounds decoding."""
+    if report["reason"]:
+        yield report["reason"]
+    if report["clock_ghz"] is not None:
+        bytes_per_cycle = report["decode_gbps"] / report["threads"] / report["clock_ghz"]
+        yield f"{bytes_per_cycle:.1f} bytes per cycle and thread at {report['clock_ghz']:.1f} GHz"
 
 
 def _print_phases(title: str, phases: list[dict[str, Any]]) -> None:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from app.machine.sensors.cached_reading import CachedReading, or_none
+from app.machine.sensors.cached_reading import CachedReading, Rate, or_none
+from app.machine.sensors.delays import WORKING_SHARE, CoreWaits, DiskStalls, QuotaWaits
+from app.machine.sensors.energy import EnergyMeter
 from app.machine.sensors.page_faults import DiskRate
 from app.machine.sensors.processor import CoreLoads, Processor
 from app.machine.sensors.records import ModelFacts
 from app.machine.sensors.sample import MachineSample
 
-WORKING_SHARE = 0.1
-"""Share of a core from which a thread counts as working."""
 MEMORY_PERIOD_S = 0.9
 _MAX_STATUS_BYTES = 1 << 16
 
@@ -43,6 +43,12 @@ class MachineMonitor:
         process_directory = procfs / "self"
         self._status = process_directory / "status"
         self._disk = DiskRate(process_directory / "io")
+        self._disk_stalls = DiskStalls(procfs / "pressure" / "io")
+        self._swap: Any = None
+        self._swapped_in = Rate(lambda: float(self._swap.sin))
+        self._core_waits = CoreWaits(process_directory / "task")
+        self._quota_waits = QuotaWaits(procfs.parent)
+        self._energy = EnergyMeter(sysfs)
         self._allocated = CachedReading(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)
         self._spent_s: dict[int, float] = {}
@@ -78,7 +84,13 @@ class MachineMonitor:
             self._set_facts(facts)
         weights = self._weights.get(now_s)
         kv = self._kv.get(now_s)
-        read_from_disk = self._disk.since_last(now_s)
+        threads_working = or_none(lambda: self._threads_working(interval_s))
+        self._swap = or_none(lambda: self._source.swap_memory())
+        withheld = or_none(lambda: self._quota_waits.share(now_s, threads_working or 1))
+        rates = self._disk, self._disk_stalls, self._swapped_in
+        disk_bytes, disk_stalls, swapped_in = (rate.since_last(now_s) for rate in rates)
+        if interval_s <= 0:
+            disk_bytes = disk_stalls = swapped_in = withheld = None
         return MachineSample(
             at_s=now_s,
             interval_s=interval_s,
@@ -95,8 +107,13 @@ class MachineMonitor:
             own_bytes=self._own_bytes(self._allocated.get(now_s), weights or 0, kv or 0),
             available_bytes=or_none(self._available),
             swap_used_bytes=or_none(self._swap_used_bytes),
-            disk_bytes_per_s=read_from_disk if interval_s > 0 else None,
-            threads_working=or_none(lambda: self._threads_working(interval_s)),
+            disk_bytes_per_s=disk_bytes,
+            disk_stall_share=disk_stalls,
+            swapped_in_bytes_per_s=swapped_in,
+            waiting_share=or_none(lambda: self._core_waits.largest_share(interval_s)),
+            withheld_share=withheld,
+            energy=or_none(lambda: self._energy.read(now_s)),
+            threads_working=threads_working,
             interface_share=interface_share,
         )
 
@@ -129,9 +146,8 @@ class MachineMonitor:
         return max(0, allocated - copied - kv)
 
     def _swap_used_bytes(self) -> int | None:
-        swap = self._source.swap_memory()
-        if swap.total:
-            return int(swap.used)
+        if self._swap.total:
+            return int(self._swap.used)
         return None
 
     def _read_allocated(self) -> int | None:

@@ -132,6 +132,12 @@ class Ceiling:
         """Limit in tokens per second."""
         return max(self.memory_tps, self.reached_tps)
 
+    def memory_share(self, tps: float) -> float | None:
+        """Return a speed as a share of what memory allows, above 1 with caches; None if unknown."""
+        if self.memory_tps > 0:
+            return tps / self.memory_tps
+        return None
+
     def share(self, tps: float) -> float:
         """Return the reached share of the limit, 0 to 1."""
         if self.tps > 0:

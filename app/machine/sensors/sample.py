@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.machine.sensors.energy import EnergyReading
 from app.text.record import record
 
 _CHOOSING_DRIVERS = ("intel_pstate", "amd-pstate-epp")
@@ -67,6 +68,16 @@ class MachineSample:
     swap_used_bytes: int | None = None
     disk_bytes_per_s: float | None = None
     """Bytes per second that this process reads from disks."""
+    disk_stall_share: float | None = None
+    """Share of time in which a program waited for a disk."""
+    swapped_in_bytes_per_s: float | None = None
+    """Bytes per second that all programs read from swap."""
+    waiting_share: float | None = None
+    """Largest share of time that a working thread of this program waited for a core."""
+    withheld_share: float | None = None
+    """Share of time that a CPU quota withheld from each thread; None without a quota."""
+    energy: EnergyReading | None = None
+    """Power and energy; None where they are not measured."""
     threads_working: int | None = None
     interface_share: float | None = None
     """Share of a core used by the thread that draws the screen."""

@@ -9,8 +9,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
-from app.machine.sensors.sample import BUSY_LOAD, MachineSample
-from app.machine.sensors.tuning_conditions import QUIET_CORES
+from app.machine.sensors.sample import MachineSample
+from app.machine.sensors.speed_causes import machine_causes, usual_clock_ghz
 from app.text.figures import counted
 from app.text.record import record
 
@@ -21,8 +21,6 @@ LEAST_GAPS = 8
 """Number of gaps below which their median is meaningless."""
 _MOST_KEPT = 64
 _GAPS_KEPT = 501
-_CLOCK_FELL_TO = 0.85
-_INTERFACE_LEAST_SHARE = 0.35
 
 
 def rate_over(times_s: Sequence[float], now_s: float, window_s: float) -> float:
@@ -200,35 +198,7 @@ def cause_of(stutter: Stutter, faults: Mapping[int, int], samples: Sequence[Mach
         if is_past:
             return ""
         return "looking for the cause"
-    return _cause_in(seen, samples) or "no cause seen"
-
-
-def _cause_in(seen: Sequence[MachineSample], samples: Sequence[MachineSample]) -> str:
-    throttled = sum(sample.throttled or 0 for sample in seen)
-    if throttled:
-        return "throttled by heat"
-    other_cores = max((sample.others_cores or 0.0 for sample in seen), default=0.0)
-    if other_cores > QUIET_CORES:
-        return f"other programs took {other_cores:.1f} cores"
-    clocks = [sample.clock_ghz for sample in seen if sample.clock_ghz]
-    usual = _usual_clock_ghz(samples)
-    if clocks and min(clocks) < _CLOCK_FELL_TO * usual:
-        return f"clock fell to {min(clocks):.1f} of {usual:.1f} GHz"
-    interface = max((sample.interface_share or 0.0 for sample in seen), default=0.0)
-    if interface >= _INTERFACE_LEAST_SHARE:
-        return f"this screen took {interface:.0%} of a core"
-    return ""
-
-
-def _usual_clock_ghz(samples: Sequence[MachineSample]) -> float:
-    """Return the usual clock of working cores. An idle machine's single core may run faster."""
-    import statistics
-
-    clocks = [
-        sample.clock_ghz
-        for sample in samples
-        if sample.clock_ghz and max(sample.core_loads, default=1.0) >= BUSY_LOAD
-    ]
-    if clocks:
-        return statistics.median_high(clocks)
-    return 0.0
+    causes = machine_causes(seen, usual_clock_ghz=usual_clock_ghz(samples))
+    if causes:
+        return causes[0].text
+    return "no cause seen"

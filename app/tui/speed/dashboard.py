@@ -41,12 +41,15 @@ THREE_COLUMNS_FROM = 160
 _NUMBER_COLUMNS = 27
 _GRAPH_FROM_COLUMNS = 56
 _LEAST_WRITING_ROWS = 9
+_MOST_REASON_ROWS = 2
 _USUAL_WRITING_ROWS = 11
 _MOST_WRITING_SHARE = 0.55
 """Largest share of the height for the curve; the panels below take the rest."""
 _LEAST_GRAPH_ROWS = 4
 _MOST_GRAPH_ROWS = 9
 """Largest height of the strip's graph."""
+_LIMIT_FROM_ROWS = 30
+"""Height from which the strip shows the limit as well as the sentence on the speed."""
 _FLAT_GAUGE_COLUMNS = 12
 
 _Section = Callable[[int, int], list[Line]]
@@ -104,11 +107,11 @@ def _writing(
 ) -> list[Line]:
     """Draw the speed as numbers at the left and a curve at the right."""
     inner = width - FRAME_COLUMNS
-    rows = height - FRAME_ROWS
+    reason = writing_lines.reason_lines(view, inner)[:_MOST_REASON_ROWS]
+    rows = height - FRAME_ROWS - len(reason)
     columns = min(inner, _NUMBER_COLUMNS)
     speed = [
         *writing_lines.number_lines(view, columns, glyphs),
-        *writing_lines.cause_lines(view, columns),
         *writing_lines.limit_lines(view, columns, glyphs),
     ]
     comparison = writing_lines.compared_lines(view, columns)
@@ -127,7 +130,8 @@ def _writing(
     else:
         note = EMPTY
     foot = writing_lines.stutter_line(view, glyphs)
-    return panel(writing_lines.name_of(view), numbers, width, glyphs, height, note, foot)
+    body = [*numbers, *reason]
+    return panel(writing_lines.name_of(view), body, width, glyphs, height, note, foot)
 
 
 def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
@@ -158,10 +162,9 @@ def strip_lines(
     Cores and memory are shortened if there is little room; the graph takes the remaining rows.
     """
     inner = width - FRAME_COLUMNS
-    if writing_lines.is_slowed(view):
-        explanation = writing_lines.cause_lines(view, inner)
-    else:
-        explanation = writing_lines.limit_lines(view, inner, glyphs)
+    explanation = writing_lines.reason_lines(view, inner)
+    if not explanation or height >= _LIMIT_FROM_ROWS:
+        explanation = [*writing_lines.limit_lines(view, inner, glyphs), *explanation]
     numbers = [*writing_lines.number_lines(view, inner, glyphs), *explanation]
     n_free_rows = height - len(numbers) - _LEAST_GRAPH_ROWS - FRAME_ROWS
     cores = machine_lines.cores_lines(view, inner, 0, glyphs)
@@ -204,8 +207,9 @@ def flat_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]:
     """Draw the strip as three lines, for narrow terminals."""
     tps = writing_lines.shown_tps(view)
     speed = [line(strong(lines.rate(tps)), muted(" tok/s"))]
-    if writing_lines.is_slowed(view):
-        speed.append(line(lines.caution(writing_lines.cause_text(view))))
+    reason = writing_lines.reason_of(view)
+    if reason.is_slow:
+        speed.append(line(lines.caution(reason.text)))
     share = writing_lines.limit_share(view)
     if share is not None:
         drawn = gauge(share, _FLAT_GAUGE_COLUMNS, glyphs)

@@ -13,7 +13,13 @@ from app.machine.sensors.cached_reading import Rate
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.machine.sensors.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sensors.sample import MachineSample
-from app.machine.sensors.slowness import samples_between, slow_cause
+from app.machine.sensors.speed_causes import (
+    Cause,
+    fewer_threads,
+    machine_causes,
+    samples_between,
+    usual_clock_ghz,
+)
 from app.machine.sensors.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
 from app.text.record import record
 
@@ -137,8 +143,8 @@ class PerformanceView:
     stutter: tuple[Stutter, str] | None = None
     n_stutters: int = 0
     ceiling: Ceiling | None = None
-    slow_cause: str = ""
-    """Cause that slows the shown reply down; empty if none is known."""
+    causes: tuple[Cause, ...] = ()
+    """Disturbances of the shown reply."""
     interface_cost: float | None = None
     """Share of one core that drawing takes; None until it is measured."""
     slowed_by: int = 1
@@ -248,22 +254,22 @@ class PerformanceWatch:
             stutter=next(iter(self._stutters.newest(1, faults, list(self._samples))), None),
             n_stutters=self._stutters.count,
             ceiling=ceiling,
-            slow_cause=self._slow_cause(status, figures, times_s, now_s),
+            causes=tuple(self._causes(status, figures, n_threads, times_s, now_s)),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
         )
 
-    def _slow_cause(
+    def _causes(
         self,
         status: EngineStatus,
         figures: EngineFigures,
+        n_threads: int,
         times_s: Sequence[float],
         now_s: float,
-    ) -> str:
-        """Name what slows the running reply down now, or slowed the last one down."""
+    ) -> list[Cause]:
+        """Return what disturbs the running reply now, or disturbed the last one."""
         if figures.facts is None:
-            return ""
-        context_share = figures.facts.context_share(status.context_used)
+            return []
         if status.activity in (Activity.READING, Activity.WRITING):
             begin_s = now_s - LONG_WINDOW_S
             end_s = now_s
@@ -271,8 +277,15 @@ class PerformanceWatch:
             begin_s = times_s[0]
             end_s = times_s[-1]
         else:
-            return ""
-        return slow_cause(samples_between(self._samples, begin_s, end_s), context_share)
+            return []
+        usual_threads = 0
+        if figures.earlier is not None:
+            usual_threads = figures.earlier.usual.threads
+        samples = samples_between(self._samples, begin_s, end_s)
+        return [
+            *machine_causes(samples, n_threads, usual_clock_ghz(self._samples)),
+            *fewer_threads(n_threads, usual_threads),
+        ]
 
     def _measure_memory_if_idle(
         self, status: EngineStatus, figures: EngineFigures, tps: float, now_s: float

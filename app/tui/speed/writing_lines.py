@@ -9,7 +9,7 @@ from app.backend.status import Activity
 from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.records import INTERFACE, PhaseCost, TimeSpent
 from app.machine.sensors.reply_history import Basis
-from app.machine.sensors.slowness import SLOW_SHARE
+from app.machine.sensors.speed_causes import SpeedReadings, SpeedReason, speed_reason
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
@@ -32,8 +32,6 @@ from app.tui.drawing.panels import big_digits, cells_of, gauge, part_glyph
 from app.tui.speed.watch import PerformanceView
 
 _WORTH_A_WORD = 0.03
-_MEMORY_BOUND_SHARE = 0.7
-"""Share of the memory's limit from which the memory sets the speed, rather than the cores."""
 
 
 def is_reading(view: PerformanceView) -> bool:
@@ -66,44 +64,33 @@ def share_of_usual(view: PerformanceView) -> float | None:
     return tps / earlier.median_tps
 
 
-def cause_lines(view: PerformanceView, width: int) -> list[Line]:
-    """Return a sentence on what makes the reply slow, or on what limits it, in short lines.
-
-    Return no lines if there is no reply.
-    """
-    text = cause_text(view)
-    if is_slowed(view):
-        role = SpanRole.CAUTION
-    else:
-        role = SpanRole.MUTED
-    return [line(Span(row, role)) for row in wrap(text, max(1, width))]
-
-
-def is_slowed(view: PerformanceView) -> bool:
-    """Whether the reply is slower than usual, or is disturbed while nothing is known as usual."""
-    usual_share = share_of_usual(view)
-    if usual_share is None:
-        return bool(view.slow_cause) and shown_tps(view) > 0
-    return usual_share < SLOW_SHARE
-
-
-def cause_text(view: PerformanceView) -> str:
-    """Return a sentence on what makes the reply slow, or on what limits it; empty if unknown."""
+def reason_of(view: PerformanceView) -> SpeedReason:
+    """Return what bounds the shown speed."""
+    facts = view.figures.facts
     earlier = view.figures.earlier
-    if is_slowed(view):
-        beginning = "slow"
-        if view.status.activity is Activity.WRITING:
-            beginning = "slow now"
-        cause = view.slow_cause or "no cause seen"
-        if earlier is None or is_reading(view):
-            return f"{beginning}: {cause}"
-        return f"{beginning}: {cause} (usually {figures.rate(earlier.median_tps)})"
-    share = limit_share(view)
-    if view.ceiling is None or view.ceiling.is_beaten or share is None or shown_tps(view) <= 0:
-        return ""
-    if share >= _MEMORY_BOUND_SHARE:
-        return "memory sets the speed"
-    return "the cores set the speed"
+    if is_reading(view):
+        return speed_reason(SpeedReadings(shown_tps(view), causes=view.causes))
+    context_share = 0.0
+    if facts is not None:
+        context_share = facts.context_share(view.status.context_used)
+    usual_tps = 0.0
+    if earlier is not None and earlier.usual.basis is Basis.MEASURED:
+        usual_tps = earlier.median_tps
+    memory_share = None
+    if view.ceiling is not None:
+        memory_share = view.ceiling.memory_share(shown_tps(view))
+    return speed_reason(
+        SpeedReadings(shown_tps(view), usual_tps, memory_share, context_share, view.causes)
+    )
+
+
+def reason_lines(view: PerformanceView, width: int) -> list[Line]:
+    """Return the sentence on what bounds the speed, in short lines; empty without a reply."""
+    reason = reason_of(view)
+    role = SpanRole.MUTED
+    if reason.is_slow:
+        role = SpanRole.CAUTION
+    return [line(Span(row, role)) for row in wrap(reason.text, max(1, width))]
 
 
 def graph_of(view: PerformanceView) -> Graph:

@@ -8,7 +8,9 @@ import pytest
 from app.backend.local import engine_access
 from app.cli import bench as bench_module
 from app.cli.bench import BenchOptions, bench
-from app.program import exit_codes
+from app.machine.sensors.reply_history import READ_GBPS, ReplyHistory, rates_key
+from app.machine.sensors.speed_causes import Cause
+from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from engine.errors import BrokenModelError, EngineError
@@ -20,6 +22,7 @@ from tests.app.scripted_access import use_script
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """Scripted engine with one model and no starter model."""
     monkeypatch.setattr(bench_module, "starter_file", lambda: None)
+    monkeypatch.setattr(bench_module, "machine_causes", lambda samples, threads: [])
     return use_script(monkeypatch, Script(replies=[["It is", " Paris."]]))
 
 
@@ -177,21 +180,36 @@ def test_the_text_output_is_a_table(script: Script, capsys: pytest.CaptureFixtur
     out = capsys.readouterr().out
     assert "read 8 tokens" in out
     assert out.count("10.0 (10.0-10.0)") == 4
-    assert out.count("writing is limited by the cores") == 2
+    bound = "bound by the cores: they compute at 0 % of what memory delivers"
+    assert out.count(bound) == 2
     assert "passed with 2 threads" in out
 
 
-@pytest.mark.parametrize(
-    ("share", "clock_ghz", "line"),
-    [
-        (0.9, 2.5, "writing is limited by memory: 4.0 bytes per cycle and thread at 2.5 GHz"),
-        (0.5, 1.25, "writing is limited by the cores: 8.0 bytes per cycle and thread at 1.2 GHz"),
-        (0.9, None, "writing is limited by memory"),
-    ],
-)
-def test_the_limit_of_writing_is_printed(share: float, clock_ghz: float | None, line: str) -> None:
-    report = {"decode_gbps": 20.0, "threads": 2, "clock_ghz": clock_ghz}
-    assert bench_module._bound(report, share) == line
+def test_the_bound_of_writing_is_printed() -> None:
+    report = {"decode_gbps": 20.0, "threads": 2, "clock_ghz": 2.5, "reason": "bound by memory"}
+    assert list(bench_module._bound(report)) == [
+        "bound by memory",
+        "4.0 bytes per cycle and thread at 2.5 GHz",
+    ]
+    assert list(bench_module._bound({**report, "clock_ghz": None})) == ["bound by memory"]
+
+
+def test_other_programs_during_a_bench_are_named(
+    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cause = Cause("other programs use 1.4 of 2 cores", 0.7)
+    monkeypatch.setattr(bench_module, "machine_causes", lambda samples, threads: [cause])
+    (report,) = reports(script, capsys, thread_counts=(2,))
+    assert report["reason"] == cause.text
+
+
+def test_the_limit_is_the_best_measured_bandwidth(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    history = ReplyHistory(paths.speeds_file())
+    history.remember_rates(rates_key(2), {READ_GBPS: 40.0}, is_quiet=True)
+    (report,) = reports(script, capsys, thread_counts=(2,))
+    assert report["memory_gbps"] == 40.0
 
 
 def test_a_text_is_measured_with_and_without_guesses(

@@ -5,6 +5,7 @@ from textual.geometry import Region
 
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.records import Ceiling, EngineFigures
+from app.machine.sensors.speed_causes import Cause
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
 from app.tui.drawing.graph import Graph, GraphScale, graph_lines, history_lines, next_round
 from app.tui.drawing.lines import (
@@ -152,36 +153,42 @@ def test_a_usual_speed_is_good_far_below_the_memory_limit():
     assert {row[0].role for row in digits} == {SpanRole.LEVEL_4}
     gauge_line = writing_lines.limit_lines(far, 27, BLOCKS)[0]
     assert not {span.role for span in gauge_line} & set(LEVELS)
-    assert texts(writing_lines.cause_lines(far, 27)) == ["the cores set the speed"]
+    assert texts(writing_lines.reason_lines(far, 76)) == [
+        "bound by the cores: they compute at 25 % of what memory delivers"
+    ]
 
 
 def test_the_cause_of_a_slow_reply_stands_below_the_digits():
     cause = "other programs use 1.4 of 2 cores"
-    slow = view(speed=Speed(2.4, 2.4, 2.4), slow_cause=cause)
-    (_, _, _, *below) = texts(writing_lines.number_lines(slow, 27, BLOCKS)) + texts(
-        writing_lines.cause_lines(slow, 27)
-    )
-    assert " ".join(below) == f"slow now: {cause} (usually 4.9)"
-    assert {row[0].role for row in writing_lines.cause_lines(slow, 27)} == {SpanRole.CAUTION}
-    for width in (80, 120):
-        lines = dashboard_lines(slow, width, 24, BLOCKS, GraphScale())
-        shown = " ".join(text_of(row)[2:29].strip() for row in lines)
-        assert f"slow now: {cause} (usually 4.9)" in shown
+    slow = view(speed=Speed(2.4, 2.4, 2.4), causes=(Cause(cause, 0.7),))
+    reason = writing_lines.reason_lines(slow, 60)
+    assert texts(reason) == [f"{cause} (usually 4.9 tok/s)"]
+    assert {row[0].role for row in reason} == {SpanRole.CAUTION}
+    for width in (80, 120, 200):
+        shown = texts(dashboard_lines(slow, width, 24, BLOCKS, GraphScale()))
+        assert any(f"│ {cause} (usually 4.9 tok/s) " in row for row in shown)
     assert cause in text_of(flat_lines(slow, 76, BLOCKS)[0])
+    shown = " ".join(
+        text_of(row)[2:28].strip() for row in strip_lines(slow, 30, 19, BLOCKS, GraphScale())
+    )
+    assert f"{cause} (usually 4.9 tok/s)" in shown
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({}, "memory sets the speed"),
-        ({"speed": Speed(2.4, 2.4, 2.4)}, "slow now: no cause seen (usually 4.9)"),
+        ({}, "bound by memory: 84 % of what this machine can read"),
+        ({"speed": Speed(2.4, 2.4, 2.4)}, "slower than usual (4.9 tok/s), no cause seen"),
         ({"speed": Speed()}, ""),
-        ({"ceiling": Ceiling(1e6, 2.0, reached_tps=9000.0)}, ""),
-        ({"figures": EngineFigures(FACTS), "slow_cause": "heat"}, "slow now: heat"),
+        ({"ceiling": None}, ""),
+        (
+            {"figures": EngineFigures(FACTS), "causes": (Cause("heat", 0.3),), "ceiling": None},
+            "heat",
+        ),
     ],
 )
-def test_one_sentence_says_what_sets_the_speed(changes, text):
-    assert writing_lines.cause_text(view(**changes)) == text
+def test_one_sentence_says_what_bounds_the_speed(changes, text):
+    assert writing_lines.reason_of(view(**changes)).text == text
 
 
 # ---- what the figures say

@@ -62,10 +62,10 @@ def test_a_new_reply_starts_again():
 @pytest.mark.parametrize(
     ("readings", "cause"),
     [
-        ({"throttled": 2, "others_cores": 1.0}, "throttled by heat"),
-        ({"others_cores": 0.8}, "other programs took 0.8 cores"),
-        ({"clock_ghz": 1.9}, "clock fell to 1.9 of 3.1 GHz"),
-        ({"interface_share": 0.5}, "this screen took 50% of a core"),
+        ({"throttled": 2, "others_cores": 0.4}, "the processor is too hot"),
+        ({"others_cores": 0.8}, "other programs use 0.8 cores"),
+        ({"clock_ghz": 1.2}, "the processor runs at 1.2 of 3.1 GHz"),
+        ({"interface_share": 0.5}, "drawing the screen takes 50 % of a core"),
         ({"others_cores": 0.1, "clock_ghz": 3.0, "interface_share": 0.02}, "no cause seen"),
         ({}, "no cause seen"),
     ],
@@ -83,7 +83,7 @@ def test_page_faults_are_known_per_token_and_come_first():
     samples = [sample(110.5, others_cores=1.0)]
     assert cause_of(SLOW, {20: 212}, samples) == "212 pages from disk"
     assert cause_of(SLOW, {20: 1}, []) == "1 page from disk"
-    assert cause_of(SLOW, {19: 212}, samples) == "other programs took 1.0 cores"
+    assert cause_of(SLOW, {19: 212}, samples) == "other programs use 1.0 cores"
 
 
 def test_a_stutter_without_samples_has_no_cause():
@@ -99,8 +99,8 @@ def test_the_cause_is_open_until_the_whole_gap_is_sampled():
     early = [sample(end_s - 0.5)]
     assert watch.newest(3, {}, early)[0][1] == "no cause seen"
     seen = [*early, sample(end_s + 0.5, others_cores=1.0)]
-    assert watch.newest(3, {}, seen)[0][1] == "other programs took 1.0 cores"
-    assert watch.newest(3, {}, [])[0][1] == "other programs took 1.0 cores"
+    assert watch.newest(3, {}, seen)[0][1] == "other programs use 1.0 cores"
+    assert watch.newest(3, {}, [])[0][1] == "other programs use 1.0 cores"
 
 
 def test_faults_recorded_twice_for_a_token_add_up(monkeypatch):

@@ -1,0 +1,82 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from app.machine.sensors.delays import CoreWaits, DiskStalls, QuotaWaits
+from tests.app.machine.sensors.scripted_machine import write_tree
+from tests.engine.sysfs_trees import with_old_quota, with_quota
+
+S = 1_000_000_000
+
+
+def test_the_longest_wait_of_a_working_thread_counts(tmp_path: Path) -> None:
+    main = os.getpid()
+    waits = CoreWaits(tmp_path)
+    write_tree(
+        tmp_path,
+        {
+            f"{main}/schedstat": "0 0 1\n",
+            "11/schedstat": "5000000000 0 1\n",
+            "12/schedstat": "5000000000 0 1\n",
+            "13/schedstat": "0 0 1\n",
+        },
+    )
+    assert waits.largest_share(1.0) is None
+    write_tree(
+        tmp_path,
+        {
+            f"{main}/schedstat": f"{S} {S} 1\n",
+            "11/schedstat": f"{5 * S + 600_000_000} 400000000 1\n",
+            "12/schedstat": f"{5 * S + 900_000_000} 100000000 1\n",
+            "13/schedstat": "1000000 90000000 1\n",
+            "14/schedstat": f"{9 * S} {9 * S} 1\n",
+            "15/schedstat": "nonsense\n",
+        },
+    )
+    assert waits.largest_share(1.0) == pytest.approx(0.4)
+    assert waits.largest_share(1.0) == 0.0
+
+
+def test_threads_without_statistics_have_no_waits(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"11/stat": ""})
+    waits = CoreWaits(tmp_path)
+    assert waits.largest_share(1.0) is None
+    assert waits.largest_share(1.0) is None
+
+
+def check_quota(root: Path, stat: str, name: str, half_a_second: int) -> None:
+    """Expect half a second of two threads to be withheld in a second."""
+    write_tree(root, {stat: f"nr_periods 5\n{name} 70\n"})
+    waits = QuotaWaits(root)
+    assert waits.share(100.0, 2) is None
+    write_tree(root, {stat: f"nr_periods 9\n{name} {70 + half_a_second}\n"})
+    assert waits.share(101.0, 2) == pytest.approx(0.25)
+
+
+def test_time_withheld_by_a_quota_is_counted(tmp_path: Path) -> None:
+    with_quota(tmp_path, "100000 100000")
+    check_quota(tmp_path, "sys/fs/cgroup/outer/inner/cpu.stat", "throttled_usec", 500_000)
+
+
+def test_time_withheld_by_an_old_quota_is_counted(tmp_path: Path) -> None:
+    with_old_quota(tmp_path, "100000")
+    check_quota(tmp_path, "sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 500_000_000)
+
+
+def test_without_a_quota_nothing_is_withheld(tmp_path: Path) -> None:
+    with_quota(tmp_path, "max 100000")
+    waits = QuotaWaits(tmp_path)
+    assert [waits.share(100.0, 2), waits.share(101.0, 2)] == [None, None]
+
+
+def test_stalls_on_disks_are_shares_of_time(tmp_path: Path) -> None:
+    source = tmp_path / "io"
+    row = "avg10=0.00 avg60=0.00 avg300=0.00 total="
+    source.write_text(f"some {row}1000000\nfull {row}7\n")
+    stalls = DiskStalls(source)
+    assert stalls.since_last(10.0) is None
+    source.write_text(f"some {row}1700000\nfull {row}7\n")
+    assert stalls.since_last(11.0) == pytest.approx(0.7)
+    source.write_text("nonsense")
+    assert stalls.since_last(12.0) is None
