@@ -223,7 +223,9 @@ def _counted(n: int, description: str) -> str:
     """Return a count with the first noun in the plural: "2 messages of another branch"."""
     noun, space, remainder = description.partition(" ")
     if n != 1:
-        noun = {"entry": "entries", "reply's": "replies'"}.get(noun, f"{noun}s")
+        noun = {"entry": "entries", "reply's": "replies'", "branch": "branches"}.get(
+            noun, f"{noun}s"
+        )
     return f"{figures.count(n)} {noun}{space}{remainder}"
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from app.conversations.conversation import ChatMessage, Conversation, Ending, Role, can_be_saved
+from app.conversations.import_branches import add_branches, imported_reply
 from app.conversations.import_formats import (
     ForeignMessage,
     RawConversation,
@@ -22,7 +23,7 @@ from app.conversations.import_formats import (
     reader_of,
     text_of,
 )
-from app.conversations.message_row import UnsoundError, reply_of
+from app.conversations.message_row import UnsoundError
 from app.conversations.store import MOST_MESSAGES, MOST_TITLE_CHARS
 from app.program.refusals import Refusal
 from app.reply.thinking import Thinking
@@ -157,21 +158,19 @@ def _add_turn(conversation: Conversation, turn: _Turn, left_out: Counter[str]) -
         left_out[_TOO_LONG] += len(turn.texts)
         text = ""
     if turn.is_question:
-        conversation.add_user(text)
+        message = conversation.add_user(text)
     else:
-        conversation.messages.append(_reply(turn.first, text, left_out))
+        message = _reply(turn.first, text, left_out)
+        conversation.messages.append(message)
+    if turn.first.values is not None:
+        add_branches(message, turn.first.values, left_out)
 
 
 def _reply(message: ForeignMessage, text: str, left_out: Counter[str]) -> ChatMessage:
     reply = ChatMessage(Role.ASSISTANT, text, Ending.COMPLETE)
     if message.values is not None:
         try:
-            known_values: Values = {"ids": None, "raw": None, "calls": [], "server_fields": None}
-            reply = reply_of(
-                {**message.values, **known_values, "edited": message.values.get("is_edited")}
-            )
-            reply.text = text
-            reply.raw = ""
+            reply = imported_reply(message.values, text)
         except UnsoundError:
             left_out["reply's figures"] += 1
     elif isinstance(message.thought, str) and message.thought and can_be_saved(message.thought):

@@ -21,14 +21,24 @@ from app.conversations.branches import (
     other_branches,
     show_branch,
 )
-from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
+from app.conversations.conversation import (
+    Branch,
+    ChatMessage,
+    Conversation,
+    Ending,
+    ReplyFigures,
+    Role,
+)
 from app.conversations.database import BACKUPS, MARK_NAME, NAME
 from app.conversations.export import to_json, to_markdown
+from app.conversations.import_branches import LOST
+from app.conversations.import_file import read_conversations
 from app.conversations.journal import Journal, PartialReply
 from app.conversations.message_row import UnsoundError
 from app.conversations.store import Store
 from app.conversations.upkeep import check_and_copy
 from app.program.refusals import Refusal
+from app.reply.thinking import Thinking
 from tests.app.conversations.talk import PATIENCE_S, answer, ask, journal
 
 DAY = datetime(2026, 11, 21)
@@ -176,7 +186,7 @@ def test_numbers_and_depths_of_branches_are_limited(monkeypatch: pytest.MonkeyPa
     with pytest.raises(Refusal, match="this message has 3 branches: delete"):
         check_room(conversation, 3)
     edit(conversation, 2, "due")
-    for refused in (check_room, lambda *place: show_branch(*place, 0)):
+    for refused in (check_room, lambda talk, index: show_branch(talk, index, 0)):
         with pytest.raises(Refusal, match="within branches 2 times"):
             refused(conversation, 0)
 
@@ -358,3 +368,75 @@ def test_json_has_all_branches() -> None:
 
 def test_a_message_knows_its_branch() -> None:
     assert ChatMessage(Role.USER, "x").branch_mark == ""
+
+
+def deep() -> Conversation:
+    """Return a conversation with branches from a question and a reply, within branches too."""
+    conversation = branching()
+    conversation.add_user("dos")
+    conversation.add_reply("Dos.", Ending.STOPPED, ReplyFigures(3, 0.5, 12.0, 7, 0))
+    answer_again(conversation, "Dos, otra vez.")
+    show_branch(conversation, 0, 0)
+    edit(conversation, 2, "three")
+    conversation.add_reply("Three.", Ending.COMPLETE, None, Thinking("hm", 1, 0.1, True))
+    show_branch(conversation, 2, 0)
+    return conversation
+
+
+def test_an_exported_tree_is_imported_whole(root: Path) -> None:
+    conversation = deep()
+    assert n_messages_of(conversation.messages) == 12
+    exported = to_json(conversation, "m", DAY, with_thinking=True)
+    [imported] = read_conversations(exported.encode())
+    assert imported.left_out == {}
+    assert imported.conversation.messages == conversation.messages
+    assert to_json(imported.conversation, "m", DAY, with_thinking=True) == exported
+    save(root, imported.conversation).close(PATIENCE_S)
+    assert to_json(Store(root).read("000001").conversation, "m", DAY, True) == exported
+
+
+def test_alternative_replies_of_older_exports_are_imported() -> None:
+    reply = {"role": "assistant", "text": "Two.", "ending": "complete"}
+    others = [{"text": "Two, again.", "ending": "stopped"}]
+    messages = [{"role": "user", "text": "two"}, {**reply, "others": others}]
+    file = json.dumps({"program": "jalopy", "messages": messages}).encode()
+    [imported] = read_conversations(file)
+    [branch] = imported.conversation.messages[1].alternatives
+    assert [message.text for message in branch] == ["Two, again."]
+    assert branch[0].ending is Ending.STOPPED
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        3,
+        ["x"],
+        [{"role": "user", "text": "two"}],
+        [{"role": "assistant", "text": 3, "ending": "complete"}],
+        [{"role": "assistant", "text": "x", "ending": "no"}],
+        [{"role": "assistant", "text": "x", "ending": "complete", "later": 1}],
+        [{"role": "assistant", "text": "x", "ending": "complete", "later": [{"text": None}]}],
+    ],
+)
+def test_unsound_branches_of_an_export_are_counted(others: object) -> None:
+    reply = {"role": "assistant", "text": "Two.", "ending": "complete", "others": others}
+    messages = [{"role": "user", "text": "two"}, {**reply, "n_older": -1}]
+    file = json.dumps({"program": "jalopy", "messages": messages}).encode()
+    [imported] = read_conversations(file)
+    assert texts(imported.conversation) == ["two", "Two."]
+    assert imported.conversation.messages[1].alternatives == ()
+    assert imported.left_out == {LOST: 1}
+
+
+def test_branches_beyond_the_limits_of_an_export_are_counted() -> None:
+    question: dict[str, object] = {"role": "user", "text": "q"}
+    for _ in range(branches.MAX_DEPTH + 3):
+        reply = {"role": "assistant", "text": "a", "ending": "complete"}
+        later = {**question, "others": [{**question, "others": []}]}
+        question = {"role": "user", "text": "q", "others": [{**question, "later": [reply, later]}]}
+    wide = {"role": "user", "text": "q", "others": [{"role": "user", "text": "q"}] * 70}
+    for message in (question, wide):
+        file = json.dumps({"program": "jalopy", "messages": [message]}).encode()
+        [imported] = read_conversations(file)
+        check_room(imported.conversation, 0, n_new=0)
+    assert imported.left_out == {LOST: 70 - 63}

@@ -406,6 +406,7 @@ def test_any_value_in_any_field_is_tolerated(value: Any) -> None:
         "messages": [value, {"role": "user", "text": value}],
     }
     reply = {"role": "assistant", "text": "x", "ending": value, "figures": value, "thinking": value}
+    reply |= {"others": value, "n_older": value}
     odd_node = {"id": "o", "parent": value, "message": {"author": value, "content": value}}
     files = [
         [*turn, value, {"role": value, "content": value}],
