@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 from app.backend.reply import ReplyMeter
+from app.machine.sensors.daily_speeds import ReplyConditions
 from app.machine.sensors.page_faults import FaultLog
 from app.machine.sensors.records import INTERFACE, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.sensors.reply_history import (
@@ -27,7 +28,8 @@ from app.machine.sensors.reply_history import (
     rates_key,
 )
 from app.machine.sensors.token_speed import excess_at
-from app.machine.sensors.tuning_conditions import ConditionsWatch
+from app.machine.sensors.tuning_conditions import Conditions, ConditionsWatch
+from app.program.version import installed_version
 from app.session.events import MemoryMeasured
 from engine.errors import EngineError
 
@@ -75,6 +77,7 @@ class EngineMeasures:
             figures=EngineFigures(
                 facts,
                 earlier=earlier,
+                daily=history.daily(_known_as(model)),
                 threads=model.threads,
                 weights_mode=model.weights_mode,
                 read_gbps={model.threads: known} if known else {},
@@ -119,7 +122,7 @@ class EngineMeasures:
         try:
             yield
         finally:
-            is_quiet = self._conditions.end().is_quiet
+            conditions = self._conditions.end()
             ended_s = self._link.now_s()
             self._link.state.figures.faults.note(meter.tokens)
             self._show_profile(meter)
@@ -130,9 +133,9 @@ class EngineMeasures:
             spent = time_spent(meter, self._link.state.figures, sent_s, ended_s)
             self._update(last_reply=spent)
             if key == history_key(_identity(model), model.threads):
-                self._save(key, meter, is_quiet)
+                self._save(meter, conditions)
 
-    def _save(self, key: str, meter: ReplyMeter, is_quiet: bool) -> None:
+    def _save(self, meter: ReplyMeter, conditions: Conditions) -> None:
         """Save the speeds of a reply for later comparison."""
         if meter.finish_reason == "error":
             return
@@ -140,10 +143,17 @@ class EngineMeasures:
         if meter.read_tokens >= LEAST_PROMPT_TOKENS:
             prefill_tps = meter.prefill_tps
         first_token_s = meter.first_token_s or 0.0
+        is_quiet = conditions.is_quiet
         past = PastReply(
             time.time(), meter.tokens, meter.decode_tps, prefill_tps, first_token_s, is_quiet
         )
-        self._history.add(key, past)
+        model = self._model
+        reply_conditions = ReplyConditions(
+            model.threads, conditions.on_battery, is_quiet, installed_version()
+        )
+        known_as = _known_as(model)
+        self._history.add_reply(known_as, model.weights_mode, past, reply_conditions)
+        self._update(daily=self._history.daily(known_as))
 
     def update_progress(self) -> None:
         """Measure after some of the prompt was read or a token was generated."""

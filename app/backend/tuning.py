@@ -118,7 +118,13 @@ class EngineTuning:
         trouble = engine_access.remember_tuned(self._model, choice, conditions)
         if trouble:
             return f"threads not remembered: {trouble}"
+        if choice is not None:
+            self._options.open_history().mark_tuned(self._known_as())
         return ""
+
+    def _known_as(self) -> KnownAs:
+        model = self._model
+        return KnownAs(model.name, model.quantization, model.weights_bytes)
 
     def _move_weights(self, mode: str) -> str:
         """Move the weights to another kind of memory; return the reason if that fails."""
@@ -185,14 +191,13 @@ class EngineTuning:
 
     def _save_speeds(self, report: TuningReport, conditions: Conditions) -> None:
         """Save the speeds of the best choice with those of replies, if they can be trusted."""
-        model = self._model
         now = self._threads.now
         if why_not_kept(report, now, conditions):
             return
         best = best_choice(certain_part(report, now), now)
         if (speeds := measured_speeds(report, best)) is not None:
-            known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
-            self._options.open_history().add(known_as.key(best.weights, best.decode), speeds)
+            key = self._known_as().key(best.weights, best.decode)
+            self._options.open_history().add(key, speeds)
 
     def tune_kernels(self) -> None:
         """Find the best memory prefetch of decode, once for a model, unless other work waits."""

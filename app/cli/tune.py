@@ -248,14 +248,18 @@ def _remember(engine: WorkThread, search: _Search, report: TuningReport) -> str 
         return f"not saved, {reason}"
 
     def remember() -> str | None:
-        choice = choice_to_remember(report, search.in_use, engine_access.recall_tuned(model).choice)
+        earlier_choice = engine_access.recall_tuned(model).choice
+        choice = choice_to_remember(report, search.in_use, earlier_choice)
         measured = measured_of(report, choice, conditions, engine_access.kernels_version())
         best = best_choice(certain_part(report, search.in_use), search.in_use)
+        known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
+        history = ReplyHistory(paths.speeds_file())
         if (speeds := measured_speeds(report, best)) is not None:
-            known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
-            history = ReplyHistory(paths.speeds_file())
             history.add(known_as.key(best.weights, best.decode), speeds)
-        return engine_access.remember_tuned(model, choice, measured)
+        trouble = engine_access.remember_tuned(model, choice, measured)
+        if not trouble and choice != earlier_choice:
+            history.mark_tuned(known_as)
+        return trouble
 
     return engine.run(remember)
 

@@ -6,8 +6,9 @@ import errno
 import json
 import os
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -73,6 +74,11 @@ def replace_file(path: Path, content: bytes, durable: bool = True) -> None:
         raise
     if durable:
         sync_directory(path.parent)
+
+
+_LOCK_S = 1.0
+_LOCK_PERIOD_S = 0.005
+"""Longest wait for another process that changes a file, and the pauses between two attempts."""
 
 
 class DamagedFileError(ValueError):
@@ -147,10 +153,64 @@ class JsonFile:
                 notices.add_ignored(self._path, error, "it is ignored")
             return {}
 
+    def read_or_put_aside(self) -> dict[str, Any]:
+        """Return an optional object as ``read``; a damaged file is renamed, with a line."""
+        try:
+            return self.load()
+        except OlderFileError:
+            return {}
+        except DamagedFileError as error:
+            self._put_aside(error)
+            return {}
+        except (OSError, ValueError):
+            return self.read()
+
+    def _put_aside(self, error: DamagedFileError) -> None:
+        assert self._path is not None
+        aside = self._path.with_name(f"{self._path.stem}-damaged{self._path.suffix}")
+        try:
+            os.replace(self._path, aside)
+            consequence = f"moved to {aside.name}, a new file begins"
+        except OSError:
+            consequence = "it is ignored"
+        notices.add_ignored(self._path, error, consequence)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no other process change the file during the block, if the system has locks.
+
+        Another process is waited for only briefly: a lost change beats a program that hangs.
+        """
+        handle = None
+        with suppress(OSError):
+            if self._path is not None:
+                handle = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            give_up_s = time.monotonic() + _LOCK_S
+            while handle is not None and not _locks(handle) and time.monotonic() < give_up_s:
+                time.sleep(_LOCK_PERIOD_S)
+            yield
+        finally:
+            if handle is not None:
+                os.close(handle)
+
     def write(self, **content: Any) -> None:
         """Replace an optional object if possible."""
         with suppress(OSError, ValueError):
             self.save(is_durable=False, **content)
+
+
+def _locks(handle: int) -> bool:
+    """Lock a file; return False if another process has the lock."""
+    import fcntl
+
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # the file system has no locks
+        return True
+    return True
 
 
 _LARGEST = 1 << 63

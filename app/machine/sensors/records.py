@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field
 
+from app.machine.sensors.daily_speeds import DailySpeeds
 from app.machine.sensors.page_faults import FaultLog
 from app.machine.sensors.reply_history import PastSpeeds
 from app.text.record import record
@@ -96,6 +97,8 @@ class EngineFigures:
     last_reply: TimeSpent | None = None
     earlier: PastSpeeds | None = None
     """Earlier replies and measurements of the model."""
+    daily: DailySpeeds = DailySpeeds()
+    """Replies of the model by day, with the last one."""
     threads: int = 0
     """Threads at the start of the running or last reply; 0 if unknown."""
     weights_mode: str = ""

@@ -5,6 +5,9 @@ This is the only store of measurements: a small JSON file with numbers. Losing i
 comparison, so nothing here raises and nothing is flushed to the disk. Other programs can only make
 figures worse: the best rate counts, and figures measured next to busy programs count only if they
 are better.
+
+The usual speed comes from the last replies with each setting, and from measurements by tuning and
+benchmarks. The history by day is of replies alone.
 """
 
 from __future__ import annotations
@@ -20,6 +23,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from app.machine.sensors.daily_speeds import (
+    DailySpeeds,
+    ReplyConditions,
+    ReplySpeed,
+    as_json,
+    day_of,
+    days_of,
+    from_json,
+)
 from app.program.small_file import JsonFile, checked
 from app.text.record import record
 
@@ -29,14 +41,16 @@ VERSION = 2
 READ_GBPS = "read_gbps"
 """Name of the memory bandwidth among the rates. Others are named like "decode_gbps Q4_K"."""
 MOST_KEYS = 32
+"""Limit on models and settings; those used longest ago are dropped."""
 MOST_REPLIES = 50
 LEAST_TOKENS = 50
 """Shorter replies do not count."""
 LEAST_PROMPT_TOKENS = 200
 """Shorter prompts do not count."""
 _WEIGHTS_MODES = ("mmap", "huge")
-_MAX_FILE_BYTES = 1 << 18
+_MAX_FILE_BYTES = 1 << 19
 _KEY = re.compile(r"[0-9a-f]{16}\.\d{1,4}")
+_MODEL_KEY = re.compile(r"[0-9a-f]{16}")
 _RATE = re.compile(r"read_gbps|(decode_gbps|prefill_gops) [A-Z0-9_]{1,12}")
 _LARGEST = 1e9
 _LAST_UNIX_S = 32e9
@@ -101,6 +115,7 @@ class ReplyHistory:
         self._file = JsonFile(path, VERSION, _MAX_FILE_BYTES)
         self._replies: dict[str, list[PastReply]] = {}
         self._rates: dict[str, dict[str, float]] = {}
+        self._daily: dict[str, DailySpeeds] = {}
         self._load()
 
     def earlier(self, model: KnownAs) -> PastSpeeds | None:
@@ -111,6 +126,18 @@ class ReplyHistory:
         replies = [reply for _, some in self._by_threads(model) for reply in some]
         best = max(replies, key=lambda reply: reply.decode_tps)
         return PastSpeeds(usual, len(replies), best.decode_tps, best.finished_unix_s)
+
+    def daily(self, model: KnownAs) -> DailySpeeds:
+        """Return the history of a model by day."""
+        if model.any_setting in self._daily:
+            return self._daily[model.any_setting]
+        # an earlier version saved only the last replies
+        replies = [reply for _, some in self._by_threads(model) for reply in some]
+        speeds = [ReplySpeed(reply.finished_unix_s, reply.decode_tps) for reply in replies]
+        speeds.sort(key=lambda speed: speed.finished_unix_s)
+        last_day = day_of(speeds[-1].finished_unix_s) if speeds else 0
+        earlier = [speed for speed in speeds if day_of(speed.finished_unix_s) != last_day]
+        return DailySpeeds(tuple(days_of(earlier)), tuple(speeds[len(earlier) :]))
 
     def usual(self, model: KnownAs) -> Speeds | None:
         """Return the usual speeds of a model, with the fastest threads and memory for its weights;
@@ -140,14 +167,44 @@ class ReplyHistory:
         ]
 
     def add(self, key: str, reply: PastReply) -> None:
-        """Save a reply, unless it is too short."""
-        if reply.tokens < LEAST_TOKENS or not _is_sound(reply):
+        """Save a measurement for the usual speed, unless it is too short."""
+        if not counts(reply):
             return
-        self._load()  # another process may have written
+        with self._file.locked():
+            self._load()  # another process may have written
+            self._add(key, reply)
+            self._save()
+
+    def add_reply(
+        self, model: KnownAs, weights_mode: str, reply: PastReply, conditions: ReplyConditions
+    ) -> None:
+        """Save a reply for the usual speed and for the history by day, unless it is too short."""
+        if not counts(reply):
+            return
+        with self._file.locked():
+            self._load()
+            daily = self.daily(model).with_reply(
+                reply.finished_unix_s, reply.decode_tps, conditions
+            )
+            self._set_daily(model, daily)
+            self._add(model.key(weights_mode, conditions.threads), reply)
+            self._save()
+
+    def _add(self, key: str, reply: PastReply) -> None:
         replies = self._replies.pop(key, [])
         self._replies[key] = [*replies, reply][-MOST_REPLIES:]
         self._replies = _newest(self._replies)
-        self._save()
+
+    def mark_tuned(self, model: KnownAs) -> None:
+        """Note that a choice was kept; the next reply has a mark."""
+        with self._file.locked():
+            self._load()
+            self._set_daily(model, replace(self.daily(model), is_tuned_since=True))
+            self._save()
+
+    def _set_daily(self, model: KnownAs, daily: DailySpeeds) -> None:
+        self._daily.pop(model.any_setting, None)
+        self._daily = _newest({**self._daily, model.any_setting: daily})
 
     def rates(self, key: str) -> Mapping[str, float]:
         """Return the rates of a key by name; empty if there are none."""
@@ -160,24 +217,26 @@ class ReplyHistory:
 
         Measurements next to busy programs are saved only if they beat an earlier one.
         """
-        self._load()
-        saved = self._rates.pop(key, {})
-        measured = {
-            name: rate
-            for name, rate in rates.items()
-            if _is_rate(name, rate) and (is_quiet or name in saved)
-        }
-        best = {
-            **saved,
-            **{name: max(rate, saved.get(name, 0.0)) for name, rate in measured.items()},
-        }
-        if best:
-            self._rates = _newest({**self._rates, key: best})
-            self._save()
+        with self._file.locked():
+            self._load()
+            saved = self._rates.pop(key, {})
+            measured = {
+                name: rate
+                for name, rate in rates.items()
+                if _is_rate(name, rate) and (is_quiet or name in saved)
+            }
+            best = {
+                **saved,
+                **{name: max(rate, saved.get(name, 0.0)) for name, rate in measured.items()},
+            }
+            if best:
+                self._rates = _newest({**self._rates, key: best})
+                self._save()
         return best
 
     def _load(self) -> None:
-        content = self._file.read()  # damaged rows are dropped, and replaced with the next reply
+        # damaged rows are dropped, and replaced with the next reply
+        content = self._file.read_or_put_aside()
         for key, rows in _entries(content.get("replies")).items():
             if isinstance(rows, list):
                 replies = [reply for row in rows if (reply := _reply_of(row))]
@@ -192,13 +251,16 @@ class ReplyHistory:
                 rates = {}
             if rates:
                 self._rates[key] = rates
+        for key, saved in _entries(content.get("models"), _MODEL_KEY).items():
+            self._daily[key] = from_json(saved)
 
     def _save(self) -> None:
         replies = {
             key: [list(vars(reply).values()) for reply in replies]
             for key, replies in self._replies.items()
         }
-        self._file.write(rates=self._rates, replies=replies)
+        models = {key: as_json(daily) for key, daily in self._daily.items()}
+        self._file.write(rates=self._rates, replies=replies, models=models)
 
 
 def past_measurement(
@@ -223,6 +285,11 @@ class KnownAs:
     def identity(self, weights_mode: str) -> str:
         """Return the identity of the model with its weights in a kind of memory."""
         return identity_of(self.name, self.quantization, self.weights_bytes, weights_mode)
+
+    @property
+    def any_setting(self) -> str:
+        """Key of the model's replies with all settings."""
+        return self.identity("any")
 
     def key(self, weights_mode: str, threads: int) -> str:
         """Return the key of the model's replies with some settings."""
@@ -269,9 +336,9 @@ def _newest(entries: dict[str, T]) -> dict[str, T]:
     return dict(list(entries.items())[-MOST_KEYS:])
 
 
-def _entries(value: object) -> dict[str, Any]:
+def _entries(value: object, pattern: re.Pattern[str] = _KEY) -> dict[str, Any]:
     return _newest(
-        {key: entry for key, entry in value.items() if _KEY.fullmatch(key)}
+        {key: entry for key, entry in value.items() if pattern.fullmatch(key)}
         if isinstance(value, dict)
         else {}
     )
@@ -281,13 +348,18 @@ def _reply_of(row: object) -> PastReply | None:
     """Return the reply of a row; None if the row is unsound."""
     with suppress(ValueError):
         reply = PastReply(*checked(_ROW, row))
-        if not _is_sound(reply) or reply.tokens < LEAST_TOKENS:
+        if not counts(reply):
             return None
         # an earlier version saved the speed of short prompts, too
         if reply.prefill_tps * reply.first_token_s < LEAST_PROMPT_TOKENS:
             return replace(reply, prefill_tps=0.0)
         return reply
     return None
+
+
+def counts(reply: PastReply) -> bool:
+    """Whether a reply counts for the usual speed and the history: the only rule for both."""
+    return reply.tokens >= LEAST_TOKENS and _is_sound(reply)
 
 
 def _is_sound(reply: PastReply) -> bool:
