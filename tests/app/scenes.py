@@ -399,7 +399,11 @@ SCENES: dict[str, Scene] = {
     ),
     "palette": Scene(after(with_personas, press("ctrl+p", sees="Type to search")), "Palette"),
     "themes": Scene(say("/theme", sees="Colours"), "ThemePicker"),
-    "speed": Scene(press("f2", sees="Writing"), "PerformanceScreen"),
+    "speed": Scene(
+        press("f2", sees="Writing"),
+        "PerformanceScreen",
+        sizes=((80, 24), (60, 20), (120, 40), (200, 60)),
+    ),
     "speed-empty": Scene(
         press("f2", sees="Writing"), "PerformanceScreen", model=None, view=empty_view
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime, time
 from enum import Enum
 from typing import Any
 
@@ -34,11 +34,11 @@ class Mark(str, Enum):
     """Reason why speeds of a day differ; its value is the letter in files and pictures."""
 
     TUNED = "T"
-    """Another choice was tuned and kept."""
+    """Kept choice of tuning, since the reply before."""
     VERSION = "V"
-    """Another version of the program wrote."""
+    """New version of the program."""
     THREADS = "N"
-    """Another number of threads wrote."""
+    """Changed number of threads."""
     BATTERY = "B"
     BUSY = "O"
     """Other programs used the processor."""
@@ -100,6 +100,10 @@ class DailySpeeds:
     is_tuned_since: bool = False
     """Whether a choice was kept after the last reply."""
 
+    def __hash__(self) -> int:
+        """Return a hash that does not look at each day: drawing looks histories up often."""
+        return hash((len(self.days), self.replies[-1:]))
+
     def all_days(self) -> tuple[DaySpeeds, ...]:
         """Return all days in their order, also that of the single replies."""
         return self._merged().days
@@ -155,6 +159,11 @@ def day_of(unix_s: float) -> int:
     with suppress(ValueError, OverflowError, OSError):
         return date.fromtimestamp(unix_s).toordinal()
     return 0
+
+
+def noon_of(day: int) -> float:
+    """Return the time of noon on a day."""
+    return datetime.combine(date.fromordinal(day), time(12)).timestamp()
 
 
 def days_of(replies: Iterable[ReplySpeed]) -> list[DaySpeeds]:

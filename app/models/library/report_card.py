@@ -10,15 +10,19 @@ import re
 import time
 from datetime import date
 from html import escape
+from itertools import chain, repeat
 from pathlib import Path
+from textwrap import wrap
 
 from app.backend.engine_thread import EngineThread
 from app.conversations.export import write_new
+from app.machine.sensors.daily_speeds import day_of
 from app.machine.sensors.reply_history import KnownAs, ReplyHistory, Speeds
 from app.models.library.choose_model import choose_model
 from app.models.library.header import ModelHeader, read_header
 from app.models.library.rates import known_read_gbps
 from app.models.library.speed import writing_text
+from app.models.library.speed_history import dated_sparkline, marks_text, totals_text
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal, say
 from app.program.settings import Settings
@@ -26,12 +30,14 @@ from app.program.version import installed_version
 from app.session.chat_session import ChatSession
 from app.text import figures
 from app.text.clean_text import clean_line
+from app.text.glyphs import choose_glyphs
 from app.text.record import record
 
 NO_SPEED = "not measured yet (jalopy bench MODEL)"
 _WRITES = "usually writes"
 _READS = "usually reads"
 _NAME_CHARS = 48
+_HISTORY_CHARS = 54
 _WIDTH = 640
 _ROW = 30
 _MARGIN = 28
@@ -54,6 +60,8 @@ class Card:
     """Labels and values."""
     today: str = ""
     """Speed of the last reply today."""
+    history: tuple[tuple[str, str], ...] = ()
+    """Labels and values on the replies of the last 90 days."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return labels and values in order."""
@@ -78,7 +86,12 @@ class Card:
         ]
         return [
             (label, value)
-            for label, value in (*model_rows, ("threads", self.threads), *self.machine)
+            for label, value in (
+                *model_rows,
+                *self.history,
+                ("threads", self.threads),
+                *self.machine,
+            )
             if value
         ]
 
@@ -103,7 +116,8 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
         weights_bytes = 0
     speeds = known_speeds(header.name, header.quantization, weights_bytes)
     today = today_line(header.name, header.quantization, weights_bytes, speeds)
-    card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds, today)
+    history = history_rows(header.name, header.quantization, weights_bytes)
+    card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds, today, history)
     if out:
         say(write_card(card, out))
     else:
@@ -112,7 +126,12 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
 
 
 def card_of(
-    model: str, quantization: str, threads: tuple[int, int], speeds: Speeds, today: str = ""
+    model: str,
+    quantization: str,
+    threads: tuple[int, int],
+    speeds: Speeds,
+    today: str = "",
+    history: tuple[tuple[str, str], ...] = (),
 ) -> Card:
     """Return the card of a model, whose name or path is not trusted.
 
@@ -127,7 +146,15 @@ def card_of(
     name = re.split(r"[/\\]", model.rstrip("/\\"))[-1]
     name = clean_line(name, _NAME_CHARS)
     quantization = clean_line(quantization, 12)
-    return Card(name, quantization, threads_text if decode else "", speeds, _machine(decode), today)
+    return Card(
+        name,
+        quantization,
+        threads_text if decode else "",
+        speeds,
+        _machine(decode),
+        today,
+        history,
+    )
 
 
 def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Card:
@@ -141,7 +168,9 @@ def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Ca
     if speeds.threads not in (0, in_use.now.decode):
         threads = speeds.threads, 0
     today = today_line(model.full_name, model.quantization, model.weights_bytes, speeds)
-    return card_of(model.full_name or model.name, model.quantization, threads, speeds, today)
+    history = history_rows(model.full_name, model.quantization, model.weights_bytes)
+    name = model.full_name or model.name
+    return card_of(name, model.quantization, threads, speeds, today, history)
 
 
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
@@ -162,6 +191,19 @@ def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds)
         return ""
     words = busy_words(last.decode_tps, usual.decode_tps, last.is_quiet)
     return f"{figures.rate(last.decode_tps)} tok/s{f' ({words})' if words else ''}"
+
+
+def history_rows(model: str, quantization: str, weights_bytes: int) -> tuple[tuple[str, str], ...]:
+    """Return rows on the replies of the last 90 days; empty if there were none."""
+    daily = ReplyHistory(paths.speeds_file()).daily(KnownAs(model, quantization, weights_bytes))
+    today = day_of(time.time())
+    rows = [
+        ("history", dated_sparkline(daily, today, _HISTORY_CHARS, choose_glyphs())),
+        ("replies", totals_text(daily, today)),
+    ]
+    labels = chain(["marks"], repeat(""))
+    rows += zip(labels, wrap(marks_text(daily, today), _HISTORY_CHARS), strict=False)
+    return tuple(row for row in rows if row[1])
 
 
 def as_text(card: Card) -> str:

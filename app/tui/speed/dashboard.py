@@ -33,7 +33,7 @@ from app.tui.drawing.panels import (
     panel,
     side_by_side,
 )
-from app.tui.speed import machine_lines, writing_lines
+from app.tui.speed import history_lines, machine_lines, writing_lines
 from app.tui.speed.watch import PerformanceView
 
 TWO_COLUMNS_FROM = 76
@@ -42,6 +42,7 @@ _NUMBER_COLUMNS = 27
 _GRAPH_FROM_COLUMNS = 56
 _LEAST_WRITING_ROWS = 9
 _MOST_REASON_ROWS = 2
+_LEAST_WRITING_ROWS_WITH_HISTORY = 13
 _USUAL_WRITING_ROWS = 11
 _MOST_WRITING_SHARE = 0.55
 """Largest share of the height for the curve; the panels below take the rest."""
@@ -60,19 +61,13 @@ def dashboard_lines(
     view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
 ) -> list[Line]:
     """Draw the performance screen; it fills ``height`` rows, or more if it does not fit."""
-    sections = _reply_panel, _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
-    reply, token, memory, cores = (partial(section, view, glyphs) for section in sections)
-    if width >= THREE_COLUMNS_FROM:
-        columns = [[reply, memory], [token], [cores]]
-    elif width >= TWO_COLUMNS_FROM:
-        columns = [[reply, token], [memory, cores]]
-    else:
-        columns = [[reply, memory, cores, token]]
+    has_history = history_lines.has_history(view)
+    columns = _columns(view, glyphs, width, has_history)
+    needed = _rows_needed(columns, width)
+    if len(columns) > 1 and has_history and height - needed < _LEAST_WRITING_ROWS_WITH_HISTORY:
+        columns = _columns(view, glyphs, width, has_history=False)
+        needed = _rows_needed(columns, width)
     widths = divided(width, len(columns))
-    needed = max(
-        sum(len(section(section_width, 0)) for section in stack)
-        for stack, section_width in zip(columns, widths, strict=True)
-    )
     if len(columns) == 1:
         n_writing_rows = min(_USUAL_WRITING_ROWS, max(_LEAST_WRITING_ROWS, height // 2))
         return [
@@ -88,6 +83,37 @@ def dashboard_lines(
         for stack, section_width in zip(columns, widths, strict=True)
     ]
     return [*_writing(view, width, n_writing_rows, glyphs, scale), *side_by_side(blocks, widths)]
+
+
+def _columns(
+    view: PerformanceView, glyphs: Glyphs, width: int, has_history: bool
+) -> list[list[_Section]]:
+    """Return the panels of each column.
+
+    Args:
+        has_history: whether there is a panel for the history; else it is a line in the edge of
+            another panel.
+    """
+    sections = _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
+    token, memory, cores = (partial(section, view, glyphs) for section in sections)
+    reply = partial(_reply_panel, view, glyphs, has_foot=not has_history)
+    history: list[_Section] = []
+    if has_history:
+        history = [partial(history_lines.history_panel, view, glyphs)]
+    if width >= THREE_COLUMNS_FROM:
+        return [[reply, memory], [token, *history], [cores]]
+    if width >= TWO_COLUMNS_FROM:
+        return [[reply, token, *history], [memory, cores]]
+    return [[reply, memory, cores, token, *history]]
+
+
+def _rows_needed(columns: Sequence[Sequence[_Section]], width: int) -> int:
+    """Return the rows of the highest column."""
+    widths = divided(width, len(columns))
+    return max(
+        sum(len(section(section_width, 0)) for section in stack)
+        for stack, section_width in zip(columns, widths, strict=True)
+    )
 
 
 def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line]:
@@ -134,7 +160,9 @@ def _writing(
     return panel(writing_lines.name_of(view), body, width, glyphs, height, note, foot)
 
 
-def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
+def _reply_panel(
+    view: PerformanceView, glyphs: Glyphs, width: int, rows: int, has_foot: bool
+) -> list[Line]:
     last_reply = view.figures.last_reply
     if last_reply is not None:
         note = line(muted(figures.seconds(last_reply.total_s)))
@@ -143,7 +171,10 @@ def _reply_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -
     body = writing_lines.reply_lines(
         last_reply, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs
     )
-    return panel("Last reply", aired(body, rows), width, glyphs, rows, note)
+    foot = EMPTY
+    if has_foot:
+        foot = history_lines.history_foot(view, width - FRAME_COLUMNS - 2, glyphs)
+    return panel("Last reply", aired(body, rows), width, glyphs, rows, note, foot)
 
 
 def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:

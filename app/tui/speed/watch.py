@@ -10,6 +10,7 @@ from functools import cached_property
 from app.backend.engine_thread import EngineThread
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.cached_reading import Rate
+from app.machine.sensors.daily_speeds import day_of
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.machine.sensors.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sensors.sample import MachineSample
@@ -149,6 +150,8 @@ class PerformanceView:
     """Share of one core that drawing takes; None until it is measured."""
     slowed_by: int = 1
     """Divisor of the interface's refresh rate: 1, 2 or 4."""
+    today: int = 0
+    """Ordinal number of the date."""
 
 
 class PerformanceWatch:
@@ -257,6 +260,7 @@ class PerformanceWatch:
             causes=tuple(self._causes(status, figures, n_threads, times_s, now_s)),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
+            today=day_of(time.time()),
         )
 
     def _causes(

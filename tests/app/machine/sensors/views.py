@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
+from datetime import date, datetime, time, timedelta
 from typing import Any
 
 from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.daily_speeds import DailySpeeds, ReplyConditions
 from app.machine.sensors.records import Ceiling, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.sensors.reply_history import Basis, PastSpeeds, Speeds
 from app.machine.sensors.sample import Battery, Governor, MachineSample
@@ -66,6 +69,28 @@ PHASES = (
     PhaseCost("interface", 0.2, 0.001, None),
 )
 STUTTER = Stutter(token=57, begin_s=41.0, end_s=41.8)
+TODAY = date(2026, 11, 28)
+
+
+def busy_weeks() -> DailySpeeds:
+    """Return a history of 80 days: faster since tuning, with a new version and slow days."""
+    noon = datetime.combine(TODAY, time(12))
+    history = DailySpeeds()
+    for n_days_ago in range(80, -1, -1):
+        for n in range(3):
+            if n_days_ago == 41 and not n:
+                history = replace(history, is_tuned_since=True)
+            base_tps = 4.2
+            if n_days_ago <= 41:
+                base_tps = 4.9
+            is_quiet = n_days_ago % 13 != 5
+            tps = base_tps * (1 + 0.04 * (n - 1)) * (1 if is_quiet else 0.6)
+            conditions = ReplyConditions(2, n_days_ago == 9, is_quiet, f"0.{n_days_ago < 20:d}")
+            if 50 <= n_days_ago <= 60:
+                continue
+            finished = noon - timedelta(days=n_days_ago, hours=-n)
+            history = history.with_reply(finished.timestamp(), tps, conditions)
+    return history
 
 
 def view(**changes: Any) -> PerformanceView:
@@ -82,6 +107,7 @@ def view(**changes: Any) -> PerformanceView:
                 Speeds(4.9, 30.0, 2, Basis.MEASURED, Basis.MEASURED), 14, 5.3, 1_700_000_000.0
             ),
             read_gbps={2: 12.1},
+            daily=busy_weeks(),
         ),
         sample=SAMPLE,
         speed=Speed(5.1, 5.1, 5.0, 39.0),
@@ -91,6 +117,7 @@ def view(**changes: Any) -> PerformanceView:
         n_stutters=1,
         ceiling=Ceiling(1_984_000_000, 12.1),
         interface_cost=0.02,
+        today=TODAY.toordinal(),
     )
     return dataclasses.replace(performance_view, **changes)
 

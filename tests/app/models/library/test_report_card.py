@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from app.cli.dispatch import main
+from app.machine.sensors.daily_speeds import ReplyConditions
 from app.machine.sensors.reply_history import (
     Basis,
     KnownAs,
@@ -26,6 +27,7 @@ from app.models.library.report_card import (
     as_svg,
     as_text,
     card_of,
+    history_rows,
     known_speeds,
     today_line,
     write_card,
@@ -115,6 +117,23 @@ def test_the_last_reply_of_today_is_shown_with_usual_speed() -> None:
         PastReply(time.time(), 90, 19.0, 0, 0.1),
     )
     assert today_line("m", "Q8_0", 10, usual) == "19.0 tok/s"
+
+
+def test_the_replies_of_ninety_days_are_shown_with_marks() -> None:
+    history = ReplyHistory(paths.speeds_file())
+    assert history_rows("m", "Q8_0", 10) == ()
+    for n_days_ago, tps in ((100, 1.0), (3, 10.0), (0, 20.0)):
+        finished_s = time.time() - 86_400 * n_days_ago
+        history.add_reply(
+            MODEL, "mmap", PastReply(finished_s, 90, tps, 0, 0.1), ReplyConditions(2 + n_days_ago)
+        )
+    rows = history_rows("m", "Q8_0", 10)
+    assert [label for label, _ in rows] == ["history", "replies", "marks"]
+    assert rows[0][1].startswith("▄──█ since ")
+    assert rows[1][1] == "2 replies, 10.0 to 20.0 tok/s"
+    card = card_of("m", "Q8_0", (2, 2), Speeds(20.0), history=rows)
+    assert "history" in as_text(card)
+    assert rows[0][1] in " ".join(ElementTree.fromstring(as_svg(card)).itertext())
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
