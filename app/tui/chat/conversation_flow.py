@@ -36,6 +36,8 @@ from app.tui.widgets.message_view import MessageView, Note
 
 _DROPPED_ABOVE = "---- the model no longer sees what is above ----"
 _TITLE_CHARS = 40
+_OFFERED_TITLE_CHARS = 30
+"""Limit on the title of the offered conversation, which has one row of the greeting."""
 
 
 class ConversationFlow:
@@ -101,7 +103,7 @@ class ConversationFlow:
             return ""
         conversation_id, head = last
         self._offered_id = conversation_id
-        return self._title_of(head)
+        return self._title_of(head, _OFFERED_TITLE_CHARS)
 
     async def open_offered(self) -> None:
         """Open the offered conversation, unless another one has begun."""
@@ -129,9 +131,11 @@ class ConversationFlow:
             self._core.say(f"the saved conversations cannot be used: {error}", is_error=True)
             return None
 
-    def _title_of(self, saved: SavedConversation | ConversationHead) -> str:
+    def _title_of(
+        self, saved: SavedConversation | ConversationHead, n_chars: int = _TITLE_CHARS
+    ) -> str:
         day = day_text(saved.changed, self._core.chat_session.journal.clock_text())
-        title = f'"{clean_line(saved.title, _TITLE_CHARS)}"'
+        title = f'"{clean_line(saved.title, n_chars)}"'
         return f"{title} ({day})" if day else title
 
     async def open(self, conversation_id: str) -> None:

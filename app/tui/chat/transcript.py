@@ -216,7 +216,10 @@ class Transcript(VerticalScroll, can_focus=False):
                 view.display = following.is_stopped or not view.has_only_calls
 
     def end_offers(self) -> None:
-        """Remove the offers below the last replies."""
+        """Remove the offers of the greeting and below the last replies."""
+        for entry in self._entries():
+            if isinstance(entry, Note):
+                entry.end_offer()
         for view in self.replies()[-2:]:
             view.offer("")
 

@@ -64,7 +64,6 @@ class Welcome:
     async def _introduce(
         self, model: ModelLoaded, last_conversation: str, before: list[Entry]
     ) -> None:
-        keymap = self._core.keymap
         outlook = None
         earlier = self._core.engine_thread.state.figures.earlier
         if earlier is None and not model.server:
@@ -78,13 +77,22 @@ class Welcome:
             ("type", "a question, or / for commands"),
             ("@name", "asks about a file: text or PDF"),
         ]
-        if last_conversation:
-            send_key = keymap.first_key("prompt.send")
-            suggestions.insert(0, (send_key, f"continues {last_conversation}"))
         name = " · ".join(filter(None, (model.name, model.quantization, speed)))
         text = self._greeting(f"{name}\n{size_line(model)}", *suggestions)
+        note = Note(clean_text(text), "greeting")
+        if last_conversation and not self._has_begun:
+            send_key = self._core.keymap.first_key("prompt.send")
+            offer = send_key, f"continues {last_conversation}"
+            offering_text = self._greeting(f"{name}\n{size_line(model)}", offer, *suggestions)
+            note = Note(clean_text(offering_text), "greeting", clean_text(text))
         # a message that was sent meanwhile stays below
-        self._core.transcript.add_after(before, Note(clean_text(text), "greeting"))
+        self._core.transcript.add_after(before, note)
+
+    @property
+    def _has_begun(self) -> bool:
+        """Whether a message was sent."""
+        core = self._core
+        return bool(core.transcript.waiting) or not core.chat_session.conversation.is_empty
 
     def _greeting(self, text: str, *suggestions: tuple[str, str]) -> str:
         """Return a text with suggestions below it, each with its key."""

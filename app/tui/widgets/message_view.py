@@ -462,13 +462,21 @@ class Note(Static):
 
     Args:
         style: "error", "greeting" or "news" for a line that stands out.
+        text_without_offer: text once what it offers is over; "" if it offers nothing.
     """
 
-    def __init__(self, text: str, style: str = "") -> None:
+    def __init__(self, text: str, style: str = "", text_without_offer: str = "") -> None:
         classes = f"note -{style}" if style else "note"
         super().__init__(_note_content(text, style), markup=False, classes=classes)
         self.text = text
         self._style = style
+        self._text_without_offer = text_without_offer
+
+    def end_offer(self) -> None:
+        """Remove what the line offers."""
+        if self._text_without_offer:
+            self.say(self._text_without_offer, self._style)
+            self._text_without_offer = ""
 
     def say(self, text: str, style: str = "") -> None:
         """Change the line."""
@@ -481,7 +489,7 @@ class Note(Static):
 
     def copy(self) -> Note:
         """Return a new widget of the line."""
-        return Note(self.text, self._style)
+        return Note(self.text, self._style, self._text_without_offer)
 
 
 def _note_content(text: str, style: str) -> Content:

@@ -324,6 +324,9 @@ async def test_enter_in_an_empty_prompt_opens_the_last_one():
         script.prefill_gate.open()
         await driver.last_reply()
         assert texts(driver) == ["again?", "Four."]
+        notes = driver.notes()
+        assert any("asks about a file" in note for note in notes)
+        assert not any("continues" in note for note in notes)
 
 
 async def test_words_that_were_not_sent_bring_their_conversation_along():
