@@ -138,7 +138,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         command = None
     if command is None:
         _refuse_mistyped(argv)
-    options = _parser(command).parse_args(argv[1:] if command else argv)
+    parser = _parser(command)
+    # options may stand between the words
+    options = parser.parse_intermixed_args(argv[1:] if command else argv)
     options.command = command or "chat"
     return options
 

@@ -63,6 +63,26 @@ def test_a_mistyped_command_names_the_nearest(capsys, tmp_path, monkeypatch):
     assert parse(["starter"]).model == "starter"
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["run", "m.gguf", "--temp", "0.5", "two", "words"],
+        ["run", "--temp", "0.5", "m.gguf", "two", "words"],
+        ["run", "m.gguf", "two", "--temp", "0.5", "words"],
+        ["run", "m.gguf", "two", "words", "--temp", "0.5"],
+    ],
+)
+def test_options_may_stand_anywhere(argv: list[str]) -> None:
+    options = parse(argv)
+    assert options.model == "m.gguf"
+    assert options.words == ["two", "words"]
+    assert getattr(options, "sampling.temperature") == 0.5
+
+
+def test_words_after_two_dashes_are_no_options() -> None:
+    assert parse(["run", "m.gguf", "--", "--temp", "0"]).words == ["--temp", "0"]
+
+
 async def test_the_chat_shows_a_topic():
     async with chatting() as driver:
         await driver.say("/help thinking")
