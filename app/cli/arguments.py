@@ -210,7 +210,8 @@ def _choose_persona(options: argparse.Namespace, settings: Settings) -> Settings
         key = f"sampling.{name}"
         if getattr(options, key, None) is None:
             settings = override(settings, key, value, f"--persona {options.persona}: {name}")
-    return override(settings, "system_prompt", persona.system, "--persona")
+    settings = override(settings, "system_prompt", persona.system, "--persona")
+    return replace(settings, persona=options.persona)
 
 
 def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:

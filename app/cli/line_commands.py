@@ -159,15 +159,15 @@ class LineCommands:
         say("new conversation")
 
     def system(self, text: str = "") -> None:
-        """Show the system prompt, or begin again with another."""
+        """Show the system prompt, or replace it."""
         if not text:
             say_text(
                 f"system prompt: {self._headless.chat_session.conversation.system or '(none)'}"
             )
             return
         system = commands.new_system(text)
-        self._dialogue.begin(system)
-        say(f"new conversation with{' this' if system else 'out a'} system prompt")
+        self._dialogue.say_all(self._headless.change_system(system))
+        say(commands.system_line(system))
 
     def persona(self, wanted: str = "") -> None:
         """List the personas, begin again with one, or keep the present choice as one."""

@@ -55,6 +55,9 @@ _DEATHS: dict[int, tuple[int, str]] = {
     **{number: (code, "") for number, code in exit_codes.BY_SIGNAL.items()},
 }
 
+_KEPT = "What you typed is saved"
+"""Said of a chat, which saves its drafts while they are typed."""
+
 # Turns off synchronised output, mouse reports, focus reports, bracketed paste, in-band resize, the
 # Kitty keyboard flags and the alternate screen; turns on line wrap and the cursor; resets colours.
 _LEAVE_SCREEN = (
@@ -242,6 +245,8 @@ def _clean_up(number: int, sent: int | None, terminal: _Terminal | None, uses_sc
         "Please report this"
     )
     code, reason = _DEATHS.get(number, (exit_codes.INTERNAL, unknown))
+    if reason and uses_screen:
+        reason += f". {_KEPT}"
     if reason:
         say(f"jalopy: {reason}")
     return code

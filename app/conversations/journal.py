@@ -401,6 +401,11 @@ class Journal:
             self._n_dropped = conversation.n_dropped
             self._add(set_columns(n_dropped=self._n_dropped))
 
+    def save_system(self, conversation: Conversation) -> None:
+        """Save the system prompt."""
+        if self._saver is not None:
+            self._add(set_columns(system=conversation.system))
+
     def save_options(self, conversation: Conversation) -> None:
         """Save the choices of the user, in the column that was made for adapters."""
         if self._saver is not None:

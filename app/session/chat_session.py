@@ -118,7 +118,9 @@ class ChatSession:
         self._engine_thread = engine_thread
         self._saving_patience_s = saving_patience_s
         self.journal = journal or Journal()
-        options = SessionOptions(adapters=engine_thread.adapters)
+        options = SessionOptions(
+            adapters=engine_thread.adapters, persona=engine_thread.settings.persona
+        )
         self.conversation = Conversation(system or None, options=options)
         self.model: events.ModelLoaded | None = None
         self.phase = Phase.FREE
@@ -351,6 +353,18 @@ class ChatSession:
         if sampling is not None:
             options = replace(options, sampling=sampling)
         self._begin_conversation(system, options)
+        self._submit_conversation()
+        return True
+
+    def change_system(self, system: str | None) -> bool:
+        """Replace the system prompt from the next message on; return False while the engine is
+        busy. The model reads the conversation again.
+        """
+        if self.is_busy:
+            return False
+        self.conversation.system = system or None
+        self.journal.save_system(self.conversation)
+        self.change_options(persona="")
         self._submit_conversation()
         return True
 

@@ -187,6 +187,13 @@ def new_system(text: str) -> str | None:
     return clean_text(text)
 
 
+def system_line(system: str | None) -> str:
+    """Return what to say about a new system prompt."""
+    if system:
+        return "this system prompt holds from the next message on"
+    return "no system prompt from the next message on"
+
+
 def rename(chat_session: ChatSession, title: str) -> str:
     """Give the conversation a title and return the line to show."""
     title = clean_line(" ".join(title.split()), MOST_TITLE_CHARS)

@@ -125,6 +125,12 @@ class HeadlessChat:
         self.chat_session.start_new(system, sampling, persona)
         return self._follow()
 
+    def change_system(self, system: str | None) -> Iterator[events.Event]:
+        """Replace the system prompt of the conversation."""
+        self._finish_earlier()
+        self.chat_session.change_system(system)
+        return self._follow_resumed()
+
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:
         """Replace the adapters of the model."""
         self._finish_earlier()
@@ -173,6 +179,10 @@ class HeadlessChat:
         """Show other messages of the conversation, as ``change`` does."""
         self._finish_earlier()
         self.chat_session.change_branch(change)
+        return self._follow_resumed()
+
+    def _follow_resumed(self) -> Iterator[events.Event]:
+        """Follow the model until it has the changed conversation."""
         if self.chat_session.model is not None and self.chat_session.has_context:
             self._awaited = events.ConversationResumed
         return self._follow()

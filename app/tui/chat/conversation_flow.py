@@ -319,11 +319,12 @@ class ConversationFlow:
                 return
             system = chosen.persona.system
             parts = filter(None, (chosen.line, clean_line(system, 200)))
-            line = f"persona {argument}: {' · '.join(parts)}"
+            begins = "" if core.chat_session.conversation.is_empty else "New conversation with "
+            line = f"{begins}persona {argument}: {' · '.join(parts)}"
             await self._start(system or None, line, chosen.sampling, argument)
 
-    async def action_system(self, text: str = "") -> None:
-        """Show the system prompt, or start a conversation with another."""
+    def action_system(self, text: str = "") -> None:
+        """Show the system prompt, or replace it from the next message on."""
         conversation = self._core.chat_session.conversation
         if not text:
             line = "There is no system prompt; /system TEXT sets one."
@@ -332,8 +333,12 @@ class ConversationFlow:
             self._core.say(line)
             return
         system = commands.new_system(text)
-        consequence = "" if conversation.is_empty else " (a new conversation)"
-        await self._start(system, f"system prompt: {system or 'none'}{consequence}")
+        if not self._core.chat_session.change_system(system):
+            self._core.say(self._core.busy_line())
+            return
+        self._show_options()
+        when = "" if conversation.is_empty else " from the next message on"
+        self._core.say(f"system prompt{when}: {system or 'none'}")
 
     async def _start(
         self,

@@ -68,8 +68,13 @@ def test_the_second_turn_reads_its_own_tokens_only(talk: HeadlessChat, script: S
     ("lines", "system", "text", "cached_text"),
     [
         (["first", "/new", "second"], "sys", "new conversation", "syssecondtwo."),
-        (["/system", "first", "/system be kind", "second"], "", "(none)", "be kindsecondtwo."),
-        (["/system -", "first"], "sys", "without a system prompt", "firstone."),
+        (
+            ["/system", "first", "/system be kind", "second"],
+            "",
+            "(none)",
+            "be kindfirstone.secondtwo.",
+        ),
+        (["/system -", "first"], "sys", "no system prompt", "firstone."),
     ],
 )
 def test_a_conversation_starts_with_the_chosen_system_prompt(

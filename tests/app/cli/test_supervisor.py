@@ -138,6 +138,7 @@ def test_a_killed_child_leaves_a_clean_terminal_and_a_line(
         assert sequence in terminal.output
     assert printed_text(terminal).startswith("jalopy: ")
     assert word in printed_text(terminal)
+    assert printed_text(terminal).endswith(". What you typed is saved\r\n")
     assert printed_text(terminal).count("\n") == 1
 
 

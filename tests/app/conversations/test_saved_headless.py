@@ -231,15 +231,15 @@ def test_the_line_mode_can_start_a_new_conversation(script, monkeypatch, capsys)
     assert (texts("000001"), texts("000002")) == (["first", "one."], ["second", "two."])
 
 
-def test_new_and_system_start_another_saved_conversation(script, monkeypatch, capsys):
+def test_new_starts_another_saved_conversation_and_system_does_not(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first", "/new", "second", "/system Be kind.", "third")
-    assert [texts(conversation_id)[0] for conversation_id in Store().ids()] == [
-        "first",
-        "second",
-        "third",
+    assert [texts(conversation_id)[0::2] for conversation_id in Store().ids()] == [
+        ["first"],
+        ["second", "third"],
     ]
-    assert Store().read("000003").conversation.system == "Be kind."
-    assert capsys.readouterr().err.count("saved as conversation") == 3
+    assert Store().read("000001").conversation.system is None
+    assert Store().read("000002").conversation.system == "Be kind."
+    assert capsys.readouterr().err.count("saved as conversation") == 2
 
 
 def test_the_line_mode_can_run_without_saving(script, monkeypatch, capsys):

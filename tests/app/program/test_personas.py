@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,9 @@ from app.program import paths, personas
 from app.program.personas import Persona, load_persona, persona_names, read_system_file
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
-from tests.app.chat_driver import chatting
+from tests.app import chat_driver
+from tests.app.chat_driver import chatting, options_for
+from tests.app.fake_engine import Script
 
 
 @pytest.fixture
@@ -72,6 +75,7 @@ def test_command_line_options_win_over_a_personas_parameters(directory: Path):
         0.25,
         7,
     )
+    assert settings.persona == "cool"
     (directory / "hot.md").write_text("---\ntemperature: 199\n---\n", encoding="utf-8")
     with pytest.raises(Refusal, match="--persona hot: temperature is 199"):
         arguments.apply(arguments.parse(["--persona", "hot"]), built_in_settings())
@@ -129,6 +133,23 @@ def test_a_file_in_a_missing_home_is_named():
         arguments.apply(options, built_in_settings())
 
 
+async def test_the_persona_of_the_command_line_is_in_the_title_bar(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    options = options_for(Script())
+    settings = replace(built_in_settings(), persona="teacher")
+    monkeypatch.setattr(
+        chat_driver,
+        "options_for",
+        lambda script: replace(options, settings=settings, open_model=script.open_model),
+    )
+    async with chatting(system_prompt="You teach.") as driver:
+        await driver.until(lambda: "persona teacher" in driver.screen_text().splitlines()[0])
+        await driver.say("/new")
+        await driver.note("New conversation")
+        assert "persona teacher" in driver.screen_text().splitlines()[0]
+
+
 async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path):
     (directory / "cool.md").write_text("---\ntemperature: 0.25\n---\nBe exact.\n", encoding="utf-8")
     (directory / "hot.md").write_text("---\ntop_k: 5\ntemperature: 199\n---\nx\n", encoding="utf-8")
@@ -151,6 +172,9 @@ async def test_a_persona_starts_a_new_chat_and_a_preset_is_saved(directory: Path
         await driver.note("temperature: the value is 199")
         assert driver.chat.core.chat_session.conversation.options.sampling == {"temperature": 0.25}
         await driver.say("/set top_k 9")
+        await driver.say("/system Be kind.")
+        await driver.until(lambda: "persona" not in driver.screen_text().splitlines()[0])
+        await driver.say("/system Be exact.")
         await driver.say("/preset save mine")
         await driver.note("/persona mine starts a chat with it")
         assert load_persona("mine") == Persona("Be exact.", {"temperature": 0.25, "top_k": 9})
