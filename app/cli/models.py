@@ -16,6 +16,7 @@ from app.models.library.known_models import advice_line, offers
 from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
 from app.models.library.model_files import Place, places
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
+from app.models.library.speed import ESTIMATE
 from app.program import exit_codes
 from app.program.settings import Settings
 from app.text.clean_text import clean_line
@@ -117,7 +118,7 @@ def _downloadable(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
         else:
             speed = "-"
         lines.append(
-            f"{speed:>6}  {offer.quantization:<7} {rows.ESTIMATE}{size(offer.size_bytes):<6} "
+            f"{speed:>6}  {offer.quantization:<7} {ESTIMATE}{size(offer.size_bytes):<6} "
             f"{offer.repository}"
         )
     if lines:
@@ -130,14 +131,14 @@ def _downloadable(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
 
 
 def _advice(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
-    """Return a line about the size of models that suits this machine, with one to download."""
+    """Return a line about the model that suits this machine best."""
     line = advice_line(lister)
     if not line:
         return []
     best = next((offer for offer in offers(lister, entries) if offer.place == ADVISED), None)
     if best is None:
-        return [f"Suits this machine {line}"]
-    return [f"Suits this machine {line}; `jalopy pull {best.repository}` downloads {best.title}"]
+        return [f"Best for this machine: {line}"]
+    return [f"Best for this machine: {line}; `jalopy pull {best.repository}` downloads it"]
 
 
 def _values(

@@ -8,6 +8,8 @@ from pathlib import Path
 from app.cli.output import ProgressLine
 from app.models.downloads import hub
 from app.models.downloads.pull import (
+    WITHOUT_HUB,
+    OfflineError,
     PlannedDownload,
     carry_out,
     prepare,
@@ -45,7 +47,10 @@ def pull(
     """
     web = web or hub.connect(pause=_pause)
     target = _directory(directory)
-    download = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
+    try:
+        download = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
+    except OfflineError as error:
+        raise DownloadError(f"{error}. {WITHOUT_HUB}") from None
     print("\n".join(price_lines(download)), flush=True)
     if download.here is not None:
         print(f"Already downloaded: {clean_line(str(download.here), 300)}", flush=True)

@@ -27,6 +27,7 @@ _MAX_TUNED = 200
 """Limit on tuned pairs of machine and model; the oldest are dropped."""
 MOST_OPENED = 30
 """Limit on opened models; those opened longest ago are dropped."""
+_LARGEST_BPS = 1e12
 WEIGHTS = ("", "mmap", "huge")
 
 
@@ -76,6 +77,9 @@ class ProgramState:
     opened_models: tuple[str, ...] = ()
     """Absolute paths of opened models, the last one last."""
 
+    download_bps: float = 0.0
+    """Bytes per second of the last download; 0 if there was none."""
+
 
 def load_state() -> tuple[ProgramState, str | None]:
     """Return the state, and a line if its file cannot be used."""
@@ -122,6 +126,11 @@ def remember_opened_model(model_path: Path | str) -> str | None:
     if path in opened:
         return None
     return _update(opened_models=(*opened, path)[-MOST_OPENED:])
+
+
+def remember_download_speed(bytes_per_s: float) -> str | None:
+    """Remember the speed of a download; return a line if that failed."""
+    return _update(download_bps=bytes_per_s)
 
 
 def remember_theme(name: str) -> str | None:
@@ -193,6 +202,7 @@ def _parse(content: dict[str, Any]) -> ProgramState:
     except ValueError:
         raise DamagedFileError("not a state file") from None
     is_sound = all(map(_is_choice, state.tuned_threads.values()))
+    is_sound &= 0 <= state.download_bps <= _LARGEST_BPS
     if not is_sound or not all(
         map(_is_path, [*filter(None, [state.last_model]), *state.opened_models])
     ):

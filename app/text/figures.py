@@ -48,7 +48,7 @@ def size(n_bytes: float) -> str:
     """Return a size in powers of 1024: "118M", "4.2G"."""
     value = float(n_bytes)
     unit = 0
-    while value >= 1023.5 and unit < len(_UNITS) - 1:
+    while value >= 999.5 and unit < len(_UNITS) - 1:
         value = value / 1024
         unit = unit + 1
     if value < 9.95 and unit > 0:

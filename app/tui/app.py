@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from textual import on
 from textual.app import App, SystemCommand
@@ -30,7 +30,6 @@ from app.backend.options import ChatOptions
 from app.machine.sensors.low_power import is_weak_machine
 from app.models.downloads.background import BackgroundDownload
 from app.program import exit_codes, garbage, notices, state
-from app.program.background import in_background
 from app.program.manual import page
 from app.program.personas import persona_names
 from app.program.refusals import bug_line, exit_code_of, line_of
@@ -67,6 +66,8 @@ from app.tui.themes import (
 
 if TYPE_CHECKING:
     from textual.dom import DOMNode
+
+    from app.models.library.listing import ModelEntry
 
 QUIT_WINDOW_S = 3.0
 INTERFACE_COST_PERIOD_S = 1.0
@@ -265,24 +266,40 @@ class JalopyApp(App[None], inherit_bindings=False):
         else:
             self.switch_mode(CHAT if self.current_mode == mode else mode)
 
-    async def action_get(self, repository: str = "") -> None:
-        """Download and open a model, by default the best for this machine.
-
-        If a download is running, show it.
+    def action_get(self, repository: str = "") -> None:
+        """Show the running download, or download a model: a given one, or one of the offers for
+        this machine.
         """
-        from app.models.downloads.job import PullJob
-        from app.models.library.known_models import advised_model
+        if self.screen.is_modal:
+            return
+        if self.downloads.is_running:
+            self._show_download()
+        elif repository:
+            self._download(repository)
+        else:
+            screen = make_screen("offers", self.live.now, self.engine_thread, self.keymap)
+            self.push_screen(screen, self._take_offer)
 
-        if not self.downloads.is_running or self.downloads.job is None:
-            if not repository:
-                model = await asyncio.wrap_future(
-                    in_background(partial(advised_model, self.live.now), "advice")
-                )
-                repository = model.repository
-            self.downloads.take(PullJob(repository, self.live.now).start())
-        self.push_screen(
-            make_screen("download", self.downloads.job, self.keymap), self._open_downloaded
-        )
+    def _take_offer(self, choice: ModelEntry | Literal["list"] | None) -> None:
+        """Open a chosen file, download a chosen model, or list all models."""
+        if choice is None:
+            return
+        if choice == "list":
+            self.action_show("models")
+        elif choice.is_here:
+            self._open_downloaded(str(choice.path))
+        else:
+            self._download(choice.repository)
+
+    def _download(self, repository: str) -> None:
+        from app.models.downloads.job import PullJob
+
+        self.downloads.take(PullJob(repository, self.live.now).start())
+        self._show_download()
+
+    def _show_download(self) -> None:
+        screen = make_screen("download", self.downloads.job, self.keymap)
+        self.push_screen(screen, self._open_downloaded)
 
     def _open_downloaded(self, path: str | None) -> None:
         if path is not None and not self.chat.models.open(Path(path), clean_line(Path(path).name)):

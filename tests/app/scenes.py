@@ -446,6 +446,7 @@ SCENES: dict[str, Scene] = {
     "inspect": Scene(
         after(press("f3", sees="Qwen3 4B"), press("tab", sees="vocabulary")), "InspectScreen"
     ),
+    "offers": Scene(press("f7", sees="best that fits"), "OffersScreen"),
     "download": Scene(priced, "DownloadScreen"),
     "downloading": Scene(after(priced, press("enter", sees="background")), "DownloadScreen"),
     "smaller": Scene(offered, "DownloadScreen"),

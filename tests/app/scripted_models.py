@@ -15,7 +15,8 @@ from app.models.downloads.hub import RemoteFile
 from app.models.downloads.job import DownloadStage, JobState, PullJob
 from app.models.downloads.pull import PlannedDownload
 from app.models.downloads.shrink import ShrinkJob
-from app.models.library.listing import ModelEntry, Outlook
+from app.models.library.listing import ADVISED, ModelEntry, Outlook
+from app.models.library.offers import MachineOffers, Offer, OfferKind
 from app.models.library.scan import ModelScan, ScanResult
 from app.tui.screens import models as models_screen
 from tests.engine import tiny_gguf
@@ -56,21 +57,50 @@ _FOREIGN = replace(
 )
 _KNOWN = replace(
     _LLAMA,
+    path=Path(),
     title="Qwen3 4B",
-    place="known",
+    place=ADVISED,
     size_bytes=2_497_000_000,
+    name="",
     architecture="qwen3",
     parameters=4_000_000_000,
-    context_length=40_960,
+    context_length=0,
     licence="apache-2.0",
+    good_at="reasoning, code, many languages; optional thinking",
     outlook=Outlook("yes", 3 * GIB, 14_000, 4.0, 7.5),
     repository="Qwen/Qwen3-4B-GGUF",
+)
+_SMALL = replace(
+    _KNOWN,
+    title="Qwen3 0.6B",
+    place="download",
+    size_bytes=367_000_000,
+    outlook=Outlook("yes", GIB, 32_000, 27.0, 60.0),
+    repository="Qwen/Qwen3-0.6B-GGUF",
+    good_at="many languages for its size; optional thinking",
+)
+_BEST = replace(
+    _KNOWN,
+    title="Qwen3 8B",
+    place="download",
+    size_bytes=5_006_000_000,
+    outlook=Outlook("yes", 5 * GIB, 8_000, 2.1, 3.5),
+    repository="Qwen/Qwen3-8B-GGUF",
+)
+OFFERS = MachineOffers(
+    (
+        Offer(OfferKind.SMALL, _SMALL, _SMALL.good_at),
+        Offer(OfferKind.RECOMMENDED, _KNOWN, _KNOWN.good_at),
+        Offer(OfferKind.BEST, _BEST, _BEST.good_at),
+    ),
+    12.1,
+    5 * GIB,
 )
 FOUND = ScanResult(
     entries=(_LLAMA, _BIG, _FOREIGN, _KNOWN),
     n_files=3,
     looked_in=("your folders", "Ollama", "LM Studio", "Hugging Face"),
-    advice="3B Q5_K_M",
+    advice="Qwen3 4B Q4_K_M, ~4.0 tok/s (estimated)",
     read_gbps=12.1,
     available_bytes=5 * GIB,
     is_done=True,
@@ -78,7 +108,7 @@ FOUND = ScanResult(
 NOTHING = ScanResult(
     entries=(_KNOWN,),
     looked_in=FOUND.looked_in,
-    advice="3B Q5_K_M",
+    advice="Qwen3 4B Q4_K_M, ~4.0 tok/s (estimated)",
     available_bytes=5 * GIB,
     is_done=True,
 )
@@ -90,7 +120,7 @@ PREPARED = PlannedDownload(
     "Qwen/Qwen3-4B-GGUF",
     "Qwen/Qwen3-4B-GGUF:Q4_K_M",
     "Q4_K_M",
-    "suits this machine",
+    "best for this machine",
     DownloadPlan((_FILE,), _HOME, 0, 80 * GIB),
     _KNOWN.outlook,
     "apache-2.0",
@@ -134,6 +164,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, root: Path, found: ScanResult) -> 
             progress=replace(_PROGRESS, total_bytes=total_bytes),
         )
 
+    monkeypatch.setattr("app.tui.screens.offers.find_offers", lambda settings: OFFERS)
     monkeypatch.setattr(ModelScan, "start", start_scan)
     monkeypatch.setattr(PullJob, "start", start_job)
     monkeypatch.setattr(PullJob, "proceed", proceed)

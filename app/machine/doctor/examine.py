@@ -35,6 +35,7 @@ class Examination:
     speed: ModelSpeed | None
     """Usual or estimated speed of the model; None without a model."""
     suggestions: tuple[Suggestion, ...]
+    kv_type: str = "f16"
 
 
 def examine(
@@ -72,6 +73,7 @@ def examine(
         fit=fit,
         speed=speed,
         suggestions=tuple(advice.suggestions(memory, rates)),
+        kv_type=settings.kv_type_or_default,
     )
 
 

@@ -10,13 +10,14 @@ from app.machine.doctor.findings import BAD, LOOKS, OK, WEAK, Finding
 from app.machine.doctor.readings import Readings
 from app.machine.sensors.reply_history import Basis
 from app.models.library import advice
-from app.models.library.speed import ModelSpeed
+from app.models.library.speed import ModelSpeed, speed_figure, speed_text
 from app.text.clean_text import clean_line
-from app.text.figures import count, counted, estimated_rate, rate, size
+from app.text.figures import count, counted, size
 
 if TYPE_CHECKING:
     from app.machine.doctor.examine import Examination
     from app.models.library.advice import Suggestion
+    from app.models.library.listing import ModelEntry
     from engine.measure.fit import Fit, ModelNeeds
 
 _TOPIC_COLUMN = 4
@@ -115,11 +116,11 @@ def _context_finding(needs: ModelNeeds, fit: Fit) -> Finding:
 
 
 def _speed_finding(needs: ModelNeeds, fit: Fit, speed: ModelSpeed, decode_tps: float) -> Finding:
-    text = f"writes {_tps(decode_tps, speed.basis)} tok/s"
+    text = f"writes {speed_figure(decode_tps, speed.basis)} tok/s"
     if fit.decode_full_tps and speed.basis is Basis.ESTIMATED:
-        text += f" ({rate(fit.decode_full_tps)} with a full context)"
+        text += f" ({speed_figure(fit.decode_full_tps, speed.basis)} with a full context)"
     if speed.prefill_tps:
-        text += f", reads prompts at {_tps(speed.prefill_tps, speed.prefill_basis)}"
+        text += f", reads prompts at {speed_figure(speed.prefill_tps, speed.prefill_basis)}"
     basis = speed.basis.value
     if speed.prefill_tps and speed.prefill_basis is not speed.basis:
         basis += f", reading {speed.prefill_basis.value}"
@@ -135,22 +136,13 @@ def _speed_finding(needs: ModelNeeds, fit: Fit, speed: ModelSpeed, decode_tps: f
     )
 
 
-def _tps(tokens_per_s: float, basis: Basis) -> str:
-    if basis is Basis.ESTIMATED:
-        return f"about {estimated_rate(tokens_per_s)}"
-    return rate(tokens_per_s)
-
-
 def advice_lines(examination: Examination) -> list[str]:
     """Return lines with models for this machine, and the table by memory."""
     lines: list[str] = []
     if examination.suggestions:
-        lines += [
-            "",
-            "Models for this machine now (estimated for a short conversation, > recommended)",
-        ]
+        lines += ["", "Models for this machine now (estimated for a short conversation)"]
         lines += _suggestion_lines(examination.suggestions)
-        lines += [f"    {line}" for line in known_lines(examination)]
+        lines += _first_choice_lines(examination)
     total = size(examination.memory.total_bytes)
     lines += ["", f"Largest models by memory (> fits in this machine's {total})"]
     machine_row = advice.row_for(examination.memory.total_bytes)
@@ -163,52 +155,49 @@ def advice_lines(examination: Examination) -> list[str]:
     return lines
 
 
-def known_lines(examination: Examination) -> list[str]:
-    """Return lines about a well-known model for this machine; empty if there is none."""
-    from app.models.library.known_models import best_known, checked_on
+def first_choice(examination: Examination) -> ModelEntry | None:
+    """Return the known model that suits this machine best; None if that is not known."""
+    from app.machine.sensors.reply_history import ReplyHistory
+    from app.models.library import known_models
+    from app.models.library.listing import Lister
 
-    model = best_known(examination.memory, examination.rates)
-    if model is None:
+    return known_models.first_choice(
+        Lister(examination.memory, examination.rates, ReplyHistory(), examination.kv_type)
+    )
+
+
+def _first_choice_lines(examination: Examination) -> list[str]:
+    entry = first_choice(examination)
+    if entry is None:
         return []
+    speed = ""
+    if entry.outlook is not None and entry.outlook.decode_tps:
+        speed = f", {speed_text(entry.outlook.decode_tps, entry.outlook.basis)}"
     return [
-        f"for example {model.name}: {model.good_at}",
-        f"    jalopy pull {model.repository}",
-        f"    ({model.licence}, list of {checked_on()})",
+        f" >  best: {entry.title} {entry.quantization}{speed}",
+        f"    {entry.good_at}",
+        f"    jalopy pull {entry.repository}",
+        f"    ({entry.licence}, list of {entry.listed_on})",
     ]
 
 
-def known_repository(examination: Examination) -> str:
-    """Return the repository of the model in ``known_lines``; empty if there is none."""
-    from app.models.library.known_models import best_known
-
-    model = best_known(examination.memory, examination.rates)
-    if model is None:
-        return ""
-    return model.repository
-
-
 def _suggestion_lines(suggestions: Sequence[Suggestion]) -> list[str]:
-    best = advice.best_suggestion(suggestions)
     rows = [
         f"    {'size':<6}{'type':<8}{'file':>6}{'memory':>8}{'writes tok/s':>14}{'reads tok/s':>13}"
     ]
     for suggestion in suggestions:
-        if suggestion is best:
-            mark = " > "
-        else:
-            mark = "   "
-        writes = _about(suggestion.fit.decode_tps)
-        reads = _about(suggestion.fit.prefill_tps)
+        writes = _estimate(suggestion.fit.decode_tps)
+        reads = _estimate(suggestion.fit.prefill_tps)
         sizes = f"{size(suggestion.file_bytes):>6}{size(suggestion.fit.needed_bytes):>8}"
         rows.append(
-            f"{mark} {suggestion.size:<6}{suggestion.quantization:<8}{sizes}{writes:>14}{reads:>13}"
+            f"    {suggestion.size:<6}{suggestion.quantization:<8}{sizes}{writes:>14}{reads:>13}"
         )
     return rows
 
 
-def _about(tokens_per_s: float | None) -> str:
+def _estimate(tokens_per_s: float | None) -> str:
     if tokens_per_s:
-        return f"about {estimated_rate(tokens_per_s)}"
+        return speed_figure(tokens_per_s, Basis.ESTIMATED)
     return "-"
 
 

@@ -64,7 +64,12 @@ class BackgroundDownload:
         """Return a line about the end and whether it failed, once; None if there is nothing to
         report.
         """
-        if self.job is None or self._is_reported or not self.job.state.is_over:
+        if self.job is None:
+            return None
+        if not self.job.state.is_over:
+            self._is_reported = False  # a failed download may have been started again
+            return None
+        if self._is_reported:
             return None
         from app.models.downloads.job import DownloadStage
 

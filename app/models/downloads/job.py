@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from app.models.downloads import hub
 from app.models.downloads.fetch import DownloadProgress, DownloadStopped
-from app.models.downloads.pull import PlannedDownload, carry_out, prepare, price_lines
+from app.models.downloads.pull import (
+    OfflineError,
+    PlannedDownload,
+    carry_out,
+    prepare,
+    price_lines,
+)
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of
 from app.program.settings import Settings
@@ -47,6 +53,8 @@ class JobState:
     path: Path | None = None
     """Path of the downloaded model."""
     trouble: str = ""
+    is_offline: bool = False
+    """Whether it failed because the hub cannot be reached."""
 
     @property
     def is_over(self) -> bool:
@@ -98,6 +106,19 @@ class PullJob:
         """Start requesting the price."""
         in_background(self._run, "download")
         return self
+
+    def restart(self, request: str = "") -> None:
+        """Start again after a failure.
+
+        Args:
+            request: another request; empty for the same one.
+        """
+        self.request = request or self.request
+        self._decided = threading.Event()
+        self._stopped = threading.Event()
+        self.was_accepted = False
+        self.state = JobState()
+        self.start()
 
     def price_lines(self) -> list[str]:
         """Return lines about the download, without an expected duration once it is running."""
@@ -162,6 +183,8 @@ class PullJob:
             self._work()
         except DownloadStopped as error:
             self._set_state(stage=DownloadStage.STOPPED, trouble=str(error))
+        except OfflineError as error:
+            self._set_state(stage=DownloadStage.FAILED, trouble=str(error), is_offline=True)
         except Exception as error:
             if exit_code_of(error) is None:
                 line = bug_line(error)

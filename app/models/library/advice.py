@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import cache
 
 from app.program import exit_codes
@@ -180,25 +180,6 @@ def better_quality(
         if trial.verdict == "yes" and (trial.decode_tps or 0) >= READING_TPS:
             return Suggestion("", quantization, trial.weights_bytes, trial)
     return None
-
-
-def best_suggestion(candidates: Sequence[Suggestion]) -> Suggestion | None:
-    """Return the largest size that keeps up with a reader, else the fastest; None if there is
-    none.
-    """
-    fast = [
-        suggestion for suggestion in candidates if (suggestion.fit.decode_tps or 0) >= READING_TPS
-    ]
-    if fast:
-        return fast[0]
-    if candidates:
-        return candidates[-1]
-    return None
-
-
-def best_size(memory: MachineMemory, rates: MachineRates) -> Suggestion | None:
-    """Return the size of models that suits a machine best; None if none fits."""
-    return best_suggestion(suggestions(memory, rates))
 
 
 def row_for(total_bytes: int) -> MemoryRow | None:

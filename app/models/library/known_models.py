@@ -13,8 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from app.machine.sensors.reply_history import Basis
+from app.models.library.download_time import download_time
 from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
 from app.models.library.model_files import places
+from app.models.library.speed import ESTIMATE, speed_figure, speed_text
 from app.program.bundled_model import is_starter
 from app.program.settings import Settings
 from app.program.small_file import bundled_table
@@ -28,8 +31,6 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 0.85
 """Share of the installed memory that the system can use."""
-_SMALL = "1B"
-"""Size for comparing machines."""
 _TYPE = re.compile(r"[-._](i?q[1-9]_\w+|b?f16|f32)$", re.IGNORECASE)
 """Type at the end of a file name."""
 _REPOSITORY = re.compile(
@@ -133,12 +134,6 @@ def best_known(memory: MachineMemory, rates: MachineRates) -> KnownModel | None:
     return None
 
 
-def advised_model(settings: Settings) -> KnownModel:
-    """Return the first choice for this machine, by measurements or typical figures."""
-    lister = make_lister(settings)
-    return best_known(lister.memory, lister.rates) or known_models()[0]
-
-
 def real_model_line(settings: Settings, get_key: str = "", models_key: str = "") -> str:
     """Return a line with a model that can answer what the starter cannot: one on this machine, or
     one to download.
@@ -162,9 +157,8 @@ def real_model_line(settings: Settings, get_key: str = "", models_key: str = "")
     offered = offers(lister, here)
     if not offered:
         return ""
-    download_size = (
-        f"{figures.size(offered[0].size_bytes)}, {figures.time_on_a_line(offered[0].size_bytes)}"
-    )
+    n_bytes = offered[0].size_bytes
+    download_size = f"{ESTIMATE}{figures.size(n_bytes)}, {download_time(n_bytes)}"
     command = get_key or f"`jalopy pull {offered[0].repository}`"
     return f"A real model answers this: {offered[0].title}, {download_size}: {command}"
 
@@ -191,22 +185,19 @@ def _best_here(entries: Iterable[ModelEntry]) -> ModelEntry | None:
     )
 
 
-def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
-    """Return known models that fit and are not on this machine, in their best types: the first
-    choice, then by size.
+def known_rows(lister: Lister, models: Iterable[KnownModel] | None = None) -> list[ModelEntry]:
+    """Return the known models that fit, in their best types, smallest first.
+
+    Args:
+        models: models to choose from; None for all that are known.
     """
     from app.models.library import advice
 
-    have = {_plain(entry.name) for entry in here} | {
-        _plain(_TYPE.sub("", entry.title)) for entry in here
-    }
     best = best_known(lister.memory, lister.rates)
     rows = []
-    for model in sorted(
-        known_models(), key=lambda known_model: (known_model is not best, known_model.parameters)
-    ):
+    for model in models or known_models():
         chosen = advice.best_type(model.in_memory, lister.memory, lister.rates)
-        if chosen is None or _plain(model.name) in have:
+        if chosen is None:
             continue
         needs = model.needs(chosen, lister.kv_type)
         rows.append(
@@ -231,84 +222,88 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     return rows
 
 
+def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
+    """Return known models that fit and are not on this machine, in their best types: the first
+    choice, then by size.
+    """
+    have = {name for entry in here for name in _plain_names(entry)}
+    rows = [row for row in known_rows(lister) if _plain(row.title) not in have]
+    return sorted(rows, key=lambda row: row.place != ADVISED)
+
+
+def file_of(offer: ModelEntry, here: Iterable[ModelEntry]) -> ModelEntry | None:
+    """Return the file of a known model on this machine; None if there is none."""
+    name = _plain(offer.title)
+    return next((entry for entry in here if entry.can_open and name in _plain_names(entry)), None)
+
+
+def first_choice(lister: Lister) -> ModelEntry | None:
+    """Return the known model that suits this machine best; None if that is not known.
+
+    All screens and commands recommend this model.
+    """
+    return next((row for row in known_rows(lister) if row.place == ADVISED), None)
+
+
 def _better(suggestion: Suggestion | None, chosen: str) -> str:
     """Return a type with better answers and its cost; "" if there is none."""
     if suggestion is None or suggestion.quantization == chosen:
         return ""
     if suggestion.fit.decode_tps:
-        tps = f", about {figures.rate(suggestion.fit.decode_tps)} tok/s"
+        tps = f", {speed_figure(suggestion.fit.decode_tps, Basis.ESTIMATED)} tok/s"
     else:
         tps = ""
-    file_size = figures.size(suggestion.file_bytes)
+    file_size = f"{ESTIMATE}{figures.size(suggestion.file_bytes)}"
     return f"better quality, slower: {suggestion.quantization} ({file_size}{tps})"
 
 
 def advice_line(lister: Lister) -> str:
-    """Return a line about this machine:
-
-    "(5.1G free, 12 GB/s): 3B Q4_K_M, about 5.0 tok/s"; "" if unknown.
+    """Return the first choice for this machine: "Qwen3.5 4B Q4_K_M, ~4.0 tok/s (estimated)"; "" if
+    unknown.
     """
-    from app.models.library import advice
-
-    best = advice.best_size(lister.memory, lister.rates)
+    best = first_choice(lister)
     if best is None:
         return ""
-    if lister.rates.read_gbps:
-        speed = f", {lister.rates.read_gbps:.0f} GB/s"
-    else:
-        speed = ""
-    if best.fit.decode_tps:
-        tps = f", about {figures.estimated_rate(best.fit.decode_tps)} tok/s"
-    else:
-        tps = ""
-    return (
-        f"({figures.size(lister.memory.available_bytes)} free{speed}): {best.size} "
-        f"{best.quantization}{tps}"
-    )
+    return ", ".join(filter(None, (f"{best.title} {best.quantization}", _speed(best))))
 
 
 def machine_line(
     settings: Settings, get_key: str, now_gbps: float = 0.0, is_quiet: bool = True
 ) -> str:
-    """Return a line with the best memory speed and the sizes that suit it; "" before a measurement.
+    """Return a line with the best memory speed and the model that suits it; "" before a
+    measurement.
 
     Args:
         get_key: key that downloads the first choice.
         now_gbps: speed of a new measurement.
         is_quiet: whether other programs were quiet then.
     """
-    from app.models.library import advice
     from app.models.library.measure import busy_words
 
     lister = make_lister(settings)
     gbps = lister.read_gbps
-    candidates = advice.suggestions(lister.memory, lister.rates)
-    best = advice.best_size(lister.memory, lister.rates)
+    best = first_choice(lister)
     if not gbps or best is None:
         return ""
-    examples = list(
-        dict.fromkeys(
-            [*[suggestion for suggestion in candidates if suggestion.size == _SMALL], best]
-        )
-    )
-    speeds = ", ".join(
-        f"~{figures.estimated_rate(suggestion.fit.decode_tps or 0)} tok/s with {suggestion.size}"
-        for suggestion in examples
-    )
     words = busy_words(now_gbps, gbps, is_quiet)
     if words:
         busy = f" at best ({words})"
     else:
         busy = ""
-    first_choice = best_known(lister.memory, lister.rates)
-    if first_choice is not None:
-        get = f"; {get_key} gets {first_choice.name}"
-    else:
-        get = ""
     return (
-        f"This machine reads memory at {gbps:.0f} GB/s{busy}: {speeds}. Models up to {best.size} "
-        f"run well{get}"
+        f"This machine reads memory at {gbps:.0f} GB/s{busy}. {best.title} suits it best: "
+        f"{_speed(best)}; {get_key} gets it"
     )
+
+
+def _speed(entry: ModelEntry) -> str:
+    if entry.outlook is None or not entry.outlook.decode_tps:
+        return ""
+    return speed_text(entry.outlook.decode_tps, entry.outlook.basis)
+
+
+def _plain_names(entry: ModelEntry) -> tuple[str, str]:
+    return _plain(entry.name), _plain(_TYPE.sub("", entry.title))
 
 
 def _plain(name: str) -> str:

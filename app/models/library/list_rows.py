@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 
 from app.machine.sensors.reply_history import Basis
 from app.models.library.listing import ADVISED, ModelEntry, Outlook
+from app.models.library.speed import ESTIMATE, speed_figure, speed_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import cut
 from app.text.record import record
 
-ESTIMATE = "~"
-"""Sign before estimated speeds."""
 BUSY = "!"
 """Sign after speeds that were measured while other programs used the processor."""
 LEGEND = (
@@ -98,11 +97,10 @@ def speed(tokens_per_s: float | None, basis: Basis) -> str:
     """Return a speed, with a sign if it is estimated or was measured while busy."""
     if not tokens_per_s:
         return "-"
-    return {
-        Basis.MEASURED: figures.rate(tokens_per_s),
-        Basis.BUSY: f"{figures.rate(tokens_per_s)}{BUSY}",
-        Basis.ESTIMATED: f"{ESTIMATE}{figures.estimated_rate(tokens_per_s)}",
-    }[basis]
+    figure = speed_figure(tokens_per_s, basis)
+    if basis is Basis.BUSY:
+        return f"{figure}{BUSY}"
+    return figure
 
 
 def details(entry: ModelEntry) -> list[str]:
@@ -200,9 +198,7 @@ def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
 def _rate_text(tokens_per_s: float | None, basis: Basis) -> str:
     if not tokens_per_s:
         return ""
-    if basis is Basis.ESTIMATED:
-        return f"{ESTIMATE}{figures.estimated_rate(tokens_per_s)} tok/s, {basis.value}"
-    return f"{figures.rate(tokens_per_s)} tok/s, {basis.value}"
+    return speed_text(tokens_per_s, basis)
 
 
 def mix(type_bytes: Mapping[str, int]) -> str:
@@ -226,18 +222,13 @@ def outlook_text(outlook: Outlook | None, names_context: bool = True) -> str:
         "no": f"Does not fit ({needed}): it would read from disk for every token",
     }[outlook.verdict]
     facts = []
-    if outlook.decode_tps and outlook.is_measured:
-        facts.append(f"{figures.rate(outlook.decode_tps)} tok/s ({outlook.basis.value})")
-    elif outlook.decode_tps:
-        facts.append(f"About {figures.estimated_rate(outlook.decode_tps)} tok/s (estimated)")
-    if outlook.prefill_tps and outlook.prefill_basis is not Basis.ESTIMATED:
-        reads = f"reads {figures.rate(outlook.prefill_tps)}"
+    if outlook.decode_tps:
+        facts.append(speed_text(outlook.decode_tps, outlook.basis))
+    if outlook.prefill_tps:
+        reads = f"reads {speed_figure(outlook.prefill_tps, outlook.prefill_basis)}"
         if outlook.prefill_basis is not outlook.basis:
             reads += f" ({outlook.prefill_basis.value})"
         facts.append(reads)
-    elif outlook.prefill_tps:
-        estimated = " (estimated)" if outlook.is_measured else ""
-        facts.append(f"reads {figures.estimated_rate(outlook.prefill_tps)}{estimated}")
     if outlook.verdict == "yes" and names_context:
         facts.append(f"up to {figures.count(outlook.largest_ctx)} tokens")
     if not facts:

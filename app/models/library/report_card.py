@@ -21,7 +21,7 @@ from app.machine.sensors.reply_history import KnownAs, ReplyHistory, Speeds
 from app.models.library.choose_model import choose_model
 from app.models.library.header import ModelHeader, read_header
 from app.models.library.rates import known_read_gbps
-from app.models.library.speed import writing_text
+from app.models.library.speed import speed_text, writing_text
 from app.models.library.speed_history import dated_sparkline, marks_text, totals_text
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal, say
@@ -71,7 +71,7 @@ class Card:
         else:
             writes = NO_SPEED
         if speeds.prefill_tps:
-            reads = f"{figures.rate(speeds.prefill_tps)} tok/s"
+            reads = speed_text(speeds.prefill_tps, speeds.prefill_basis)
         else:
             reads = ""
         if self.model:
@@ -231,7 +231,10 @@ def as_svg(card: Card) -> str:
     ]
     for n, (label, value) in enumerate(big):
         x = _MARGIN + n * (_WIDTH // 2 - _MARGIN)
-        texts += [_text(x, top + 12, value, "big"), _text(x, top + 36, label, "label")]
+        # the basis has room only in small letters
+        figure, bracket, basis = value.partition(" (")
+        texts.append(_text(x, top + 12, figure, "big"))
+        texts.append(_text(x, top + 36, f"{label}{bracket}{basis}", "label"))
     y = top + (2 * _ROW + 12 if big else 0)
     for label, value in small:
         texts += [_text(_MARGIN, y, label, "label"), _text(_MARGIN + 110, y, value)]

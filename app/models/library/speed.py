@@ -11,6 +11,9 @@ from app.text.record import record
 if TYPE_CHECKING:
     from engine.measure.fit import Fit, ModelNeeds
 
+ESTIMATE = "~"
+"""Sign before estimated speeds and sizes."""
+
 
 @record
 class ModelSpeed:
@@ -38,4 +41,16 @@ def speed_of(needs: ModelNeeds, fit: Fit, history: ReplyHistory) -> ModelSpeed:
 
 def writing_text(speeds: Speeds) -> str:
     """Return a measured speed of writing and its basis, such as "24.6 tok/s (measured)"."""
-    return f"{figures.rate(speeds.decode_tps)} tok/s ({speeds.basis.value})"
+    return speed_text(speeds.decode_tps, speeds.basis)
+
+
+def speed_text(tokens_per_s: float, basis: Basis) -> str:
+    """Return a speed and its basis: "24.6 tok/s (measured)", or "~32 tok/s (estimated)"."""
+    return f"{speed_figure(tokens_per_s, basis)} tok/s ({basis.value})"
+
+
+def speed_figure(tokens_per_s: float, basis: Basis) -> str:
+    """Return the figure of a speed; estimates have a sign and two digits."""
+    if basis is Basis.ESTIMATED:
+        return f"{ESTIMATE}{figures.estimated_rate(tokens_per_s)}"
+    return figures.rate(tokens_per_s)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.conversations.conversation import Conversation
 from app.machine.sensors.reply_history import PastSpeeds
-from app.models.library.speed import writing_text
+from app.models.library.speed import speed_text, writing_text
 from app.program.background import in_background
 from app.program.bundled_model import WHAT_IT_IS, is_starter
 from app.program.settings import Settings
@@ -167,7 +167,7 @@ def _speed_line(earlier: PastSpeeds | None, outlook: Outlook | None) -> str:
     if earlier is not None:
         return f"usually {writing_text(earlier.usual)}"
     if outlook is not None and outlook.decode_tps:
-        return f"about {figures.estimated_rate(outlook.decode_tps)} tok/s (estimated)"
+        return speed_text(outlook.decode_tps, outlook.basis)
     return ""
 
 

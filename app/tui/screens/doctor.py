@@ -24,13 +24,25 @@ from app.machine.doctor.readings import (
     read_terminal,
 )
 from app.models.library import advice
+from app.models.library.speed import ESTIMATE, speed_text
 from app.program.background import in_background
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import Glyphs, choose_glyphs
 from app.tui.bindings import bindings
 from app.tui.chat.screen import ChatScreen
-from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, caution, joined, line, muted, strong
+from app.tui.drawing.lines import (
+    EMPTY,
+    Line,
+    Span,
+    SpanRole,
+    apart,
+    caution,
+    joined,
+    line,
+    muted,
+    strong,
+)
 from app.tui.drawing.panels import FRAME_COLUMNS, divided, panel, side_by_side
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
@@ -129,13 +141,14 @@ class DoctorScreen(FigureScreen):
 
     @property
     def _offered_repository(self) -> str:
-        """Repository of the model that is named as an example; empty if there is none."""
+        """Repository of the recommended model; empty if there is none."""
         if self._examination is None or not self._examination.suggestions:
             return ""
-        return report.known_repository(self._examination)
+        entry = report.first_choice(self._examination)
+        return entry.repository if entry is not None else ""
 
     async def action_get(self) -> None:
-        """Show the cost of the model that is named as an example."""
+        """Show the cost of the recommended model."""
         if repository := self._offered_repository:
             await self.app.run_action(f"app.get({repository!r})")
 
@@ -205,7 +218,8 @@ class DoctorScreen(FigureScreen):
             left_width, right_width = divided(width, 2)
         left = self._problem_cards(left_width)
         if examination.suggestions:
-            left = [*_suits_card(examination, self._glyphs, left_width), *left]
+            get_hint = self._keymap.hint("doctor.get", "downloads it")
+            left = [*_suits_card(examination, get_hint, self._glyphs, left_width), *left]
         right = self._passed_card(right_width)
         if examination.needs is not None:
             kv_type = self._settings.kv_type_or_default
@@ -289,28 +303,36 @@ def _finding_lines(finding: Finding, width: int, glyphs: Glyphs) -> list[Line]:
     return lines
 
 
-def _suits_card(examination: Examination, glyphs: Glyphs, width: int) -> list[Line]:
-    """Draw the sizes of models that suit this machine, with a mark at the recommended one."""
+def _suits_card(examination: Examination, get_hint: str, glyphs: Glyphs, width: int) -> list[Line]:
+    """Draw the sizes of models that suit this machine, and the recommended model."""
     inner = width - FRAME_COLUMNS
     body = []
-    best_suggestion = advice.best_suggestion(examination.suggestions)
     for suggestion in examination.suggestions:
-        is_best = suggestion is best_suggestion
-        name = f"{suggestion.size:<6}{suggestion.quantization:<8}"
-        sizes = f"{figures.size(suggestion.file_bytes):>6}"
-        if is_best:
-            row = (Span(f"{glyphs.here} ", SpanRole.WRITING), strong(name))
-        else:
-            row = (Span("  "), Span(name))
+        name = f"  {suggestion.size:<6}{suggestion.quantization:<8}"
+        sizes = f"{ESTIMATE}{figures.size(suggestion.file_bytes)}".rjust(6)
         speed = speed_line(suggestion.fit.decode_tps, inner - 24, glyphs)
-        body.append((*row, muted(sizes), Span("  "), *speed))
-    for text in report.known_lines(examination):
-        if len(text) <= inner:
-            body.append(line(muted(text)))
-        else:
-            body += _wrapped(text, inner, SpanRole.MUTED)
+        body.append((Span(name), muted(sizes), Span("  "), *speed))
+    body += _first_choice_lines(examination, get_hint, glyphs, inner)
     note = line(muted(f"{figures.size(examination.memory.available_bytes)} free"))
     return panel("Models for this machine now", body, width, glyphs, note=note)
+
+
+def _first_choice_lines(
+    examination: Examination, get_hint: str, glyphs: Glyphs, width: int
+) -> list[Line]:
+    entry = report.first_choice(examination)
+    if entry is None:
+        return []
+    mark = f"{glyphs.here} "
+    size = f" {entry.quantization} {ESTIMATE}{figures.size(entry.size_bytes)}"
+    name = line(Span(mark, SpanRole.WRITING), strong(entry.title), muted(size))
+    speed = EMPTY
+    if entry.outlook is not None and entry.outlook.decode_tps:
+        speed = line(strong(speed_text(entry.outlook.decode_tps, entry.outlook.basis)))
+    facts = glyphs.between.join(filter(None, (entry.good_at, get_hint, entry.licence)))
+    indent = Span(" " * len(mark))
+    rows = _wrapped(facts, width - len(mark), SpanRole.MUTED)
+    return [EMPTY, apart(name, speed, width), *((indent, *row) for row in rows)]
 
 
 def _model_card(examination: Examination, kv_type: str, glyphs: Glyphs, width: int) -> list[Line]:

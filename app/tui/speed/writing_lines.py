@@ -189,8 +189,11 @@ def compared_lines(view: PerformanceView, width: int) -> list[Line]:
         ratio = 0.0
         if speed.reply > 0:
             ratio = speed.reply / earlier.median_tps - 1
+        usual = "usual here", earlier.median_tps, _difference(ratio)
+        if earlier.usual.basis is Basis.BUSY:
+            usual = "while busy", earlier.median_tps, line(muted("measured"))
         rows += [
-            ("usual here", earlier.median_tps, _difference(ratio, earlier.usual.basis)),
+            usual,
             ("best here", earlier.best_tps, line(muted(_day(earlier.best_unix_s)))),
         ]
     rows.append(("reading", speed.prompt, EMPTY))
@@ -200,9 +203,7 @@ def compared_lines(view: PerformanceView, width: int) -> list[Line]:
     ]
 
 
-def _difference(ratio: float, basis: Basis) -> Line:
-    if basis is Basis.BUSY:
-        return line(muted(basis.value))
+def _difference(ratio: float) -> Line:
     if abs(ratio) < _WORTH_A_WORD:
         if ratio:
             return line(muted("as usual"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import textwrap
 
+from app.machine.sensors.reply_history import Basis
 from app.models.library import list_rows as rows
 from app.models.library.listing import ADVISED, ModelEntry, Outlook
+from app.models.library.speed import ESTIMATE, speed_figure
 from app.text import figures
 from app.text.glyphs import Glyphs, cut
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted, strong
@@ -72,7 +74,7 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
         context = rows.context(outlook, entry.context_length)
     else:
         cells = [line(name)]
-        size = f"{rows.ESTIMATE}{size}"
+        size = f"{ESTIMATE}{size}"
     if columns >= _TYPE_FROM_COLUMNS:
         cells.append(line(muted(f"{entry.quantization:<7}"[:7]), f"{size:>7}"))
     cells.append(fitted(badge(entry, glyphs), _BADGE_COLUMNS))
@@ -113,7 +115,7 @@ def speed_line(tps: float | None, columns: int, glyphs: Glyphs) -> Line:
     """Return an estimated speed as a bar, a number and words, as far as there is room."""
     if not tps:
         return line(muted("-"))
-    rate = strong(f"{f'~{figures.rate(tps)}':>{_RATE_COLUMNS}}")
+    rate = strong(f"{speed_figure(tps, Basis.ESTIMATED):>{_RATE_COLUMNS}}")
     if columns >= _PACE_COLUMNS + _RATE_COLUMNS + 12:
         words = [muted(f"  {_pace_of(tps)[0]}")]
         room = columns - _RATE_COLUMNS - _PACE_COLUMNS - 2

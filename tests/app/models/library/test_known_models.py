@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app.machine.doctor import examine, report
 from app.machine.sensors.reply_history import ReplyHistory
 from app.models.downloads.pull import parse_request
 from app.models.library import advice
@@ -18,11 +19,16 @@ from app.models.library.known_models import (
     advice_line,
     best_known,
     checked_on,
+    first_choice,
     known_models,
+    machine_line,
     offers,
     real_model_line,
 )
 from app.models.library.listing import Lister, ModelEntry, Outlook
+from app.models.library.measure import EngineReadings
+from app.models.library.offers import OfferKind, choose_offers
+from app.models.library.speed import ESTIMATE, speed_text
 from app.program.settings import built_in_settings
 from engine.measure.fit import MachineMemory, MachineRates
 from engine.models import ARCHITECTURES
@@ -118,7 +124,8 @@ def test_the_starter_suggests_a_model_to_download(
     first = offers(lister(6), ())[0]
     line = real_model_line(built_in_settings(), "F7")
     assert re.fullmatch(
-        rf"A real model .*{re.escape(first.title)}, \d+M, about \d+ min at 25 Mbit/s: F7", line
+        rf"A real model .*{re.escape(first.title)}, ~[\d.]+[MG], about \d+ min at 25 Mbit/s: F7",
+        line,
     )
     assert real_model_line(built_in_settings()).endswith(f"`jalopy pull {first.repository}`")
 
@@ -160,7 +167,7 @@ def test_a_model_on_disk_is_not_offered() -> None:
 def test_an_offer_is_an_estimate_with_a_command() -> None:
     entry = offers(lister(6), [])[0]
     assert ":" not in entry.repository  # the repository may not have the best type
-    assert f"{rows.ESTIMATE}" in rows.row(entry, 80)
+    assert f"{ESTIMATE}" in rows.row(entry, 80)
     assert rows.details(entry)[0] == f"not downloaded: jalopy pull {entry.repository}"
     assert f"list of {checked_on()}" in rows.details(entry)[1]
     assert "best for this machine" in rows.details(entry)[1]
@@ -171,12 +178,45 @@ def test_an_offer_is_an_estimate_with_a_command() -> None:
     assert not entry.can_open
 
 
-def test_the_advice_names_memory_bandwidth_size_type_and_speed() -> None:
+def test_the_advice_names_the_first_choice_with_type_and_speed() -> None:
+    best = first_choice(lister(6))
+    assert best is not None
+    assert best.place == "advised"
     line = advice_line(lister(6))
-    assert re.fullmatch(r"\(6\.0G free, 12 GB/s\): \S+ \S+, about [\d.]+ tok/s", line)
-    assert "GB/s" not in advice_line(lister(6, None))
+    expected = rf"{re.escape(best.title)} {best.quantization}, ~[\d.]+ tok/s \(estimated\)"
+    assert re.fullmatch(expected, line)
+    assert advice_line(lister(6, None)) == ""
     assert all(entry.place == "download" for entry in offers(lister(6, None), []))
     assert advice_line(lister(0.1)) == ""
+
+
+def test_all_advice_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = dataclasses.replace(lister(6), read_gbps=12.0)
+    monkeypatch.setattr("app.models.library.known_models.make_lister", lambda settings: facts)
+    best = first_choice(facts)
+    assert best is not None
+    assert best.outlook is not None
+    assert best.outlook.decode_tps is not None
+    speed = speed_text(best.outlook.decode_tps, best.outlook.basis)
+    assert advice_line(facts) == f"{best.title} {best.quantization}, {speed}"
+    assert machine_line(built_in_settings(), "F7").endswith(
+        f"{best.title} suits it best: {speed}; F7 gets it"
+    )
+    examination = examine.Examination(
+        EngineReadings(),
+        facts.rates,
+        facts.memory,
+        None,
+        None,
+        None,
+        tuple(advice.suggestions(facts.memory, facts.rates)),
+    )
+    lines = report.advice_lines(examination)
+    assert f" >  best: {best.title} {best.quantization}, {speed}" in lines
+    recommended = [
+        offer for offer in choose_offers(facts, []) if offer.kind is OfferKind.RECOMMENDED
+    ]
+    assert [offer.entry for offer in recommended] == [best]
 
 
 def test_a_faster_machine_gets_a_larger_model() -> None:

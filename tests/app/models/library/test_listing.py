@@ -13,6 +13,7 @@ from app.models.library.header import HeaderCache
 from app.models.library.listing import Lister, ModelEntry, Outlook, list_models
 from app.models.library.model_files import Place, find_files
 from app.models.library.rates import TYPICAL_READ_GBPS, load_rates, rates_or_typical, remember_rates
+from app.models.library.speed import ESTIMATE
 from engine.measure.fit import MachineMemory, MachineRates
 from tests.engine import tiny_gguf
 
@@ -42,7 +43,7 @@ def test_an_estimate_is_marked_and_a_measurement_is_not(tmp_path: Path) -> None:
     assert entry.title == "m"
     assert entry.outlook is not None
     assert not entry.outlook.is_measured
-    assert rows.ESTIMATE in rows.row(entry, 80)
+    assert ESTIMATE in rows.row(entry, 80)
 
     history = ReplyHistory()
     weights_bytes = sum(len(tensor.data) for tensor in tiny_gguf.model(quant="Q8_0").tensors)
@@ -53,7 +54,7 @@ def test_an_estimate_is_marked_and_a_measurement_is_not(tmp_path: Path) -> None:
     assert measured.outlook is not None
     assert (measured.outlook.decode_tps, measured.outlook.prefill_tps) == (6.0, 60.0)
     assert measured.outlook.is_measured
-    assert rows.ESTIMATE not in rows.row(measured, 80)
+    assert ESTIMATE not in rows.row(measured, 80)
     assert "6.0" in rows.row(measured, 80)
 
 

@@ -41,6 +41,7 @@ from tests.engine import tiny_gguf
 
 SECRET = "quokka"
 MODEL = KnownAs("m", "Q8_0", 10)
+SPEEDS = Speeds(28.51, 95.2, basis=Basis.MEASURED, prefill_basis=Basis.MEASURED)
 
 
 def private_words() -> set[str]:
@@ -53,7 +54,7 @@ def private_words_in(text: str) -> list[str]:
 
 
 def test_a_card_has_the_machine_the_model_and_the_speeds() -> None:
-    card = card_of("Llama 3.2 1B", "Q4_K_M", (2, 4), Speeds(28.51, 95.2))
+    card = card_of("Llama 3.2 1B", "Q4_K_M", (2, 4), SPEEDS)
     card_text = as_text(card)
     for phrase in (
         "Llama 3.2 1B · Q4_K_M",

@@ -16,15 +16,17 @@ from app.cli.doctor import doctor
 from app.cli.models import models
 from app.cli.tune import TuneOptions, tune
 from app.machine.doctor import examine, report
-from app.machine.sensors.reply_history import KnownAs, PastReply, ReplyHistory
-from app.models.library import scan
+from app.machine.sensors.reply_history import KnownAs, PastReply, ReplyHistory, rates_key
 from app.models.library.header import read_header
+from app.models.library.known_models import KnownModel
 from app.models.library.listing import look_up, make_lister
 from app.models.library.measure import EngineReadings
 from app.models.library.model_files import Place
+from app.models.library.rates import usual_threads
 from app.models.library.report_card import report as print_card
 from app.program import paths
 from app.program.settings import built_in_settings
+from app.text import figures
 from engine.measure.fit import MachineRates, needs_of_file
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
@@ -53,8 +55,11 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         fake.weights_bytes = needs.weights_bytes
 
     monkeypatch.setattr(FakeModel, "__init__", open_as_described)
-    monkeypatch.setattr(scan, "places", lambda directories: [Place("here", path.parent)])
-    monkeypatch.setattr("app.cli.models.places", lambda directories: [Place("here", path.parent)])
+    for module in ("app.models.library.scan", "app.models.library.offers", "app.cli.models"):
+        monkeypatch.setattr(f"{module}.places", lambda directories: [Place("here", path.parent)])
+    offered = KnownModel(needs.name, "me/tiny", 1e8, "mit", "llama", "tests", first_from_gib=1)
+    for module in ("app.models.library.known_models", "app.models.library.offers"):
+        monkeypatch.setattr(f"{module}.known_models", lambda: (offered,))
     monkeypatch.setattr("app.cli.models.rates_for", lambda *_: MachineRates(12.0))
     monkeypatch.setattr(bench_module, "starter_file", lambda: None)
     monkeypatch.setattr(
@@ -102,12 +107,14 @@ async def test_all_screens_show_one_measured_speed(
     async with chatting(model=str(model), size=(120, 40)) as driver:
         await driver.note(f"usually {WRITES} tok/s (measured)")
         await shown(driver, "f2", f"usual here {WRITES}")
-        await shown(driver, "f3", f"writes {WRITES} tok/s, measured", f"{READS} tok/s, measured")
+        await shown(driver, "f3", f"writes {WRITES} tok/s (measured)", f"{READS} tok/s (measured)")
         await shown(driver, "f4", f"in use, usually {WRITES}", f"in use, usually {READS}")
+        await shown(driver, "f7", f"{WRITES} tok/s (measured)", "on this machine already")
         monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
         await driver.say("/report")
         await driver.until(lambda: copied, "copied")
     assert re.search(rf"usually writes +{WRITES} tok/s \(measured\)", copied[0])
+    assert re.search(rf"usually reads +{READS} tok/s \(measured\)", copied[0])
     examination = examine.examine(built_in_settings(), needs_of_file(model))
     (speed,) = (
         finding for finding in report.fit_findings(examination, "f16") if finding.topic == "speed"
@@ -143,10 +150,14 @@ def test_all_commands_show_one_measured_speed(
 
 
 async def test_before_a_measurement_there_is_one_estimate(
-    model: Path, capsys: pytest.CaptureFixture[str]
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    ReplyHistory(paths.speeds_file()).remember_rates(
+        rates_key(usual_threads(built_in_settings())), {"read_gbps": 0.02}, is_quiet=True
+    )
     outlook = make_lister(built_in_settings()).outlook(read_header(model))
     assert outlook is not None
+    assert outlook.decode_tps is not None
     assert outlook.basis.value == "estimated"
     found = look_up(model, built_in_settings()).result()
     assert found is not None
@@ -154,18 +165,48 @@ async def test_before_a_measurement_there_is_one_estimate(
     examination = examine.examine(built_in_settings(), needs_of_file(model))
     assert examination.speed is not None
     assert examination.speed.decode_tps == pytest.approx(outlook.decode_tps)
-    async with chatting(model=str(model)) as driver:
-        await driver.note("tok/s (estimated)")
+    figure = f"~{figures.estimated_rate(outlook.decode_tps)}"
+    assert figure in report.fit_findings(examination, "f16")[-1].found
+    async with chatting(model=str(model), size=(120, 40)) as driver:
+        await driver.note(f"{figure} tok/s (estimated)")
+        await shown(driver, "f3", f"writes {figure} tok/s (estimated)")
+        await shown(driver, "f7", f"{figure} tok/s (estimated)", "on this machine already")
+    monkeypatch.setattr("app.cli.models.rates_for", lambda *_: None)
+    assert models(built_in_settings()) == 0
+    assert figure in capsys.readouterr().out
+    assert doctor(built_in_settings(), str(model)) == 0
+    assert f"writes {figure} tok/s" in " ".join(capsys.readouterr().out.split())
+    assert print_card(built_in_settings(), str(model)) == 0
+    assert "not measured yet" in capsys.readouterr().out
 
 
-def test_a_speed_measured_only_while_busy_says_so(
-    model: Path, capsys: pytest.CaptureFixture[str]
+async def test_a_speed_measured_only_while_busy_says_so(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     needs = needs_of_file(model)
     key = KnownAs(needs.name, needs.quantization, needs.weights_bytes).key("mmap", 2)
     busy = PastReply(time.time(), 100, 8.0, 0.0, 1.0, is_quiet=False)
     ReplyHistory(paths.speeds_file()).add(key, busy)
+    text = "8.0 tok/s (measured while busy)"
+    copied: list[str] = []
+    async with chatting(model=str(model), size=(120, 40)) as driver:
+        await driver.note(f"usually {text}")
+        await shown(driver, "f2", "while busy 8.0 measured")
+        await shown(driver, "f3", "writes 8.0 tok/s (measured", "8.0!", "! measured while busy")
+        await shown(driver, "f7", text)
+        monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
+        await driver.say("/report")
+        await driver.until(lambda: copied, "copied")
+    assert re.search(rf"usually writes +{re.escape(text)}", copied[0])
+    examination = examine.examine(built_in_settings(), needs)
+    speed = report.fit_findings(examination, "f16")[-1]
+    assert speed.found == "writes 8.0 tok/s"
+    assert speed.meaning.startswith("measured while busy; ")
     assert print_card(built_in_settings(), str(model)) == 0
-    assert "8.0 tok/s (measured while busy)" in capsys.readouterr().out
+    assert text in capsys.readouterr().out
     assert models(built_in_settings()) == 0
     assert "8.0!" in capsys.readouterr().out
+    script = use_script(monkeypatch, Script(replies=[["Paris."]]))
+    options = BenchOptions(str(model), (2,), n_prompt=8, n_gen=3, rounds=1)
+    assert bench(options, built_in_settings(), script.clock) == 0
+    assert f"usual here: {text}" in " ".join(capsys.readouterr().out.split())
