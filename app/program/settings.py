@@ -5,6 +5,7 @@ Values are checked when they are read, so the rest of the program can trust them
 
 import difflib
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, fields, replace
 from enum import Enum
@@ -37,6 +38,8 @@ THINKING_WORDS = "auto, on, off, low, medium, high, or a limit in tokens"
 OFFER = "offer"
 NEW = "new"
 """Values of ``resume``, besides "last"."""
+STATES_SHARE_OF_DISK = 0.1
+"""Share of the free disk that saved states may take if the user has set no limit."""
 DEFAULT_WEIGHTS = "mmap"
 DEFAULT_KV_TYPE = "f16"
 """Type of the KV cache if nothing was measured."""
@@ -183,7 +186,9 @@ class Settings:
     keep_kv_states: str = _setting(choices=("on", "off"))
     """Whether KV caches of conversations are saved, so that nothing is read again."""
     kv_states_quota_gb: float = _setting(least=0.01, most=10_000)
-    """Limit on all saved states together, in GiB; the oldest are deleted."""
+    """Limit on all saved states together, in GiB; the oldest are deleted. The default is also
+    limited by the free disk.
+    """
     sampling: SamplingSettings = field(kw_only=True)
     """Choice of the next token, and limits."""
     tools: ToolSettings = field(kw_only=True)
@@ -210,10 +215,17 @@ class Settings:
 
     @property
     def kv_states_quota_bytes(self) -> int:
-        """Limit on all saved states together, in bytes; 0 if none are saved."""
-        if self.keep_kv_states == "on":
-            return int(self.kv_states_quota_gb * (1 << 30))
-        return 0
+        """Limit on all saved states together, in bytes; 0 if none are saved.
+
+        Unless the user has set it, it is also limited by the free disk.
+        """
+        if self.keep_kv_states != "on":
+            return 0
+        quota_bytes = int(self.kv_states_quota_gb * (1 << 30))
+        free_bytes = _free_bytes(paths.states_dir())
+        if "kv_states_quota_gb" in self.sources or free_bytes is None:
+            return quota_bytes
+        return min(quota_bytes, int(free_bytes * STATES_SHARE_OF_DISK))
 
     @property
     def weights_or_default(self) -> str:
@@ -622,3 +634,17 @@ def _describe(value: object) -> str:
             return "a table"
         return "a list"
     return "a date or time"
+
+
+def _free_bytes(directory: Path | None) -> int | None:
+    """Return the free bytes on the disk of a directory, which may not exist yet; None if they are
+    not known."""
+    if directory is None:
+        return None
+    existing = next((path for path in (directory, *directory.parents) if path.exists()), None)
+    if existing is None:
+        return None
+    try:
+        return shutil.disk_usage(existing).free
+    except OSError:
+        return None

@@ -275,7 +275,14 @@ class LocalBackend:
         local.adapters = session_options.adapters
         measures = EngineMeasures(link, self._history, model, session, options.watch_conditions())
         tuning = EngineTuning(link, options, model, session, measures.update_weights)
-        states = SavedStates(link, self._state_files, model, session, link.has_other_work)
+        states = SavedStates(
+            link,
+            self._state_files,
+            model,
+            session,
+            link.has_other_work,
+            seconds_to_read=partial(self._usual_seconds_to_read, measures),
+        )
         ahead = ReadAhead(link, local, states)
         earlier = EarlierTexts(
             link, options.settings, model.tokenizer, session, link.has_other_work
@@ -479,6 +486,12 @@ class LocalBackend:
         if self._prefill_tps <= 0:
             return None
         return n_tokens / self._prefill_tps
+
+    def _usual_seconds_to_read(self, measures: EngineMeasures, n_tokens: int) -> float | None:
+        """Return the time in which tokens are usually read, else as fast as in the last turn."""
+        if tps := measures.usual_prefill_tps():
+            return n_tokens / tps
+        return self._seconds_to_read(n_tokens)
 
     def _answer(self, opened: LoadedModel, turn: LocalTurn, sent_s: float | None) -> bool:
         """Write the reply; return whether there is one."""

@@ -11,6 +11,7 @@ saved with it, so that they are deleted with it.
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
@@ -31,6 +32,10 @@ LEAST_PREFIX_TOKENS = 32
 """A shorter system prompt is read faster than files are opened."""
 LEAST_TAKEN_TOKENS = 64
 """Fewer tokens are read faster than saved ones are found."""
+WORTH_SAVING_S = 1.0
+"""A conversation that is read in less time is not saved: a few words would take half a megabyte."""
+_WEIGHING_STEP = 32
+"""Number of new tokens after which the worth of a state is asked again."""
 NEW_PREFIX_FLUSH_S = 5.0
 _FLUSH_STEP_S = 0.1
 _MOST_FLUSHES = 600
@@ -63,6 +68,10 @@ class StateFiles:
     """Starts saving a session's state in a directory; reports the names of its segments."""
     may_read_prefix: Callable[[], bool] = bool
     """Returns whether the engine may work before anything is requested."""
+    least_tokens: int = LEAST_TAKEN_TOKENS
+    """Number of tokens from which the state of a conversation is saved."""
+    least_read_s: float = WORTH_SAVING_S
+    """Time to read a conversation from which its state is saved."""
 
 
 @record
@@ -86,6 +95,7 @@ class SavedStates:
         files: functions that read and write states; None saves nothing.
         has_other_work: returns whether other work waits.
         saves_names: whether the names of segments are saved with the conversation.
+        seconds_to_read: returns the time in which a number of tokens is read; None if unknown.
     """
 
     def __init__(
@@ -96,6 +106,7 @@ class SavedStates:
         session: Session,
         has_other_work: Callable[[], bool] = lambda: False,
         saves_names: bool = True,
+        seconds_to_read: Callable[[int], float | None] = lambda n_tokens: None,
     ) -> None:
         self._location = location
         self._files = files
@@ -105,7 +116,10 @@ class SavedStates:
         self._saves_names = saves_names
         self._writer: StateWriter | None = None
         self._path: Path | None = None
-        """Path of the conversation whose state the writer saves."""
+        """Path of the conversation whose state is saved."""
+        self._seconds_to_read = seconds_to_read
+        self._next_weighing = 0
+        """Number of tokens from which to ask again whether the state is worth its disk."""
 
     # ---- saving
 
@@ -127,29 +141,38 @@ class SavedStates:
         if self._files is None:
             return
         try:
-            if self._path != self._location.state_path:
-                self._follow(self._files, self._location.state_path)
+            self._follow(self._files, self._location.state_path)
             if self._writer is not None:
                 self._writer.notify()
                 self._location.state_trouble = self._writer.problem or ""
         except Exception as error:  # A cache is not worth a reply.
             self._writer = None
+            self._next_weighing = sys.maxsize
             self._location.state_trouble = reason_in_a_line(error)
 
     def _follow(self, files: StateFiles, path: Path | None) -> None:
-        """Save the state of the conversation with this path."""
-        self._drop_writer()
-        self._path = path
-        if path is not None:
-            on_segment: Callable[[str], object] = str
-            if self._saves_names:
-                on_segment = SegmentRecorder(path, self._kind).note
-            self._writer = files.writer(self._session, self._directory_to_write(), on_segment)
+        """Save the state of the conversation with this path once it is worth its disk."""
+        if self._path != path:
+            self._drop_writer()
+            self._path = path
+        n_tokens = self._session.length
+        is_short = n_tokens < max(files.least_tokens, self._next_weighing)
+        if path is None or self._writer is not None or is_short:
+            return
+        read_s = self._seconds_to_read(n_tokens)
+        if read_s is not None and read_s < files.least_read_s:
+            self._next_weighing = n_tokens + _WEIGHING_STEP
+            return
+        on_segment: Callable[[str], object] = str
+        if self._saves_names:
+            on_segment = SegmentRecorder(path, self._kind).note
+        self._writer = files.writer(self._session, self._directory_to_write(), on_segment)
 
     def _drop_writer(self) -> None:
         writer = self._writer
         self._writer = None
         self._path = None
+        self._next_weighing = 0
         if writer is not None:
             with suppress(Exception):
                 writer.close()

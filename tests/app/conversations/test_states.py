@@ -1,10 +1,10 @@
 """Saved KV cache states in the chat, over a scripted engine whose states are files of token ids."""
 
-import dataclasses
 import errno
 import os
 import re
 import threading
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,13 @@ import pytest
 from app.backend.engine_link import IdleWork
 from app.backend.local.engine_access import state_files
 from app.backend.local.read_ahead import ReadAhead
-from app.backend.local.saved_states import RestoreOutcome, SavedStates, StateFiles
+from app.backend.local.saved_states import (
+    LEAST_TAKEN_TOKENS,
+    WORTH_SAVING_S,
+    RestoreOutcome,
+    SavedStates,
+    StateFiles,
+)
 from app.cli.run import RunOptions, run
 from app.conversations import store
 from app.conversations.conversation import USER, Conversation, PromptMessage
@@ -23,7 +29,7 @@ from app.conversations.state_files import SegmentRecorder, drop_oldest_states, k
 from app.conversations.store import Store
 from app.program import paths
 from app.program.refusals import Refusal
-from app.program.settings import built_in_settings
+from app.program.settings import Source, built_in_settings, settings_of
 from app.session.request import Request
 from engine import Model
 from engine.errors import EngineError
@@ -41,12 +47,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def _save_states(monkeypatch):
     """Let the chat save states, with the same token ids after a restart."""
-
     plain = chat_driver.options_for
     monkeypatch.setattr(
         chat_driver,
         "options_for",
-        lambda script: dataclasses.replace(
+        lambda script: replace(
             plain(script),
             state_files=partial(files, reads_ahead=True),
         ),
@@ -124,17 +129,68 @@ def test_an_error_in_saved_states_does_not_break_a_reply(tmp_path):
         raise ZeroDivisionError
 
     model = Script().open_model()
+    session = model.session()
+    session.feed(range(LEAST_TAKEN_TOKENS))
     state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
-    states = SavedStates(
-        state,
-        StateFiles(raise_error, raise_error, raise_error, raise_error),
-        model,
-        model.session(),
-    )
+    files = StateFiles(raise_error, raise_error, raise_error, raise_error)
+    states = SavedStates(state, files, model, session)
     states.update()
     assert "internal error" in state.state_trouble
     assert "not used" in states.restore([1], tmp_path / "kv.state").trouble
     states.close()
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "read_s", "is_saved"),
+    [
+        (LEAST_TAKEN_TOKENS - 1, None, False),
+        (LEAST_TAKEN_TOKENS, None, True),
+        (LEAST_TAKEN_TOKENS - 1, 60.0, False),
+        (300, 0.9 * WORTH_SAVING_S, False),
+        (300, 1.1 * WORTH_SAVING_S, True),
+    ],
+)
+def test_what_is_read_at_once_takes_no_disk(tmp_path, n_tokens, read_s, is_saved):
+    model = Script().open_model()
+    session = model.session()
+    state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    real_limits = replace(files(), least_tokens=LEAST_TAKEN_TOKENS, least_read_s=WORTH_SAVING_S)
+    states = SavedStates(
+        state, real_limits, model, session, saves_names=False, seconds_to_read=lambda _: read_s
+    )
+    for token in range(n_tokens):
+        session.feed([token])
+        states.update()
+    states.close()
+    assert bool(list(paths.states_dir().rglob("*.kv"))) == is_saved
+
+
+def test_a_conversation_that_grows_is_saved_whole(tmp_path):
+    model = Script().open_model()
+    session = model.session()
+    state = SimpleNamespace(state_path=tmp_path / "kv.state", state_trouble="")
+    slow = replace(files(), least_read_s=1.0)
+    states = SavedStates(
+        state, slow, model, session, saves_names=False, seconds_to_read=lambda n: n / 100
+    )
+    for start in range(0, 300, 50):
+        session.feed(range(start, start + 50))
+        states.update()
+    assert saved_states()[1][0] == list(range(300))
+    states.close()
+
+
+def test_the_default_quota_follows_the_free_disk(monkeypatch):
+    free = SimpleNamespace(free=20 << 30)
+    monkeypatch.setattr("app.program.settings.shutil.disk_usage", lambda _: free)
+    settings = built_in_settings()
+    assert settings.kv_states_quota_bytes == 2 << 30
+    free.free = 1 << 40
+    assert settings.kv_states_quota_bytes == 4 << 30
+    free.free = 0
+    assert settings.kv_states_quota_bytes == 0
+    own_settings = settings_of("kv_states_quota_gb = 3.0", Source.FILE)
+    assert own_settings.kv_states_quota_bytes == 3 << 30
 
 
 def test_without_state_files_nothing_is_saved(tmp_path):
