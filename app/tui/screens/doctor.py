@@ -45,6 +45,7 @@ from app.tui.drawing.lines import (
 )
 from app.tui.drawing.panels import FRAME_COLUMNS, divided, panel, side_by_side
 from app.tui.screens.figure_screen import FigureScreen
+from app.tui.speed.writing_lines import absent_model_text
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 from app.tui.widgets.model_rows import speed_line
 from app.tui.widgets.status_line import activity_word
@@ -180,7 +181,7 @@ class DoctorScreen(FigureScreen):
         if model is not None:
             context = f"{model.name} · {model.quantization or model.server}"
         else:
-            context = "no model is open"
+            context = absent_model_text(self._engine_thread.status)
         self.query_one(ScreenTitle).set_content(
             context, state_line(self._findings(), self._progress())
         )

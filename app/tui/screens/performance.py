@@ -16,6 +16,7 @@ from app.tui.drawing.lines import Line, Span, SpanRole, line
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import PerformanceView
+from app.tui.speed.writing_lines import absent_model_text
 from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
 
 
@@ -77,16 +78,25 @@ class PerformanceScreen(FigureScreen):
         model = self._chat_session.model
         figures = view.figures
         if model is None:
-            return "no model is open"
+            return absent_model_text(view.status)
         if model.server:
             return self._glyphs.between.join((model.name, f"computed by {model.server}"))
         words = [model.name, model.quantization]
-        if threads := figures.threads or view.status.threads:
+        if threads := self._threads(view):
             words.append(counted(threads, "thread"))
         words.append(figures.weights_mode)
         if (thinking := self._chat_session.request_options.thinking) not in ("", AUTO):
             words.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, words))
+
+    def _threads(self, view: PerformanceView) -> int:
+        """Return the number of threads that compute, or will compute the next reply."""
+        in_use = self._engine_thread.state.threads
+        if in_use is None:
+            return view.figures.threads or view.status.threads
+        if view.status.activity is Activity.READING:
+            return in_use.now.prefill
+        return in_use.now.decode
 
 
 def _state(view: PerformanceView) -> Line:

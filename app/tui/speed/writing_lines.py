@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from textwrap import wrap
 
-from app.backend.status import Activity
+from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.records import INTERFACE, PhaseCost, TimeSpent
 from app.machine.sensors.reply_history import Basis
@@ -153,7 +153,7 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
     if view.figures.facts is None and status.server:
         return [line(muted("computed elsewhere"))]
     if view.figures.facts is None:
-        return [line(muted("no model is open"))]
+        return [line(muted(absent_model_text(status)))]
     if view.ceiling is None:
         return [line(muted("limit: not measured yet"))]
     share = view.ceiling.share(shown_tps(view))
@@ -166,6 +166,17 @@ def limit_lines(view: PerformanceView, width: int, glyphs: Glyphs) -> list[Line]
         _gauge_line("limit", share, lines.percent(share, 4), width, glyphs),
         line(muted(amount)),
     ]
+
+
+def absent_model_text(status: EngineStatus) -> str:
+    """Return why there are no figures of a model: it is being prepared, or none is open."""
+    match status.activity:
+        case Activity.COMPILING:
+            share = 100 * status.done // max(1, status.total)
+            return f"preparing the model: {share} %"
+        case Activity.LOADING:
+            return "opening the model"
+    return "no model is open"
 
 
 def _gauge_line(

@@ -76,7 +76,7 @@ async def test_the_doctors_title_has_room_during_compilation(answers: list[Any])
     async with chatting(Script(open_gate=gate), wait=False) as driver:
         gate.allow(2)
         await driver.pilot.press("f5")
-        await driver.shows("Doctor   no model is open")
+        await driver.shows("Doctor   preparing the model: 50 %")
         await driver.shows("setup 1/2")
 
 

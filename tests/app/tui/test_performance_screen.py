@@ -93,13 +93,35 @@ async def test_a_reply_is_compared_at_its_own_thread_count():
         await driver.say("/threads 1")
         await driver.until(lambda: driver.app.engine_thread.status.threads == 1)
         await driver.pilot.press("f2")
-        await sees(driver, "usual here    2.0", "2 threads · mmap")
+        await sees(driver, "usual here    2.0", "1 thread · mmap")
         await driver.until(
             lambda: 1 in driver.app.engine_thread.state.figures.read_gbps
         )  # for the next reply
         assert driver.app.performance.read_view().ceiling is None, (
             "nothing is known of the threads that wrote it"
         )
+
+
+async def test_the_title_says_that_the_model_is_prepared() -> None:
+    gate = Gate()
+    async with chatting(Script(open_gate=gate), wait=False) as driver:
+        gate.allow(2)
+        await driver.until(lambda: "setup 1/2" in driver.screen_text(), "it compiles")
+        for key in ("f2", "f5"):
+            await driver.pilot.press(key)
+            await driver.until(lambda: "preparing the model: 50 %" in driver.screen_text(), key)
+            assert "no model is open" not in driver.screen_text()
+            await driver.pilot.press("escape")
+        gate.open()
+
+
+async def test_the_title_has_the_threads_that_compute() -> None:
+    async with chatting() as driver:
+        await driver.ask("hello")
+        await driver.say("/threads 1")
+        await driver.note("1 thread")
+        await driver.pilot.press("f2")
+        await driver.until(lambda: " 1 thread " in driver.screen_text().splitlines()[0], "1 thread")
 
 
 async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
