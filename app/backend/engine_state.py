@@ -35,6 +35,8 @@ class EngineState:
     """Report of the running or last search for this model; None before the first."""
     tuning_conditions: Conditions = Conditions()
     """State of the machine during the last search."""
+    tuning_unix_s: float = 0.0
+    """Time at which the last search ended; 0 if unknown."""
     advise: Callable[[ThinkingMode], Advice] = _no_advice
     """Returns the sampling that the makers of the open model recommend."""
     state_trouble: str = ""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from app.backend.local.context_room import MIN_REPLY_TOKENS
 from app.machine.sensors.reply_history import ReplyHistory
 from app.machine.sensors.tuning_conditions import ConditionsWatch
+from app.machine.tuning.past_runs import PastRuns
 from app.program.settings import Settings, built_in_settings
 from app.text.record import record
 
@@ -58,6 +59,8 @@ class ChatOptions:
     """Called when a model is open; returns a line to show, or None."""
     open_history: Callable[[], ReplyHistory] = ReplyHistory
     """Returns the speeds of earlier replies."""
+    open_runs: Callable[[], PastRuns] = lambda: PastRuns(None)
+    """Returns the last searches for the best threads."""
     examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a function that takes
     progress."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -13,6 +14,8 @@ from app.backend.options import ChatOptions
 from app.backend.status import Activity
 from app.machine.sensors.reply_history import KnownAs
 from app.machine.sensors.tuning_conditions import Conditions
+from app.machine.tuning.levels import leveled
+from app.machine.tuning.past_runs import PastRun
 from app.machine.tuning.saved_tuning import (
     best_choice,
     certain_part,
@@ -65,6 +68,14 @@ class EngineTuning:
         self._threads = ThreadsInUse(self._choice_in_use(), saved.choice, model.most_threads)
         self._has_tuned_kernels = False
         link.update(threads=self._threads)
+        self._runs = options.open_runs()
+        self._key = engine_access.tuning_key(model)
+        if (past := self._runs.load(self._key)) is not None:
+            link.update(
+                tuning=past.report,
+                tuning_conditions=past.conditions,
+                tuning_unix_s=past.finished_unix_s,
+            )
         link.apply_requested_threads = self._apply_requested_threads
 
     def _choice_in_use(self) -> TunedChoice:
@@ -176,18 +187,22 @@ class EngineTuning:
         link.emit(TuningEnded())
 
     def _with_conditions(self, report: TuningReport, adds_to_earlier: bool) -> TuningReport:
-        """Return a finished report with remarks on the state of the machine."""
+        """Return a finished report with remarks on the state of the machine, and save it."""
+        report = leveled(report)
         conditions = self._conditions.end()
         lines: list[str] = []
         if adds_to_earlier:
             # The earlier report has the lines on kernels already.
             conditions = conditions.joined(self._link.state.tuning_conditions)
-        self._link.update(tuning_conditions=conditions)
+        finished_unix_s = time.time()
+        self._link.update(tuning_conditions=conditions, tuning_unix_s=finished_unix_s)
         self._save_speeds(report, conditions)
         if not adds_to_earlier:
             lines = self._kernel_lines()
         notes = (*report.notes, *conditions.remarks())
-        return replace(report, notes=notes, reasons=(*report.reasons, *lines))
+        report = replace(report, notes=notes, reasons=(*report.reasons, *lines))
+        self._runs.save(self._key, PastRun(report, conditions, finished_unix_s))
+        return report
 
     def _save_speeds(self, report: TuningReport, conditions: Conditions) -> None:
         """Save the speeds of the best choice with those of replies, if they can be trusted."""

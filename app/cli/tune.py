@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.backend.local import engine_access
@@ -17,6 +17,9 @@ from app.cli.bench import versions
 from app.cli.output import ProgressLine
 from app.machine.sensors.reply_history import KnownAs, ReplyHistory
 from app.machine.sensors.tuning_conditions import Conditions, watch_machine
+from app.machine.tuning.findings import detail_texts, findings_of, headline, why_texts
+from app.machine.tuning.levels import leveled
+from app.machine.tuning.past_runs import PastRun, PastRuns
 from app.machine.tuning.saved_tuning import (
     best_choice,
     certain_part,
@@ -25,14 +28,7 @@ from app.machine.tuning.saved_tuning import (
     measured_speeds,
     why_not_kept,
 )
-from app.machine.tuning.thread_bars import (
-    TITLES,
-    curve_lines,
-    lookahead_lines,
-    option_lines,
-    pinning_line,
-    progress_text,
-)
+from app.machine.tuning.thread_bars import chart_lines, lookahead_lines, progress_text
 from app.models.library.speed import writing_text
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal, say
@@ -195,7 +191,7 @@ class _Search:
                 self._show_estimates(report)
             self._show(report)
         self.conditions = self._watch.end()
-        return report
+        return leveled(report) if report is not None else None
 
     def _show(self, report: TuningReport) -> None:
         self._progress.show(progress_text(report))
@@ -239,11 +235,17 @@ def _print_prefetch(search: _Search) -> int:
 
 
 def _remember(engine: WorkThread, search: _Search, report: TuningReport) -> str | None:
-    """Save the best settings; return why they were not saved, None if they were."""
+    """Save the results for F4, and the best settings for the next start.
+
+    Returns:
+        Why the settings were not saved; None if they were.
+    """
     model = search.model
     conditions = search.conditions
     if not search.options.remember:
         return "not saved, because of --dry-run"
+    run = PastRun(_with_details(search, report), conditions, time.time())
+    engine.run(lambda: PastRuns(paths.tunings_file()).save(engine_access.tuning_key(model), run))
     if reason := why_not_kept(report, search.in_use, conditions):
         return f"not saved, {reason}"
 
@@ -262,6 +264,13 @@ def _remember(engine: WorkThread, search: _Search, report: TuningReport) -> str 
         return trouble
 
     return engine.run(remember)
+
+
+def _with_details(search: _Search, report: TuningReport) -> TuningReport:
+    """Return a report with the lines that F4 shows, too."""
+    notes = (*report.notes, *search.conditions.remarks())
+    reasons = (*report.reasons, *lookahead_lines(search.lookahead))
+    return replace(report, notes=notes, reasons=reasons)
 
 
 def _as_json(search: _Search, report: TuningReport, is_remembered: bool) -> dict[str, Any]:
@@ -293,30 +302,18 @@ def _print(search: _Search, report: TuningReport, reason: str | None) -> None:
         f"{clean_line(model.name, 60)} · {clean_line(model.quantization, 12)} · context "
         f"{report.n_context} tokens"
     )
-    for text in lookahead_lines(search.lookahead):
-        print(text)
-    for curve in report.curves:
-        print(f"\n{TITLES[curve.phase]} (samples of {curve.n_tokens} tokens)")
-        if curve.phase == "decode":
-            in_use = now.decode
-        else:
-            in_use = now.prefill
-        for line in curve_lines(curve, in_use, columns, glyphs):
-            print(line.text)
-    for comparison in report.comparisons:
-        print()
-        for line in option_lines(comparison, comparison.present, glyphs):
+    findings = findings_of(report, now, search.conditions)
+    if findings is not None:
+        print(f"\n{headline(findings, glyphs)}")
+    for title, lines in chart_lines(report, now, columns, glyphs):
+        print(f"\n{title}")
+        for line in lines:
             print(line.text)
     print()
-    outcomes = [comparison.reason for comparison in report.comparisons]
-    texts = [
-        *report.reasons,
-        pinning_line(report),
-        *outcomes,
-        *report.notes,
-        *search.conditions.remarks(),
-    ]
-    for text in filter(None, (*texts, f"{progress_text(report)}.")):
+    details = [*lookahead_lines(search.lookahead), *detail_texts(report)]
+    remarks = search.conditions.remarks()
+    texts = [*why_texts(report), *details, *remarks, f"{progress_text(report)}."]
+    for text in texts:
         print(text[:1].upper() + text[1:])
     if report.curves:
         if reason:

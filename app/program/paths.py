@@ -58,6 +58,7 @@ themes_dir = _function_for("config", "themes")
 state_dir = _function_for("state")
 state_file = _function_for("state", "state.json")
 speeds_file = _function_for("state", "speeds.json")
+tunings_file = _function_for("state", "tunings.json")
 history_file = _function_for("state", "prompt-history.jsonl")
 unsent_file = _function_for("state", "unsent.jsonl")
 conversations_dir = _function_for("state", "conversations")
@@ -91,6 +92,7 @@ STORED_FILES = (
     StoredFile("state", "state.json", "last model, theme, thinking modes, tuned threads"),
     StoredFile("state", "speeds.json", "speeds of replies of 90 days on this machine"),
     StoredFile("state", "speeds-damaged.json", "a damaged file of speeds, put aside"),
+    StoredFile("state", "tunings.json", "the last measurement of F4 for each model"),
     StoredFile("state", "copied.txt", "text of /copy file"),
     StoredFile("state", LOG_NAME, "internal errors, without text of conversations"),
     StoredFile("data", "models/", "downloaded models"),

@@ -53,7 +53,8 @@ class Glyphs:
     between: str
     """Separator of two figures in a line."""
     spread: str
-    """Uncertain end of a bar."""
+    """Whisker at the end of a bar, for its uncertainty."""
+    spread_end: str
     here: str
     """Pointer to the value in use."""
     good: str
@@ -72,14 +73,14 @@ BLOCKS = Glyphs(
     frame="╭╮╰╯─│",
     halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="█▓▒░▌▚",
     between=" · ",
-    spread="▒", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…",
+    spread="─", spread_end="┤", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…",
     upright="┃",
 )  # fmt: skip
 ASCII = Glyphs(
     levels=" .:=#", full="#", empty=".", gauge_full="#", gauge_half="", gauge_empty="-",
     frame="++++-|", halves="",
     has_braille=False, line="-", mark="^", limit="-", median="~", parts="#=+.o:", between=" - ",
-    spread="-", here=">",
+    spread="-", spread_end="|", here=">",
     good="ok", caution="!", trouble="x", arrow="->", plus_minus="+-", cut=".", upright="#",
 )  # fmt: skip
 

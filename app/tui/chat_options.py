@@ -15,6 +15,7 @@ from app.forms.answer_form import AnswerForm
 from app.machine.sensors.low_power import is_on_battery
 from app.machine.sensors.reply_history import ReplyHistory
 from app.machine.sensors.tuning_conditions import watch_machine
+from app.machine.tuning.past_runs import PastRuns
 from app.models.library.choose_model import remember_opened
 from app.program import paths
 from app.program.settings import Settings, ToolServerSetting
@@ -32,6 +33,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         glance_at_model=engine_access.glance_at_model,
         on_opened=partial(remember_opened, directories=settings.model_directories),
         open_history=lambda: ReplyHistory(paths.speeds_file()),
+        open_runs=lambda: PastRuns(paths.tunings_file()),
         examine=partial(_examine, settings),
         try_lookahead=engine_access.try_lookahead,
         watch_conditions=watch_machine,

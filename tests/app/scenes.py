@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -269,6 +270,8 @@ async def measured(driver: Driver) -> None:
         ),
         "measured",
     )
+    measured_s = time.mktime((2025, 3, 7, 21, 14, 0, 0, 0, -1))
+    driver.app.engine_thread._link.update(tuning_unix_s=measured_s)
 
 
 async def measuring(driver: Driver) -> None:

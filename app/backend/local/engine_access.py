@@ -159,6 +159,12 @@ def kernels_version() -> str:
     return VERSION
 
 
+def tuning_key(model: Model) -> str:
+    """Return the key of this machine, model and power source."""
+    place = _place(model)
+    return place.key(place.on_battery)
+
+
 def _place(model: Model) -> TuningPlace:
     from engine.machine import host
 

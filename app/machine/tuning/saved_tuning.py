@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 
 from app.machine.sensors.reply_history import PastReply, past_measurement
 from app.machine.sensors.tuning_conditions import Conditions
+from app.machine.tuning.levels import speed_of
 from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import ProgramState, TunedChoice, TuningConditions
 from app.text.record import record
 from engine import KV_TYPES
-from engine.tuning.report import MEASURING, STOPPED
+from engine.tuning.report import DECODE, MEASURING, PREFILL, STOPPED
 
 if TYPE_CHECKING:
     from engine.tuning.report import TuningReport
-    from engine.tuning.statistics import Interval
-
 
 _ON_BATTERY = " | on battery"
 _FIELDS = 5
@@ -151,9 +150,11 @@ def _counted(count: str, noun: str) -> str:
 
 
 def _best_count(report: TuningReport, phase: str, current: int) -> int:
-    """Return the best count of a phase, or the current one if it is as fast."""
+    """Return the best count of a phase, or the current one if it is too close to call."""
     curve = report.curve(phase)
-    if curve is None or curve.best is None or current in curve.close_counts:
+    if curve is None or curve.best is None:
+        return current
+    if current in curve.close_counts and not curve.is_settled:
         return current
     return curve.best
 
@@ -222,33 +223,23 @@ def choice_to_remember(
 def measured_speeds(report: TuningReport, choice: TunedChoice) -> PastReply | None:
     """Return the speeds that a search on a quiet machine measured with a choice; None if it did not
     measure the choice."""
-    decode, prefill = (
-        _rate_of(report, phase, count, choice.weights)
-        for phase, count in (("decode", choice.decode), ("prefill", choice.prefill))
-    )
-    if decode is None:
+    decode_tps, prefill_tps = (speed_of(report, phase, choice) for phase in (DECODE, PREFILL))
+    if not decode_tps:
         return None
-    n_written, n_read = (_n_tokens(report, phase) for phase in ("decode", "prefill"))
-    if prefill is None:
-        return past_measurement(n_written * decode.n, decode.median, 0, 0.0, is_quiet=True)
-    return past_measurement(
-        n_written * decode.n, decode.median, n_read * prefill.n, prefill.median, is_quiet=True
-    )
+    n_written = _n_tokens(report, DECODE, choice.decode)
+    n_read = _n_tokens(report, PREFILL, choice.prefill)
+    if not prefill_tps:
+        n_read = 0
+    return past_measurement(n_written, decode_tps, n_read, prefill_tps, is_quiet=True)
 
 
-def _rate_of(report: TuningReport, phase: str, count: int, weights: str) -> Interval | None:
-    comparison = report.comparison("weights")
-    if comparison is not None and comparison.is_measured:
-        option = comparison.option(weights)
-        return option.tps.get(phase) if option is not None else None
+def _n_tokens(report: TuningReport, phase: str, count: int) -> int:
+    """Return the number of tokens that were measured with a thread count."""
     curve = report.curve(phase)
     point = curve.point(count) if curve is not None else None
-    return point.tps if point is not None else None
-
-
-def _n_tokens(report: TuningReport, phase: str) -> int:
-    curve = report.curve(phase)
-    return curve.n_tokens if curve is not None else 0
+    if curve is None or point is None or point.tps is None:
+        return 0
+    return curve.n_tokens * point.tps.n
 
 
 def measured_of(

@@ -1,8 +1,7 @@
 """Results of tuning as plain text, for the command line and the screen.
 
-Thread counts are bars: the solid part is the speed, the shaded end its uncertainty. Memory modes and cache
-types are rows with gains over the mode in use. No engine is imported, and colour only repeats the
-text.
+Thread counts, memory modes and cache types are bars that end at the speed, with a whisker for its
+uncertainty. No engine is imported, and colour only repeats the text.
 """
 
 from __future__ import annotations
@@ -11,19 +10,25 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from app.machine.tuning.levels import with_choice
+from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
+from engine.tuning.statistics import GAIN
 
 if TYPE_CHECKING:
     from engine.tuning.lookahead_trials import Lookahead
     from engine.tuning.report import Comparison as Comparison
     from engine.tuning.report import Curve as Curve
-    from engine.tuning.report import Option, Point
+    from engine.tuning.report import Point
     from engine.tuning.report import TuningReport as TuningReport
+    from engine.tuning.statistics import Interval
 
-_FIXED_CELLS = 12
-"""Cells of a row besides the bar, the rate and its spread: mark, count, blanks and label."""
+_HEAD_CELLS = 5
+"""Cells before the bar of a thread count: mark, count and a blank."""
+_BLANKS = 3
+"""Blanks between bar, rate, spread and label."""
 _LEAST_RATE_CELLS = 5
 _LEAST_BAR_CELLS = 3
 _KINDS = {
@@ -32,6 +37,13 @@ _KINDS = {
     "sibling": "and siblings",
 }
 TITLES = {"decode": "writing, tok/s", "prefill": "reading the prompt, tok/s"}
+OPTION_TITLES = {"weights": "weights", "kv": "KV cache"}
+_OPTION_NAMES = {"mmap": "mapped file", "huge": "huge pages"}
+MEANINGS = {
+    "weights": "mapped file: the file's own pages; huge pages: a copy in pages of 2 MB",
+    "kv": "KV cache: what the model keeps in memory of the conversation",
+}
+"""Names of a comparison in plain words."""
 
 
 class CurveRole(Enum):
@@ -53,65 +65,152 @@ class BarLine:
     role: CurveRole
 
 
+@record
+class _Bar:
+    """A row of a chart, before it is drawn."""
+
+    name: str
+    tps: Interval | None
+    label: str
+    role: CurveRole
+    gain: str = ""
+
+
 def curve_lines(curve: Curve, in_use: int | None, columns: int, glyphs: Glyphs) -> list[BarLine]:
     """Return the lines of a curve, with counts grouped by the kind of core of their last thread."""
-    rates = {point.n_threads: _rate(point, glyphs) for point in curve.points}
-    wide = [
-        max([_LEAST_RATE_CELLS, *(len(texts[index]) for texts in rates.values())])
-        for index in (0, 1)
-    ]
-    close = curve.close_counts
-    cells = max(_LEAST_BAR_CELLS, columns - _FIXED_CELLS - bool(close) - sum(wide))
-    most_tps = max((point.tps.high for point in curve.points if point.tps is not None), default=0.0)
-
-    def drawn(point: Point) -> BarLine:
-        head = f"{glyphs.here if point.n_threads == in_use else ' '}{point.n_threads:>3} "
-        median, spread = rates[point.n_threads]
-        role, label = _judged(point, curve.best, close)
-        text = (
-            f"{head}{_bar(point, cells, most_tps, glyphs)} {median:>{wide[0]}} "
-            f"{spread:<{wide[1]}} {label}"
-        )
-        return BarLine(text.rstrip(), role)
+    rows = []
+    for point in curve.points:
+        mark = glyphs.here if point.n_threads == in_use else " "
+        role, label = _judged(point, curve)
+        rows.append(_Bar(f"{mark}{point.n_threads:>3} ", point.tps, label, role))
+    drawn = _drawn(rows, columns, glyphs)
 
     core_kinds = list(dict.fromkeys(point.kind for point in curve.points))
     lines = []
     for core_kind in core_kinds:
         if len(core_kinds) > 1:
             lines.append(BarLine(f"   {_KINDS[core_kind]}", CurveRole.KIND))
-        lines += [drawn(point) for point in curve.points if point.kind == core_kind]
+        lines += [
+            bar_line
+            for bar_line, point in zip(drawn, curve.points, strict=True)
+            if point.kind == core_kind
+        ]
     return lines
 
 
-def _rate(point: Point, glyphs: Glyphs) -> tuple[str, str]:
+def option_lines(
+    comparison: Comparison, phase: str, in_use: str, columns: int, glyphs: Glyphs
+) -> list[BarLine]:
+    """Return the bars of memory options in one phase; empty if none was measured."""
+    if not any(phase in option.tps for option in comparison.options):
+        return []
+    rows = []
+    for option in comparison.options:
+        mark = glyphs.here if option.name == in_use else " "
+        name = option_name(option.name)
+        gain = option.gain.get(phase)
+        role, label = CurveRole.PLAIN, ""
+        if not comparison.is_settled and comparison.is_measured:
+            role, label = CurveRole.CLOSE, "close"
+        elif option.name == comparison.best and comparison.is_measured:
+            role, label = CurveRole.BEST, "best"
+        gain_text = f"{_percent(gain.median):+.0f} %" if gain is not None else ""
+        rows.append(_Bar(f"{mark} {name:<11} ", option.tps.get(phase), label, role, gain_text))
+    return _drawn(rows, columns, glyphs)
+
+
+def chart_lines(
+    report: TuningReport, in_use: TunedChoice, columns: int, glyphs: Glyphs
+) -> list[tuple[str, list[BarLine]]]:
+    """Return title and bars of each chart of a report, for one column of text."""
+    report = with_choice(report, in_use)
+    counts = {"decode": in_use.decode, "prefill": in_use.prefill}
+    charts = [
+        (TITLES[curve.phase], curve_lines(curve, counts[curve.phase], columns, glyphs))
+        for curve in report.curves
+    ]
+    options = {"weights": in_use.weights, "kv": in_use.kv_type}
+    for comparison in report.comparisons:
+        option = options[comparison.part]
+        title = f"{OPTION_TITLES[comparison.part]} with {counts_text(report)}"
+        for phase, task in TITLES.items():
+            lines = option_lines(comparison, phase, option, columns, glyphs)
+            if lines:
+                charts.append((f"{title}: {task}", lines))
+    return charts
+
+
+def counts_text(report: TuningReport) -> str:
+    """Return the thread counts with which memory options were measured."""
+    counts = sorted({curve.best for curve in report.curves if curve.best is not None})
+    if len(counts) == 1:
+        return figures.counted(counts[0], "thread")
+    return f"{' and '.join(map(str, counts)) or 'the usual'} threads"
+
+
+def option_name(name: str) -> str:
+    """Return a memory option in plain words."""
+    return _OPTION_NAMES.get(name, name)
+
+
+def _drawn(rows: Sequence[_Bar], columns: int, glyphs: Glyphs) -> list[BarLine]:
+    """Draw the rows of a chart on one scale; spread and gain are left out if the width is short."""
+    rates = [_rate(row.tps, glyphs) for row in rows]
+    wide = [max([_LEAST_RATE_CELLS, *(len(texts[index]) for texts in rates)]) for index in (0, 1)]
+    head = max((len(row.name) for row in rows), default=_HEAD_CELLS)
+    label_cells = max(len("best"), *(len(row.label) for row in rows)) if rows else 0
+    gain_cells = max((len(row.gain) for row in rows), default=0)
+    cells = columns - head - _BLANKS - label_cells - sum(wide) - gain_cells - bool(gain_cells)
+    has_spread = cells >= _LEAST_BAR_CELLS or not gain_cells
+    if not has_spread:
+        cells += wide[1] + 1
+    cells = max(_LEAST_BAR_CELLS, cells)
+    most_tps = max((row.tps.high for row in rows if row.tps is not None), default=0.0)
+    lines = []
+    for row, (rate, spread) in zip(rows, rates, strict=True):
+        text = f"{row.name}{_bar(row.tps, cells, most_tps, glyphs)} {rate:>{wide[0]}} "
+        if has_spread:
+            text += f"{spread:<{wide[1]}} "
+        if gain_cells:
+            text += f"{row.gain:>{gain_cells}} "
+        lines.append(BarLine(f"{text}{row.label}".rstrip(), row.role))
+    return lines
+
+
+def _rate(tps: Interval | None, glyphs: Glyphs) -> tuple[str, str]:
     """Return rate and spread as text; "-" and "" before a measurement."""
-    if point.tps is None:
+    if tps is None:
         return "-", ""
-    median = figures.rate(point.tps.median)
+    median = figures.rate(tps.median)
     decimals = len(median.partition(".")[2])
-    return median, f"{glyphs.plus_minus}{point.tps.half_width:,.{decimals}f}"
+    return median, f"{glyphs.plus_minus}{tps.half_width:,.{decimals}f}"
 
 
-def _judged(point: Point, best: int | None, close: Sequence[int]) -> tuple[CurveRole, str]:
+def _judged(point: Point, curve: Curve) -> tuple[CurveRole, str]:
+    """Return the role and the label of a count; none is the best while some are too close."""
+    is_best = point.n_threads == curve.best
     if point.tps is None:
         return CurveRole.PLAIN, ""
-    if point.n_threads in close:
-        return CurveRole.CLOSE, "close"
-    if point.n_threads == best:
+    if is_best and curve.is_settled:
         return CurveRole.BEST, "best"
+    if point.n_threads in curve.close_counts:
+        return CurveRole.CLOSE, "close"
+    if is_best:
+        return CurveRole.CLOSE, "lead"
     if point.is_dropped:
-        return (CurveRole.DROPPED, "slow")
-    return (CurveRole.PLAIN, "")
+        return CurveRole.DROPPED, "slow"
+    return CurveRole.PLAIN, ""
 
 
-def _bar(point: Point, cells: int, most_tps: float, glyphs: Glyphs) -> str:
-    if point.tps is None:
+def _bar(tps: Interval | None, cells: int, most_tps: float, glyphs: Glyphs) -> str:
+    """Draw a speed as a bar that ends at the median, with a whisker to the upper end."""
+    if tps is None or most_tps <= 0:
         return " " * cells
-    mean, high = (
-        max(0, round(cells * edge / most_tps)) if most_tps > 0 else 0
-        for edge in (point.tps.median, point.tps.high)
-    )
-    return f"{glyphs.full * mean}{glyphs.spread * (high - mean)}".ljust(cells)
+    median, high = (max(0, round(cells * edge / most_tps)) for edge in (tps.median, tps.high))
+    whisker = ""
+    if high > median:
+        whisker = f"{glyphs.spread * (high - median - 1)}{glyphs.spread_end}"
+    return f"{glyphs.full * median}{whisker}".ljust(cells)
 
 
 def pinning_line(report: TuningReport) -> str:
@@ -125,13 +224,20 @@ def pinning_line(report: TuningReport) -> str:
     ]
     if not gains:
         return ""
-    if report.pinned is None:
-        verdict = ""
-    elif report.pinned:
-        verdict = ": faster"
-    else:
-        verdict = ": no real gain"
+    verdict = f": {pinning_verdict(report)}"
     return f"Each thread fixed to one core: {', '.join(gains)}{verdict if report.is_over else ''}"
+
+
+def pinning_verdict(report: TuningReport) -> str:
+    """Return whether threads that are fixed to cores are faster, in words; "" if unknown."""
+    if report.pinned is None:
+        return ""
+    if report.pinned:
+        return "faster"
+    gains = [curve.pinned_gain for curve in report.curves if curve.pinned_gain is not None]
+    if any(gain.low <= 1 <= gain.high and gain.median > GAIN for gain in gains):
+        return "too close to call"
+    return "no real gain"
 
 
 def _percent(ratio: float) -> float:
@@ -158,59 +264,6 @@ def progress_text(report: TuningReport) -> str:
     return (
         f"round {report.round_number} of {report.n_rounds} · {measuring} · at most {left_text} left"
     )
-
-
-_PHASES = ("decode", "prefill")
-_CELL = 19
-"""Columns of a phase: rate, spread and gain."""
-
-
-def option_lines(comparison: Comparison, in_use: str, glyphs: Glyphs) -> list[BarLine]:
-    """Return the lines of a comparison: heading, cost, and a line for each measured mode."""
-    if comparison.part == "weights":
-        title = "weights"
-    else:
-        title = "KV cache"
-    lines = [
-        BarLine(
-            f" {title:<9}{'writing':<{_CELL}}{'reading, tok/s':<{_CELL}}".rstrip(),
-            CurveRole.HEADING,
-        )
-    ]
-    if not any(option.tps for option in comparison.options):
-        return [
-            *lines,
-            BarLine(f"   {comparison.left_out or comparison.estimate}", CurveRole.PLAIN),
-        ]
-    lines += [_option_line(option, comparison, in_use, glyphs) for option in comparison.options]
-    if comparison.left_out:
-        lines.append(BarLine(f"   {comparison.left_out}", CurveRole.PLAIN))
-    return lines
-
-
-def _option_line(option: Option, comparison: Comparison, in_use: str, glyphs: Glyphs) -> BarLine:
-    if option.name == in_use:
-        mark = glyphs.here
-    else:
-        mark = " "
-    cells = "".join(f"{_cell(option, phase, glyphs):<{_CELL}}" for phase in _PHASES)
-    text = f"{mark} {option.name:<8}{cells}"
-    if option.name == comparison.best and comparison.is_measured:
-        return BarLine(f"{text}best", CurveRole.BEST)
-    return BarLine(text.rstrip(), CurveRole.PLAIN)
-
-
-def _cell(option: Option, phase: str, glyphs: Glyphs) -> str:
-    tps = option.tps.get(phase)
-    gain = option.gain.get(phase)
-    if tps is None:
-        return "-"
-    median = figures.rate(tps.median)
-    decimals = len(median.partition(".")[2])
-    rate_text = f"{median:>5} {glyphs.plus_minus}{tps.half_width:.{decimals}f}"
-    if gain is not None:
-        return f"{rate_text:<11} {100 * (gain.median - 1):+.0f} %"
-    return rate_text
 
 
 def lookahead_lines(lookaheads: Mapping[str, Lookahead]) -> list[str]:

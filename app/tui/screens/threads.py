@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partialmethod
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -14,15 +14,25 @@ from textual.containers import Horizontal, VerticalScroll
 
 from app.backend.protocol import KV_TYPES, THREADS_AND_WEIGHTS
 from app.machine.sensors.tuning_conditions import QUIET_CORES
-from app.machine.tuning.saved_tuning import best_choice, choice_to_remember, why_not_kept
-from app.machine.tuning.thread_bars import pinning_line, progress_text
+from app.machine.tuning.findings import (
+    Findings,
+    describe_briefly,
+    detail_texts,
+    findings_of,
+    headline,
+    measured_text,
+    why_texts,
+)
+from app.machine.tuning.levels import with_choice
+from app.machine.tuning.quiet import QuietWatch, busy_text
+from app.machine.tuning.saved_tuning import choice_to_remember
+from app.machine.tuning.thread_bars import counts_text, progress_text
 from app.machine.tuning.threads_in_use import (
     ChoiceOrigin,
     choice_to_keep,
     describe_in_use,
-    is_in_use,
 )
-from app.program.settings import AUTO, DEFAULT_KV_TYPE
+from app.program.settings import AUTO
 from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import choose_glyphs
@@ -48,6 +58,7 @@ _EXPLANATION = (
     "Tries every thread count, then huge pages and memory prefetch, on this conversation. Takes "
     "1-2 minutes at full load; changes nothing until you accept."
 )
+_MEASURES = "Not measured yet: 1-2 minutes at full load; nothing changes until you accept."
 
 
 class ThreadsScreen(FigureScreen):
@@ -72,16 +83,22 @@ class ThreadsScreen(FigureScreen):
         """Parts of tuning to measure as soon as the engine is free."""
         self._is_covered = False
         """Whether help or palette cover the screen; pending parts then stay pending."""
+        self._quiet = QuietWatch()
+        self._is_hasty = False
+        """Whether the pending search begins although other programs are busy."""
+        self._is_detailed = False
+        """Whether details are shown instead of bars."""
 
     def compose(self) -> ComposeResult:
-        """Lay out title, curves, options, reasons, state, progress and keys."""
+        """Lay out title, headline, bars, reasons, machine, progress and keys."""
         yield ScreenTitle("Threads", id="threads-title")
         with VerticalScroll(id="threads-body"):
+            yield FigureLines("thread-headline")
             with Horizontal(id="thread-curves"):
                 for phase in _PHASES:
                     yield ThreadCurve(phase, id=f"thread-{phase}")
-            yield FigureLines("thread-reasons")
             yield FigureLines("thread-options")
+            yield FigureLines("thread-reasons")
             yield FigureLines("thread-room")
         yield FigureLines("thread-progress")
         yield KeyLine(id="thread-keys")
@@ -106,28 +123,36 @@ class ThreadsScreen(FigureScreen):
         report = self._engine_thread.state.tuning
         return self._chat_session.is_tuning and (report is None or not report.is_over)
 
+    @property
+    def _findings(self) -> Findings | None:
+        """Results of the last search for the choice in use; None if nothing was measured."""
+        state = self._engine_thread.state
+        if state.threads is None:
+            return None
+        return findings_of(state.tuning, state.threads.now, state.tuning_conditions)
+
     # ---- drawing
 
     def show_figures(self) -> None:
-        """Draw the present state, and start pending measurements once the engine is free."""
-        if self._pending_parts and self._chat_session.tune(self._pending_parts):
+        """Draw the present state, and start pending measurements once engine and machine are
+        free."""
+        now_s = self._engine_thread.now_s()
+        self._quiet.add(self._watch.others_cores, now_s)
+        may_begin = self._is_hasty or self._quiet.is_quiet(now_s)
+        if self._pending_parts and may_begin and self._chat_session.tune(self._pending_parts):
             self._pending_parts = ()
-        report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
         self.set_class(in_use is None, "-no-model")
-        width = max(_LEAST_COLUMNS, self.query_one("#thread-curves").size.width or self.size.width)
-        options: list[Line] = []
-        if report is not None and in_use is not None:
-            present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
-            options = option_panels(
-                [(comparison, present[comparison.part]) for comparison in report.comparisons],
-                self._glyphs,
-                width,
-            )
+        body = self.query_one("#threads-body")
+        width = max(_LEAST_COLUMNS, body.scrollable_content_region.width or self.size.width)
+        findings = self._findings
+        top = self._headline_panel(findings, width)
+        options = self._option_panels(width)
         reasons = self._reason_panels(width)
+        self._fill("thread-headline", top)
         self._fill("thread-options", options)
         self._fill("thread-reasons", reasons)
-        self._fill_room(width, len(options) + len(reasons))
+        self._fill_room(findings, width, len(top) + len(options) + len(reasons))
         if self._is_measuring:
             state = line(Span("measuring", SpanRole.CAUTION))
         else:
@@ -136,10 +161,57 @@ class ThreadsScreen(FigureScreen):
         self._fill("thread-progress", self._progress_lines())
         self.query_one(KeyLine).set_content(self._keys())
 
-    def _fill_room(self, width: int, n_used_rows: int) -> None:
+    def _headline_panel(self, findings: Findings | None, width: int) -> list[Line]:
+        """Return a panel with the result in one line, and below it what is in use and saved."""
+        in_use = self._engine_thread.state.threads
+        report = self._engine_thread.state.tuning
+        if in_use is None:
+            title = "Computed elsewhere" if self._server_name else "No model is open"
+            return self._text_panel(title, [self._state()], width)
+        texts = [self._state()]
+        note = EMPTY
+        if findings is not None and report is not None:
+            texts = [headline(findings, self._glyphs), f"In use: {texts[0]}"]
+            if findings.why_not_kept:
+                texts.append(f"Not kept, {findings.why_not_kept}.")
+            if report.is_over:
+                finished_unix_s = self._engine_thread.state.tuning_unix_s
+                note = line(muted(measured_text(finished_unix_s, time.time())))
+        elif report is not None:
+            texts += report.notes
+        elif self.size.height < _TALL_ROWS:
+            texts.append(_MEASURES)
+        columns = max(_LEAST_COLUMNS, width - FRAME_COLUMNS)
+        rows = [textwrap.wrap(text, columns) for text in texts]
+        body = [line(row) for row_texts in rows for row in row_texts]
+        if findings is not None:
+            role = SpanRole.STRONG
+            if findings.why_not_kept:
+                role = SpanRole.CAUTION
+            n_head = len(rows[0])
+            body[:n_head] = [line(Span(row, role)) for row in rows[0]]
+        return panel("Result" if findings else "In use", body, width, self._glyphs, note=note)
+
+    def _option_panels(self, width: int) -> list[Line]:
+        report = self._engine_thread.state.tuning
+        in_use = self._engine_thread.state.threads
+        if report is None or in_use is None or self._is_detailed:
+            return []
+        report = with_choice(report, in_use.now)
+        present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
+        return option_panels(
+            [(comparison, present[comparison.part]) for comparison in report.comparisons],
+            counts_text(report),
+            self._glyphs,
+            width,
+        )
+
+    def _fill_room(self, findings: Findings | None, width: int, n_used_rows: int) -> None:
         """Draw the curves and, if rows are left below everything else, the state of the machine."""
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
+        if report is not None and in_use is not None:
+            report = with_choice(report, in_use.now)
         is_tall = in_use is not None and self.size.height >= _TALL_ROWS
         max_count = 0
         max_thickness = 1
@@ -149,16 +221,20 @@ class ThreadsScreen(FigureScreen):
         curves = [report.curve(phase) if report is not None else None for phase in _PHASES]
 
         n_free_rows = self.query_one("#threads-body").outer_size.height - n_used_rows - FRAME_ROWS
+        has_curves = in_use is not None and not self._is_detailed
         thickness, n_curve_rows = 1, max(n_rows(curve, max_count, 1) for curve in curves)
         for thicker in range(2, max_thickness + 1):
             n_thicker_rows = max(n_rows(curve, max_count, thicker) for curve in curves)
             if n_thicker_rows + LEAST_ROWS <= n_free_rows:
                 thickness, n_curve_rows = thicker, n_thicker_rows
-        n_free_rows -= n_curve_rows
+        if has_curves:
+            n_free_rows -= n_curve_rows
+        else:
+            n_free_rows += FRAME_ROWS
 
         for phase, widget, curve in zip(_PHASES, self.query(ThreadCurve), curves, strict=True):
-            widget.display = in_use is not None
-            if in_use is not None:
+            widget.display = has_curves
+            if in_use is not None and has_curves:
                 count = getattr(in_use.now, phase)
                 hint = self._digits_hint(phase)
                 usual_tps = self._usual_tps(phase)
@@ -170,7 +246,7 @@ class ThreadsScreen(FigureScreen):
             machine = room_lines(
                 self._watch.read_view(),
                 report,
-                not self._why_not_kept(),
+                findings is None or not findings.why_not_kept,
                 width,
                 n_free_rows,
                 self._glyphs,
@@ -217,20 +293,17 @@ class ThreadsScreen(FigureScreen):
         return ""
 
     def _reason_panels(self, width: int) -> list[Line]:
-        """Return panels with the choice in use and the reasons for the results.
-
-        The choice in use comes first, where it is visible in 24 rows.
-        """
-        if self._engine_thread.state.threads is None:
-            title = "Computed elsewhere" if self._server_name else "No model is open"
-            return self._text_panel(title, [self._state()], width)
-        panels = self._text_panel("In use", [self._state()], width)
+        """Return panels with the reasons for the results or, on request, with their details."""
         report = self._engine_thread.state.tuning
-        if report is not None:
-            panels += self._text_panel("Why", self._reasons(report), width)
-        elif self.size.height >= _TALL_ROWS:
-            panels += self._text_panel("What tuning measures", [_EXPLANATION], width)
-        return panels
+        if self._engine_thread.state.threads is None:
+            return []
+        if report is None:
+            is_tall = self.size.height >= _TALL_ROWS
+            texts = [_EXPLANATION] if is_tall or self._is_detailed else []
+            return self._text_panel("What tuning measures", texts, width)
+        if self._is_detailed:
+            return self._text_panel("Details", self._details(report), width)
+        return self._text_panel("Why", why_texts(report), width)
 
     def _text_panel(self, title: str, texts: Iterable[str], width: int) -> list[Line]:
         """Return a panel with wrapped texts; empty if there are none."""
@@ -240,21 +313,11 @@ class ThreadsScreen(FigureScreen):
             return panel(title, body, width, self._glyphs)
         return []
 
-    def _reasons(self, report: TuningReport) -> list[str]:
-        weights = report.comparison("weights")
-        kv = report.comparison("kv")
-        reasons = []
-        if reason := self._why_not_kept():
-            reasons.append(f"These results are not kept, {reason}.")
-        if kv is not None:
-            reasons.append(kv.reason)
-        reasons += [*report.reasons, pinning_line(report)]
-        if weights is not None:
-            reasons.append(weights.reason)
-        reasons += report.notes
+    def _details(self, report: TuningReport) -> list[str]:
+        details = [*why_texts(report), *detail_texts(report)]
         if not report.is_over and (cost := self._watch.pace.cost) is not None:
-            reasons.append(f"The screen itself uses {100 * cost:.0f} % of one core.")
-        return reasons
+            details.append(f"The screen itself uses {100 * cost:.0f} % of one core.")
+        return details or ["Nothing was measured."]
 
     def _state(self) -> str:
         in_use = self._engine_thread.state.threads
@@ -308,12 +371,30 @@ class ThreadsScreen(FigureScreen):
             if self._pending_parts:
                 text += ". Measuring starts when it is free"
             return text
+        others = busy_text(self._quiet.others_cores, self._n_cores)
+        key = self._keymap.first_key
+        if self._pending_parts:
+            anyway = f"{key('threads.measure_now')} measures anyway"
+            if self._quiet.others_cores <= QUIET_CORES:
+                return "Other programs are quiet: measuring begins in a moment"
+            return f"{others.capitalize()}: measuring begins when they are quiet, {anyway}"
         words = []
         if report is not None:
             words.append(progress_text(report))
-        if not self._is_measuring and (others_cores := self._watch.others_cores or 0) > QUIET_CORES:
-            words.append(f"Other programs use {others_cores:.1f} cores: results would not be kept")
+        if self._quiet.others_cores > QUIET_CORES and not self._is_measuring:
+            is_enter_free = self._choice_to_keep() is None
+            starts = key("threads.apply_best" if is_enter_free else "threads.measure")
+            anyway = f"{key('threads.measure_now')} measures anyway"
+            words.append(
+                f"{others.capitalize()}: {starts} waits and begins when they are quiet, {anyway}"
+            )
         return ". ".join(words)
+
+    @property
+    def _n_cores(self) -> int:
+        """Number of logical CPUs that this process may use."""
+        in_use = self._engine_thread.state.threads
+        return in_use.most if in_use is not None else 1
 
     def _keys(self) -> list[tuple[str, str]]:
         key = self._keymap.first_key
@@ -321,68 +402,55 @@ class ThreadsScreen(FigureScreen):
         if in_use is None:
             return [(key("threads.leave"), "back")]
         is_running = self._is_measuring
+        is_waiting = bool(self._pending_parts)
         to_keep = self._choice_to_keep()
-        best = self._best_choice()
+        findings = self._findings
         keys = []
-        if to_keep is not None and in_use.origin is ChoiceOrigin.HAND:
-            keys.append((key("threads.apply_best"), f"keep {_short_choice(to_keep)}"))
-        elif to_keep is not None:
-            keys.append((key("threads.apply_best"), f"keep the best ({_short_choice(to_keep)})"))
-        elif best is not None and not is_running:
+        if to_keep is not None:
+            keys.append((key("threads.apply_best"), f"keep {describe_briefly(to_keep)}"))
+        elif findings is not None and not is_running and not is_waiting:
             keys.append((key("threads.apply_best"), "measure again"))
-        elif not is_running and not self._pending_parts:
+        elif not is_running and not is_waiting:
             keys.append((key("threads.apply_best"), "measure (1-2 minutes)"))
-        if best is not None and not _is_same(best, in_use.now):
+        if findings is not None and not findings.is_best_in_use:
             words = "try it"
             if to_keep is None or in_use.origin is ChoiceOrigin.HAND:
-                words = f"try {_short_choice(best)}"
+                words = f"try {describe_briefly(findings.best)}"
             keys.append((key("threads.try_best"), words))
-        keys += [
-            (f"1-{min(9, in_use.most)}", "set by hand"),
-            (key("threads.other_phase"), "other column"),
-        ]
+        keys.append((f"1-{min(9, in_use.most)}", "set by hand"))
         previous = self._hand_tuning.previous
         if previous is not None:
-            keys.append((key("threads.undo"), f"undo (was {_short_choice(previous.now)})"))
-        if to_keep is not None and not is_running:
-            keys.append((key("threads.measure"), "measure again" if best else "measure"))
-        if not is_running:
+            keys.append((key("threads.undo"), f"undo (was {describe_briefly(previous.now)})"))
+        if to_keep is not None and not is_running and not is_waiting:
+            keys.append((key("threads.measure"), "measure again" if findings else "measure"))
+        if is_waiting or (not is_running and self._quiet.others_cores > QUIET_CORES):
+            keys.append((key("threads.measure_now"), "measure anyway"))
+        if not is_running and not is_waiting:
             keys.append((key("threads.measure_kv"), "KV types"))
+        keys.append((key("threads.details"), "bars" if self._is_detailed else "details"))
         keys.append((key("threads.explain"), "words"))
-        return [*keys, (key("threads.leave"), "stop" if is_running else "back")]
-
-    def _best_choice(self) -> TunedChoice | None:
-        """Return the best results so far, certain or not; None if nothing was measured."""
-        report = self._engine_thread.state.tuning
-        in_use = self._engine_thread.state.threads
-        if report is None or in_use is None or not _has_findings(report):
-            return None
-        return best_choice(report, in_use.now)
-
-    def _why_not_kept(self) -> str:
-        """Return why the results of a finished search must not be saved; "" if they may be."""
-        report = self._engine_thread.state.tuning
-        in_use = self._engine_thread.state.threads
-        if report is None or in_use is None or not report.is_over or not _has_findings(report):
-            return ""
-        return why_not_kept(report, in_use.now, self._engine_thread.state.tuning_conditions)
+        if is_running:
+            leaving = "stop"
+        elif is_waiting:
+            leaving = "do not wait"
+        else:
+            leaving = "back"
+        return [*keys, (key("threads.leave"), leaving)]
 
     def _choice_to_keep(self) -> TunedChoice | None:
         """Return the choice that Enter saves: the one set by hand, else the best of a search that
         can be trusted; None if there is neither, or it is saved already."""
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
+        findings = self._findings
         if in_use is None:
             return None
-        saved = in_use.remembered
         if (by_hand := choice_to_keep(in_use)) is not None:
             return by_hand
-        if report is None or self._is_measuring or not _has_findings(report):
+        if report is None or findings is None or self._is_measuring or findings.why_not_kept:
             return None
-        if self._why_not_kept():
-            return None
-        best = choice_to_remember(report, in_use.now, saved)
-        if best == saved and _is_same(best, in_use.now):
+        best = choice_to_remember(report, in_use.now, in_use.remembered)
+        if best == in_use.remembered and findings.is_best_in_use:
             return None
         return best
 
@@ -405,11 +473,10 @@ class ThreadsScreen(FigureScreen):
 
     def action_try_best(self) -> None:
         """Use the best results so far for this run."""
-        in_use = self._engine_thread.state.threads
-        best = self._best_choice()
-        if in_use is not None and best is not None:
+        findings = self._findings
+        if findings is not None:
             self._end_measuring()
-            self._hand_tuning.try_choice(best, ChoiceOrigin.TRIAL)
+            self._hand_tuning.try_choice(findings.best, ChoiceOrigin.TRIAL)
 
     def on_key(self, event: events.Key) -> None:
         """Set the count of the marked column by a digit, for this run."""
@@ -433,14 +500,28 @@ class ThreadsScreen(FigureScreen):
         has_curves = report is not None and bool(report.curves)
         self._measure(KV_TYPES if has_curves else THREADS_AND_WEIGHTS + KV_TYPES)
 
+    def action_measure(self) -> None:
+        """Measure threads and weights as soon as engine and machine are free."""
+        self._measure(THREADS_AND_WEIGHTS)
+
+    def action_measure_now(self) -> None:
+        """Measure, or begin the waiting search, although other programs are busy."""
+        self._is_hasty = True
+        self._measure(self._pending_parts or THREADS_AND_WEIGHTS)
+
     def _measure(self, tuning_parts: tuple[str, ...]) -> None:
         if self._is_measuring:
             self._pending_parts = ()
         else:
             self._pending_parts = tuning_parts
         self.show_figures()
+        if not self._pending_parts:
+            self._is_hasty = False
 
-    action_measure = partialmethod(_measure, THREADS_AND_WEIGHTS)
+    def action_details(self) -> None:
+        """Show details instead of the bars, or the bars again."""
+        self._is_detailed = not self._is_detailed
+        self.show_figures()
 
     def action_other_phase(self) -> None:
         """Switch the column that digits set."""
@@ -448,30 +529,13 @@ class ThreadsScreen(FigureScreen):
         self.show_figures()
 
     def action_leave(self) -> None:
-        """Stop measuring, or go back to the chat if nothing is measured."""
-        was_measuring = self._is_measuring
+        """Stop measuring or waiting, or go back to the chat if there is nothing to stop."""
+        was_measuring = self._is_measuring or bool(self._pending_parts)
         self._end_measuring()
+        self.show_figures()
         if not was_measuring:
             self.app.switch_mode(CHAT)
 
     def _end_measuring(self) -> None:
         self._pending_parts = ()
         self._chat_session.stop_tuning()
-
-
-def _has_findings(report: TuningReport) -> bool:
-    return bool(report.curves) or any(item.is_measured for item in report.comparisons)
-
-
-def _is_same(choice: TunedChoice, now: TunedChoice) -> bool:
-    """Whether a choice needs no change; the KV cache in use cannot change."""
-    return is_in_use(replace(choice, kv_type=""), now)
-
-
-def _short_choice(choice: TunedChoice) -> str:
-    words = [str(choice.decode), str(choice.prefill)]
-    if choice.weights == "huge":
-        words.append("huge pages")
-    if choice.kv_type not in ("", DEFAULT_KV_TYPE):
-        words.append(choice.kv_type)
-    return ", ".join(words)

@@ -7,7 +7,18 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.machine.tuning.thread_bars import TITLES, BarLine, CurveRole, curve_lines, option_lines
+from app.machine.tuning.findings import kernel_texts
+from app.machine.tuning.thread_bars import (
+    MEANINGS,
+    OPTION_TITLES,
+    TITLES,
+    BarLine,
+    CurveRole,
+    curve_lines,
+    option_lines,
+    option_name,
+    pinning_verdict,
+)
 from app.text import figures
 from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted
@@ -37,14 +48,14 @@ _NAME_COLUMNS = 10
 _PHASE_ROLES = {"decode": SpanRole.WRITING, "prefill": SpanRole.READING}
 LEAST_ROWS = 9
 """Minimum height of the panels with steps and machine."""
-_RESULT_COLUMNS = 8
+_RESULT_COLUMNS = 12
 _CLOSE = "close"
 """Result of a step that is too close to call."""
 _STEP_NAMES = (
     "threads for writing",
     "threads for reading the prompt",
     "each thread fixed to one core",
-    "weights: mapped file or huge pages",
+    "memory of the weights",
     "memory prefetch",
     "KV cache type (k)",
 )
@@ -119,14 +130,13 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     if thickness <= 1:
         return body
     thickened: list[Line] = []
-    signs = {glyphs.full, glyphs.spread}
     for row in body:
-        is_bar = [len(span.text) > 1 and set(span.text) <= signs for span in row]
+        is_bar = [set(span.text) == {glyphs.full} for span in row]
         bar = tuple(
             span if is_filled else Span(" " * len(span.text))
             for span, is_filled in zip(row, is_bar, strict=True)
         )
-        is_heading = not any(span.text.strip() for span in bar) and len(row) == 1
+        is_heading = len(row) == 1 and row[0].role is SpanRole.MUTED
         if thickened:
             thickened.append(EMPTY)
         thickened.append(row)
@@ -154,50 +164,64 @@ def _unmeasured(count: int, in_use: int, usual_tps: float, columns: int, glyphs:
 
 
 def coloured(bar_line: BarLine, bar_role: SpanRole, glyphs: Glyphs) -> Line:
-    """Return a line with its bar in the colour of the phase and its spread muted."""
+    """Return a line with its bar in the colour of the phase and its whisker muted."""
     role = _ROLES.get(bar_line.role, SpanRole.MUTED)
-    texts = re.split(
-        f"([{re.escape(glyphs.full)}]{{2,}}|[{re.escape(glyphs.spread)}]{{2,}})", bar_line.text
-    )
+    full, spread, end = map(re.escape, (glyphs.full, glyphs.spread, glyphs.spread_end))
     if role is SpanRole.MUTED:
         bar_role = role
-    roles = {glyphs.full: bar_role, glyphs.spread: SpanRole.MUTED}
     spans = []
-    for text in filter(None, texts):
-        if len(text) > 1:
-            spans.append(Span(text, roles.get(text[0], role)))
+    for text in filter(None, re.split(f"([{full}]+|{spread}*{end})", bar_line.text)):
+        if set(text) == {glyphs.full}:
+            spans.append(Span(text, bar_role))
+        elif text[-1] == glyphs.spread_end:
+            spans.append(Span(text, SpanRole.MUTED))
         else:
             spans.append(Span(text, role))
     return tuple(spans)
 
 
+_LEAST_HALF = 34
+"""Columns that the bars of one phase need next to those of the other."""
+
+
 def option_panels(
-    comparisons: Sequence[tuple[Comparison, str]], glyphs: Glyphs, width: int
+    comparisons: Sequence[tuple[Comparison, str]], counts: str, glyphs: Glyphs, width: int
 ) -> list[Line]:
-    """Draw comparisons of options, each with the option in use marked."""
-    columns = max(20, width - FRAME_COLUMNS)
+    """Draw comparisons of options as bars, each with the option in use marked.
+
+    Args:
+        counts: the thread counts with which they were measured, in words.
+    """
     lines: list[Line] = []
+    columns = max(20, width - FRAME_COLUMNS)
     for comparison, in_use in comparisons:
-        heading, *rows = option_lines(comparison, in_use, glyphs)
-        rows = [wrapped for bar_line in rows for wrapped in _wrapped(bar_line, columns)]
-        columns_of = heading.text[_NAME_COLUMNS:].strip()
-        if len(rows) > 1:
-            body = [line(muted(" " * _NAME_COLUMNS + columns_of))]
-        else:
-            body = []
-        body += [coloured(bar_line, SpanRole.PLAIN, glyphs) for bar_line in rows]
-        title = "KV cache"
-        if comparison.part == "weights":
-            title = "Weights"
-        lines += panel(title, body, width, glyphs)
+        title = OPTION_TITLES[comparison.part]
+        title = f"{title[:1].upper()}{title[1:]}, tok/s with {counts}"
+        foot = line(muted(MEANINGS[comparison.part]))
+        body = _option_bars(comparison, in_use, columns, glyphs)
+        missing = comparison.left_out
+        if not body:
+            title = title.partition(",")[0]
+            missing = missing or comparison.estimate
+            foot = EMPTY
+        body += [line(text) for text in textwrap.wrap(missing, columns)]
+        lines += panel(title, body, width, glyphs, foot=foot)
     return lines
 
 
-def _wrapped(bar_line: BarLine, columns: int) -> list[BarLine]:
-    """Wrap a sentence; rows of figures are cut instead on very narrow screens."""
-    if not bar_line.text.startswith("   ") or len(bar_line.text) <= columns:
-        return [bar_line]
-    return [BarLine(text.strip(), bar_line.role) for text in textwrap.wrap(bar_line.text, columns)]
+def _option_bars(comparison: Comparison, in_use: str, columns: int, glyphs: Glyphs) -> list[Line]:
+    """Draw the bars of both phases, side by side if there is room."""
+    n_columns = 2 if columns >= 2 * _LEAST_HALF else 1
+    widths = divided(columns, n_columns)
+    blocks = []
+    for phase, role in _PHASE_ROLES.items():
+        rows = option_lines(comparison, phase, in_use, widths[-1] - 1, glyphs)
+        if rows:
+            task = line(muted(f"  {TITLES[phase].partition(',')[0]}"))
+            blocks.append([task, *(coloured(row, role, glyphs) for row in rows)])
+    if n_columns == 1 or len(blocks) < 2:
+        return [row for block in blocks for row in block]
+    return side_by_side(blocks, widths)
 
 
 def room_lines(
@@ -261,15 +285,15 @@ def _best_count(curve: Curve | None) -> str:
 def _best_option(comparison: Comparison | None) -> str:
     if comparison is None or not comparison.is_measured:
         return ""
-    return comparison.best
+    if not comparison.is_settled:
+        return _CLOSE
+    return option_name(comparison.best)
 
 
 def _results(report: TuningReport) -> list[str]:
     """Return the result of each step; empty for steps without one."""
     writing, reading = (_best_count(report.curve(phase)) for phase in ("decode", "prefill"))
     weights, kv_type = (_best_option(report.comparison(part)) for part in ("weights", "kv"))
-    pinning = {True: "faster", False: "no gain", None: ""}[report.pinned]
-    prefetch = ""
-    if any("GB/s" in reason for reason in report.reasons):
-        prefetch = "see Why"
+    pinning = pinning_verdict(report).replace("too close to call", _CLOSE)
+    prefetch = "see Tab" if kernel_texts(report) else ""
     return [writing, reading, pinning, weights, prefetch, kv_type]

@@ -13,7 +13,8 @@ from app.backend.local import engine_access
 from app.backend.local.engine_access import open_model
 from app.cli import tune as tune_command
 from app.cli.tune import TuneOptions, tune
-from app.program import exit_codes, state
+from app.machine.tuning.past_runs import PastRuns
+from app.program import exit_codes, paths, state
 from app.program.settings import built_in_settings, override
 from app.program.state import TunedChoice, TuningConditions
 from engine.errors import Cancelled, MemoryPlanError
@@ -61,6 +62,14 @@ def test_the_text_has_bars_the_reason_and_saved_options(
     assert "i5-4278U" in next(iter(remembered))
 
 
+def test_the_screen_shows_the_results_of_the_command_later(script: Script) -> None:
+    run(script)
+    model = script.opened[0]
+    past = PastRuns(paths.tunings_file()).load(engine_access.tuning_key(model))
+    assert past is not None
+    assert past.report.best("decode") == 2
+
+
 def test_json_is_one_object_with_samples_cores_and_the_best(
     script: Script, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -97,7 +106,10 @@ def test_weights_and_kv_types_are_compared_on_request(
     assert "jalopy: huge pages: a copy of 1 MB" in captured.err
     assert "jalopy: KV types: caches of 256 tokens" in captured.err
     lines = captured.out.splitlines()
-    assert any(line.startswith("▶ mmap") for line in lines)
+    assert (
+        "now 85.0 → best 93.5 tok/s (+10 %) · 2 threads, huge pages, KV cache f32" in captured.out
+    )
+    assert any(line.startswith("▶ mapped file") for line in lines)
     assert any(line.split()[:1] == ["huge"] and line.endswith("best") for line in lines)
     assert any(line.split()[:1] == ["f32"] and line.endswith("best") for line in lines)
     assert "With weights in huge pages this model writes 10 % faster (10 to 10)" in captured.out

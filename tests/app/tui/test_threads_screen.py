@@ -12,9 +12,12 @@ import pytest
 from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.machine.sensors.tuning_conditions import Conditions, ConditionsWatch
+from app.machine.tuning.past_runs import PastRuns
+from app.machine.tuning.quiet import SETTLE_S
 from app.machine.tuning.saved_tuning import SavedTuning
 from app.program.settings import built_in_settings
 from app.program.state import TunedChoice, TuningConditions
+from app.text.figures import counted
 from app.tui.app import JalopyApp
 from app.tui.drawing.lines import text_of
 from app.tui.screens.threads import ThreadsScreen
@@ -80,6 +83,7 @@ async def tuning(
     size: tuple[int, int] = (80, 24),
     machine: ScriptedMachine | None = None,
     try_lookahead: Any = lambda *_: {},
+    runs: PastRuns | None = None,
     **settings: object,
 ) -> AsyncIterator[Driver]:
     memory = memory or Memory()
@@ -89,6 +93,7 @@ async def tuning(
         sampling=lambda chosen, model, mode: None,
         watch_conditions=machine.watch,
         try_lookahead=try_lookahead,
+        open_runs=lambda: runs or PastRuns(None),
     )
     chosen = dataclasses.replace(built_in_settings(), **settings)
     app = JalopyApp(chosen, Path("model.gguf"), options=options, clock=script.clock)
@@ -142,6 +147,9 @@ async def test_f4_measures_memory_prefetch() -> None:
     async with tuning(laptop_script(), try_lookahead=try_lookahead) as driver:
         await driver.pilot.press("f4", "enter")
         line = "Q4_K: prefetch 4 kB, non-temporal: 24.1 instead of 16.5 GB/s"
+        await shown(driver, "Done in")
+        assert line not in unframed(driver)
+        await driver.pilot.press("tab")
         await shown(driver, line)
         report = driver.app.engine_thread.state.tuning
         await driver.pilot.press("k")
@@ -187,7 +195,7 @@ async def test_f4_measures_on_request_and_explains_the_best() -> None:
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 2), "three write")
         await driver.pilot.press("enter")
         await shown(driver, "Your settings for threads override the saved choice")
-        await driver.pilot.press("tab", "4")
+        await driver.pilot.press("c", "4")
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
         reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
         await driver.until(
@@ -220,7 +228,7 @@ async def test_a_high_screen_shows_larger_bars_steps_and_the_machine(
             await driver.pilot.resize_terminal(*size)
             await driver.until(lambda: empty_rows() <= 1, "the rows are filled")
         bars = [row for row in driver.screen_text().splitlines() if "███" in row]
-        assert len(bars) == 2 * 3  # rows of two counts
+        assert len(bars) == 2 * 3 + 2  # rows of two counts and of two memory modes
         await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.screen is driver.chat, "the chat")
         assert not driver.app.performance.is_watched
@@ -251,7 +259,7 @@ async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
         await driver.pilot.press("enter")
         await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "four threads")
         assert threads_of(memory.remembered) == TunedChoice(4, 4)
-        await shown(driver, "u undo (was 2, 2)")
+        await shown(driver, "u undo (was 2 threads)")
         await shown(driver, "Saved for this machine and model")
         await driver.pilot.press("u")
         await driver.until(lambda: in_use(driver) == TunedChoice(2, 2), "two threads again")
@@ -261,7 +269,7 @@ async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
         for digit in (3, 1):
             await driver.pilot.press(str(digit))
             await driver.until(lambda digit=digit: in_use(driver).decode == digit)
-            await shown(driver, f"Enter keep {digit}, 2")
+            await shown(driver, f"Enter keep {counted(digit, 'thread')} (2 reading)")
             await driver.pilot.press("enter")
             await driver.until(
                 lambda digit=digit: memory.remembered and memory.remembered.decode == digit
@@ -284,7 +292,7 @@ async def test_a_digit_and_the_command_hold_for_this_run_until_kept() -> None:
         await driver.note("now 3 threads (was 1 thread writing, 2 reading), for this run only")
         assert memory.remembered == TunedChoice(2, 2)
         await driver.pilot.press("f4")
-        await shown(driver, "Enter keep 3, 3")
+        await shown(driver, "Enter keep 3 threads")
         await driver.pilot.press("enter")
         await driver.until(lambda: memory.remembered == TunedChoice(3, 3), "kept")
         await shown(driver, "Enter measure")
@@ -309,8 +317,8 @@ async def test_doubtful_results_are_used_for_this_run_only(
         monkeypatch.setattr(ConditionsWatch, "end", lambda watch: Conditions(others_cores=0.4))
     async with tuning(script, memory, machine=machine) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, f"These results are not kept, {reason}")
-        text = await shown(driver, "t try 1, 1")
+        await shown(driver, f"Not kept, {reason}")
+        text = await shown(driver, "t try 1 thread")
         assert "Enter measure again" in text
         assert " keep " not in text.splitlines()[-1]
         await driver.pilot.press("t")
@@ -465,9 +473,52 @@ async def test_a_choice_that_cannot_be_saved_is_reported() -> None:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "Done in")
         await driver.pilot.press("4")
-        await shown(driver, "Enter keep 4, 2")
+        await shown(driver, "Enter keep 4 threads (2 reading)")
         await driver.pilot.press("enter")
         await driver.note("threads not remembered: no directory is writable")
+
+
+async def test_a_search_waits_until_other_programs_are_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PerformanceWatch, "others_cores", 1.4)
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4")
+        busy = "Other programs use 1.4 of 4 cores"
+        await shown(driver, f"{busy}: Enter waits and begins when they are quiet, m measures")
+        await driver.pilot.press("enter")
+        await shown(driver, f"{busy}: measuring begins when they are quiet, m measures anyway")
+        assert not driver.app.screen._is_measuring
+        monkeypatch.setattr(PerformanceWatch, "others_cores", 0.1)
+        await shown(driver, "Other programs are quiet: measuring begins in a moment")
+        driver.script.clock.now_s += SETTLE_S
+        await shown(driver, "Done in")
+
+
+async def test_m_measures_anyway_and_escape_ends_the_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PerformanceWatch, "others_cores", 1.4)
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, "Esc do not wait")
+        await driver.pilot.press("escape")
+        await shown(driver, "Enter waits and begins")
+        assert isinstance(driver.app.screen, ThreadsScreen)
+        await driver.pilot.press("enter", "m")
+        await shown(driver, "Done in")
+
+
+async def test_after_a_restart_the_last_search_is_shown(tmp_path: Path) -> None:
+    runs = PastRuns(tmp_path / "tunings.json")
+    async with tuning(laptop_script(), runs=runs) as driver:
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, "Done in")
+    async with tuning(laptop_script(), runs=runs) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "measured today")
+        await shown(driver, "now 85.0 tok/s: the best that was measured · 2 threads")
+        await shown(driver, "85.0 ±0.0 best")
 
 
 _SIZES = [(80, 24), (200, 60), (40, 15), (10, 4)]

@@ -94,19 +94,24 @@ def test_conditions_are_saved_with_a_measured_choice() -> None:
     assert measured_of(report(), TunedChoice(4, 3), Conditions(), "k1") is None
 
 
-def test_lines_name_the_current_option_the_best_and_the_gain() -> None:
-    heading, mmap, huge = (line.text for line in option_lines(comparison(), "mmap", BLOCKS))
-    assert heading.split() == ["weights", "writing", "reading,", "tok/s"]
-    assert mmap.startswith("▶ mmap ")
-    assert huge.split() == ["huge", "5.0", "±0.1", "+12", "%", "20.0", "±0.4", "-1", "%", "best"]
-    assert all(line.text.isascii() for line in option_lines(comparison("kv", "f16"), "f16", ASCII))
+def test_bars_name_the_current_option_the_best_and_the_gain() -> None:
+    lines = option_lines(comparison(), "decode", "mmap", 60, BLOCKS)
+    mmap, huge = (line.text for line in lines)
+    assert mmap.startswith("▶ mapped file █")
+    assert huge.split()[:2] == ["huge", "pages"]
+    assert huge.split()[3:] == ["5.0", "±0.1", "+12", "%", "best"]
+    ascii_lines = option_lines(comparison("kv", "f16"), "decode", "f16", 60, ASCII)
+    assert all(line.text.isascii() for line in ascii_lines)
 
 
-def test_before_a_measurement_the_estimate_or_a_reason_is_shown() -> None:
+def test_an_uncertain_comparison_has_no_best_option() -> None:
+    lines = option_lines(comparison(is_settled=False), "decode", "mmap", 60, BLOCKS)
+    assert [line.text.split()[-1] for line in lines] == ["close", "close"]
+
+
+def test_without_a_measurement_there_are_no_bars() -> None:
     empty = (Option("mmap", 0), Option("huge", 0))
-    assert "a copy of 2.0 GB" in option_lines(comparison(options=empty), "mmap", BLOCKS)[1].text
-    refused = comparison(options=empty[:1], left_out="huge pages are not tried")
-    assert "huge pages are not tried" in option_lines(refused, "mmap", BLOCKS)[1].text
+    assert option_lines(comparison(options=empty), "decode", "mmap", 60, BLOCKS) == []
 
 
 def test_the_current_count_stays_if_it_is_about_as_fast() -> None:

@@ -42,14 +42,14 @@ def report(state: str = "measuring", **changes: object) -> TuningReport:
     )
 
 
-def test_a_bar_ends_at_the_speed_and_a_shaded_part_is_the_spread() -> None:
+def test_a_bar_ends_at_the_speed_and_a_whisker_is_the_spread() -> None:
     lines = curve_lines(CURVE, 2, 33, BLOCKS)  # eleven cells for 5.5 tokens a second
     assert [line.text for line in lines] == [
         "   physical cores",
         "   1 ██████        3.0 ±0.1  slow",
-        "▶  2 ██████████▒   5.0 ±0.5  best",
+        "▶  2 ██████████┤   5.0 ±0.5  best",
         "   and siblings",
-        "   3 ███████▒      3.4 ±0.6",
+        "   3 ███████┤      3.4 ±0.6",
         "   4                 -",
     ]
     assert [line.role for line in lines] == [
@@ -64,7 +64,7 @@ def test_a_bar_ends_at_the_speed_and_a_shaded_part_is_the_spread() -> None:
 
 def test_ascii_bars_show_the_same_values() -> None:
     texts = [line.text for line in curve_lines(CURVE, 2, 33, ASCII)]
-    assert texts[2] == ">  2 ##########-   5.0 +-0.5 best"
+    assert texts[2] == ">  2 ##########|   5.0 +-0.5 best"
     assert all(text.isascii() for text in texts)
 
 
