@@ -304,6 +304,8 @@ class EventDisplay:
         empty_line = empty_reply_line(core.chat_session.conversation)
         if empty_line:
             core.say(empty_line)
+        if outcome := core.hand_tuning.outcome_of(event.figures):
+            core.say(outcome)
         self._composer.ask_next()
         self._messages.find_places_soon(view)
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from app.backend.engine_thread import EngineThread
-from app.machine.tuning.threads_in_use import ChoiceOrigin, ThreadsInUse, choice_to_keep
+from app.conversations.conversation import ReplyFigures
+from app.machine.tuning.promise import LEAST_TOKENS, TuningPromise, outcome_text
+from app.machine.tuning.threads_in_use import (
+    ChoiceOrigin,
+    ThreadsInUse,
+    choice_to_keep,
+    is_in_use,
+)
 from app.program.state import TunedChoice
 from app.session.chat_session import ChatSession
 from app.session.events import ModelLoaded
@@ -24,6 +31,7 @@ class HandTuning:
         """Model to which the earlier choices apply."""
         self._earlier: list[ThreadsInUse] = []
         """Earlier choices, the newest last."""
+        self._promise: TuningPromise | None = None
 
     @property
     def chosen(self) -> ThreadsInUse | None:
@@ -90,3 +98,21 @@ class HandTuning:
         self._earlier.append(chosen)
         self._engine_thread.request_threads(ThreadsInUse(choice, remembered, chosen.most, origin))
         return True
+
+    def expect(self, promise: TuningPromise | None) -> None:
+        """Compare the next reply with the promise of a search; None compares nothing."""
+        self._promise = promise
+
+    def outcome_of(self, reply: ReplyFigures) -> str:
+        """Return what came true of a promise in a reply, once; "" if the reply is too short, or
+        the promised choice is no longer in use."""
+        promise = self._promise
+        in_use = self._engine_thread.state.threads
+        if promise is None or in_use is None:
+            return ""
+        if reply.decode_tps is None or reply.tokens < LEAST_TOKENS:
+            return ""
+        self._promise = None
+        if not is_in_use(replace(promise.choice, kv_type=""), in_use.now):
+            return ""
+        return outcome_text(promise, reply.decode_tps)

@@ -24,6 +24,7 @@ from app.machine.tuning.findings import (
     why_texts,
 )
 from app.machine.tuning.levels import with_choice
+from app.machine.tuning.promise import promise_of
 from app.machine.tuning.quiet import QuietWatch, busy_text
 from app.machine.tuning.saved_tuning import choice_to_remember
 from app.machine.tuning.thread_bars import counts_text, progress_text
@@ -466,8 +467,12 @@ class ThreadsScreen(FigureScreen):
             self.action_measure()
         elif to_keep is not None:
             choice = in_use.now
-            if in_use.origin is not ChoiceOrigin.HAND:
+            promise = None
+            if choice_to_keep(in_use) is None:
                 choice = replace(to_keep, weights=to_keep.weights or choice.weights)
+                findings = self._findings
+                promise = promise_of(findings) if findings is not None else None
+            self._hand_tuning.expect(promise)
             self._end_measuring()
             self._hand_tuning.use_and_save(choice, to_keep)
 

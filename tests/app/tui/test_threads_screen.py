@@ -280,6 +280,25 @@ async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
         )
 
 
+async def test_the_reply_after_keeping_tells_what_came_true() -> None:
+    script = laptop_script(
+        thread_speeds={1: 1.0, 2: 1.5, 3: 2.0, 4: 3.0},
+        replies=[["Short."], [f" word{n}" for n in range(60)]],
+    )
+    async with tuning(script) as driver:
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, "now 75.0 → best 150 tok/s (+100 %) · 4 threads")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "four threads")
+        await driver.pilot.press("escape")
+        await driver.ask("a short one?")
+        assert "promised" not in driver.screen_text()
+        await driver.ask("a long one?")
+        await driver.note("2.0 tok/s, was 75.0 (promised 150)")
+        await driver.ask("another one?")
+        assert sum("promised" in note for note in driver.notes()) == 1
+
+
 async def test_a_digit_and_the_command_hold_for_this_run_until_kept() -> None:
     memory = Memory(TunedChoice(2, 2))
     async with tuning(laptop_script(), memory) as driver:
