@@ -131,3 +131,38 @@ def other_branches(messages: Sequence[ChatMessage], index: int = 0) -> Iterator[
             number = n + 1 + (n >= message.n_older)
             yield OtherBranch(place, number, n_branches, branch)
             yield from other_branches(branch, place)
+
+
+@record
+class MessagePlace:
+    """Place of a message in the tree of a conversation."""
+
+    steps: tuple[tuple[int, int], ...]
+    """Index of a message and number of its branch to show, for each branch that leads there."""
+    index: int
+    """Index of the message once these branches are shown."""
+
+
+def find_message(messages: Sequence[ChatMessage], word: str, index: int = 0) -> MessagePlace | None:
+    """Return the first message with a word, on the shown path if possible; None if there is none.
+
+    Args:
+        index: index of the first message in its conversation.
+    """
+    word = word.casefold()
+    for place, message in enumerate(messages, start=index):
+        if word in message.text.casefold():
+            return MessagePlace((), place)
+    for place, message in enumerate(messages, start=index):
+        for n, branch in enumerate(message.alternatives):
+            inner_place = find_message(branch, word, place)
+            if inner_place is not None:
+                step = (place, n + (n >= message.n_older))
+                return MessagePlace((step, *inner_place.steps), inner_place.index)
+    return None
+
+
+def show_place(conversation: Conversation, place: MessagePlace) -> None:
+    """Show the branches that lead to a message. Raises Refusal: one of them cannot be shown."""
+    for index, number in place.steps:
+        show_branch(conversation, index, number)

@@ -279,6 +279,8 @@ class Journal:
         self._saver = SaverThread(open_conversation)
         for position, message in enumerate(self._written[saved.n_rows :], start=saved.n_rows):
             self._add(put_message(position, message, saved.changed), is_durable=False)
+        if saved.n_rows < len(self._written):
+            self._add(set_columns(n_dropped=self._n_dropped), is_durable=False)
 
     def set_model(self, name: str, path: str) -> None:
         """Set the name and path of the model that writes the next reply."""

@@ -31,6 +31,7 @@ from app.conversations.branch_rows import (
     texts_of_branches_with,
     totals_of_branches,
 )
+from app.conversations.branches import find_message, show_place
 from app.conversations.conversation import Branch, ChatMessage, Conversation, Ending, Role
 from app.conversations.database import (
     BACKUPS,
@@ -130,7 +131,7 @@ class SavedConversation:
     """Messages that were sent while the engine was busy, oldest first."""
     n_rows: int = 0
     """Number of messages with rows. Those after them are an interrupted reply, which was saved in
-    pieces, or a branch that such a reply would have replaced.
+    pieces, or a branch that such a reply would have replaced or that is shown again.
     """
     n_lost_branches: int = 0
     """Number of branches that cannot be read."""
@@ -177,6 +178,18 @@ class ConversationHead:
     """Name and path of the last model."""
     text_to_resend: str = ""
     """All sent text that is not in the conversation; "" if there is none."""
+
+
+def show_branch_with(saved: SavedConversation, word: str) -> None:
+    """Show the branch of a saved conversation that has the first message with a word.
+
+    Raises Refusal: it cannot be shown.
+    """
+    place = find_message(saved.conversation.messages, word)
+    if place is not None and place.steps:
+        # What follows is saved again, as it is shown.
+        saved.n_rows = min(saved.n_rows, place.steps[0][0])
+        show_place(saved.conversation, place)
 
 
 @record
@@ -460,10 +473,7 @@ class Store:
             matches = []
             for entry in entries:
                 number = int(entry.id)
-                if (
-                    word.casefold()
-                    in f"{entry.id} {entry.title} {entry.model} {entry.changed}".casefold()
-                ):
+                if _is_in_row(word, entry):
                     matches.append(entry)
                 elif number in texts or number in branch_texts:
                     if number in texts:
@@ -933,6 +943,17 @@ def _texts_with(word: str, db: sqlite3.Connection) -> tuple[dict[int, str], dict
         if word.casefold() in _text(system).casefold():
             texts.setdefault(number, _text(system))
     return texts, texts_of_branches_with(word, db)
+
+
+def _is_in_row(word: str, entry: ConversationEntry) -> bool:
+    """Whether a word is in the title, model, day or number of a conversation."""
+    row = f"{entry.id} {entry.title} {entry.model} {entry.changed}"
+    return word.casefold() in row.casefold()
+
+
+def word_in_texts(typed: str, entry: ConversationEntry) -> str:
+    """Return the first word of a search for which a match has a snippet; "" if there is none."""
+    return next((word for word in typed.lower().split() if not _is_in_row(word, entry)), "")
 
 
 def _in_the_index(word: str) -> str:

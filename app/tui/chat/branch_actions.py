@@ -62,7 +62,7 @@ class BranchActions:
             return
         has_focus = view.has_focus
         if await self.show(index, number) and has_focus:
-            self._focus(index)
+            self._conversations.focus_message(index)
 
     def _index_of(self, view: MessageView) -> int | None:
         """Return the index of a message that has branches; None, and say so, if it has none."""
@@ -74,16 +74,6 @@ class BranchActions:
             self._core.edge.hint_for(HINT_S, hint)
             return None
         return index
-
-    def _focus(self, index: int) -> None:
-        transcript = self._core.transcript
-        view = transcript.view_of(self._core.chat_session.conversation.messages[index])
-        if view is not None:
-            transcript.release_anchor()
-            view.focus(scroll_visible=False)
-            scroll = partial(view.scroll_visible, animate=False, top=True)
-            self._core.screen.call_after_refresh(scroll)
-            self._core.edge.hint_message_keys(view)
 
     async def show(self, index: int, number: int) -> bool:
         """Show the branch with a number from the message at an index; False if it is refused."""

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from app.backend.local.context_room import ANNOUNCED_SHARE
+from app.conversations.branches import find_message, show_place
 from app.conversations.list_rows import day_text
 from app.conversations.locks import StoreError
 from app.conversations.store import (
@@ -16,6 +17,7 @@ from app.conversations.store import (
     LoadedConversation,
     SavedConversation,
     model_key,
+    show_branch_with,
 )
 from app.program.background import in_background
 from app.program.bundled_model import is_starter
@@ -138,11 +140,18 @@ class ConversationFlow:
         title = f'"{clean_line(saved.title, n_chars)}"'
         return f"{title} ({day})" if day else title
 
-    async def open(self, conversation_id: str) -> None:
-        """Open a saved conversation in place of the present one."""
+    async def open(self, conversation_id: str, word: str = "") -> None:
+        """Open a saved conversation in place of the present one.
+
+        Args:
+            word: word whose first message is shown, in another branch too; "" for the end.
+        """
         core = self._core
         store = core.storage.store
-        if core.refuses_while_busy() or conversation_id == core.chat_session.journal.id:
+        if core.refuses_while_busy():
+            return
+        if conversation_id == core.chat_session.journal.id:
+            await self._show_message_with(word)
             return
         assert store is not None
         model = core.chat_session.model
@@ -151,38 +160,67 @@ class ConversationFlow:
             head = store.read_head(conversation_id)
         writer_path = other_writer(head, model)
         if model is None or writer_path is None or not writer_path.is_file():
-            await self._open_with(None, conversation_id)
+            await self._open_with(None, conversation_id, word)
             if writer_path is not None:
                 core.say(f"{clean_line(head.model, _TITLE_CHARS)} wrote it and is no longer here.")
             return
         choice = await weigh(store, conversation_id, head, writer_path, model, core.settings)
         screen = make_screen("question", choice, core.keymap, kind="OpenConversationScreen")
-        core.screen.app.push_screen(screen, partial(self._open_as_chosen, conversation_id, choice))
+        open_chosen = partial(self._open_as_chosen, conversation_id, word, choice)
+        core.screen.app.push_screen(screen, open_chosen)
 
     def _open_as_chosen(
-        self, conversation_id: str, choice: WriterChoice, answer: str | None
+        self, conversation_id: str, word: str, choice: WriterChoice, answer: str | None
     ) -> None:
         if answer is not None:
             path = choice.writer_path if answer == "writer" else None
-            self._core.screen.call_later(self._open_with, path, conversation_id)
+            self._core.screen.call_later(self._open_with, path, conversation_id, word)
 
-    async def _open_with(self, model_path: Path | None, conversation_id: str) -> None:
+    async def _open_with(self, model_path: Path | None, conversation_id: str, word: str) -> None:
         """Open a saved conversation with a model; None for the open model."""
         core = self._core
         if core.refuses_while_busy():
             return
-        opened = self._open_saved(conversation_id, model_path)
+        opened = self._open_saved(conversation_id, model_path, word)
         if opened is not None:
             if model_path is not None:
                 self._begin_loading()
             await self.clear_transcript()
             await self._show_saved(opened)
             core.focus_prompt()
+            await self._show_message_with(word)
+
+    async def _show_message_with(self, word: str) -> None:
+        """Focus the first message with a word, and show the branch that it is in."""
+        chat_session = self._core.chat_session
+        place = find_message(chat_session.conversation.messages, word) if word else None
+        if place is None:
+            return
+        with self._core.refusals_said(is_error=False):
+            if place.steps:
+                chat_session.change_branch(partial(show_place, place=place))
+                await self.show_again()
+            self.focus_message(place.index)
+
+    def focus_message(self, index: int) -> None:
+        """Focus the message at an index, with its beginning at the top of the screen."""
+        transcript = self._core.transcript
+        view = transcript.view_of(self._core.chat_session.conversation.messages[index])
+        if view is not None:
+            transcript.release_anchor()
+            view.focus(scroll_visible=False)
+            scroll = partial(view.scroll_visible, animate=False, top=True)
+            self._core.screen.call_after_refresh(scroll)
+            self._core.edge.hint_message_keys(view)
 
     def _open_saved(
-        self, conversation_id: str, model_path: Path | None = None
+        self, conversation_id: str, model_path: Path | None = None, word: str = ""
     ) -> LoadedConversation | None:
-        """Continue a saved conversation in the session; None if it cannot be opened."""
+        """Continue a saved conversation in the session; None if it cannot be opened.
+
+        Args:
+            word: word whose first message is in the branch to show; "" for the branch shown last.
+        """
         store = self._core.storage.store
         assert store is not None
         try:
@@ -191,6 +229,9 @@ class ConversationFlow:
             line = f"conversation {conversation_id} cannot be opened: {error}"
             self._core.say(line, is_error=True)
             return None
+        if word:
+            with self._core.refusals_said(is_error=False):
+                show_branch_with(opened.saved, word)
         self._core.chat_session.open_saved(opened, model_path)
         return opened
 

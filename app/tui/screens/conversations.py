@@ -19,7 +19,7 @@ from app.conversations.database import cause_of
 from app.conversations.last_exchange import LastExchange
 from app.conversations.locks import StoreError
 from app.conversations.state_files import saved_files
-from app.conversations.store import MOST_TITLE_CHARS, ConversationEntry, Store
+from app.conversations.store import MOST_TITLE_CHARS, ConversationEntry, Store, word_in_texts
 from app.program.background import in_background
 from app.program.refusals import log_without_text
 from app.text import figures
@@ -227,9 +227,10 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
         elif (entry := self.highlighted()) is None:
             return
         else:
+            word = word_in_texts(self.filter_text, entry)
             self.filter_text = ""
             self.app.switch_mode(CHAT)
-            self._chat.call_later(self._chat.conversations.open, entry.id)
+            self._chat.call_later(self._chat.conversations.open, entry.id, word)
 
     def action_rename(self) -> None:
         """Start to edit the title of the highlighted conversation."""

@@ -16,6 +16,7 @@ from app.conversations.branches import (
     branches_of,
     check_room,
     delete_branch,
+    find_message,
     keep_as_alternatives,
     n_messages_of,
     other_branches,
@@ -35,7 +36,7 @@ from app.conversations.import_branches import LOST
 from app.conversations.import_file import read_conversations
 from app.conversations.journal import Journal, PartialReply
 from app.conversations.message_row import UnsoundError
-from app.conversations.store import Store
+from app.conversations.store import Store, show_branch_with
 from app.conversations.upkeep import check_and_copy
 from app.program.refusals import Refusal
 from app.reply.thinking import Thinking
@@ -440,3 +441,31 @@ def test_branches_beyond_the_limits_of_an_export_are_counted() -> None:
         [imported] = read_conversations(file)
         check_room(imported.conversation, 0, n_new=0)
     assert imported.left_out == {LOST: 70 - 63}
+
+
+@pytest.mark.parametrize(
+    ("word", "shown", "index"),
+    [
+        ("UNO", ["uno", "Uno.", "dos", "Dos, otra vez."], 0),
+        ("again", ["one", "One.", "two", "Two, again."], 3),
+        ("three", ["one", "One.", "three", "Three."], 2),
+        ("missing", ["one", "One.", "two", "Two, again."], None),
+    ],
+)
+def test_the_branch_with_a_word_is_shown_and_saved(
+    root: Path, word: str, shown: list[str], index: int | None
+) -> None:
+    save(root, deep()).close(PATIENCE_S)
+    before = Store(root).read("000001").conversation
+    opened = Store(root).open("000001")
+    place = find_message(opened.saved.conversation.messages, word)
+    show_branch_with(opened.saved, word)
+    conversation = opened.saved.conversation
+    assert texts(conversation) == shown
+    assert (place.index if place else None) == index
+    live_journal = journal(root)
+    live_journal.resume(opened)
+    assert live_journal.close(PATIENCE_S) == ""
+    after = Store(root).read("000001").conversation
+    assert after.messages == conversation.messages
+    assert n_messages_of(after.messages) == n_messages_of(before.messages)

@@ -236,3 +236,24 @@ async def test_a_saved_state_serves_the_other_branch(monkeypatch: pytest.MonkeyP
         assert reply.message.figures is not None
         assert reply.message.figures.reused_tokens > 40
         assert reply.message.figures.prompt_tokens < 10
+
+
+@pytest.mark.parametrize("is_live", [True, False])
+async def test_f8_opens_the_branch_and_the_message_of_a_match(is_live: bool) -> None:
+    replies = ("One.", "A zebra has stripes. " * 30, "Uno.")
+    async with chatting(script(*replies, "Other.")) as driver:
+        for question in ("one", "two"):
+            await driver.ask(question)
+        await edit(driver, 1, "uno")
+        if not is_live:
+            await driver.say("/new")
+            await driver.note("New conversation")
+            await driver.ask("other")
+        await driver.pilot.press("f8", *"zebra")
+        await driver.shows("(in another branch)")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: texts(driver)[:3] == ["one", "One.", "two"])
+        view = driver.transcript.replies()[-1]
+        await driver.until(lambda: driver.app.focused is view, "the match has the focus")
+        await driver.until(lambda: "zebra has stripes" in driver.screen_text())
+    assert [m.text for m in Store().read("000001").conversation.messages][:2] == ["one", "One."]
