@@ -13,7 +13,7 @@ from app.cli.output import ProgressLine
 from app.machine.sensors.tuning_conditions import look_at_load
 from app.models.library import list_rows as rows
 from app.models.library.known_models import advice_line, offers
-from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
+from app.models.library.listing import Lister, ModelEntry, list_models, make_lister
 from app.models.library.model_files import Place, places
 from app.models.library.rates import known_read_gbps, rates_or_typical, usual_threads
 from app.models.library.speed import ESTIMATE
@@ -135,7 +135,7 @@ def _advice(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
     line = advice_line(lister)
     if not line:
         return []
-    best = next((offer for offer in offers(lister, entries) if offer.place == ADVISED), None)
+    best = next((offer for offer in offers(lister, entries) if offer.is_advised), None)
     if best is None:
         return [f"Best for this machine: {line}"]
     return [f"Best for this machine: {line}; `jalopy pull {best.repository}` downloads it"]

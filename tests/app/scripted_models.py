@@ -36,6 +36,7 @@ _LLAMA = ModelEntry(
     quantization="Q4_K_M",
     context_length=131_072,
     licence="llama3.2",
+    good_at="conversation, summaries",
     outlook=Outlook("yes", 3 * GIB, 24_000, 5.1, 9.2, Basis.MEASURED, Basis.MEASURED),
 )
 _BIG = replace(
@@ -46,6 +47,7 @@ _BIG = replace(
     name="Mistral Nemo",
     parameters=12_200_000_000,
     licence="apache-2.0",
+    good_at="",
     outlook=Outlook("no", 9 * GIB, 0, 0.4, 0.6),
 )
 _FOREIGN = replace(
@@ -60,6 +62,7 @@ _KNOWN = replace(
     path=Path(),
     title="Qwen3 4B",
     place=ADVISED,
+    is_advised=True,
     size_bytes=2_497_000_000,
     name="",
     architecture="qwen3",
@@ -74,6 +77,7 @@ _SMALL = replace(
     _KNOWN,
     title="Qwen3 0.6B",
     place="download",
+    is_advised=False,
     size_bytes=367_000_000,
     outlook=Outlook("yes", GIB, 32_000, 27.0, 60.0),
     repository="Qwen/Qwen3-0.6B-GGUF",
@@ -83,6 +87,7 @@ _BEST = replace(
     _KNOWN,
     title="Qwen3 8B",
     place="download",
+    is_advised=False,
     size_bytes=5_006_000_000,
     outlook=Outlook("yes", 5 * GIB, 8_000, 2.1, 3.5),
     repository="Qwen/Qwen3-8B-GGUF",

@@ -212,6 +212,7 @@ def known_rows(lister: Lister, models: Iterable[KnownModel] | None = None) -> li
                 licence=model.licence,
                 outlook=lister.outlook_of(needs),
                 repository=model.repository,  # without the type: not every repository has it
+                is_advised=model is best,
                 listed_on=checked_on() + ("" if model.is_checked else ", its name not looked up"),
                 good_at=model.good_at,
                 better=_better(
@@ -228,7 +229,7 @@ def offers(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
     """
     have = {name for entry in here for name in _plain_names(entry)}
     rows = [row for row in known_rows(lister) if _plain(row.title) not in have]
-    return sorted(rows, key=lambda row: row.place != ADVISED)
+    return sorted(rows, key=lambda row: not row.is_advised)
 
 
 def file_of(offer: ModelEntry, here: Iterable[ModelEntry]) -> ModelEntry | None:
@@ -237,12 +238,25 @@ def file_of(offer: ModelEntry, here: Iterable[ModelEntry]) -> ModelEntry | None:
     return next((entry for entry in here if entry.can_open and name in _plain_names(entry)), None)
 
 
+def with_advice(lister: Lister, here: Iterable[ModelEntry]) -> list[ModelEntry]:
+    """Add what is known about the models on this machine: strengths, and which is the best."""
+    rows = {_plain(row.title): row for row in known_rows(lister)}
+    entries = []
+    for entry in here:
+        names = [name for name in _plain_names(entry) if name in rows]
+        if names and entry.can_open:
+            row = rows[names[0]]
+            entry = replace(entry, good_at=row.good_at, is_advised=row.is_advised)
+        entries.append(entry)
+    return entries
+
+
 def first_choice(lister: Lister) -> ModelEntry | None:
     """Return the known model that suits this machine best; None if that is not known.
 
     All screens and commands recommend this model.
     """
-    return next((row for row in known_rows(lister) if row.place == ADVISED), None)
+    return next((row for row in known_rows(lister) if row.is_advised), None)
 
 
 def _better(suggestion: Suggestion | None, chosen: str) -> str:

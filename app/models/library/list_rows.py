@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from app.machine.sensors.reply_history import Basis
-from app.models.library.listing import ADVISED, ModelEntry, Outlook
+from app.models.library.listing import ModelEntry, Outlook
 from app.models.library.speed import ESTIMATE, speed_figure, speed_text
 from app.text import figures
 from app.text.clean_text import clean_line
@@ -106,7 +106,7 @@ def speed(tokens_per_s: float | None, basis: Basis) -> str:
 def details(entry: ModelEntry) -> list[str]:
     """Return lines with facts that have no column."""
     facts = []
-    if entry.place == ADVISED:
+    if entry.is_advised:
         facts.append("best for this machine")
     if entry.good_at:
         facts.append(f"good at: {entry.good_at}")
@@ -155,7 +155,7 @@ def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
         }[outlook.verdict]
         memory = f"needs {figures.size(outlook.needed_bytes)}, {verdict}"
         if outlook.largest_ctx and entry.is_here:
-            context_text = f"up to {figures.count(outlook.largest_ctx)} tokens fit"
+            context_text = f"up to {figures.count(outlook.largest_ctx)} tokens now"
     if entry.context_length:
         trained = f"trained for {figures.count(entry.context_length)} tokens"
         context_text = ", ".join(filter(None, (context_text, trained)))
@@ -176,7 +176,7 @@ def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
         location = "download", f"Enter, or jalopy pull {entry.repository}"
     facts = [
         ("", entry.reason),
-        ("advice", "best for this machine" if entry.place == ADVISED else ""),
+        ("advice", "best for this machine" if entry.is_advised else ""),
         ("good at", entry.good_at),
         ("writes", ", ".join(filter(None, (writes, pace)))),
         ("reads", reads),

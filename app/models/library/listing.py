@@ -89,6 +89,8 @@ class ModelEntry:
     """Type with better answers, and its cost."""
     served: RemoteModel | None = None
     """Model of a server; None for a file."""
+    is_advised: bool = False
+    """Whether it suits this machine best, wherever it is."""
 
     @property
     def model(self) -> ModelPlace:

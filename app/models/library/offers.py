@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from app.models.library.known_models import file_of, known_models, known_rows
-from app.models.library.listing import ADVISED, Lister, ModelEntry, list_models, make_lister
+from app.models.library.listing import Lister, ModelEntry, list_models, make_lister
 from app.models.library.model_files import places
 from app.program.settings import Settings
 from app.text.record import record
@@ -75,7 +75,7 @@ def choose_offers(lister: Lister, here: Iterable[ModelEntry]) -> list[Offer]:
 
 def _rows_by_kind(rows: Sequence[ModelEntry]) -> Iterable[tuple[OfferKind, ModelEntry]]:
     """Yield the recommended model first, so that another kind does not replace it."""
-    recommended = [row for row in rows if row.place == ADVISED]
+    recommended = [row for row in rows if row.is_advised]
     if recommended:
         yield OfferKind.RECOMMENDED, recommended[0]
     fitting = [row for row in rows if row.outlook is not None and row.outlook.verdict == "yes"]

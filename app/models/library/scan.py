@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from app.models.library.header import HeaderCache, ModelHeader
-from app.models.library.known_models import advice_line, offers
+from app.models.library.known_models import advice_line, offers, with_advice
 from app.models.library.listing import ModelEntry, in_order, make_lister, read_models
 from app.models.library.model_files import file_at, find_files, places
 from app.program.background import in_background
@@ -96,7 +96,7 @@ class ModelScan:
         def show(n_read: int, is_done: bool = False) -> None:
             rows = in_order(here)
             if is_done:
-                entries = (*rows, *offers(lister, rows))
+                entries = (*with_advice(lister, rows), *offers(lister, rows))
             else:
                 entries = tuple(rows)
             self.found = replace(first_result, entries=entries, n_read=n_read, is_done=is_done)

@@ -7,7 +7,7 @@ import textwrap
 
 from app.machine.sensors.reply_history import Basis
 from app.models.library import list_rows as rows
-from app.models.library.listing import ADVISED, ModelEntry, Outlook
+from app.models.library.listing import ModelEntry, Outlook
 from app.models.library.speed import ESTIMATE, speed_figure
 from app.text import figures
 from app.text.glyphs import Glyphs, cut
@@ -25,34 +25,37 @@ _PACES = (
 _FULL_BAR_TPS = 40.0
 """Tokens per second of a full bar. The scale is logarithmic."""
 _LEAST_TITLE_COLUMNS = 12
-_MAX_TITLE_COLUMNS = 40
-_BADGE_COLUMNS = 11
+_MAX_TITLE_COLUMNS = 36
+_CONTEXT_COLUMNS = 11
 _RATE_COLUMNS = 7
 _PACE_COLUMNS = 26
 _LABEL_COLUMNS = 11
 _MAX_BAR_COLUMNS = 30
+_BAR_COLUMNS = 8
+_WIDE_BAR_COLUMNS = 12
 _TYPE_FROM_COLUMNS = 44
 _BAR_FROM_COLUMNS = 66
-_CONTEXT_FROM_COLUMNS = 118
-_PACE_FROM_COLUMNS = 92
+_STRENGTHS_FROM_COLUMNS = 84
+_WIDE_BAR_FROM_COLUMNS = 120
 """Widths of the list from which a column is shown."""
+_USUAL_TITLE_COLUMNS = 25
+"""Width of a name where strengths are shown: that of the longest known model."""
 
 
 def heading(columns: int) -> str:
     """Return the names of the columns."""
     bar_width = _bar_width(columns)
+    strengths_width = _strengths_width(columns)
     cells = [f"{'name':<{_title_width(columns)}}"]
     if columns >= _TYPE_FROM_COLUMNS:
         cells.append(f"{'type':<7}{'size':>7}")
-    cells.append(" " * _BADGE_COLUMNS)
+    cells.append(f"{'context':<{_CONTEXT_COLUMNS}}")
     if bar_width:
         cells.append(f"{'writes tok/s':<{bar_width + _RATE_COLUMNS}}")
     else:
         cells.append(f"{'tok/s':>{_RATE_COLUMNS}}")
-    if columns >= _PACE_FROM_COLUMNS:
-        cells.append(f"{'':<{_PACE_COLUMNS}}")
-    if columns >= _CONTEXT_FROM_COLUMNS:
-        cells.append(f"{'context':>9}")
+    if strengths_width:
+        cells.append("good at")
     return "  ".join(cells).rstrip()
 
 
@@ -66,24 +69,26 @@ def row(entry: ModelEntry, columns: int, glyphs: Glyphs) -> Line:
         server = cut(f"  computed by {entry.place}", max(10, columns - width))
         return line(strong(name), muted(server))
 
-    outlook = entry.outlook
     size = figures.size(entry.size_bytes)
-    context = ""
     if entry.is_here:
         cells = [line(strong(name))]
-        context = rows.context(outlook, entry.context_length)
     else:
         cells = [line(name)]
         size = f"{ESTIMATE}{size}"
     if columns >= _TYPE_FROM_COLUMNS:
         cells.append(line(muted(f"{entry.quantization:<7}"[:7]), f"{size:>7}"))
-    cells.append(fitted(badge(entry, glyphs), _BADGE_COLUMNS))
-    cells.append(_speed(outlook, _bar_width(columns), glyphs))
-    if columns >= _PACE_FROM_COLUMNS:
-        cells.append(line(muted(f"{pace(outlook):<{_PACE_COLUMNS}}")))
-    if columns >= _CONTEXT_FROM_COLUMNS:
-        cells.append(line(muted(f"{context:>9}")))
+    cells.append(fitted(badge(entry, glyphs) or _context(entry), _CONTEXT_COLUMNS))
+    cells.append(_speed(entry.outlook, _bar_width(columns), glyphs))
+    if strengths_width := _strengths_width(columns):
+        cells.append(line(muted(cut(entry.good_at, strengths_width))))
     return tuple(span for cell in cells for span in (*cell, Span("  ")))[:-1]
+
+
+def _context(entry: ModelEntry) -> Line:
+    """Return the context that fits, and the trained one; nothing for models to download."""
+    if not entry.is_here:
+        return EMPTY
+    return line(muted(rows.context(entry.outlook, entry.context_length)))
 
 
 def badge(entry: ModelEntry, glyphs: Glyphs) -> Line:
@@ -93,7 +98,7 @@ def badge(entry: ModelEntry, glyphs: Glyphs) -> Line:
         return line(Span(f"{glyphs.caution} tight", SpanRole.CAUTION))
     if verdict == "no":
         return line(Span(f"{glyphs.trouble} too large", SpanRole.TROUBLE))
-    if entry.place == ADVISED:
+    if entry.is_advised:
         return line(Span(f"{glyphs.good} best here", SpanRole.GOOD))
     return EMPTY
 
@@ -144,22 +149,33 @@ def _speed(outlook: Outlook | None, cells: int, glyphs: Glyphs) -> Line:
 
 
 def _title_width(columns: int) -> int:
-    fixed = _BADGE_COLUMNS + _RATE_COLUMNS + 4 + _bar_width(columns)
+    room = columns - _fixed_width(columns)
+    if _strengths_width(columns):
+        return _USUAL_TITLE_COLUMNS
+    return min(_MAX_TITLE_COLUMNS, max(_LEAST_TITLE_COLUMNS, room))
+
+
+def _fixed_width(columns: int) -> int:
+    """Return the width of the columns between the name and the strengths."""
+    fixed = _CONTEXT_COLUMNS + _RATE_COLUMNS + 4 + _bar_width(columns)
     if columns >= _TYPE_FROM_COLUMNS:
         fixed += 16
-    if columns >= _PACE_FROM_COLUMNS:
-        fixed += _PACE_COLUMNS + 2
-    if columns >= _CONTEXT_FROM_COLUMNS:
-        fixed += 11
-    return min(_MAX_TITLE_COLUMNS, max(_LEAST_TITLE_COLUMNS, columns - fixed))
+    return fixed
+
+
+def _strengths_width(columns: int) -> int:
+    """Return the width of the column with the strengths of models; 0 if there is no room."""
+    if columns < _STRENGTHS_FROM_COLUMNS:
+        return 0
+    return columns - _fixed_width(columns) - _USUAL_TITLE_COLUMNS - 2
 
 
 def _bar_width(columns: int) -> int:
-    if columns < _PACE_FROM_COLUMNS:
-        if columns >= _BAR_FROM_COLUMNS:
-            return 8
+    if columns < _BAR_FROM_COLUMNS:
         return 0
-    return min(_MAX_BAR_COLUMNS, 12 + max(0, columns - _CONTEXT_FROM_COLUMNS) // 2)
+    if columns < _WIDE_BAR_FROM_COLUMNS:
+        return _BAR_COLUMNS
+    return _WIDE_BAR_COLUMNS
 
 
 def details(entry: ModelEntry, columns: int) -> list[Line]:

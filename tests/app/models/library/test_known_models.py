@@ -24,6 +24,7 @@ from app.models.library.known_models import (
     machine_line,
     offers,
     real_model_line,
+    with_advice,
 )
 from app.models.library.listing import Lister, ModelEntry, Outlook
 from app.models.library.measure import EngineReadings
@@ -162,6 +163,16 @@ def test_only_fitting_models_are_offered_the_advised_first() -> None:
 def test_a_model_on_disk_is_not_offered() -> None:
     first = offers(lister(6), [])[0]
     assert first.title not in [entry.title for entry in offers(lister(6), [first])]
+
+
+def test_a_file_of_the_first_choice_is_marked() -> None:
+    best = first_choice(lister(6))
+    assert best is not None
+    file = dataclasses.replace(row(best.title.replace(" ", "-"), 1, 9.0), place="your folders")
+    other = row("other", 1, 9.0)
+    marked, unmarked = with_advice(lister(6), [file, other])
+    assert marked == dataclasses.replace(file, good_at=best.good_at, is_advised=True)
+    assert unmarked == other
 
 
 def test_an_offer_is_an_estimate_with_a_command() -> None:

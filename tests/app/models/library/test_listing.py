@@ -181,4 +181,4 @@ def test_facts_of_a_model_have_labels_and_nothing_twice(tmp_path: Path) -> None:
     assert len(labels) == len(set(labels))
     assert labels[0] == "writes"
     assert labels[-1] == "file"
-    assert " ".join(text for _, text in facts).count("fit") == 2, "memory and context"
+    assert " ".join(text for _, text in facts).count("fit") == 1, "memory"
