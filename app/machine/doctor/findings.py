@@ -26,6 +26,8 @@ more.
 """
 GB_PER_TOKEN_8B = 4.62
 """Weights that an 8B model in Q4_K_M reads for a token, in GB."""
+LATER = "try again later"
+"""Remedy where only waiting helps."""
 COMPILATION = "about half a minute on a fast machine, minutes on an old one"
 
 
@@ -198,7 +200,7 @@ def bandwidth(readings: Readings) -> Iterable[Finding]:
     if busy := engine.busy_words:
         if engine.best_gbps:
             text = f"{text} now, {engine.best_gbps:.1f} at best"
-        yield Finding(WEAK, "bandwidth", text, busy, "try again later")
+        yield Finding(WEAK, "bandwidth", text, busy, LATER)
     elif gbps >= SLOW_MEMORY_GBPS:
         yield Finding(OK, "bandwidth", text, ceiling)
     else:

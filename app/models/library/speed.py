@@ -49,6 +49,15 @@ def speed_text(tokens_per_s: float, basis: Basis) -> str:
     return f"{speed_figure(tokens_per_s, basis)} tok/s ({basis.value})"
 
 
+def usual_text(tokens_per_s: float, basis: Basis) -> str:
+    """Return a usual speed in two or three words: "usually 24.6" or "8.0 while busy"."""
+    if not tokens_per_s:
+        return ""
+    if basis is Basis.BUSY:
+        return f"{speed_figure(tokens_per_s, basis)} while busy"
+    return f"usually {speed_figure(tokens_per_s, basis)}"
+
+
 def speed_figure(tokens_per_s: float, basis: Basis) -> str:
     """Return the figure of a speed; estimates have a sign and two digits."""
     if basis is Basis.ESTIMATED:

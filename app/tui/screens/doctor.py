@@ -14,7 +14,7 @@ from dataclasses import replace
 from app.backend.status import Activity
 from app.machine.doctor import report
 from app.machine.doctor.examine import Examination
-from app.machine.doctor.findings import BAD, OK, WEAK, Finding
+from app.machine.doctor.findings import BAD, LATER, OK, WEAK, Finding
 from app.machine.doctor.readings import (
     Readings,
     read_clock,
@@ -364,7 +364,7 @@ def state_line(findings: Sequence[Finding], progress: str) -> Line:
     """Return what is going on, else how many findings can be mended."""
     if progress:
         return line(caution(progress))
-    n_mendable = sum(finding.mark != OK and bool(finding.mend) for finding in findings)
+    n_mendable = sum(finding.mark != OK and finding.mend not in ("", LATER) for finding in findings)
     if n_mendable:
         return line(caution(f"{n_mendable} to mend"))
     if any(finding.mark != OK for finding in findings):

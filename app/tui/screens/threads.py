@@ -33,6 +33,7 @@ from app.machine.tuning.threads_in_use import (
     choice_to_keep,
     describe_in_use,
 )
+from app.models.library.speed import usual_text
 from app.program.settings import AUTO
 from app.program.state import TunedChoice
 from app.text import figures
@@ -238,8 +239,8 @@ class ThreadsScreen(FigureScreen):
             if in_use is not None and has_curves:
                 count = getattr(in_use.now, phase)
                 hint = self._digits_hint(phase)
-                usual_tps = self._usual_tps(phase)
-                widget.set_content(curve, count, usual_tps, hint, max_count, thickness)
+                usual = self._usual_text(phase)
+                widget.set_content(curve, count, usual, hint, max_count, thickness)
 
         has_room = is_tall and n_free_rows >= LEAST_ROWS
         machine: list[Line] = []
@@ -254,13 +255,16 @@ class ThreadsScreen(FigureScreen):
             )
         self._fill("thread-room", machine)
 
-    def _usual_tps(self, phase: str) -> float:
-        """Return the usual speed with the threads in use; 0 if they are other threads."""
+    def _usual_text(self, phase: str) -> str:
+        """Return the usual speed with the threads in use; empty if they are other threads."""
         in_use = self._engine_thread.state.threads
         earlier = self._engine_thread.state.figures.earlier
         if in_use is None or earlier is None or earlier.usual.threads != in_use.now.decode:
-            return 0.0
-        return earlier.usual.decode_tps if phase == "decode" else earlier.usual.prefill_tps
+            return ""
+        usual = earlier.usual
+        if phase == "decode":
+            return usual_text(usual.decode_tps, usual.basis)
+        return usual_text(usual.prefill_tps, usual.prefill_basis)
 
     def _digits_hint(self, phase: str) -> str:
         """Return the keys that set the count of a phase; empty if digits set the other phase."""

@@ -19,7 +19,6 @@ from app.machine.tuning.thread_bars import (
     option_name,
     pinning_verdict,
 )
-from app.text import figures
 from app.text.glyphs import BLOCKS, Glyphs, choose_glyphs
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, fitted, line, muted
 from app.tui.drawing.panels import (
@@ -72,7 +71,7 @@ class ThreadCurve(FigureLines):
         self,
         curve: Curve | None,
         in_use: int,
-        usual_tps: float,
+        usual: str,
         digits_hint: str,
         max_count: int,
         thickness: int,
@@ -81,7 +80,7 @@ class ThreadCurve(FigureLines):
 
         Args:
             in_use: the count in use, which is marked.
-            usual_tps: usual speed with the threads in use; 0 if unknown.
+            usual: usual speed with the threads in use; empty if unknown.
             digits_hint: keys that set the count of this phase; empty if they set the other one.
             max_count: counts up to this one have an empty row before they are measured; 0 shows
                 only the count in use.
@@ -100,7 +99,7 @@ class ThreadCurve(FigureLines):
             columns = max(1, width - FRAME_COLUMNS)
             if curve is None:
                 counts = range(1, max_count + 1) if max_count else (in_use,)
-                body = [_unmeasured(count, in_use, usual_tps, columns, glyphs) for count in counts]
+                body = [_unmeasured(count, in_use, usual, columns, glyphs) for count in counts]
             else:
                 body = [
                     coloured(bar_line, colour, glyphs)
@@ -145,11 +144,11 @@ def _thickened(body: list[Line], thickness: int, glyphs: Glyphs) -> list[Line]:
     return thickened
 
 
-def _unmeasured(count: int, in_use: int, usual_tps: float, columns: int, glyphs: Glyphs) -> Line:
-    if count == in_use and usual_tps:
+def _unmeasured(count: int, in_use: int, usual: str, columns: int, glyphs: Glyphs) -> Line:
+    if count == in_use and usual:
         return (
             Span(f"{glyphs.here}{count:>3} ", SpanRole.STRONG),
-            Span(f"in use, usually {figures.rate(usual_tps)}"),
+            Span(f"in use, {usual}"),
         )
     if count == in_use:
         return (

@@ -128,7 +128,17 @@ async def test_a_large_screen_lists_models_and_passed_checks(answers: list[Any])
         await driver.hides("Old CPU uses AVX2")
 
 
-async def test_enter_offers_the_model_named_as_an_example(answers: list[Any]) -> None:
+async def test_what_only_needs_waiting_is_not_to_mend(answers: list[Any]) -> None:
+    busy = dataclasses.replace(examination().engine, read_gbps=6.0, best_gbps=12.0, is_quiet=False)
+    answers[:] = [dataclasses.replace(examination(), engine=busy)]
+    async with chatting(size=(120, 40)) as driver:
+        await driver.pilot.press("f5")
+        await driver.shows("6.0 GB/s read with 2 threads now, 12.0 at best")
+        await driver.shows("try again later")
+        await driver.shows("nothing to mend")
+
+
+async def test_enter_offers_the_recommended_model(answers: list[Any]) -> None:
     async with chatting(size=(120, 40)) as driver:
         await driver.pilot.press("f5")
         await measured(driver)

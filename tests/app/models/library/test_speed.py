@@ -193,6 +193,7 @@ async def test_a_speed_measured_only_while_busy_says_so(
         await driver.note(f"usually {text}")
         await shown(driver, "f2", "while busy 8.0 measured")
         await shown(driver, "f3", "writes 8.0 tok/s (measured", "8.0!", "! measured while busy")
+        await shown(driver, "f4", "in use, 8.0 while busy")
         await shown(driver, "f7", text)
         monkeypatch.setattr(driver.app, "copy_to_clipboard", copied.append)
         await driver.say("/report")
