@@ -234,12 +234,16 @@ def _measure(
     known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
     history = ReplyHistory(paths.speeds_file())
     memory_gbps = _memory_gbps(model, threads, history, is_quiet)
+    known_gbps = history.rates(rates_key(threads)).get(READ_GBPS)
+    memory_share = None
+    if known_gbps:
+        memory_share = Ceiling(bytes_per_token, known_gbps).memory_share(decode_tps)
     readings = SpeedReadings(
         decode_tps,
         _usual_tps(history, known_as, threads),
-        Ceiling(bytes_per_token, memory_gbps).memory_share(decode_tps),
+        memory_share,
         context_bytes / bytes_per_token,
-        machine_causes([sample], threads),
+        machine_causes([sample], threads, weights_bytes_per_s=decode_tps * bytes_per_token),
     )
     if not settings.adapters:
         n_read = options.rounds * options.n_prompt
@@ -285,7 +289,7 @@ def _usual_tps(history: ReplyHistory, known_as: KnownAs, threads: int) -> float:
 def _memory_gbps(model: Any, threads: int, history: ReplyHistory, is_quiet: bool) -> float:
     """Measure how fast memory can be read, and return the best rate that was ever measured here.
 
-    The performance screen shows the same limit.
+    The performance screen shows the same limit, if it was measured while other programs were quiet.
     """
     gbps: float = model.read_bandwidth_gbps(threads)
     best = history.remember_rates(rates_key(threads), {READ_GBPS: gbps}, is_quiet)

@@ -5,6 +5,7 @@ sysfs.
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,6 +36,8 @@ class Loads(NamedTuple):
 
     cores: tuple[float, ...]
     others_cores: float
+    n_allowed: int
+    """Number of logical CPUs on which this process may run; only there do others disturb it."""
 
 
 class CoreLoads:
@@ -54,7 +57,8 @@ class CoreLoads:
         """
         times_of_cores = self._source.cpu_times(percpu=True)
         cores = [_spent(times) for times in times_of_cores]
-        stolen_s = sum(getattr(times, "steal", 0.0) for times in times_of_cores)
+        allowed = allowed_cpus(len(cores))
+        stolen_s = sum(getattr(times_of_cores[cpu], "steal", 0.0) for cpu in allowed)
         own_s = self._own_cpu()
         last = self._last
         self._last = (cores, stolen_s, own_s)
@@ -67,8 +71,20 @@ class CoreLoads:
         loads = tuple(
             min(1.0, max(0.0, busy / total)) if total > 0 else 0.0 for busy, total in spent
         )
-        others_s = sum(busy for busy, _ in spent) + (stolen_s - last[1]) - (own_s - last[2])
-        return Loads(loads, max(0.0, others_s / interval_s))
+        busy_s = sum(spent[cpu][0] for cpu in allowed)
+        others_s = busy_s + (stolen_s - last[1]) - (own_s - last[2])
+        return Loads(loads, max(0.0, others_s / interval_s), len(allowed))
+
+
+def allowed_cpus(n_cpus: int) -> Sequence[int]:
+    """Return the logical CPUs on which this process may run, of those that are online."""
+    cpus: Sequence[int] = range(n_cpus)
+    if hasattr(os, "sched_getaffinity"):
+        allowed = or_none(lambda: sorted(os.sched_getaffinity(0))) or cpus
+        # CPUs that are offline have no times, and numbers are not places in the list then
+        if allowed[-1] < n_cpus:
+            return allowed
+    return cpus
 
 
 def _spent(times: Any) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from app.machine.sensors.delays import QuotaUse
 from app.machine.sensors.energy import EnergyReading
 from app.text.record import record
 
@@ -50,8 +51,10 @@ class MachineSample:
     """Seconds since the last sample; 0 for the first, which has no loads and rates."""
     core_loads: tuple[float, ...] = ()
     """Load of each logical CPU, 0 to 1."""
+    n_allowed_cores: int | None = None
+    """Number of logical CPUs on which this program may run."""
     others_cores: float | None = None
-    """Cores used by other programs, or by the host of a virtual machine."""
+    """Cores of these that other programs use, or the host of a virtual machine."""
     clock_ghz: float | None = None
     """Mean clock of the working cores."""
     most_clock_ghz: float | None = None
@@ -74,8 +77,8 @@ class MachineSample:
     """Bytes per second that all programs read from swap."""
     waiting_share: float | None = None
     """Largest share of time that a working thread of this program waited for a core."""
-    withheld_share: float | None = None
-    """Share of time that a CPU quota withheld from each thread; None without a quota."""
+    quota: QuotaUse | None = None
+    """CPU quota of this program and its use; None without one."""
     energy: EnergyReading | None = None
     """Power and energy; None where they are not measured."""
     threads_working: int | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from app.machine.sensors.delays import QuotaUse
 from app.machine.sensors.page_faults import LEAST_DISK_BYTES_PER_S
 from app.machine.sensors.sample import BUSY_LOAD, MachineSample
 from app.machine.sensors.tuning_conditions import QUIET_CORES
@@ -168,19 +169,24 @@ def fewer_threads(threads: int, usual_threads: int) -> list[Cause]:
 
 
 def machine_causes(
-    samples: Sequence[MachineSample], threads: int = 0, usual_clock_ghz: float = 0.0
+    samples: Sequence[MachineSample],
+    threads: int = 0,
+    usual_clock_ghz: float = 0.0,
+    weights_bytes_per_s: float = 0.0,
 ) -> list[Cause]:
     """Return what disturbs the engine, from samples of the time of a reply, largest first.
 
     Args:
         threads: number of threads that compute; 0 for one on each core.
         usual_clock_ghz: usual clock of working cores, for machines that do not state the highest.
+        weights_bytes_per_s: bytes of the model that are read per second; 0 if unknown.
     """
     if not samples:
         return []
     causes = [
-        *_from_disk(samples),
-        *_quota(samples),
+        *_from_disk(samples, weights_bytes_per_s),
+        *_quota(samples, threads),
+        *_too_few_cores(samples, threads),
         *_other_programs(samples, threads),
         *_clock(samples, usual_clock_ghz),
         *_interface(samples, threads),
@@ -188,16 +194,20 @@ def machine_causes(
     return sorted(causes, key=lambda cause: -cause.loss)
 
 
-def _from_disk(samples: Sequence[MachineSample]) -> list[Cause]:
+def _from_disk(samples: Sequence[MachineSample], weights_bytes_per_s: float) -> list[Cause]:
     disk_rate = _mean([sample.disk_bytes_per_s for sample in samples])
     swap_rate = _mean([sample.swapped_in_bytes_per_s for sample in samples])
     rate = max(disk_rate, swap_rate)
     if rate < LEAST_DISK_BYTES_PER_S:
         return []
-    loss = min(_LARGEST_DISK_LOSS, rate / _DISK_BYTES_PER_S)
+    loss = rate / _DISK_BYTES_PER_S
     stalls = [sample.disk_stall_share for sample in samples]
     if any(stall is not None for stall in stalls):
-        loss = min(_LARGEST_DISK_LOSS, _mean(stalls))
+        loss = _mean(stalls)
+    if weights_bytes_per_s > 0:
+        # disks are slower than memory, so they take a larger share of the time than of the bytes
+        loss = max(loss, rate / weights_bytes_per_s)
+    loss = min(_LARGEST_DISK_LOSS, loss)
     if swap_rate >= disk_rate / 2:
         text = f"memory is short: {figures.byte_size(swap_rate)}/s from swap"
     else:
@@ -205,31 +215,60 @@ def _from_disk(samples: Sequence[MachineSample]) -> list[Cause]:
     return [Cause(text, loss, is_lasting=True)]
 
 
-def _quota(samples: Sequence[MachineSample]) -> list[Cause]:
-    loss = min(1.0, _mean([sample.withheld_share for sample in samples]))
-    if loss < _SMALL_LOSS:
+def _quota(samples: Sequence[MachineSample], threads: int) -> list[Cause]:
+    quota = _spent_quota(samples)
+    n_cores = _n_cores(samples)
+    n_threads = min(threads or n_cores, n_cores)
+    if quota is None or quota.cores >= n_threads:
         return []
-    return [Cause(f"a CPU quota withholds {_percent(loss)} of the time", loss, is_lasting=True)]
+    loss = quota.spent_share * (1 - quota.cores / n_threads)
+    text = f"a CPU quota allows {quota.cores:.1f} of {figures.counted(n_cores, 'core')}"
+    return [Cause(text, loss, is_lasting=True)]
+
+
+def _spent_quota(samples: Sequence[MachineSample]) -> QuotaUse | None:
+    """Return the quota with its mean use; None if there is none, or it is hardly ever used up."""
+    quotas = [sample.quota for sample in samples if sample.quota is not None]
+    spent_share = _mean([quota.spent_share for quota in quotas])
+    if spent_share < _SMALL_LOSS:
+        return None
+    return QuotaUse(quotas[-1].cores, spent_share)
+
+
+def _n_cores(samples: Sequence[MachineSample]) -> int:
+    return max(sample.n_allowed_cores or len(sample.core_loads) for sample in samples)
+
+
+def _too_few_cores(samples: Sequence[MachineSample], threads: int) -> list[Cause]:
+    n_cores = _n_cores(samples)
+    if not 0 < n_cores < threads:
+        return []
+    text = f"{threads} threads share {figures.counted(n_cores, 'core')}"
+    return [Cause(text, 1 - n_cores / threads, is_lasting=True)]
 
 
 def _other_programs(samples: Sequence[MachineSample], threads: int) -> list[Cause]:
     other_cores = _mean([sample.others_cores for sample in samples])
-    n_cores = max(len(sample.core_loads) for sample in samples)
+    n_cores = _n_cores(samples)
     if other_cores <= QUIET_CORES:
         return []
     text = f"other programs use {other_cores:.1f} cores"
     if n_cores:
         text = f"other programs use {other_cores:.1f} of {figures.counted(n_cores, 'core')}"
-    n_threads = threads or n_cores
     loss = _SHARED_CORE_LOSS * other_cores / max(1, n_cores)
-    if n_cores and n_threads:
+    n_threads = threads or n_cores
+    quota = _spent_quota(samples)
+    if quota is not None:
+        # a quota that is used up leaves cores to the other programs
+        n_missing_cores = max(0.0, other_cores + min(quota.cores, n_threads) - n_cores)
+    else:
         n_missing_cores = max(0.0, other_cores + n_threads - n_cores)
+        # all threads wait for the one that has lost its core
+        waits = _mean([sample.waiting_share for sample in samples])
+        loss = max(loss, waits - _mean([sample.interface_share for sample in samples]))
+    if n_cores and n_threads:
         loss = max(loss, n_missing_cores / n_threads)
-    # all threads wait for the one that has lost its core
-    waits = _mean([sample.waiting_share for sample in samples])
-    known_waits = _mean([sample.withheld_share for sample in samples])
-    known_waits += _mean([sample.interface_share for sample in samples])
-    return [Cause(text, min(1.0, max(loss, waits - known_waits)))]
+    return [Cause(text, min(1.0, loss))]
 
 
 def _clock(samples: Sequence[MachineSample], usual_clock_ghz: float) -> list[Cause]:
@@ -274,7 +313,7 @@ def _clock_reason(samples: Sequence[MachineSample]) -> str:
 
 def _interface(samples: Sequence[MachineSample], threads: int) -> list[Cause]:
     share = _mean([sample.interface_share for sample in samples])
-    n_cores = max(len(sample.core_loads) for sample in samples)
+    n_cores = _n_cores(samples)
     if share < _LEAST_INTERFACE_SHARE or (threads and threads < n_cores):
         return []
     return [Cause(f"drawing the screen takes {_percent(share)} of a core", min(1.0, share))]

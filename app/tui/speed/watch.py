@@ -215,10 +215,12 @@ class PerformanceWatch:
         if elapsed_s > _LONGEST_INTERVAL_S:
             self._monitor.forget_rates()
         self._sampled_s = now_s
-        facts = None  # they keep the model in memory, so only a view may have them
         if self.is_watched:
             facts = self._engine_thread.state.figures.facts
-        self._samples.append(self._monitor.sample(now_s, facts, self._interface_share))
+            sample = self._monitor.sample(now_s, facts, self._interface_share)
+        else:
+            sample = self._monitor.sample_load(now_s, self._interface_share)
+        self._samples.append(sample)
 
     def read_view(self) -> PerformanceView:
         """Return the present figures."""
@@ -257,7 +259,7 @@ class PerformanceWatch:
             stutter=next(iter(self._stutters.newest(1, faults, list(self._samples))), None),
             n_stutters=self._stutters.count,
             ceiling=ceiling,
-            causes=tuple(self._causes(status, figures, n_threads, times_s, now_s)),
+            causes=tuple(self._causes(status, figures, n_threads, times_s, speed, now_s)),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
             today=day_of(time.time()),
@@ -269,17 +271,22 @@ class PerformanceWatch:
         figures: EngineFigures,
         n_threads: int,
         times_s: Sequence[float],
+        speed: Speed,
         now_s: float,
     ) -> list[Cause]:
         """Return what disturbs the running reply now, or disturbed the last one."""
         if figures.facts is None:
             return []
+        tps = 0.0
         if status.activity in (Activity.READING, Activity.WRITING):
             begin_s = now_s - LONG_WINDOW_S
             end_s = now_s
+            if status.activity is Activity.WRITING:
+                tps = speed.last_10_s
         elif times_s:
             begin_s = times_s[0]
             end_s = times_s[-1]
+            tps = speed.reply
         else:
             return []
         usual_threads = 0
@@ -287,7 +294,12 @@ class PerformanceWatch:
             usual_threads = figures.earlier.usual.threads
         samples = samples_between(self._samples, begin_s, end_s)
         return [
-            *machine_causes(samples, n_threads, usual_clock_ghz(self._samples)),
+            *machine_causes(
+                samples,
+                n_threads,
+                usual_clock_ghz(self._samples),
+                tps * figures.facts.bytes_per_token,
+            ),
             *fewer_threads(n_threads, usual_threads),
         ]
 

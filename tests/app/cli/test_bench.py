@@ -22,7 +22,7 @@ from tests.app.scripted_access import use_script
 def script(monkeypatch: pytest.MonkeyPatch) -> Script:
     """Scripted engine with one model and no starter model."""
     monkeypatch.setattr(bench_module, "starter_file", lambda: None)
-    monkeypatch.setattr(bench_module, "machine_causes", lambda samples, threads: [])
+    monkeypatch.setattr(bench_module, "machine_causes", lambda *samples, **rates: [])
     return use_script(monkeypatch, Script(replies=[["It is", " Paris."]]))
 
 
@@ -176,6 +176,9 @@ def test_wrong_kernels_stop_the_bench(script: Script, monkeypatch: pytest.Monkey
 
 
 def test_the_text_output_is_a_table(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    history = ReplyHistory(paths.speeds_file())
+    for threads in (1, 2):
+        history.remember_rates(rates_key(threads), {READ_GBPS: 10.0}, is_quiet=True)
     bench(BenchOptions("m.gguf", (1, 2), 8, 3, 2), built_in_settings(), script.clock)
     out = capsys.readouterr().out
     assert "read 8 tokens" in out
@@ -198,7 +201,7 @@ def test_other_programs_during_a_bench_are_named(
     script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cause = Cause("other programs use 1.4 of 2 cores", 0.7)
-    monkeypatch.setattr(bench_module, "machine_causes", lambda samples, threads: [cause])
+    monkeypatch.setattr(bench_module, "machine_causes", lambda *samples, **rates: [cause])
     (report,) = reports(script, capsys, thread_counts=(2,))
     assert report["reason"] == cause.text
 

@@ -3,10 +3,11 @@ from unittest.mock import Mock
 
 import pytest
 
+from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.program.manual import page
 from app.tui.screens.performance import PerformanceScreen
-from app.tui.speed.watch import InterfacePace
+from app.tui.speed.watch import InterfacePace, PerformanceWatch
 from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import Driver, chatting
@@ -20,13 +21,13 @@ WORDS = [f" word{n}" for n in range(30)]
 def samples(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Count the samples of the machine."""
     taken: list[object] = []
-    take = MachineMonitor.sample
+    take = MachineMonitor.sample_load
 
     def counted(self, *arguments):
         taken.append(arguments)
         return take(self, *arguments)
 
-    monkeypatch.setattr(MachineMonitor, "sample", counted)
+    monkeypatch.setattr(MachineMonitor, "sample_load", counted)
     return taken
 
 
@@ -83,6 +84,20 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
             driver.script.clock.advance(0.25)
             watch.read_view()
         assert len(samples) - taken in (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("activity", "n_samples"), [(Activity.WRITING, 5), (Activity.READING, 5), (Activity.READY, 0)]
+)
+def test_a_reply_is_sampled_each_second_without_a_view(
+    samples: list[object], activity: Activity, n_samples: int
+) -> None:
+    clock = iter([100.0 + second / 4 for second in range(20)])
+    watch = PerformanceWatch(Mock(now_s=lambda: next(clock), status=EngineStatus(activity)))
+    for _ in range(20):
+        watch.look()
+    assert len(samples) == n_samples
+    assert not watch.is_watched
 
 
 async def test_a_reply_is_compared_at_its_own_thread_count():

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from app.machine.sensors.delays import CoreWaits, DiskStalls, QuotaWaits
+from app.machine.sensors.delays import CoreWaits, DiskStalls, QuotaUse, QuotaWatch
 from tests.app.machine.sensors.scripted_machine import write_tree
 from tests.engine.sysfs_trees import with_old_quota, with_quota
 
@@ -45,29 +45,33 @@ def test_threads_without_statistics_have_no_waits(tmp_path: Path) -> None:
     assert waits.largest_share(1.0) is None
 
 
-def check_quota(root: Path, stat: str, name: str, half_a_second: int) -> None:
-    """Expect half a second of two threads to be withheld in a second."""
-    write_tree(root, {stat: f"nr_periods 5\n{name} 70\n"})
-    waits = QuotaWaits(root)
-    assert waits.share(100.0, 2) is None
-    write_tree(root, {stat: f"nr_periods 9\n{name} {70 + half_a_second}\n"})
-    assert waits.share(101.0, 2) == pytest.approx(0.25)
+def check_quota(root: Path, stat: str) -> None:
+    """Expect a quota that was used up in three of four periods."""
+    write_tree(root, {stat: "nr_periods 5\nnr_throttled 2\nthrottled_usec 70\n"})
+    watch = QuotaWatch(root)
+    assert watch.since_last(100.0) is None
+    write_tree(root, {stat: "nr_periods 9\nnr_throttled 5\nthrottled_usec 90\n"})
+    assert watch.since_last(101.0) == QuotaUse(1.5, 0.75)
+    assert watch.since_last(102.0) == QuotaUse(1.5, 0.0)
 
 
-def test_time_withheld_by_a_quota_is_counted(tmp_path: Path) -> None:
-    with_quota(tmp_path, "100000 100000")
-    check_quota(tmp_path, "sys/fs/cgroup/outer/inner/cpu.stat", "throttled_usec", 500_000)
+def test_the_use_of_a_quota_is_counted(tmp_path: Path) -> None:
+    with_quota(tmp_path, "150000 100000", parent="400000 100000")
+    write_tree(tmp_path, {"sys/fs/cgroup/outer/cpu.stat": "nr_periods 5\nnr_throttled 5\n"})
+    check_quota(tmp_path, "sys/fs/cgroup/outer/inner/cpu.stat")
 
 
-def test_time_withheld_by_an_old_quota_is_counted(tmp_path: Path) -> None:
-    with_old_quota(tmp_path, "100000")
-    check_quota(tmp_path, "sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 500_000_000)
+def test_the_use_of_an_old_quota_is_counted(tmp_path: Path) -> None:
+    with_old_quota(tmp_path, "150000")
+    check_quota(tmp_path, "sys/fs/cgroup/cpu/cpu.stat")
 
 
-def test_without_a_quota_nothing_is_withheld(tmp_path: Path) -> None:
-    with_quota(tmp_path, "max 100000")
-    waits = QuotaWaits(tmp_path)
-    assert [waits.share(100.0, 2), waits.share(101.0, 2)] == [None, None]
+@pytest.mark.parametrize("limit", ["max 100000", "", "5", "0 0", "-1 100000", "x y"])
+def test_without_a_quota_nothing_is_held_back(tmp_path: Path, limit: str) -> None:
+    with_quota(tmp_path, limit)
+    write_tree(tmp_path, {"sys/fs/cgroup/outer/inner/cpu.stat": "nr_periods 5\n"})
+    watch = QuotaWatch(tmp_path)
+    assert [watch.since_last(100.0), watch.since_last(101.0)] == [None, None]
 
 
 def test_stalls_on_disks_are_shares_of_time(tmp_path: Path) -> None:

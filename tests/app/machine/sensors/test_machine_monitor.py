@@ -1,9 +1,11 @@
 import dataclasses
+import os
 from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from app.machine.sensors import processor
 from app.machine.sensors.cached_reading import CachedReading, Rate
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.machine.sensors.processor import CoreLoads
@@ -26,6 +28,7 @@ MIB = 1 << 20
 def free_readings(monkeypatch):
     """Ignore the load of this machine, because slow readings would be taken more rarely."""
     monkeypatch.setattr(CachedReading.__init__, "__defaults__", (lambda: 0.0,))
+    monkeypatch.setattr(processor, "allowed_cpus", range)
 
 
 @pytest.fixture
@@ -79,6 +82,30 @@ def test_other_programs_have_the_load_that_is_not_our_own(source):
     source.run([0.2, 0.0])
     own_s[0] += 0.5  # the clocks of the process and the machine differ
     assert loads.since_before(1.0).others_cores == 0.0
+
+
+def test_only_programs_on_the_cores_of_this_one_count(source, monkeypatch):
+    monkeypatch.setattr(processor, "allowed_cpus", lambda n_cpus: [1])
+    loads = CoreLoads(source, lambda: 0.0)
+    loads.since_before(1.0)
+    source.run([1.0, 0.25])
+    since = loads.since_before(1.0)
+    assert since.others_cores == pytest.approx(0.25)
+    assert (since.n_allowed, len(since.cores)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("affinity", "allowed"), [({1}, [1]), ({0, 1}, [0, 1]), ({0, 5}, [0, 1]), (OSError(), [0, 1])]
+)
+def test_cores_are_allowed_by_the_affinity(monkeypatch, affinity, allowed):
+    def tell(pid: int) -> set[int]:
+        if isinstance(affinity, OSError):
+            raise affinity
+        return affinity
+
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "sched_getaffinity", tell, raising=False)
+    assert list(processor.allowed_cpus(2)) == allowed
 
 
 def test_stolen_time_counts_as_load_of_others(source):

@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from app.machine.sensors.delays import QuotaUse
 from app.machine.sensors.sample import Battery, Governor, MachineSample
 from app.machine.sensors.speed_causes import (
     Cause,
@@ -41,15 +42,23 @@ def cause_of(**changes: Any) -> tuple[str, float]:
         ({"others_cores": 0.3}, "", 0),
         ({"others_cores": 1.4}, "other programs use 1.4 of 2 cores", 70),
         (
-            {"others_cores": 1.0, "waiting_share": 0.8},
+            {"others_cores": 1.0, "waiting_share": 0.8, "interface_share": 0.02},
             "other programs use 1.0 of 2 cores",
             78,
         ),
-        ({"withheld_share": 0.48}, "a CPU quota withholds 48 % of the time", 48),
+        ({"n_allowed_cores": 1}, "2 threads share 1 core", 50),
         (
-            {"withheld_share": 0.48, "waiting_share": 0.5, "others_cores": 0.4},
-            "a CPU quota withholds 48 % of the time",
-            48,
+            {"n_allowed_cores": 1, "others_cores": 0.8},
+            "other programs use 0.8 of 1 core",
+            90,
+        ),
+        ({"quota": QuotaUse(0.6, 0.9)}, "a CPU quota allows 0.6 of 2 cores", 63),
+        ({"quota": QuotaUse(0.6, 0.02)}, "", 0),
+        ({"quota": QuotaUse(2.0, 0.5)}, "", 0),
+        (
+            {"quota": QuotaUse(0.2, 0.9), "waiting_share": 0.8, "others_cores": 1.8},
+            "a CPU quota allows 0.2 of 2 cores",
+            81,
         ),
         ({"disk_bytes_per_s": 210 << 20}, "reading 210 MB/s from disk", 73),
         (
@@ -96,6 +105,14 @@ HELD_DOWN = Governor("powersave", "acpi-cpufreq")
 )  # fmt: skip
 def test_a_low_clock_has_a_reason(changes: dict[str, Any], text: str, percent: int) -> None:
     assert cause_of(**changes) == (text, percent)
+
+
+def test_a_disk_costs_at_least_its_share_of_the_bytes() -> None:
+    slow = dataclasses.replace(CALM, disk_bytes_per_s=400e6, disk_stall_share=0.2)
+    (cause,) = machine_causes([slow], 2, weights_bytes_per_s=600e6)
+    assert cause.loss == pytest.approx(2 / 3)
+    (cause,) = machine_causes([slow], 2, weights_bytes_per_s=300e6)
+    assert cause.loss == 0.95
 
 
 def test_free_cores_for_the_other_programs_halve_their_effect() -> None:
@@ -147,7 +164,7 @@ def test_an_undisturbed_speed_has_a_bound(share: float | None, text: str) -> Non
 
 
 OTHERS = Cause("other programs use 1.4 of 2 cores", 0.7)
-QUOTA = Cause("a CPU quota withholds 48 % of the time", 0.48, is_lasting=True)
+QUOTA = Cause("a CPU quota allows 1.0 of 2 cores", 0.48, is_lasting=True)
 DISK = Cause("reading 210 MB/s from disk", 0.6, is_lasting=True)
 CLOCK = Cause("the processor runs at 2.0 of 3.5 GHz", 0.43, is_lasting=True)
 
