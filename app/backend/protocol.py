@@ -15,6 +15,8 @@ from engine.prompt.tools.calls import ToolCall
 THREADS_AND_WEIGHTS = ("counts", "pinning", "weights")
 KV_TYPES = ("kv",)
 """Parts of tuning, named as in ``engine.tuning.report``."""
+RACE = ("race",)
+"""Requests a race of thread counts instead of a search."""
 
 
 @record

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from app.backend.engine_link import EngineLink
 from app.backend.local import engine_access
+from app.backend.local.race import RaceRun
 from app.backend.options import ChatOptions
+from app.backend.protocol import RACE
 from app.backend.status import Activity
 from app.machine.sensors.reply_history import KnownAs
 from app.machine.sensors.tuning_conditions import Conditions
 from app.machine.tuning.levels import leveled
 from app.machine.tuning.past_runs import PastRun
+from app.machine.tuning.race import race_counts
 from app.machine.tuning.saved_tuning import (
     best_choice,
     certain_part,
@@ -169,6 +172,9 @@ class EngineTuning:
     def tune(self, parts: tuple[str, ...]) -> None:
         """Search for the best settings after the conversation, which does not change."""
         link = self._link
+        if parts == RACE:
+            self._race()
+            return
         adds_to_earlier = "counts" not in parts
         earlier = link.state.tuning if adds_to_earlier else None
         may_pin = self._options.settings.pin_threads == AUTO
@@ -184,6 +190,17 @@ class EngineTuning:
                 if report.is_over:
                     report = self._with_conditions(report, adds_to_earlier)
                 self._show_report(report)
+        link.emit(TuningEnded())
+
+    def _race(self) -> None:
+        """Write one sentence with each of several thread counts."""
+        link = self._link
+        counts = race_counts(self._model.most_threads, self._model.threads)
+        run = RaceRun(self._model, self._session.kv_type, counts, link.now_s)
+        with link.running(run):
+            link.update_status(activity=Activity.TUNING, done=0, total=0, since_s=link.now_s())
+            for race in run.run():
+                link.update(race=race)
         link.emit(TuningEnded())
 
     def _with_conditions(self, report: TuningReport, adds_to_earlier: bool) -> TuningReport:

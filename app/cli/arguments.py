@@ -396,6 +396,8 @@ _COMMANDS = {
         _flag("--try-weights", "also try huge pages for the weights"),
         _flag("--try-kv", "also try types of the KV cache, in a full context"),
         _flag("--kernels", "tune memory prefetch only", dest="only_kernels"),
+        _flag("--show", "show a race: one sentence written with 1, 2, 4 ... threads"),
+        _flag("--anyway", "measure although other programs are busy"),
         _arg(
             "--seconds N",
             "time limit (60; 45 more for --try-weights, 60 for --try-kv)",

@@ -15,11 +15,13 @@ from app.backend.reply import Clock
 from app.backend.work_thread import WorkThread, start_work_thread
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
+from app.cli.race import show_race
 from app.machine.sensors.reply_history import KnownAs, ReplyHistory
-from app.machine.sensors.tuning_conditions import Conditions, watch_machine
+from app.machine.sensors.tuning_conditions import Conditions, look_at_load, watch_machine
 from app.machine.tuning.findings import detail_texts, findings_of, headline, why_texts
 from app.machine.tuning.levels import leveled
 from app.machine.tuning.past_runs import PastRun, PastRuns
+from app.machine.tuning.quiet import QuietWatch, busy_text
 from app.machine.tuning.saved_tuning import (
     best_choice,
     certain_part,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 _MEASURED_TOKENS = 256
 """Tokens of the context that are free for the measurement."""
 _MAX_COLUMNS = 78
+_LOOK_S = 1.0
+"""Seconds for which the load of other programs is read."""
 
 
 @record
@@ -63,6 +67,10 @@ class TuneOptions:
     try_weights: bool = False
     try_kv: bool = False
     only_kernels: bool = False
+    anyway: bool = False
+    """Whether to measure although other programs are busy, instead of waiting in a terminal."""
+    show: bool = False
+    """Whether to show a race of thread counts instead."""
 
 
 def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
@@ -78,6 +86,10 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
         lambda: engine_access.open_model(settings, options.model, progress.show_opening)
     )
     search = _Search(model, options, settings, progress, clock)
+    if options.show:
+        return show_race(engine, model, settings, progress, clock)
+    if not options.anyway and not options.only_kernels and sys.stderr.isatty():
+        _wait_until_quiet(progress, clock)
     report = engine.run(search.run, on_interrupt=search.cancel)
     progress.clear()
     if options.only_kernels:
@@ -92,6 +104,19 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     if report.state == "stopped":
         return exit_codes.INTERRUPTED
     return exit_codes.OK
+
+
+def _wait_until_quiet(progress: ProgressLine, clock: Clock) -> None:
+    """Wait until other programs are quiet, and say so; Ctrl-C ends the command."""
+    quiet = QuietWatch()
+    n_cores = engine_access.most_threads()
+    while True:
+        quiet.add(look_at_load(_LOOK_S).others_cores, clock())
+        if quiet.is_quiet(clock()):
+            progress.clear()
+            return
+        others = busy_text(quiet.others_cores, n_cores)
+        progress.show(f"{others}: measuring begins when they are quiet (--anyway begins now)")
 
 
 class _Search:

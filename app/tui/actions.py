@@ -194,6 +194,7 @@ ACTIONS = action_table(
     Action("measure_kv", "Compare KV cache types as well", "threads", "k"),
     Action("measure_now", "Measure although other programs are busy", "threads", "m"),
     Action("other_phase", "Switch the column that 1-9 set", "threads", "c"),
+    Action("race", "Replay one sentence as 1, 2, 4 ... threads write it", "threads", "a"),
     Action("details", "Show details, or the bars again", "threads", "tab"),
     Action("explain", "Explain the words", "threads", "question_mark"),
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),

@@ -19,6 +19,7 @@ import pytest
 
 from app.documents.passages import whole
 from app.documents.read import Document
+from app.machine.tuning.race import Race, RaceLane
 from app.models.library.scan import ScanResult
 from app.program import paths
 from app.tui.chat.writer_choice import WriterChoice
@@ -287,6 +288,23 @@ async def measuring(driver: Driver) -> None:
     await driver.until(gate.waiting.is_set)
 
 
+async def raced(driver: Driver) -> None:
+    """Show a race of three lanes in the middle of its replay."""
+    await driver.pilot.press("f4", "a")
+    engine_thread = driver.app.engine_thread
+    await driver.until(
+        lambda: engine_thread.state.race is not None and engine_thread.state.race.is_over, "raced"
+    )
+    words = tuple(f"{' ' * (n > 0)}{word}" for n, word in enumerate(SENTENCE.split()))
+    lanes = tuple(
+        RaceLane(n_threads, tuple(n / tps for n in range(len(words))), words)
+        for n_threads, tps in ((1, 3.0), (2, 5.1), (4, 4.2))
+    )
+    engine_thread._link.update(race=Race((1, 2, 4), lanes))
+    await driver.shows("1 thread 3.0 tok/s")
+    driver.script.clock.advance(3.0)
+
+
 async def asked_about_call(driver: Driver) -> None:
     """Let the model request a tool."""
     call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt"}))
@@ -345,6 +363,9 @@ def threads(machine: str, speeds: dict[int, float] = MANY_CORES) -> Scene:
     return Scene(measured, "ThreadsScreen", lambda: swept(speeds), machine=machine)
 
 
+SENTENCE = (
+    "The old computer on the desk still hums along, and it writes every word of this by itself."
+)
 SPOKEN = {"system_prompt": "Be brief."}
 
 priced = after(
@@ -480,6 +501,7 @@ SCENES: dict[str, Scene] = {
     "threads-measuring": Scene(
         measuring, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS, prefill_gate=Gate())
     ),
+    "threads-race": Scene(raced, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS)),
     "threads-no-model": Scene(press("f4", sees="No model is loaded"), "ThreadsScreen", model=None),
 }
 """All scenes, by the names of their files in ``pictures/``."""

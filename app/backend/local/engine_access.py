@@ -159,6 +159,13 @@ def kernels_version() -> str:
     return VERSION
 
 
+def most_threads() -> int:
+    """Return the number of CPUs that this process may use."""
+    from engine.machine import host
+
+    return host.cores().most_threads
+
+
 def tuning_key(model: Model) -> str:
     """Return the key of this machine, model and power source."""
     place = _place(model)

@@ -12,7 +12,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 
-from app.backend.protocol import KV_TYPES, THREADS_AND_WEIGHTS
+from app.backend.protocol import KV_TYPES, RACE, THREADS_AND_WEIGHTS
 from app.machine.sensors.tuning_conditions import QUIET_CORES
 from app.machine.tuning.findings import (
     Findings,
@@ -45,6 +45,7 @@ from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
+from app.tui.widgets.race_panel import RacePanel
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ _PHASES = ("decode", "prefill")
 _LEAST_COLUMNS = 20
 _TALL_ROWS = 24
 """Height from which the screen explains what will be measured."""
+_FRAME_S = 0.08
+"""Seconds between two pictures of a race."""
 _MAX_THICKNESS = 3
 """Limit on the rows of a bar."""
 _EXPLANATION = (
@@ -90,12 +93,16 @@ class ThreadsScreen(FigureScreen):
         """Whether the pending search begins although other programs are busy."""
         self._is_detailed = False
         """Whether details are shown instead of bars."""
+        self._race = RacePanel()
+        self._n_top_rows = 0
+        """Rows of the headline."""
 
     def compose(self) -> ComposeResult:
         """Lay out title, headline, bars, reasons, machine, progress and keys."""
         yield ScreenTitle("Threads", id="threads-title")
         with VerticalScroll(id="threads-body"):
             yield FigureLines("thread-headline")
+            yield FigureLines("thread-race")
             with Horizontal(id="thread-curves"):
                 for phase in _PHASES:
                     yield ThreadCurve(phase, id=f"thread-{phase}")
@@ -111,6 +118,7 @@ class ThreadsScreen(FigureScreen):
         self._watch.register_view(self, True)
         if not self._is_covered:
             self._pending_parts = ()
+            self._race.end()
         self._is_covered = False
         self.show_figures()
 
@@ -119,11 +127,23 @@ class ThreadsScreen(FigureScreen):
         self._is_covered = self.app.current_mode == "threads"
         self._watch.register_view(self, False)
 
+    def on_mount(self) -> None:
+        """Create the timers."""
+        super().on_mount()
+        self._race_timer = self.set_interval(_FRAME_S, self._draw_race, pause=True)
+
     @property
     def _is_measuring(self) -> bool:
         """Whether a search runs. The report knows the end of a search before the chat does."""
         report = self._engine_thread.state.tuning
+        if self._race.is_shown:
+            return False
         return self._chat_session.is_tuning and (report is None or not report.is_over)
+
+    @property
+    def _has_bars(self) -> bool:
+        """Whether the bars are shown, not details or a race."""
+        return not self._is_detailed and not self._race.is_shown
 
     @property
     def _findings(self) -> Findings | None:
@@ -143,12 +163,14 @@ class ThreadsScreen(FigureScreen):
         may_begin = self._is_hasty or self._quiet.is_quiet(now_s)
         if self._pending_parts and may_begin and self._chat_session.tune(self._pending_parts):
             self._pending_parts = ()
+            self._is_hasty = False
         in_use = self._engine_thread.state.threads
         self.set_class(in_use is None, "-no-model")
         body = self.query_one("#threads-body")
         width = max(_LEAST_COLUMNS, body.scrollable_content_region.width or self.size.width)
         findings = self._findings
         top = self._headline_panel(findings, width)
+        self._n_top_rows = len(top)
         options = self._option_panels(width)
         reasons = self._reason_panels(width)
         self._fill("thread-headline", top)
@@ -159,9 +181,22 @@ class ThreadsScreen(FigureScreen):
             state = line(Span("measuring", SpanRole.CAUTION))
         else:
             state = EMPTY
+        self._draw_race()
         self.query_one(ScreenTitle).set_content(self._context_text(), state)
         self._fill("thread-progress", self._progress_lines())
         self.query_one(KeyLine).set_content(self._keys())
+
+    def _draw_race(self) -> None:
+        """Draw the race in the rows of the bars, if it is shown."""
+        lines: list[Line] = []
+        if self._race.is_shown:
+            body = self.query_one("#threads-body")
+            width = max(_LEAST_COLUMNS, body.scrollable_content_region.width)
+            height = body.outer_size.height - self._n_top_rows
+            race = self._engine_thread.state.race
+            now_s = self._engine_thread.now_s()
+            lines = self._race.lines(race, now_s, width, height, self._glyphs)
+        self._fill("thread-race", lines)
 
     def _headline_panel(self, findings: Findings | None, width: int) -> list[Line]:
         """Return a panel with the result in one line, and below it what is in use and saved."""
@@ -197,7 +232,7 @@ class ThreadsScreen(FigureScreen):
     def _option_panels(self, width: int) -> list[Line]:
         report = self._engine_thread.state.tuning
         in_use = self._engine_thread.state.threads
-        if report is None or in_use is None or self._is_detailed:
+        if report is None or in_use is None or not self._has_bars:
             return []
         report = with_choice(report, in_use.now)
         present = {"weights": in_use.now.weights, "kv": in_use.now.kv_type}
@@ -223,7 +258,7 @@ class ThreadsScreen(FigureScreen):
         curves = [report.curve(phase) if report is not None else None for phase in _PHASES]
 
         n_free_rows = self.query_one("#threads-body").outer_size.height - n_used_rows - FRAME_ROWS
-        has_curves = in_use is not None and not self._is_detailed
+        has_curves = in_use is not None and self._has_bars
         thickness, n_curve_rows = 1, max(n_rows(curve, max_count, 1) for curve in curves)
         for thicker in range(2, max_thickness + 1):
             n_thicker_rows = max(n_rows(curve, max_count, thicker) for curve in curves)
@@ -242,7 +277,7 @@ class ThreadsScreen(FigureScreen):
                 usual = self._usual_text(phase)
                 widget.set_content(curve, count, usual, hint, max_count, thickness)
 
-        has_room = is_tall and n_free_rows >= LEAST_ROWS
+        has_room = is_tall and not self._race.is_shown and n_free_rows >= LEAST_ROWS
         machine: list[Line] = []
         if has_room:
             machine = room_lines(
@@ -300,7 +335,7 @@ class ThreadsScreen(FigureScreen):
     def _reason_panels(self, width: int) -> list[Line]:
         """Return panels with the reasons for the results or, on request, with their details."""
         report = self._engine_thread.state.tuning
-        if self._engine_thread.state.threads is None:
+        if self._engine_thread.state.threads is None or self._race.is_shown:
             return []
         if report is None:
             is_tall = self.size.height >= _TALL_ROWS
@@ -363,6 +398,11 @@ class ThreadsScreen(FigureScreen):
     def _progress(self) -> str:
         report = self._engine_thread.state.tuning
         status = self._engine_thread.status
+        if self._race.is_shown and self._quiet.others_cores <= QUIET_CORES:
+            return ""
+        if self._race.is_shown:
+            load = busy_text(self._quiet.others_cores, self._n_cores)
+            return f"{load.capitalize()}: they slow the race"
         if self._is_measuring and report is None:
             return "starting to measure"
         if (
@@ -406,6 +446,8 @@ class ThreadsScreen(FigureScreen):
         in_use = self._engine_thread.state.threads
         if in_use is None:
             return [(key("threads.leave"), "back")]
+        if self._race.is_shown:
+            return [(key("threads.race"), "race again"), (key("threads.leave"), "back to the bars")]
         is_running = self._is_measuring
         is_waiting = bool(self._pending_parts)
         to_keep = self._choice_to_keep()
@@ -432,6 +474,7 @@ class ThreadsScreen(FigureScreen):
             keys.append((key("threads.measure_now"), "measure anyway"))
         if not is_running and not is_waiting:
             keys.append((key("threads.measure_kv"), "KV types"))
+            keys.append((key("threads.race"), "race"))
         keys.append((key("threads.details"), "bars" if self._is_detailed else "details"))
         keys.append((key("threads.explain"), "words"))
         if is_running:
@@ -524,8 +567,16 @@ class ThreadsScreen(FigureScreen):
         else:
             self._pending_parts = tuning_parts
         self.show_figures()
-        if not self._pending_parts:
-            self._is_hasty = False
+
+    def action_race(self) -> None:
+        """Write one sentence with 1, 2, 4 ... threads, and replay them side by side."""
+        if self._is_measuring or self._pending_parts or self._chat_session.is_tuning:
+            return
+        self._race.begin(self._engine_thread.state.race)
+        self._race_timer.resume()
+        self._pending_parts = RACE
+        self._is_hasty = True
+        self.show_figures()
 
     def action_details(self) -> None:
         """Show details instead of the bars, or the bars again."""
@@ -539,7 +590,7 @@ class ThreadsScreen(FigureScreen):
 
     def action_leave(self) -> None:
         """Stop measuring or waiting, or go back to the chat if there is nothing to stop."""
-        was_measuring = self._is_measuring or bool(self._pending_parts)
+        was_measuring = self._is_measuring or bool(self._pending_parts) or self._race.is_shown
         self._end_measuring()
         self.show_figures()
         if not was_measuring:
@@ -547,4 +598,7 @@ class ThreadsScreen(FigureScreen):
 
     def _end_measuring(self) -> None:
         self._pending_parts = ()
+        self._is_hasty = False
+        self._race.end()
+        self._race_timer.pause()
         self._chat_session.stop_tuning()

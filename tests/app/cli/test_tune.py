@@ -13,6 +13,7 @@ from app.backend.local import engine_access
 from app.backend.local.engine_access import open_model
 from app.cli import tune as tune_command
 from app.cli.tune import TuneOptions, tune
+from app.machine.sensors.tuning_conditions import Conditions
 from app.machine.tuning.past_runs import PastRuns
 from app.program import exit_codes, paths, state
 from app.program.settings import built_in_settings, override
@@ -222,6 +223,35 @@ def test_kernels_are_tuned_first_or_alone(
     assert json.loads(capsys.readouterr().out)["kernels"]["Q4_K"]["ahead"] == -4096
     assert run(script, remember=False) == exit_codes.OK
     assert calls == [(True, False), (False, False), (True, False)]
+
+
+def test_a_race_in_a_pipe_prints_the_figures(
+    script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(script, show=True) == exit_codes.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [
+        "1 thread      2.0 tok/s",
+        *(f"{n} threads     2.0 tok/s  1.0 times one thread" for n in (2, 4)),
+    ]
+    assert script.opened[0].sessions[0].is_closed
+    assert state.load_state()[0].tuned_threads == {}
+
+
+def test_in_a_terminal_the_command_waits_for_quiet(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads = [1.4, 1.2, 0.1, 0.0]
+
+    def look(look_s: float) -> Conditions:
+        script.clock.advance(2.0)
+        return Conditions(others_cores=loads.pop(0))
+
+    monkeypatch.setattr(tune_command, "look_at_load", look)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert run(script) == exit_codes.OK
+    assert loads == []
+    assert run(script, anyway=True) == exit_codes.OK
 
 
 def test_a_dry_run_saves_nothing(script: Script, capsys: pytest.CaptureFixture[str]) -> None:

@@ -540,6 +540,28 @@ async def test_after_a_restart_the_last_search_is_shown(tmp_path: Path) -> None:
         await shown(driver, "85.0 ±0.0 best")
 
 
+async def test_a_race_is_written_and_replayed_side_by_side() -> None:
+    script = laptop_script(replies=[[f" word{n}" for n in range(12)]])
+    async with tuning(script) as driver:
+        await driver.ask("hello?")
+        session = driver.script.opened[0].sessions[0]
+        before = list(session.tokens)
+        await driver.pilot.press("f4", "a")
+        await driver.until(lambda: driver.app.engine_thread.state.race is not None, "a race")
+        await driver.until(lambda: driver.app.engine_thread.state.race.is_over, "written")
+        text = await shown(driver, "1 thread 2.0 tok/s")
+        assert "4 threads 2.0 tok/s" in text
+        assert "word0" in text
+        assert "word11" not in text
+        driver.script.clock.now_s += 10.0
+        text = await shown(driver, "word11")
+        assert "times one thread" in text
+        assert session.tokens == before
+        assert (driver.script.opened[0].threads, driver.script.opened[0].prefill_threads) == (2, 2)
+        await driver.pilot.press("escape")
+        await shown(driver, "Enter measure")
+
+
 _SIZES = [(80, 24), (200, 60), (40, 15), (10, 4)]
 _MACHINES = ["hybrid", "two sockets", "virtual machine", "quota"]
 
