@@ -7,7 +7,7 @@ fit, context shift and saved states can loop over layers that need not be alike.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -509,6 +509,8 @@ class ModelConfig:
         dense_widths: widths of the matrices after pooling.
         ignored_blocks: number of blocks of tensors after the layers that are ignored; they predict
             further tokens.
+        predictor: the first of these blocks, if its tensors are there: it predicts the token after
+            the next. Its number is ``n_layers``.
     """
 
     architecture: str
@@ -532,6 +534,20 @@ class ModelConfig:
     n_labels: int = 0
     dense_widths: tuple[int, ...] = ()
     ignored_blocks: int = 0
+    predictor: Layer | None = None
+
+    @property
+    def with_predictor(self) -> ModelConfig:
+        """The same model with the predictor as its last layer."""
+        assert self.predictor is not None
+        return replace(self, layers=(*self.layers, self.predictor), predictor=None)
+
+    @property
+    def without_predictor(self) -> ModelConfig:
+        """The same model without the predictor."""
+        if self.predictor is None:
+            return self
+        return replace(self, predictor=None)
 
     @property
     def is_encoder(self) -> bool:
@@ -545,11 +561,12 @@ class ModelConfig:
 
     @property
     def attentions(self) -> dict[int, Attention]:
-        """Attention mixers by the number of their layer."""
+        """Attention mixers by the number of their layer, with that of the predictor."""
+        layers = self.layers
+        if self.predictor is not None:
+            layers = (*layers, self.predictor)
         return {
-            i: layer.mixer
-            for i, layer in enumerate(self.layers)
-            if isinstance(layer.mixer, Attention)
+            i: layer.mixer for i, layer in enumerate(layers) if isinstance(layer.mixer, Attention)
         }
 
     @property
@@ -608,7 +625,7 @@ class ModelConfig:
         model_fields = {
             f.name: getattr(self, f.name)
             for f in fields(self)
-            if f.name not in ("layers", "ignored_blocks")
+            if f.name not in ("layers", "ignored_blocks", "predictor")
         }
         layer_fields = {
             name: values[0] if values.count(values[0]) == len(values) else values

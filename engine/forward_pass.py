@@ -129,6 +129,14 @@ class ForwardPass:
         with self.use_threads():
             return self._verify(ids, pos)
 
+    def draft(self, token: int, pos: int) -> int:
+        """Return the predictor's guess of the token after a chosen one."""
+        with self.use_threads():
+            guess = self.pipeline.draft(token, pos, self._model.threads)
+        self.check(guess is not None)
+        assert guess is not None
+        return guess
+
     def _decode(self, token: int, pos: int) -> Logits:
         n_threads = self._model.threads
         if self.batch is None:

@@ -66,6 +66,13 @@ class ReplySession(Protocol):
     def advance(self, tokens: list[int]) -> None:
         """Compute chosen tokens."""
 
+    @property
+    def can_draft(self) -> bool:
+        """Whether the model has a predictor that can guess the token after a chosen one."""
+
+    def draft(self, token: int) -> int | None:
+        """Return the predictor's guess of the token after a chosen one, or None if cancelled."""
+
     def advance_with_guesses(self, token: int, guesses: list[int]) -> list[Logits] | None:
         """Compute a chosen token and guesses of the next ones; returns the logits after each guess,
         or None if cancelled."""
@@ -183,6 +190,10 @@ class ReplySteps:
         guesses: list[int] = []
         if limit > 0:
             guesses = guessing.propose(limit)
+            if session.can_draft and guessing.prefers_draft(len(guesses)):
+                guesses = self._draft(token, guessing)
+                if session.finish_reason:
+                    return
 
         start_s = time.perf_counter()
         rows: list[Logits] | None = []
@@ -192,6 +203,15 @@ class ReplySteps:
             session.advance([token])
         if rows is not None:
             guessing.record_run(guesses, rows, time.perf_counter() - start_s)
+
+    def _draft(self, token: int, guessing: Guessing) -> list[int]:
+        """Return the predictor's guess; empty if the reply was cancelled."""
+        start_s = time.perf_counter()
+        guess = self._session.draft(token)
+        if guess is None:
+            return []
+        guessing.record_draft(time.perf_counter() - start_s)
+        return [guess]
 
 
 class SwitchInterval:

@@ -21,10 +21,10 @@ from engine.cache.states import CHECKPOINT_BYTES, RecurrentStates
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.machine.topology import last_cache_bytes
-from engine.models import load_architecture
+from engine.models import load_architecture, predictor
 from engine.models.decoder import Decoder, Stage
 from engine.models.steps import product
-from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS, Buffers
+from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS, Activations, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, WeightAccess, ahead_of
@@ -74,6 +74,7 @@ class PlanSpec:
         n_logits: number of tokens that get logits.
         is_embedding: whether the plan leaves the vector of each token after the last norm, instead
             of logits.
+        is_draft: whether the plan computes the predictor instead of the layers.
     """
 
     n_tokens: int
@@ -81,6 +82,7 @@ class PlanSpec:
     stage: Stage | None
     n_logits: int = 0
     is_embedding: bool = False
+    is_draft: bool = False
 
 
 PLANS = {
@@ -90,7 +92,18 @@ PLANS = {
     "block": PlanSpec(0, BLOCK, Stage.STORED),
     "block last": PlanSpec(1, BLOCK, Stage.LAST, 1),
 }
-"""Plans of every session."""
+"""Plans of every session without a predictor."""
+PREDICTING_PLANS = {
+    "decode": PlanSpec(1, DECODE, Stage.ALL, 1),
+    "small batch": PlanSpec(SMALL_BATCH_TOKENS, SMALL_BATCH, Stage.ALL),
+    "small batch last": PlanSpec(1, DECODE, None, 1),
+    "block": PlanSpec(0, BLOCK, Stage.ALL),
+    "block last": PlanSpec(1, BLOCK, None, 1),
+    "draft": PlanSpec(1, DECODE, Stage.ALL, is_draft=True),
+}
+"""Plans of a session with a predictor, which needs all layers of all tokens."""
+LAST_PLANS = "small batch last", "block last"
+"""Plans of the last token of a block."""
 VECTORS = "vectors"
 EMBEDDING_PLANS = {VECTORS: PlanSpec(0, BLOCK, Stage.ALL, is_embedding=True)}
 """Plan of an embedding model.
@@ -146,6 +159,38 @@ class ThreadScratch:
         return self.memory.address, self.bytes_per_thread
 
 
+class HiddenRows:
+    """Rows after the last norm that the predictor reads, kept from one run to the next.
+
+    Attributes:
+        rows: row 0 is that of the token before a run; those of its tokens follow.
+    """
+
+    def __init__(self, dim: int, max_tokens: int) -> None:
+        self.rows = Activations("hidden", dim, max_tokens + 1)
+        self._values = self.rows.array()
+        self._pos = 0
+        self._n_tokens = 0
+
+    def has(self, pos: int) -> bool:
+        """Whether the row of the token before a position is there."""
+        return 0 <= pos - self._pos <= self._n_tokens and pos > 0
+
+    def begin_run(self, pos: int, n_tokens: int) -> None:
+        """Prepare for a run of the layers; without a row of the token before it, zeros serve."""
+        self.begin(pos)
+        self._n_tokens = n_tokens
+
+    def begin(self, pos: int) -> None:
+        """Move the row of the token before a position to row 0."""
+        if not self.has(pos):
+            self._values[0] = 0.0
+        elif pos > self._pos:
+            self._values[0] = self._values[pos - self._pos]
+        self._pos = pos
+        self._n_tokens = 0
+
+
 class Pipeline:
     """Plans of one session and the memory that they point into.
 
@@ -180,7 +225,12 @@ class Pipeline:
         is_embedding: bool = False,
     ) -> None:
         self._crew = crew
-        self._specs = EMBEDDING_PLANS if is_embedding else PLANS
+        if is_embedding:
+            self._specs = EMBEDDING_PLANS
+        elif config.predictor is not None:
+            self._specs = PREDICTING_PLANS
+        else:
+            self._specs = PLANS
         self.config = config
         self.kv_type = kv_type
         self.max_block_tokens = max_block_tokens(config, max_seq_len)
@@ -193,6 +243,9 @@ class Pipeline:
         if config.recurrents:
             self.memory = HybridMemory(self._cache, self._states)
 
+        self._hidden: HiddenRows | None = None
+        if config.predictor is not None:
+            self._hidden = HiddenRows(config.dim, self.max_block_tokens)
         self._steps = StepRecords(self.max_block_tokens)
         self._scratch: ThreadScratch
         self._buffers: Buffers
@@ -252,7 +305,7 @@ class Pipeline:
         spec = self._spec(name)
         if name in self._batch_sequences:
             step = self._steps.batch
-        elif spec.stage is Stage.LAST:
+        elif name in LAST_PLANS:
             step = self._steps.last
         else:
             step = self._steps.block
@@ -289,8 +342,13 @@ class Pipeline:
             spec.stage or Stage.ALL,
         )
         architecture = load_architecture(self.config.architecture)
-        if spec.stage is not None:
+        hidden = self._hidden
+        if hidden is not None and spec.is_draft:
+            predictor.draft(decoder, architecture, hidden.rows)
+        elif spec.stage is not None:
             architecture.compose(decoder)
+            if hidden is not None and name not in self._batch_sequences:
+                predictor.follow(decoder, architecture, hidden.rows)
         if spec.n_logits == 1:
             plan.batch = DECODE
         if spec.n_logits or spec.is_embedding:
@@ -314,7 +372,7 @@ class Pipeline:
     def compile(self, progress: ProgressCallback | None) -> None:
         """Compile the plans. Before that they can only be described."""
         plans = list(self.plans.values())
-        if self._specs is PLANS:
+        if "decode" in self._specs:
             # Its kernels are compiled now, its table is written on first use.
             plans.append(self._write_plan("verify", self._current.weights))
         names = [name for plan in plans for name in plan.kernels()]
@@ -386,8 +444,32 @@ class Pipeline:
 
     def decode(self, token: int, pos: int, n_threads: int) -> bool:
         """Compute one token at a position and its logits; False if cancelled."""
-        self._steps.set_block([token], pos, self._states.slot)
+        self._set_block([token], pos)
         return self._run("decode", n_threads)
+
+    def can_draft(self, pos: int) -> bool:
+        """Whether the predictor can guess the token after the one at a position."""
+        return self._hidden is not None and self._hidden.has(pos)
+
+    def draft(self, token: int, pos: int, n_threads: int) -> int | None:
+        """Return the predictor's guess of the token after a chosen one; None if cancelled.
+
+        Args:
+            pos: position of the chosen token.
+        """
+        self._steps.set_block([token], pos, self._states.slot)
+        assert self._hidden is not None
+        self._hidden.begin(pos)
+        if not self._run("draft", n_threads):
+            return None
+        logits = self._buffers.vector("draft logits", self.config.vocab_size, 1).array()[0]
+        return int(logits.argmax())
+
+    def _set_block(self, tokens: Sequence[int], pos: int) -> None:
+        """Set the tokens of the next run of the layers."""
+        self._steps.set_block(tokens, pos, self._states.slot)
+        if self._hidden is not None:
+            self._hidden.begin_run(pos, len(tokens))
 
     def cache_block(
         self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool
@@ -399,7 +481,7 @@ class Pipeline:
             is_small_batch: read the weights once for up to ``SMALL_BATCH_TOKENS`` tokens, with
                 results bit-identical to one token at a time.
         """
-        self._steps.set_block(tokens, pos, self._states.slot)
+        self._set_block(tokens, pos)
         return self._run("small batch" if is_small_batch else "block", n_threads)
 
     def last_logits(self, n_threads: int, is_small_batch: bool) -> bool:
@@ -413,7 +495,7 @@ class Pipeline:
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute a small batch of tokens and the logits of all of them, bit-identical to one token
         at a time; False if cancelled."""
-        self._steps.set_block(tokens, pos, self._states.slot)
+        self._set_block(tokens, pos)
         name = "verify"
         if pairs := self._states.trial_pairs:
             name = f"verify {len(tokens)} from slot {self._states.slot}"
@@ -458,7 +540,7 @@ class Pipeline:
 
         ``head`` and ``block_head`` then compute their logits.
         """
-        self._steps.set_block(tokens, pos, self._states.slot)
+        self._set_block(tokens, pos)
         return self._run("full block", n_threads)
 
     def inspect_block(
@@ -469,7 +551,7 @@ class Pipeline:
         Args:
             inspect: called before each matrix product, which may read the product's input.
         """
-        self._steps.set_block(tokens, pos, self._states.slot)
+        self._set_block(tokens, pos)
         n_threads = self._prepare("full block", n_threads)
         operations = self.plans["full block"].operations
         address = self._current.tables["full block"][0]

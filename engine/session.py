@@ -380,6 +380,21 @@ class Session:
             return 0
         return self.memory.max_guesses
 
+    @property
+    def can_draft(self) -> bool:
+        """Whether the model has a predictor that can guess the token after a chosen one."""
+        return self.pipeline.can_draft(self.length)
+
+    def draft(self, token: int) -> int | None:
+        """Return the predictor's guess of the token after a chosen one; None if the reply was
+        cancelled."""
+        self.memory.reserve_trial(self.length, self.length + 1)
+        try:
+            return self.forward.draft(token, self.length)
+        except Cancelled:
+            self.finish_reason = "cancelled"
+            return None
+
     def advance_with_guesses(self, token: int, guesses: list[int]) -> list[Logits] | None:
         """Compute a chosen token, and in the same run tokens that may follow it. Only the chosen
         token stays in the cache.

@@ -138,4 +138,7 @@ def with_yarn(config: ModelConfig, n_ctx: int) -> ModelConfig:
         )
         return replace(layer, mixer=replace(mixer, rope=rope))
 
-    return replace(config, layers=tuple(map(stretch, config.layers)))
+    predictor = config.predictor
+    if predictor is not None:
+        predictor = stretch(predictor)
+    return replace(config, layers=tuple(map(stretch, config.layers)), predictor=predictor)

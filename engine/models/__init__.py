@@ -12,6 +12,7 @@ from engine.config import ModelConfig
 from engine.errors import GGUFError, UnsupportedArchitectureError, printable
 from engine.gguf.contents import GGUFFile
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
+from engine.models import predictor
 from engine.models.base import Architecture
 from engine.models.not_yet import KINDS, NOT_YET
 from engine.models.reading import pooling
@@ -144,7 +145,12 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
 
 def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     """Return all tensors that a file with this configuration may contain, by GGUF name."""
-    return load_architecture(config.architecture).tensors(config) | _pooling_tensors(config)
+    architecture = load_architecture(config.architecture)
+    return (
+        architecture.tensors(config)
+        | predictor.tensors(config, architecture.tensors)
+        | _pooling_tensors(config)
+    )
 
 
 def _pooling_tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -33,6 +33,8 @@ class Decoder:
         rotations: Rotation of each RoPE of the model.
         n_logits: Number of tokens of a run that get logits: one, chosen by the step, or all.
         stage: Stage of the layers.
+        hidden: Rows after the last norm of the token before each token of the run. If it is set,
+            the last layer alone is written, as the predictor, with a residual stream of its own.
     """
 
     plan: Plan
@@ -42,10 +44,13 @@ class Decoder:
     rotations: Mapping[Rope, Rotation]
     n_logits: int = 1
     stage: Stage = Stage.ALL
+    hidden: Activations | None = None
 
     @property
     def x(self) -> Activations:
         """Residual stream."""
+        if self.hidden is not None:
+            return self.buffers.vector("predicted", self.config.dim)
         if self.stage is Stage.LAST:
             return self.buffers.vector("last", self.config.dim, 1)
         return self.buffers.vector("x", self.config.dim)
@@ -53,7 +58,9 @@ class Decoder:
     @property
     def layers(self) -> list[tuple[int, Layer]]:
         """Layers of this stage, by number; the last layer that stores belongs to both stages."""
-        if self.stage is Stage.LAST:
+        if self.hidden is not None:
+            first = self.config.n_layers - 1
+        elif self.stage is Stage.LAST:
             first = self.config.last_storing
         else:
             first = 0

@@ -56,18 +56,26 @@ def qwen35_config(
     is_recurrent = recurrent_layers(read)
     mixer = delta_net or recurrent.delta_net_of(read)
 
-    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+    def attending(number: int, attention: Attention, dense: Dense) -> Layer:
         if feed_forward:
             form = feed_forward(dense)
         else:
             form = dense
-        if is_recurrent[number]:
-            return Layer(mixer, form)
         return Layer(replace(attention, head_norms=True, gated=True), form)
 
-    has_experts = feed_forward is not None
+    def layer(number: int, attention: Attention, dense: Dense) -> Layer:
+        attending_layer = attending(number, attention, dense)
+        if is_recurrent[number]:
+            return Layer(mixer, attending_layer.feed_forward)
+        return attending_layer
+
     return reading.decoder_config(
-        read, layer, neighbours=False, has_predictors=True, has_experts=has_experts
+        read,
+        layer,
+        neighbours=False,
+        has_predictors=True,
+        predictor=attending,
+        has_experts=feed_forward is not None,
     )
 
 

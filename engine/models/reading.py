@@ -48,6 +48,8 @@ POOLINGS = "", MEAN, "cls", "last", RANK
 """Types of pooling by their numbers in files (ggml-org/llama.cpp, ``llama.h``)."""
 MAX_LABELS = 1 << 10
 DIM_MULTIPLE = 8
+PREDICTOR_INPUT = "nextn.eh_proj.weight"
+"""Matrix that every block for predictions has."""
 """Divisor of the model width and of head widths: kernels process eight floats at a time, without a
 remainder."""
 
@@ -70,6 +72,7 @@ def decoder_config(
     is_hybrid: bool = False,
     has_bare_mixers: bool = False,
     has_predictors: bool = False,
+    predictor: LayerMaker | None = None,
     has_experts: bool = False,
     is_encoder: bool = False,
     mixers: list[Attention] | None = None,
@@ -88,6 +91,7 @@ def decoder_config(
             width of 0.
         has_predictors: Whether files may contain blocks that predict further tokens, after the
             layers.
+        predictor: Function like ``layer`` for the first of these blocks; None if it is not used.
         has_experts: Whether ``layer`` reads experts; if not, a model with experts is refused.
         is_encoder: Whether tokens see later tokens.
         mixers: Attention of each block, if the shared keys do not describe it.
@@ -106,6 +110,9 @@ def decoder_config(
     layer = layer or layer_maker()
     mixers = mixers or attentions(read, n_blocks, dim, neighbours, factors, is_hybrid)
     hidden = read.per_layer("feed_forward_length", n_blocks, 0 if has_bare_mixers else 1, MAX_DIM)
+    predicting = None
+    if predictor is not None and f"blk.{n_layers}.{PREDICTOR_INPUT}" in read.tensors:
+        predicting = predictor(n_layers, mixers[n_layers], Dense(hidden[n_layers]))
     return ModelConfig(
         architecture=read.architecture,
         dim=dim,
@@ -115,6 +122,7 @@ def decoder_config(
         vocab_size=vocab_size(read),
         layer_norm=layer_norm,
         ignored_blocks=ignored,
+        predictor=predicting,
         **fields,  # type: ignore[arg-type]
     )
 

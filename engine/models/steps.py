@@ -114,7 +114,9 @@ def embedding(d: Decoder) -> None:
     For the last token of a block, the earlier layers are already added.
     """
     d.plan.phase = "embedding"
-    if d.stage is Stage.LAST:
+    if d.hidden is not None:
+        _begin_prediction(d, d.hidden)
+    elif d.stage is Stage.LAST:
         d.plan.take_token(d.buffers.vector("x", d.config.dim), d.x)
     else:
         _begin(d)
@@ -145,6 +147,31 @@ def _begin(d: Decoder) -> None:
     if d.config.embedding_norm:
         d.plan.barrier()
         normed_by(d, out, "token_embd_norm", d.x)
+
+
+def _begin_prediction(d: Decoder, hidden: Activations) -> None:
+    """Write the predictor's stream: eh_proj of the normed embedding, then the normed hidden row."""
+    plan = d.plan
+    dim = d.config.dim
+    layer = d.config.n_layers - 1
+    embedded = d.buffers.vector("embedded", dim)
+    table = d.optional(layer, "nextn.embed_tokens.weight")
+    plan.embed(table or d.weights["token_embd.weight"], embedded)
+    plan.barrier()
+    pair = d.buffers.vector("embedding and hidden", 2 * dim)
+    halves = (("enorm", embedded, 0), ("hnorm", hidden, dim))
+    for name, x, first in halves:
+        normed = d.buffers.vector(f"{name} of predictor", dim)
+        weight = d.weight(layer, f"nextn.{name}.weight")
+        plan.rmsnorm(x, weight, normed, d.config.norm_eps)
+        plan.barrier()
+        plan.copy(normed, (0, 0), pair, (first, 0), dim)
+    plan.barrier()
+    projection = d.weight(layer, "nextn.eh_proj.weight")
+    plan.quantize(pair, projection)
+    plan.barrier()
+    plan.matmul(projection, pair, d.x)
+    plan.barrier()
 
 
 def look_up(d: Decoder, out: Activations) -> None:

@@ -30,6 +30,9 @@ FIRST_HIT_RATES = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} |
     (True, n): 0.1 * n - 0.1 for n in range(3, 10)
 }
 """Expected share of first guesses that are correct for each match, until it is measured."""
+DRAFT: Match = (False, 0)
+"""Guess of the model's own predictor, among the kinds of matches."""
+FIRST_HIT_RATES[DRAFT] = 0.6
 MEMORY = 16.0
 """Weight of the measured rates: about the number of last guesses that count."""
 SHARE = 0.007
@@ -46,12 +49,14 @@ class GuessCosts:
     Attributes:
         step_s: seconds of a step of one token; 0 before the first.
         run_steps: duration of a run with n guesses, in steps of one token, by n.
+        draft_steps: duration of a guess of the predictor, in steps of one token.
         balance: number of steps that wrong guesses may still take.
     """
 
     def __init__(self) -> None:
         self.step_s = 0.0
         self.run_steps = {n: 1.0 + 0.5 * n for n in range(1, MAX_GUESSES + 1)}
+        self.draft_steps = 0.2
         self.balance = FIRST_BALANCE
 
     def record_run(self, n_guesses: int, seconds: float) -> None:
@@ -66,6 +71,12 @@ class GuessCosts:
         steps = seconds / self.step_s
         self.run_steps[n_guesses] = 0.7 * self.run_steps[n_guesses] + 0.3 * steps
         self.balance -= steps - 1.0
+
+    def record_draft(self, seconds: float) -> None:
+        """Record the duration of a guess of the predictor."""
+        steps = seconds / self.step_s
+        self.draft_steps = 0.7 * self.draft_steps + 0.3 * steps
+        self.balance -= steps
 
     def record_hit(self) -> None:
         """Record a correct guess, which saves a step."""
@@ -95,6 +106,8 @@ class Guessing:
         self._n_hits = {match: MEMORY * rate for match, rate in FIRST_HIT_RATES.items()}
         self._n_tries = dict.fromkeys(FIRST_HIT_RATES, MEMORY)
         self._match: Match = (False, SHORTEST)
+        self._gain = 0.0
+        """Expected gain of the last proposal, in steps of one token."""
         self._loop_watch = LoopWatch()
 
     def append(self, tokens: Sequence[int]) -> None:
@@ -129,6 +142,7 @@ class Guessing:
 
         It is empty in a loop, too: faster tokens would only show the user more of it.
         """
+        self._gain = 0.0
         if self._loop_watch.is_likely or not self._costs.step_s:
             return []
         candidates = self._matches(min(limit, MAX_GUESSES))
@@ -147,6 +161,30 @@ class Guessing:
         while n and budget < self._costs.run_steps[n] - 1.0:
             n -= 1
         return guesses[:n]
+
+    def prefers_draft(self, n_proposed: int) -> bool:
+        """Whether a guess of the predictor promises more than the last proposal.
+
+        Args:
+            n_proposed: number of tokens of the last proposal.
+        """
+        costs = self._costs
+        if self._loop_watch.is_likely or not costs.step_s:
+            return False
+        cost = costs.draft_steps + costs.run_steps[1] - 1.0
+        gain = self._hit_rate(DRAFT) - cost
+        if gain <= 0.0:
+            # Try one now and then, or a better hit rate would never be noticed.
+            is_better = not n_proposed and costs.balance - FIRST_BALANCE >= cost
+        else:
+            is_better = gain > self._gain and costs.balance >= cost
+        if is_better:
+            self._match = DRAFT
+        return is_better
+
+    def record_draft(self, seconds: float) -> None:
+        """Record the duration of a guess of the predictor."""
+        self._costs.record_draft(seconds)
 
     def record_run(
         self, guesses: Sequence[int], logits: Sequence[np.ndarray], seconds: float
@@ -171,6 +209,7 @@ class Guessing:
             if gain > best_gain:
                 best_gain = gain
                 best_count = n
+        self._gain = best_gain
         return best_count
 
     def _hit_rate(self, match: Match) -> float:

@@ -199,7 +199,7 @@ class Weights:
         self._dense = [
             name for name, spec in in_layers if spec.read_share == 1 and not spec.is_plain
         ]
-        partly = [name for name, spec in in_layers if spec.read_share < 1]
+        partly = [name for name, spec in in_layers if 0 < spec.read_share < 1]
         self._expert_bytes = sum(self.tensors[name].size_bytes for name in partly)
 
     def _without(self, names: Collection[str]) -> tuple[list[Place], list[View]]:
