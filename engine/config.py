@@ -543,13 +543,6 @@ class ModelConfig:
         return replace(self, layers=(*self.layers, self.predictor), predictor=None)
 
     @property
-    def without_predictor(self) -> ModelConfig:
-        """The same model without the predictor."""
-        if self.predictor is None:
-            return self
-        return replace(self, predictor=None)
-
-    @property
     def is_encoder(self) -> bool:
         """Whether tokens see later tokens, so that the model cannot continue a text."""
         return any(attention.sees_after for attention in self.attentions.values())

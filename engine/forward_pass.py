@@ -129,13 +129,18 @@ class ForwardPass:
         with self.use_threads():
             return self._verify(ids, pos)
 
-    def draft(self, token: int, pos: int) -> int:
-        """Return the predictor's guess of the token after a chosen one."""
+    def draft(self, token: int, tokens: list[int]) -> int:
+        """Return the predictor's guess of the token after a chosen one.
+
+        Args:
+            tokens: tokens in the cache, which the chosen one follows.
+        """
         with self.use_threads():
-            guess = self.pipeline.draft(token, pos, self._model.threads)
-        self.check(guess is not None)
-        assert guess is not None
-        return guess
+            logits = self.pipeline.draft(token, tokens, self._model.threads)
+            self.check(logits is not None)
+            assert logits is not None
+            assert self.pipeline.predictor is not None
+            return self.pipeline.predictor.token_of(int(logits.argmax()))
 
     def _decode(self, token: int, pos: int) -> Logits:
         n_threads = self._model.threads

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from engine.sampling.guessing import GuessCosts, Guessing
 from engine.sampling.logprobs import TokenLogprobs, token_logprobs
@@ -42,6 +42,18 @@ class GeneratedToken:
     logprobs: TokenLogprobs | None = None
 
 
+class GuessLimits(NamedTuple):
+    """Guesses that a session can compute now.
+
+    Attributes:
+        n_tokens: limit on the tokens.
+        can_draft: whether the model's predictor can guess the token after a chosen one.
+    """
+
+    n_tokens: int = 0
+    can_draft: bool = False
+
+
 class ReplySession(Protocol):
     """Interface of the session that a reply is generated in; see ``engine.session``."""
 
@@ -60,15 +72,11 @@ class ReplySession(Protocol):
         """Logits for the next token, (vocab_size,) float32."""
 
     @property
-    def max_guesses(self) -> int:
-        """Limit on the tokens that can be computed on trial now and dropped at no cost."""
+    def guess_limits(self) -> GuessLimits:
+        """Guesses that can be computed on trial now and dropped at no cost."""
 
     def advance(self, tokens: list[int]) -> None:
         """Compute chosen tokens."""
-
-    @property
-    def can_draft(self) -> bool:
-        """Whether the model has a predictor that can guess the token after a chosen one."""
 
     def draft(self, token: int) -> int | None:
         """Return the predictor's guess of the token after a chosen one, or None if cancelled."""
@@ -186,11 +194,12 @@ class ReplySteps:
             session.accept_guess(token, logits)
             return
 
-        limit = min(n_left - 1, session.n_ctx - session.length - 1, session.max_guesses)
+        limits = session.guess_limits
+        limit = min(n_left - 1, session.n_ctx - session.length - 1, limits.n_tokens)
         guesses: list[int] = []
         if limit > 0:
             guesses = guessing.propose(limit)
-            if session.can_draft and guessing.prefers_draft(len(guesses)):
+            if limits.can_draft and guessing.prefers_draft(len(guesses)):
                 guesses = self._draft(token, guessing)
                 if session.finish_reason:
                     return

@@ -21,7 +21,7 @@ from engine.gguf.title import model_title
 from engine.loader import validate
 from engine.machine import address_space, host, residency
 from engine.machine.memory import shown_bytes
-from engine.models import expected_tensors
+from engine.models import expected_tensors, predictor_problem
 from engine.plan.compilation import Progress, ProgressCallback
 from engine.plan.crew import MOST_THREADS
 from engine.sampling.advice import refused_keys
@@ -223,6 +223,8 @@ class Model:
             notices.append(self.chat_template.notice)
         if self._adapters is not None:
             notices += self._adapters.notices
+        if problem := predictor_problem(self._file.gguf):
+            notices.append(f"{problem}: the block for guesses is not used")
         if refused := refused_keys(self.metadata):
             notices.append(
                 f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is "

@@ -24,7 +24,7 @@ from engine.machine.topology import last_cache_bytes
 from engine.models import load_architecture, predictor
 from engine.models.decoder import Decoder, Stage
 from engine.models.steps import product
-from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS, Activations, Buffers
+from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS, Buffers
 from engine.plan.compilation import ProgressCallback, compile_kernels
 from engine.plan.dequantise import fill
 from engine.plan.lookahead import FROM_MEMORY, WeightAccess, ahead_of
@@ -40,6 +40,7 @@ from engine.plan.plan import (
 from engine.plan.profile import ProfileTable
 from engine.plan.rows import Lane, Trial
 from engine.plan.streaming import stream
+from engine.predictor import Predictor
 from engine.step_records import StepRecords
 
 if TYPE_CHECKING:
@@ -159,38 +160,6 @@ class ThreadScratch:
         return self.memory.address, self.bytes_per_thread
 
 
-class HiddenRows:
-    """Rows after the last norm that the predictor reads, kept from one run to the next.
-
-    Attributes:
-        rows: row 0 is that of the token before a run; those of its tokens follow.
-    """
-
-    def __init__(self, dim: int, max_tokens: int) -> None:
-        self.rows = Activations("hidden", dim, max_tokens + 1)
-        self._values = self.rows.array()
-        self._pos = 0
-        self._n_tokens = 0
-
-    def has(self, pos: int) -> bool:
-        """Whether the row of the token before a position is there."""
-        return 0 <= pos - self._pos <= self._n_tokens and pos > 0
-
-    def begin_run(self, pos: int, n_tokens: int) -> None:
-        """Prepare for a run of the layers; without a row of the token before it, zeros serve."""
-        self.begin(pos)
-        self._n_tokens = n_tokens
-
-    def begin(self, pos: int) -> None:
-        """Move the row of the token before a position to row 0."""
-        if not self.has(pos):
-            self._values[0] = 0.0
-        elif pos > self._pos:
-            self._values[0] = self._values[pos - self._pos]
-        self._pos = pos
-        self._n_tokens = 0
-
-
 class Pipeline:
     """Plans of one session and the memory that they point into.
 
@@ -207,6 +176,7 @@ class Pipeline:
         logits: (vocab_size,) float32, overwritten by ``decode``, ``last_logits`` and ``head``.
         small_batch_logits: (``SMALL_BATCH_TOKENS``, vocab_size) float32, overwritten by ``verify``.
         memory: memory of the layers: KV cache and recurrent states.
+        predictor: memory of the model's predictor; None if it has none.
         rotations: rotation of the keys by position, for each rope.
         profile: table that the runs of a plan are timed into, by the plan's name; empty if nothing
             is timed.
@@ -243,9 +213,9 @@ class Pipeline:
         if config.recurrents:
             self.memory = HybridMemory(self._cache, self._states)
 
-        self._hidden: HiddenRows | None = None
+        self.predictor: Predictor | None = None
         if config.predictor is not None:
-            self._hidden = HiddenRows(config.dim, self.max_block_tokens)
+            self.predictor = Predictor(config, weights, self.max_block_tokens)
         self._steps = StepRecords(self.max_block_tokens)
         self._scratch: ThreadScratch
         self._buffers: Buffers
@@ -342,13 +312,13 @@ class Pipeline:
             spec.stage or Stage.ALL,
         )
         architecture = load_architecture(self.config.architecture)
-        hidden = self._hidden
-        if hidden is not None and spec.is_draft:
-            predictor.draft(decoder, architecture, hidden.rows)
+        memory = self.predictor
+        if memory is not None and spec.is_draft:
+            predictor.draft(decoder, architecture, memory.hidden.rows, memory.matrix)
         elif spec.stage is not None:
             architecture.compose(decoder)
-            if hidden is not None and name not in self._batch_sequences:
-                predictor.follow(decoder, architecture, hidden.rows)
+            if memory is not None and name not in self._batch_sequences:
+                predictor.follow(decoder, architecture, memory.hidden.rows)
         if spec.n_logits == 1:
             plan.batch = DECODE
         if spec.n_logits or spec.is_embedding:
@@ -447,29 +417,30 @@ class Pipeline:
         self._set_block([token], pos)
         return self._run("decode", n_threads)
 
-    def can_draft(self, pos: int) -> bool:
-        """Whether the predictor can guess the token after the one at a position."""
-        return self._hidden is not None and self._hidden.has(pos)
-
-    def draft(self, token: int, pos: int, n_threads: int) -> int | None:
-        """Return the predictor's guess of the token after a chosen one; None if cancelled.
+    def draft(self, token: int, tokens: list[int], n_threads: int) -> Logits | None:
+        """Compute the predictor's logits for the token after a chosen one.
 
         Args:
-            pos: position of the chosen token.
+            tokens: tokens in the cache, which the chosen one follows.
+
+        Returns:
+            Logits of the rows of the predictor's matrix, float32, overwritten by the next call;
+            None if cancelled.
         """
-        self._steps.set_block([token], pos, self._states.slot)
-        assert self._hidden is not None
-        self._hidden.begin(pos)
+        assert self.predictor is not None
+        self._steps.set_block([token], len(tokens), self._states.slot)
+        self.predictor.begin(tokens)
         if not self._run("draft", n_threads):
             return None
-        logits = self._buffers.vector("draft logits", self.config.vocab_size, 1).array()[0]
-        return int(logits.argmax())
+        n_rows = self.predictor.matrix.n_rows
+        logits: Logits = self._buffers.vector("draft logits", n_rows, 1).array()[0]
+        return logits
 
     def _set_block(self, tokens: Sequence[int], pos: int) -> None:
         """Set the tokens of the next run of the layers."""
         self._steps.set_block(tokens, pos, self._states.slot)
-        if self._hidden is not None:
-            self._hidden.begin_run(pos, len(tokens))
+        if self.predictor is not None:
+            self.predictor.hidden.begin_run(pos, len(tokens))
 
     def cache_block(
         self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool

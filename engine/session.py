@@ -15,7 +15,7 @@ from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.forward_pass import SMALL_BATCH_LIMIT, ForwardPass, ModelProtocol
-from engine.generation import SWITCH_INTERVAL, GeneratedToken, Generation
+from engine.generation import SWITCH_INTERVAL, GeneratedToken, Generation, GuessLimits
 from engine.plan.buffers import SMALL_BATCH_TOKENS
 from engine.profiler import Profiler
 from engine.sampling.choosing import TokenChooser
@@ -369,28 +369,25 @@ class Session:
             self.finish_reason = "cancelled"
 
     @property
-    def max_guesses(self) -> int:
-        """Limit on the tokens that can be computed on trial now and dropped at no cost.
+    def guess_limits(self) -> GuessLimits:
+        """Guesses that can be computed on trial now and dropped at no cost.
 
-        0 while a profile is taken, which has no table for these runs.
+        None while a profile is taken, which has no table for these runs.
         """
         if self.profiler.is_running or self.forward.has_waiting_peers:
-            return 0
+            return GuessLimits()
         if not self.memory.can_drop_guesses(self.length):
-            return 0
-        return self.memory.max_guesses
-
-    @property
-    def can_draft(self) -> bool:
-        """Whether the model has a predictor that can guess the token after a chosen one."""
-        return self.pipeline.can_draft(self.length)
+            return GuessLimits()
+        predictor = self.pipeline.predictor
+        can_draft = predictor is not None and predictor.hidden.has(self.length)
+        return GuessLimits(self.memory.max_guesses, can_draft)
 
     def draft(self, token: int) -> int | None:
         """Return the predictor's guess of the token after a chosen one; None if the reply was
         cancelled."""
         self.memory.reserve_trial(self.length, self.length + 1)
         try:
-            return self.forward.draft(token, self.length)
+            return self.forward.draft(token, self.cached.ids)
         except Cancelled:
             self.finish_reason = "cancelled"
             return None

@@ -215,6 +215,7 @@ def test_only_the_policy_module_uses_numbas_decorators() -> None:
                 "decoder",
                 "experts",
                 "latent",
+                "predictor",
                 "reading",
                 "recurrent",
                 "steps",

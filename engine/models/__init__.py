@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import Any
 
 from engine.config import ModelConfig
-from engine.errors import GGUFError, UnsupportedArchitectureError, printable
+from engine.errors import EngineError, GGUFError, UnsupportedArchitectureError, printable
 from engine.gguf.contents import GGUFFile
 from engine.gguf.hyperparameters import Hyperparameters, kind_of
 from engine.models import predictor
 from engine.models.base import Architecture
 from engine.models.not_yet import KINDS, NOT_YET
 from engine.models.reading import pooling
-from engine.weights.weights import TensorSpec
+from engine.weights.weights import TensorSpec, present_tensors
 
 ARCHITECTURES: dict[str, str] = {
     "llama": "engine.models.llama",
@@ -130,7 +130,7 @@ def load_architecture(name: str) -> Architecture:
 
 
 def read_config(gguf: GGUFFile) -> ModelConfig:
-    """Read and check all hyperparameters of a file.
+    """Read and check all hyperparameters of a file. A predictor that is not whole is left out.
 
     Raises:
         UnsupportedArchitectureError: The file is sound but no model, or its architecture is in
@@ -138,9 +138,30 @@ def read_config(gguf: GGUFFile) -> ModelConfig:
         GGUFError: A key is missing, has the wrong type, contradicts another or exceeds the
             engine's bounds.
     """
+    config = _read_with_predictor(gguf)
+    if _problem_of_predictor(gguf, config):
+        return replace(config, predictor=None)
+    return config
+
+
+def predictor_problem(gguf: GGUFFile) -> str:
+    """Return the reason why a file's predictor is not used; empty if it is, or if it has none."""
+    return _problem_of_predictor(gguf, _read_with_predictor(gguf))
+
+
+def _read_with_predictor(gguf: GGUFFile) -> ModelConfig:
     name = _architecture(gguf.metadata, gguf.shown_name)
     read = Hyperparameters(gguf.metadata, name, gguf.shown_name, gguf.tensors)
     return replace(load_architecture(name).read(read), **pooling(read))
+
+
+def _problem_of_predictor(gguf: GGUFFile, config: ModelConfig) -> str:
+    layers = load_architecture(config.architecture).tensors
+    try:
+        present_tensors(gguf, predictor.tensors(config, layers))
+    except EngineError as error:
+        return str(error)
+    return ""
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, TensorSpec]:

@@ -18,7 +18,7 @@ from engine.models.base import Architecture, TensorList
 from engine.models.decoder import Decoder, Stage
 from engine.models.reading import PREDICTOR_INPUT
 from engine.plan.buffers import Activations
-from engine.weights.weights import TensorSpec
+from engine.weights.weights import Tensor, TensorSpec, Weights
 
 
 def tensors(config: ModelConfig, layers: TensorList) -> dict[str, TensorSpec]:
@@ -65,26 +65,29 @@ def follow(d: Decoder, architecture: Architecture, hidden: Activations) -> None:
     architecture.compose(replace(d, config=extended, stage=Stage.STORED, hidden=hidden))
 
 
-def draft(d: Decoder, architecture: Architecture, hidden: Activations) -> None:
-    """Write the prediction for one token: logits in the vector of ``draft_logits``."""
+def output_matrix(config: ModelConfig, weights: Weights) -> Tensor:
+    """Return the matrix of the predictor's logits: its own, or the model's."""
+    own = weights.get(f"blk.{config.n_layers}.nextn.shared_head_head.weight")
+    return own or weights.get("output.weight") or weights["token_embd.weight"]
+
+
+def draft(d: Decoder, architecture: Architecture, hidden: Activations, head: Tensor) -> None:
+    """Write the prediction for one token: logits in the vector "draft logits".
+
+    Args:
+        head: Output matrix, or some of its rows.
+    """
     plan = d.plan
     extended = replace(d, config=d.config.with_predictor, stage=Stage.ALL, hidden=hidden)
     architecture.compose(extended)
     layer = d.config.n_layers
     dim = d.config.dim
     norm = d.optional(layer, "nextn.shared_head_norm.weight") or d.weights["output_norm.weight"]
-    head = d.optional(layer, "nextn.shared_head_head.weight")
-    head = head or d.weights.get("output.weight") or d.weights["token_embd.weight"]
     normed = d.buffers.vector("last_normed", dim, 1)
     plan.phase = "output head"
     plan.rmsnorm(extended.x, norm, normed, d.config.norm_eps)
     plan.barrier()
     plan.quantize(normed, head)
     plan.barrier()
-    plan.matmul(head, normed, draft_logits(d))
+    plan.matmul(head, normed, d.buffers.vector("draft logits", head.n_rows, 1))
     plan.barrier()
-
-
-def draft_logits(d: Decoder) -> Activations:
-    """Return the vector of the predictor's logits, of one token."""
-    return d.buffers.vector("draft logits", d.config.vocab_size, 1)

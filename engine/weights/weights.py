@@ -437,8 +437,19 @@ def checked_tensors(
     Raises:
         GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
     """
-    present = _present(gguf, expected)
+    present = present_tensors(gguf, expected)
     _refuse_unexpected(gguf, expected, config)
+    return present
+
+
+def present_tensors(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
+    """Return those of the expected tensors that a file has.
+
+    Raises:
+        GGUFError, UnsupportedQuantError: a required tensor is missing, or one has a wrong shape or
+            type.
+    """
+    present = _present(gguf, expected)
     for name, info in present.items():
         _check_tensor(gguf, info, expected[name])
     return present

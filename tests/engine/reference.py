@@ -179,7 +179,8 @@ class Twin:
 
     @property
     def blocks(self) -> list[str]:
-        return [f"blk.{layer}." for layer in range(self.key("block_count"))]
+        n_layers = self.key("block_count") - self.key("nextn_predict_layers", 0)
+        return [f"blk.{layer}." for layer in range(n_layers)]
 
     def heads_of(self, key: str, block: str) -> int:
         """Return the number of heads, which a file may give for every layer."""

@@ -215,7 +215,7 @@ def test_models_with_large_states_guess_less(model: Model) -> None:
     for n in range(4):
         session = session_of(model, checkpoint_bytes=(4 * n + 3) * state_bytes)
         session.feed(IDS[:50])
-        assert session.max_guesses == n
+        assert session.guess_limits.n_tokens == n
         session.verify(IDS[50 : 52 + n])
         session.truncate(50)
         assert next_logits(session) == fresh_logits(model, IDS[:50])

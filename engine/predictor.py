@@ -1,0 +1,143 @@
+"""The predictor of one session: the rows that it reads, and the tokens that it can guess."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.machine.memory import Memory
+from engine.models import predictor
+from engine.plan.buffers import Activations
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+    from engine.weights.weights import Tensor, Weights
+
+DRAFT_ROWS = 32_768
+"""Number of rows of a draft head, a multiple of 32."""
+
+Rows = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class HiddenRows:
+    """Rows after the last norm that the predictor reads, kept from one run to the next.
+
+    Attributes:
+        rows: row 0 is that of the token before a run; those of its tokens follow.
+    """
+
+    def __init__(self, dim: int, max_tokens: int) -> None:
+        self.rows = Activations("hidden", dim, max_tokens + 1)
+        self._values = self.rows.array()
+        self._pos = 0
+        self._n_tokens = 0
+
+    def has(self, pos: int) -> bool:
+        """Whether the row of the token before a position is there."""
+        return 0 <= pos - self._pos <= self._n_tokens and pos > 0
+
+    def begin_run(self, pos: int, n_tokens: int) -> None:
+        """Prepare for a run of the layers; without a row of the token before it, zeros serve."""
+        self.begin(pos)
+        self._n_tokens = n_tokens
+
+    def begin(self, pos: int) -> None:
+        """Move the row of the token before a position to row 0."""
+        if not self.has(pos):
+            self._values[0] = 0.0
+        elif pos > self._pos:
+            self._values[0] = self._values[pos - self._pos]
+        self._pos = pos
+        self._n_tokens = 0
+
+
+class DraftHead:
+    """Copy of the rows of an output matrix for some tokens, from which a guess is chosen.
+
+    The whole matrix would take most of a guess's time: a vocabulary of 248,320 tokens is more than
+    a third of a model of 0.8B. Tokens that the conversation has used are among the rows; the others
+    have the lowest ids, which byte-pair encoding gives to the commonest tokens. A token without a
+    row is never guessed; replies do not change (FR-Spec, arXiv:2502.14856).
+
+    Args:
+        source: the whole matrix.
+        rows: its bytes, (vocab_size, row_bytes).
+
+    Attributes:
+        tensor: the chosen rows as a matrix.
+        token_ids: (``DRAFT_ROWS``,) int64, the token of each row.
+    """
+
+    def __init__(self, source: Tensor, rows: Rows) -> None:
+        self._source = rows
+        n_bytes = DRAFT_ROWS * source.row_bytes
+        self._memory = Memory(n_bytes)
+        self._rows = self._memory.array(np.uint8, (DRAFT_ROWS, source.row_bytes))
+        name = f"{source.name}, rows for guesses"
+        self.tensor = replace(
+            source, name=name, n_rows=DRAFT_ROWS, size_bytes=n_bytes, address=self._memory.address
+        )
+        self.token_ids = np.arange(DRAFT_ROWS)
+        self._has_row = np.zeros(len(rows), np.bool_)
+        self._next_row = DRAFT_ROWS - 1
+        self._n_seen = 0
+
+    def follow(self, tokens: list[int]) -> None:
+        """Give a row to each new token of a conversation.
+
+        Args:
+            tokens: all tokens of the conversation.
+        """
+        if not self._has_row.any():  # the memory is not used before the first guess
+            self._rows[:] = self._source[:DRAFT_ROWS]
+            self._has_row[:DRAFT_ROWS] = True
+        for token in tokens[min(self._n_seen, len(tokens)) :]:
+            if not self._has_row[token]:
+                self._add(token)
+        self._n_seen = len(tokens)
+
+    def _add(self, token: int) -> None:
+        """Replace the row of the highest id that is left, or of the token added longest ago."""
+        row = self._next_row
+        self._has_row[self.token_ids[row]] = False
+        self._has_row[token] = True
+        self.token_ids[row] = token
+        self._rows[row] = self._source[token]
+        self._next_row = row - 1
+        if self._next_row < DRAFT_ROWS // 2:
+            self._next_row = DRAFT_ROWS - 1
+
+
+class Predictor:
+    """Memory of the predictor of one session.
+
+    Attributes:
+        hidden: rows that it reads.
+        matrix: output matrix of its logits: all rows, or those of a draft head.
+    """
+
+    def __init__(self, config: ModelConfig, weights: Weights, max_tokens: int) -> None:
+        self.hidden = HiddenRows(config.dim, max_tokens)
+        self.matrix = predictor.output_matrix(config, weights)
+        self._head: DraftHead | None = None
+        if config.vocab_size > 2 * DRAFT_ROWS:
+            self._head = DraftHead(self.matrix, weights.rows(self.matrix.name))
+            self.matrix = self._head.tensor
+
+    def begin(self, tokens: list[int]) -> None:
+        """Prepare for a guess.
+
+        Args:
+            tokens: tokens in the cache, before the chosen token.
+        """
+        self.hidden.begin(len(tokens))
+        if self._head is not None:
+            self._head.follow(tokens)
+
+    def token_of(self, row: int) -> int:
+        """Return the token of a row of the output matrix."""
+        if self._head is None:
+            return row
+        return int(self._head.token_ids[row])

@@ -1,0 +1,187 @@
+"""Guesses of the token after the next by a model's own block (MTP), against a NumPy twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from engine import Model, Sampling, Session, predictor
+from engine.sampling.guessing import Guessing
+from engine.saved_state import StateWriter, restore_state
+from tests.engine import architectures, tiny_gguf
+from tests.engine.architectures.rows import HEADS, routed
+from tests.engine.reference import Array, Twin, rmsnorm
+from tests.engine.test_models import nmse
+
+IDS = [3, 17, 5, 90, 4, 4, 61, 33, 20, 8, 77, 12, 9, 150, 101, 2, 44]
+N_CTX = 128
+PREDICTING = ["qwen35", "qwen35moe"]
+
+
+def described(name: str) -> tiny_gguf.TinyGGUF:
+    """Return a tiny model of two layers and a predictor."""
+    model = tiny_gguf.model(name, n_layers=3, head_dim=32, context_length=512)
+    model.set(f"{name}.nextn_predict_layers", 1)
+    rng = np.random.default_rng(11)
+    dim = model.value(f"{name}.embedding_length")
+    for norm in ("enorm", "hnorm", "shared_head_norm"):
+        model.add_vector(f"blk.2.nextn.{norm}.weight", rng.uniform(0.5, 1.5, dim))
+    model.add_rows("blk.2.nextn.eh_proj.weight", rng.normal(0, 0.1, (dim, 2 * dim)))
+    return model
+
+
+@pytest.fixture(params=PREDICTING)
+def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Model]:
+    """Tiny model with a predictor."""
+    model = Model.open(described(request.param).write(tmp_path / "m.gguf"), threads=2)
+    yield model
+    model.close()
+
+
+class HiddenTwin(Twin):
+    """Twin that ends with the rows after the last norm."""
+
+    def unembed(self, normed: Array) -> Array:
+        return normed
+
+
+def twin_drafts(model: Model, ids: list[int]) -> Array:
+    """Return the predictor's logits for each token and the hidden row before it."""
+    name = model.config.architecture
+    twin = Twin(model._file)
+    hidden = architectures.load(name).logits(HiddenTwin(model._file), ids)
+    before = np.vstack([np.zeros(hidden.shape[1]), hidden[:-1]])
+    block = "blk.2."
+    norms = [twin.tensor(f"{block}nextn.{norm}.weight") for norm in ("enorm", "hnorm")]
+    embedded = rmsnorm(twin.embed(ids), norms[0], twin.eps)
+    x = np.hstack([embedded, rmsnorm(before, norms[1], twin.eps)])
+    x = twin.project(x, block + "nextn.eh_proj")
+    turn = twin.turner(neighbours=False)
+    normed = twin.norm(x, block + "attn_norm")
+    x = x + twin.attention(block, normed, turn=turn, has_query_gates=True, **HEADS)
+    normed = twin.norm(x, block + "post_attention_norm")
+    x = x + routed(is_renormalised=True)(twin, block, normed)
+    return twin.unembed(twin.norm(x, block + "nextn.shared_head_norm"))
+
+
+def drafts(session: Session, ids: list[int]) -> Array:
+    """Return the predictor's logits for tokens that are computed one by one after it."""
+    rows = []
+    for token in ids:
+        assert session.guess_limits.can_draft
+        row = session.pipeline.draft(token, session.tokens, 2)
+        assert row is not None
+        rows.append(row.copy())
+        session.feed([token])
+    return np.stack(rows)
+
+
+def test_predictions_equal_the_numpy_twin(model: Model) -> None:
+    expected = twin_drafts(model, IDS)
+    session = model.session(n_ctx=N_CTX, kv="f32")
+    session.feed(IDS[:9])
+    assert nmse(drafts(session, IDS[9:]), expected[9:]) < 1e-9
+
+
+def test_predictions_do_not_depend_on_how_tokens_were_fed(model: Model) -> None:
+    expected = twin_drafts(model, IDS)
+    session = model.session(n_ctx=N_CTX, kv="f32")
+    session.feed(IDS[:3])
+    for token in IDS[3:5]:
+        session.feed([token])
+    session.feed(IDS[5:8])
+    session.verify([*IDS[8:10], 7])
+    session.truncate(10)
+    session.prefill(IDS[:13])
+    assert nmse(drafts(session, IDS[13:]), expected[13:]) < 1e-9
+
+
+def test_some_rows_of_the_head_suffice(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = twin_drafts(model, IDS)
+    monkeypatch.setattr(predictor, "DRAFT_ROWS", 64)
+    session = model.session(n_ctx=N_CTX, kv="f32")
+    session.feed(IDS[:9])
+    for position, token in enumerate(IDS[9:], 9):
+        guessable = {*range(64), *IDS[:position]}
+        guess = session.draft(token)
+        best = max(guessable, key=lambda token: expected[position, token])
+        assert guess == best
+        session.feed([token])
+
+
+def test_a_saved_state_keeps_what_the_predictor_stored(model: Model, tmp_path: Path) -> None:
+    session = model.session(n_ctx=N_CTX, kv="f32")
+    session.prefill(IDS[:12])
+    writer = StateWriter(session, tmp_path / "kv.state")
+    assert writer.flush(60), writer.problem
+    writer.close()
+    restored = model.session(n_ctx=N_CTX, kv="f32")
+    assert restore_state(restored, tmp_path / "kv.state", IDS[:12]).tokens == 12
+    assert not restored.guess_limits.can_draft
+    rows = []
+    for each in (session, restored):
+        each.truncate(12)
+        each.feed(IDS[12:14])
+        rows.append(drafts(each, IDS[14:]))
+    # The row before the first new token is not saved; zeros stand for it.
+    assert nmse(rows[1], rows[0]) < 0.2
+    assert nmse(rows[0], twin_drafts(model, IDS)[14:]) < 1e-9
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("kv", ["f16", "q8_0"])
+def test_guesses_of_the_predictor_never_change_a_reply(
+    kv: str, seed: int | None, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampling = Sampling.greedy() if seed is None else Sampling(temperature=1.5, seed=seed)
+    replies: list[list[int]] = []
+    n_guessed = 0
+    monkeypatch.setattr(Guessing, "propose", lambda guessing, limit: [])
+    monkeypatch.setattr(
+        Guessing, "prefers_draft", lambda guessing, n_proposed: guessing._costs.step_s > 0
+    )
+    draft = Session.draft
+
+    def scripted_draft(session: Session, token: int) -> int | None:
+        """Draft, and return the right token two times of three."""
+        guess = draft(session, token)
+        n = session.length + 1 - len(IDS)
+        if session.length % 3 and n < len(replies[0]):
+            return replies[0][n]
+        return guess
+
+    monkeypatch.setattr(Session, "draft", scripted_draft)
+    for guess in (False, True):
+        session = model.session(n_ctx=N_CTX, kv=kv)
+        session.prefill(IDS)
+        replies.append([piece.token_id for piece in session.generate(sampling, 60, guess=guess)])
+        n_guessed = session.n_guessed
+    assert replies[1] == replies[0]
+    assert n_guessed >= len(replies[0]) // 6
+
+
+@pytest.mark.parametrize("missing", ["nextn.hnorm.weight", "attn_q.weight"])
+def test_a_model_without_its_whole_predictor_opens(missing: str, tmp_path: Path) -> None:
+    model = described("qwen35")
+    model.drop_tensors(f"blk.2.{missing}")
+    opened = Model.open(model.write(tmp_path / "m.gguf"), threads=1)
+    assert opened.config.predictor is None
+    assert f"blk.2.{missing} is missing" in opened.notices[0]
+    assert "the block for guesses is not used" in opened.notices[0]
+    session = opened.session(n_ctx=N_CTX)
+    session.feed(IDS)
+    assert not session.guess_limits.can_draft
+    opened.close()
+
+
+def test_a_file_with_the_layers_alone_opens_silently(tmp_path: Path) -> None:
+    model = tiny_gguf.model("qwen35", n_layers=3)
+    model.set("qwen35.nextn_predict_layers", 1)
+    model.drop_tensors(*[tensor.name for tensor in model.tensors if "blk.2." in tensor.name])
+    opened = Model.open(model.write(tmp_path / "m.gguf"), threads=1)
+    assert opened.config.predictor is None
+    assert not opened.notices
+    opened.close()
