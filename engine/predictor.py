@@ -81,6 +81,7 @@ class DraftHead:
         )
         self.token_ids = np.arange(DRAFT_ROWS)
         self._has_row = np.zeros(len(rows), np.bool_)
+        self._is_used = np.zeros(len(rows), np.bool_)
         self._next_row = DRAFT_ROWS - 1
         self._n_seen = 0
 
@@ -93,21 +94,22 @@ class DraftHead:
         if not self._has_row.any():  # the memory is not used before the first guess
             self._rows[:] = self._source[:DRAFT_ROWS]
             self._has_row[:DRAFT_ROWS] = True
-        for token in tokens[min(self._n_seen, len(tokens)) :]:
+        new = tokens[min(self._n_seen, len(tokens)) :]
+        self._is_used[new] = True
+        for token in new:
             if not self._has_row[token]:
                 self._add(token)
         self._n_seen = len(tokens)
 
     def _add(self, token: int) -> None:
-        """Replace the row of the highest id that is left, or of the token added longest ago."""
+        """Replace the row of the highest id that is not used, if there is one."""
+        while self._next_row > 0 and self._is_used[self.token_ids[self._next_row]]:
+            self._next_row -= 1
         row = self._next_row
         self._has_row[self.token_ids[row]] = False
         self._has_row[token] = True
         self.token_ids[row] = token
         self._rows[row] = self._source[token]
-        self._next_row = row - 1
-        if self._next_row < DRAFT_ROWS // 2:
-            self._next_row = DRAFT_ROWS - 1
 
 
 class Predictor:

@@ -21,7 +21,13 @@ def _read(read: Hyperparameters) -> ModelConfig:
     layers = reading.next_to_shared(read, _router(read, n_blocks))
     mixers = [_attention(read)] * n_blocks
     return reading.decoder_config(
-        read, layers, neighbours=True, has_experts=True, has_predictors=True, mixers=mixers
+        read,
+        layers,
+        neighbours=True,
+        has_experts=True,
+        has_predictors=True,
+        predictor=layers,
+        mixers=mixers,
     )
 
 

@@ -24,7 +24,12 @@ def _read(read: Hyperparameters) -> ModelConfig:
         router = replace(router, score="sigmoid")
     layers = reading.next_to_shared(read, router, {"head_norms": has_norms}, is_width_stated=False)
     return reading.decoder_config(
-        read, layers, neighbours=False, has_experts=True, has_predictors=True
+        read,
+        layers,
+        neighbours=False,
+        has_experts=True,
+        has_predictors=True,
+        predictor=layers,
     )
 
 
