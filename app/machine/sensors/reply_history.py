@@ -108,6 +108,13 @@ class PastSpeeds:
         """Usual speed of writing."""
         return self.usual.decode_tps
 
+    @property
+    def median_name(self) -> str:
+        """Label of the usual speed: "while busy" if other programs always used the processor."""
+        if self.usual.basis is Basis.BUSY:
+            return "while busy"
+        return "usual"
+
 
 class ReplyHistory:
     """Earlier replies, saved in a file; without a path they are only in memory."""

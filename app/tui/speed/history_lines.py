@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from app.machine.sensors.daily_speeds import MARK_WORDS, DailySpeeds, DaySpeeds
+from app.machine.sensors.reply_history import PastSpeeds
 from app.models.library.speed_history import (
     HistoryColumns,
     columns_of,
@@ -50,13 +51,9 @@ def has_history(view: PerformanceView) -> bool:
 
 def history_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
     """Return the panel in a number of rows; 0 for the usual number."""
-    usual_tps = best_tps = 0.0
-    if view.figures.earlier is not None:
-        usual_tps = view.figures.earlier.median_tps
-        best_tps = view.figures.earlier.best_tps
     rows = rows or USUAL_ROWS
-    daily = view.figures.daily
-    return list(_panel(daily, view.today, usual_tps, best_tps, glyphs, width, rows))
+    measured = view.figures
+    return list(_panel(measured.daily, measured.earlier, view.today, glyphs, width, rows))
 
 
 def history_foot(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
@@ -76,9 +73,8 @@ def _foot(daily: DailySpeeds, today: int, width: int, glyphs: Glyphs) -> Line:
 @lru_cache(maxsize=8)
 def _panel(
     daily: DailySpeeds,
+    earlier: PastSpeeds | None,
     today: int,
-    usual_tps: float,
-    best_tps: float,
     glyphs: Glyphs,
     width: int,
     rows: int,
@@ -88,14 +84,16 @@ def _panel(
     chart = columns_of(daily, today, cells)
     if not chart.columns:
         return ()
+    usual_tps = 0.0
+    if earlier is not None:
+        usual_tps = earlier.median_tps
     n_bar_rows = max(1, min(_MOST_BAR_ROWS, rows - FRAME_ROWS - 2))
     body = [
         *_bar_lines(chart, usual_tps, cells, n_bar_rows, glyphs),
         _base_line(chart, cells, glyphs),
         _dates_line(chart, cells),
     ]
-    best_tps = max(best_tps, *(column.fastest_tps for column in chart.columns if column))
-    figures_line = _figures_line(daily, chart, usual_tps, best_tps, inner - 12, glyphs)
+    figures_line = _figures_line(daily, earlier, chart, inner - 12, glyphs)
     legend = _legend(chart, inner - 2, glyphs)
     return tuple(panel("History", body, width, glyphs, rows, note=figures_line, foot=legend))
 
@@ -188,18 +186,22 @@ def _dates_line(chart: HistoryColumns, cells: int) -> Line:
 
 def _figures_line(
     daily: DailySpeeds,
+    earlier: PastSpeeds | None,
     chart: HistoryColumns,
-    usual_tps: float,
-    best_tps: float,
     width: int,
     glyphs: Glyphs,
 ) -> Line:
     """Return the usual speed, the best one and the last one, and more if there is room."""
+    best_tps = max(column.fastest_tps for column in chart.columns if column)
+    speeds = []
+    if earlier is not None:  # the best measurement may be older than the chart
+        speeds.append((earlier.median_name, earlier.median_tps))
+        best_tps = max(best_tps, earlier.best_tps)
+    speeds.append(("best", best_tps))
     newest = daily.newest()
-    speeds = [("usual", usual_tps), ("best", best_tps)]
     if newest is not None:
         speeds.append(("latest", newest.tps))
-    cells = [line(muted(f"{name} "), strong(figures.rate(tps))) for name, tps in speeds if tps > 0]
+    cells = [line(muted(f"{name} "), strong(figures.rate(tps))) for name, tps in speeds]
     cells.append(line(muted(replies_text(chart.n_replies))))
     return spread_lines(cells, width, glyphs.between)[0]
 

@@ -202,7 +202,7 @@ def compared_lines(view: PerformanceView, width: int) -> list[Line]:
             ratio = speed.reply / earlier.median_tps - 1
         usual = "usual here", earlier.median_tps, _difference(ratio)
         if earlier.usual.basis is Basis.BUSY:
-            usual = "while busy", earlier.median_tps, line(muted("measured"))
+            usual = earlier.median_name, earlier.median_tps, line(muted("measured"))
         rows += [
             usual,
             ("best here", earlier.best_tps, line(muted(_day(earlier.best_unix_s)))),

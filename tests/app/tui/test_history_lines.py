@@ -9,7 +9,7 @@ import pytest
 
 from app.machine.sensors.daily_speeds import DailySpeeds, ReplyConditions
 from app.machine.sensors.reply_history import Basis, PastSpeeds, Speeds
-from app.text.glyphs import ASCII, BLOCKS
+from app.text.glyphs import ASCII, BLOCKS, Glyphs
 from app.tui.drawing.lines import text_of, width_of
 from app.tui.speed.history_lines import has_history, history_foot, history_panel
 from app.tui.speed.watch import PerformanceView
@@ -72,7 +72,7 @@ def test_a_day_with_a_range_has_its_slowest_and_fastest() -> None:
 @pytest.mark.parametrize("glyphs", [BLOCKS, ASCII])
 @pytest.mark.parametrize("width", [20, 38, 58, 100])
 @pytest.mark.parametrize("rows", [4, 6, 7, 12])
-def test_the_panel_has_its_size(glyphs, width: int, rows: int) -> None:
+def test_the_panel_has_its_size(glyphs: Glyphs, width: int, rows: int) -> None:
     for shown in (view(), view_of(*ONE_DAY), view_of((0, 24.0, QUIET))):
         drawn = history_panel(shown, glyphs, width, rows)
         assert len(drawn) == rows
@@ -91,3 +91,11 @@ def test_usual_and_best_are_those_of_the_speed_above() -> None:
     assert shown.figures.daily == busy_weeks()
     (title, *_) = text_lines(shown, 70)
     assert "usual 4.9 · best 5.3 · latest 5.1" in title
+
+
+def test_a_usual_speed_of_busy_times_is_named_so() -> None:
+    original = view_of(*ONE_DAY)
+    busy = PastSpeeds(Speeds(18.0, 0.0, 2, Basis.BUSY), 3, 24.0, NOON.timestamp())
+    figures = replace(original.figures, earlier=busy)
+    (title, *_) = text_lines(replace(original, figures=figures), 70)
+    assert "while busy 18.0 · best 24.0" in title
