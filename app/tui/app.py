@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from textual import on
 from textual.app import App, SystemCommand
+from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.worker import WorkerFailed
@@ -42,6 +43,7 @@ from app.tui.bindings import bindings, scope_of
 from app.tui.chat.messages import PasteRefused, PasteUnended
 from app.tui.chat.screen import ChatScreen
 from app.tui.chat_options import chat_options
+from app.tui.console_letters import ConsoleLetters
 from app.tui.keymap import Keymap
 from app.tui.live_settings import LiveSettings
 from app.tui.screens import make_screen
@@ -130,11 +132,16 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Titles of the palette's commands that were used, the last one first."""
         self.unsaved = ""
         """Reason why the conversation could not be saved, set at the end; "" if it was."""
+        self._console_filters = [ConsoleLetters()] if is_console() else []
         # A mode, so Textual lays out no empty screen below the chat.
         self.add_mode(CHAT, lambda: self.chat)
         for action in ACTIONS.values():
             if action.shows not in ("", CHAT):
                 self.add_mode(action.shows, partial(make_screen, action.shows, self.chat))
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return the filters of all drawn lines: Textual's, and that of the console."""
+        return [*super().get_line_filters(), *self._console_filters]
 
     def on_mount(self) -> None:
         """Begin to watch signals, downloads, notices and the cost of drawing."""

@@ -409,8 +409,8 @@ SCENES: dict[str, Scene] = {
         held("Why do old laptops get slow?", 12, "escape", sees=">model"),
         script=lambda: two_turns(token_gate=Gate()),
     ),
-    "editing": Scene(after(talk, say("/edit 1", sees="· keeps")), settings=SPOKEN),
-    "editing-reply": Scene(after(talk, say("/edit reply", sees="· keeps")), settings=SPOKEN),
+    "editing": Scene(after(talk, say("/edit 1", sees=" keeps ")), settings=SPOKEN),
+    "editing-reply": Scene(after(talk, say("/edit reply", sees=" keeps ")), settings=SPOKEN),
     "nearly-full": Scene(
         say("Talk.", sees="nearly full"),
         script=lambda: Script(replies=[[f" word{n}" for n in range(230)]], n_ctx=256),
