@@ -16,6 +16,11 @@ SLOW_SHARE = 0.8
 
 Differences of boost frequencies are smaller.
 """
+_MOST_CHARACTERS = 1 << 20
+"""Limit on what is read of a file; the longest, /proc/cpuinfo, has about 1.5 kB for each CPU."""
+_MOST_DIGITS = 15
+_MOST_RANGES = 256
+"""Limit on the ranges of a list of CPUs."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +102,8 @@ def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
     for cpu in allowed:
         topology = cpus / f"cpu{cpu}" / "topology"
         key = (
-            _read(topology / "core_cpus_list")
-            or _read(topology / "thread_siblings_list")
+            read_text(topology / "core_cpus_list")
+            or read_text(topology / "thread_siblings_list")
             or str(cpu)
         )
         if key in first_of_core:
@@ -106,8 +111,10 @@ def read_cores(allowed: Sequence[int], root: Path = ROOT) -> Cores:
         else:
             first_of_core[key] = cpu
     physical = list(first_of_core.values())
-    slow = _efficiency_cores(physical, root)
-    sockets = {_read(cpus / f"cpu{cpu}" / "topology" / "physical_package_id") for cpu in physical}
+    slow = efficiency_cores(physical, root)
+    sockets = {
+        read_text(cpus / f"cpu{cpu}" / "topology" / "physical_package_id") for cpu in physical
+    }
     ordered = sorted(physical, key=lambda cpu: cpu in slow) + sorted(
         siblings, key=lambda cpu: cpu in slow
     )
@@ -143,34 +150,38 @@ def cgroup_files(name: str, root: Path = ROOT, controller: str = "") -> list[str
         return []
     top = root / "sys/fs/cgroup" / controller
     return [
-        text for folder in _up_to(top / group.lstrip("/"), top) if (text := _read(folder / name))
+        text
+        for folder in _up_to(top / group.lstrip("/"), top)
+        if (text := read_text(folder / name))
     ]
 
 
 def cpu_name(root: Path = ROOT) -> str:
     """Return the model name of the first processor, in one line; "" if the system does not tell."""
-    for line in _read(root / "proc/cpuinfo").splitlines():
+    for line in read_text(root / "proc/cpuinfo").splitlines():
         label, _, value = line.partition(":")
         if label.strip().lower() in ("model name", "cpu model", "hardware") and value.strip():
             return " ".join(value.split())
-    return _read(root / "proc/device-tree/model").replace("\0", "")
+    return read_text(root / "proc/device-tree/model").replace("\0", "")
 
 
 def last_cache_bytes(root: Path = ROOT) -> int:
     """Return the size of the first processor's largest cache; 0 if the system does not tell."""
     folders = (root / "sys/devices/system/cpu/cpu0/cache").glob("index*")
-    texts = [_read(folder / "size").strip() for folder in folders]
+    texts = [read_text(folder / "size").strip() for folder in folders]
     return max(
-        (int(text[:-1]) << 10 for text in texts if text.endswith("K") and text[:-1].isdigit()),
+        (size << 10 for text in texts if text.endswith("K") and (size := number_of(text[:-1]))),
         default=0,
     )
 
 
-def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
+def efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
     """Return the cores that are slower by design; empty if all cores are equal."""
-    atoms = set(
-        _listed(_read(root / "sys/devices/cpu_atom/cpus"))
-    )  # Linux lists hybrid Intel cores there
+    atoms = {
+        cpu
+        for kind in ("cpu_atom", "cpu_lowpower")  # Linux lists hybrid Intel cores there
+        for cpu in listed_numbers(read_text(root / "sys/devices" / kind / "cpus"))
+    }
     slow = {cpu for cpu in physical if cpu in atoms} or _slow_by_figure(physical, root)
     if len(slow) < len(physical):
         return slow
@@ -179,10 +190,12 @@ def _efficiency_cores(physical: Sequence[int], root: Path) -> set[int]:
 
 def _slow_by_figure(physical: Sequence[int], root: Path) -> set[int]:
     for name in ("cpu_capacity", "cpufreq/cpuinfo_max_freq"):
-        figures = {cpu: _read(root / f"sys/devices/system/cpu/cpu{cpu}" / name) for cpu in physical}
-        if figures and all(text.isdigit() for text in figures.values()):
-            fastest = max(map(int, figures.values()))
-            slow = {cpu for cpu, text in figures.items() if int(text) < SLOW_SHARE * fastest}
+        folder = root / "sys/devices/system/cpu"
+        figures = {cpu: number_of(read_text(folder / f"cpu{cpu}" / name)) for cpu in physical}
+        known = {cpu: figure for cpu, figure in figures.items() if figure is not None}
+        if known and len(known) == len(figures):
+            fastest = max(known.values())
+            slow = {cpu for cpu, figure in known.items() if figure < SLOW_SHARE * fastest}
             if slow:
                 return slow
     return set()
@@ -190,9 +203,13 @@ def _slow_by_figure(physical: Sequence[int], root: Path) -> set[int]:
 
 def _quota(text: str) -> int | None:
     words = text.split()
-    if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit():
+    if len(words) != 2:
         return None
-    return max(1, int(words[0]) // max(1, int(words[1])))
+    quota_us = number_of(words[0])
+    period_us = number_of(words[1])
+    if quota_us is None or period_us is None:
+        return None
+    return max(1, quota_us // max(1, period_us))
 
 
 def _cgroup_path(root: Path, controller: str) -> str | None:
@@ -200,7 +217,7 @@ def _cgroup_path(root: Path, controller: str) -> str | None:
     is_group: Callable[[str], bool] = (
         (lambda names: controller in names.split(",")) if controller else (lambda n: not n)
     )
-    for row in _read(root / "proc/self/cgroup").splitlines():
+    for row in read_text(root / "proc/self/cgroup").splitlines():
         fields = row.split(":", 2)
         if len(fields) == 3 and is_group(fields[1]):
             return fields[2]
@@ -216,16 +233,27 @@ def _up_to(folder: Path, top: Path) -> Iterable[Path]:
         yield folder
 
 
-def _listed(text: str) -> Iterator[int]:
+def listed_numbers(text: str) -> Iterator[int]:
     """Yield the numbers of a kernel list such as "0-3,8"."""
-    for range_text in text.split(","):
-        first, _, last = range_text.strip().partition("-")
-        if first.isdigit() and (not last or last.isdigit()):
-            yield from range(int(first), min(int(last or first), int(first) + 4096) + 1)
+    for range_text in text.split(",", _MOST_RANGES)[:_MOST_RANGES]:
+        first_text, _, last_text = range_text.strip().partition("-")
+        first = number_of(first_text)
+        last = number_of(last_text or first_text)
+        if first is not None and last is not None:
+            yield from range(first, min(last, first + 4096) + 1)
 
 
-def _read(path: Path) -> str:
+def number_of(text: str) -> int | None:
+    """Return a number of the system; None if the text is none, or is too long for one."""
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+        return int(text)
+    return None
+
+
+def read_text(path: Path) -> str:
+    """Return the beginning of a file, without blanks around it; "" if it cannot be read."""
     try:
-        return path.read_text(errors="replace").strip()
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MOST_CHARACTERS).strip()
     except (OSError, ValueError):
         return ""

@@ -1,10 +1,12 @@
 """Small trees of ``sys`` and ``proc`` as Linux shows them on other machines, written into a folder.
 
-Values are those of real machines: an i5-4278U of 2014, an i7-12700, a two-socket Xeon E5-2640, a
-cloud machine.
+Values are those of real machines: an i5-4278U of 2014, an i7-12700, an i7-1260P, a Ryzen 7 3700X, a
+two-socket Xeon E5-2640, a Raspberry Pi 4, a cloud machine.
 """
 
 from pathlib import Path
+
+from engine.machine.topology import listed_numbers
 
 CPUS = "sys/devices/system/cpu"
 
@@ -33,8 +35,62 @@ def processors(
     return files
 
 
+def caches(levels: dict[int, list[str]]) -> dict[str, str]:
+    """Cache files of the CPUs in these lists, by level: "0-3" is a cache that four CPUs share."""
+    files = {}
+    for index, (level, lists) in enumerate(levels.items()):
+        for shared in lists:
+            for cpu in listed_numbers(shared):
+                folder = f"{CPUS}/cpu{cpu}/cache/index{index}"
+                files[f"{folder}/level"] = str(level)
+                files[f"{folder}/shared_cpu_list"] = shared
+    return files
+
+
+def online(cpus: str, present: str = "") -> dict[str, str]:
+    return {f"{CPUS}/online": cpus, f"{CPUS}/present": present or cpus}
+
+
 def two_cores_four_threads(root: Path) -> Path:
-    return write(root, processors([[0, 2], [1, 3]], "Intel(R) Core(TM) i5-4278U CPU @ 2.60GHz"))
+    files = processors([[0, 2], [1, 3]], "Intel(R) Core(TM) i5-4278U CPU @ 2.60GHz")
+    return write(root, files | online("0-3") | caches({2: ["0,2", "1,3"], 3: ["0-3"]}))
+
+
+def small_hybrid(root: Path) -> Path:
+    """Four fast cores with two threads each, CPUs 0 to 7, and eight efficiency cores in two
+    clusters."""
+    fast = [[2 * core, 2 * core + 1] for core in range(4)]
+    files = processors(
+        fast + [[cpu] for cpu in range(8, 16)], "12th Gen Intel(R) Core(TM) i7-1260P"
+    )
+    files |= {"sys/devices/cpu_core/cpus": "0-7", "sys/devices/cpu_atom/cpus": "8-15"}
+    clusters = ["0-1", "2-3", "4-5", "6-7", "8-11", "12-15"]
+    for cpu in range(16):
+        files[f"{CPUS}/cpufreq/policy{cpu}/related_cpus"] = str(cpu)
+    return write(root, files | online("0-15") | caches({2: clusters, 3: ["0-15"]}))
+
+
+def two_caches(root: Path) -> Path:
+    """Eight cores with two threads each; each half of the cores has a cache of level 3."""
+    files = processors(
+        [[core, core + 8] for core in range(8)], "AMD Ryzen 7 3700X 8-Core Processor"
+    )
+    private = [f"{core},{core + 8}" for core in range(8)]
+    levels = {1: private, 2: private, 3: ["0-3,8-11", "4-7,12-15"]}
+    return write(root, files | online("0-15") | caches(levels))
+
+
+def raspberry_pi(root: Path) -> Path:
+    """Four equal cores with one clock and one cache of level 2."""
+    files = processors([[cpu] for cpu in range(4)], "") | {
+        "proc/cpuinfo": "processor\t: 0\nBogoMIPS\t: 108.00",
+        "proc/device-tree/model": "Raspberry Pi 4 Model B Rev 1.4\0",
+        f"{CPUS}/cpufreq/policy0/related_cpus": "0 1 2 3",
+    }
+    for cpu in range(4):
+        files[f"{CPUS}/cpu{cpu}/cpu_capacity"] = "1024"
+        files[f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq"] = "1800000"
+    return write(root, files | online("0-3") | caches({1: ["0", "1", "2", "3"], 2: ["0-3"]}))
 
 
 def hybrid(root: Path) -> Path:
