@@ -100,6 +100,8 @@ class FairQueue(Generic[T]):
 
 Work = Callable[[], object]
 
+THREAD_NAME = "jalopy-engine"
+"""Name of the thread that runs the engine."""
 _POLL_S = 0.2
 
 
@@ -124,7 +126,7 @@ class WorkThread:
         self._on_end = on_end
         self._wake_up = threading.Event()
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="jalopy-engine", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
 
     @property
     def is_alive(self) -> bool:

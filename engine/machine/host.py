@@ -10,17 +10,23 @@ from pathlib import Path
 
 import psutil
 
+from engine.machine.core_map import CoreMap, read_core_map
 from engine.machine.topology import ROOT, Cores, cgroup_files, cpu_quota, read_cores
 
 __all__ = [
+    "CREW_NAME",
+    "CoreMap",
     "Cores",
     "allowed_cpus",
     "available_memory_bytes",
+    "core_map",
     "cores",
     "cpu_quota",
     "total_memory_bytes",
 ]
 
+CREW_NAME = "crew-"
+"""Beginning of the names of the threads that compute beside the caller's."""
 _CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -40,6 +46,11 @@ def cores() -> Cores:
         physical = min(len(allowed), psutil.cpu_count(logical=False) or len(allowed))
         result = replace(result, n_physical=physical)
     return replace(result, name=result.name or platform.processor() or platform.machine())
+
+
+def core_map() -> CoreMap:
+    """Return the online CPUs by physical core and cache, and which of them are allowed."""
+    return read_core_map(allowed_cpus())
 
 
 def available_memory_bytes(root: Path = ROOT) -> int:

@@ -36,6 +36,7 @@ from engine.prompt.tools.calls import ToolCall
 from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting, shown_source
 from tests.app.fake_engine import Gate, Script
+from tests.app.machine.sensors import core_views
 from tests.app.machine.sensors.views import empty_view, view
 from tests.app.scripted_host import examination, stand_in
 
@@ -366,6 +367,14 @@ def threads(machine: str, speeds: dict[int, float] = MANY_CORES) -> Scene:
 SENTENCE = (
     "The old computer on the desk still hums along, and it writes every word of this by itself."
 )
+
+
+def cores(machine: Callable[[], PerformanceView]) -> Scene:
+    """Open the performance screen on a machine whose cores have lanes."""
+    sizes = ((80, 24), (120, 40), (200, 50))
+    return Scene(press("f2", sees="Writing"), "PerformanceScreen", view=machine, sizes=sizes)
+
+
 SPOKEN = {"system_prompt": "Be brief."}
 
 priced = after(
@@ -428,6 +437,10 @@ SCENES: dict[str, Scene] = {
         "PerformanceScreen",
         sizes=((80, 24), (60, 20), (120, 40), (200, 60)),
     ),
+    "cores-laptop": cores(core_views.laptop),
+    "cores-hybrid": cores(core_views.hybrid),
+    "cores-two-caches": cores(core_views.two_caches),
+    "cores-pi": cores(core_views.raspberry_pi),
     "speed-empty": Scene(
         press("f2", sees="Writing"), "PerformanceScreen", model=None, view=empty_view
     ),

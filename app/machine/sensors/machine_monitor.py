@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from app.machine.sensors.page_faults import DiskRate
 from app.machine.sensors.processor import CoreLoads, Processor
 from app.machine.sensors.records import ModelFacts
 from app.machine.sensors.sample import MachineSample
+from app.machine.sensors.thread_cpus import ThreadState, ThreadStates
 
 MEMORY_PERIOD_S = 0.9
 _MAX_STATUS_BYTES = 1 << 16
@@ -26,6 +27,7 @@ class MachineMonitor:
 
     Args:
         available: returns available memory in bytes; None to ask the source.
+        engine_threads: returns the system's numbers of the threads that compute.
     """
 
     def __init__(
@@ -34,17 +36,20 @@ class MachineMonitor:
         sysfs: Path = Path("/sys"),
         procfs: Path = Path("/proc"),
         available: Callable[[], int] | None = None,
+        engine_threads: Callable[[], Collection[int]] = tuple,
     ) -> None:
         if source is None:
             import psutil as source  # a module import would delay the first frame
         self._source = source
-        self._process: Any = or_none(lambda: source.Process())
+        self._engine_threads = engine_threads
         self._available = available or (lambda: int(source.virtual_memory().available))
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
         # only these files tell allocated memory from mapped files
         process_directory = procfs / "self"
         self._status = process_directory / "status"
+        process = or_none(lambda: source.Process())
+        self._threads = ThreadStates(process_directory / "task", process)
         self._disk = DiskRate(process_directory / "io")
         self._disk_stalls = DiskStalls(procfs / "pressure" / "io")
         self._swap: Any = None
@@ -54,8 +59,8 @@ class MachineMonitor:
         self._energy = EnergyMeter(sysfs)
         self._allocated = CachedReading(self._read_allocated, MEMORY_PERIOD_S)
         self._set_facts(None)
-        self._spent_s: dict[int, float] = {}
-        """Processor time of each thread at the last count of working threads."""
+        self._thread_states: dict[int, ThreadState] = {}
+        """State of each thread at the last count of working threads."""
         self._counted_s = float("-inf")
         self._last_s: float | None = None
 
@@ -77,13 +82,15 @@ class MachineMonitor:
             self._set_facts(facts)
         weights = self._weights.get(now_s)
         kv = self._kv.get(now_s)
+        working = or_none(lambda: self._working_threads(now_s))
         return replace(
             load,
             weights_resident_bytes=weights,
             kv_resident_bytes=kv,
             own_bytes=self._own_bytes(self._allocated.get(now_s), weights or 0, kv or 0),
             available_bytes=or_none(self._available),
-            threads_working=or_none(lambda: self._threads_working(now_s)),
+            threads_working=None if working is None else len(working),
+            engine_cpus=self._engine_cpus(working or ()),
         )
 
     def sample_load(self, now_s: float, interface_share: float | None) -> MachineSample:
@@ -120,6 +127,7 @@ class MachineMonitor:
             others_cores=others_cores,
             clock_ghz=clock_ghz,
             most_clock_ghz=most_clock_ghz,
+            core_clocks_ghz=processor.core_clocks_ghz(now_s),
             temperature_c=processor.temperature_c.get(now_s),
             throttled=processor.throttled(now_s),
             governor=processor.governor.get(now_s),
@@ -139,20 +147,26 @@ class MachineMonitor:
         self._last_s = None
         self._processor.forget_throttles()
 
-    def _threads_working(self, now_s: float) -> int | None:
-        """Return the number of threads that worked since the last call."""
-        last_spent_s = self._spent_s
+    def _working_threads(self, now_s: float) -> list[int] | None:
+        """Return the numbers of the threads that worked since the last call."""
+        last_states = self._thread_states
         interval_s = now_s - self._counted_s
         self._counted_s = now_s
-        self._spent_s = {
-            thread.id: thread.user_time + thread.system_time for thread in self._process.threads()
-        }
-        if not last_spent_s or not 0 < interval_s <= _LONGEST_INTERVAL_S:
+        self._thread_states = self._threads.read()
+        if not last_states or not 0 < interval_s <= _LONGEST_INTERVAL_S:
             return None
-        took_s = (
-            seconds - last_spent_s.get(number, 0.0) for number, seconds in self._spent_s.items()
-        )
-        return sum(seconds >= WORKING_SHARE * interval_s for seconds in took_s)
+        working = []
+        for number, state in self._thread_states.items():
+            last_spent_s = last_states.get(number, ThreadState(0.0)).spent_s
+            if state.spent_s - last_spent_s >= WORKING_SHARE * interval_s:
+                working.append(number)
+        return working
+
+    def _engine_cpus(self, working: Collection[int]) -> tuple[int, ...]:
+        """Return the CPUs of the working threads that compute."""
+        computing = self._engine_threads()
+        cpus = {self._thread_states[number].cpu for number in working if number in computing}
+        return tuple(sorted(cpu for cpu in cpus if cpu is not None))
 
     def _own_bytes(self, allocated: int | None, weights: int, kv: int) -> int | None:
         """Return allocated memory without the KV cache and copied weights."""

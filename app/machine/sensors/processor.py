@@ -26,6 +26,7 @@ exact.
 """
 _CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
 """Temperature sensors of processors, most exact first."""
+_MOST_CLOCKS = 1024
 _IDLE_TIMES = ("idle", "iowait")
 _COUNTED_TWICE = ("guest", "guest_nice")
 """Times that Linux includes in user and nice."""
@@ -113,7 +114,8 @@ class Processor:
         """Return the mean clock of working cores (else the highest clock), and the possible
         maximum.
         """
-        clocks = self._clocks.get(now_s)
+        readings = self._clocks.get(now_s) or []
+        clocks = [clock for clock in readings if clock is not None]
         if not clocks:
             return None, None
         currents = [current for current, _ in clocks]
@@ -127,6 +129,11 @@ class Processor:
         most = max(most for _, most in clocks)
         # some drivers state the clock without boost
         return present, most if most >= present * _EXCEEDED_BELOW else None
+
+    def core_clocks_ghz(self, now_s: float) -> tuple[float | None, ...]:
+        """Return each clock; None for one that is unknown."""
+        clocks = self._clocks.get(now_s) or []
+        return tuple(None if clock is None else clock[0] for clock in clocks)
 
     def throttled(self, now_s: float) -> int | None:
         """Return how often heat slowed cores since the last call."""
@@ -143,12 +150,18 @@ class Processor:
         """Start counting with the next reading."""
         self._throttled_before = None
 
-    def _read_clocks(self) -> list[tuple[float, float]]:
-        read = [
-            (clock.current / 1000, clock.max / 1000) for clock in self._source.cpu_freq(percpu=True)
-        ]
-        # some kernels use other units
-        return [(current, most) for current, most in read if 0.05 < current < 20 and 0 <= most < 20]
+    def _read_clocks(self) -> list[tuple[float, float] | None]:
+        """Return each clock with its maximum, in GHz."""
+        clocks: list[tuple[float, float] | None] = []
+        for clock in self._source.cpu_freq(percpu=True)[:_MOST_CLOCKS]:
+            current = clock.current / 1000
+            most = clock.max / 1000
+            # some kernels use other units
+            if 0.05 < current < 20 and 0 <= most < 20:
+                clocks.append((current, most))
+            else:
+                clocks.append(None)
+        return clocks
 
     def _read_temperature(self) -> float | None:
         chips = self._source.sensors_temperatures()

@@ -58,6 +58,10 @@ class MachineSample:
     clock_ghz: float | None = None
     """Mean clock of the working cores."""
     most_clock_ghz: float | None = None
+    core_clocks_ghz: tuple[float | None, ...] = ()
+    """Each clock of the processor; cores can share one."""
+    engine_cpus: tuple[int, ...] = ()
+    """Numbers of the logical CPUs on which the threads that compute last ran."""
     temperature_c: float | None = None
     throttled: int | None = None
     """Number of times that heat slowed the processor."""

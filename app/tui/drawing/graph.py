@@ -24,6 +24,16 @@ _STEPS_OF_BRAILLE = 4
 _LEFT_DOTS = (0x40, 0x04, 0x02, 0x01)
 _RIGHT_DOTS = (0x80, 0x20, 0x10, 0x08)
 """Bits of the four dots in a column of a Braille character, the lowest first."""
+_PAIRS = [
+    [
+        chr(_BRAILLE + sum(_LEFT_DOTS[:n_left]) + sum(_RIGHT_DOTS[:n_right]))
+        if n_left or n_right
+        else " "
+        for n_right in range(_STEPS_OF_BRAILLE + 1)
+    ]
+    for n_left in range(_STEPS_OF_BRAILLE + 1)
+]
+"""Braille characters by the number of dots in the left and in the right column."""
 
 
 @record
@@ -113,6 +123,11 @@ def history_lines(
     n_blank = (n_dots * width - len(newest)) // n_dots
     rows_of_spans = _area(newest, rows, max(top, *newest, 1e-9), glyphs, lambda _: SpanRole.ACCENT)
     return [joined((Span(" " * n_blank), *spans)) for spans in rows_of_spans]
+
+
+def dots_of_pair(n_left: int, n_right: int) -> str:
+    """Return the Braille character whose two columns are filled with this many of four dots."""
+    return _PAIRS[n_left][n_right]
 
 
 def _dots_per_cell(glyphs: Glyphs) -> int:

@@ -46,6 +46,8 @@ _LEAST_WRITING_ROWS_WITH_HISTORY = 13
 _USUAL_WRITING_ROWS = 11
 _MOST_WRITING_SHARE = 0.55
 """Largest share of the height for the curve; the panels below take the rest."""
+_CORES_SHARE = 0.41
+"""Share of the height that the cores may take before other panels share what is left."""
 _LEAST_GRAPH_ROWS = 4
 _MOST_GRAPH_ROWS = 9
 """Largest height of the strip's graph."""
@@ -62,10 +64,10 @@ def dashboard_lines(
 ) -> list[Line]:
     """Draw the performance screen; it fills ``height`` rows, or more if it does not fit."""
     has_history = history_lines.has_history(view)
-    columns = _columns(view, glyphs, width, has_history)
+    columns = _columns(view, glyphs, width, height, has_history)
     needed = _rows_needed(columns, width)
     if len(columns) > 1 and has_history and height - needed < _LEAST_WRITING_ROWS_WITH_HISTORY:
-        columns = _columns(view, glyphs, width, has_history=False)
+        columns = _columns(view, glyphs, width, height, has_history=False)
         needed = _rows_needed(columns, width)
     widths = divided(width, len(columns))
     if len(columns) == 1:
@@ -86,7 +88,7 @@ def dashboard_lines(
 
 
 def _columns(
-    view: PerformanceView, glyphs: Glyphs, width: int, has_history: bool
+    view: PerformanceView, glyphs: Glyphs, width: int, height: int, has_history: bool
 ) -> list[list[_Section]]:
     """Return the panels of each column.
 
@@ -94,8 +96,10 @@ def _columns(
         has_history: whether there is a panel for the history; else it is a line in the edge of
             another panel.
     """
-    sections = _token_panel, machine_lines.memory_panel, machine_lines.cores_panel
-    token, memory, cores = (partial(section, view, glyphs) for section in sections)
+    token = partial(_token_panel, view, glyphs)
+    memory = partial(machine_lines.memory_panel, view, glyphs)
+    n_cores_rows = int(_CORES_SHARE * height)
+    cores = partial(machine_lines.cores_panel, view, glyphs, n_usual_rows=n_cores_rows)
     reply = partial(_reply_panel, view, glyphs, has_foot=not has_history)
     history: list[_Section] = []
     if has_history:

@@ -10,7 +10,6 @@ from app.machine.sensors.sample import MachineSample
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
-from app.tui.drawing.graph import history_lines
 from app.tui.drawing.lines import (
     EMPTY,
     Line,
@@ -31,11 +30,12 @@ from app.tui.drawing.panels import (
     part_glyph,
     stacked,
 )
+from app.tui.speed.core_lanes import curve_rows, curves_of, lane_rows, ranges, summary_line
 from app.tui.speed.watch import MAX_SHARE, PerformanceView
 from app.tui.widgets.status_line import context_parts
 
 _MOST_CORE_GAUGES = 8
-_LEAST_HISTORY_ROWS = 3
+_LEAST_LANE_ROWS = 8
 _LEAST_GAUGE_COLUMNS = 17
 _READING = "reading the machine"
 
@@ -133,8 +133,14 @@ def context_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
     return (muted("context "), *drawn, strong(used))
 
 
-def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]:
-    """Return a gauge per core, two in a line if there is room; a character each for many cores."""
+def core_lines(
+    loads: Sequence[float], width: int, glyphs: Glyphs, numbers: Sequence[int] = ()
+) -> list[Line]:
+    """Return a gauge per core, two in a line if there is room; a character each for many cores.
+
+    Args:
+        numbers: the system's numbers of the cores; empty to count them.
+    """
     if not loads:
         return [line(muted("cores -"))]
     if len(loads) <= _MOST_CORE_GAUGES:
@@ -149,7 +155,7 @@ def core_lines(loads: Sequence[float], width: int, glyphs: Glyphs) -> list[Line]
                 *gauge(load, max(2, gauge_columns - len(text) - 2), glyphs),
                 Span(text),
             )
-            for number, (load, text) in enumerate(zip(loads, texts, strict=True))
+            for number, load, text in zip(numbers or range(len(loads)), loads, texts, strict=True)
         ]
         return spread_lines(cells, width)
     marks = "".join(lines.level(load, glyphs) for load in loads)
@@ -170,24 +176,47 @@ def clock_text(sample: MachineSample, between: str) -> str:
     return between.join(words)
 
 
-def cores_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """Return the cores, notes on what uses or slows them, and a history if rows are left."""
+def cores_lines(
+    view: PerformanceView, width: int, rows: int, glyphs: Glyphs, has_spare_rows: bool = True
+) -> list[Line]:
+    """Return the cores, and notes on what uses or slows them.
+
+    From ``_LEAST_LANE_ROWS`` rows on, each core has a lane, and there are curves of clock and
+    temperature, which fill the rows that are left if ``has_spare_rows``.
+    """
     sample = view.sample
     if sample is None:
         return [line(muted(_READING))]
-    load_lines = core_lines(sample.core_loads, width, glyphs)
-    notes = spread_lines(_notes(view, sample, width), width, glyphs.between)
-    n_free_rows = rows - len(load_lines) - len(notes) - 2
-    if n_free_rows >= _LEAST_HISTORY_ROWS and view.loads:
-        history = history_lines(view.loads, width, n_free_rows, len(sample.core_loads), glyphs)
-        return [*load_lines, EMPTY, *history, EMPTY, *notes]
-    return [*load_lines, *notes]
+    notes = spread_lines(_notes(view, sample, width, glyphs), width, glyphs.between)
+    n_curves = len(curves_of(view.samples))
+    lanes: list[Line] = []
+    if rows >= _LEAST_LANE_ROWS:
+        lanes = lane_rows(view, width, rows - len(notes) - n_curves, glyphs)
+    if not lanes:
+        return [*_summary(view, sample, width, glyphs), *notes]
+    n_curve_rows = n_curves
+    if has_spare_rows:
+        n_curve_rows = rows - len(lanes) - len(notes)
+    return [*lanes, *curve_rows(view.samples, width, n_curve_rows, glyphs), *notes]
 
 
-def _notes(view: PerformanceView, sample: MachineSample, width: int) -> list[Line]:
+def _summary(
+    view: PerformanceView, sample: MachineSample, width: int, glyphs: Glyphs
+) -> list[Line]:
+    """Return gauges for few cores, and a character for each of many."""
+    numbers: Sequence[int] = range(len(sample.core_loads))
+    if len(numbers) > _MOST_CORE_GAUGES and (summary := summary_line(view, width, glyphs)):
+        return [summary]
+    if view.core_map is not None and len(view.core_map.cpus) == len(numbers):
+        numbers = sorted(cpu.number for cpu in view.core_map.cpus)
+    return core_lines(sample.core_loads, width, glyphs, numbers)
+
+
+def _notes(view: PerformanceView, sample: MachineSample, width: int, glyphs: Glyphs) -> list[Line]:
     notes = []
-    if sample.throttled:
-        notes.append(line(caution("throttled by heat!")))
+    n_throttled = sum(earlier.throttled or 0 for earlier in view.samples) or sample.throttled
+    if n_throttled:
+        notes.append(line(caution(f"! throttled by heat, {figures.counted(n_throttled, 'time')}")))
     if sample.governor is not None:
         if sample.governor.holds_clock_down:
             notes.append(line(caution(f"{sample.governor.name} !")))
@@ -200,9 +229,28 @@ def _notes(view: PerformanceView, sample: MachineSample, width: int) -> list[Lin
         notes.append(line(muted(f"{figures.counted(sample.threads_working, 'thread')} busy")))
     elif sample.threads_working is not None:
         notes.append(line(muted("idle")))
+    if sample.engine_cpus:
+        notes.append(line(muted(f"{glyphs.here} engine on {ranges(sample.engine_cpus)}")))
+    notes += _limits(view)
     if sample.others_cores is not None:
         notes.append(line(muted(f"other programs use {sample.others_cores:.1f} cores")))
     return [*notes, screen_line(view, width)]
+
+
+def _limits(view: PerformanceView) -> list[Line]:
+    """Return limits on the use of the cores: a set of allowed CPUs, a quota, CPUs that are off."""
+    core_map = view.core_map
+    if core_map is None:
+        return []
+    notes = []
+    allowed = [cpu.number for cpu in core_map.cpus if cpu.is_allowed]
+    if len(allowed) < len(core_map.cpus):
+        notes.append(line(caution(f"may use CPU {ranges(allowed)} only")))
+    if core_map.quota is not None and core_map.quota < len(allowed):
+        notes.append(line(caution(f"quota of {figures.counted(core_map.quota, 'CPU')}")))
+    if core_map.n_offline:
+        notes.append(line(muted(f"{figures.counted(core_map.n_offline, 'CPU')} off")))
+    return notes
 
 
 def screen_line(view: PerformanceView, width: int) -> Line:
@@ -235,9 +283,16 @@ def memory_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -
     return panel("Memory", aired(body, rows), width, glyphs, rows, memory_note(view))
 
 
-def cores_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
-    """Draw the cores, with clock and temperature in the panel's border."""
-    body = cores_lines(view, width - FRAME_COLUMNS, max(0, rows - FRAME_ROWS), glyphs)
+def cores_panel(
+    view: PerformanceView, glyphs: Glyphs, width: int, rows: int, n_usual_rows: int = 0
+) -> list[Line]:
+    """Draw the cores, with clock and temperature in the panel's border.
+
+    Args:
+        n_usual_rows: limit on the rows if ``rows`` is 0.
+    """
+    n_body_rows = max(0, (rows or n_usual_rows) - FRAME_ROWS)
+    body = cores_lines(view, width - FRAME_COLUMNS, n_body_rows, glyphs, has_spare_rows=rows > 0)
     clock = ""
     if view.sample is not None:
         clock = clock_text(view.sample, glyphs.between)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING
 
 from app.backend.engine_thread import EngineThread
 from app.backend.status import Activity, EngineStatus
-from app.machine.sensors.cached_reading import Rate
+from app.backend.work_thread import THREAD_NAME
+from app.machine.sensors.cached_reading import CachedReading, Rate
 from app.machine.sensors.daily_speeds import day_of
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.machine.sensors.records import Ceiling, EngineFigures, ceiling_at
@@ -23,6 +27,9 @@ from app.machine.sensors.speed_causes import (
 )
 from app.machine.sensors.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
 from app.text.record import record
+
+if TYPE_CHECKING:
+    from engine.machine.core_map import CoreMap
 
 MAX_SHARE = 0.02
 """Share of one core above which the interface draws less often.
@@ -115,6 +122,9 @@ PROBE_RETRY_S = 15.0
 _LONGEST_INTERVAL_S = 3.0
 """Seconds after which loads and rates since the last sample would mislead."""
 _MAX_SAMPLES = 600
+CORES_WINDOW_S = 60
+"""Seconds for which the load of each core is shown."""
+_CORE_MAP_PERIOD_S = 10.0
 SHORT_WINDOW_S = 1.0
 LONG_WINDOW_S = 10.0
 
@@ -136,8 +146,10 @@ class PerformanceView:
     status: EngineStatus
     figures: EngineFigures
     sample: MachineSample | None = None
-    loads: tuple[float, ...] = ()
-    """Load of all cores together, in cores, for each sampled second."""
+    samples: tuple[MachineSample, ...] = ()
+    """Samples of the last minute, the newest last."""
+    core_map: CoreMap | None = None
+    """Cores by what they share; None if unknown."""
     speed: Speed = Speed()
     rates_tps: tuple[float, ...] = ()
     marked_seconds: tuple[int, ...] = ()
@@ -168,12 +180,15 @@ class PerformanceWatch:
         self._history = RateHistory()
         self._stutters = StutterWatch()
         self._probe_again_s: dict[tuple[int, bool], float] = {}
+        self._core_map = CachedReading(_read_core_map, _CORE_MAP_PERIOD_S)
 
     @cached_property
     def _monitor(self) -> MachineMonitor:
         from engine.machine.host import available_memory_bytes  # the first frame would wait for it
 
-        return MachineMonitor(available=available_memory_bytes)
+        return MachineMonitor(
+            available=available_memory_bytes, engine_threads=_engine_thread_numbers
+        )
 
     @property
     def is_watched(self) -> bool:
@@ -250,7 +265,8 @@ class PerformanceWatch:
             status=status,
             figures=figures,
             sample=self._samples[-1] if self._samples else None,
-            loads=tuple(sum(sample.core_loads) for sample in self._samples if sample.core_loads),
+            samples=tuple(islice(self._samples, max(0, len(self._samples) - CORES_WINDOW_S), None)),
+            core_map=self._core_map.get(now_s),
             speed=speed,
             rates_tps=tuple(self._history.rates_tps()),
             marked_seconds=tuple(
@@ -323,6 +339,23 @@ class PerformanceWatch:
             else:
                 self._probe_again_s[setup] = now_s + PROBE_RETRY_S
             self._engine_thread.measure_bandwidth()
+
+
+def _read_core_map() -> CoreMap:
+    from engine.machine.host import core_map  # the first frame would wait for it
+
+    return core_map()
+
+
+def _engine_thread_numbers() -> set[int]:
+    """Return the system's numbers of the threads that compute."""
+    from engine.machine.host import CREW_NAME
+
+    return {
+        thread.native_id
+        for thread in threading.enumerate()
+        if thread.native_id and thread.name.startswith((THREAD_NAME, CREW_NAME))
+    }
 
 
 def _speed_of(status: EngineStatus, times_s: Sequence[float], now_s: float) -> Speed:

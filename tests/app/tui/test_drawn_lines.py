@@ -292,7 +292,7 @@ def test_partly_loaded_weights_are_shown():
 def test_no_line_is_too_wide_and_the_screen_is_filled(width, height, glyphs):
     many_cores = dataclasses.replace(SAMPLE, core_loads=tuple(n / 64 for n in range(64)))
     for shown in (
-        view(loads=(1.0, 2.0)),
+        view(samples=(SAMPLE, SAMPLE)),
         empty_view(),
         view(sample=many_cores),
         view(sample=None),
