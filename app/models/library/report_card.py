@@ -199,7 +199,7 @@ def history_rows(model: str, quantization: str, weights_bytes: int) -> tuple[tup
     today = day_of(time.time())
     rows = [
         ("history", dated_sparkline(daily, today, _HISTORY_CHARS, choose_glyphs())),
-        ("replies", totals_text(daily, today)),
+        ("90 days", totals_text(daily, today)),
     ]
     labels = chain(["marks"], repeat(""))
     rows += zip(labels, wrap(marks_text(daily, today), _HISTORY_CHARS), strict=False)

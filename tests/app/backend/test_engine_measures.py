@@ -1,5 +1,6 @@
 """Measurements of the engine thread, over a scripted engine."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,13 +9,16 @@ import pytest
 
 from app.backend import measures as engine_measures
 from app.backend.engine_thread import EngineThread
+from app.backend.local import engine_access
 from app.backend.measures import phase_costs, time_spent
 from app.backend.options import ChatOptions
 from app.backend.reply import ReplyMeter
 from app.machine.sensors import page_faults
+from app.machine.sensors.daily_speeds import Mark
 from app.machine.sensors.records import EngineFigures
 from app.machine.sensors.reply_history import ReplyHistory
 from app.machine.sensors.tuning_conditions import ConditionsWatch
+from app.program.state import TunedChoice
 from app.session.events import GenerationFailed, GenerationFinished, ModelFailed
 from app.session.request import Request
 from engine.errors import GGUFError
@@ -253,3 +257,23 @@ def test_the_engine_thread_starts_without_figures(script):
     assert engine_thread.state.figures.facts is None
     assert engine_thread.state.figures.last_reply is None
     assert engine_thread.now_s() == script.clock()
+
+
+def test_the_reply_after_kept_tuning_has_a_mark(engine, script, monkeypatch):
+    saved = []
+    monkeypatch.setattr(
+        engine_access, "remember_tuned", lambda model, choice, conditions: saved.append(choice)
+    )
+    script.replies[:] = [LONG_REPLY]
+    engine.load()
+    engine.ask("one")
+    in_use = engine.engine_thread.state.threads
+    choice = TunedChoice(1, 1)
+    engine.engine_thread.request_threads(replace(in_use, now=choice, remembered=choice))
+    engine.until(lambda: saved)
+    engine.ask("two")
+    engine.ask("three")
+    engine.until(lambda: len(engine.engine_thread.state.figures.daily.replies) == 3)
+    replies = engine.engine_thread.state.figures.daily.replies
+    assert [reply.marks for reply in replies] == [(), (Mark.TUNED, Mark.THREADS), ()]
+    assert saved == [choice]

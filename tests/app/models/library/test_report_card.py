@@ -129,7 +129,7 @@ def test_the_replies_of_ninety_days_are_shown_with_marks() -> None:
             MODEL, "mmap", PastReply(finished_s, 90, tps, 0, 0.1), ReplyConditions(2 + n_days_ago)
         )
     rows = history_rows("m", "Q8_0", 10)
-    assert [label for label, _ in rows] == ["history", "replies", "marks"]
+    assert [label for label, _ in rows] == ["history", "90 days", "marks"]
     assert rows[0][1].startswith("▄──█ since ")
     assert rows[1][1] == "2 replies, 10.0 to 20.0 tok/s"
     card = card_of("m", "Q8_0", (2, 2), Speeds(20.0), history=rows)
