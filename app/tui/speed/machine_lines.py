@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from app.machine.sensors.page_faults import LEAST_DISK_BYTES_PER_S
 from app.machine.sensors.records import ModelFacts
 from app.machine.sensors.sample import MachineSample
+from app.machine.sensors.tuning_conditions import QUIET_CORES
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
@@ -31,6 +32,7 @@ from app.tui.drawing.panels import (
     stacked,
 )
 from app.tui.speed.core_lanes import curve_rows, curves_of, lane_rows, ranges, summary_line
+from app.tui.speed.energy_lines import energy_notes
 from app.tui.speed.watch import MAX_SHARE, PerformanceView
 from app.tui.widgets.status_line import context_parts
 
@@ -222,9 +224,7 @@ def _notes(view: PerformanceView, sample: MachineSample, width: int, glyphs: Gly
             notes.append(line(caution(f"{sample.governor.name} !")))
         else:
             notes.append(line(muted(sample.governor.name)))
-    if sample.battery is not None:
-        supply = {True: "on mains", False: "on battery", None: "battery"}[sample.battery.on_mains]
-        notes.append(line(muted(f"{supply} {sample.battery.percent:.0f} %")))
+    notes += energy_notes(view, sample)
     if sample.threads_working:
         notes.append(line(muted(f"{figures.counted(sample.threads_working, 'thread')} busy")))
     elif sample.threads_working is not None:
@@ -232,7 +232,7 @@ def _notes(view: PerformanceView, sample: MachineSample, width: int, glyphs: Gly
     if sample.engine_cpus:
         notes.append(line(muted(f"{glyphs.here} engine on {ranges(sample.engine_cpus)}")))
     notes += _limits(view)
-    if sample.others_cores is not None:
+    if (sample.others_cores or 0.0) > QUIET_CORES:
         notes.append(line(muted(f"other programs use {sample.others_cores:.1f} cores")))
     return [*notes, screen_line(view, width)]
 

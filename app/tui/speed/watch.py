@@ -15,6 +15,7 @@ from app.backend.status import Activity, EngineStatus
 from app.backend.work_thread import THREAD_NAME
 from app.machine.sensors.cached_reading import CachedReading, Rate
 from app.machine.sensors.daily_speeds import day_of
+from app.machine.sensors.energy import joules_per_token
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.machine.sensors.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sensors.sample import MachineSample
@@ -156,6 +157,8 @@ class PerformanceView:
     stutter: tuple[Stutter, str] | None = None
     n_stutters: int = 0
     ceiling: Ceiling | None = None
+    joules_per_token: float | None = None
+    """Mean energy per token of the shown reply; None where it is not measured."""
     causes: tuple[Cause, ...] = ()
     """Disturbances of the shown reply."""
     interface_cost: float | None = None
@@ -275,6 +278,9 @@ class PerformanceWatch:
             stutter=next(iter(self._stutters.newest(1, faults, list(self._samples))), None),
             n_stutters=self._stutters.count,
             ceiling=ceiling,
+            joules_per_token=joules_per_token(
+                [sample.energy for sample in self._samples if sample.energy is not None], times_s
+            ),
             causes=tuple(self._causes(status, figures, n_threads, times_s, speed, now_s)),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,

@@ -4,6 +4,7 @@ import pytest
 from textual.geometry import Region
 
 from app.backend.status import Activity, EngineStatus
+from app.machine.sensors.energy import EnergyReading, EnergyScope
 from app.machine.sensors.records import Ceiling, EngineFigures
 from app.machine.sensors.speed_causes import Cause
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
@@ -30,6 +31,7 @@ from app.tui.drawing.panels import (
 )
 from app.tui.speed import machine_lines, writing_lines
 from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
+from app.tui.speed.energy_lines import energy_notes
 from app.tui.speed.watch import Speed
 from app.tui.widgets.figure_lines import FigureLines, welcome
 from tests.app.chat_driver import chatting
@@ -191,6 +193,40 @@ def test_one_sentence_says_what_bounds_the_speed(changes, text):
     assert writing_lines.reason_of(view(**changes)).text == text
 
 
+@pytest.mark.parametrize(
+    ("energy", "joules", "text"),
+    [
+        (
+            EnergyReading(EnergyScope.MACHINE, 1.0, 9.0, 99.0, 14.04, 7825.0),
+            2.811,
+            "on battery 83 % · 14.0 W · 2 h 10 min left · 2.8 J per token",
+        ),
+        (
+            EnergyReading(EnergyScope.MACHINE, 1.0, 9.0, 99.0, 6.0, 1570.0),
+            0.61,
+            "on battery 83 % · 6.0 W · 26 min left · 0.61 J per token",
+        ),
+        (
+            EnergyReading(EnergyScope.PROCESSOR, 1.0, 9.0, 99.0, 31.26),
+            None,
+            "on battery 83 % · processor 31.3 W",
+        ),
+        (EnergyReading(EnergyScope.PROCESSOR, 1.0, 9.0, 0.0, None), None, "on battery 83 %"),
+        (None, None, "on battery 83 %"),
+    ],
+)
+def test_power_and_energy_are_shown_where_measured(energy, joules, text):
+    sample = dataclasses.replace(SAMPLE, energy=energy)
+    notes = energy_notes(view(sample=sample, joules_per_token=joules), sample)
+    assert " · ".join(texts(notes)) == text
+    for size in ((80, 24), (120, 40), (200, 50)):
+        shown = dashboard_lines(
+            view(sample=sample, joules_per_token=joules), *size, BLOCKS, GraphScale()
+        )
+        drawn = "\n".join(texts(shown))
+        assert all(note in drawn for note in text.split(" · "))
+
+
 # ---- what the figures say
 
 
@@ -317,14 +353,24 @@ def test_unknown_figures_are_not_shown():
         governor=None, battery=None,
         own_bytes=None, available_bytes=None, swap_used_bytes=None, disk_bytes_per_s=None,
         others_cores=None, weights_resident_bytes=None, throttled=None, threads_working=None,
+        energy=None,
     )  # fmt: skip
     shown = dashboard(
-        view(sample=empty, figures=EngineFigures(FACTS), n_stutters=0, stutter=None, ceiling=None)
+        view(
+            sample=empty,
+            figures=EngineFigures(FACTS),
+            n_stutters=0,
+            stutter=None,
+            ceiling=None,
+            joules_per_token=None,
+        )
     )
     for absent in (
         "GHz",
         "°C",
         "battery",
+        " W ",
+        "J per token",
         "swap",
         "disk ",
         "throttled",

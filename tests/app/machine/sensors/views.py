@@ -9,6 +9,7 @@ from typing import Any
 
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.daily_speeds import DailySpeeds, ReplyConditions
+from app.machine.sensors.energy import EnergyReading, EnergyScope
 from app.machine.sensors.records import Ceiling, EngineFigures, ModelFacts, PhaseCost, TimeSpent
 from app.machine.sensors.reply_history import Basis, PastSpeeds, Speeds
 from app.machine.sensors.sample import Battery, Governor, MachineSample
@@ -56,6 +57,7 @@ SAMPLE = MachineSample(
     available_bytes=int(2.6 * GIB),
     swap_used_bytes=0,
     disk_bytes_per_s=0.0,
+    energy=EnergyReading(EnergyScope.MACHINE, 40.0, 100.0, 840.0, 14.0, 7800.0),
     threads_working=2,
     interface_share=0.02,
 )
@@ -116,6 +118,7 @@ def view(**changes: Any) -> PerformanceView:
         stutter=(STUTTER, "212 pages from disk"),
         n_stutters=1,
         ceiling=Ceiling(1_984_000_000, 12.1),
+        joules_per_token=2.8,
         interface_cost=0.02,
         today=TODAY.toordinal(),
     )
