@@ -363,8 +363,7 @@ class JalopyApp(App[None], inherit_bindings=False):
         can_clear = self.focused is prompt and self.chat.composer.can_clear
         hint = self.keymap.hint("app.interrupt", "again quits")
         if can_clear and (is_again or not is_running):
-            self.chat.composer.clear_into_history()
-            hint = f"Up brings the text back · {hint}"
+            hint = f"{self.chat.composer.clear_into_history()} · {hint}"
         elif is_again:
             self.exit()
             return

@@ -361,17 +361,30 @@ class Composer(Vertical):
 
     @property
     def can_clear(self) -> bool:
-        """Whether the prompt has text that belongs to no message that is being edited."""
-        return bool(self._core.prompt.text.strip()) and not self._editing.is_active
+        """Whether the prompt has text, or an earlier message is edited there."""
+        return bool(self._core.prompt.text.strip()) or self._editing.is_active
 
-    def clear_into_history(self) -> None:
-        """Empty the prompt; its text goes to the history."""
+    def clear_into_history(self) -> str:
+        """Empty the prompt, or stop editing a message; text that was typed goes to the history.
+
+        Returns:
+            What happened, for a hint.
+        """
         prompt = self._core.prompt
+        is_edit = self._editing.is_active
+        is_typed = not is_edit or self._editing.has_changes
         draft = prompt.past.unsent(prompt.draft)
-        if draft.text.strip():
+        if is_typed and draft.text.strip():
             prompt.past.add(draft)
             self._add_to_history(draft)
-        prompt.show_draft(Draft())
+        if not self._editing.cancel():
+            prompt.show_draft(Draft())
+        parts = []
+        if is_edit:
+            parts.append("the edit is cancelled")
+        if is_typed:
+            parts.append("Up brings the text back")
+        return " · ".join(parts)
 
     def _save_drafts_soon(self) -> None:
         """Save the drafts after a moment, a short one if there are none left."""

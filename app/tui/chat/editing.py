@@ -45,6 +45,12 @@ class MessageEditing:
         """Whether that message is a reply, in which every character counts."""
         return isinstance(self._view, ReplyView)
 
+    @property
+    def has_changes(self) -> bool:
+        """Whether the text of the edited message has been changed in the prompt."""
+        message = None if self._view is None else self._view.message
+        return message is not None and self._text != message.editable_text
+
     # ---- beginning and ending
 
     def action_edit(self, argument: str = "") -> None:

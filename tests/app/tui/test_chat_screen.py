@@ -540,12 +540,12 @@ async def test_the_ctrl_c_hint_goes_and_the_editing_keys_show_again(
         await driver.ask("first")
         await driver.say("/edit 1")
         await driver.shows("Enter send · Esc cancel")
-        await driver.pilot.press("ctrl+c")
+        await driver.pilot.press("ctrl+up", "ctrl+c")  # it would end an edit in the prompt
         await driver.shows("again quits")
         driver.chat.core.edge.hint()  # its time is over
         await driver.hides("again quits")
         await driver.shows("Enter send · Esc cancel")
-        await driver.pilot.press("ctrl+up", "escape")
+        await driver.pilot.press("escape")
         await driver.until(lambda: driver.app.focused is driver.prompt)
         await driver.shows("Enter send · Esc cancel")
         await driver.pilot.press("escape")
@@ -599,6 +599,25 @@ async def test_ctrl_c_stops_a_reply_before_it_clears_the_prompt():
         assert driver.prompt.text == "some words"
         await driver.pilot.press("down")
         assert driver.prompt.text == "other words"
+
+
+async def test_ctrl_c_ends_an_edit_before_it_offers_to_quit():
+    async with chatting() as driver:
+        await driver.ask("sent")
+        driver.prompt.show_text("draft")
+        for typed, hint in (
+            ("", "the edit is cancelled · ctrl+c again quits"),
+            ("!", "the edit is cancelled · Up brings the text back · ctrl+c again quits"),
+        ):
+            driver.chat.editing.action_edit("1")
+            await driver.until(lambda: driver.chat.editing.is_active)
+            await driver.pilot.press(*typed, "ctrl+c")
+            await driver.until(lambda: not driver.chat.editing.is_active)
+            assert driver.prompt.text == "draft"
+            await driver.shows(hint)
+        driver.prompt.show_text("")
+        await driver.pilot.press("up")
+        assert driver.prompt.text == "sent!"
 
 
 async def test_ctrl_c_on_a_recalled_message_keeps_the_draft_before():
