@@ -9,7 +9,6 @@ from app.cli.output import ProgressLine
 from app.models.downloads import hub
 from app.models.downloads.pull import (
     WITHOUT_HUB,
-    OfflineError,
     PlannedDownload,
     carry_out,
     prepare,
@@ -49,8 +48,10 @@ def pull(
     target = _directory(directory)
     try:
         download = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
-    except OfflineError as error:
-        raise DownloadError(f"{error}. {WITHOUT_HUB}") from None
+    except DownloadError as error:
+        if error.is_hub_away:
+            error.args = (f"{error}. {WITHOUT_HUB}", *error.args[1:])
+        raise
     print("\n".join(price_lines(download)), flush=True)
     if download.here is not None:
         print(f"Already downloaded: {clean_line(str(download.here), 300)}", flush=True)

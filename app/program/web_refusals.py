@@ -35,7 +35,13 @@ _ANY_RESET_S = re.compile(r";\s*t=([0-9]{1,6})(?![0-9])")
 
 
 class DownloadError(Refusal):
-    """A problem of the network or the server; the message is one clean line."""
+    """A problem of the network or the server; the message is one clean line.
+
+    Attributes:
+        is_hub_away: whether the hub was asked and cannot be reached.
+    """
+
+    is_hub_away = False
 
     def __init__(self, message: str, exit_code: int = exit_codes.IO_ERROR) -> None:
         super().__init__(clean_line(message, 280), exit_code)

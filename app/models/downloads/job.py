@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from app.models.downloads import hub
 from app.models.downloads.fetch import DownloadProgress, DownloadStopped
 from app.models.downloads.pull import (
-    OfflineError,
     PlannedDownload,
     carry_out,
     prepare,
@@ -23,6 +22,7 @@ from app.program.background import in_background
 from app.program.refusals import bug_line, exit_code_of
 from app.program.settings import Settings
 from app.program.web import Web
+from app.program.web_refusals import DownloadError
 from app.text.clean_text import clean_line
 from app.text.record import record
 
@@ -183,14 +183,14 @@ class PullJob:
             self._work()
         except DownloadStopped as error:
             self._set_state(stage=DownloadStage.STOPPED, trouble=str(error))
-        except OfflineError as error:
-            self._set_state(stage=DownloadStage.FAILED, trouble=str(error), is_offline=True)
         except Exception as error:
             if exit_code_of(error) is None:
                 line = bug_line(error)
             else:
                 line = str(error)
-            self._set_state(stage=DownloadStage.FAILED, trouble=clean_line(line, 280))
+            is_offline = isinstance(error, DownloadError) and error.is_hub_away
+            trouble = clean_line(line, 280)
+            self._set_state(stage=DownloadStage.FAILED, trouble=trouble, is_offline=is_offline)
 
     def _ask(self, prepared: PlannedDownload) -> bool:
         """Wait for confirmation; return False if the user declines."""

@@ -49,10 +49,6 @@ HUB_ADDRESSES = ("https://huggingface.co", "https://hf.co")
 """Addresses that people copy. With HF_ENDPOINT set, that mirror is used for them, too."""
 
 
-class OfflineError(DownloadError):
-    """The hub cannot be reached."""
-
-
 @record
 class PlannedDownload:
     """A download before it starts, with facts to show."""
@@ -165,16 +161,14 @@ def price_lines(planned: PlannedDownload, has_started: bool = False) -> list[str
 
 
 def _ask_hub(web: Web, request: DownloadRequest) -> Repository:
-    """Request a repository. Raises OfflineError: the hub cannot be reached."""
+    """Request a repository, and mark errors that mean that the hub cannot be reached."""
     try:
         return hub.read_repository(web, request.repository, request.revision)
     except DownloadError as error:
-        if (
-            isinstance(error, (CertificateError, StatusError))
-            or error.exit_code != exit_codes.IO_ERROR
-        ):
-            raise  # the hub answered, and the line says what helps
-        raise OfflineError(str(error)) from error
+        has_answered = isinstance(error, (CertificateError, StatusError))
+        # if the hub answered, the line says what helps
+        error.is_hub_away = not has_answered and error.exit_code == exit_codes.IO_ERROR
+        raise
 
 
 def _prepare_address(
