@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from app.backend.status import EngineStatus
 from app.machine.sensors.records import EngineFigures
 from app.machine.sensors.tuning_conditions import Conditions
+from app.machine.tuning.battery_life import EnergyRun
 from app.machine.tuning.race import Race
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.makers import Advice
@@ -40,6 +41,8 @@ class EngineState:
     """Time at which the last search ended; 0 if unknown."""
     race: Race | None = None
     """The running or last race of thread counts; None before the first."""
+    energy: EnergyRun | None = None
+    """The running or last measurement of the energy per token; None before the first."""
     advise: Callable[[ThinkingMode], Advice] = _no_advice
     """Returns the sampling that the makers of the open model recommend."""
     state_trouble: str = ""

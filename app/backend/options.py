@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from app.backend.local.saved_states import StateFiles
     from app.backend.protocol import Backend
     from app.forms.answer_form import AnswerForm
+    from app.machine.sensors.energy import EnergyReading
     from app.tools.toolbox import ToolBox
     from engine import Model, Sampling, Session
     from engine.prompt.chat_prompt import ChatPrompt
@@ -61,6 +62,8 @@ class ChatOptions:
     """Returns the speeds of earlier replies."""
     open_runs: Callable[[], PastRuns] = lambda: PastRuns(None)
     """Returns the last searches for the best threads."""
+    open_meter: Callable[[], Callable[[float], EnergyReading | None]] = lambda: lambda now_s: None
+    """Returns a function that reads the energy used up to a time; the default measures none."""
     examine: Callable[[Model | None, Session | None, str, Callable[[Any], None]], Any] | None = None
     """Measures for the doctor, given model, session, type of the KV cache and a function that takes
     progress."""

@@ -17,6 +17,8 @@ KV_TYPES = ("kv",)
 """Parts of tuning, named as in ``engine.tuning.report``."""
 RACE = ("race",)
 """Requests a race of thread counts instead of a search."""
+ENERGY = ("energy",)
+"""Requests a measurement of the energy per token instead of a search."""
 
 
 @record

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from app.backend.engine_link import EngineLink
 from app.backend.local import engine_access
+from app.backend.local.battery_run import BatteryRun
 from app.backend.local.race import RaceRun
 from app.backend.options import ChatOptions
-from app.backend.protocol import RACE
+from app.backend.protocol import ENERGY, RACE
 from app.backend.status import Activity
 from app.machine.sensors.reply_history import KnownAs
 from app.machine.sensors.tuning_conditions import Conditions
+from app.machine.tuning.battery_life import energy_counts
 from app.machine.tuning.levels import leveled
 from app.machine.tuning.past_runs import PastRun
 from app.machine.tuning.race import race_counts
@@ -175,6 +177,9 @@ class EngineTuning:
         if parts == RACE:
             self._race()
             return
+        if parts == ENERGY:
+            self._measure_energy()
+            return
         adds_to_earlier = "counts" not in parts
         earlier = link.state.tuning if adds_to_earlier else None
         may_pin = self._options.settings.pin_threads == AUTO
@@ -201,6 +206,19 @@ class EngineTuning:
             link.update_status(activity=Activity.TUNING, done=0, total=0, since_s=link.now_s())
             for race in run.run():
                 link.update(race=race)
+        link.emit(TuningEnded())
+
+    def _measure_energy(self) -> None:
+        """Measure the energy per token with several thread counts."""
+        link = self._link
+        model = self._model
+        counts = energy_counts(model.most_threads, model.threads)
+        meter = self._options.open_meter()
+        run = BatteryRun(model, self._session, counts, meter, link.now_s)
+        with link.running(run):
+            link.update_status(activity=Activity.TUNING, done=0, total=0, since_s=link.now_s())
+            for energy in run.run():
+                link.update(energy=energy)
         link.emit(TuningEnded())
 
     def _with_conditions(self, report: TuningReport, adds_to_earlier: bool) -> TuningReport:

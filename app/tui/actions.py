@@ -195,6 +195,8 @@ ACTIONS = action_table(
     Action("measure_now", "Measure although other programs are busy", "threads", "m"),
     Action("other_phase", "Switch the column that 1-9 set", "threads", "c"),
     Action("race", "Replay one sentence as 1, 2, 4 ... threads write it", "threads", "a"),
+    Action("battery", "Measure which number of threads makes the battery last longest",
+           "threads", "b"),
     Action("details", "Show details, or the bars again", "threads", "tab"),
     Action("explain", "Explain the words", "threads", "question_mark"),
     Action("leave", "Stop measuring, or go back", "threads", "escape,q"),

@@ -12,6 +12,7 @@ from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.backend.protocol import Backend
 from app.forms.answer_form import AnswerForm
+from app.machine.sensors.energy import EnergyMeter
 from app.machine.sensors.low_power import is_on_battery
 from app.machine.sensors.reply_history import ReplyHistory
 from app.machine.sensors.tuning_conditions import watch_machine
@@ -33,6 +34,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         glance_at_model=engine_access.glance_at_model,
         on_opened=partial(remember_opened, directories=settings.model_directories),
         open_history=lambda: ReplyHistory(paths.speeds_file()),
+        open_meter=lambda: EnergyMeter().read,
         open_runs=lambda: PastRuns(paths.tunings_file()),
         examine=partial(_examine, settings),
         try_lookahead=engine_access.try_lookahead,

@@ -14,11 +14,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from app.documents.passages import whole
 from app.documents.read import Document
+from app.machine.tuning.battery_life import EnergyRun, EnergySample
 from app.machine.tuning.race import Race, RaceLane
 from app.models.library.scan import ScanResult
 from app.program import paths
@@ -28,7 +30,7 @@ from app.tui.screens.question import (
     OpenConversationScreen,
     SendFilesScreen,
 )
-from app.tui.speed.watch import PerformanceView
+from app.tui.speed.watch import PerformanceView, PerformanceWatch
 from app.tui.widgets.call_question import CallQuestion
 from app.tui.widgets.message_view import ToolView
 from app.tui.widgets.reply_body import ReplyBody
@@ -306,6 +308,21 @@ async def raced(driver: Driver) -> None:
     driver.script.clock.advance(3.0)
 
 
+async def saving_energy(driver: Driver) -> None:
+    """Show the energy per token of three thread counts."""
+    with patch.object(PerformanceWatch, "measures_energy", True):
+        await driver.pilot.press("f4", "b")
+        await driver.shows("does not tell its power")
+        samples = [
+            EnergySample(count, joules * factor, tps)
+            for factor in (0.98, 1.02)
+            for count, joules, tps in ((1, 1.21, 13.4), (2, 0.64, 23.1), (4, 0.98, 25.1))
+        ]
+        run = EnergyRun((1, 2, 4), tuple(samples), "whole machine", 6, is_over=True)
+        driver.app.engine_thread._link.update(energy=run)
+        await driver.shows("less energy per token")
+
+
 async def asked_about_call(driver: Driver) -> None:
     """Let the model request a tool."""
     call = ToolCall("read_file", json.dumps({"path": "notes/todo.txt"}))
@@ -515,6 +532,7 @@ SCENES: dict[str, Scene] = {
         measuring, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS, prefill_gate=Gate())
     ),
     "threads-race": Scene(raced, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS)),
+    "threads-battery": Scene(saving_energy, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS)),
     "threads-no-model": Scene(press("f4", sees="No model is loaded"), "ThreadsScreen", model=None),
 }
 """All scenes, by the names of their files in ``pictures/``."""

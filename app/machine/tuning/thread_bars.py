@@ -119,6 +119,28 @@ def option_lines(
     return _drawn(rows, columns, glyphs)
 
 
+def energy_bars(
+    points: Sequence[tuple[int, Interval | None, float]],
+    best: int | None,
+    in_use: int,
+    columns: int,
+    glyphs: Glyphs,
+) -> list[BarLine]:
+    """Return bars of the energy per token, each with its speed.
+
+    Args:
+        points: thread count, joules per token and tokens per second.
+        best: count of the least energy; None if it is not known yet.
+    """
+    rows = []
+    for count, joules, tps in points:
+        mark = glyphs.here if count == in_use else " "
+        speed = f"{figures.rate(tps)} tok/s" if tps else ""
+        role, label = (CurveRole.BEST, "best") if count == best else (CurveRole.PLAIN, "")
+        rows.append(_Bar(f"{mark}{count:>3} ", joules, label, role, speed))
+    return _drawn(rows, columns, glyphs)
+
+
 def chart_lines(
     report: TuningReport, in_use: TunedChoice, columns: int, glyphs: Glyphs
 ) -> list[tuple[str, list[BarLine]]]:

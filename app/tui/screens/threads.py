@@ -12,8 +12,9 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal, VerticalScroll
 
-from app.backend.protocol import KV_TYPES, RACE, THREADS_AND_WEIGHTS
+from app.backend.protocol import ENERGY, KV_TYPES, RACE, THREADS_AND_WEIGHTS
 from app.machine.sensors.tuning_conditions import QUIET_CORES
+from app.machine.tuning.battery_life import EnergyRun
 from app.machine.tuning.findings import (
     Findings,
     describe_briefly,
@@ -30,6 +31,7 @@ from app.machine.tuning.saved_tuning import choice_to_remember
 from app.machine.tuning.thread_bars import counts_text, progress_text
 from app.machine.tuning.threads_in_use import (
     ChoiceOrigin,
+    ThreadsInUse,
     choice_to_keep,
     describe_in_use,
 )
@@ -45,7 +47,7 @@ from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, gauge, panel
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.widgets.figure_lines import FigureLines, KeyLine, ScreenTitle
-from app.tui.widgets.race_panel import RacePanel
+from app.tui.widgets.race_panel import BatteryPanel, RacePanel
 from app.tui.widgets.thread_curve import LEAST_ROWS, ThreadCurve, n_rows, option_panels, room_lines
 
 if TYPE_CHECKING:
@@ -94,6 +96,7 @@ class ThreadsScreen(FigureScreen):
         self._is_detailed = False
         """Whether details are shown instead of bars."""
         self._race = RacePanel()
+        self._battery = BatteryPanel()
         self._n_top_rows = 0
         """Rows of the headline."""
 
@@ -119,6 +122,7 @@ class ThreadsScreen(FigureScreen):
         if not self._is_covered:
             self._pending_parts = ()
             self._race.end()
+            self._battery.is_shown = False
         self._is_covered = False
         self.show_figures()
 
@@ -136,14 +140,24 @@ class ThreadsScreen(FigureScreen):
     def _is_measuring(self) -> bool:
         """Whether a search runs. The report knows the end of a search before the chat does."""
         report = self._engine_thread.state.tuning
-        if self._race.is_shown:
+        if self._has_other_panel:
             return False
         return self._chat_session.is_tuning and (report is None or not report.is_over)
 
     @property
+    def _has_other_panel(self) -> bool:
+        """Whether a race or the longest battery is shown."""
+        return self._race.is_shown or self._battery.is_shown
+
+    @property
+    def _energy_run(self) -> EnergyRun | None:
+        """The last measurement of energy; None before the first sample."""
+        return self._engine_thread.state.energy
+
+    @property
     def _has_bars(self) -> bool:
         """Whether the bars are shown, not details or a race."""
-        return not self._is_detailed and not self._race.is_shown
+        return not self._is_detailed and not self._has_other_panel
 
     @property
     def _findings(self) -> Findings | None:
@@ -187,11 +201,15 @@ class ThreadsScreen(FigureScreen):
         self.query_one(KeyLine).set_content(self._keys())
 
     def _draw_race(self) -> None:
-        """Draw the race in the rows of the bars, if it is shown."""
+        """Draw the race or the longest battery in the rows of the bars, if one is shown."""
         lines: list[Line] = []
-        if self._race.is_shown:
-            body = self.query_one("#threads-body")
-            width = max(_LEAST_COLUMNS, body.scrollable_content_region.width)
+        in_use = self._engine_thread.state.threads
+        body = self.query_one("#threads-body")
+        width = max(_LEAST_COLUMNS, body.scrollable_content_region.width)
+        if self._battery.is_shown and in_use is not None:
+            run = self._energy_run
+            lines = self._battery.lines(run, in_use.now.decode, width, self._glyphs)
+        elif self._race.is_shown:
             height = body.outer_size.height - self._n_top_rows
             race = self._engine_thread.state.race
             now_s = self._engine_thread.now_s()
@@ -277,7 +295,7 @@ class ThreadsScreen(FigureScreen):
                 usual = self._usual_text(phase)
                 widget.set_content(curve, count, usual, hint, max_count, thickness)
 
-        has_room = is_tall and not self._race.is_shown and n_free_rows >= LEAST_ROWS
+        has_room = is_tall and not self._has_other_panel and n_free_rows >= LEAST_ROWS
         machine: list[Line] = []
         if has_room:
             machine = room_lines(
@@ -335,7 +353,7 @@ class ThreadsScreen(FigureScreen):
     def _reason_panels(self, width: int) -> list[Line]:
         """Return panels with the reasons for the results or, on request, with their details."""
         report = self._engine_thread.state.tuning
-        if self._engine_thread.state.threads is None or self._race.is_shown:
+        if self._engine_thread.state.threads is None or self._has_other_panel:
             return []
         if report is None:
             is_tall = self.size.height >= _TALL_ROWS
@@ -398,6 +416,8 @@ class ThreadsScreen(FigureScreen):
     def _progress(self) -> str:
         report = self._engine_thread.state.tuning
         status = self._engine_thread.status
+        if self._battery.is_shown and not self._pending_parts:
+            return ""
         if self._race.is_shown and self._quiet.others_cores <= QUIET_CORES:
             return ""
         if self._race.is_shown:
@@ -448,6 +468,8 @@ class ThreadsScreen(FigureScreen):
             return [(key("threads.leave"), "back")]
         if self._race.is_shown:
             return [(key("threads.race"), "race again"), (key("threads.leave"), "back to the bars")]
+        if self._battery.is_shown:
+            return self._battery_keys(in_use)
         is_running = self._is_measuring
         is_waiting = bool(self._pending_parts)
         to_keep = self._choice_to_keep()
@@ -475,6 +497,8 @@ class ThreadsScreen(FigureScreen):
         if not is_running and not is_waiting:
             keys.append((key("threads.measure_kv"), "KV types"))
             keys.append((key("threads.race"), "race"))
+            if self._watch.measures_energy:
+                keys.append((key("threads.battery"), "longest battery"))
         keys.append((key("threads.details"), "bars" if self._is_detailed else "details"))
         keys.append((key("threads.explain"), "words"))
         if is_running:
@@ -484,6 +508,27 @@ class ThreadsScreen(FigureScreen):
         else:
             leaving = "back"
         return [*keys, (key("threads.leave"), leaving)]
+
+    def _battery_keys(self, in_use: ThreadsInUse) -> list[tuple[str, str]]:
+        key = self._keymap.first_key
+        keys = []
+        best = self._thriftiest
+        if best is not None and best != in_use.now.decode:
+            keys.append((key("threads.apply_best"), f"use {figures.counted(best, 'thread')}"))
+        elif choice_to_keep(in_use) is not None:
+            keys.append((key("threads.apply_best"), f"keep {describe_briefly(in_use.now)}"))
+        if not self._chat_session.is_tuning and not self._pending_parts:
+            keys.append((key("threads.battery"), "measure again"))
+        leaving = "stop" if self._chat_session.is_tuning else "back to the bars"
+        return [*keys, (key("threads.leave"), leaving)]
+
+    @property
+    def _thriftiest(self) -> int | None:
+        """The count with the least energy per token; None if it is not measured."""
+        run = self._energy_run
+        if run is None or not run.is_over or run.trouble:
+            return None
+        return run.thriftiest
 
     def _choice_to_keep(self) -> TunedChoice | None:
         """Return the choice that Enter saves: the one set by hand, else the best of a search that
@@ -509,6 +554,9 @@ class ThreadsScreen(FigureScreen):
         to_keep = self._choice_to_keep()
         in_use = self._engine_thread.state.threads
         if in_use is None:
+            return
+        if self._has_other_panel:
+            self._use_thriftiest(in_use)
             return
         if to_keep is None and not self._is_measuring:
             self.action_measure()
@@ -572,10 +620,33 @@ class ThreadsScreen(FigureScreen):
         """Write one sentence with 1, 2, 4 ... threads, and replay them side by side."""
         if self._is_measuring or self._pending_parts or self._chat_session.is_tuning:
             return
+        self._battery.is_shown = False
         self._race.begin(self._engine_thread.state.race)
         self._race_timer.resume()
         self._pending_parts = RACE
         self._is_hasty = True
+        self.show_figures()
+
+    def action_battery(self) -> None:
+        """Measure which thread count needs the least energy per token."""
+        if self._is_measuring or self._pending_parts or self._chat_session.is_tuning:
+            return
+        if not self._watch.measures_energy:
+            return
+        self._race.end()
+        self._battery.is_shown = True
+        self._pending_parts = ENERGY
+        self.show_figures()
+
+    def _use_thriftiest(self, in_use: ThreadsInUse) -> None:
+        """Use the count with the least energy per token, or keep it once it is in use."""
+        best = self._thriftiest
+        if not self._battery.is_shown or best is None:
+            return
+        if best != in_use.now.decode:
+            self._hand_tuning.try_choice(replace(in_use.now, decode=best))
+        else:
+            self._hand_tuning.keep()
         self.show_figures()
 
     def action_details(self) -> None:
@@ -590,7 +661,7 @@ class ThreadsScreen(FigureScreen):
 
     def action_leave(self) -> None:
         """Stop measuring or waiting, or go back to the chat if there is nothing to stop."""
-        was_measuring = self._is_measuring or bool(self._pending_parts) or self._race.is_shown
+        was_measuring = self._is_measuring or bool(self._pending_parts) or self._has_other_panel
         self._end_measuring()
         self.show_figures()
         if not was_measuring:
@@ -600,5 +671,6 @@ class ThreadsScreen(FigureScreen):
         self._pending_parts = ()
         self._is_hasty = False
         self._race.end()
+        self._battery.is_shown = False
         self._race_timer.pause()
         self._chat_session.stop_tuning()

@@ -211,6 +211,11 @@ class PerformanceWatch:
             return self._samples[-1].others_cores
         return None
 
+    @property
+    def measures_energy(self) -> bool:
+        """Whether this machine tells its power."""
+        return bool(self._samples) and self._samples[-1].energy is not None
+
     def look(self) -> None:
         """Measure the cost of the calling thread, which draws, since the last call, and sample the
         machine if a reply runs or a view is shown.

@@ -1,11 +1,15 @@
-"""Panel in which a race of thread counts is replayed."""
+"""Panels of the threads screen that replace the bars: a race, and the longest battery."""
 
 from __future__ import annotations
 
+import textwrap
+
+from app.machine.tuning.battery_life import EnergyRun, battery_bars, battery_headline
 from app.machine.tuning.race import Race, figure_lines, race_rows
 from app.text.glyphs import Glyphs
-from app.tui.drawing.lines import EMPTY, Line, SpanRole, line, muted
+from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 from app.tui.drawing.panels import FRAME_COLUMNS, FRAME_ROWS, panel
+from app.tui.widgets.thread_curve import coloured
 
 _LEAST_ROWS = 3
 
@@ -53,3 +57,28 @@ class RacePanel:
         if race.is_over:
             foot = line(muted("the same sentence, one after the other, replayed together"))
         return panel("Race", body, width, glyphs, foot=foot, frame=SpanRole.WRITING)
+
+
+class BatteryPanel:
+    """Energy per token with each thread count.
+
+    Attributes:
+        is_shown: whether the screen shows it instead of bars.
+    """
+
+    def __init__(self) -> None:
+        self.is_shown = False
+
+    def lines(self, run: EnergyRun | None, in_use: int, width: int, glyphs: Glyphs) -> list[Line]:
+        """Return the panel."""
+        columns = max(1, width - FRAME_COLUMNS)
+        if run is None:
+            body = [line("The measurement begins when the engine is free.")]
+            return panel("Longest battery", body, width, glyphs)
+        head = textwrap.wrap(battery_headline(run), columns)
+        body = [line(Span(text, SpanRole.STRONG)) for text in head]
+        if not run.trouble:
+            body.append(line(muted(f"energy per token, J ({run.scope}); shorter bars last longer")))
+            bars = battery_bars(run, in_use, columns, glyphs)
+            body += [coloured(bar_line, SpanRole.WRITING, glyphs) for bar_line in bars]
+        return panel("Longest battery", body, width, glyphs)

@@ -12,6 +12,7 @@ import pytest
 from app.backend.local import engine_access
 from app.backend.options import ChatOptions
 from app.machine.sensors.tuning_conditions import Conditions, ConditionsWatch
+from app.machine.tuning.battery_life import EnergyRun, EnergySample
 from app.machine.tuning.past_runs import PastRuns
 from app.machine.tuning.quiet import SETTLE_S
 from app.machine.tuning.saved_tuning import SavedTuning
@@ -45,6 +46,7 @@ def use_cores(monkeypatch: pytest.MonkeyPatch, cores: Cores) -> None:
 @pytest.fixture(autouse=True)
 def laptop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(PerformanceWatch, "others_cores", None)
+    monkeypatch.setattr(PerformanceWatch, "measures_energy", False)
     use_cores(
         monkeypatch,
         read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine")),
@@ -560,6 +562,38 @@ async def test_a_race_is_written_and_replayed_side_by_side() -> None:
         assert (driver.script.opened[0].threads, driver.script.opened[0].prefill_threads) == (2, 2)
         await driver.pilot.press("escape")
         await shown(driver, "Enter measure")
+
+
+async def test_the_longest_battery_is_measured_tried_and_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(PerformanceWatch, "measures_energy", True)
+    memory = Memory()
+    samples = [EnergySample(1, 0.6, 23.0), EnergySample(2, 1.0, 25.0)]
+    made = EnergyRun((1, 2), (*samples, *samples), "whole machine", 4, is_over=True)
+    async with tuning(laptop_script(), memory) as driver:
+        await driver.pilot.press("f4")
+        await shown(driver, "b longest battery")
+        await driver.pilot.press("b")
+        await shown(driver, "this machine does not tell its power")  # options without a meter
+        driver.app.engine_thread._link.update(energy=made)
+        await shown(driver, "1 of 2 threads: 8 % slower, 40 % less energy per token")
+        await shown(driver, "Enter use 1 thread")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: in_use(driver) == TunedChoice(1, 2), "one thread")
+        assert memory.remembered is None
+        await shown(driver, "Enter keep 1 thread (2 reading)")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: threads_of(memory.remembered) == TunedChoice(1, 2), "kept")
+        await driver.pilot.press("escape")
+        await shown(driver, "Enter measure")
+
+
+async def test_where_energy_is_not_measured_battery_has_no_key() -> None:
+    async with tuning(laptop_script()) as driver:
+        await driver.pilot.press("f4", "b")
+        await shown(driver, "Enter measure")
+        assert "battery" not in driver.screen_text()
 
 
 _SIZES = [(80, 24), (200, 60), (40, 15), (10, 4)]
