@@ -210,8 +210,7 @@ def _choose_persona(options: argparse.Namespace, settings: Settings) -> Settings
         key = f"sampling.{name}"
         if getattr(options, key, None) is None:
             settings = override(settings, key, value, f"--persona {options.persona}: {name}")
-    settings = override(settings, "system_prompt", persona.system, "--persona")
-    return replace(settings, persona=options.persona)
+    return override(settings, "system_prompt", persona.system, "--persona")
 
 
 def _choose_server(options: argparse.Namespace, settings: Settings) -> Settings:

@@ -204,7 +204,8 @@ def _chat_on_screen(options: argparse.Namespace, settings: Settings) -> int:
     prepare_environment(settings.low_power)  # Textual reads the environment at import
     from app.tui.start import run_tui
 
-    return run_tui(settings, remote_model or (Path(path) if path else None))
+    model = remote_model or (Path(path) if path else None)
+    return run_tui(settings, model, options.persona or "")
 
 
 def _remote_model(options: argparse.Namespace, settings: Settings) -> RemoteModel | None:

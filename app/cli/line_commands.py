@@ -166,7 +166,7 @@ class LineCommands:
             )
             return
         system = commands.new_system(text)
-        self._dialogue.say_all(self._headless.change_system(system))
+        self._dialogue.say_all(self._headless.change_conversation(commands.replace_system(system)))
         say(commands.system_line(system))
 
     def persona(self, wanted: str = "") -> None:
@@ -235,7 +235,7 @@ class LineCommands:
             if self._agrees is None or not self._agrees(question):
                 raise Refusal("not deleted: a yes at a terminal deletes it")
             change = partial(delete_branch, index=choice.index)
-        self._dialogue.say_all(self._headless.change_branch(change))
+        self._dialogue.say_all(self._headless.change_conversation(change))
         say(commands.branch_line(conversation, choice.index))
         say_text(conversation.messages[choice.index].text)
 

@@ -403,15 +403,11 @@ class Journal:
             self._n_dropped = conversation.n_dropped
             self._add(set_columns(n_dropped=self._n_dropped))
 
-    def save_system(self, conversation: Conversation) -> None:
-        """Save the system prompt."""
-        if self._saver is not None:
-            self._add(set_columns(system=conversation.system))
-
     def save_options(self, conversation: Conversation) -> None:
-        """Save the choices of the user, in the column that was made for adapters."""
+        """Save the system prompt, and the other choices in the column made for adapters."""
         if self._saver is not None:
-            self._add(set_columns(adapters=options_to_json(conversation.options)))
+            options = options_to_json(conversation.options)
+            self._add(set_columns(system=conversation.system, adapters=options))
 
     def needs_title(self, conversation: Conversation) -> bool:
         """Whether the title is still the beginning of the first message."""

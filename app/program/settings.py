@@ -199,8 +199,6 @@ class Settings:
     """Adapters named by ``--lora`` (``app.session.adapters``). They are no setting, since an
     adapter fits one model.
     """
-    persona: str = field(default="", kw_only=True)
-    """Persona named by ``--persona``, whose parts are in other settings; "" for none."""
     sources: Mapping[str, Source] = field(default_factory=dict, kw_only=True)
     """Origins of values other than defaults, by dotted key."""
 

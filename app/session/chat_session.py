@@ -118,9 +118,7 @@ class ChatSession:
         self._engine_thread = engine_thread
         self._saving_patience_s = saving_patience_s
         self.journal = journal or Journal()
-        options = SessionOptions(
-            adapters=engine_thread.adapters, persona=engine_thread.settings.persona
-        )
+        options = SessionOptions(adapters=engine_thread.adapters)
         self.conversation = Conversation(system or None, options=options)
         self.model: events.ModelLoaded | None = None
         self.phase = Phase.FREE
@@ -356,18 +354,6 @@ class ChatSession:
         self._submit_conversation()
         return True
 
-    def change_system(self, system: str | None) -> bool:
-        """Replace the system prompt from the next message on; return False while the engine is
-        busy. The model reads the conversation again.
-        """
-        if self.is_busy:
-            return False
-        self.conversation.system = system or None
-        self.journal.save_system(self.conversation)
-        self.change_options(persona="")
-        self._submit_conversation()
-        return True
-
     def start_new_to_delete(self) -> str | None:
         """Begin a new conversation because the current one will be deleted.
 
@@ -568,15 +554,16 @@ class ChatSession:
         self._send(Running(snapshot), n_answers=n_answers)
         return True
 
-    def change_branch(self, change: Callable[[Conversation], object]) -> bool:
-        """Show other messages of the conversation and save that; return False while busy.
+    def change_conversation(self, change: Callable[[Conversation], object]) -> bool:
+        """Change the conversation and save that; return False while busy.
 
         Args:
-            change: shows or deletes a branch.
+            change: shows or deletes a branch, or replaces the system prompt.
         """
         if self.is_busy:
             return False
         change(self.conversation)
+        self.journal.save_options(self.conversation)
         self.journal.save_turn_end(self.conversation)
         self._submit_conversation()
         return True
@@ -757,7 +744,9 @@ class ChatSession:
             return
         message = running.answers.message(running.alternatives)
         if message is not None:
-            self._append_reply(message)
+            self.conversation.append_reply(message)
+            self._end_turn()
+            self._wait_for_disk()
 
     def _finish_reply(self, done: events.GenerationFinished) -> bool:
         """Add the running reply to the conversation.
@@ -785,15 +774,12 @@ class ChatSession:
         message.n_older = len(running.alternatives)
         if continued is not None:
             message.n_older = continued.n_older
-        self._append_reply(message)
-        return False
-
-    def _append_reply(self, message: ChatMessage) -> None:
         self.conversation.append_reply(message)
         self._end_turn()
         if message.calls:
             self.phase = Phase.CALLING
         self._wait_for_disk()
+        return False
 
     def _send_results(self, results: tuple[CallResult, ...]) -> None:
         """Send the results of tool calls to the model."""

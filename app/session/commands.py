@@ -5,7 +5,7 @@ Each raises Refusal if its argument is not valid.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from app.backend.engine_thread import EngineThread
@@ -185,6 +185,16 @@ def new_system(text: str) -> str | None:
     if text == "-":
         return None
     return clean_text(text)
+
+
+def replace_system(system: str | None) -> Callable[[Conversation], None]:
+    """Return a change of a conversation to another system prompt; None for no system prompt."""
+
+    def change(conversation: Conversation) -> None:
+        conversation.system = system or None
+        conversation.options = replace(conversation.options, persona="")
+
+    return change
 
 
 def system_line(system: str | None) -> str:

@@ -125,12 +125,6 @@ class HeadlessChat:
         self.chat_session.start_new(system, sampling, persona)
         return self._follow()
 
-    def change_system(self, system: str | None) -> Iterator[events.Event]:
-        """Replace the system prompt of the conversation."""
-        self._finish_earlier()
-        self.chat_session.change_system(system)
-        return self._follow_resumed()
-
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:
         """Replace the adapters of the model."""
         self._finish_earlier()
@@ -175,14 +169,12 @@ class HeadlessChat:
         is_sent = self.chat_session.submit_edited_reply(text, n_turn)
         return self._follow_turn(is_sent, "no model is loaded")
 
-    def change_branch(self, change: Callable[[Conversation], object]) -> Iterator[events.Event]:
-        """Show other messages of the conversation, as ``change`` does."""
+    def change_conversation(
+        self, change: Callable[[Conversation], object]
+    ) -> Iterator[events.Event]:
+        """Change the conversation, as ``ChatSession.change_conversation`` does."""
         self._finish_earlier()
-        self.chat_session.change_branch(change)
-        return self._follow_resumed()
-
-    def _follow_resumed(self) -> Iterator[events.Event]:
-        """Follow the model until it has the changed conversation."""
+        self.chat_session.change_conversation(change)
         if self.chat_session.model is not None and self.chat_session.has_context:
             self._awaited = events.ConversationResumed
         return self._follow()

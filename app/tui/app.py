@@ -348,6 +348,8 @@ class JalopyApp(App[None], inherit_bindings=False):
         time in a row.
         """
         prompt = self.chat.prompt
+        if prompt.leave_search():
+            return
         selected = self.screen.get_selected_text() or (
             prompt.selected_text if self.focused is prompt else ""
         )

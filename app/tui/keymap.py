@@ -33,6 +33,8 @@ _RENAMED_SCOPES = {"shelf": "documents"}
 """Earlier names of scopes, which key maps may still use."""
 _RENAMED_ACTIONS = {"app.shelf": "app.documents"}
 """Earlier ids of actions, which key maps may still use."""
+_LATER_DEFAULTS = ("prompt.search_history", "chat.regenerate")
+"""Actions that got their default keys when key maps could already give these to other actions."""
 
 
 class KeymapError(Refusal):
@@ -123,9 +125,27 @@ def load_keymap(user_file: Path | None = None) -> Keymap:
             if action_id not in ACTIONS:
                 raise _error(path, f"{action_id} is not an action", _nearest_action(action_id))
             changed[action_id] = _parse_keys(path, action_id, value)
-    keymap = Keymap(changed)
+    keymap = Keymap({**_without_later_defaults(changed), **changed})
     _check_clashes(path, keymap)
     return keymap
+
+
+def _without_later_defaults(
+    changed: Mapping[str, tuple[str, ...]],
+) -> dict[str, tuple[str, ...]]:
+    """Return the remaining keys of actions whose later default keys the user gave to others."""
+    remaining = {}
+    for action_id in _LATER_DEFAULTS:
+        taken = {
+            key
+            for other_id, keys in changed.items()
+            if scopes_overlap(ACTIONS[action_id].scope, ACTIONS[other_id].scope)
+            for key in keys
+        }
+        keys = Keymap().keys_of(action_id)
+        if taken.intersection(keys):
+            remaining[action_id] = tuple(key for key in keys if key not in taken)
+    return remaining
 
 
 def _current_id(action_id: str) -> str:

@@ -15,8 +15,11 @@ from app.program.settings import Settings
 from app.tui.keymap import load_keymap
 
 
-def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
+def run_tui(settings: Settings, model_path: ModelPlace | None = None, persona: str = "") -> int:
     """Run the chat and return the exit code of the process.
+
+    Args:
+        persona: name of the persona that the settings have the parts of; "" for none.
 
     Raises:
         KeymapError: The user's key map has a mistake.
@@ -32,6 +35,7 @@ def run_tui(settings: Settings, model_path: ModelPlace | None = None) -> int:
     app = JalopyApp(
         settings, model_path, keymap=load_keymap(), remembered_theme=saved_state.theme or ""
     )
+    app.chat.core.chat_session.change_options(persona=persona)
     app.run()
     if app.parting_line:
         refusals.say(f"jalopy: {app.parting_line}")

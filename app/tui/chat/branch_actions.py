@@ -90,7 +90,7 @@ class BranchActions:
         conversation = chat_session.conversation
         view = core.transcript.view_of(conversation.messages[index])
         n_dropped = conversation.n_dropped
-        chat_session.change_branch(change)
+        chat_session.change_conversation(change)
         if view is None or conversation.n_dropped != n_dropped:
             await self._conversations.show_again()
         else:

@@ -374,7 +374,8 @@ class ConversationFlow:
             self._core.say(line)
             return
         system = commands.new_system(text)
-        if not self._core.chat_session.change_system(system):
+        change = commands.replace_system(system)
+        if not self._core.chat_session.change_conversation(change):
             self._core.say(self._core.busy_line())
             return
         self._show_options()

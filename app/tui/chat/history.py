@@ -30,7 +30,7 @@ class PromptHistory:
     def __init__(self, limit: int = MAX_ENTRIES) -> None:
         self._entries: list[Draft] = []
         self._limit = limit
-        self._position = 0
+        self.position = 0
         """Index of the entry in the prompt; after the newest comes the unsent draft."""
         self._unsent = Draft()
         """Draft that was in the prompt before the user recalled an entry."""
@@ -40,42 +40,69 @@ class PromptHistory:
         if not self._entries or self._entries[-1] != draft:
             self._entries.append(draft)
             del self._entries[: -self._limit]
-        self._position = len(self._entries)
+        self.position = len(self._entries)
 
     def add_older(self, drafts: Iterable[Draft]) -> None:
         """Add drafts of earlier starts before those of this one."""
         self._entries = [*drafts, *self._entries][-self._limit :]
-        self._position = len(self._entries)
+        self.position = len(self._entries)
 
     def is_showing(self, draft: Draft) -> bool:
         """Return whether a draft is the recalled entry, unchanged."""
-        if self._position == len(self._entries):
+        if self.position == len(self._entries):
             return False
-        return self._entries[self._position].folded_text == draft.folded_text
+        return self._entries[self.position].folded_text == draft.folded_text
 
     def older(self, current: Draft) -> Draft | None:
         """Return the entry before the recalled one; None if that is the oldest.
 
         If no entry is recalled, return the newest, and remember the current draft.
         """
-        if not self.is_showing(current):
-            self._position = len(self._entries)
-            self._unsent = current
-        if self._position == 0:
+        self.remember(current)
+        if self.position == 0:
             return None
-        self._position -= 1
-        return self._entries[self._position]
+        self.position -= 1
+        return self._entries[self.position]
 
     def newer(self) -> Draft:
         """Return the entry after the recalled one; after the newest, the unsent draft."""
-        self._position = min(self._position + 1, len(self._entries))
-        return [*self._entries, self._unsent][self._position]
+        self.position = min(self.position + 1, len(self._entries))
+        return [*self._entries, self._unsent][self.position]
 
     def unsent(self, current: Draft) -> Draft:
         """Return the draft that was not sent: the current one, or if that is a recalled entry, the
         one before.
         """
         return self._unsent if self.is_showing(current) else current
+
+    def index_with(self, text: str, last: int) -> int | None:
+        """Return the index of the newest entry with a text, at most ``last``; None if there is
+        none.
+        """
+        key = text.casefold()
+        for index in range(min(last, len(self._entries) - 1), -1, -1):
+            if key in self._entries[index].folded_text.casefold():
+                return index
+        return None
+
+    def remember(self, current: Draft) -> None:
+        """Remember the current draft as the unsent one, unless it is the recalled entry."""
+        if not self.is_showing(current):
+            self.position = len(self._entries)
+            self._unsent = current
+
+    def recall(self, index: int) -> Draft:
+        """Return an entry."""
+        self.position = index
+        return self._entries[index]
+
+    def older_index(self) -> int:
+        """Return the index of the newest older entry that differs from the recalled one."""
+        recalled = self._entries[self.position :][:1]
+        index = self.position - 1
+        while index >= 0 and [self._entries[index]] == recalled:
+            index -= 1
+        return index
 
     def find(self, text: str) -> Draft | None:
         """Return the newest draft with a text; None if there is none."""
@@ -84,6 +111,51 @@ class PromptHistory:
             if draft.text.strip() == text:
                 return draft
         return None
+
+
+class HistorySearch:
+    """Search of the history for a text while it is typed, from the newest entry.
+
+    Args:
+        draft: draft in the prompt before the search.
+    """
+
+    def __init__(self, history: PromptHistory, draft: Draft) -> None:
+        self.text = ""
+        self.draft = draft
+        """Draft in the prompt: the entry that was found last, or the one before the search."""
+        self.has_match = True
+        self._history = history
+        history.remember(draft)
+        self._before = draft, history.position
+
+    def add(self, typed: str) -> None:
+        """Search for more text, from the present entry on."""
+        self.text += typed
+        self._search(self._history.position)
+
+    def erase(self) -> None:
+        """Search for one character less, from the newest entry on."""
+        self.text = self.text[:-1]
+        self._search(MAX_ENTRIES)
+
+    def older(self) -> None:
+        """Go to an older entry with the text."""
+        self._search(self._history.older_index())
+
+    def leave(self) -> Draft:
+        """Return the draft from before the search."""
+        draft, self._history.position = self._before
+        return draft
+
+    def _search(self, last: int) -> None:
+        self.has_match = True
+        if not self.text:
+            return
+        index = self._history.index_with(self.text, last)
+        self.has_match = index is not None
+        if index is not None:
+            self.draft = self._history.recall(index)
 
 
 def read_history(file: Path | None) -> list[Draft]:

@@ -18,12 +18,12 @@ from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
 from app.documents.read import referred, referred_so_far, split_wanted
-from app.text.clean_text import editable_text
+from app.text.clean_text import clean_line, editable_text
 from app.tui.actions import ACTIONS, commands, split_command
 from app.tui.chat import draft as drafts
 from app.tui.chat.completing import Completion, dropped_command, dropped_files, quoted_names
 from app.tui.chat.draft import Draft
-from app.tui.chat.history import PromptHistory
+from app.tui.chat.history import HistorySearch, PromptHistory
 from app.tui.chat.messages import (
     EmptySubmitted,
     PromptSubmitted,
@@ -40,6 +40,8 @@ Textual drops them.
 """
 PLACEHOLDER = "Type here"
 PLACEHOLDER_LOADING = "You can type now; it is sent as soon as the model is ready"
+_SEARCH_CHARS = 24
+"""Limit on the searched text at the prompt's edge."""
 EDGE_COLUMNS = 6
 """Columns of the prompt's edge that hold no words."""
 
@@ -63,6 +65,16 @@ def screens_hint(keymap: Keymap, columns: int) -> str:
     while hints and len(" · ".join(hints)) > columns:
         hints.pop()
     return " · ".join(hints)
+
+
+def search_hint(keymap: Keymap) -> str:
+    """Return the keys of a search of the history."""
+    hints = (
+        keymap.hint("prompt.search_history", "older"),
+        keymap.hint("prompt.send", "takes it"),
+        keymap.hint("chat.stop", "leaves"),
+    )
+    return " · ".join(filter(None, hints))
 
 
 def clickable_calls(keymap: Keymap) -> dict[str, str]:
@@ -112,6 +124,8 @@ class Prompt(TextArea):
         self.show_completions: Callable[[Sequence[Completion], int], object] = lambda *_: None
         self.waiting: Collection[object] = ()
         """Messages that wait for their turn. Up in an empty prompt takes one back."""
+        self._search: HistorySearch | None = None
+        """Running search of the history; None if there is none."""
         self._has_chosen = False
         """Whether the user chose a completion with the arrows."""
         self._is_pasting = False
@@ -123,6 +137,7 @@ class Prompt(TextArea):
         self._hint = self.border_title
         self._clickable_calls = clickable_calls(keymap)
         self._action_of_key = keymap.scope_keys("prompt")
+        self._keymap = keymap
         drop_bindings(self, [key for keys in keymap.changed.values() for key in keys])
 
     @property
@@ -242,6 +257,59 @@ class Prompt(TextArea):
         if self.past.is_showing(self.draft):
             self.show_draft(self.past.newer())
 
+    # ---- searching the history
+
+    def action_search_history(self) -> None:
+        """Begin to search the messages that were sent; from a match, go to an older one."""
+        if self._search is None:
+            self._search = HistorySearch(self.past, self.draft)
+        else:
+            self._search.older()
+        self._show_search(self._search)
+
+    def leave_search(self) -> bool:
+        """End a search, with the draft from before it; return whether there was one."""
+        search = self._search
+        if search is None:
+            return False
+        self._end_search()
+        self.show_draft(search.leave())
+        return True
+
+    def _end_search(self) -> None:
+        """End the search; the match stays in the prompt."""
+        self._search = None
+        self.border_title = self._hint
+
+    def _show_search(self, search: HistorySearch) -> None:
+        if self.draft != search.draft:
+            self.show_draft(search.draft)
+        self._search = search
+        state = "searching" if search.has_match else "no match"
+        words = clean_line(search.text, _SEARCH_CHARS)
+        self.border_title = Content(f"{state}: {words}_ · {search_hint(self._keymap)}")
+
+    def _is_search_key(self, event: events.Key) -> bool:
+        """Search on with a key; return False for a key that is not for the search, which ends."""
+        search = self._search
+        action = self._action_of_key.get(event.key)
+        if search is None or action == "search_history":
+            return False
+        if event.key in self._keymap.keys_of("chat.stop"):
+            return self.leave_search()
+        if action == "send":
+            self._end_search()
+            return True
+        if event.key == "backspace":
+            search.erase()
+        elif event.is_printable and event.character:
+            search.add(event.character)
+        else:
+            self._end_search()
+            return False
+        self._show_search(search)
+        return True
+
     def begin_command(self, command: str) -> None:
         """Begin a command for the user to complete; the draft goes to the history."""
         if self.text.strip():
@@ -254,6 +322,8 @@ class Prompt(TextArea):
 
     def show_draft(self, draft: Draft) -> None:
         """Replace the text and its folds, and put the cursor at the end."""
+        if self._search is not None:
+            self._end_search()
         self._folds = draft.folds
         self._references = draft.references
         self.text = draft.folded_text
@@ -267,7 +337,7 @@ class Prompt(TextArea):
     def show_files(self, files: str) -> None:
         """Show at the upper edge which files the message refers to; "" for none."""
         hint = Content(f"attaches {files}") if files else self._hint
-        if self.border_title != hint:
+        if self._search is None and self.border_title != hint:
             self.border_title = hint
 
     def show_keys(self, screens_hint: str, stop_hint: str = "", below_hint: str = "") -> None:
@@ -360,6 +430,10 @@ class Prompt(TextArea):
     async def _on_key(self, event: events.Key) -> None:
         # Not bindings: the application runs those before letters that wait in this widget's queue,
         # and the message would be sent without its last letters.
+        if self._is_search_key(event):
+            event.prevent_default()
+            event.stop()
+            return
         name = self._action_of_key.get(event.key)
         bindings = self._bindings.key_to_bindings.get(event.key)
         if name:
@@ -382,6 +456,8 @@ class Prompt(TextArea):
     async def _on_paste(self, event: events.Paste) -> None:
         event.prevent_default()
         event.stop()
+        if self._search is not None:
+            self._end_search()
         text = drafts.without_chips(event.text)
         self._is_pasting = True
         command = self._dropped_command(text)

@@ -231,7 +231,7 @@ def test_the_line_mode_can_start_a_new_conversation(script, monkeypatch, capsys)
     assert (texts("000001"), texts("000002")) == (["first", "one."], ["second", "two."])
 
 
-def test_new_starts_another_saved_conversation_and_system_does_not(script, monkeypatch, capsys):
+def test_new_starts_another_conversation_but_system_does_not(script, monkeypatch, capsys):
     talk(script, monkeypatch, "first", "/new", "second", "/system Be kind.", "third")
     assert [texts(conversation_id)[0::2] for conversation_id in Store().ids()] == [
         ["first"],

@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,7 @@ from app.program import paths, personas
 from app.program.personas import Persona, load_persona, persona_names, read_system_file
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
-from tests.app import chat_driver
-from tests.app.chat_driver import chatting, options_for
-from tests.app.fake_engine import Script
+from tests.app.chat_driver import chatting
 
 
 @pytest.fixture
@@ -75,7 +72,6 @@ def test_command_line_options_win_over_a_personas_parameters(directory: Path):
         0.25,
         7,
     )
-    assert settings.persona == "cool"
     (directory / "hot.md").write_text("---\ntemperature: 199\n---\n", encoding="utf-8")
     with pytest.raises(Refusal, match="--persona hot: temperature is 199"):
         arguments.apply(arguments.parse(["--persona", "hot"]), built_in_settings())
@@ -133,17 +129,9 @@ def test_a_file_in_a_missing_home_is_named():
         arguments.apply(options, built_in_settings())
 
 
-async def test_the_persona_of_the_command_line_is_in_the_title_bar(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    options = options_for(Script())
-    settings = replace(built_in_settings(), persona="teacher")
-    monkeypatch.setattr(
-        chat_driver,
-        "options_for",
-        lambda script: replace(options, settings=settings, open_model=script.open_model),
-    )
-    async with chatting(system_prompt="You teach.") as driver:
+async def test_the_persona_of_the_start_is_in_the_title_bar():
+    async with chatting(system_prompt="You teach.", wait=False) as driver:
+        driver.chat.core.chat_session.change_options(persona="teacher")
         await driver.until(lambda: "persona teacher" in driver.screen_text().splitlines()[0])
         await driver.say("/new")
         await driver.note("New conversation")

@@ -108,7 +108,7 @@ async def test_an_edited_reply_and_answers_again_are_branches() -> None:
     async with chatting(script("One.", "Two.", "Once.", "more")) as driver:
         await driver.ask("one")
         await driver.ask("two")
-        await driver.pilot.press("ctrl+r")
+        await driver.pilot.press("f9")
         await driver.until(lambda: texts(driver)[-1] == "Once.")
         await idle(driver, 4)
         await driver.shows("‹ 2/2 › · 1 token")
@@ -129,7 +129,7 @@ async def test_an_edited_reply_and_answers_again_are_branches() -> None:
 async def test_a_click_on_the_number_shows_a_branch() -> None:
     async with chatting(script("One.", "Once.")) as driver:
         await driver.ask("one")
-        await driver.pilot.press("ctrl+r")
+        await driver.pilot.press("f9")
         await driver.until(lambda: texts(driver) == ["one", "Once."])
         await driver.last_reply()
         await driver.shows("‹ 2/2 ›")
@@ -194,7 +194,7 @@ async def test_a_message_without_branches_says_so() -> None:
 async def test_no_branch_is_shown_while_a_reply_is_written() -> None:
     async with chatting(script("One.", "Once.", "Two.")) as driver:
         await driver.ask("one")
-        await driver.pilot.press("ctrl+r")
+        await driver.pilot.press("f9")
         await driver.until(lambda: texts(driver) == ["one", "Once."])
         await idle(driver, 2)
         driver.script.token_gate = gate = Gate()

@@ -295,7 +295,7 @@ async def test_an_earlier_message_is_edited_after_its_price_was_shown():
 
 async def test_answering_again_or_going_on_ends_the_editing():
     async with chatting(Script(replies=[tokens("one two three")])) as driver:
-        for n_asked, keys in enumerate((("ctrl+r",), ("ctrl+up", "c")), 1):
+        for n_asked, keys in enumerate((("f9",), ("ctrl+up", "c")), 1):
             partial = await stop_after(driver, 2)
             driver.prompt.show_text("a draft")
             driver.chat.editing.action_edit("reply")

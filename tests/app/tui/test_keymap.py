@@ -101,6 +101,15 @@ def test_two_actions_may_swap_their_keys(file: Path):
     assert keymap.first_key("chat.save") == "ctrl+r"
 
 
+def test_a_key_map_from_before_keeps_the_keys_of_later_defaults(file: Path):
+    keymap = keymap_of(file, '[chat]\nregenerate = "ctrl+r"\nsave = "f9"')
+    assert keymap.first_key("chat.regenerate") == "ctrl+r"
+    assert keymap.first_key("chat.save") == "F9"
+    assert keymap.first_key("prompt.search_history") == ""
+    keymap = keymap_of(file, '[conversations]\nrename = "ctrl+r"\n[chat]\nregenerate = ""')
+    assert keymap.first_key("prompt.search_history") == "ctrl+r"
+
+
 def test_keys_are_shown_in_common_notation():
     shown = [
         show_key(key)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from app.program import paths
 from app.tui.chat import history as prompt_history
 from app.tui.chat.draft import Draft, write_chip
 from app.tui.chat.history import append_history, read_history
+from tests.app.chat_driver import chatting
 
 CHIP = write_chip(1, "pasted\ntext")
 FOLDED = Draft(f"see {CHIP}", {CHIP: "pasted\ntext"})
@@ -97,3 +99,52 @@ def test_a_huge_message_is_not_kept_in_the_file(file: Path):
 def test_without_a_place_nothing_is_kept(tmp_path: Path):
     assert append_history(None, Draft("x")) is None
     assert read_history(None) == []
+
+
+async def test_ctrl_r_searches_the_history_from_the_newest():
+    async with chatting() as driver:
+        for text in ("Why is the sky blue?", "Name a river", "why not?", "Name a river"):
+            driver.prompt.past.add(Draft(text))
+        await driver.pilot.press(*"draft", "ctrl+r", "w", "h")
+        await driver.shows("searching: wh_ · ctrl+r older · Enter takes it · Esc leaves")
+        await driver.until(lambda: driver.prompt.text == "why not?")
+        await driver.pilot.press("ctrl+r")
+        await driver.until(lambda: driver.prompt.text == "Why is the sky blue?")
+        await driver.pilot.press("ctrl+r")
+        await driver.shows("no match: wh_")
+        assert driver.prompt.text == "Why is the sky blue?"
+        await driver.pilot.press("backspace", "backspace", *"river")
+        await driver.until(lambda: driver.prompt.text == "Name a river")
+        assert driver.prompt.past.unsent(driver.prompt.draft) == Draft("draft"), "to be saved"
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.prompt.text == "draft")
+        await driver.shows("Enter sends")
+
+        await driver.pilot.press("ctrl+r", *"not", "enter")
+        await driver.shows("Enter sends")
+        assert driver.prompt.text == "why not?"
+        assert driver.chat.core.chat_session.conversation.is_empty
+        await driver.pilot.press("up")
+        await driver.until(lambda: driver.prompt.text == "Name a river")
+        await driver.pilot.press("down", "down")
+        await driver.pilot.press("down")
+        await driver.until(lambda: driver.prompt.text == "draft")
+
+
+async def test_other_keys_end_a_search_of_the_history():
+    async with chatting() as driver:
+        driver.prompt.past.add(Draft("Name a river"))
+        await driver.pilot.press(*"draft", "ctrl+r", *"riv", "ctrl+c")
+        await driver.until(lambda: driver.prompt.text == "draft")
+        await driver.pilot.press("ctrl+r", *"riv", "end", "!")
+        await driver.until(lambda: driver.prompt.text == "Name a river!")
+        await driver.pilot.press("ctrl+r", *"nosuch", "ctrl+r")
+        await driver.shows("no match: nosuch_")
+
+
+async def test_a_search_finds_messages_of_earlier_starts(file: Path, monkeypatch):
+    monkeypatch.setattr(paths, "history_file", lambda: file)
+    append_history(file, FOLDED)
+    async with chatting() as driver:
+        await driver.pilot.press("ctrl+r", *"SEE")
+        await driver.until(lambda: driver.prompt.draft == FOLDED)
