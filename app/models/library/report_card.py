@@ -17,7 +17,9 @@ from textwrap import wrap
 from app.backend.engine_thread import EngineThread
 from app.conversations.export import write_new
 from app.machine.sensors.daily_speeds import day_of
-from app.machine.sensors.reply_history import KnownAs, ReplyHistory, Speeds
+from app.machine.sensors.records import Ceiling
+from app.machine.sensors.reply_history import Basis, KnownAs, ReplyHistory, Speeds
+from app.machine.sensors.speed_causes import bound_text
 from app.models.library.choose_model import choose_model
 from app.models.library.header import ModelHeader, read_header
 from app.models.library.rates import known_read_gbps
@@ -37,7 +39,7 @@ NO_SPEED = "not measured yet (jalopy bench MODEL)"
 _WRITES = "usually writes"
 _READS = "usually reads"
 _NAME_CHARS = 48
-_HISTORY_CHARS = 54
+_VALUE_CHARS = 54
 _WIDTH = 640
 _ROW = 30
 _MARGIN = 28
@@ -60,6 +62,8 @@ class Card:
     """Labels and values."""
     today: str = ""
     """Speed of the last reply today."""
+    bound: str = ""
+    """Sentence on what bounds the usual speed."""
     history: tuple[tuple[str, str], ...] = ()
     """Labels and values on the replies of the last 90 days."""
 
@@ -82,6 +86,7 @@ class Card:
             ("model", model),
             (_WRITES, writes if model else ""),
             (_READS, reads),
+            *zip(chain(["bound"], repeat("")), wrap(self.bound, _VALUE_CHARS), strict=False),
             ("today", self.today),
         ]
         return [
@@ -115,9 +120,13 @@ def report(settings: Settings, model: str | None = None, out: str = "") -> int:
     else:
         weights_bytes = 0
     speeds = known_speeds(header.name, header.quantization, weights_bytes)
+    bound = ""
+    if header.needs is not None:
+        bound = bound_line(speeds, header.needs.bytes_per_token)
     today = today_line(header.name, header.quantization, weights_bytes, speeds)
     history = history_rows(header.name, header.quantization, weights_bytes)
-    card = card_of(header.name, header.quantization, (speeds.threads, 0), speeds, today, history)
+    threads = speeds.threads, 0
+    card = card_of(header.name, header.quantization, threads, speeds, today, history, bound)
     if out:
         say(write_card(card, out))
     else:
@@ -132,6 +141,7 @@ def card_of(
     speeds: Speeds,
     today: str = "",
     history: tuple[tuple[str, str], ...] = (),
+    bound: str = "",
 ) -> Card:
     """Return the card of a model, whose name or path is not trusted.
 
@@ -153,6 +163,7 @@ def card_of(
         speeds,
         _machine(decode),
         today,
+        bound.removeprefix("bound "),
         history,
     )
 
@@ -169,14 +180,26 @@ def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Ca
         threads = speeds.threads, 0
     today = today_line(model.full_name, model.quantization, model.weights_bytes, speeds)
     history = history_rows(model.full_name, model.quantization, model.weights_bytes)
+    bound = ""
+    facts = engine_thread.state.figures.facts
+    if facts is not None:
+        bound = bound_line(speeds, facts.bytes_per_token)
     name = model.full_name or model.name
-    return card_of(name, model.quantization, threads, speeds, today, history)
+    return card_of(name, model.quantization, threads, speeds, today, history, bound)
 
 
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
     """Return the usual speeds of a model; 0 if nothing was measured."""
     history = ReplyHistory(paths.speeds_file())
     return history.usual(KnownAs(model, quantization, weights_bytes)) or Speeds()
+
+
+def bound_line(usual: Speeds, bytes_per_token: int) -> str:
+    """Return what bounds the usual speed of a model; "" if that is unknown."""
+    gbps = known_read_gbps(usual.threads)
+    if usual.basis is not Basis.MEASURED or not gbps:
+        return ""
+    return bound_text(Ceiling(bytes_per_token, gbps).memory_share(usual.decode_tps))
 
 
 def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds) -> str:
@@ -198,11 +221,11 @@ def history_rows(model: str, quantization: str, weights_bytes: int) -> tuple[tup
     daily = ReplyHistory(paths.speeds_file()).daily(KnownAs(model, quantization, weights_bytes))
     today = day_of(time.time())
     rows = [
-        ("history", dated_sparkline(daily, today, _HISTORY_CHARS, choose_glyphs())),
+        ("history", dated_sparkline(daily, today, _VALUE_CHARS, choose_glyphs())),
         ("90 days", totals_text(daily, today)),
     ]
     labels = chain(["marks"], repeat(""))
-    rows += zip(labels, wrap(marks_text(daily, today), _HISTORY_CHARS), strict=False)
+    rows += zip(labels, wrap(marks_text(daily, today), _VALUE_CHARS), strict=False)
     return tuple(row for row in rows if row[1])
 
 

@@ -15,17 +15,20 @@ import pytest
 from app.cli.dispatch import main
 from app.machine.sensors.daily_speeds import ReplyConditions
 from app.machine.sensors.reply_history import (
+    READ_GBPS,
     Basis,
     KnownAs,
     PastReply,
     ReplyHistory,
     Speeds,
     past_measurement,
+    rates_key,
 )
 from app.models.library import report_card
 from app.models.library.report_card import (
     as_svg,
     as_text,
+    bound_line,
     card_of,
     history_rows,
     known_speeds,
@@ -135,6 +138,28 @@ def test_the_replies_of_ninety_days_are_shown_with_marks() -> None:
     card = card_of("m", "Q8_0", (2, 2), Speeds(20.0), history=rows)
     assert "history" in as_text(card)
     assert rows[0][1] in " ".join(ElementTree.fromstring(as_svg(card)).itertext())
+
+
+@pytest.mark.parametrize(
+    ("usual", "line"),
+    [
+        (SPEEDS, "bound by memory: 86 % of what this machine can read"),
+        (Speeds(20.0, basis=Basis.MEASURED),
+         "bound by the cores: they compute at 60 % of what memory delivers"),
+        (Speeds(20.0, basis=Basis.BUSY), ""),
+        (Speeds(), ""),
+    ],
+)  # fmt: skip
+def test_the_bound_of_the_usual_speed_is_shown(usual: Speeds, line: str) -> None:
+    usual = replace(usual, threads=2)
+    assert bound_line(usual, 10**9) == ""
+    history = ReplyHistory(paths.speeds_file())
+    history.remember_rates(rates_key(2), {READ_GBPS: 33.3}, is_quiet=True)
+    assert bound_line(usual, 10**9) == line
+    card = card_of("m", "Q8_0", (2, 2), usual, bound=line)
+    shown = " ".join(as_text(card).split())
+    assert line in shown
+    assert line.removeprefix("bound ").split(":")[0] in as_svg(card)
 
 
 def test_existing_files_are_not_overwritten(tmp_path: Path) -> None:
