@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
 
-_SEPARATOR = " · "
-_PLAIN_SEPARATOR = " - "
+_SEPARATOR = re.compile(r"(?<!\w)·|·(?!\w)")
+"""Dot between words; within a word it is a letter."""
 _PLAIN = str.maketrans(
     {
         **dict.fromkeys("│┃║", "|"),
@@ -25,8 +27,7 @@ def plain_letters(text: str) -> str:
     """Return a text in letters that every console has; its width stays the same."""
     if text.isascii():
         return text
-    # A dot within a word is a letter.
-    return text.replace(_SEPARATOR, _PLAIN_SEPARATOR).translate(_PLAIN)
+    return _SEPARATOR.sub("-", text).translate(_PLAIN)
 
 
 class ConsoleLetters(LineFilter):
