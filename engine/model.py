@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,11 +77,14 @@ class Model:
         prefill_threads: int,
         weights: str,
         progress: ProgressCallback | None,
+        has_predictor: bool,
     ) -> None:
         self._file = validate(path)
         self._weights = self._file.weights
         self.path = path
         self.config = self._file.config
+        if not has_predictor:
+            self.config = replace(self.config, predictor=None)
         self.tokenizer = self._file.tokenizer
         self.weights_bytes = self._file.weights.memory_bytes
         self.quantization = self._file.weights.quantization_label()
@@ -111,6 +115,7 @@ class Model:
         *,
         prefill_threads: int | None = None,
         pinned: bool = False,
+        has_predictor: bool = True,
         progress: ProgressCallback | None = None,
     ) -> Model:
         """Open and check a GGUF file. Kernels are compiled when the first session is made.
@@ -123,6 +128,8 @@ class Model:
                 memory advised for huge pages.
             prefill_threads: threads of prefill, 1 to ``MOST_THREADS``; None for as many as decode.
             pinned: bind every thread but the caller's to one logical CPU, physical cores first.
+            has_predictor: guess tokens by the model's own block, if the file has one; this takes
+                memory, and a few per cent more time for prompts.
             progress: called during slow work (loading, compiling), now and in later sessions.
 
         Raises:
@@ -140,7 +147,7 @@ class Model:
             "threads", threads or min(MOST_THREADS, host.cores().default_threads)
         )
         prefill = _checked_threads("prefill_threads", prefill_threads or decode)
-        model = cls(Path(path), decode, prefill, weights, progress)
+        model = cls(Path(path), decode, prefill, weights, progress, has_predictor)
         model.set_pinned(pinned)
         return model
 

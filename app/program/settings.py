@@ -163,7 +163,7 @@ class Settings:
     """Memory of weights; "auto" = as tuning found faster, else the mapped file."""
     guess_ahead: str = _setting(choices=("on", "conversation", "off"))
     """Guessing of repeated text: from this and earlier conversations ("on"), from this one, or
-    off.
+    off. A model's own block for guesses is used unless off.
     """
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Whether to read the message while the user pauses; "auto" = not on battery."""

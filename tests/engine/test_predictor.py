@@ -182,6 +182,15 @@ def test_guesses_of_the_predictor_never_change_a_reply(
     assert n_guessed >= len(replies[0]) // 6
 
 
+def test_the_predictor_can_be_left_out(model: Model) -> None:
+    plain = Model.open(model.path, threads=1, has_predictor=False)
+    session = plain.session(n_ctx=N_CTX)
+    session.feed(IDS)
+    assert not session.guess_limits.can_draft
+    assert session.kv_bytes < model.session(n_ctx=N_CTX).kv_bytes
+    plain.close()
+
+
 @pytest.mark.parametrize("missing", ["nextn.hnorm.weight", "attn_q.weight"])
 def test_a_model_without_its_whole_predictor_opens(missing: str, tmp_path: Path) -> None:
     model = described("qwen35")

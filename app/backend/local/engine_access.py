@@ -76,6 +76,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         weights=settings.weights_or_default,
         prefill_threads=settings.prefill_threads or None,
         pinned=settings.pin_threads == "on",
+        has_predictor=settings.guess_ahead != "off",
         progress=progress,
     )
     model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
