@@ -54,6 +54,11 @@ class OptionSearch:
         """``WEIGHTS`` or ``KV``."""
         return self._trials.part
 
+    @property
+    def n_options(self) -> int:
+        """Number of options to measure; 0 if there is nothing to compare."""
+        return len(self._names) if len(self._names) > 1 else 0
+
     def run(
         self,
         threads: Callable[[str], int],

@@ -171,6 +171,7 @@ class TuningReport:
             runs.
         comparisons: comparisons of the requested memory options.
         preparing: the preparation in progress, in words; empty while measuring.
+        expected_left_s: probable remaining time in seconds; 0 if unknown.
     """
 
     curves: tuple[Curve, ...]
@@ -187,6 +188,7 @@ class TuningReport:
     reasons: tuple[str, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     preparing: str = ""
+    expected_left_s: float = 0.0
 
     def comparison(self, part: str) -> Comparison | None:
         """Return the comparison of one part, or None."""

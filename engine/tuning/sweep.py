@@ -45,6 +45,8 @@ THREADS = (COUNTS, PINNING)
 ALL_COUNTS_UP_TO = 12
 """Limit on the logical CPUs up to which every count is tried; above it only ``SELECTED_COUNTS``."""
 SELECTED_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+EXPECTED_PASSES = 5
+"""Passes that settle a contest if the speeds are steady."""
 UNPINNED = 0
 PINNED = 1
 _PINNING_NAMES = ("not pinned", "pinned")
@@ -111,6 +113,11 @@ class Sweep:
             OptionSearch(trials.options(part), clock) for part in (WEIGHTS, KV) if part in parts
         ]
         self._round = 0
+        self._part = ""
+        self._n_passes = 0
+        """Passes of the present part that have begun."""
+        self._n_samples = 0
+        self._sampling_s = 0.0
         self._measuring = ""
         self._preparing = ""
         self.on_preparing: Callable[[TuningReport], None] = _ignore
@@ -146,14 +153,21 @@ class Sweep:
         phases = [phase for phase in (DECODE, PREFILL) if self._trials.n_tokens(phase)]
         if COUNTS in self._parts:
             self._contests = {phase: Contest(counts_to_try(self._cores)) for phase in phases}
+            self._begin(COUNTS)
             yield from self._play(self._contests, self._deadline_s(COUNTS), self._measure_count)
         if PINNING in self._parts and self._trials.can_pin:
             crowds = [phase for phase in phases if self._threads(phase) > 1]
             self._pinning = {phase: Contest([UNPINNED, PINNED]) for phase in crowds}
         if self._pinning:
+            self._begin(PINNING)
             yield from self._play(self._pinning, self._deadline_s(PINNING), self._measure_pinning)
         for search in self._searches:
+            self._begin(search.part)
             yield from self._compare(search)
+
+    def _begin(self, part: str) -> None:
+        self._part = part
+        self._n_passes = 0
 
     def _compare(self, search: OptionSearch) -> Iterator[None]:
         """Compare the memory options of one part, with the best known thread counts."""
@@ -175,6 +189,7 @@ class Sweep:
             for _ in samples:
                 self._preparing = ""
                 self._round = search.round_number
+                self._n_passes = 2 * (self._round - 1)
                 self._measuring = search.measuring
                 yield
         self._preparing = ""
@@ -203,6 +218,7 @@ class Sweep:
         time is up."""
         for number in range(2 * MAX_ROUNDS):
             self._round = number // 2 + 1
+            self._n_passes = number
             for phase, contest in contests.items():
                 for setting in self._order(contest, number):
                     if self._clock() >= until_s:
@@ -235,7 +251,31 @@ class Sweep:
 
     def _sample(self, phase: str, n_threads: int, pinned: bool) -> float:
         self._check()
-        return self._trials.measure(phase, n_threads, pinned)
+        began_s = self._clock()
+        rate = self._trials.measure(phase, n_threads, pinned)
+        self._sampling_s += self._clock() - began_s
+        self._n_samples += 1
+        return rate
+
+    @property
+    def _expected_left_s(self) -> float:
+        """Seconds that the search will probably take, from the time of a sample so far; 0 before
+        the first one."""
+        if not self._n_samples or self._part not in self._parts:
+            return 0.0
+        left = self._parts[self._parts.index(self._part) + 1 :]
+        n_samples = max(1, EXPECTED_PASSES - self._n_passes) * self._samples_per_pass(self._part)
+        n_samples += sum(EXPECTED_PASSES * self._samples_per_pass(part) for part in left)
+        return n_samples * self._sampling_s / self._n_samples
+
+    def _samples_per_pass(self, part: str) -> int:
+        if part == COUNTS:
+            live = [len(contest.live) for contest in self._contests.values()]
+            return sum(live)
+        if part == PINNING:
+            n_phases = sum(self._threads(phase) > 1 for phase in self._contests)
+            return 2 * n_phases * self._trials.can_pin
+        return sum(2 * search.n_options for search in self._searches if search.part == part)
 
     def _check(self) -> None:
         """Raise ``Cancelled`` after a cancel between two samples."""
@@ -271,6 +311,7 @@ class Sweep:
             round_number=self._round,
             n_rounds=MAX_ROUNDS,
             elapsed_s=self._clock() - self._started_s,
+            expected_left_s=0.0 if is_over else self._expected_left_s,
             budget_s=self._budget_s,
             n_context=self._trials.n_context,
             pinned=self._pinned,

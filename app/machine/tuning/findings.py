@@ -20,6 +20,8 @@ from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
+from engine.tuning.option_reasons import UNSURE
+from engine.tuning.reasons import CAVEAT
 from engine.tuning.report import DECODE, PREFILL, WEIGHTS
 
 if TYPE_CHECKING:
@@ -192,10 +194,16 @@ def measured_text(finished_unix_s: float, now_unix_s: float) -> str:
 
 
 def why_texts(report: TuningReport) -> list[str]:
-    """Return the explanations of the results, one or two sentences each."""
+    """Return the explanations of the results, one or two sentences each.
+
+    That something is uncertain is said once, at the end.
+    """
     texts = [text for text in report.reasons if _KERNEL_UNIT not in text]
-    texts += [comparison.reason for comparison in report.comparisons]
-    return [text for text in texts if text]
+    texts += [comparison.reason for comparison in report.comparisons if comparison.reason]
+    plain = [text.removesuffix(CAVEAT).removesuffix(UNSURE) for text in texts]
+    if plain != texts:
+        plain.append("Not certain yet: measure again when nothing else runs.")
+    return plain
 
 
 def detail_texts(report: TuningReport) -> list[str]:

@@ -277,14 +277,25 @@ def progress_text(report: TuningReport) -> str:
             "stopped": "Stopped: these are the results so far",
             "unsure": f"Done in {took}. Some results are uncertain",
         }.get(report.state, report.state)
+    left_text = _time_left(report)
     if report.preparing:
-        return f"{report.preparing} · at most {figures.whole_seconds(report.seconds_left)} left"
+        return f"{report.preparing} · {left_text}"
     if not report.measuring:
         return "warming up"
     measuring = report.measuring.replace("decode", "writing").replace("prefill", "reading")
-    left_text = figures.whole_seconds(report.seconds_left)
+    for name, words in _OPTION_NAMES.items():
+        measuring = measuring.replace(name, words)
+    return f"round {report.round_number} of {report.n_rounds} · {measuring} · {left_text}"
+
+
+def _time_left(report: TuningReport) -> str:
+    """Return the time left, in words: a limit, and what is likely if that is known."""
+    most_s = report.seconds_left
+    if not 0 < report.expected_left_s < 0.8 * most_s:
+        return f"at most {figures.whole_seconds(most_s)} left"
     return (
-        f"round {report.round_number} of {report.n_rounds} · {measuring} · at most {left_text} left"
+        f"about {figures.whole_seconds(report.expected_left_s)} left, at most "
+        f"{figures.whole_seconds(most_s)}"
     )
 
 

@@ -41,6 +41,15 @@ def test_passes_alternate_and_drop_clearly_slower_counts() -> None:
     assert counts[8:] == [2, 3, 4, 4, 3, 2, 2, 3, 4]
 
 
+def test_the_expected_time_left_comes_true() -> None:
+    reports = run(ScriptedTrials(steady), budget_s=600.0)
+    end_s = reports[-1].elapsed_s
+    assert reports[0].expected_left_s == 0.0
+    assert reports[-1].expected_left_s == 0.0
+    for report in reports[4:-1:4]:
+        assert report.expected_left_s == pytest.approx(end_s - report.elapsed_s, rel=0.5, abs=8.0)
+
+
 def test_decode_and_prefill_have_their_own_winners() -> None:
     last = run(ScriptedTrials(steady))[-1]
     assert (last.best("decode"), last.best("prefill")) == (2, 4)

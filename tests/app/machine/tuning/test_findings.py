@@ -22,6 +22,8 @@ from app.machine.tuning.thread_bars import chart_lines, curve_lines, option_line
 from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import BLOCKS
+from engine.tuning.option_reasons import UNSURE
+from engine.tuning.reasons import CAVEAT
 from engine.tuning.report import TuningReport
 from engine.tuning.statistics import Interval
 from tests.app.machine.tuning.made_reports import (
@@ -179,6 +181,17 @@ def test_details_hold_kernels_and_samples_and_the_reasons_do_not() -> None:
     details = detail_texts(tuning_report)
     assert kernel in details
     assert "Writing: samples of 16 tokens: 12 with 1 thread, 12 with 2 threads." in details
+
+
+def test_that_results_are_uncertain_is_said_once() -> None:
+    reasons = ("1 thread is enough." + CAVEAT, "2 threads read fastest." + CAVEAT)
+    comparison = replace(SLOW_PAGES, reason="Weights stay mapped." + UNSURE)
+    assert why_texts(report(reasons=reasons, comparison=comparison)) == [
+        "1 thread is enough.",
+        "2 threads read fastest.",
+        "Weights stay mapped.",
+        "Not certain yet: measure again when nothing else runs.",
+    ]
 
 
 def test_a_choice_is_described_in_a_few_words() -> None:

@@ -96,6 +96,8 @@ def test_five_digit_rates_leave_space_for_the_verdict() -> None:
 
 def test_progress_names_the_round_setting_and_remaining_time() -> None:
     assert progress_text(report()) == "round 4 of 6 · writing, 2 threads · at most 38 s left"
+    likely = progress_text(report(expected_left_s=20.4))
+    assert likely.endswith("about 20 s left, at most 38 s")
     assert progress_text(report(measuring="")) == "warming up"
     assert progress_text(report("stopped")).startswith("Stopped")
     assert progress_text(report("unsure")) == "Done in 22 s. Some results are uncertain"
