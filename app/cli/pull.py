@@ -50,7 +50,10 @@ def pull(
         download = prepare(what, settings, web, given_sha256(sha256, "pull"), target)
     except DownloadError as error:
         if error.is_hub_away:
-            error.args = (f"{error}. {WITHOUT_HUB}", *error.args[1:])
+            sentence = str(error)
+            if not sentence.endswith("?"):
+                sentence += "."
+            error.args = (f"{sentence} {WITHOUT_HUB}", *error.args[1:])
         raise
     print("\n".join(price_lines(download)), flush=True)
     if download.here is not None:

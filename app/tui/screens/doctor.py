@@ -146,7 +146,9 @@ class DoctorScreen(FigureScreen):
         if self._examination is None or not self._examination.suggestions:
             return ""
         entry = report.first_choice(self._examination)
-        return entry.repository if entry is not None else ""
+        if entry is None:
+            return ""
+        return entry.repository
 
     async def action_get(self) -> None:
         """Show the cost of the recommended model."""

@@ -43,7 +43,6 @@ _MEASURING_POLLS = 40
 _KIND_COLUMNS = 16
 _KINDS_FROM_COLUMNS = 58
 """Width from which the kind of an offer has a column of its own."""
-_FRAME_COLUMNS = 6
 
 
 class OffersScreen(ModalScreen[ModelEntry | Literal["list"] | None]):
@@ -129,12 +128,8 @@ class OffersScreen(ModalScreen[ModelEntry | Literal["list"] | None]):
         rows.clear_options()
         rows.add_options([Option(self._row(offer, width)) for offer in self._found.offers])
         if highlighted is None:
-            kinds = [offer.kind for offer in self._found.offers]
-            highlighted = (
-                kinds.index(OfferKind.RECOMMENDED) if OfferKind.RECOMMENDED in kinds else 0
-            )
-        if self._found.offers:
-            rows.highlighted = highlighted
+            highlighted = _start_row(self._found)
+        rows.highlighted = highlighted
         self.query_one("#offers-note", Static).update(_note(self._found))
         self._show_keys()
 
@@ -145,7 +140,9 @@ class OffersScreen(ModalScreen[ModelEntry | Literal["list"] | None]):
         entry = self._highlighted()
         effects = [f"{key('offers.list')} all models", f"{key('offers.leave')} back"]
         if entry is not None:
-            effect = "open" if entry.is_here else "download"
+            effect = "download"
+            if entry.is_here:
+                effect = "open"
             effects.insert(0, f"{key('offers.choose')} {effect}")
         self.query_one("#offers-keys", Static).update(" · ".join(effects))
 
@@ -172,6 +169,16 @@ class OffersScreen(ModalScreen[ModelEntry | Literal["list"] | None]):
         dismiss_once(self, "list")
 
     action_leave = dismiss_once
+
+
+def _start_row(found: MachineOffers) -> int | None:
+    """Return the row of the recommended model, else the first one; None if there are no rows."""
+    for index, offer in enumerate(found.offers):
+        if offer.kind is OfferKind.RECOMMENDED:
+            return index
+    if found.offers:
+        return 0
+    return None
 
 
 def offer_lines(offer: Offer, width: int) -> list[Line]:

@@ -75,6 +75,8 @@ def test_the_time_follows_the_speed_of_the_last_download() -> None:
     assert download_time(2_500_000_000) == "about 13 min at 25 Mbit/s"
     remember_download_speed(2.9 * MIB)
     assert download_time(290 * MIB) == "about 1 min 40 s at 2.9M/s, as measured"
+    assert download_time(2900 * MIB) == "about 17 min at 2.9M/s, as measured"
+    assert download_time(29000 * MIB) == "about 2 h 46 min at 2.9M/s, as measured"
 
 
 def test_a_download_remembers_its_speed(monkeypatch: pytest.MonkeyPatch) -> None:
