@@ -16,6 +16,7 @@ from app.conversations.store import (
     ConversationHead,
     LoadedConversation,
     SavedConversation,
+    Store,
     model_key,
     show_branch_with,
 )
@@ -75,13 +76,13 @@ class ConversationFlow:
     def resume_last(self, model_path: ModelPlace, draft_conversation: str | None) -> bool:
         """Show the conversation that was last used with a model; False if there is none.
 
-        If the settings only offer it, it is shown if it has an unsent message, or if the draft in
-        the prompt was typed in it.
+        The conversation in which the draft in the prompt was typed comes first. If the settings
+        only offer the last one, it is shown if it has an unsent message or that draft.
 
         Args:
             draft_conversation: id of the conversation of that draft; None if it is not known.
         """
-        last = self._last_used(model_path)
+        last = self._drafted(model_path, draft_conversation) or self._last_used(model_path)
         if last is None:
             return False
         conversation_id, head = last
@@ -120,18 +121,37 @@ class ConversationFlow:
 
         None if there is none, or if the program starts with an empty chat.
         """
-        storage = self._core.storage
-        is_for_trial = is_starter(str(model_path))
-        if storage.store is None or storage.resume == NEW or is_for_trial:
+        store = self._store_to_resume(model_path)
+        if store is None:
             return None
         try:
-            last_id = storage.store.last_used(model_key(model_path))
+            last_id = store.last_used(model_key(model_path))
             if last_id is None:
                 return None
-            return last_id, storage.store.read_head(last_id)
+            return last_id, store.read_head(last_id)
         except StoreError as error:
             self._core.say(f"the saved conversations cannot be used: {error}", is_error=True)
             return None
+
+    def _drafted(
+        self, model_path: ModelPlace | str, conversation_id: str | None
+    ) -> tuple[str, ConversationHead] | None:
+        """Return id and head of the conversation of a draft; None if another model wrote it."""
+        store = self._store_to_resume(model_path)
+        if store is None or not conversation_id:
+            return None
+        with suppress(StoreError):  # it may be deleted by now
+            head = store.read_head(conversation_id)
+            if head.model_path == model_key(model_path):
+                return conversation_id, head
+        return None
+
+    def _store_to_resume(self, model_path: ModelPlace | str) -> Store | None:
+        """Return the saved conversations; None if the program starts with an empty chat."""
+        storage = self._core.storage
+        if storage.resume == NEW or is_starter(str(model_path)):
+            return None
+        return storage.store
 
     def _title_of(
         self, saved: SavedConversation | ConversationHead, n_chars: int = _TITLE_CHARS
@@ -198,7 +218,7 @@ class ConversationFlow:
             return
         with self._core.refusals_said(is_error=False):
             if place.steps:
-                chat_session.change_branch(partial(show_place, place=place))
+                chat_session.change_conversation(partial(show_place, place=place))
                 await self.show_again()
             self.focus_message(place.index)
 

@@ -27,7 +27,7 @@ from app.documents.passages import FileText
 from app.program import paths
 from app.tui.chat.draft import Draft
 from app.tui.chat.history import write_draft
-from app.tui.chat.unsent_drafts import take_stored_drafts
+from app.tui.chat.unsent_drafts import store_drafts, take_stored_drafts
 from app.tui.screens.conversations import ConversationsScreen
 from app.tui.screens.question import OpenConversationScreen
 from engine.errors import BrokenModelError
@@ -338,6 +338,17 @@ async def test_words_that_were_not_sent_bring_their_conversation_along():
     async with chatting(resume="offer") as driver:
         await driver.until(lambda: driver.prompt.text == "and how?")
         assert texts(driver) == ["why?"]
+
+
+@pytest.mark.parametrize(("model", "shown"), [("model.gguf", ["old", "Yes."]), ("other.gguf", [])])
+async def test_a_draft_opens_the_conversation_it_was_typed_in(model, shown):
+    said("old", "Yes.")
+    said("new", "No.")
+    said("of another", "So.", model="other.gguf")
+    store_drafts([Draft("and?")], "000001")
+    async with chatting(model=model, resume="offer") as driver:
+        await driver.until(lambda: driver.prompt.text == "and?")
+        await driver.until(lambda: texts(driver) == shown)
 
 
 async def test_every_model_has_its_own_last_conversation():
