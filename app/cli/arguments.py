@@ -353,7 +353,7 @@ _COMMANDS = {
             "add a file, a folder or a pattern to the prompt; may be repeated",
             dest="files",
             action="append",
-            default=(),
+            default=[],
         ),
         _arg("--session NAME", "continue a saved conversation, or start it"),
         _arg("--schema FILE", "answer in JSON that follows a JSON schema"),

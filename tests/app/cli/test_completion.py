@@ -79,6 +79,12 @@ def test_options_may_stand_anywhere(argv: list[str]) -> None:
     assert getattr(options, "sampling.temperature") == 0.5
 
 
+def test_an_option_may_be_given_several_times() -> None:
+    argv = ["run", "--file", "a.md", "m.gguf", "text", "--file", "b.md"]
+    assert list(parse(argv).files) == ["a.md", "b.md"]
+    assert list(parse(["run", "m.gguf", "text"]).files) == []
+
+
 def test_words_after_two_dashes_are_no_options() -> None:
     assert parse(["run", "m.gguf", "--", "--temp", "0"]).words == ["--temp", "0"]
 
