@@ -152,12 +152,21 @@ def _area(
     else:
         steps = len(glyphs.levels) - 1
     heights = [-(-round(max(cell) / top * rows * steps) // steps) for cell in cells]
+    n_full_rows = [round(min(cell) / top * rows * steps) // steps for cell in cells]
+    full = _shape([top] * n_dots, 0, rows, top, glyphs)
     area = []
     for row in range(rows - 1, -1, -1):
         spans = []
-        for cell, edge, height in zip(cells, edges, heights, strict=True):
+        for cell, edge, height, n_full in zip(cells, edges, heights, n_full_rows, strict=True):
             role = edge if row >= height - 1 else area_of(edge)
-            spans.append(Span(_shape(cell, row, rows, top, glyphs), role))
+            # most cells are full or empty, and drawing their dots would cost half of the screen
+            if row < n_full and len(cell) == n_dots:
+                shape = full
+            elif row >= max(1, height):
+                shape = " "
+            else:
+                shape = _shape(cell, row, rows, top, glyphs)
+            spans.append(Span(shape, role))
         area.append(spans)
     return area
 

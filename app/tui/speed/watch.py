@@ -123,6 +123,8 @@ PROBE_RETRY_S = 15.0
 _LONGEST_INTERVAL_S = 3.0
 """Seconds after which loads and rates since the last sample would mislead."""
 _MAX_SAMPLES = 600
+_CLOCK_SAMPLES = 60
+"""Number of samples whose median is the usual clock."""
 CORES_WINDOW_S = 60
 """Seconds for which the load of each core is shown."""
 _CORE_MAP_PERIOD_S = 10.0
@@ -324,7 +326,7 @@ class PerformanceWatch:
             *machine_causes(
                 samples,
                 n_threads,
-                usual_clock_ghz(self._samples),
+                usual_clock_ghz(list(self._samples)[-_CLOCK_SAMPLES:]),
                 tps * figures.facts.bytes_per_token,
             ),
             *fewer_threads(n_threads, usual_threads),
