@@ -10,7 +10,7 @@ from app.machine.sensors.records import EngineFigures
 from app.machine.sensors.tuning_conditions import Conditions
 from app.machine.tuning.battery_life import EnergyRun
 from app.machine.tuning.race import Race
-from app.machine.tuning.threads_in_use import ThreadsInUse
+from app.machine.tuning.threads_in_use import ChoiceChange, ThreadsInUse
 from app.program.makers import Advice
 from app.text.record import record
 from engine.prompt.thinking import ThinkingMode
@@ -33,6 +33,9 @@ class EngineState:
     """Measurements for the performance screen."""
     threads: ThreadsInUse | None = None
     """Threads in use; None if no model is open."""
+    changes: tuple[ChoiceChange, ...] = ()
+    """Changes of the choice in use since the model was opened, the newest last; a limited
+    number."""
     tuning: TuningReport | None = None
     """Report of the running or last search for this model; None before the first."""
     tuning_conditions: Conditions = Conditions()

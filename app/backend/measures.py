@@ -111,6 +111,7 @@ class EngineMeasures:
         self._meter = meter
         self._next_profile_s = meter.started_s
         key = history_key(_identity(model), model.threads)
+        changes_before = self._link.state.changes
         self._update(
             faults=FaultLog(),
             earlier=self._history.earlier(_known_as(model)),
@@ -131,8 +132,9 @@ class EngineMeasures:
             if sent_s is None or sent_s > meter.started_s:
                 sent_s = meter.started_s
             spent = time_spent(meter, self._link.state.figures, sent_s, ended_s)
-            self._update(last_reply=spent)
-            if key == history_key(_identity(model), model.threads):
+            self._update(last_reply=spent, threads=model.threads)
+            is_changed = self._link.state.changes is not changes_before
+            if not is_changed and key == history_key(_identity(model), model.threads):
                 self._save(meter, conditions)
 
     def _save(self, meter: ReplyMeter, conditions: Conditions) -> None:

@@ -29,7 +29,7 @@ from app.machine.tuning.saved_tuning import (
     why_not_kept,
 )
 from app.machine.tuning.thread_bars import lookahead_lines
-from app.machine.tuning.threads_in_use import ThreadsInUse
+from app.machine.tuning.threads_in_use import ChoiceChange, ThreadsInUse
 from app.program.settings import AUTO
 from app.program.state import TunedChoice, TuningConditions
 from app.session.events import ThreadsChanged, TuningEnded
@@ -38,6 +38,9 @@ from engine.errors import Cancelled, EngineError
 if TYPE_CHECKING:
     from engine import Model, Session
     from engine.tuning.report import TuningReport
+
+_MOST_CHANGES = 32
+"""Limit on the changes that are kept for the performance screen."""
 
 
 class EngineTuning:
@@ -107,6 +110,7 @@ class EngineTuning:
         """Use threads and memory mode from the next step on. The KV cache keeps its type."""
         model = self._model
         previous = self._threads
+        begin_s = self._link.now_s()
         limit = previous.most
         model.set_threads(min(requested.now.decode, limit), min(requested.now.prefill, limit))
         model.set_pinned(requested.now.pinned)
@@ -117,7 +121,12 @@ class EngineTuning:
             if not trouble:
                 remembered = requested.remembered
         self._threads = ThreadsInUse(self._choice_in_use(), remembered, limit, requested.origin)
-        self._link.update(threads=self._threads)
+        now = self._threads.now
+        changes = self._link.state.changes
+        if now != previous.now or trouble:
+            change = ChoiceChange(begin_s, self._link.now_s(), previous.now, now, trouble)
+            changes = (*changes, change)[-_MOST_CHANGES:]
+        self._link.update(threads=self._threads, changes=changes)
         self._link.update_status(threads=model.threads)
         self._link.emit(ThreadsChanged(previous, self._threads, trouble))
 

@@ -45,7 +45,9 @@ class Glyphs:
     has_braille: bool
     line: str
     mark: str
-    """Pointer to something below it."""
+    """Pointer to something above it."""
+    change: str
+    """Pointer to the place of a change below it."""
     limit: str
     median: str
     parts: str
@@ -71,16 +73,17 @@ class Glyphs:
 BLOCKS = Glyphs(
     levels=" ▁▂▃▄▅▆▇█", full="█", empty="░", gauge_full="━", gauge_half="╸", gauge_empty="─",
     frame="╭╮╰╯─│",
-    halves="█▀▄", has_braille=True, line="─", mark="▲", limit="╌", median="┄", parts="█▓▒░▌▚",
-    between=" · ",
-    spread="─", spread_end="┤", here="▶", good="✓", caution="!", trouble="✗", arrow="→", plus_minus="±", cut="…",
+    halves="█▀▄", has_braille=True, line="─", mark="▲", change="▼", limit="╌", median="┄",
+    parts="█▓▒░▌▚", between=" · ",
+    spread="─", spread_end="┤", here="▶", good="✓", caution="!", trouble="✗", arrow="→",
+    plus_minus="±", cut="…",
     upright="┃",
 )  # fmt: skip
 ASCII = Glyphs(
     levels=" .:=#", full="#", empty=".", gauge_full="#", gauge_half="", gauge_empty="-",
     frame="++++-|", halves="",
-    has_braille=False, line="-", mark="^", limit="-", median="~", parts="#=+.o:", between=" - ",
-    spread="-", spread_end="|", here=">",
+    has_braille=False, line="-", mark="^", change="v", limit="-", median="~", parts="#=+.o:",
+    between=" - ", spread="-", spread_end="|", here=">",
     good="ok", caution="!", trouble="x", arrow="->", plus_minus="+-", cut=".", upright="#",
 )  # fmt: skip
 

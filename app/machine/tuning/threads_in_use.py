@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 
@@ -44,6 +45,41 @@ class ThreadsInUse:
         return is_in_use(replace(saved, kv_type=""), self.now)
 
 
+@record
+class ChoiceChange:
+    """Change of the choice in use, as the engine carried it out."""
+
+    begin_s: float
+    """Time of the last step with the previous choice."""
+    end_s: float
+    """Time of the first step with the new one; moving the weights takes seconds."""
+    before: TunedChoice
+    after: TunedChoice
+    trouble: str = ""
+    """Reason why a part of the change failed; empty if none did."""
+
+    @property
+    def is_felt_in_writing(self) -> bool:
+        """Whether anything changed that matters for writing."""
+        return writing_part(self.before) != writing_part(self.after)
+
+
+def writing_part(choice: TunedChoice) -> TunedChoice:
+    """Return a choice without what does not matter for writing."""
+    return TunedChoice(choice.decode, 0, choice.pinned, choice.weights)
+
+
+def name_threads(n_threads: int, kind_of: Callable[[int], str]) -> str:
+    """Name a number of threads by the cores that they need: "3 threads: 2 cores + 1 sibling".
+
+    Args:
+        kind_of: returns the kind of the CPU that the last of some threads needs, such as "core".
+    """
+    kinds = [kind_of(number) for number in range(1, n_threads + 1)]
+    cores = " + ".join(counted(kinds.count(kind), kind) for kind in dict.fromkeys(kinds))
+    return f"{counted(n_threads, 'thread')}: {cores}"
+
+
 def choice_to_keep(in_use: ThreadsInUse) -> TunedChoice | None:
     """Return what saving the choice set by hand would save; None if there is none, or it is saved.
 
@@ -73,6 +109,16 @@ def parse_threads(text: str, in_use: ThreadsInUse) -> TunedChoice:
         if not 1 <= count <= in_use.most:
             raise Refusal(f"{count} threads are not possible (1 to {in_use.most})")
     return replace(in_use.now, decode=counts[0], prefill=counts[-1])
+
+
+def describe_shortly(choice: TunedChoice) -> str:
+    """Describe the threads that write, and what is unusual, in a few words."""
+    words = [counted(choice.decode, "thread")]
+    if choice.weights == "huge":
+        words.append("huge pages")
+    if choice.pinned:
+        words.append("pinned")
+    return " + ".join(words)
 
 
 def describe(choice: TunedChoice) -> str:

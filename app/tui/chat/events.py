@@ -279,6 +279,8 @@ class EventDisplay:
                 self._models.show_kept(event)
             case events.AdaptersChanged():
                 self._models.show_adapters(event)
+            case events.ThreadsChanged() if self._core.hand_tuning.need_not_say(event):
+                pass
             case events.MemoryMeasured():
                 self._welcome.describe_machine(event)
             case _:

@@ -15,13 +15,17 @@ from app.machine.tuning.threads_in_use import (
 )
 from app.program.state import TunedChoice
 from app.session.chat_session import ChatSession
-from app.session.events import ModelLoaded
+from app.session.events import ModelLoaded, ThreadsChanged
 
 
 class HandTuning:
     """Changes of the choice in use. Each holds for this run until the user keeps it.
 
     The engine follows between two steps.
+
+    Attributes:
+        is_shown: whether a screen shows the changes, so that the chat need not say each of them.
+        said: the last choice that such a screen has said in the chat; None if there is none.
     """
 
     def __init__(self, engine_thread: EngineThread, chat_session: ChatSession) -> None:
@@ -29,6 +33,8 @@ class HandTuning:
         self._chat_session = chat_session
         self._model: ModelLoaded | None = None
         """Model to which the earlier choices apply."""
+        self.is_shown = False
+        self.said: ThreadsInUse | None = None
         self._earlier: list[ThreadsInUse] = []
         """Earlier choices, the newest last."""
         self._promise: TuningPromise | None = None
@@ -55,6 +61,13 @@ class HandTuning:
         if chosen is None:
             return None
         return choice_to_keep(chosen)
+
+    def need_not_say(self, event: ThreadsChanged) -> bool:
+        """Return whether the chat may be silent about a change: it is said, or another followed."""
+        if event.trouble:
+            return False
+        is_latest = event.in_use is self._engine_thread.state.threads
+        return self.is_shown or event.in_use is self.said or not is_latest
 
     def try_choice(self, choice: TunedChoice, origin: ChoiceOrigin = ChoiceOrigin.HAND) -> bool:
         """Use a choice for this run; return False if it is in use already."""

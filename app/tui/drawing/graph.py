@@ -37,6 +37,14 @@ _PAIRS = [
 
 
 @record
+class GraphMark:
+    """A named mark at a time of a graph."""
+
+    second: float
+    name: str
+
+
+@record
 class Graph:
     """Values and marks of a graph."""
 
@@ -48,6 +56,8 @@ class Graph:
     """Median of earlier replies; 0 if unknown."""
     marked: Sequence[int] = ()
     """Seconds to mark on the base line."""
+    changes: Sequence[GraphMark] = ()
+    """Named marks in the top row, in the order of time."""
 
 
 class GraphScale:
@@ -106,12 +116,16 @@ def graph_lines(
     labels = {0: f"{top:g}"}
     if rows % 2 == 0:
         labels[rows // 2] = f"{top / 2:g}"
+    seconds_per_cell = seconds_per_dot * n_dots_per_cell
     lines = []
     for row, spans in enumerate(_area(values, rows, top, glyphs, colour)):
         rule = _rule_of(graph, rows - 1 - row, rows, top, glyphs)
         label = Span(f"{labels.get(row, ''):>{LABEL_COLUMNS - 1}} ", SpanRole.MUTED)
-        lines.append((label, *_with_rule(spans, rule, columns)))
-    return [*lines, _base(graph, columns, first_s, seconds_per_dot * n_dots_per_cell, glyphs)]
+        cells = _with_rule(spans, rule, columns)
+        if row == 0:
+            _put_changes(cells, graph, first_s, seconds_per_cell, glyphs)
+        lines.append(joined((label, *cells)))
+    return [*lines, _base(graph, columns, first_s, seconds_per_cell, glyphs)]
 
 
 def history_lines(
@@ -219,8 +233,11 @@ def _rule_of(graph: Graph, row: int, rows: int, top: float, glyphs: Glyphs) -> t
     return " ", ""
 
 
-def _with_rule(curve: list[Span], rule: tuple[str, str], columns: int) -> Line:
-    """Draw a rule through a row's empty cells, with its label at the end if there is room."""
+def _with_rule(curve: list[Span], rule: tuple[str, str], columns: int) -> list[Span]:
+    """Draw a rule through a row's empty cells, with its label at the end if there is room.
+
+    Return a span for each cell.
+    """
     sign, name = rule
     curve = [*curve, *[Span(" ")] * (columns - len(curve))]
     empty_from = max((index + 1 for index, cell in enumerate(curve) if cell.text != " "), default=0)
@@ -228,8 +245,38 @@ def _with_rule(curve: list[Span], rule: tuple[str, str], columns: int) -> Line:
     rule_span = Span(sign, SpanRole.FRAME)
     spans = [rule_span if cell.text == " " else cell for cell in curve]
     if name and end >= empty_from:
-        spans[end : end + len(name)] = [Span(name, SpanRole.MUTED)]
-    return joined(spans)
+        spans[end : end + len(name)] = [Span(character, SpanRole.MUTED) for character in name]
+    return spans
+
+
+def _put_changes(
+    cells: list[Span], graph: Graph, first_s: float, seconds_per_cell: float, glyphs: Glyphs
+) -> None:
+    """Draw named marks into a row, each name at the right of its mark, or else at the left.
+
+    A name without room is shortened to its first word, or left out.
+    """
+    columns = len(cells)
+    begins = [int((mark.second - first_s) / seconds_per_cell) for mark in graph.changes]
+    left_end = 0
+    for number, (mark, begin) in enumerate(zip(graph.changes, begins, strict=True)):
+        if not 0 <= begin < columns:
+            continue
+        right_end = min([columns, *begins[number + 1 : number + 2]])
+        text = _fitting_name(mark.name, right_end - begin - 1)
+        start = begin
+        label = f"{glyphs.change}{text}"
+        if not text and (text := _fitting_name(mark.name, begin - left_end)):
+            start = begin - len(text)
+            label = f"{text}{glyphs.change}"
+        left_end = start + len(label)
+        cells[start:left_end] = [Span(character, SpanRole.ACCENT) for character in label]
+
+
+def _fitting_name(name: str, columns: int) -> str:
+    """Return a name, or its first word, or "" if neither fits."""
+    texts = (name, name.split()[0].strip(","))
+    return next((text for text in texts if len(text) <= columns), "")
 
 
 def _base(

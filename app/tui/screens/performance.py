@@ -1,11 +1,27 @@
-"""The performance screen: speed, its limit, where the time goes, and the state of the machine."""
+"""The performance screen: speed, its limit, where the time goes, and the state of the machine.
+
+Its keys change threads and memory modes at once, also while a reply is written.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import replace
+from functools import partialmethod
 from itertools import count
+from typing import Any
 
 from app.backend.status import Activity
+from app.machine.tuning.threads_in_use import (
+    ChoiceChange,
+    ThreadsInUse,
+    describe,
+    describe_shortly,
+    name_threads,
+)
 from app.program.settings import AUTO
+from app.program.state import TunedChoice
+from app.session.events import ThreadsChanged
 from app.session.reply_options import describe_thinking
 from app.text.figures import counted
 from app.text.glyphs import choose_glyphs
@@ -17,7 +33,10 @@ from app.tui.screens.figure_screen import FigureScreen
 from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import PerformanceView
 from app.tui.speed.writing_lines import absent_model_text
-from app.tui.widgets.figure_lines import KeyLine, ScreenTitle
+from app.tui.widgets.figure_lines import Key, KeyLine, ScreenTitle
+
+NOTE_S = 3.0
+"""Seconds that words on a key are shown."""
 
 
 class PerformanceScreen(FigureScreen):
@@ -33,23 +52,50 @@ class PerformanceScreen(FigureScreen):
 
     def __init__(self, chat: ChatScreen) -> None:
         super().__init__()
+        self._core = chat.core
         self._watch = chat.performance
         self._keymap = chat.core.keymap
+        self._hand_tuning = chat.core.hand_tuning
         self._chat_session = chat.core.chat_session
         self._engine_thread = chat.core.engine_thread
         self._refresh_numbers = count(1)
         self._glyphs = choose_glyphs()
         self._scale = GraphScale()
+        self._note = ""
+        """Words on the last key."""
+        self._note_until_s = 0.0
+        self._changes: tuple[ChoiceChange, ...] = ()
+        """Changes whose trouble was shown."""
+        self._in_use_before: ThreadsInUse | None = None
+        """Threads in use when the screen was opened."""
+        self._is_covered = False
+        """Whether help or palette cover the screen."""
 
     def on_screen_resume(self) -> None:
         """Start to watch the machine."""
         self._watch.register_view(self, True)
+        self._hand_tuning.is_shown = True
+        state = self._engine_thread.state
+        if not self._is_covered:
+            self._in_use_before = state.threads
+            self._changes = state.changes
+            self._note = ""
+        self._is_covered = False
         self._timer.resume()
         self.call_after_refresh(self.show_figures)
 
     def on_screen_suspend(self) -> None:
-        """Stop watching the machine."""
+        """Stop watching the machine; say in the chat what was changed."""
         self._watch.register_view(self, False)
+        self._is_covered = self.app.current_mode == "performance"
+        if self._is_covered:
+            return
+        self._hand_tuning.is_shown = False
+        before = self._in_use_before
+        in_use = self._engine_thread.state.threads
+        if before is not None and in_use is not None and before != in_use:
+            self._hand_tuning.said = in_use
+            self._core.say_event(ThreadsChanged(before, in_use))
 
     def poll(self) -> None:
         """Show the figures, unless the pace of drawing leaves out this refresh."""
@@ -62,41 +108,164 @@ class PerformanceScreen(FigureScreen):
 
     def _show(self, view: PerformanceView) -> None:
         self.query_one(ScreenTitle).set_content(self._context_text(view), _state(view))
-        key = self._keymap.first_key
-        self.query_one(KeyLine).set_content(
-            [
-                (key("performance.leave"), "back"),
-                ("arrows", "scroll"),
-                (key("performance.explain"), "words"),
-            ]
-        )
+        self.query_one(KeyLine).set_content(self._keys())
+        note = self._current_note()
         self.fill(
-            lambda width: dashboard_lines(view, width, self.body_rows, self._glyphs, self._scale)
+            lambda width: dashboard_lines(
+                view, width, self.body_rows, self._glyphs, self._scale, note
+            )
         )
 
     def _context_text(self, view: PerformanceView) -> str:
         model = self._chat_session.model
-        figures = view.figures
         if model is None:
             return absent_model_text(view.status)
         if model.server:
             return self._glyphs.between.join((model.name, f"computed by {model.server}"))
         words = [model.name, model.quantization]
-        if threads := self._threads(view):
-            words.append(counted(threads, "thread"))
-        words.append(figures.weights_mode)
+        in_use = self._engine_thread.state.threads
+        if in_use is not None:
+            words.append(counted(_n_threads(in_use.now, _phase(view)), "thread"))
+            if in_use.now.pinned:
+                words.append("pinned")
+            words.append(in_use.now.weights)
         if (thinking := self._chat_session.request_options.thinking) not in ("", AUTO):
             words.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, words))
 
-    def _threads(self, view: PerformanceView) -> int:
-        """Return the number of threads that compute, or will compute the next reply."""
-        in_use = self._engine_thread.state.threads
-        if in_use is None:
-            return view.figures.threads or view.status.threads
-        if view.status.activity is Activity.READING:
-            return in_use.now.prefill
-        return in_use.now.decode
+    def _keys(self) -> list[Key]:
+        key = self._keymap.first_key
+        leave = (key("performance.leave"), "back")
+        words = (key("performance.explain"), "words")
+        if self._hand_tuning.chosen is None:
+            return [leave, ("arrows", "scroll"), words]
+        fewer_and_more = filter(
+            None, (key("performance.fewer_threads"), key("performance.more_threads"))
+        )
+        keys = [
+            (" ".join(fewer_and_more), "threads"),
+            (key("performance.huge_pages"), "huge pages"),
+            (key("performance.pin"), "pin"),
+            (key("performance.kv_type"), "KV type"),
+        ]
+        if self._hand_tuning.previous is not None:
+            keys.append((key("performance.undo"), "undo"))
+        if (to_keep := self._hand_tuning.to_keep) is not None:
+            keys.append((key("performance.keep"), f"keep {describe_shortly(to_keep)}"))
+        return [*keys, words, leave]
+
+    # ---- words on keys
+
+    def _say(self, text: str) -> None:
+        self._note = text
+        self._note_until_s = self._engine_thread.now_s() + NOTE_S
+        self.show_figures()
+
+    def _current_note(self) -> str:
+        """Return the words on the last key while they are new, and why a change failed."""
+        changes = self._engine_thread.state.changes
+        if changes is not self._changes:
+            self._changes = changes
+            if changes and changes[-1].trouble:
+                self._note = changes[-1].trouble
+                self._note_until_s = self._engine_thread.now_s() + 2 * NOTE_S
+        if self._engine_thread.now_s() >= self._note_until_s:
+            self._note = ""
+        return self._note
+
+    def _why_not(self) -> str:
+        """Return why the keys change nothing; "" if they do."""
+        model = self._chat_session.model
+        if model is not None and model.server:
+            return f"{model.server} computes the replies, with its own threads and memory"
+        if self._hand_tuning.chosen is None:
+            return f"no model is open: {self._keymap.key_or_command('app.models')} opens one"
+        return ""
+
+    # ---- actions
+
+    def _try(self, text: str, **changes: Any) -> None:
+        """Change the choice for this run, and say what is changed."""
+        chosen = self._hand_tuning.chosen
+        if reason := self._why_not():
+            self._say(reason)
+        elif chosen is not None:
+            self._hand_tuning.try_choice(replace(chosen.now, **changes))
+            self._say(f"{text}, for this run")
+
+    def _change_threads(self, step: int) -> None:
+        """Use more or fewer threads for what the engine does now, or else for writing."""
+        chosen = self._hand_tuning.chosen
+        if chosen is None or self._why_not():
+            self._say(self._why_not())
+            return
+        phase = _phase(self._watch.read_view())
+        n_threads = _n_threads(chosen.now, phase) + step
+        if n_threads < 1:
+            self._say("1 thread is the least")
+        elif n_threads > chosen.most:
+            self._say(f"{counted(chosen.most, 'thread')}: one for each CPU of this machine")
+        else:
+            from engine.machine import host
+
+            text = name_threads(n_threads, host.cores().kind)
+            if phase == "prefill":
+                text = f"reading the prompt with {text}"
+            self._try(text, **{phase: n_threads})
+
+    action_more_threads = partialmethod(_change_threads, 1)
+    action_fewer_threads = partialmethod(_change_threads, -1)
+
+    def action_huge_pages(self) -> None:
+        """Move the weights to huge pages, or back to the mapped file."""
+        chosen = self._hand_tuning.chosen
+        if chosen is not None and chosen.now.weights == "huge":
+            self._try("weights in the mapped file", weights="mmap")
+        else:
+            self._try("weights in huge pages", weights="huge")
+
+    def action_pin(self) -> None:
+        """Bind each thread to a core, or no longer."""
+        chosen = self._hand_tuning.chosen
+        if chosen is not None and not hasattr(os, "sched_setaffinity"):
+            self._say("this system does not let a program bind its threads to cores")
+        elif chosen is not None and chosen.now.pinned:
+            self._try("the system places the threads", pinned=False)
+        else:
+            self._try("each thread bound to one core", pinned=True)
+
+    def action_kv_type(self) -> None:
+        """Say how to change the type of the KV cache."""
+        chosen = self._hand_tuning.chosen
+        if chosen is None or self._why_not():
+            self._say(self._why_not())
+            return
+        self._say(
+            f"the KV cache is {chosen.now.kv_type} while this model is open: "
+            "kv_type in the settings sets another for the next start"
+        )
+
+    def action_keep(self) -> None:
+        """Save the choice set by hand."""
+        chosen = self._hand_tuning.chosen
+        if chosen is None or self._why_not():
+            self._say(self._why_not())
+        elif self._hand_tuning.to_keep is None:
+            self._say(f"nothing to keep: {describe(chosen.now)}, as at the start")
+        else:
+            self._hand_tuning.keep()
+            self._say(f"kept for this machine and model: {describe(chosen.now)}")
+
+    def action_undo(self) -> None:
+        """Restore the choice before the last change, both in use and saved."""
+        previous = self._hand_tuning.previous
+        if reason := self._why_not():
+            self._say(reason)
+        elif previous is None:
+            self._say("nothing to undo")
+        else:
+            self._hand_tuning.undo()
+            self._say(f"undone: {describe(previous.now)}")
 
 
 def _state(view: PerformanceView) -> Line:
@@ -104,3 +273,16 @@ def _state(view: PerformanceView) -> Line:
     activity = view.status.activity
     roles = {Activity.READING: SpanRole.READING, Activity.WRITING: SpanRole.WRITING}
     return line(Span(activity.value, roles.get(activity, SpanRole.MUTED)))
+
+
+def _phase(view: PerformanceView) -> str:
+    """Return the phase whose threads compute now, or would compute a reply."""
+    if view.status.activity is Activity.READING:
+        return "prefill"
+    return "decode"
+
+
+def _n_threads(choice: TunedChoice, phase: str) -> int:
+    if phase == "prefill":
+        return choice.prefill
+    return choice.decode

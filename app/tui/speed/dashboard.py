@@ -34,6 +34,7 @@ from app.tui.drawing.panels import (
     side_by_side,
 )
 from app.tui.speed import history_lines, machine_lines, writing_lines
+from app.tui.speed.change_lines import change_lines
 from app.tui.speed.watch import PerformanceView
 
 TWO_COLUMNS_FROM = 76
@@ -41,6 +42,7 @@ THREE_COLUMNS_FROM = 160
 _NUMBER_COLUMNS = 27
 _GRAPH_FROM_COLUMNS = 56
 _LEAST_WRITING_ROWS = 9
+_LEAST_PANEL_ROWS = 2 * (FRAME_ROWS + 3)
 _MOST_REASON_ROWS = 2
 _LEAST_WRITING_ROWS_WITH_HISTORY = 13
 _USUAL_WRITING_ROWS = 11
@@ -60,9 +62,18 @@ _Section = Callable[[int, int], list[Line]]
 
 
 def dashboard_lines(
-    view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
+    view: PerformanceView,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    scale: GraphScale,
+    note: str = "",
 ) -> list[Line]:
-    """Draw the performance screen; it fills ``height`` rows, or more if it does not fit."""
+    """Draw the performance screen; it fills ``height`` rows, or more if it does not fit.
+
+    Args:
+        note: words on the last key; "" if there are none.
+    """
     has_history = history_lines.has_history(view)
     columns = _columns(view, glyphs, width, height, has_history)
     needed = _rows_needed(columns, width)
@@ -70,21 +81,23 @@ def dashboard_lines(
         columns = _columns(view, glyphs, width, height, has_history=False)
         needed = _rows_needed(columns, width)
     widths = divided(width, len(columns))
+    changes = change_lines(view, note, width - FRAME_COLUMNS, glyphs)
+    n_free_rows = max(0, height - _LEAST_WRITING_ROWS - _LEAST_PANEL_ROWS)
+    n_least_rows = _LEAST_WRITING_ROWS + min(len(changes), n_free_rows)
     if len(columns) == 1:
-        n_writing_rows = min(_USUAL_WRITING_ROWS, max(_LEAST_WRITING_ROWS, height // 2))
+        n_writing_rows = min(_USUAL_WRITING_ROWS, max(n_least_rows, height // 2))
         return [
-            *_writing(view, width, n_writing_rows, glyphs, scale),
+            *_writing(view, width, n_writing_rows, glyphs, scale, changes),
             *_stacked(columns[0], width, 0),
         ]
-    n_writing_rows = max(
-        _LEAST_WRITING_ROWS, min(height - needed, int(_MOST_WRITING_SHARE * height))
-    )
-    n_panel_rows = max(height - n_writing_rows, 2 * (FRAME_ROWS + 3))
+    n_writing_rows = max(n_least_rows, min(height - needed, int(_MOST_WRITING_SHARE * height)))
+    n_panel_rows = max(height - n_writing_rows, _LEAST_PANEL_ROWS)
     blocks = [
         _stacked(stack, section_width, n_panel_rows)
         for stack, section_width in zip(columns, widths, strict=True)
     ]
-    return [*_writing(view, width, n_writing_rows, glyphs, scale), *side_by_side(blocks, widths)]
+    writing = _writing(view, width, n_writing_rows, glyphs, scale, changes)
+    return [*writing, *side_by_side(blocks, widths)]
 
 
 def _columns(
@@ -133,12 +146,18 @@ def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line
 
 
 def _writing(
-    view: PerformanceView, width: int, height: int, glyphs: Glyphs, scale: GraphScale
+    view: PerformanceView,
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    scale: GraphScale,
+    changes: Sequence[Line],
 ) -> list[Line]:
-    """Draw the speed as numbers at the left and a curve at the right."""
+    """Draw the speed as numbers at the left and a curve at the right, with words on changes below
+    them."""
     inner = width - FRAME_COLUMNS
     reason = writing_lines.reason_lines(view, inner)[:_MOST_REASON_ROWS]
-    rows = height - FRAME_ROWS - len(reason)
+    rows = height - FRAME_ROWS - len(changes) - len(reason)
     columns = min(inner, _NUMBER_COLUMNS)
     speed = [
         *writing_lines.number_lines(view, columns, glyphs),
@@ -160,7 +179,7 @@ def _writing(
     else:
         note = EMPTY
     foot = writing_lines.stutter_line(view, glyphs)
-    body = [*numbers, *reason]
+    body = [*numbers, *[EMPTY] * (rows - len(numbers)), *changes, *reason]
     return panel(writing_lines.name_of(view), body, width, glyphs, height, note, foot)
 
 

@@ -27,9 +27,11 @@ from app.machine.sensors.speed_causes import (
     usual_clock_ghz,
 )
 from app.machine.sensors.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
+from app.machine.tuning.threads_in_use import ChoiceChange
 from app.text.record import record
 
 if TYPE_CHECKING:
+    from app.machine.tuning.speed_comparison import SpeedComparison
     from engine.machine.core_map import CoreMap
 
 MAX_SHARE = 0.02
@@ -163,6 +165,10 @@ class PerformanceView:
     """Mean energy per token of the shown reply; None where it is not measured."""
     causes: tuple[Cause, ...] = ()
     """Disturbances of the shown reply."""
+    changes: tuple[tuple[float, ChoiceChange], ...] = ()
+    """Changes of the threads during the shown reply that matter for writing, with their second."""
+    comparison: SpeedComparison | None = None
+    """Speeds of the reply with two choices; None if nothing was changed."""
     interface_cost: float | None = None
     """Share of one core that drawing takes; None until it is measured."""
     slowed_by: int = 1
@@ -271,6 +277,7 @@ class PerformanceWatch:
         )
         faults = figures.faults.by_token()
         stutters = self._stutters.found
+        changes = _changes_during(times_s, self._engine_thread.state.changes, status.is_busy)
         return PerformanceView(
             status=status,
             figures=figures,
@@ -289,10 +296,31 @@ class PerformanceWatch:
                 [sample.energy for sample in self._samples if sample.energy is not None], times_s
             ),
             causes=tuple(self._causes(status, figures, n_threads, times_s, speed, now_s)),
+            changes=tuple((change.end_s - times_s[0], change) for change in changes),
+            comparison=self._comparison(times_s, changes),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
             today=day_of(time.time()),
         )
+
+    def _comparison(
+        self, times_s: Sequence[float], changes: Sequence[ChoiceChange]
+    ) -> SpeedComparison | None:
+        """Compare the speeds of a reply before and after its changes; None if it has none."""
+        if not changes:
+            return None
+        from app.machine.tuning.speed_comparison import compare_choices  # not for the first frame
+
+        return compare_choices(times_s, changes, self._others_cores)
+
+    def _others_cores(self, begin_s: float, end_s: float) -> float:
+        """Return the cores that other programs used between two times, on average."""
+        readings = [
+            sample.others_cores
+            for sample in samples_between(self._samples, begin_s, end_s)
+            if sample.others_cores is not None
+        ]
+        return sum(readings) / max(1, len(readings))
 
     def _causes(
         self,
@@ -369,6 +397,22 @@ def _engine_thread_numbers() -> set[int]:
         for thread in threading.enumerate()
         if thread.native_id and thread.name.startswith((THREAD_NAME, CREW_NAME))
     }
+
+
+def _changes_during(
+    times_s: Sequence[float], changes: Sequence[ChoiceChange], is_running: bool
+) -> list[ChoiceChange]:
+    """Return the changes of a reply that matter for writing."""
+    if not times_s:
+        return []
+    end_s = float("inf")
+    if not is_running:
+        end_s = times_s[-1]
+    return [
+        change
+        for change in changes
+        if change.is_felt_in_writing and times_s[0] <= change.end_s <= end_s
+    ]
 
 
 def _speed_of(status: EngineStatus, times_s: Sequence[float], now_s: float) -> Speed:

@@ -29,6 +29,7 @@ from app.tui.drawing.lines import (
     strong,
 )
 from app.tui.drawing.panels import big_digits, cells_of, gauge, part_glyph
+from app.tui.speed.change_lines import change_marks
 from app.tui.speed.watch import PerformanceView
 
 _WORTH_A_WORD = 0.03
@@ -101,7 +102,8 @@ def graph_of(view: PerformanceView) -> Graph:
         limit_tps = view.ceiling.tps
     if view.figures.earlier:
         median_tps = view.figures.earlier.median_tps
-    return Graph(view.rates_tps, limit_tps, median_tps, view.marked_seconds)
+    changes = change_marks(view.changes)
+    return Graph(view.rates_tps, limit_tps, median_tps, view.marked_seconds, changes)
 
 
 def name_of(view: PerformanceView) -> str:

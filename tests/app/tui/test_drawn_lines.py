@@ -7,8 +7,18 @@ from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.energy import EnergyReading, EnergyScope
 from app.machine.sensors.records import Ceiling, EngineFigures
 from app.machine.sensors.speed_causes import Cause
+from app.machine.tuning.speed_comparison import ChoiceSpeed, SpeedComparison, Verdict
+from app.machine.tuning.threads_in_use import ChoiceChange
+from app.program.state import TunedChoice
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
-from app.tui.drawing.graph import Graph, GraphScale, graph_lines, history_lines, next_round
+from app.tui.drawing.graph import (
+    Graph,
+    GraphMark,
+    GraphScale,
+    graph_lines,
+    history_lines,
+    next_round,
+)
 from app.tui.drawing.lines import (
     LEVELS,
     Span,
@@ -30,6 +40,7 @@ from app.tui.drawing.panels import (
     word_mark,
 )
 from app.tui.speed import machine_lines, writing_lines
+from app.tui.speed.change_lines import change_marks, comparison_text
 from app.tui.speed.dashboard import dashboard_lines, flat_lines, strip_lines
 from app.tui.speed.energy_lines import energy_notes
 from app.tui.speed.watch import Speed
@@ -382,6 +393,73 @@ def test_unknown_figures_are_not_shown():
     assert "limit: not measured yet" in shown
 
 
+# ---- changes of threads and memory
+
+TWO = TunedChoice(2, 2, weights="mmap")
+ONE = TunedChoice(1, 2, weights="mmap")
+HUGE = TunedChoice(2, 2, True, weights="huge")
+
+
+def compared(verdict=Verdict.FASTER, first=TWO, second=ONE, **changes) -> str:
+    """Return the sentence of a comparison."""
+    speeds = ChoiceSpeed(first, 96, 25.1, 0.6), ChoiceSpeed(second, 40, 12.8, 0.3)
+    comparison = SpeedComparison(speeds, verdict, 1.961, **changes)
+    return comparison_text(view(comparison=comparison), BLOCKS)
+
+
+def test_speeds_before_and_after_a_change_are_compared_in_words():
+    rates = "2 threads: 25.1 ±0.6, 1 thread: 12.8 ±0.3 tok/s: "
+    assert comparison_text(view(), BLOCKS) == ""
+    assert compared() == f"{rates}1.96 times as fast"
+    assert compared(Verdict.OPEN) == f"{rates}too close to call yet"
+    assert compared(Verdict.OPEN, is_final=True) == f"{rates}too close to call"
+    assert compared(Verdict.EQUAL) == f"{rates}no difference that counts"
+    disturbed = compared(others_cores=1.04)
+    assert disturbed == f"{rates}not certain, other programs used 1.0 cores"
+    assert compared(Verdict.TOO_FEW, second=HUGE).startswith("huge pages + pinned: 40 of 32")
+    assert "mapped file + not pinned: 12.8" in compared(first=HUGE, second=TWO)
+
+
+def test_too_few_tokens_are_counted():
+    speeds = ChoiceSpeed(TWO, 96), ChoiceSpeed(ONE, 12)
+    few = SpeedComparison(speeds, Verdict.TOO_FEW)
+    shown = view(comparison=few)
+    assert comparison_text(shown, BLOCKS) == "1 thread: 12 of 32 tokens, then the comparison"
+    ready = dataclasses.replace(shown, status=EngineStatus(Activity.READY))
+    assert comparison_text(ready, BLOCKS) == "1 thread: only 12 tokens, too few to compare"
+    few = SpeedComparison(speeds[::-1], Verdict.TOO_FEW)
+    shown = view(comparison=few)
+    assert comparison_text(shown, BLOCKS) == "1 thread: only 12 tokens, too few to compare"
+
+
+def test_marks_name_what_was_changed():
+    changes = [
+        (3.0, ChoiceChange(0, 0, TWO, ONE)),
+        (7.5, ChoiceChange(0, 0, ONE, TWO)),
+        (9.0, ChoiceChange(0, 0, TWO, HUGE)),
+        (12.0, ChoiceChange(0, 0, HUGE, ONE)),
+    ]
+    names = [mark.name for mark in change_marks(changes)]
+    assert names == ["1 thread", "2", "huge, pinned", "1, mmap, not pinned"]
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 21), (80, 20), (120, 37), (200, 47)])
+@pytest.mark.parametrize("glyphs", [BLOCKS, ASCII])
+def test_the_comparison_stands_below_the_curve(width, height, glyphs):
+    speeds = ChoiceSpeed(TWO, 96, 25.1, 0.6), ChoiceSpeed(ONE, 40, 12.8, 0.3)
+    comparison = SpeedComparison(speeds, Verdict.OPEN, 1.96, others_cores=1.3)
+    changed = view(comparison=comparison, changes=((2.0, ChoiceChange(0, 0, TWO, ONE)),))
+    drawn = dashboard_lines(changed, width, height, glyphs, GraphScale())
+    assert len(drawn) == height
+    assert {width_of(row) for row in drawn} == {width}
+    text = " ".join("\n".join(texts(drawn)).replace("│", " ").split())
+    assert "1 thread: 12.8" in text
+    assert f"{glyphs.change}1 thread" in text
+    note = dashboard_lines(changed, width, height, glyphs, GraphScale(), "1 thread is the least")
+    assert "1 thread is the least" in "\n".join(texts(note))
+    assert "12.8" not in "\n".join(texts(note))
+
+
 # ---- the graph
 
 
@@ -439,6 +517,37 @@ def test_the_graph_works_in_any_size(width, height):
     drawn = graph_lines(Graph((1.0, 2.0), 3.0, 1.5, (0, 1)), width, height, BLOCKS)
     assert len(drawn) == height
     assert all(width_of(one) <= max(width, 0) for one in drawn)
+
+
+def marked_row(*marks, glyphs=BLOCKS, width=45, seconds=40) -> str:
+    """Return the top row of a graph of a second per column, without its label."""
+    n_rates = seconds * (2 if glyphs.has_braille else 1)
+    drawn = texts(graph_lines(Graph([0.1] * n_rates, limit_tps=0, changes=marks), width, 5, glyphs))
+    return drawn[0][5:]
+
+
+def test_changes_are_named_in_the_top_row():
+    graph = Graph((25.0,) * 8 + (13.0,) * 8, changes=(GraphMark(8.0, "1 thread"),))
+    drawn = texts(graph_lines(graph, 50, 6, BLOCKS))
+    assert drawn[0].index("▼1 thread") == 5 + 20
+    plain = texts(graph_lines(graph, 50, 6, ASCII))
+    assert "v1 thread" in plain[0]
+
+
+def test_names_of_changes_are_shortened_where_room_is_scarce():
+    assert marked_row(GraphMark(10, "1 thread"), glyphs=ASCII).strip() == "v1 thread"
+    crowded = marked_row(GraphMark(10, "1 thread"), GraphMark(13, "2"), glyphs=ASCII)
+    assert crowded.strip() == "v1 v2"
+    touching = marked_row(GraphMark(10, "1 thread"), GraphMark(11, "2"), glyphs=ASCII)
+    assert touching == f"{' ' * 2}1 threadvv2"
+    newest = marked_row(GraphMark(39, "not pinned"), glyphs=ASCII)
+    assert newest == f"{' ' * 29}not pinnedv"
+
+
+def test_changes_outside_the_graph_are_left_out():
+    row = marked_row(GraphMark(3, "huge"), GraphMark(105, "2"), glyphs=ASCII, seconds=110)
+    assert row.strip() == "v2"
+    assert graph_lines(Graph((), changes=(GraphMark(0.0, "2"),)), 9, 2, ASCII)
 
 
 def test_a_history_is_right_aligned():
