@@ -123,8 +123,8 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     a second fixture for each 2 s.
     """
     home = tmp_path_factory.getbasetemp() / f"home-{next(_numbers)}"
-    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
-        os.environ[name] = str(home / name.lower())
+    for name in ("CONFIG_HOME", "STATE_HOME", "DATA_HOME", "CACHE_HOME", "RUNTIME_DIR"):
+        os.environ[f"XDG_{name}"] = str(home / f"xdg_{name.lower()}")
     yield
     set_usual_signals()
     collect_garbage_seldom()

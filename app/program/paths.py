@@ -153,6 +153,16 @@ def private_directory(path: Path | None) -> Path | None:
     return path
 
 
+def memory_directory() -> Path | None:
+    """Return the program's directory in memory, which the system empties at logout; None if the
+    session has none.
+    """
+    path = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    if path.is_absolute() and path.is_dir():
+        return path / APP_NAME
+    return None
+
+
 def base_directory(base: str) -> Path | None:
     """Return the program's directory for "config", "state", "data" or "cache"; None if there is
     none."""

@@ -400,7 +400,13 @@ class Composer(Vertical):
     def _begin_saving_drafts(self) -> None:
         self._draft_timer = None
         unsent = self._unsent()
-        if self._core.storage.store is not None or not unsent.drafts:
+        memory = paths.memory_directory()
+        if self._core.storage.store is not None:
+            self._draft_saver.save(unsent)
+        elif memory is not None:
+            # If conversations are not saved, a draft is on disk only once the program has ended.
+            self._draft_saver.save(unsent, memory)
+        elif not unsent.drafts:
             self._draft_saver.save(unsent)
 
     def _unsent(self) -> UnsentDrafts:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
 
+from app.conversations.database import NAME
 from app.conversations.drafts import MOST_DRAFT_BYTES, SavedDraft, save_drafts, take_drafts
 from app.conversations.locks import StoreError
 from app.program import notices, paths
@@ -39,28 +40,41 @@ class DraftSaver:
 
     def __init__(self) -> None:
         self._newest = UnsentDrafts()
+        self._newest_root = paths.conversations_dir()
         self._saved: UnsentDrafts | None = UnsentDrafts()
-        """Drafts in the database; None if that is not known."""
+        """Drafts that are saved; None if that is not known."""
+        self._roots: set[Path | None] = set()
+        """Directories whose databases may have drafts of this program."""
         self._lock = threading.Lock()
         """Held while drafts are written."""
 
-    def save(self, unsent: UnsentDrafts) -> Future[str]:
+    def save(self, unsent: UnsentDrafts, root: Path | None = None) -> Future[str]:
         """Begin to save drafts.
+
+        Args:
+            root: directory of their database; None for that of all conversations.
 
         Returns:
             The reason why they are not saved; "" if they are.
         """
         self._newest = unsent
+        self._newest_root = root or paths.conversations_dir()
         return in_background(self._write_newest, "drafts")
 
     def _write_newest(self) -> str:
         with self._lock:
             newest = self._newest
-            has_changed = self._saved is None or newest.drafts != self._saved.drafts
-            if not has_changed:
+            root = self._newest_root
+            is_same = self._saved is not None and newest.drafts == self._saved.drafts
+            other_roots = self._roots - {root}
+            if is_same and not (newest.drafts and other_roots):
                 return ""
-            trouble = store_drafts(newest.drafts, newest.conversation_id or "")
+            trouble = store_drafts(newest.drafts, newest.conversation_id or "", root)
             self._saved = None if trouble else newest
+            if not trouble:
+                for other_root in other_roots:
+                    store_drafts([], "", other_root)
+                self._roots = {root}
             return trouble
 
     def take(self) -> UnsentDrafts:
@@ -68,14 +82,27 @@ class DraftSaver:
         unsent = take_stored_drafts()
         if unsent.drafts:
             self._saved = None
+            self._roots = {root for root in _roots() if root and (root / NAME).exists()}
         return unsent
 
 
-def store_drafts(drafts: Sequence[Draft], conversation_id: str = "") -> str:
-    """Save the unsent drafts of this program, oldest first; return why that failed, or ""."""
+def _roots() -> list[Path | None]:
+    """Return the directories that may have drafts: on disk, then in memory."""
+    memory = paths.memory_directory()
+    return [paths.conversations_dir(), *([memory] if memory is not None else [])]
+
+
+def store_drafts(
+    drafts: Sequence[Draft], conversation_id: str = "", root: Path | None = None
+) -> str:
+    """Save the unsent drafts of this program, oldest first; return why that failed, or "".
+
+    Args:
+        root: directory of their database; None for that of all conversations.
+    """
     lines = [write_draft(draft).decode("ascii") for draft in drafts]
     try:
-        n_saved = save_drafts(paths.conversations_dir(), lines, conversation_id)
+        n_saved = save_drafts(root or paths.conversations_dir(), lines, conversation_id)
     except StoreError as error:
         return str(error)
     if n_saved < len(lines):
@@ -86,8 +113,9 @@ def store_drafts(drafts: Sequence[Draft], conversation_id: str = "") -> str:
 def take_stored_drafts() -> UnsentDrafts:
     """Return the drafts that ended programs did not send."""
     saved = _take_older_file(paths.unsent_file())
-    with suppress(StoreError):  # the chat reports what is wrong with the database
-        saved += take_drafts(paths.conversations_dir())
+    for root in _roots():
+        with suppress(StoreError):  # the chat reports what is wrong with the database
+            saved += take_drafts(root)
     drafts = []
     conversation_id = None
     for entry in saved:

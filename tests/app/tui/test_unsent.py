@@ -7,7 +7,7 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from unittest.mock import patch
 
@@ -19,6 +19,7 @@ from app.program import paths
 from app.tui.chat.draft import Draft, write_chip
 from app.tui.chat.history import write_draft
 from app.tui.chat.unsent_drafts import DraftSaver, UnsentDrafts, store_drafts, take_stored_drafts
+from tests.app.chat_driver import chatting
 
 CHIP = write_chip(1, "pasted text")
 DRAFTS = [Draft("one"), Draft(f"see {CHIP}", {CHIP: "pasted text"}), Draft("two\nlines")]
@@ -129,3 +130,62 @@ def test_the_file_of_an_older_version_is_read_once() -> None:
     store_drafts(DRAFTS[2:])
     assert take_stored_drafts() == UnsentDrafts(DRAFTS, "")
     assert not file.exists()
+
+
+@pytest.fixture
+def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Directory in memory, which need not exist."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    directory = paths.memory_directory()
+    assert directory is not None
+    return directory
+
+
+def drafts_in(file: Path) -> int:
+    """Return the number of drafts in a database; 0 while it has no tables."""
+    if not file.exists():
+        return 0
+    with closing(sqlite3.connect(file)) as db, suppress(sqlite3.OperationalError):
+        return int(db.execute("SELECT count(*) FROM draft").fetchone()[0])
+    return 0
+
+
+def test_drafts_in_memory_leave_nothing_on_the_disk(database: Path, memory: Path) -> None:
+    saver = DraftSaver()
+    assert saver.save(UnsentDrafts(DRAFTS, ""), memory).result() == ""
+    assert not database.parent.exists()
+    assert stat.S_IMODE(memory.stat().st_mode) == 0o700
+    next_saver = DraftSaver()
+    assert next_saver.take() == UnsentDrafts(DRAFTS, "")
+    assert next_saver.save(UnsentDrafts(), memory).result() == ""
+    assert take_stored_drafts() == UnsentDrafts()
+    assert not database.parent.exists()
+
+
+def test_drafts_move_from_memory_to_the_disk_and_back(database: Path, memory: Path) -> None:
+    saver = DraftSaver()
+    saver.save(UnsentDrafts(DRAFTS), memory).result()
+    saver.save(UnsentDrafts(DRAFTS)).result()  # at the end
+    assert (drafts_in(database), drafts_in(memory / NAME)) == (3, 0)
+    next_saver = DraftSaver()
+    assert next_saver.take().drafts == DRAFTS
+    next_saver.save(UnsentDrafts(DRAFTS[:1]), memory).result()
+    assert (drafts_in(database), drafts_in(memory / NAME)) == (0, 1)
+
+
+def test_without_a_directory_in_memory_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    for value in ("", "relative", "/nowhere/at/all"):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", value)
+        assert paths.memory_directory() is None
+
+
+@pytest.mark.slow
+async def test_a_draft_of_an_unsaved_chat_survives_in_memory(database: Path, memory: Path) -> None:
+    async with chatting(save_conversations="off") as driver:
+        driver.prompt.show_text("draft")
+        driver.chat.composer._begin_saving_drafts()
+        await driver.until(lambda: drafts_in(memory / NAME) == 1, "it is in memory")
+        assert not database.parent.exists()
+        await driver.ask("draft")
+        await driver.until(lambda: drafts_in(memory / NAME) == 0, "it is deleted once sent")
+    assert not database.parent.exists()
