@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 MOST_CHARS = 4000
 """Limit on each text of an exchange, more than a screen shows."""
-_MOST_ROWS = 16
-"""Limit on the messages that are looked at, from the last one back."""
+_NUMBERS_OF_ROWS = (2, 16)
+"""Numbers of messages that are looked at from the last one back: mostly two are enough."""
 
 
 @record
@@ -32,18 +32,21 @@ def last_exchanges(db: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, 
     """Return the last exchange of each of these conversations that has messages."""
     exchanges = {}
     for number in numbers:
-        exchange = _last_exchange(db, number)
+        for n_rows in _NUMBERS_OF_ROWS:
+            exchange = _last_exchange(db, number, n_rows)
+            if exchange is None or exchange.question:
+                break
         if exchange is not None:
             exchanges[number] = exchange
     return exchanges
 
 
-def _last_exchange(db: sqlite3.Connection, number: int) -> LastExchange | None:
+def _last_exchange(db: sqlite3.Connection, number: int, n_rows: int) -> LastExchange | None:
     sql = (
         "SELECT role, substr(text, 1, ?), CASE role WHEN 'user' THEN more END FROM message "
         "WHERE conversation=? AND place>=0 ORDER BY place DESC LIMIT ?"
     )
-    rows = db.execute(sql, (MOST_CHARS, number, _MOST_ROWS)).fetchall()
+    rows = db.execute(sql, (MOST_CHARS, number, n_rows)).fetchall()
     reply = ""
     for role, text, json_text in rows:
         if role != "user":
@@ -55,7 +58,7 @@ def _last_exchange(db: sqlite3.Connection, number: int) -> LastExchange | None:
         if values.get("results"):  # Tools answered here, not the user.
             continue
         return LastExchange(_shown(values.get("folded")) or _shown(text), reply)
-    return LastExchange("", reply) if reply else None
+    return LastExchange("", reply) if rows else None
 
 
 def _shown(text: object) -> str:
