@@ -106,10 +106,12 @@ class MachineMonitor:
         self._last_s = now_s
         core_loads: tuple[float, ...] = ()
         others_cores = None
+        stolen_cores = None
         n_allowed = None
         if (loads := or_none(lambda: self._loads.since_before(interval_s))) is not None:
             core_loads = loads.cores
             others_cores = loads.others_cores
+            stolen_cores = loads.stolen_cores
             n_allowed = loads.n_allowed
         processor = self._processor
         clock_ghz, most_clock_ghz = processor.clock_ghz(now_s, core_loads)
@@ -125,6 +127,7 @@ class MachineMonitor:
             core_loads=core_loads,
             n_allowed_cores=n_allowed,
             others_cores=others_cores,
+            stolen_cores=stolen_cores,
             clock_ghz=clock_ghz,
             most_clock_ghz=most_clock_ghz,
             core_clocks_ghz=processor.core_clocks_ghz(now_s),

@@ -37,6 +37,8 @@ class Loads(NamedTuple):
 
     cores: tuple[float, ...]
     others_cores: float
+    stolen_cores: float
+    """Part of ``others_cores`` that the host of a virtual machine took."""
     n_allowed: int
     """Number of logical CPUs on which this process may run; only there do others disturb it."""
 
@@ -73,8 +75,11 @@ class CoreLoads:
             min(1.0, max(0.0, busy / total)) if total > 0 else 0.0 for busy, total in spent
         )
         busy_s = sum(spent[cpu][0] for cpu in allowed)
-        others_s = busy_s + (stolen_s - last[1]) - (own_s - last[2])
-        return Loads(loads, max(0.0, others_s / interval_s), len(allowed))
+        stolen_since_s = max(0.0, stolen_s - last[1])
+        others_s = busy_s + stolen_since_s - (own_s - last[2])
+        return Loads(
+            loads, max(0.0, others_s / interval_s), stolen_since_s / interval_s, len(allowed)
+        )
 
 
 def allowed_cpus(n_cpus: int) -> Sequence[int]:

@@ -55,6 +55,8 @@ class MachineSample:
     """Number of logical CPUs on which this program may run."""
     others_cores: float | None = None
     """Cores of these that other programs use, or the host of a virtual machine."""
+    stolen_cores: float | None = None
+    """Part of them that the host of a virtual machine took."""
     clock_ghz: float | None = None
     """Mean clock of the working cores."""
     most_clock_ghz: float | None = None

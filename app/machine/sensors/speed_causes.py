@@ -256,19 +256,27 @@ def _other_programs(samples: Sequence[MachineSample], threads: int) -> list[Caus
     if n_cores:
         text = f"other programs use {other_cores:.1f} of {figures.counted(n_cores, 'core')}"
     loss = _SHARED_CORE_LOSS * other_cores / max(1, n_cores)
-    n_threads = threads or n_cores
-    quota = _spent_quota(samples)
-    if quota is not None:
-        # a quota that is used up leaves cores to the other programs
-        n_missing_cores = max(0.0, other_cores + min(quota.cores, n_threads) - n_cores)
-    else:
-        n_missing_cores = max(0.0, other_cores + n_threads - n_cores)
-        # all threads wait for the one that has lost its core
-        waits = _mean([sample.waiting_share for sample in samples])
-        loss = max(loss, waits - _mean([sample.interface_share for sample in samples]))
-    if n_cores and n_threads:
-        loss = max(loss, n_missing_cores / n_threads)
+    if n_cores:
+        loss = max(loss, _lost_to_others(samples, other_cores, n_cores, threads or n_cores))
     return [Cause(text, min(1.0, loss))]
+
+
+def _lost_to_others(
+    samples: Sequence[MachineSample], other_cores: float, n_cores: int, threads: int
+) -> float:
+    """Return the share of time for which a thread has no core because of other programs."""
+    waits = [sample.waiting_share for sample in samples]
+    quota = _spent_quota(samples)
+    if quota is None and any(wait is not None for wait in waits):
+        # all threads wait for the one that has lost its core
+        stolen_cores = _mean([sample.stolen_cores for sample in samples])
+        drawing = _mean([sample.interface_share for sample in samples])
+        return _mean(waits) - drawing + stolen_cores / threads
+    n_wanted = float(threads)
+    if quota is not None:
+        # a quota that is used up leaves cores to the other programs, and causes waits of its own
+        n_wanted = min(quota.cores, threads)
+    return max(0.0, other_cores + n_wanted - n_cores) / threads
 
 
 def _clock(samples: Sequence[MachineSample], usual_clock_ghz: float) -> list[Cause]:

@@ -347,7 +347,7 @@ class PerformanceWatch:
         else:
             return []
         usual_threads = 0
-        if figures.earlier is not None:
+        if figures.earlier is not None and status.activity is not Activity.READING:
             usual_threads = figures.earlier.usual.threads
         samples = samples_between(self._samples, begin_s, end_s)
         return [

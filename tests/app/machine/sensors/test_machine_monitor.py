@@ -115,6 +115,7 @@ def test_stolen_time_counts_as_load_of_others(source):
     source.run([0.0, 0.0], 0.6)
     loads_since = loads.since_before(1.0)
     assert loads_since.others_cores == pytest.approx(0.8)
+    assert loads_since.stolen_cores == pytest.approx(0.8)
     assert loads_since.cores == (0.0, 0.0)
 
 

@@ -46,6 +46,17 @@ def cause_of(**changes: Any) -> tuple[str, float]:
             "other programs use 1.0 of 2 cores",
             78,
         ),
+        # most of the time no thread waits, such as next to a program of a lower priority
+        (
+            {"others_cores": 1.0, "waiting_share": 0.1},
+            "other programs use 1.0 of 2 cores",
+            25,
+        ),
+        (
+            {"others_cores": 1.0, "waiting_share": 0.1, "stolen_cores": 0.9},
+            "other programs use 1.0 of 2 cores",
+            53,
+        ),
         ({"n_allowed_cores": 1}, "2 threads share 1 core", 50),
         (
             {"n_allowed_cores": 1, "others_cores": 0.8},
@@ -113,6 +124,15 @@ def test_a_disk_costs_at_least_its_share_of_the_bytes() -> None:
     assert cause.loss == pytest.approx(2 / 3)
     (cause,) = machine_causes([slow], 2, weights_bytes_per_s=300e6)
     assert cause.loss == 0.95
+
+
+def test_threads_that_wait_for_a_disk_leave_cores_to_others() -> None:
+    sample = dataclasses.replace(
+        CALM, disk_bytes_per_s=400e6, others_cores=1.6, waiting_share=0.5, interface_share=0.0
+    )
+    first, second = machine_causes([sample], 2, weights_bytes_per_s=600e6)
+    assert first.text == "reading 381 MB/s from disk"
+    assert second == Cause("other programs use 1.6 of 2 cores", 0.5)
 
 
 def test_free_cores_for_the_other_programs_halve_their_effect() -> None:
