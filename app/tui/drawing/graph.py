@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from app.text.glyphs import Glyphs
 from app.text.record import record
@@ -58,6 +59,18 @@ class Graph:
     """Seconds to mark on the base line."""
     changes: Sequence[GraphMark] = ()
     """Named marks in the top row, in the order of time."""
+
+
+class _Column(NamedTuple):
+    """A cell's width of a filled curve."""
+
+    steps: Sequence[int]
+    """Steps from the base line that each of its values fills."""
+    edge: SpanRole
+    area: SpanRole
+
+
+_BLANK = Span(" ")
 
 
 class GraphScale:
@@ -128,20 +141,11 @@ def graph_lines(
     return [*lines, _base(graph, columns, first_s, seconds_per_cell, glyphs)]
 
 
-def history_lines(
-    values: Sequence[float], width: int, rows: int, top: float, glyphs: Glyphs
-) -> list[Line]:
-    """Draw recent values as a filled curve without a scale, right-aligned."""
-    n_dots = _dots_per_cell(glyphs)
-    newest = list(values)[-n_dots * width :]
-    n_blank = (n_dots * width - len(newest)) // n_dots
-    rows_of_spans = _area(newest, rows, max(top, *newest, 1e-9), glyphs, lambda _: SpanRole.ACCENT)
-    return [joined((Span(" " * n_blank), *spans)) for spans in rows_of_spans]
-
-
-def dots_of_pair(n_left: int, n_right: int) -> str:
-    """Return the Braille character whose two columns are filled with this many of four dots."""
-    return _PAIRS[n_left][n_right]
+def cell_shape(steps: Sequence[int], glyphs: Glyphs) -> str:
+    """Return the character whose columns (two in Braille, else one) are filled by these steps."""
+    if not glyphs.has_braille:
+        return glyphs.levels[steps[0]]
+    return _PAIRS[steps[0]][steps[-1] if len(steps) > 1 else 0]
 
 
 def _dots_per_cell(glyphs: Glyphs) -> int:
@@ -165,22 +169,27 @@ def _area(
         steps = _STEPS_OF_BRAILLE
     else:
         steps = len(glyphs.levels) - 1
-    heights = [-(-round(max(cell) / top * rows * steps) // steps) for cell in cells]
-    n_full_rows = [round(min(cell) / top * rows * steps) // steps for cell in cells]
-    full = _shape([top] * n_dots, 0, rows, top, glyphs)
+    totals = [_total_steps(value, rows * steps, top) for value in values]
+    columns = [
+        _Column(totals[start : start + n_dots], edge, area_of(edge))
+        for start, edge in zip(range(0, len(values), n_dots), edges, strict=True)
+    ]
     area = []
     for row in range(rows - 1, -1, -1):
         spans = []
-        for cell, edge, height, n_full in zip(cells, edges, heights, n_full_rows, strict=True):
-            role = edge if row >= height - 1 else area_of(edge)
-            # most cells are full or empty, and drawing their dots would cost half of the screen
-            if row < n_full and len(cell) == n_dots:
-                shape = full
-            elif row >= max(1, height):
-                shape = " "
+        below = row * steps
+        for column in columns:
+            least = min(column.steps) - below
+            most = max(column.steps) - below
+            if most <= 0:
+                spans.append(_BLANK)
+            elif least > steps:
+                full = cell_shape([steps] * len(column.steps), glyphs)
+                spans.append(Span(full, column.area))
             else:
-                shape = _shape(cell, row, rows, top, glyphs)
-            spans.append(Span(shape, role))
+                filled = [min(steps, max(0, total - below)) for total in column.steps]
+                role = column.edge if most <= steps else column.area
+                spans.append(Span(cell_shape(filled, glyphs), role))
         area.append(spans)
     return area
 
@@ -204,24 +213,12 @@ def _stretched(rates_tps: Sequence[float], dots: int) -> tuple[list[float], floa
     return values, 1 / n_dots_per_second, 0.0
 
 
-def _shape(cell: Sequence[float], row: int, rows: int, top: float, glyphs: Glyphs) -> str:
-    """Return the character of a cell in a row, counted from the base line."""
-    if not glyphs.has_braille:
-        return glyphs.levels[_filled(cell[0], row, rows, top, len(glyphs.levels) - 1)]
-    dots_on = 0
-    for value, bits in zip(cell, (_LEFT_DOTS, _RIGHT_DOTS), strict=False):
-        dots_on |= sum(bits[: _filled(value, row, rows, top, len(bits))])
-    if dots_on:
-        return chr(_BRAILLE + dots_on)
-    return " "
-
-
-def _filled(value: float, row: int, rows: int, top: float, steps: int) -> int:
-    filled = min(steps, max(0, round(value / top * rows * steps) - row * steps))
-    # A low speed still shows a dot.
-    if row == 0 and value > 0:
-        return max(1, filled)
-    return filled
+def _total_steps(value: float, n_steps: int, top: float) -> int:
+    """Return the number of steps that a value fills; a low speed still shows one."""
+    total = max(0, round(value / top * n_steps))
+    if value > 0:
+        return max(1, total)
+    return total
 
 
 def _rule_of(graph: Graph, row: int, rows: int, top: float, glyphs: Glyphs) -> tuple[str, str]:

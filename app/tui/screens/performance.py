@@ -11,6 +11,8 @@ from functools import partialmethod
 from itertools import count
 from typing import Any
 
+from textual.geometry import Size
+
 from app.backend.status import Activity
 from app.machine.tuning.threads_in_use import (
     ChoiceChange,
@@ -70,6 +72,8 @@ class PerformanceScreen(FigureScreen):
         """Threads in use when the screen was opened."""
         self._is_covered = False
         """Whether help or palette cover the screen."""
+        self._shown: tuple[PerformanceView, str, Size, int] | None = None
+        """View and note that were drawn last, and the size for which they were drawn."""
 
     def on_screen_resume(self) -> None:
         """Start to watch the machine."""
@@ -110,6 +114,10 @@ class PerformanceScreen(FigureScreen):
         self.query_one(ScreenTitle).set_content(self._context_text(view), _state(view))
         self.query_one(KeyLine).set_content(self._keys())
         note = self._current_note()
+        shown = view, note, self.size, self.body_rows
+        if shown == self._shown:
+            return  # nothing has happened since the last poll: drawing is most of the cost
+        self._shown = shown
         self.fill(
             lambda width: dashboard_lines(
                 view, width, self.body_rows, self._glyphs, self._scale, note

@@ -15,7 +15,7 @@ from app.machine.sensors.sample import MachineSample
 from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing import lines
-from app.tui.drawing.graph import dots_of_pair
+from app.tui.drawing.graph import cell_shape
 from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, joined, muted
 from app.tui.drawing.panels import side_by_side
 from app.tui.speed.watch import CORES_WINDOW_S, PerformanceView
@@ -37,6 +37,8 @@ _HOTTEST_C = 100.0
 
 Values = Sequence[float | None]
 """Values from 0 to 1 for the seconds of the last minute; None for seconds without a sample."""
+Seconds = Sequence[MachineSample | None]
+"""Sample of each second of the last minute, the oldest first."""
 
 
 @record
@@ -161,9 +163,7 @@ def seconds_of(samples: Sequence[MachineSample]) -> list[MachineSample | None]:
     return seconds
 
 
-def loads_of(
-    lane: CoreLane, positions: Mapping[int, int], seconds: Sequence[MachineSample | None]
-) -> list[float | None]:
+def loads_of(lane: CoreLane, positions: Mapping[int, int], seconds: Seconds) -> list[float | None]:
     """Return the mean load of a lane's CPUs for each second.
 
     Args:
@@ -202,10 +202,15 @@ def strip_rows(
     seconds_per_cell = dots_per_cell * seconds_per_dot
     n_missing = n_cells * seconds_per_cell - len(values)
     padded = [*[None] * n_missing, *values]
+    n_steps = n_rows * _STEPS
     steps = [
-        _step(padded[start : start + seconds_per_dot], n_rows)
-        for start in range(0, len(padded), seconds_per_dot)
+        0 if value is None else 1 + min(n_steps - 1, max(0, int(n_steps * value)))
+        for value in _means(padded, seconds_per_dot)
     ]
+    if n_rows == 1 and not marked:
+        starts = range(0, len(steps), dots_per_cell)
+        shapes = [cell_shape(steps[start : start + dots_per_cell], glyphs) for start in starts]
+        return [(Span("".join(shapes), role),)]
     rows = []
     for row in range(n_rows - 1, -1, -1):
         cells = []
@@ -217,10 +222,8 @@ def strip_rows(
             ]
             if row == 0 and marked.intersection(range(first, first + seconds_per_cell)):
                 cells.append(Span("!", SpanRole.CAUTION))
-            elif glyphs.has_braille:
-                cells.append(Span(dots_of_pair(*filled), role))
             else:
-                cells.append(Span(glyphs.levels[filled[0]], role))
+                cells.append(Span(cell_shape(filled, glyphs), role))
         rows.append(joined(cells))
     return rows
 
@@ -237,12 +240,15 @@ def cells_for_minute(n_columns: int, glyphs: Glyphs) -> int:
     return -(-CORES_WINDOW_S // seconds_per_cell)
 
 
-def _step(values: Values, n_rows: int) -> int:
-    known = [value for value in values if value is not None]
-    if not known:
-        return 0
-    mean = min(1.0, max(0.0, sum(known) / len(known)))
-    return 1 + min(n_rows * _STEPS - 1, int(n_rows * _STEPS * mean))
+def _means(values: Values, n_together: int) -> list[float | None]:
+    """Return the means of neighbouring values; None where none of them is known."""
+    if n_together == 1:
+        return list(values)
+    means: list[float | None] = []
+    for start in range(0, len(values), n_together):
+        known = [value for value in values[start : start + n_together] if value is not None]
+        means.append(sum(known) / len(known) if known else None)
+    return means
 
 
 def summary_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
@@ -279,7 +285,9 @@ def _positions(core_map: CoreMap) -> dict[int, int]:
     return {number: index for index, number in enumerate(numbers)}
 
 
-def lane_rows(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
+def lane_rows(
+    view: PerformanceView, seconds: Seconds, width: int, rows: int, glyphs: Glyphs
+) -> list[Line]:
     """Draw a lane for each logical CPU or, if there are too many for ``rows``, for several.
 
     Return no rows if the cores are unknown or have no room.
@@ -295,7 +303,7 @@ def lane_rows(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> l
         for n_columns in range(1, most_columns + 1):
             columns = _in_columns(groups, n_columns)
             if columns and max(map(len, columns)) <= rows:
-                return _drawn(view, core_map, columns, width, glyphs)
+                return _drawn(view, core_map, seconds, columns, width, glyphs)
         n_cores_per_lane = max(1, 2 * n_cores_per_lane)
     return []
 
@@ -327,11 +335,11 @@ def _in_columns(groups: Sequence[LaneGroup], n_columns: int) -> list[list[str | 
 def _drawn(
     view: PerformanceView,
     core_map: CoreMap,
+    seconds: Seconds,
     columns: Sequence[Sequence[str | CoreLane]],
     width: int,
     glyphs: Glyphs,
 ) -> list[Line]:
-    seconds = seconds_of(view.samples)
     positions = _positions(core_map)
     column_width = (width + 2) // len(columns) - 2
     label_columns = max(
@@ -417,6 +425,12 @@ class MinuteCurve:
         ]
 
     @property
+    def is_varying(self) -> bool:
+        """Whether the readings differ enough to show in a curve of several rows."""
+        known = [value for value in self.values if value is not None]
+        return max(known) - min(known) >= 1 / (_STEPS * _MOST_CURVE_ROWS)
+
+    @property
     def range_text(self) -> str:
         """Lowest and highest reading."""
         known = [reading for reading in self.readings if reading is not None]
@@ -424,15 +438,14 @@ class MinuteCurve:
         return "-".join(dict.fromkeys(texts))
 
 
-def curves_of(samples: Sequence[MachineSample]) -> list[MinuteCurve]:
+def curves_of(seconds: Seconds) -> list[MinuteCurve]:
     """Return clock and temperature over the last minute, as far as they are known."""
-    seconds = seconds_of(samples)
     clocks = tuple(None if sample is None else sample.clock_ghz for sample in seconds)
     degrees = tuple(None if sample is None else sample.temperature_c for sample in seconds)
     curves = []
     known_clocks = [clock for clock in clocks if clock is not None]
     if known_clocks:
-        stated = [sample.most_clock_ghz or 0.0 for sample in samples]
+        stated = [sample.most_clock_ghz or 0.0 for sample in seconds if sample is not None]
         curves.append(MinuteCurve("GHz", clocks, 0.0, max(*known_clocks, *stated), 1))
     if any(value is not None for value in degrees):
         curves.append(MinuteCurve("°C", degrees, _COLDEST_C, _HOTTEST_C, 0))
@@ -440,29 +453,27 @@ def curves_of(samples: Sequence[MachineSample]) -> list[MinuteCurve]:
 
 
 def curve_rows(
-    samples: Sequence[MachineSample], width: int, rows: int, glyphs: Glyphs
+    curves: Sequence[MinuteCurve], seconds: Seconds, width: int, rows: int, glyphs: Glyphs
 ) -> list[Line]:
     """Draw clock and temperature of the last minute; seconds in which heat slowed the cores are
     marked in the last curve."""
-    curves = curves_of(samples)
     n_rows = min(_MOST_CURVE_ROWS, rows // max(1, len(curves)))
     if not n_rows:
         return []
     throttled = frozenset(
-        second
-        for second, sample in enumerate(seconds_of(samples))
-        if sample is not None and sample.throttled
+        second for second, sample in enumerate(seconds) if sample is not None and sample.throttled
     )
-    drawn = []
+    drawn: list[Line] = []
     for curve in curves:
+        n_curve_rows = n_rows if curve.is_varying else 1
         remark = f" {curve.range_text}"
         n_cells = cells_for_minute(width - _NAME_COLUMNS - len(remark), glyphs)
         marked: frozenset[int] = frozenset()
         if curve is curves[-1]:
             marked = throttled
-        strips = strip_rows(curve.values, n_cells, n_rows, glyphs, SpanRole.READING, marked)
-        names = [*[" " * _NAME_COLUMNS] * (n_rows - 1), f"{curve.name:<{_NAME_COLUMNS}}"]
-        remarks = [*[""] * (n_rows - 1), remark]
+        strips = strip_rows(curve.values, n_cells, n_curve_rows, glyphs, SpanRole.READING, marked)
+        names = [*[" " * _NAME_COLUMNS] * (n_curve_rows - 1), f"{curve.name:<{_NAME_COLUMNS}}"]
+        remarks = [*[""] * (n_curve_rows - 1), remark]
         drawn += [
             (muted(name), *strip, Span(text))
             for name, strip, text in zip(names, strips, remarks, strict=True)

@@ -7,7 +7,7 @@ panels for speed, cores and memory, or three lines on narrow screens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 
 from app.text import figures
 from app.text.glyphs import Glyphs
@@ -109,14 +109,15 @@ def _columns(
         has_history: whether there is a panel for the history; else it is a line in the edge of
             another panel.
     """
-    token = partial(_token_panel, view, glyphs)
-    memory = partial(machine_lines.memory_panel, view, glyphs)
+    # A panel is drawn once for each size, though its rows are counted before they are shown.
+    token = cache(partial(_token_panel, view, glyphs))
+    memory = cache(partial(machine_lines.memory_panel, view, glyphs))
     n_cores_rows = int(_CORES_SHARE * height)
-    cores = partial(machine_lines.cores_panel, view, glyphs, n_usual_rows=n_cores_rows)
-    reply = partial(_reply_panel, view, glyphs, has_foot=not has_history)
+    cores = cache(partial(machine_lines.cores_panel, view, glyphs, n_usual_rows=n_cores_rows))
+    reply = cache(partial(_reply_panel, view, glyphs, has_foot=not has_history))
     history: list[_Section] = []
     if has_history:
-        history = [partial(history_lines.history_panel, view, glyphs)]
+        history = [cache(partial(history_lines.history_panel, view, glyphs))]
     if width >= THREE_COLUMNS_FROM:
         return [[reply, memory], [token, *history], [cores]]
     if width >= TWO_COLUMNS_FROM:

@@ -31,7 +31,14 @@ from app.tui.drawing.panels import (
     part_glyph,
     stacked,
 )
-from app.tui.speed.core_lanes import curve_rows, curves_of, lane_rows, ranges, summary_line
+from app.tui.speed.core_lanes import (
+    curve_rows,
+    curves_of,
+    lane_rows,
+    ranges,
+    seconds_of,
+    summary_line,
+)
 from app.tui.speed.energy_lines import energy_notes
 from app.tui.speed.watch import MAX_SHARE, PerformanceView
 from app.tui.widgets.status_line import context_parts
@@ -190,16 +197,17 @@ def cores_lines(
     if sample is None:
         return [line(muted(_READING))]
     notes = spread_lines(_notes(view, sample, width, glyphs), width, glyphs.between)
-    n_curves = len(curves_of(view.samples))
-    lanes: list[Line] = []
-    if rows >= _LEAST_LANE_ROWS:
-        lanes = lane_rows(view, width, rows - len(notes) - n_curves, glyphs)
+    if rows < _LEAST_LANE_ROWS:
+        return [*_summary(view, sample, width, glyphs), *notes]
+    seconds = seconds_of(view.samples)
+    curves = curves_of(seconds)
+    lanes = lane_rows(view, seconds, width, rows - len(notes) - len(curves), glyphs)
     if not lanes:
         return [*_summary(view, sample, width, glyphs), *notes]
-    n_curve_rows = n_curves
+    n_curve_rows = len(curves)
     if has_spare_rows:
         n_curve_rows = rows - len(lanes) - len(notes)
-    return [*lanes, *curve_rows(view.samples, width, n_curve_rows, glyphs), *notes]
+    return [*lanes, *curve_rows(curves, seconds, width, n_curve_rows, glyphs), *notes]
 
 
 def _summary(

@@ -9,10 +9,11 @@ import pytest
 
 from app.text.glyphs import ASCII, BLOCKS, Glyphs
 from app.tui.drawing.graph import GraphScale
-from app.tui.drawing.lines import SpanRole, text_of, width_of
+from app.tui.drawing.lines import Line, SpanRole, text_of, width_of
 from app.tui.speed.core_lanes import (
     CoreLane,
     curve_rows,
+    curves_of,
     lane_groups,
     lane_rows,
     ranges,
@@ -41,6 +42,15 @@ MACHINES: list[Callable[[], PerformanceView]] = [
 def lanes_of(view: PerformanceView, n_cores_per_lane: int = 0) -> list[list[CoreLane]]:
     assert view.core_map is not None
     return [list(group.lanes) for group in lane_groups(view.core_map, BLOCKS, n_cores_per_lane)]
+
+
+def lane_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs = BLOCKS) -> list[Line]:
+    return lane_rows(view, seconds_of(view.samples), width, rows, glyphs)
+
+
+def curve_lines(view: PerformanceView, width: int, rows: int) -> list[Line]:
+    seconds = seconds_of(view.samples)
+    return curve_rows(curves_of(seconds), seconds, width, rows, BLOCKS)
 
 
 def panel_texts(view: PerformanceView, width: int = 60, rows: int = 16) -> list[str]:
@@ -76,14 +86,14 @@ def test_cores_of_a_cache_stand_below_its_name() -> None:
     assert view.core_map is not None
     titles = [group.title for group in lane_groups(view.core_map, BLOCKS, 0)]
     assert titles == ["L3 of 0-3, 8-11", "L3 of 4-7, 12-15"]
-    rows = [text_of(row) for row in lane_rows(view, 56, 9, BLOCKS)]
+    rows = [text_of(row) for row in lane_lines(view, 56, 9, BLOCKS)]
     assert rows[0].split("  ")[0] == titles[0]
     assert titles[1] in rows[0], "a column for each"
 
 
 def test_the_engine_is_marked_where_it_runs_now() -> None:
     view = core_views.laptop()
-    rows = lane_rows(view, 56, 4, BLOCKS)
+    rows = lane_lines(view, 56, 4, BLOCKS)
     assert [BLOCKS.here in text_of(row) for row in rows] == [True, False, True, False]
     roles = [{span.role for span in row} for row in rows]
     assert [SpanRole.WRITING in role for role in roles] == [True, False, True, False]
@@ -91,12 +101,12 @@ def test_the_engine_is_marked_where_it_runs_now() -> None:
 
 
 def test_a_lane_shows_the_last_minute_and_the_present_load() -> None:
-    row = text_of(lane_rows(core_views.laptop(), 56, 4, BLOCKS)[0]).rstrip()
+    row = text_of(lane_lines(core_views.laptop(), 56, 4, BLOCKS)[0]).rstrip()
     assert row == "╭0 ▶" + "⣀" * 10 + "⣿" * 20 + "  97 % 2.1 GHz"
 
 
 def test_lanes_on_the_console_are_plain_text() -> None:
-    rows = [text_of(row).rstrip() for row in lane_rows(core_views.laptop(), 56, 4, ASCII)]
+    rows = [text_of(row).rstrip() for row in lane_lines(core_views.laptop(), 56, 4, ASCII)]
     assert rows == [
         "+0 >" + "." * 10 + "#" * 20 + "  97 % 2.1 GHz",
         "+2  " + "." * 30 + "  19 % 0.8 GHz",
@@ -133,7 +143,7 @@ def test_narrow_strips_show_means() -> None:
 
 def test_heat_is_marked_when_it_slowed_the_cores() -> None:
     view = core_views.laptop()
-    clock, temperature = curve_rows(view.samples, 56, 2, BLOCKS)
+    clock, temperature = curve_lines(view, 56, 2)
     assert text_of(clock).startswith("GHz ⣿")
     assert text_of(clock).endswith(" 2.1-2.9")
     assert "!" not in text_of(clock)
@@ -147,7 +157,7 @@ def test_unknown_clock_and_temperature_have_no_curves() -> None:
     view = core_views.core_view(
         sysfs_trees.virtual_machine, 4, (0,), temperature_c=None, throttled=None, **unknown
     )
-    assert curve_rows(view.samples, 56, 6, BLOCKS) == []
+    assert curve_lines(view, 56, 6) == []
     text = "\n".join(panel_texts(view))
     assert "GHz" not in text
     assert "°C" not in text
@@ -157,7 +167,7 @@ def test_cores_that_are_not_allowed_are_named() -> None:
     view = core_views.core_view(sysfs_trees.two_cores_four_threads, 4, (0,), allowed=(0, 2))
     assert "may use CPU 0, 2 only" in "\n".join(panel_texts(view))
     faint = [
-        SpanRole.ACCENT in {span.role for span in row} for row in lane_rows(view, 56, 4, BLOCKS)
+        SpanRole.ACCENT in {span.role for span in row} for row in lane_lines(view, 56, 4, BLOCKS)
     ]
     assert faint == [False, True, False, False]
 
@@ -175,14 +185,14 @@ def test_loads_of_another_number_of_cores_make_no_lanes() -> None:
     view = core_views.raspberry_pi()
     (sample, *_) = view.samples
     short = dataclasses.replace(sample, core_loads=(0.5, 0.5))
-    assert lane_rows(dataclasses.replace(view, sample=short), 56, 9, BLOCKS) == []
+    assert lane_lines(dataclasses.replace(view, sample=short), 56, 9, BLOCKS) == []
     before = dataclasses.replace(view, samples=(short, *view.samples[1:]))
-    assert text_of(lane_rows(before, 56, 4, BLOCKS)[0]).startswith(" 0 ▶⢀")
+    assert text_of(lane_lines(before, 56, 4, BLOCKS)[0]).startswith(" 0 ▶⢀")
 
 
 def test_many_cores_are_merged_within_their_caches() -> None:
     view = core_views.server()
-    rows = lane_rows(view, 56, 9, BLOCKS)
+    rows = lane_lines(view, 56, 9, BLOCKS)
     assert [text_of(row).split()[0] for row in rows] == [
         "0-7", "8-15", "16-23", "24-31", "32-39", "40-47", "48-55", "56-63",
     ]  # fmt: skip
@@ -217,6 +227,6 @@ def test_no_machine_overflows_its_panel(
 
 
 def test_nothing_is_drawn_of_an_unknown_machine() -> None:
-    assert lane_rows(empty_view(), 56, 9, BLOCKS) == []
+    assert lane_lines(empty_view(), 56, 9, BLOCKS) == []
     assert summary_line(empty_view(), 56, BLOCKS) == ()
-    assert curve_rows((), 56, 9, BLOCKS) == []
+    assert curve_lines(empty_view(), 56, 9) == []

@@ -16,7 +16,6 @@ from app.tui.drawing.graph import (
     GraphMark,
     GraphScale,
     graph_lines,
-    history_lines,
     next_round,
 )
 from app.tui.drawing.lines import (
@@ -548,12 +547,6 @@ def test_changes_outside_the_graph_are_left_out():
     row = marked_row(GraphMark(3, "huge"), GraphMark(105, "2"), glyphs=ASCII, seconds=110)
     assert row.strip() == "v2"
     assert graph_lines(Graph((), changes=(GraphMark(0.0, "2"),)), 9, 2, ASCII)
-
-
-def test_a_history_is_right_aligned():
-    drawn = texts(history_lines((1.0, 2.0, 2.0), 6, 2, 2.0, ASCII))
-    assert drawn == ["    ##", "   ###"]
-    assert texts(history_lines((), 6, 2, 2.0, ASCII)) == ["", ""]
 
 
 def test_next_round_returns_round_numbers():

@@ -1,3 +1,4 @@
+import dataclasses
 import re
 from unittest.mock import Mock
 
@@ -6,7 +7,9 @@ import pytest
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.program.manual import page
+from app.tui.screens import performance
 from app.tui.screens.performance import PerformanceScreen
+from app.tui.speed.dashboard import dashboard_lines
 from app.tui.speed.watch import InterfacePace, PerformanceWatch
 from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
@@ -252,3 +255,28 @@ async def test_a_question_mark_explains_every_word(screen_key: str) -> None:
         assert driver.app.screen.query_one("#manual").max_scroll_y == 0
         await driver.pilot.press("escape")
         await sees(driver, "? words")
+
+
+async def test_an_unchanged_view_is_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+
+    def count_drawing(shown_view, width, *rest):
+        drawn.append(width)
+        return dashboard_lines(shown_view, width, *rest)
+
+    monkeypatch.setattr(performance, "dashboard_lines", count_drawing)
+    async with chatting(size=(100, 40)) as driver:
+        await opened(driver)
+        screen = driver.app.screen
+        screen._timer.pause()
+        await driver.pilot.pause()
+        first = view()
+        changed = dataclasses.replace(first, interface_cost=0.07)
+        n_drawings = []
+        for shown_view in (first, dataclasses.replace(first), changed, changed):
+            drawn.clear()
+            screen._show(shown_view)
+            n_drawings.append(len(drawn))
+        assert n_drawings == [1, 0, 1, 0]
+        await driver.pilot.resize_terminal(90, 40)
+        await driver.until(lambda: drawn[-1:] == [90], "it is drawn in the new width")
