@@ -10,7 +10,7 @@ BIN = $(VENV)/bin
 WORKERS ?= $(shell $(BIN)/python -c 'import os; print(min((os.cpu_count() or 1) + 2, 6))')
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help run install test test-all test-rest test-shuffled format-check lint types contracts pytest fix packs lock pictures bench clean
+.PHONY: help run install test test-all test-rest test-shuffled format-check lint types contracts pytest fix packs lock pictures readme-pictures bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -78,8 +78,12 @@ lock:  ## write the versions that the workflows install (needs uv)
 	mv .ci/lock.new .ci/lock.txt
 
 pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens again
-	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour or readme'
+	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour'
 	git diff --stat -- tests/app/pictures
+
+readme-pictures: $(VENV)/.installed-test  ## draw the README's pictures with a model: make readme-pictures MODEL=path/to/model.gguf
+	$(BIN)/python -m tests.programs.readme_pictures "$(MODEL)"
+	git diff --stat -- docs/pictures
 
 bench: $(VENV)/.installed  ## measure a model: make bench MODEL=path/to/model.gguf
 	@$(BIN)/jalopy bench "$(MODEL)"
