@@ -9,11 +9,13 @@ from typing import Any
 
 from app.backend.work_thread import start_work_thread
 from app.cli.output import ProgressLine
+from app.conversations.state_files import saved_bytes
 from app.machine.doctor import report
 from app.machine.doctor.examine import Examination, examine
 from app.machine.doctor.findings import BAD, Finding
 from app.machine.doctor.readings import (
     Readings,
+    StatesReadings,
     read_clock,
     read_cores,
     read_disk,
@@ -71,6 +73,7 @@ def doctor(
         ),
         disk=read_disk(model) if model and error is None else None,
         engine=examination.engine,
+        states=StatesReadings(saved_bytes(), settings.kv_states_quota_bytes),
         wanted_threads=settings.threads,
     )
     findings = report.all_findings(readings)

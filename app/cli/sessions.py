@@ -15,7 +15,7 @@ from typing import BinaryIO
 from app.conversations import list_rows as rows
 from app.conversations.import_file import ForeignConversation, read_conversations
 from app.conversations.journal import Journal
-from app.conversations.state_files import saved_files
+from app.conversations.state_files import saved_bytes
 from app.conversations.store import ConversationEntry, Store, now_text
 from app.documents.text_file import bounded, open_file
 from app.program import exit_codes
@@ -65,7 +65,7 @@ def _lines(hits: Sequence[ConversationEntry], is_search: bool) -> list[str]:
     state_bytes = Store().state_bytes(hit.id for hit in hits)
     label = figures.counted(len(hits), "conversation")
     total = f"{label}: text {figures.size(text_bytes)}, saved states {figures.size(state_bytes)}"
-    all_bytes = sum(file.n_bytes for file in saved_files())
+    all_bytes = saved_bytes()
     if all_bytes > state_bytes and not is_search:
         total += f", {figures.size(all_bytes)} with those of other text (jalopy states)"
     return [*lines, "", total]

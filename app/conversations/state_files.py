@@ -33,6 +33,11 @@ def saved_files() -> list[SegmentFile]:
     return list(heapq.merge(*map(stored_in, kinds()), key=lambda file: file.used_s))
 
 
+def saved_bytes() -> int:
+    """Return the size of all saved states."""
+    return sum(file.n_bytes for file in saved_files())
+
+
 def kinds() -> list[Path]:
     """Return the directories of segments, one for each model and cache type."""
     root = paths.states_dir()

@@ -259,6 +259,17 @@ def disk(readings: Readings) -> Iterable[Finding]:
         yield Finding(OK, "model's disk", {"ssd": "SSD", "memory": "in memory"}[d.kind] + location)
 
 
+def saved_states(readings: Readings) -> Iterable[Finding]:
+    """Say how much disk saved states take."""
+    states = readings.states
+    if states is None or not states.n_bytes:
+        return
+    text = size(states.n_bytes)
+    if states.quota_bytes:
+        text = f"{text} of at most {size(states.quota_bytes)}"
+    yield Finding(OK, "saved states", text, "jalopy states lists and frees them")
+
+
 def governor(readings: Readings) -> Iterable[Finding]:
     """Judge the clock governor."""
     c = readings.clock
@@ -433,8 +444,8 @@ def clipboard(readings: Readings) -> Iterable[Finding]:
 
 
 LOOKS: tuple[Look, ...] = (
-    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, governor,
-    clock, huge_pages,
+    processor, cores, threads, other_programs, memory, swap, bandwidth, arithmetic, disk, saved_states,
+    governor, clock, huge_pages,
     kernel_cache, screen, colours, glyphs, clipboard,
 )  # fmt: skip
 """All judgements, in the order of the report."""

@@ -93,6 +93,16 @@ class DiskReadings:
 
 
 @record
+class StatesReadings:
+    """Saved states of text that models have read."""
+
+    n_bytes: int
+    """Size of all saved states."""
+    quota_bytes: int
+    """Limit on them; 0 if none are saved any more."""
+
+
+@record
 class TerminalReadings:
     """Abilities of the terminal according to the environment; the terminal is not queried."""
 
@@ -122,6 +132,7 @@ class Readings:
     terminal: TerminalReadings = field(default_factory=TerminalReadings)
     disk: DiskReadings | None = None
     engine: EngineReadings | None = None
+    states: StatesReadings | None = None
     wanted_threads: int = 0
     """Setting ``threads``; 0 for automatic."""
 

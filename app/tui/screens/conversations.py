@@ -18,7 +18,7 @@ from app.conversations import list_rows as rows
 from app.conversations.database import cause_of
 from app.conversations.last_exchange import LastExchange
 from app.conversations.locks import StoreError
-from app.conversations.state_files import saved_files
+from app.conversations.state_files import saved_bytes
 from app.conversations.store import MOST_TITLE_CHARS, ConversationEntry, Store, word_in_texts
 from app.program.background import in_background
 from app.program.refusals import log_without_text
@@ -334,7 +334,7 @@ def _search(store: Store, filter_text: str, delete_id: str) -> SearchResult:
         hits = sorted(store.search(filter_text), key=lambda hit: hit.changed[:10], reverse=True)
         ids = [hit.id for hit in hits]
         n_bytes = sum(hit.text_bytes for hit in hits) + store.state_bytes(ids)
-        states_bytes = sum(file.n_bytes for file in saved_files())
+        states_bytes = saved_bytes()
         return SearchResult(tuple(hits), store.last_exchanges(ids), n_bytes, states_bytes, trouble)
     except StoreError as error:
         return SearchResult(trouble=str(error))

@@ -12,11 +12,13 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from app.backend.status import Activity
+from app.conversations.state_files import saved_bytes
 from app.machine.doctor import report
 from app.machine.doctor.examine import Examination
 from app.machine.doctor.findings import BAD, LATER, OK, WEAK, Finding
 from app.machine.doctor.readings import (
     Readings,
+    StatesReadings,
     read_clock,
     read_cores,
     read_disk,
@@ -112,6 +114,7 @@ class DoctorScreen(FigureScreen):
             memory=read_memory(),
             terminal=read_terminal(os.environ, True, self.app.console.encoding, columns_rows),
             disk=read_disk(model.path) if model is not None else None,
+            states=StatesReadings(saved_bytes(), self._settings.kv_states_quota_bytes),
             wanted_threads=self._settings.threads,
         )
 

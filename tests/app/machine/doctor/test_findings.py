@@ -13,6 +13,7 @@ from app.machine.doctor.readings import (
     DiskReadings,
     MemoryReadings,
     Readings,
+    StatesReadings,
     TerminalReadings,
 )
 from app.models.library.measure import EngineReadings
@@ -28,6 +29,7 @@ GOOD = Readings(
     ),
     disk=DiskReadings("ssd", "sda", 5_000_000_000, "ext4"),
     engine=EngineReadings("avx2", 2, 17.0, 60.0, "/c/kernels-1", 9_000_000),
+    states=StatesReadings(761 << 20, 4 * GIB),
 )
 
 
@@ -49,6 +51,13 @@ def test_a_good_machine_has_no_findings() -> None:
         finding.mend for finding in findings if finding.mend and finding.topic != "clipboard"
     ] == []
     assert len(findings) > 12
+
+
+def test_the_disk_of_saved_states_is_told() -> None:
+    finding = by_topic(GOOD)["saved states"]
+    assert (finding.mark, finding.found) == (OK, "761M of at most 4.0G")
+    assert by_topic(with_changes("states", quota_bytes=0))["saved states"].found == "761M"
+    assert "saved states" not in by_topic(with_changes("states", n_bytes=0))
 
 
 @pytest.mark.parametrize(("level", "name"), [("dotprod", "dotprod"), ("neon", "NEON")])
