@@ -20,6 +20,7 @@ from app.program.state import TunedChoice
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
+from engine.machine.memory import shown_bytes
 from engine.tuning.option_reasons import UNSURE
 from engine.tuning.reasons import CAVEAT
 from engine.tuning.report import DECODE, PREFILL, WEIGHTS
@@ -149,9 +150,9 @@ def _step(now_tps: float, word: str, best_tps: float, gain: float, glyphs: Glyph
 
 def _cost(n_bytes: int) -> str:
     if n_bytes > 0:
-        return f" · costs {figures.byte_size(n_bytes)}"
+        return f" · costs {shown_bytes(n_bytes)}"
     if n_bytes < 0:
-        return f" · frees {figures.byte_size(-n_bytes)}"
+        return f" · frees {shown_bytes(-n_bytes)}"
     return ""
 
 
@@ -179,8 +180,8 @@ def describe_briefly(choice: TunedChoice) -> str:
     return ", ".join(words)
 
 
-def measured_text(finished_unix_s: float, now_unix_s: float) -> str:
-    """Return when a search ended, such as "measured today 21:14"; "" if unknown."""
+def measured_text(finished_unix_s: float, now_unix_s: float, on_battery: bool = False) -> str:
+    """Return when a search ended, such as "measured today 21:14 on battery"; "" if unknown."""
     if not finished_unix_s:
         return ""
     finished = time.localtime(finished_unix_s)
@@ -190,7 +191,10 @@ def measured_text(finished_unix_s: float, now_unix_s: float) -> str:
         day = "today"
     elif finished.tm_year != today.tm_year:
         day += f" {finished.tm_year}"
-    return f"measured {day} {time.strftime('%H:%M', finished)}"
+    text = f"measured {day} {time.strftime('%H:%M', finished)}"
+    if on_battery:
+        text += " on battery"
+    return text
 
 
 def why_texts(report: TuningReport) -> list[str]:

@@ -230,8 +230,10 @@ class ThreadsScreen(FigureScreen):
             if findings.why_not_kept:
                 texts.append(f"Not kept, {findings.why_not_kept}.")
             if report.is_over:
-                finished_unix_s = self._engine_thread.state.tuning_unix_s
-                note = line(muted(measured_text(finished_unix_s, time.time())))
+                state = self._engine_thread.state
+                on_battery = state.tuning_conditions.on_battery
+                measured = measured_text(state.tuning_unix_s, time.time(), on_battery)
+                note = line(muted(measured))
         elif report is not None:
             texts += report.notes
         elif self.size.height < _TALL_ROWS:

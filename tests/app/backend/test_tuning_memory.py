@@ -46,22 +46,11 @@ async def test_huge_pages_are_compared_used_and_released() -> None:
     async with tuning(laptop_script(**FASTER), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "With weights in huge pages this model writes 12 % faster (12 to 12)")
-        text = await shown(driver, "Enter keep the best (2, 2, huge pages)")
-        huge = next(
-            row.strip("│┃ ") for row in text.splitlines() if row.strip("│┃ ").startswith("huge")
-        )
-        assert huge.split() == [
-            "huge",
-            "95.2",
-            "±0.0",
-            "+12",
-            "%",
-            "95.2",
-            "±0.0",
-            "+12",
-            "%",
-            "best",
-        ]
+        text = await shown(driver, "Enter keep 2 threads, huge pages")
+        assert "now 85.0 → best 95.2 tok/s (+12 %) · 2 threads, huge pages · costs 1" in text
+        huge = next(row for row in text.splitlines() if "  huge pages " in row)
+        assert huge.split().count("best") == 2
+        assert huge.split()[4:7] == ["95.2", "±0.0", "+12"]
         assert model_of(driver).weights_mode == "mmap"
         assert not model_of(driver).has_copy, "the copy of the comparison is freed"
         driver.script.weights_error = MemoryPlanError(
@@ -135,10 +124,10 @@ async def test_missing_gains_are_shown_and_k_compares_kv_types() -> None:
     async with tuning(laptop_script(kv_speeds={"f32": 1.2}), memory, size=(100, 40)) as driver:
         await driver.pilot.press("f4", "enter")
         await shown(driver, "Weights stay mapped from the file: huge pages brought no gain")
-        await shown(driver, "Enter keep the best (2, 2)")
+        await shown(driver, "Enter keep 2 threads")
         await driver.pilot.press("k")
         await shown(driver, "A KV cache of f32 writes 20 % faster (20 to 20)")
-        text = await shown(driver, "Enter keep the best (2, 2, f32)")
+        text = await shown(driver, "Enter keep 2 threads, KV cache f32")
         # The earlier result is still shown.
         assert "2 threads write fastest" in " ".join(text.split())
         sessions = model_of(driver).sessions
@@ -213,22 +202,24 @@ async def test_a_result_with_swapping_is_used_but_not_saved() -> None:
 
         machine.swap_memory = read_swap  # type: ignore[method-assign]
         await driver.pilot.press("f4", "enter")
+        await shown(driver, "Not kept, because the machine was swapping.")
+        await driver.pilot.press("tab")
         await shown(driver, "The machine was swapping, so these figures are not saved.")
+        await driver.pilot.press("tab")
         machine.swap_memory = swap_memory  # type: ignore[method-assign]
         await shown(driver, "KV types")  # the first search is over
         # A quiet search afterwards does not make the counts more reliable.
         await driver.pilot.press("k")
         await shown(driver, "The KV cache stays f16")
-        await shown(driver, "The machine was swapping")
-        await shown(driver, "These results are not kept, because the machine was swapping.")
-        await shown(driver, "Enter measure again · t try 4, 4")
+        await shown(driver, "Not kept, because the machine was swapping.")
+        await shown(driver, "Enter measure again · t try 4 threads")
         await driver.pilot.press("t")
         await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "used")
         await shown(driver, "4 threads. For this run only")
         assert memory.remembered is None
         # Enter measures again, and only a result without swapping is kept.
         await driver.pilot.press("enter")
-        await shown(driver, "Enter keep the best (4, 4)")
+        await shown(driver, "Enter keep 4 threads")
         assert "swapping" not in driver.screen_text()
         assert memory.remembered is None
         await driver.pilot.press("enter")
@@ -257,12 +248,15 @@ async def test_conditions_that_affect_a_result_are_shown_with_it() -> None:
             driver,
             "Your settings for weights and kv_type override the saved choice",
         )
+        await shown(driver, "on battery ─╮")
+        await driver.pilot.press("tab")
         await shown(driver, "Measured on battery, so this applies on battery only.")
-        await shown(driver, "1 thread writes fastest. Unreliable: other programs used 1.2 cores")
         await shown(driver, "measure again without them")
-        await shown(driver, "These results are not kept, because other programs used 1.2 cores.")
+        await driver.pilot.press("tab")
+        await shown(driver, "1 thread writes fastest. Unreliable: other programs used 1.2 cores")
+        await shown(driver, "Not kept, because other programs used 1.2 cores.")
         assert model_of(driver).weight_calls == []
-        await shown(driver, "Enter measure again · t try 1, 1")
+        await shown(driver, "Enter measure again · t try 1 thread")
         await driver.pilot.press("t")
         await driver.until(lambda: in_use(driver) == TunedChoice(1, 1), "used")
         await shown(driver, "1 thread. Saved for next time: 2 threads")
@@ -271,8 +265,8 @@ async def test_conditions_that_affect_a_result_are_shown_with_it() -> None:
         # Enter measures again, and a result without other programs is kept with its conditions.
         machine.cpu_times = cpu_times  # type: ignore[method-assign]
         await driver.pilot.press("enter")
-        await shown(driver, "Enter keep the best (1, 1)")
-        text = await shown(driver, "Measured on battery, so this applies on battery only.")
+        await shown(driver, "Enter keep 1 thread")
+        text = await shown(driver, "on battery ─╮")
         assert "ther programs used" not in text
         assert memory.remembered == TunedChoice(2, 2)
         await driver.pilot.press("enter")

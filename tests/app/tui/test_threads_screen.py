@@ -364,7 +364,7 @@ async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
         await driver.until(gate.waiting.is_set, "the engine waits inside a sample")
         await driver.pilot.press("escape")
         await shown(driver, "Stopped: these are the results so far")
-        await shown(driver, "not certain")
+        await shown(driver, "Not kept, because the measurement was stopped")
         assert isinstance(driver.app.screen, ThreadsScreen)
         assert driver.script.opened[0].sessions[0].tokens == []
         assert (driver.script.opened[0].threads, driver.script.opened[0].prefill_threads) == (2, 2)

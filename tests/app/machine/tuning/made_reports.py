@@ -13,7 +13,7 @@ HYBRID = Cores((0, 1, 2, 3), 2, None, n_efficiency=2)
 NOW = TunedChoice(2, 2, False, "mmap", "f16")
 QUIET = Conditions(others_cores=0.0)
 BUSY = Conditions(others_cores=1.0)
-COPY_BYTES = 1_181_116_006
+COPY_BYTES = 1_100_000_000
 
 
 def interval(median: float, spread: float = 0.0, n: int = 12, is_sure: bool = True) -> Interval:
