@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import date, datetime, time
 from enum import Enum
+from functools import lru_cache
 from typing import Any
 
-from app.program.small_file import checked
 from app.text.record import record
 
 MOST_DAYS = 90
@@ -26,8 +26,6 @@ _LAST_UNIX_S = 32e9
 _LARGEST_TPS = 1e9
 _LAST_DAY = date.max.toordinal()
 _MOST_VERSION_CHARS = 24
-_DAY_ROW = tuple[int, int, float, float, float, str]
-_REPLY_ROW = tuple[float, float, str]
 
 
 class Mark(str, Enum):
@@ -263,26 +261,46 @@ def _rows(content: Mapping[str, Any], name: str) -> list[object]:
 
 
 def _day_from(row: object) -> DaySpeeds | None:
-    with suppress(ValueError):
-        number, n_replies, slowest, median, fastest, letters = checked(_DAY_ROW, row)
-        is_sound = 0 < slowest <= median <= fastest <= _LARGEST_TPS
-        if is_sound and 0 < number <= _LAST_DAY and 0 < n_replies <= _LARGEST_TPS:
-            return DaySpeeds(number, n_replies, slowest, median, fastest, _marks_from(letters))
-    return None
+    numbers, letters = _row_of(row, 5)
+    if not numbers:
+        return None
+    number, n_replies, slowest, median, fastest = numbers
+    is_sound = 0 < slowest <= median <= fastest <= _LARGEST_TPS
+    if not is_sound or type(number) is not int or type(n_replies) is not int:
+        return None
+    if not (0 < number <= _LAST_DAY and 0 < n_replies <= _LARGEST_TPS):
+        return None
+    return DaySpeeds(number, n_replies, slowest, median, fastest, _marks_from(letters))
 
 
 def _reply_from(row: object) -> ReplySpeed | None:
-    with suppress(ValueError):
-        finished_unix_s, tps, letters = checked(_REPLY_ROW, row)
-        if 0 <= finished_unix_s <= _LAST_UNIX_S and 0 < tps <= _LARGEST_TPS:
-            return ReplySpeed(finished_unix_s, tps, _marks_from(letters))
-    return None
+    numbers, letters = _row_of(row, 2)
+    if not numbers:
+        return None
+    finished_unix_s, tps = numbers
+    if not (0 <= finished_unix_s <= _LAST_UNIX_S and 0 < tps <= _LARGEST_TPS):
+        return None
+    return ReplySpeed(finished_unix_s, tps, _marks_from(letters))
+
+
+def _row_of(row: object, n_numbers: int) -> tuple[list[float], str]:
+    """Return the numbers and the letters of a row; no numbers if it has another form.
+
+    There can be thousands of rows, so this is faster than ``checked``.
+    """
+    if not isinstance(row, list) or len(row) != n_numbers + 1 or not isinstance(row[-1], str):
+        return [], ""
+    numbers = row[:-1]
+    if any(type(number) not in (int, float) for number in numbers):
+        return [], ""
+    return numbers, row[-1]
 
 
 def _letters(marks: Sequence[Mark]) -> str:
     return "".join(mark.value for mark in marks)
 
 
+@lru_cache(maxsize=64)
 def _marks_from(letters: str) -> tuple[Mark, ...]:
     return tuple(mark for mark in MARK_WORDS if mark.value in letters[: len(MARK_WORDS)])
 
