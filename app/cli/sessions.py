@@ -233,6 +233,7 @@ def _counted(n: int, description: str) -> str:
 def _save(foreign: ForeignConversation, store: Store) -> None:
     journal = Journal(store, (lambda: foreign.began) if foreign.began else now_text)
     journal.begin(title=foreign.title)
+    journal.set_model(foreign.model, "")
     journal.save_turn_end(foreign.conversation)
     patience_s = _SAVING_PATIENCE_S + len(foreign.conversation.messages) / _MESSAGES_PER_S
     if trouble := journal.close(patience_s):

@@ -91,17 +91,25 @@ def _message_lines(messages: Sequence[ChatMessage], heading: str, with_thinking:
 
 
 def to_json(
-    conversation: Conversation, model: str, now: datetime, with_thinking: bool = False
+    conversation: Conversation,
+    model: str,
+    now: datetime,
+    with_thinking: bool = False,
+    title: str = "",
 ) -> str:
     """Return the conversation as JSON, with every message, its figures and all branches.
 
-    The arguments are those of ``to_markdown``.
+    The other arguments are those of ``to_markdown``.
+
+    Args:
+        title: title of the conversation; "" for none.
     """
     messages = [_message_values(message, with_thinking) for message in conversation.messages]
     values = {
         "program": "jalopy",
         "model": model,
         "saved": now.isoformat(timespec="seconds"),
+        "title": title,
         "system": conversation.system,
         "messages": messages,
     }
@@ -174,7 +182,7 @@ def save_as(requested: str, conversation: Conversation, model: str, title: str =
         is_json = path.suffix.lower() == ".json"
         with_thinking = _WITH_THINKING in extras
         if is_json:
-            text = to_json(conversation, model, now, with_thinking)
+            text = to_json(conversation, model, now, with_thinking, title)
         else:
             with_branches = _WITH_BRANCHES in extras
             text = to_markdown(conversation, model, now, with_thinking, with_branches)

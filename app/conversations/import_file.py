@@ -50,6 +50,8 @@ class ForeignConversation:
     """Wall time as ISO text; "" if the file has none."""
     left_out: Mapping[str, int]
     """Number of items left out, by a phrase in the singular."""
+    model: str = ""
+    """Name of the model that wrote the replies; "" if it is not known."""
 
 
 def read_conversations(raw: bytes) -> Iterator[ForeignConversation]:
@@ -136,6 +138,7 @@ def _to_conversation(raw: RawConversation) -> ForeignConversation:
         conversation,
         raw.began,
         {phrase: count_ for phrase, count_ in left_out.items() if count_},
+        clean_line(text_of(raw.model), MOST_TITLE_CHARS),
     )
 
 

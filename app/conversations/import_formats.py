@@ -56,6 +56,8 @@ class RawConversation:
     n_other: int = 0
     """Number of messages in other branches."""
     system: Any = None
+    model: Any = None
+    """Name of the model that wrote the replies; None if the file has none."""
 
 
 Read = Callable[[Any], RawConversation]
@@ -137,7 +139,13 @@ def _own(values: Values) -> RawConversation:
         messages.append(
             ForeignMessage(text_of(value.get("role")), [value.get("text")], values=value)
         )
-    return RawConversation(messages, began=moment(values.get("saved")), system=values.get("system"))
+    return RawConversation(
+        messages,
+        values.get("title"),
+        moment(values.get("saved")),
+        system=values.get("system"),
+        model=values.get("model"),
+    )
 
 
 def _message_list(values: Any) -> RawConversation:

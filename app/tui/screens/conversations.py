@@ -299,7 +299,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
             now = datetime.now().astimezone()
             path = export.choose_path("", now, entry.title, f".{extension}")
             if extension == "json":
-                text = export.to_json(saved.conversation, saved.model, now, True)
+                text = export.to_json(saved.conversation, saved.model, now, True, entry.title)
             else:
                 text = export.to_markdown(saved.conversation, saved.model, now, True, True)
             export.write_new(path, text)

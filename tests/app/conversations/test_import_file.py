@@ -60,6 +60,18 @@ def test_an_exported_conversation_is_imported_with_its_figures() -> None:
     assert imported.left_out == {}
 
 
+def test_title_and_model_of_an_export_are_imported(tmp_path: Path) -> None:
+    conversation = Conversation()
+    conversation.add_user("why?")
+    conversation.add_reply("Because.", Ending.COMPLETE, None)
+    file = tmp_path / "talk.json"
+    now = datetime.now(timezone.utc)
+    file.write_text(to_json(conversation, "tiny Q4_K_M", now, title="Reasons"))
+    import_files([str(file)])
+    [entry] = Store().entries()
+    assert (entry.title, entry.model, entry.model_path) == ("Reasons", "tiny Q4_K_M", "")
+
+
 def test_chatgpts_export_is_read_along_its_last_branch() -> None:
     nodes = [
         {"id": "root", "parent": None, "message": None},
@@ -403,6 +415,8 @@ def test_any_value_in_any_field_is_tolerated(value: Any) -> None:
         "program": "jalopy",
         "system": value,
         "saved": value,
+        "title": value,
+        "model": value,
         "messages": [value, {"role": "user", "text": value}],
     }
     reply = {"role": "assistant", "text": "x", "ending": value, "figures": value, "thinking": value}
