@@ -39,7 +39,7 @@ from tests.app import chat_driver, scripted_models
 from tests.app.chat_driver import Driver, chatting, shown_source
 from tests.app.fake_engine import Gate, Script
 from tests.app.machine.sensors import core_views
-from tests.app.machine.sensors.views import empty_view, view
+from tests.app.machine.sensors.views import changed_view, empty_view, view
 from tests.app.scripted_host import examination, stand_in
 
 FIRST = """# Old laptops
@@ -453,6 +453,15 @@ SCENES: dict[str, Scene] = {
         press("f2", sees="Writing"),
         "PerformanceScreen",
         sizes=((80, 24), (60, 20), (120, 40), (200, 60)),
+    ),
+    "live-tuning": Scene(
+        after(press("f2", sees="times as fast"), press("minus", sees="1 thread · mmap")),
+        "PerformanceScreen",
+        view=changed_view,
+        sizes=((80, 24), (120, 40), (200, 50)),
+    ),
+    "live-tuning-compared": Scene(
+        press("f2", sees="times as fast"), "PerformanceScreen", view=changed_view
     ),
     "cores-laptop": cores(core_views.laptop),
     "cores-hybrid": cores(core_views.hybrid),

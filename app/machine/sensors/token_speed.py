@@ -127,14 +127,24 @@ class StutterWatch:
             return self._gaps_s[len(self._gaps_s) // 2]
         return 0.0
 
-    def follow(self, times_s: Sequence[float]) -> None:
-        """Examine new tokens; another list starts a new reply."""
+    def follow(self, times_s: Sequence[float], changes_s: Sequence[float] = ()) -> None:
+        """Examine new tokens; another list starts a new reply.
+
+        Args:
+            changes_s: times at which threads or memory of the weights changed. A token during such
+                a change is no stutter, and later ones are compared with those after it.
+        """
         if times_s is not self._times_s:
             self._times_s = times_s
             self._forget()
         n = len(times_s)
         for token in range(self._n_examined, n):
-            self._look_at(token, times_s[token - 1], times_s[token])
+            begin_s = times_s[token - 1]
+            end_s = times_s[token]
+            if any(begin_s < change_s <= end_s for change_s in changes_s):
+                self._gaps_s.clear()
+            else:
+                self._look_at(token, begin_s, end_s)
         self._n_examined = max(1, n)
 
     def newest(

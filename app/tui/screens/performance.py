@@ -112,7 +112,11 @@ class PerformanceScreen(FigureScreen):
 
     def _show(self, view: PerformanceView) -> None:
         self.query_one(ScreenTitle).set_content(self._context_text(view), _state(view))
-        self.query_one(KeyLine).set_content(self._keys())
+        key_line = self.query_one(KeyLine)
+        n_key_rows = len(key_line.lines)
+        key_line.set_content(self._keys())
+        if len(key_line.lines) != n_key_rows:
+            self.call_after_refresh(self.show_figures)  # with the rows that are left
         note = self._current_note()
         shown = view, note, self.size, self.body_rows
         if shown == self._shown:

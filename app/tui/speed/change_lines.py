@@ -19,15 +19,12 @@ _MOST_ROWS = 2
 
 
 def change_marks(changes: Iterable[tuple[float, ChoiceChange]]) -> tuple[GraphMark, ...]:
-    """Return marks for changes at seconds of a reply; only the first one says "thread"."""
+    """Return marks for changes at seconds of a reply."""
     marks = []
-    has_unit = False
     for second, change in changes:
         words = []
         if change.after.decode != change.before.decode:
-            n_threads = change.after.decode
-            words.append(str(n_threads) if has_unit else counted(n_threads, "thread"))
-            has_unit = True
+            words.append(counted(change.after.decode, "thread"))
         if change.after.weights != change.before.weights:
             words.append(change.after.weights)
         if change.after.pinned != change.before.pinned:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from app.backend.engine_thread import EngineThread
@@ -261,7 +263,8 @@ class PerformanceWatch:
         self._sample(now_s)
         times_s: Sequence[float] = status.meter.token_times_s if status.meter is not None else ()
         self._history.follow(times_s)
-        self._stutters.follow(times_s)
+        changes = self._engine_thread.state.changes
+        self._stutters.follow(times_s, [change.end_s for change in changes])
         # A finished reply is compared with the limit for the threads that wrote it.
         if times_s and not status.is_busy and figures.threads:
             n_threads = figures.threads
@@ -277,7 +280,7 @@ class PerformanceWatch:
         )
         faults = figures.faults.by_token()
         stutters = self._stutters.found
-        changes = _changes_during(times_s, self._engine_thread.state.changes, status.is_busy)
+        changes_during = _changes_during(times_s, changes, status.is_busy)
         return PerformanceView(
             status=status,
             figures=figures,
@@ -296,8 +299,8 @@ class PerformanceWatch:
                 [sample.energy for sample in self._samples if sample.energy is not None], times_s
             ),
             causes=tuple(self._causes(status, figures, n_threads, times_s, speed, now_s)),
-            changes=tuple((change.end_s - times_s[0], change) for change in changes),
-            comparison=self._comparison(times_s, changes),
+            changes=tuple((change.end_s - times_s[0], change) for change in changes_during),
+            comparison=self._comparison(times_s, changes_during),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
             today=day_of(time.time()),
@@ -311,16 +314,7 @@ class PerformanceWatch:
             return None
         from app.machine.tuning.speed_comparison import compare_choices  # not for the first frame
 
-        return compare_choices(times_s, changes, self._others_cores)
-
-    def _others_cores(self, begin_s: float, end_s: float) -> float:
-        """Return the cores that other programs used between two times, on average."""
-        readings = [
-            sample.others_cores
-            for sample in samples_between(self._samples, begin_s, end_s)
-            if sample.others_cores is not None
-        ]
-        return sum(readings) / max(1, len(readings))
+        return compare_choices(times_s, changes, partial(_mean_others, list(self._samples)))
 
     def _causes(
         self,
@@ -397,6 +391,18 @@ def _engine_thread_numbers() -> set[int]:
         for thread in threading.enumerate()
         if thread.native_id and thread.name.startswith((THREAD_NAME, CREW_NAME))
     }
+
+
+def _mean_others(samples: Sequence[MachineSample], begin_s: float, end_s: float) -> float:
+    """Return the cores that other programs used between two times, on average."""
+    first = bisect_left(samples, begin_s, key=attrgetter("at_s"))
+    readings: list[float] = []
+    for sample in islice(samples, first, None):
+        if sample.at_s - sample.interval_s > end_s:
+            break
+        if sample.others_cores is not None:
+            readings.append(sample.others_cores)
+    return sum(readings) / max(1, len(readings))
 
 
 def _changes_during(

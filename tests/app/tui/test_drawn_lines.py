@@ -439,7 +439,7 @@ def test_marks_name_what_was_changed():
         (12.0, ChoiceChange(0, 0, HUGE, ONE)),
     ]
     names = [mark.name for mark in change_marks(changes)]
-    assert names == ["1 thread", "2", "huge, pinned", "1, mmap, not pinned"]
+    assert names == ["1 thread", "2 threads", "huge, pinned", "1 thread, mmap, not pinned"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 21), (80, 20), (120, 37), (200, 47)])
@@ -535,8 +535,8 @@ def test_changes_are_named_in_the_top_row():
 
 def test_names_of_changes_are_shortened_where_room_is_scarce():
     assert marked_row(GraphMark(10, "1 thread"), glyphs=ASCII).strip() == "v1 thread"
-    crowded = marked_row(GraphMark(10, "1 thread"), GraphMark(13, "2"), glyphs=ASCII)
-    assert crowded.strip() == "v1 v2"
+    crowded = marked_row(GraphMark(10, "1 thread"), GraphMark(13, "2 threads"), glyphs=ASCII)
+    assert crowded.strip() == "v1 v2 threads"
     touching = marked_row(GraphMark(10, "1 thread"), GraphMark(11, "2"), glyphs=ASCII)
     assert touching == f"{' ' * 2}1 threadvv2"
     newest = marked_row(GraphMark(39, "not pinned"), glyphs=ASCII)

@@ -7,7 +7,7 @@ import pytest
 from app.machine.tuning.saved_tuning import SavedTuning
 from app.program.state import TunedChoice
 from app.tui.screens.performance import PerformanceScreen
-from app.tui.speed.watch import PerformanceWatch
+from app.tui.speed import watch
 from engine.errors import MemoryPlanError
 from engine.machine import host
 from engine.machine.topology import Cores, read_cores
@@ -26,7 +26,7 @@ def laptop(monkeypatch, tmp_path):
     """Give the machine two cores with two threads each, used by no other program."""
     cores = read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine"))
     monkeypatch.setattr(host, "cores", lambda: cores)
-    monkeypatch.setattr(PerformanceWatch, "_others_cores", lambda watch, begin_s, end_s: 0.0)
+    monkeypatch.setattr(watch, "_mean_others", lambda samples, begin_s, end_s: 0.0)
 
 
 async def opened(driver: Driver) -> None:
@@ -154,7 +154,7 @@ async def test_a_change_within_a_reply_is_marked_and_compared():
         await driver.pilot.press("plus")
         gate.open()
         await driver.until(lambda: not driver.app.engine_thread.status.is_busy)
-        await shown(driver, "▼2")
+        await shown(driver, "▼2 threads")
         history = driver.app.engine_thread.state.figures.earlier
         assert history is None, "a reply with several choices says nothing about either"
 

@@ -6,11 +6,12 @@ import pytest
 
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.machine_monitor import MachineMonitor
+from app.machine.sensors.sample import MachineSample
 from app.program.manual import page
 from app.tui.screens import performance
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.watch import InterfacePace, PerformanceWatch
+from app.tui.speed.watch import InterfacePace, PerformanceWatch, _mean_others
 from app.tui.widgets.figure_lines import FigureLines
 from app.tui.widgets.performance_strip import PerformanceStrip
 from tests.app.chat_driver import Driver, chatting
@@ -280,3 +281,14 @@ async def test_an_unchanged_view_is_drawn_once(monkeypatch: pytest.MonkeyPatch) 
         assert n_drawings == [1, 0, 1, 0]
         await driver.pilot.resize_terminal(90, 40)
         await driver.until(lambda: drawn[-1:] == [90], "it is drawn in the new width")
+
+
+def test_the_use_of_other_programs_is_averaged_over_a_time():
+    samples = [
+        MachineSample(at_s=float(second), interval_s=1.0, others_cores=others_cores)
+        for second, others_cores in ((10, 0.0), (11, 1.0), (12, 2.0), (13, None), (14, 8.0))
+    ]
+    assert _mean_others(samples, 10.5, 11.5) == 1.5
+    assert _mean_others(samples, 11.5, 12.9) == 2.0
+    assert _mean_others(samples, 20.0, 21.0) == 0.0
+    assert _mean_others([], 0.0, 1.0) == 0.0

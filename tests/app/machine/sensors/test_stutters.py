@@ -125,3 +125,11 @@ def test_idle_cores_do_not_count_for_the_clock():
     idle = [sample(at_s, clock_ghz=3.9, core_loads=(0.1, 0.05)) for at_s in (100.5, 101.5, 102.5)]
     busy = [sample(at_s, clock_ghz=3.1, core_loads=(1.0, 1.0)) for at_s in (108.5, 109.5, 110.5)]
     assert cause_of(SLOW, {}, [*idle, *busy, sample(112.5)]) == "no cause seen"
+
+
+def test_a_token_during_a_change_of_threads_is_no_stutter():
+    watch = StutterWatch()
+    times = times_with({30: 2.4, **dict.fromkeys(range(31, 60), 0.35)})
+    watch.follow(times, [times[30] - 0.01])
+    assert watch.found == []
+    assert watch.median_gap_s == pytest.approx(0.35)

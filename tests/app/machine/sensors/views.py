@@ -14,6 +14,9 @@ from app.machine.sensors.records import Ceiling, EngineFigures, ModelFacts, Phas
 from app.machine.sensors.reply_history import Basis, PastSpeeds, Speeds
 from app.machine.sensors.sample import Battery, Governor, MachineSample
 from app.machine.sensors.token_speed import Stutter
+from app.machine.tuning.speed_comparison import ChoiceSpeed, SpeedComparison, Verdict
+from app.machine.tuning.threads_in_use import ChoiceChange
+from app.program.state import TunedChoice
 from app.tui.speed.watch import PerformanceView, Speed
 
 GIB = 1 << 30
@@ -128,3 +131,32 @@ def view(**changes: Any) -> PerformanceView:
 def empty_view() -> PerformanceView:
     """Return a view without a model and without a sample."""
     return PerformanceView(EngineStatus(), EngineFigures())
+
+
+def changed_view() -> PerformanceView:
+    """Return the view of a reply that was written with 2, 1 and 2 threads, then in huge pages."""
+    two = TunedChoice(2, 2, weights="mmap")
+    one = TunedChoice(1, 2, weights="mmap")
+    huge = TunedChoice(2, 2, weights="huge")
+    changes = ((18.0, two, one), (31.0, one, two), (47.0, two, huge))
+    speeds = ChoiceSpeed(huge, 192, 5.9, 0.1), ChoiceSpeed(two, 192, 5.1, 0.1)
+    second_rates = (5.0, 5.1, 5.2, 5.1)
+    return view(
+        rates_tps=(
+            *second_rates * 4,
+            *(5.1, 4.6),
+            *(2.6, 2.7, 2.6, 2.7) * 3,
+            *(3.9, 5.0),
+            *second_rates * 3,
+            *(5.1, 2.0),
+            *(5.8, 5.9, 6.0) * 5,
+        ),
+        marked_seconds=(),
+        stutter=None,
+        n_stutters=0,
+        speed=Speed(5.9, 5.9, 4.7, 39.0),
+        changes=tuple(
+            (second, ChoiceChange(0.0, 0.0, before, after)) for second, before, after in changes
+        ),
+        comparison=SpeedComparison(speeds, Verdict.FASTER, 1.157, is_final=True),
+    )
