@@ -377,6 +377,10 @@ class ThreadsScreen(FigureScreen):
         details = [*why_texts(report), *detail_texts(report)]
         if not report.is_over and (cost := self._watch.pace.cost) is not None:
             details.append(f"The screen itself uses {100 * cost:.0f} % of one core.")
+        if (findings := self._findings) is not None:
+            best_tps = findings.best_tps.get(_PHASES[0], 0.0)
+            if bound := self._watch.bound_text(best_tps, findings.best.decode):
+                details.append(f"The best speed of writing is {bound}.")
         return details or ["Nothing was measured."]
 
     def _state(self) -> str:

@@ -23,6 +23,7 @@ from app.machine.sensors.records import Ceiling, EngineFigures, ceiling_at
 from app.machine.sensors.sample import MachineSample
 from app.machine.sensors.speed_causes import (
     Cause,
+    bound_text,
     fewer_threads,
     machine_causes,
     samples_between,
@@ -315,6 +316,14 @@ class PerformanceWatch:
         from app.machine.tuning.speed_comparison import compare_choices  # not for the first frame
 
         return compare_choices(times_s, changes, partial(_mean_others, list(self._samples)))
+
+    def bound_text(self, tps: float, threads: int) -> str:
+        """Say whether memory or the cores bound a speed of the open model; "" if unknown."""
+        figures = self._engine_thread.state.figures
+        ceiling = ceiling_at(figures.facts, 0, figures.read_gbps.get(threads))
+        if ceiling is None:
+            return ""
+        return bound_text(ceiling.memory_share(tps))
 
     def _causes(
         self,

@@ -137,6 +137,22 @@ def threads_of(choice: TunedChoice | None) -> TunedChoice | None:
     return dataclasses.replace(choice, weights="", kv_type="") if choice is not None else None
 
 
+async def test_details_say_what_bounds_the_best_speed() -> None:
+    asked = []
+
+    def bound_text(tps: float, threads: int) -> str:
+        asked.append((round(tps), threads))
+        return "bound by memory: 93 % of what this machine can read"
+
+    async with tuning(laptop_script()) as driver:
+        driver.app.performance.bound_text = bound_text
+        await driver.pilot.press("f4", "enter")
+        await shown(driver, "Done in")
+        await driver.pilot.press("tab")
+        await shown(driver, "The best speed of writing is bound by memory: 93 %")
+        assert set(asked) == {(85, 2)}
+
+
 async def test_f4_measures_memory_prefetch() -> None:
     asked = []
 
