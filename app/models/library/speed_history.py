@@ -108,11 +108,13 @@ def sparkline(chart: HistoryColumns, glyphs: Glyphs, gap: str = " ") -> str:
 
 def dated_sparkline(daily: DailySpeeds, today: int, width: int, glyphs: Glyphs) -> str:
     """Return a line of bars with the date of the first; empty without replies or without room."""
-    chart = columns_of(daily, today, 1)
-    beginning = f"since {chart.first_label}"
-    chart = columns_of(daily, today, width - len(beginning) - 1)
+    chart = columns_of(daily, today, width)
+    n_cells = width - len(f" since {chart.first_label}")
+    if len(chart.columns) > n_cells:
+        chart = columns_of(daily, today, n_cells)
     if not chart.columns:
         return ""
+    beginning = f"since {chart.first_label}"
     if len(chart.columns) == 1:
         beginning = chart.first_label
     return f"{sparkline(chart, glyphs, glyphs.line)} {beginning}"

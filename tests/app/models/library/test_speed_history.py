@@ -58,6 +58,8 @@ def test_replies_of_one_day_have_a_column_each() -> None:
     chart = columns_of(history, NUMBER, 60)
     assert sparkline(chart, BLOCKS) == "█▄▆"
     assert (chart.first_label, chart.last_label) == ("28 Nov 07:12", "12:00")
+    assert dated_sparkline(history, NUMBER, 40, BLOCKS) == "█▄▆ since 28 Nov 07:12"
+    assert dated_sparkline(history, NUMBER, 21, BLOCKS) == "▅█ since 28 Nov 09:36"
     assert totals_text(history, NUMBER) == "3 replies, 12.0 to 24.0 tok/s"
 
 
