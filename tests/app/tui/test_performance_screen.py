@@ -104,7 +104,7 @@ def test_a_reply_is_sampled_each_second_without_a_view(
     assert not watch.is_watched
 
 
-def test_the_bound_of_any_speed_is_told_where_memory_was_measured() -> None:
+def test_any_speed_has_a_bound_where_memory_was_measured() -> None:
     watch = PerformanceWatch(Mock(state=Mock(figures=view().figures)))
     assert watch.bound_text(5.2, 2) == "bound by memory: 81 % of what this machine can read"
     assert watch.bound_text(2.0, 2).startswith("bound by the cores: they compute at 31 %")
