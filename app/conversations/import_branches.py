@@ -10,6 +10,7 @@ from typing import Any
 from app.conversations.branches import MAX_BRANCHES, MAX_DEPTH
 from app.conversations.conversation import Branch, ChatMessage, Role, can_be_saved
 from app.conversations.message_row import UnsoundError, reply_of
+from app.conversations.store import MOST_MESSAGES
 from app.text.clean_text import clean_text
 
 LOST = "branch that cannot be read"
@@ -58,9 +59,10 @@ def _branch(values: Any, role: Role, left_out: Counter[str], most_depth: int) ->
     if not isinstance(values, dict):
         raise UnsoundError
     later = values.get("later", [])
-    if not isinstance(later, list):
+    if not isinstance(later, list) or len(later) >= MOST_MESSAGES:
         raise UnsoundError
-    # The first message's alternatives are those of the message that holds the branch.
+    if values.get("others"):  # The message that holds the branch has all from its place.
+        left_out[LOST] += 1
     messages = [replace(_message(values, role), alternatives=(), n_older=0)]
     for item in later:
         role = next(other for other in Role if other is not role)

@@ -416,6 +416,7 @@ def test_alternative_replies_of_older_exports_are_imported() -> None:
         [{"role": "assistant", "text": 3, "ending": "complete"}],
         [{"role": "assistant", "text": "x", "ending": "no"}],
         [{"role": "assistant", "text": "x", "ending": "complete", "later": 1}],
+        [{"role": "assistant", "text": "x", "ending": "complete", "later": [0] * 100_000}],
         [{"role": "assistant", "text": "x", "ending": "complete", "later": [{"text": None}]}],
     ],
 )
@@ -469,3 +470,12 @@ def test_the_branch_with_a_word_is_shown_and_saved(
     after = Store(root).read("000001").conversation
     assert after.messages == conversation.messages
     assert n_messages_of(after.messages) == n_messages_of(before.messages)
+
+
+def test_branches_in_the_first_message_of_a_branch_are_counted() -> None:
+    branch = {"role": "user", "text": "p", "others": [{"role": "user", "text": "o"}]}
+    messages = [{"role": "user", "text": "q", "others": [branch]}]
+    file = json.dumps({"program": "jalopy", "messages": messages}).encode()
+    [imported] = read_conversations(file)
+    assert n_messages_of(imported.conversation.messages) == 2
+    assert imported.left_out == {LOST: 1}

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from app.conversations.branches import other_branches
 from app.conversations.conversation import Role
 from app.conversations.import_file import ForeignConversation, read_conversations
 from app.program.refusals import Refusal
@@ -69,7 +70,10 @@ _EXPORTS: tuple[Any, ...] = (
         {"versions": [{"role": "assistant", "steps": _STEPS}], "currentlySelected": 0}]},
     {"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
     {"program": "jalopy", "system": "s", "saved": "2026-05-01", "messages": [
-        {"role": "user", "text": "q"},
+        {"role": "user", "text": "q", "n_older": 1, "others": [
+            {"role": "user", "text": "p", "later": [
+                {"role": "assistant", "text": "a", "ending": "complete", "others": [
+                    {"role": "assistant", "text": "b", "ending": "stopped"}]}]}]},
         {"role": "assistant", "text": "a", "ending": "complete", "figures": None}]},
 )  # fmt: skip
 _DEEP: Any = "x"
@@ -146,6 +150,10 @@ def require_sound(foreign: ForeignConversation) -> None:
         (Role.USER, Role.ASSISTANT)[n % 2] for n in range(len(messages))
     ]:
         raise Fault("two messages of one side follow each other")
+    for branch in other_branches(foreign.conversation.messages):
+        if branch.messages[0].role is not (Role.USER, Role.ASSISTANT)[branch.index % 2]:
+            raise Fault("a branch begins with a message of the other side")
+        messages = [*messages, *branch.messages]
     thoughts = [message.thinking.text for message in messages if message.thinking is not None]
     for text in (
         foreign.conversation.system or "",
@@ -164,5 +172,9 @@ TARGET = Target(
     seeds,
     mutate,
     run,
-    source=("app/conversations/import_file.py", "app/conversations/import_formats.py"),
+    source=(
+        "app/conversations/import_branches.py",
+        "app/conversations/import_file.py",
+        "app/conversations/import_formats.py",
+    ),
 )
