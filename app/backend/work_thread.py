@@ -219,3 +219,14 @@ def start_work_thread() -> WorkThread:
 def _do_once(answer: Future[T], work: Callable[[], T]) -> None:
     if not answer.done():
         fulfil(answer, work)
+
+
+def engine_thread_numbers() -> set[int]:
+    """Return the system's numbers of the threads that compute."""
+    from engine.machine.host import CREW_NAME  # the first frame would wait for it
+
+    return {
+        thread.native_id
+        for thread in threading.enumerate()
+        if thread.native_id and thread.name.startswith((THREAD_NAME, CREW_NAME))
+    }

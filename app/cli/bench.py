@@ -17,7 +17,7 @@ from typing import Any
 
 from app.backend.local import engine_access
 from app.backend.reply import Clock, Reply
-from app.backend.work_thread import start_work_thread
+from app.backend.work_thread import engine_thread_numbers, start_work_thread
 from app.cli.output import ProgressLine
 from app.documents.text_file import read_text_file
 from app.machine.sensors.machine_monitor import MachineMonitor
@@ -209,13 +209,13 @@ def _measure(
     engine_access.check_kernels(model)
     gate_result = gate(model, clock)
     watch = watch_machine()
-    monitor = MachineMonitor()
+    monitor = MachineMonitor(engine_threads=engine_thread_numbers)
     n_context = options.n_prompt + options.n_gen
     with closing(model.session(n_context, requested_kv_type)) as session:
         watch.begin()
-        monitor.sample(time.monotonic(), None, None)
+        monitor.sample_load(time.monotonic(), None)
         rates = measure(session, options, model.config.vocab_size, clock)
-        sample = monitor.sample(time.monotonic(), None, None)
+        sample = monitor.sample_load(time.monotonic(), None)
         is_quiet = watch.end().is_quiet
         if options.profile:
             profile = run_profile(session, options, model.config.vocab_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from app.machine.sensors.cached_reading import CachedReading, Rate
@@ -13,23 +13,29 @@ WORKING_SHARE = 0.1
 _QUOTA_PERIOD_S = 10.0
 _NS = 1e-9
 _MICRO = 1e-6
-_MOST_THREADS = 512
 _MAX_STAT_CHARS = 4096
 
 
 class CoreWaits:
-    """Waiting of this process's threads for a core."""
+    """Waiting of the threads that compute for a core.
 
-    def __init__(self, tasks: Path = Path("/proc/self/task")) -> None:
+    Args:
+        engine_threads: returns the system's numbers of the threads that compute.
+    """
+
+    def __init__(
+        self,
+        engine_threads: Callable[[], Collection[int]],
+        tasks: Path = Path("/proc/self/task"),
+    ) -> None:
+        self._engine_threads = engine_threads
         self._tasks = tasks
-        self._last: dict[str, tuple[int, int]] = {}
+        self._last: dict[int, tuple[int, int]] = {}
         """Nanoseconds of computing and of waiting by thread."""
 
     def largest_share(self, interval_s: float) -> float | None:
         """Return the largest share of the time that a working thread has waited since the last
         call; None at first, and where the system does not count.
-
-        The main thread does not count: it draws, and never computes.
         """
         last = self._last
         self._last = self._read()
@@ -45,12 +51,9 @@ class CoreWaits:
                 shares.append(min(1.0, max(0.0, waited_s / interval_s)))
         return max(shares, default=0.0)
 
-    def _read(self) -> dict[str, tuple[int, int]]:
-        main = str(os.getpid())
+    def _read(self) -> dict[int, tuple[int, int]]:
         times = {}
-        for thread in os.listdir(self._tasks)[:_MOST_THREADS]:
-            if thread == main:
-                continue
+        for thread in self._engine_threads():
             try:
                 # pathlib takes three times as long
                 with open(f"{self._tasks}/{thread}/schedstat", "rb") as file:

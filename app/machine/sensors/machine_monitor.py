@@ -54,7 +54,7 @@ class MachineMonitor:
         self._disk_stalls = DiskStalls(procfs / "pressure" / "io")
         self._swap: Any = None
         self._swapped_in = Rate(lambda: float(self._swap.sin))
-        self._core_waits = CoreWaits(process_directory / "task")
+        self._core_waits = CoreWaits(engine_threads, process_directory / "task")
         self._quota = QuotaWatch(procfs.parent)
         self._energy = EnergyMeter(sysfs)
         self._allocated = CachedReading(self._read_allocated, MEMORY_PERIOD_S)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import bisect_left
 from collections import deque
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from app.backend.engine_thread import EngineThread
 from app.backend.status import Activity, EngineStatus
-from app.backend.work_thread import THREAD_NAME
+from app.backend.work_thread import engine_thread_numbers
 from app.machine.sensors.cached_reading import CachedReading, Rate
 from app.machine.sensors.daily_speeds import day_of
 from app.machine.sensors.energy import joules_per_token
@@ -201,7 +200,7 @@ class PerformanceWatch:
         from engine.machine.host import available_memory_bytes  # the first frame would wait for it
 
         return MachineMonitor(
-            available=available_memory_bytes, engine_threads=_engine_thread_numbers
+            available=available_memory_bytes, engine_threads=engine_thread_numbers
         )
 
     @property
@@ -389,17 +388,6 @@ def _read_core_map() -> CoreMap:
     from engine.machine.host import core_map  # the first frame would wait for it
 
     return core_map()
-
-
-def _engine_thread_numbers() -> set[int]:
-    """Return the system's numbers of the threads that compute."""
-    from engine.machine.host import CREW_NAME
-
-    return {
-        thread.native_id
-        for thread in threading.enumerate()
-        if thread.native_id and thread.name.startswith((THREAD_NAME, CREW_NAME))
-    }
 
 
 def _mean_others(samples: Sequence[MachineSample], begin_s: float, end_s: float) -> float:

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -11,12 +10,12 @@ S = 1_000_000_000
 
 
 def test_the_longest_wait_of_a_working_thread_counts(tmp_path: Path) -> None:
-    main = os.getpid()
-    waits = CoreWaits(tmp_path)
+    engine = [11, 12, 13, 14, 15, 16]
+    waits = CoreWaits(lambda: engine, tmp_path)
     write_tree(
         tmp_path,
         {
-            f"{main}/schedstat": "0 0 1\n",
+            "7/schedstat": "0 0 1\n",
             "11/schedstat": "5000000000 0 1\n",
             "12/schedstat": "5000000000 0 1\n",
             "13/schedstat": "0 0 1\n",
@@ -26,7 +25,7 @@ def test_the_longest_wait_of_a_working_thread_counts(tmp_path: Path) -> None:
     write_tree(
         tmp_path,
         {
-            f"{main}/schedstat": f"{S} {S} 1\n",
+            "7/schedstat": f"{S} {S} 1\n",
             "11/schedstat": f"{5 * S + 600_000_000} 400000000 1\n",
             "12/schedstat": f"{5 * S + 900_000_000} 100000000 1\n",
             "13/schedstat": "1000000 90000000 1\n",
@@ -40,7 +39,7 @@ def test_the_longest_wait_of_a_working_thread_counts(tmp_path: Path) -> None:
 
 def test_threads_without_statistics_have_no_waits(tmp_path: Path) -> None:
     write_tree(tmp_path, {"11/stat": ""})
-    waits = CoreWaits(tmp_path)
+    waits = CoreWaits(lambda: [11], tmp_path)
     assert waits.largest_share(1.0) is None
     assert waits.largest_share(1.0) is None
 

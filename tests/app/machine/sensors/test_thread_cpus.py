@@ -9,10 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.backend.work_thread import THREAD_NAME, WorkThread
+from app.backend.work_thread import THREAD_NAME, WorkThread, engine_thread_numbers
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.machine.sensors.thread_cpus import ThreadState, ThreadStates
-from app.tui.speed import watch
 from engine.machine import host
 from tests.app.machine.sensors.scripted_machine import STATUS, ScriptedPsutil, write_tree
 
@@ -83,11 +82,11 @@ def test_the_threads_that_compute_are_known_by_name() -> None:
     is_over = threading.Event()
     names = (THREAD_NAME, f"{host.CREW_NAME}1", "saver")
     threads = [threading.Thread(target=is_over.wait, name=name) for name in names]
-    before = watch._engine_thread_numbers()
+    before = engine_thread_numbers()
     for thread in threads:
         thread.start()
     numbers = {thread.native_id for thread in threads[:2]}
-    assert watch._engine_thread_numbers() - before == numbers
+    assert engine_thread_numbers() - before == numbers
     is_over.set()
     for thread in threads:
         thread.join()
