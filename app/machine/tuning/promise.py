@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from app.machine.tuning.findings import WORTH_NAMING, Findings
+from typing import TYPE_CHECKING
+
 from app.program.state import TunedChoice
 from app.text import figures
 from app.text.record import record
 from engine.tuning.report import DECODE
+
+if TYPE_CHECKING:
+    from app.machine.tuning.findings import Findings
 
 LEAST_TOKENS = 50
 """Shorter replies tell too little about the speed."""
@@ -23,6 +27,8 @@ class TuningPromise:
 
 def promise_of(findings: Findings) -> TuningPromise | None:
     """Return the promise of the best choice; None if it promises no other speed of writing."""
+    from app.machine.tuning.findings import WORTH_NAMING  # NumPy would delay the first frame
+
     was_tps = findings.now_tps[DECODE]
     promised_tps = findings.best_tps[DECODE]
     if not was_tps or not promised_tps or abs(findings.gain(DECODE)) < WORTH_NAMING:

@@ -30,7 +30,7 @@ _MOST_TYPES = 3
 
 
 @record
-class _Column:
+class _ListColumn:
     heading: str
     width: int
     least_columns: int = 0
@@ -39,14 +39,14 @@ class _Column:
 
 
 _COLUMNS = (
-    _Column("type", 7),
-    _Column("params", 6, 88, ">"),
-    _Column("size", 6, 46, ">"),
-    _Column("fits", 5),
-    _Column("context", 9, 66, ">"),
-    _Column("writes", 6, 0, ">"),
-    _Column("reads", 7, 74, ">"),
-    _Column("from", 14, 100),
+    _ListColumn("type", 7),
+    _ListColumn("params", 6, 88, ">"),
+    _ListColumn("size", 6, 46, ">"),
+    _ListColumn("fits", 5),
+    _ListColumn("context", 9, 66, ">"),
+    _ListColumn("writes", 6, 0, ">"),
+    _ListColumn("reads", 7, 74, ">"),
+    _ListColumn("from", 14, 100),
 )
 
 
