@@ -35,6 +35,7 @@ if no thread waits.
 _LOW_CLOCK_SHARE = 0.7
 _UNEXPLAINED_CLOCK_SHARE = 0.5
 """Share of the highest clock that many cores may lack together, since it is for one core alone."""
+_TOO_HOT = "too hot"
 _HOT_C = 92.0
 _HOT_LOSS = 0.3
 """Estimated loss if the processor is throttled and its clock is unknown."""
@@ -99,7 +100,10 @@ def speed_reason(readings: SpeedReadings) -> SpeedReason:
         return SpeedReason()
     usual_tps = readings.usual_tps
     is_below_usual = 0 < readings.tps < SLOW_SHARE * usual_tps
-    causes = _largest_causes(readings)
+    disturbances = _disturbances(readings)
+    causes = sorted(
+        [*disturbances, *_long_context(readings.context_share)], key=lambda cause: -cause.loss
+    )
     if is_below_usual:
         named = [cause for cause in causes if cause.loss >= _SMALL_LOSS]
         usually = f"{figures.rate(usual_tps)} tok/s"
@@ -108,7 +112,8 @@ def speed_reason(readings: SpeedReadings) -> SpeedReason:
         return SpeedReason(f"{_together(named)} (usually {usually})", True)
     named = [cause for cause in causes if cause.loss >= _LARGE_LOSS]
     if named:
-        return SpeedReason(_together(named), is_slow=usual_tps <= 0)
+        is_disturbed = any(cause.loss >= _LARGE_LOSS for cause in disturbances)
+        return SpeedReason(_together(named), is_slow=is_disturbed and usual_tps <= 0)
     return SpeedReason(bound_text(readings.memory_share))
 
 
@@ -134,8 +139,8 @@ def bound_text(memory_share: float | None) -> str:
     return f"bound by the cores: they compute at {_percent(memory_share)} of what memory delivers"
 
 
-def _largest_causes(readings: SpeedReadings) -> list[Cause]:
-    """Return the causes with what they can cost at most, largest first.
+def _disturbances(readings: SpeedReadings) -> list[Cause]:
+    """Return the causes with what they can cost at most.
 
     Nothing costs more than the distance to the memory's limit, and nothing that is not always
     there costs more than the distance to the usual speed.
@@ -152,12 +157,13 @@ def _largest_causes(readings: SpeedReadings) -> list[Cause]:
         if cause.is_lasting:
             limit = most_loss
         causes.append(Cause(cause.text, min(cause.loss, limit), cause.is_lasting))
-    if readings.context_share >= _LARGE_CONTEXT_SHARE:
-        text = (
-            f"the conversation is long: {_percent(readings.context_share)} of each token's reading"
-        )
-        causes.append(Cause(text, readings.context_share))
-    return sorted(causes, key=lambda cause: -cause.loss)
+    return causes
+
+
+def _long_context(share: float) -> list[Cause]:
+    if share < _LARGE_CONTEXT_SHARE:
+        return []
+    return [Cause(f"the conversation is long: {_percent(share)} of each token's reading", share)]
 
 
 def fewer_threads(threads: int, usual_threads: int) -> list[Cause]:
@@ -286,24 +292,30 @@ def _clock(samples: Sequence[MachineSample], usual_clock_ghz: float) -> list[Cau
     reason = _clock_reason(samples)
     if clock_ghz <= 0 or highest_ghz <= 0:
         texts = {
-            "too hot": ("the processor is too hot", _HOT_LOSS),
+            _TOO_HOT: ("the processor is too hot", _HOT_LOSS),
             "governor powersave": ("the governor powersave keeps the clock low", _LOW_CLOCK_LOSS),
             "on battery": ("the machine runs on battery", _BATTERY_LOSS),
         }
         return [Cause(*texts[reason], is_lasting=True)] if reason else []
     share = clock_ghz / highest_ghz
-    if reason == "too hot":
-        least_share = 1.0 - _SMALL_LOSS
-    elif reason:
-        least_share = _LOW_CLOCK_SHARE
-    else:
-        least_share = _UNEXPLAINED_CLOCK_SHARE
-    if share >= least_share:
+    if share >= _least_clock_share(samples, reason):
         return []
     text = f"the processor runs at {clock_ghz:.1f} of {highest_ghz:.1f} GHz"
     if reason:
         text = f"{text}: {reason}"
-    return [Cause(text, 1 - share, is_lasting=True)]
+    # without a reason, the clock may be what all cores together usually reach
+    return [Cause(text, 1 - share, is_lasting=bool(reason))]
+
+
+def _least_clock_share(samples: Sequence[MachineSample], reason: str) -> float:
+    """Return the share of the highest clock from which a clock is not low."""
+    if reason == _TOO_HOT:
+        if any(sample.throttled for sample in samples):
+            return 1.0 - _SMALL_LOSS
+        return SLOW_SHARE
+    if reason:
+        return _LOW_CLOCK_SHARE
+    return _UNEXPLAINED_CLOCK_SHARE
 
 
 def _clock_reason(samples: Sequence[MachineSample]) -> str:
@@ -311,7 +323,7 @@ def _clock_reason(samples: Sequence[MachineSample]) -> str:
     last = samples[-1]
     hottest_c = max((sample.temperature_c or 0.0 for sample in samples), default=0.0)
     if any(sample.throttled for sample in samples) or hottest_c >= _HOT_C:
-        return "too hot"
+        return _TOO_HOT
     if last.governor is not None and last.governor.holds_clock_down:
         return "governor powersave"
     if last.battery is not None and last.battery.on_mains is False:

@@ -99,6 +99,7 @@ HELD_DOWN = Governor("powersave", "acpi-cpufreq")
         ({"clock_ghz": 1.1, "throttled": 3}, "the processor runs at 1.1 of 2.9 GHz: too hot", 62),
         ({"clock_ghz": 1.1, "temperature_c": 97.0},
          "the processor runs at 1.1 of 2.9 GHz: too hot", 62),
+        ({"clock_ghz": 2.5, "temperature_c": 97.0}, "", 0),
         ({"clock_ghz": 2.5, "throttled": 1}, "the processor runs at 2.5 of 2.9 GHz: too hot", 14),
         ({"clock_ghz": 0.8, "governor": HELD_DOWN},
          "the processor runs at 0.8 of 2.9 GHz: governor powersave", 72),
@@ -226,6 +227,11 @@ CLOCK = Cause("the processor runs at 2.0 of 3.5 GHz", 0.43, is_lasting=True)
         (SpeedReadings(7.0, 0.0, None, 0.0, (OTHERS,)), SpeedReason(OTHERS.text, True)),
         (SpeedReadings(7.0, 0.0, None, 0.0, (Cause("small", 0.1),)), SpeedReason()),
         (SpeedReadings(0.0, 24.0, None, 0.0, (OTHERS,)), SpeedReason()),
+        # a long context is no disturbance
+        (
+            SpeedReadings(7.0, 0.0, 0.9, 0.4),
+            SpeedReason("the conversation is long: 40 % of each token's reading"),
+        ),
         (
             SpeedReadings(15.0, 24.0, 0.9, 0.4),
             SpeedReason(
