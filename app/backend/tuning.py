@@ -280,5 +280,5 @@ class EngineTuning:
             )
         return []
 
-    def _show_report(self, report: Any) -> None:
-        self._link.update(tuning=report)
+    def _show_report(self, report: TuningReport) -> None:
+        self._link.update(tuning=leveled(report))

@@ -25,14 +25,14 @@ def explain(curve: Curve, cores: Cores, others_cores: float | None = None) -> st
     if len(curve.points) == 1:
         return f"{_threads(best)}: this process may use one CPU only."
     verb = _verb(best, is_decode)
+    if not curve.is_settled and curve.close_counts:
+        task = "writing" if is_decode else "reading the prompt"
+        return f"Too close to call for {task}: {_either(curve.close_counts)} threads."
     if others_cores is not None and best < cores.default_threads:
         sentence = (
             f"{_threads(best)} {verb} fastest. Unreliable: other programs used "
             f"{others_cores:.1f} cores. Measure again."
         )
-    elif not curve.is_settled and curve.close_counts:
-        task = "writing" if is_decode else "reading the prompt"
-        return f"Too close to call for {task}: {_either(curve.close_counts)} threads."
     elif curve.fastest not in (None, best):
         sentence = _explain_not_fastest(curve, best)
     else:

@@ -541,6 +541,9 @@ SCENES: dict[str, Scene] = {
         measuring, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS, prefill_gate=Gate())
     ),
     "threads-race": Scene(raced, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS)),
+    "threads-better": Scene(
+        measured, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS, weight_speeds={"huge": 1.18})
+    ),
     "threads-battery": Scene(saving_energy, "ThreadsScreen", lambda: swept(LAPTOP_SPEEDS)),
     "threads-no-model": Scene(press("f4", sees="No model is loaded"), "ThreadsScreen", model=None),
 }

@@ -69,8 +69,12 @@ class PastRuns:
         return replace(run, report=_with_clean_texts(run.report))
 
     def save(self, key: str, run: PastRun) -> None:
-        """Save a finished search in place of the one before."""
+        """Save a finished search in place of the one before; one on a busy machine does not replace
+        one on a quiet machine."""
         if run.report.state not in (DONE, UNSURE) or not run.report.curves:
+            return
+        earlier = self.load(key)
+        if earlier is not None and earlier.conditions.is_quiet and not run.conditions.is_quiet:
             return
         others = [(name, value) for name, value in self._all().items() if name != key]
         runs: dict[str, Any] = dict([*others, (key, asdict(run))][-MOST_RUNS:])

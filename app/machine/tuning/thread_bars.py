@@ -109,14 +109,25 @@ def option_lines(
         mark = glyphs.here if option.name == in_use else " "
         name = option_name(option.name)
         gain = option.gain.get(phase)
-        role, label = CurveRole.PLAIN, ""
-        if not comparison.is_settled and comparison.is_measured:
-            role, label = CurveRole.CLOSE, "close"
-        elif option.name == comparison.best and comparison.is_measured:
-            role, label = CurveRole.BEST, "best"
+        role, label = _judged_option(option.name, comparison)
         gain_text = f"{_percent(gain.median):+.0f} %" if gain is not None else ""
         rows.append(_Bar(f"{mark} {name:<11} ", option.tps.get(phase), label, role, gain_text))
     return _drawn(rows, columns, glyphs)
+
+
+def _judged_option(name: str, comparison: Comparison) -> tuple[CurveRole, str]:
+    """Return the role and the label of an option; the present one stays while it is close."""
+    if not comparison.is_measured:
+        return CurveRole.PLAIN, ""
+    if comparison.is_settled and name == comparison.best:
+        return CurveRole.BEST, "best"
+    if comparison.is_settled:
+        return CurveRole.PLAIN, ""
+    if comparison.best == comparison.present:
+        return CurveRole.CLOSE, "close"
+    if name == comparison.best:
+        return CurveRole.CLOSE, "lead"
+    return CurveRole.PLAIN, ""
 
 
 def energy_bars(

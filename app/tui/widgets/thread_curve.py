@@ -50,6 +50,8 @@ LEAST_ROWS = 9
 _RESULT_COLUMNS = 12
 _CLOSE = "close"
 """Result of a step that is too close to call."""
+_LEADS = " leads"
+"""End of a result that more samples may change."""
 _STEP_NAMES = (
     "threads for writing",
     "threads for reading the prompt",
@@ -260,7 +262,8 @@ def step_lines(report: TuningReport | None, is_trusted: bool, glyphs: Glyphs) ->
         results = _results(report)
     lines = []
     for step, result in zip(_STEP_NAMES, results, strict=True):
-        if result and is_trusted and result != _CLOSE:
+        is_certain = result != _CLOSE and not result.endswith(_LEADS)
+        if result and is_trusted and is_certain:
             mark = Span(f"{glyphs.good:<3}", SpanRole.GOOD)
             text = Span(f"{result:<{_RESULT_COLUMNS}} ", SpanRole.STRONG)
         elif result:
@@ -278,14 +281,18 @@ def _best_count(curve: Curve | None) -> str:
         return ""
     if not curve.is_settled and curve.close_counts:
         return _CLOSE
+    if not curve.is_settled:
+        return f"{curve.best}{_LEADS}"
     return str(curve.best)
 
 
 def _best_option(comparison: Comparison | None) -> str:
     if comparison is None or not comparison.is_measured:
         return ""
-    if not comparison.is_settled:
+    if not comparison.is_settled and comparison.best == comparison.present:
         return _CLOSE
+    if not comparison.is_settled:
+        return f"{comparison.best}{_LEADS}"
     return option_name(comparison.best)
 
 

@@ -105,8 +105,12 @@ def test_bars_name_the_current_option_the_best_and_the_gain() -> None:
 
 
 def test_an_uncertain_comparison_has_no_best_option() -> None:
-    lines = option_lines(comparison(is_settled=False), "decode", "mmap", 60, BLOCKS)
+    unsettled = comparison(best="mmap", is_settled=False)
+    lines = option_lines(unsettled, "decode", "mmap", 60, BLOCKS)
     assert [line.text.split()[-1] for line in lines] == ["close", "close"]
+    leading = comparison(best="huge", is_settled=False)
+    lines = option_lines(leading, "decode", "mmap", 60, BLOCKS)
+    assert [line.text.split()[-1] for line in lines] == ["±0.1", "lead"]
 
 
 def test_without_a_measurement_there_are_no_bars() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from app.machine.tuning.past_runs import MOST_RUNS, PastRun, PastRuns
-from tests.app.machine.tuning.made_reports import BUSY, report
+from tests.app.machine.tuning.made_reports import BUSY, QUIET, report
 
 
 def run(**changes: Any) -> PastRun:
@@ -30,6 +30,15 @@ def test_stopped_and_empty_searches_are_not_saved(tmp_path: Path) -> None:
     runs.save("key", replace(run(), report=replace(report(), curves=())))
     assert runs.load("key") is None
     PastRuns(None).save("key", run())
+
+
+def test_a_busy_search_does_not_replace_a_quiet_one(tmp_path: Path) -> None:
+    runs = PastRuns(tmp_path / "tunings.json")
+    quiet = replace(run(elapsed_s=11.0), conditions=QUIET)
+    runs.save("key", run())
+    runs.save("key", quiet)
+    runs.save("key", run())
+    assert runs.load("key") == quiet
 
 
 def test_the_oldest_searches_are_dropped(tmp_path: Path) -> None:
