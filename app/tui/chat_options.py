@@ -34,7 +34,7 @@ def chat_options(settings: Settings) -> ChatOptions:
         glance_at_model=engine_access.glance_at_model,
         on_opened=partial(remember_opened, directories=settings.model_directories),
         open_history=lambda: ReplyHistory(paths.speeds_file()),
-        open_meter=lambda: EnergyMeter().read,
+        open_meter=lambda: EnergyMeter(is_exact=True).read,
         open_runs=lambda: PastRuns(paths.tunings_file()),
         examine=partial(_examine, settings),
         try_lookahead=engine_access.try_lookahead,

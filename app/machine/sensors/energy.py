@@ -93,10 +93,18 @@ class EnergyMeter:
 
     Call ``read`` about once a second: the power of batteries is summed up from these calls. Energy
     counters count by themselves.
+
+    Args:
+        is_exact: whether batteries are read every two seconds at any cost; else more rarely if
+            that takes long, which is tens of milliseconds on some laptops.
     """
 
-    def __init__(self, sysfs: Path = Path("/sys")) -> None:
+    def __init__(self, sysfs: Path = Path("/sys"), is_exact: bool = False) -> None:
         self._batteries = CachedReading(lambda: read_batteries(sysfs), BATTERY_PERIOD_S)
+        if is_exact:
+            self._batteries = CachedReading(
+                lambda: read_batteries(sysfs), BATTERY_PERIOD_S, cost_clock=lambda: 0.0
+            )
         self._counters = EnergyCounters(sysfs / "class" / "powercap")
         self._last: EnergyReading | None = None
         self._mean_w = 0.0

@@ -1,3 +1,4 @@
+import itertools
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,21 @@ def test_the_energy_of_a_battery_is_summed_up(tmp_path: Path) -> None:
     assert last.watts == 28.0
     # a short burst hardly changes the time left
     assert last.left_s == pytest.approx(7200 * 14 / (14 + 14 * 0.1535), rel=0.01)
+
+
+def test_slow_batteries_are_read_rarely_unless_exactly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        CachedReading.__init__, "__defaults__", (itertools.count(0.0, 0.05).__next__,)
+    )
+    sysfs = write_tree(tmp_path, AC_OFF | THINKPAD)
+    meters = EnergyMeter(sysfs), EnergyMeter(sysfs, is_exact=True)
+    for meter in meters:
+        meter.read(100.0)
+    write_tree(tmp_path, supply("BAT0", power_now=28_000_000))
+    readings = [meter.read(110.0) for meter in meters]
+    assert [reading and reading.watts for reading in readings] == [14.0, 28.0]
 
 
 def test_energy_across_a_change_of_the_supply_is_unknown(tmp_path: Path) -> None:
