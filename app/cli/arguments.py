@@ -396,6 +396,7 @@ _COMMANDS = {
         _flag("--try-kv", "also try types of the KV cache, in a full context"),
         _flag("--kernels", "tune memory prefetch only", dest="only_kernels"),
         _flag("--show", "show a race: one sentence written with 1, 2, 4 ... threads"),
+        _flag("--battery", "show with which thread count the battery lasts longest"),
         _flag("--anyway", "measure although other programs are busy"),
         _arg(
             "--seconds N",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from app.backend.local import engine_access
 from app.backend.reply import Clock
 from app.backend.work_thread import WorkThread, start_work_thread
+from app.cli.battery import show_battery
 from app.cli.bench import versions
 from app.cli.output import ProgressLine
 from app.cli.race import show_race
@@ -71,6 +72,8 @@ class TuneOptions:
     """Whether to measure although other programs are busy, instead of waiting in a terminal."""
     show: bool = False
     """Whether to show a race of thread counts instead."""
+    battery: bool = False
+    """Whether to measure the energy per token instead."""
 
 
 def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic) -> int:
@@ -88,6 +91,8 @@ def tune(options: TuneOptions, settings: Settings, clock: Clock = time.monotonic
     search = _Search(model, options, settings, progress, clock)
     if options.show:
         return show_race(engine, model, settings, progress, clock)
+    if options.battery:
+        return show_battery(engine, model, settings, progress, clock)
     if not options.anyway and not options.only_kernels and sys.stderr.isatty():
         _wait_until_quiet(progress, clock)
     report = engine.run(search.run, on_interrupt=search.cancel)

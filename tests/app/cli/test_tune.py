@@ -11,17 +11,20 @@ import pytest
 
 from app.backend.local import engine_access
 from app.backend.local.engine_access import open_model
+from app.cli import battery as battery_command
 from app.cli import tune as tune_command
 from app.cli.tune import TuneOptions, tune
 from app.machine.sensors.tuning_conditions import Conditions
 from app.machine.tuning.past_runs import PastRuns
 from app.program import exit_codes, paths, state
+from app.program.refusals import Refusal
 from app.program.settings import built_in_settings, override
 from app.program.state import TunedChoice, TuningConditions
 from engine.errors import Cancelled, MemoryPlanError
 from engine.machine import host
 from engine.machine.topology import Cores
 from engine.tuning.lookahead_trials import Lookahead
+from tests.app.backend.test_battery_run import MadeMeter
 from tests.app.fake_engine import Script
 from tests.app.scripted_access import use_script
 from tests.app.scripted_machine import ScriptedMachine
@@ -236,6 +239,33 @@ def test_a_race_in_a_pipe_prints_the_figures(
     ]
     assert script.opened[0].sessions[0].is_closed
     assert state.load_state()[0].tuned_threads == {}
+
+
+def test_the_longest_battery_is_printed_and_not_saved(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def open_meter() -> MadeMeter:
+        return MadeMeter(script, script.opened[0])
+
+    monkeypatch.setattr(battery_command, "EnergyMeter", open_meter)
+    script.seconds_per_prompt_token = 0.1
+    script.thread_speeds = {1: 1.0, 2: 1.7, 3: 1.75, 4: 1.8}
+    assert run(script, battery=True) == exit_codes.OK
+    out = capsys.readouterr().out
+    assert out.startswith("2 of 4 threads: 6 % slower, 56 % less energy per token\n")
+    assert "energy per token, J (whole machine)" in out
+    assert state.load_state()[0].tuned_threads == {}
+    assert script.opened[0].sessions[0].is_closed
+
+
+def test_a_machine_that_does_not_tell_its_power_is_an_error(
+    script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        battery_command, "EnergyMeter", lambda: SimpleNamespace(read=lambda now_s: None)
+    )
+    with pytest.raises(Refusal, match="does not tell its power"):
+        run(script, battery=True)
 
 
 def test_in_a_terminal_the_command_waits_for_quiet(
