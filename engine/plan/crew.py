@@ -103,7 +103,10 @@ class Crew:
             number = len(self._followers) + 1
             seen = int(self._words[CREW.job // 8])
             follower = threading.Thread(
-                target=self._follow, args=(number, seen), name=f"{host.CREW_NAME}{number}", daemon=True
+                target=self._follow,
+                args=(number, seen),
+                name=f"{host.CREW_NAME}{number}",
+                daemon=True,
             )
             try:
                 follower.start()
