@@ -5,13 +5,14 @@ import os
 import pytest
 
 from app.machine.tuning.saved_tuning import SavedTuning
+from app.program.bundled_model import starter_file
 from app.program.state import TunedChoice
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed import watch
 from engine.errors import MemoryPlanError
 from engine.machine import host
 from engine.machine.topology import Cores, read_cores
-from tests.app.chat_driver import Driver, chatting
+from tests.app.chat_driver import Driver, chatting, chatting_for_real
 from tests.app.fake_engine import Gate, Script
 from tests.app.tui.test_threads_screen import Memory, in_use, shown, tuning
 from tests.engine import sysfs_trees
@@ -219,3 +220,27 @@ async def test_a_choice_that_cannot_be_saved_says_so():
         await driver.pilot.press("minus", "enter")
         await shown(driver, "threads not remembered: no directory is writable")
         assert memory.recall(None) == SavedTuning(None, None, "")
+
+
+async def test_keys_change_a_real_engine_between_two_replies():
+    async with chatting_for_real(starter_file()) as driver:
+        first = await driver.ask("What is the capital of France?")
+        state = driver.app.engine_thread.state
+        assert state.threads is not None
+        await opened(driver)
+        while driver.app.engine_thread.state.threads.now.decode > 1:
+            before = driver.app.engine_thread.state.threads
+            await driver.pilot.press("minus")
+            await driver.until(lambda before=before: in_use_now(driver) != before.now)
+        await driver.pilot.press("h", "p")
+        await driver.until(lambda: in_use_now(driver).weights == "huge", "in huge pages")
+        await driver.until(lambda: in_use_now(driver).pinned, "pinned")
+        await shown(driver, "1 thread · pinned · huge")
+        await driver.pilot.press("escape")
+        second = await driver.ask("What is the capital of France?")
+        assert "Paris" in first.text
+        assert "Paris" in second.text
+
+
+def in_use_now(driver: Driver) -> TunedChoice:
+    return driver.app.engine_thread.state.threads.now
