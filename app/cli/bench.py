@@ -267,6 +267,7 @@ def _measure(
         **rates,
         "decode_gbps": decode_tps * bytes_per_token / 1e9,
         "memory_gbps": memory_gbps,
+        "memory_share": memory_share,
         "reason": speed_reason(readings).text,
         "clock_ghz": model.clock_ghz(),
         "profile": profile,
@@ -383,8 +384,12 @@ def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
 def _print_row(report: dict[str, Any]) -> None:
     """Print the figures of one thread count as text."""
     columns = [spread(report[key]) for key in ("prefill_tps", "decode_tps")]
-    share = report["decode_gbps"] / report["memory_gbps"]
-    limit = f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s ({share:.0%})"
+    limit = f"{report['decode_gbps']:.1f} GB/s, limit unknown (busy)"
+    if report["memory_share"] is not None:
+        limit = (
+            f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s "
+            f"({report['memory_share']:.0%})"
+        )
     print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
     for line in _bound(report):
         print(f"{'':9}{line}", flush=True)

@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,6 +11,7 @@ from app.cli import bench as bench_module
 from app.cli.bench import BenchOptions, bench
 from app.machine.sensors.reply_history import READ_GBPS, ReplyHistory, rates_key
 from app.machine.sensors.speed_causes import Cause
+from app.machine.sensors.tuning_conditions import Conditions
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
@@ -204,6 +206,17 @@ def test_other_programs_during_a_bench_are_named(
     monkeypatch.setattr(bench_module, "machine_causes", lambda *samples, **rates: [cause])
     (report,) = reports(script, capsys, thread_counts=(2,))
     assert report["reason"] == cause.text
+
+
+def test_memory_measured_next_to_busy_programs_is_no_limit(
+    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busy = Mock(end=lambda: Conditions(others_cores=1.4))
+    monkeypatch.setattr(bench_module, "watch_machine", lambda: busy)
+    bench(BenchOptions("m.gguf", (2,), 8, 3, 2), built_in_settings(), script.clock)
+    out = capsys.readouterr().out
+    assert "0.0 GB/s, limit unknown (busy)" in out
+    assert "bound by" not in out
 
 
 def test_the_limit_is_the_best_measured_bandwidth(
