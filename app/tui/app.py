@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Literal
 
 from textual import on
 from textual.app import App, SystemCommand
-from textual.filter import LineFilter
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.worker import WorkerFailed
@@ -52,6 +51,7 @@ from app.tui.terminal_input import TerminalDriver
 from app.tui.textual_hacks import (
     LineBar,
     ThriftyStylesheet,
+    add_line_filter,
     call_once,
     make_thrifty,
     stop_and_go_on_between_events,
@@ -132,16 +132,13 @@ class JalopyApp(App[None], inherit_bindings=False):
         """Titles of the palette's commands that were used, the last one first."""
         self.unsaved = ""
         """Reason why the conversation could not be saved, set at the end; "" if it was."""
-        self._console_filters = [ConsoleLetters()] if is_console() else []
+        if is_console():
+            add_line_filter(self, ConsoleLetters())
         # A mode, so Textual lays out no empty screen below the chat.
         self.add_mode(CHAT, lambda: self.chat)
         for action in ACTIONS.values():
             if action.shows not in ("", CHAT):
                 self.add_mode(action.shows, partial(make_screen, action.shows, self.chat))
-
-    def get_line_filters(self) -> Sequence[LineFilter]:
-        """Return the filters of all drawn lines: Textual's, and that of the console."""
-        return [*super().get_line_filters(), *self._console_filters]
 
     def on_mount(self) -> None:
         """Begin to watch signals, downloads, notices and the cost of drawing."""

@@ -23,6 +23,7 @@ from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
 from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.geometry import Region, Size
 from textual.keys import Keys
 from textual.message_pump import MessagePump
@@ -71,6 +72,14 @@ def teach_alt_enter() -> None:
     "alt+enter" in these terminals.
     """
     cast("dict[str, object]", ANSI_SEQUENCES_KEYS)["\x1b\r"] = (Keys.ControlJ,)
+
+
+def add_line_filter(app: App[Any], line_filter: LineFilter) -> None:
+    """Draw every line of an application through one more filter.
+
+    Textual 8.2 has no public way but to override ``get_line_filters``, which runs for each line.
+    """
+    app._filters.append(line_filter)
 
 
 def stop_and_go_on_between_events(driver: Driver) -> None:
