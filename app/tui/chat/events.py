@@ -72,6 +72,7 @@ class EngineFeed:
         self._screen = core.screen
         self._engine_thread = core.engine_thread
         self._clock = self._engine_thread.now_s
+        self._performance = performance
         self._pace = performance.pace
         self._downloads = downloads
         self._activity_line = activity_line
@@ -171,6 +172,8 @@ class EngineFeed:
     def _show_status(self) -> None:
         status = self._engine_thread.status
         download = self._download_progress()
+        if status.activity is not self._shown_status.activity:
+            self._performance.sample_reply()
         self._shown_status = status
         self._shown_rss_bytes = self._rss_bytes
         self._shown_download = download

@@ -229,15 +229,21 @@ class PerformanceWatch:
     def look(self) -> None:
         """Measure the cost of the calling thread, which draws, since the last call, and sample the
         machine if a reply runs or a view is shown.
-
-        So a view that opens later knows the causes of stutters.
         """
         now_s = self._engine_thread.now_s()
-        status = self._engine_thread.status
         self._interface_share = self._interface.since_last(now_s)
-        self.pace.add_cost(self._interface_share, status.is_busy)
-        if self.is_watched or status.activity in (Activity.READING, Activity.WRITING):
-            self._sample(now_s)
+        self.pace.add_cost(self._interface_share, self._engine_thread.status.is_busy)
+        self.sample_reply()
+
+    def sample_reply(self) -> None:
+        """Sample the machine if a reply runs or a view is shown, once a second at most.
+
+        So a view that opens later knows the causes of stutters. The sample at the beginning of a
+        reply has no loads and rates yet, but the next one has them for the time since then.
+        """
+        activity = self._engine_thread.status.activity
+        if self.is_watched or activity in (Activity.READING, Activity.WRITING):
+            self._sample(self._engine_thread.now_s())
 
     def _sample(self, now_s: float) -> None:
         """Sample the machine once a second."""

@@ -96,9 +96,10 @@ async def test_the_screen_measures_only_while_it_is_shown(samples):
 def test_a_reply_is_sampled_each_second_without_a_view(
     samples: list[object], activity: Activity, n_samples: int
 ) -> None:
-    clock = iter([100.0 + second / 4 for second in range(20)])
-    watch = PerformanceWatch(Mock(now_s=lambda: next(clock), status=EngineStatus(activity)))
-    for _ in range(20):
+    engine_thread = Mock(status=EngineStatus(activity))
+    watch = PerformanceWatch(engine_thread)
+    for quarter in range(20):
+        engine_thread.now_s = lambda quarter=quarter: 100.0 + quarter / 4
         watch.look()
     assert len(samples) == n_samples
     assert not watch.is_watched
@@ -148,6 +149,18 @@ async def test_the_title_has_the_threads_that_compute() -> None:
         await driver.note("1 thread")
         await driver.pilot.press("f2")
         await driver.until(lambda: " 1 thread " in driver.screen_text().splitlines()[0], "1 thread")
+
+
+async def test_a_reply_is_sampled_from_its_beginning(samples, monkeypatch):
+    monkeypatch.setattr(PerformanceWatch, "look", lambda watch: None)
+    async with chatting(Script(replies=[WORDS], token_gate=Gate()), size=(100, 40)) as driver:
+        watch = driver.app.performance
+        driver.script.clock.advance(100.0)
+        await driver.say("hello")
+        await driver.until(lambda: samples)
+        assert not watch.is_watched
+        driver.script.token_gate.open()
+        await driver.last_reply()
 
 
 async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
