@@ -78,7 +78,8 @@ class BatteryPanel:
         head = textwrap.wrap(battery_headline(run), columns)
         body = [line(Span(text, SpanRole.STRONG)) for text in head]
         if not run.trouble:
-            body.append(line(muted(f"energy per token, J ({run.scope}); shorter bars last longer")))
+            unit = f"energy per token, J ({run.scope}); shorter bars last longer"
+            body += [line(muted(text)) for text in textwrap.wrap(unit, columns)]
             bars = battery_bars(run, in_use, columns, glyphs)
             body += [coloured(bar_line, SpanRole.WRITING, glyphs) for bar_line in bars]
         return panel("Longest battery", body, width, glyphs)

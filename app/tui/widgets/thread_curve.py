@@ -301,5 +301,5 @@ def _results(report: TuningReport) -> list[str]:
     writing, reading = (_best_count(report.curve(phase)) for phase in ("decode", "prefill"))
     weights, kv_type = (_best_option(report.comparison(part)) for part in ("weights", "kv"))
     pinning = pinning_verdict(report).replace("too close to call", _CLOSE)
-    prefetch = "see Tab" if kernel_texts(report) else ""
+    prefetch = "in details" if kernel_texts(report) else ""
     return [writing, reading, pinning, weights, prefetch, kv_type]
