@@ -211,10 +211,12 @@ def _drawn(rows: Sequence[_Bar], columns: int, glyphs: Glyphs) -> list[BarLine]:
 
 
 def _rate(tps: Interval | None, glyphs: Glyphs) -> tuple[str, str]:
-    """Return rate and spread as text; "-" and "" before a measurement."""
+    """Return rate and spread as text; "-" before a measurement, no spread after only one."""
     if tps is None:
         return "-", ""
     median = figures.rate(tps.median)
+    if tps.n < 2:
+        return median, ""
     decimals = len(median.partition(".")[2])
     return median, f"{glyphs.plus_minus}{tps.half_width:,.{decimals}f}"
 

@@ -1,5 +1,7 @@
 """Bars of thread counts: their content, glyphs and width."""
 
+from dataclasses import replace
+
 from app.machine.tuning.thread_bars import CurveRole, curve_lines, pinning_line, progress_text
 from app.text.glyphs import ASCII, BLOCKS
 from engine.machine.topology import Cores
@@ -121,3 +123,10 @@ def test_counts_with_overlapping_spreads_are_shown_as_close() -> None:
     lines = curve_lines(Curve("decode", points, 3, 3, None, False, 4), 2, 40, BLOCKS)
     assert [line.text.split()[-1] for line in lines] == ["±0.1", "close", "close"]
     assert [line.role for line in lines] == [CurveRole.PLAIN, CurveRole.CLOSE, CurveRole.CLOSE]
+
+
+def test_one_measurement_has_no_spread() -> None:
+    once = replace(CURVE, points=(Point(1, "core", Interval(18.2, 18.2, 18.2, 1, False), False),))
+    lines = curve_lines(once, 1, 33, BLOCKS)
+    assert "18.2" in lines[-1].text
+    assert BLOCKS.plus_minus not in lines[-1].text
