@@ -226,7 +226,11 @@ class EngineTuning:
         run = BatteryRun(model, self._session, counts, meter, link.now_s)
         with link.running(run):
             link.update_status(activity=Activity.TUNING, done=0, total=0, since_s=link.now_s())
+            self._conditions.begin()
             for energy in run.run():
+                if energy.is_over:
+                    others_cores = self._conditions.end().disturbing_cores
+                    energy = replace(energy, others_cores=others_cores)
                 link.update(energy=energy)
         link.emit(TuningEnded())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import replace
 from typing import Any
 
 from app.backend.local import engine_access
@@ -12,6 +13,7 @@ from app.backend.reply import Clock
 from app.backend.work_thread import WorkThread
 from app.cli.output import ProgressLine
 from app.machine.sensors.energy import EnergyMeter
+from app.machine.sensors.tuning_conditions import watch_machine
 from app.machine.tuning.battery_life import (
     EnergyRun,
     battery_bars,
@@ -41,11 +43,16 @@ def show_battery(
     session = engine.run(lambda: model.session(_CONTEXT, engine_access.kv_type_of(settings, model)))
     battery_run = BatteryRun(model, session, counts, EnergyMeter().read, clock)
 
+    watch = watch_machine()
+
     def measure() -> EnergyRun:
         run = EnergyRun(counts)
         try:
+            watch.begin()
             for run in battery_run.run():
-                if not run.is_over:
+                if run.is_over:
+                    run = replace(run, others_cores=watch.end().disturbing_cores)
+                else:
                     progress.show(battery_headline(run))
         finally:
             session.close()
@@ -63,6 +70,6 @@ def show_battery(
     print(f"\nenergy per token, J ({run.scope})")
     for bar_line in battery_bars(run, in_use, columns, glyphs):
         print(bar_line.text)
-    if run.thriftiest not in (None, in_use):
+    if run.is_reliable and run.thriftiest not in (None, in_use):
         print(f"\nTo use it: --threads {run.thriftiest}")
     return exit_codes.OK

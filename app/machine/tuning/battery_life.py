@@ -39,6 +39,13 @@ class EnergyRun:
     is_over: bool = False
     trouble: str = ""
     """Reason why nothing could be measured; empty if it could."""
+    others_cores: float | None = None
+    """Cores that other programs used meanwhile, if enough to matter; else None."""
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether the result may be used."""
+        return self.is_over and not self.trouble and self.others_cores is None
 
     def joules(self, n_threads: int) -> Interval | None:
         """Return the mean energy per token of a count, and its range; None if not measured."""
@@ -94,6 +101,10 @@ def battery_headline(run: EnergyRun) -> str:
     best_joules = run.joules(best) if best is not None else None
     if not run.is_over or fastest is None or best is None or joules is None or best_joules is None:
         return f"measuring energy: sample {len(run.samples) + 1} of {run.n_samples}"
+    if run.others_cores is not None:
+        return (
+            f"Unreliable, because other programs used {run.others_cores:.1f} cores: measure again"
+        )
     if best == fastest:
         text = figures.counted(best, "thread")
         return (
@@ -107,7 +118,7 @@ def battery_headline(run: EnergyRun) -> str:
 
 def battery_bars(run: EnergyRun, in_use: int, columns: int, glyphs: Glyphs) -> list[BarLine]:
     """Return a bar for the energy per token of each count."""
-    best = run.thriftiest if run.is_over else None
+    best = run.thriftiest if run.is_reliable else None
     return energy_bars(
         [(count, run.joules(count), run.tps(count)) for count in run.counts],
         best,

@@ -525,6 +525,8 @@ class ThreadsScreen(FigureScreen):
             keys.append((key("threads.apply_best"), f"keep {describe_briefly(in_use.now)}"))
         if not self._chat_session.is_tuning and not self._pending_parts:
             keys.append((key("threads.battery"), "measure again"))
+        if self._pending_parts:
+            keys.append((key("threads.measure_now"), "measure anyway"))
         leaving = "stop" if self._chat_session.is_tuning else "back to the bars"
         return [*keys, (key("threads.leave"), leaving)]
 
@@ -532,7 +534,7 @@ class ThreadsScreen(FigureScreen):
     def _thriftiest(self) -> int | None:
         """The count with the least energy per token; None if it is not measured."""
         run = self._energy_run
-        if run is None or not run.is_over or run.trouble:
+        if run is None or not run.is_reliable:
             return None
         return run.thriftiest
 
@@ -624,7 +626,7 @@ class ThreadsScreen(FigureScreen):
 
     def action_race(self) -> None:
         """Write one sentence with 1, 2, 4 ... threads, and replay them side by side."""
-        if self._is_measuring or self._pending_parts or self._chat_session.is_tuning:
+        if not self._may_begin:
             return
         self._battery.is_shown = False
         self._race.begin(self._engine_thread.state.race)
@@ -633,11 +635,15 @@ class ThreadsScreen(FigureScreen):
         self._is_hasty = True
         self.show_figures()
 
+    @property
+    def _may_begin(self) -> bool:
+        """Whether a race or a measurement of energy may begin."""
+        has_model = self._engine_thread.state.threads is not None
+        return has_model and not self._pending_parts and not self._chat_session.is_tuning
+
     def action_battery(self) -> None:
         """Measure which thread count needs the least energy per token."""
-        if self._is_measuring or self._pending_parts or self._chat_session.is_tuning:
-            return
-        if not self._watch.measures_energy:
+        if not self._may_begin or not self._watch.measures_energy:
             return
         self._race.end()
         self._battery.is_shown = True

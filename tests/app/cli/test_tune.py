@@ -248,6 +248,7 @@ def test_the_longest_battery_is_printed_and_not_saved(
         return MadeMeter(script, script.opened[0])
 
     monkeypatch.setattr(battery_command, "EnergyMeter", open_meter)
+    monkeypatch.setattr(battery_command, "watch_machine", ScriptedMachine().watch)
     script.seconds_per_prompt_token = 0.1
     script.thread_speeds = {1: 1.0, 2: 1.7, 3: 1.75, 4: 1.8}
     assert run(script, battery=True) == exit_codes.OK

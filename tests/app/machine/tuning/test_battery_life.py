@@ -48,6 +48,14 @@ def test_a_running_or_impossible_measurement_says_so() -> None:
     assert EnergyRun((1,), is_over=True).thriftiest is None
 
 
+def test_a_result_of_a_busy_machine_proposes_nothing() -> None:
+    run = energy_run({1: (1.2, 13.0), 2: (0.65, 23.0), 4: (1.0, 25.0)})
+    busy = replace(run, others_cores=1.2)
+    assert not busy.is_reliable
+    assert battery_headline(busy).startswith("Unreliable, because other programs used 1.2 cores")
+    assert not any("best" in bar.text for bar in battery_bars(busy, 4, 60, BLOCKS))
+
+
 def test_bars_show_energy_and_speed() -> None:
     run = energy_run({2: (0.65, 23.0), 4: (1.0, 25.0)})
     two, four = (bar_line.text for bar_line in battery_bars(run, 4, 60, BLOCKS))
