@@ -295,6 +295,7 @@ class EngineLink:
     def forget_model(self) -> None:
         """Remove everything about the open model from the state."""
         self.apply_requested_threads = self.inbox.requested_threads.clear
+        self.inbox.requested_threads.clear()  # those were for this model
         self.outbox.state = EngineState(status=self.status, state_trouble=self.state_trouble)
 
     @contextmanager

@@ -15,7 +15,7 @@ from app.machine.tuning.threads_in_use import (
 )
 from app.program.state import TunedChoice
 from app.session.chat_session import ChatSession
-from app.session.events import ModelLoaded, ThreadsChanged
+from app.session.events import ThreadsChanged
 
 
 class HandTuning:
@@ -31,8 +31,8 @@ class HandTuning:
     def __init__(self, engine_thread: EngineThread, chat_session: ChatSession) -> None:
         self._engine_thread = engine_thread
         self._chat_session = chat_session
-        self._model: ModelLoaded | None = None
-        """Model to which the earlier choices apply."""
+        self._model_path = ""
+        """Path of the model to which the earlier choices apply."""
         self.is_shown = False
         self.said: ThreadsInUse | None = None
         self._earlier: list[ThreadsInUse] = []
@@ -50,9 +50,16 @@ class HandTuning:
     @property
     def previous(self) -> ThreadsInUse | None:
         """The choice before the last change of this model; None if nothing was changed."""
-        if self._model is not self._chat_session.model or not self._earlier:
+        if self._model_path != self._open_path or not self._earlier:
             return None
         return self._earlier[-1]
+
+    @property
+    def _open_path(self) -> str:
+        model = self._chat_session.model
+        if model is None:
+            return ""
+        return model.path
 
     @property
     def to_keep(self) -> TunedChoice | None:
@@ -105,8 +112,8 @@ class HandTuning:
         choice = replace(choice, kv_type=chosen.now.kv_type)
         if (choice, remembered) == (chosen.now, chosen.remembered):
             return False
-        if self._model is not self._chat_session.model:
-            self._model = self._chat_session.model
+        if self._model_path != self._open_path:
+            self._model_path = self._open_path
             self._earlier.clear()
         self._earlier.append(chosen)
         self._engine_thread.request_threads(ThreadsInUse(choice, remembered, chosen.most, origin))

@@ -13,7 +13,7 @@ from typing import Any
 
 from textual.geometry import Size
 
-from app.backend.status import Activity
+from app.backend.status import Activity, EngineStatus
 from app.machine.tuning.threads_in_use import (
     ChoiceChange,
     ThreadsInUse,
@@ -137,7 +137,7 @@ class PerformanceScreen(FigureScreen):
         words = [model.name, model.quantization]
         in_use = self._engine_thread.state.threads
         if in_use is not None:
-            words.append(counted(_n_threads(in_use.now, _phase(view)), "thread"))
+            words.append(counted(_n_threads(in_use.now, _phase(view.status)), "thread"))
             if in_use.now.pinned:
                 words.append("pinned")
             words.append(in_use.now.weights)
@@ -211,7 +211,7 @@ class PerformanceScreen(FigureScreen):
         if chosen is None or self._why_not():
             self._say(self._why_not())
             return
-        phase = _phase(self._watch.read_view())
+        phase = _phase(self._engine_thread.status)
         n_threads = _n_threads(chosen.now, phase) + step
         if n_threads < 1:
             self._say("1 thread is the least")
@@ -230,9 +230,14 @@ class PerformanceScreen(FigureScreen):
 
     def action_huge_pages(self) -> None:
         """Move the weights to huge pages, or back to the mapped file."""
+        from engine.machine.memory import gives_huge_pages
+
         chosen = self._hand_tuning.chosen
         if chosen is not None and chosen.now.weights == "huge":
             self._try("weights in the mapped file", weights="mmap")
+        elif chosen is not None and not gives_huge_pages():
+            doctor = self._keymap.key_or_command("app.doctor")
+            self._say(f"this system gives no huge pages: {doctor} says how to allow them")
         else:
             self._try("weights in huge pages", weights="huge")
 
@@ -287,9 +292,9 @@ def _state(view: PerformanceView) -> Line:
     return line(Span(activity.value, roles.get(activity, SpanRole.MUTED)))
 
 
-def _phase(view: PerformanceView) -> str:
+def _phase(status: EngineStatus) -> str:
     """Return the phase whose threads compute now, or would compute a reply."""
-    if view.status.activity is Activity.READING:
+    if status.activity is Activity.READING:
         return "prefill"
     return "decode"
 

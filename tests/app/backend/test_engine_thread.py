@@ -166,6 +166,19 @@ def test_adjacent_text_pieces_are_one_event():
     assert link.outbox.drain() == []
 
 
+def test_requested_threads_are_not_those_of_the_next_model(engine, script):
+    engine.load()
+    link = engine.engine_thread._link
+    in_use = engine.engine_thread.state.threads
+    link.inbox.requested_threads.append(in_use)
+    assert link.inbox.pending_threads is in_use
+    link.forget_model()
+    assert link.inbox.pending_threads is None
+    link.inbox.applying_threads = in_use
+    assert link.inbox.pending_threads is in_use
+    link.inbox.applying_threads = None
+
+
 def test_escape_sequences_split_over_tokens_are_made_visible(engine, script):
     engine.load()
     script.replies = [["a\x1b", "]0;title\x07b", "\r", "\nc"]]

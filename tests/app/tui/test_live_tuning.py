@@ -10,7 +10,7 @@ from app.program.state import TunedChoice
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed import watch
 from engine.errors import MemoryPlanError
-from engine.machine import host
+from engine.machine import host, memory
 from engine.machine.topology import Cores, read_cores
 from tests.app.chat_driver import Driver, chatting, chatting_for_real
 from tests.app.fake_engine import Gate, Script
@@ -27,6 +27,7 @@ def laptop(monkeypatch, tmp_path):
     """Give the machine two cores with two threads each, used by no other program."""
     cores = read_cores([0, 1, 2, 3], sysfs_trees.two_cores_four_threads(tmp_path / "machine"))
     monkeypatch.setattr(host, "cores", lambda: cores)
+    monkeypatch.setattr(memory, "gives_huge_pages", lambda: True)
     monkeypatch.setattr(watch, "_mean_others", lambda samples, begin_s, end_s: 0.0)
 
 
@@ -70,8 +71,8 @@ def test_kinds_of_cores_are_named_as_they_join():
 
 
 async def test_nothing_is_kept_until_enter_and_u_undoes():
-    memory = Memory(TunedChoice(2, 2))
-    async with tuning(Script(), memory) as driver:
+    saved = Memory(TunedChoice(2, 2))
+    async with tuning(Script(), saved) as driver:
         await opened(driver)
         await driver.pilot.press("enter")
         await shown(driver, "nothing to keep: 2 threads")
@@ -82,24 +83,24 @@ async def test_nothing_is_kept_until_enter_and_u_undoes():
         await driver.pilot.press("p", "h")
         await shown(driver, "Enter keep 1 thread + huge pages + pinned")
         await shown(driver, "1 thread · pinned · huge")
-        assert memory.remembered == TunedChoice(2, 2)
+        assert saved.remembered == TunedChoice(2, 2)
         await driver.pilot.press("u")
         await shown(driver, "undone: 1 thread writing, 2 reading, each fixed to one core")
         await shown(driver, "1 thread · pinned · mmap")
         await driver.pilot.press("h", "enter")
         await shown(driver, "kept for this machine and model: 1 thread writing, 2 reading")
         kept = TunedChoice(1, 2, True, weights="huge")
-        await driver.until(lambda: memory.remembered == kept, "kept")
+        await driver.until(lambda: saved.remembered == kept, "kept")
         await driver.until(lambda: "Enter keep" not in driver.screen_text())
         await driver.pilot.press("h")
         await shown(driver, "Enter keep 1 thread + pinned")
         await driver.pilot.press("u", "u")
-        await driver.until(lambda: memory.remembered == TunedChoice(2, 2), "as before")
+        await driver.until(lambda: saved.remembered == TunedChoice(2, 2), "as before")
 
 
 async def test_leaving_keeps_the_choice_and_says_so_once():
-    memory = Memory()
-    async with tuning(Script(), memory) as driver:
+    saved = Memory()
+    async with tuning(Script(), saved) as driver:
         await opened(driver)
         await driver.pilot.press("plus", "minus", "minus")
         await uses(driver, 1, 2)
@@ -108,7 +109,7 @@ async def test_leaving_keeps_the_choice_and_says_so_once():
         text = await shown(driver, said)
         assert text.count("now ") == 1
         assert in_use(driver) == TunedChoice(1, 2)
-        assert memory.remembered is None
+        assert saved.remembered is None
         await driver.pilot.press("f4")
         await shown(driver, "Enter keep 1 thread (2 reading)")
         await driver.pilot.press("u")
@@ -201,6 +202,9 @@ async def test_keys_say_why_they_do_nothing(monkeypatch):
         await opened(driver)
         await driver.pilot.press("k")
         await shown(driver, "the KV cache is f16 while this model is open")
+        monkeypatch.setattr(memory, "gives_huge_pages", lambda: False)
+        await driver.pilot.press("h")
+        await shown(driver, "this system gives no huge pages: F5 says how to allow them")
         monkeypatch.delattr(os, "sched_setaffinity")
         await driver.pilot.press("p")
         await shown(driver, "this system does not let a program bind its threads to cores")
@@ -213,13 +217,13 @@ async def test_keys_say_why_they_do_nothing(monkeypatch):
 
 
 async def test_a_choice_that_cannot_be_saved_says_so():
-    memory = Memory()
-    memory.trouble = "no directory is writable"
-    async with tuning(Script(), memory) as driver:
+    saved = Memory()
+    saved.trouble = "no directory is writable"
+    async with tuning(Script(), saved) as driver:
         await opened(driver)
         await driver.pilot.press("minus", "enter")
         await shown(driver, "threads not remembered: no directory is writable")
-        assert memory.recall(None) == SavedTuning(None, None, "")
+        assert saved.recall(None) == SavedTuning(None, None, "")
 
 
 async def test_keys_change_a_real_engine_between_two_replies():
