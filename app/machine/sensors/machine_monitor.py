@@ -17,6 +17,8 @@ from app.machine.sensors.sample import MachineSample
 from app.machine.sensors.thread_cpus import ThreadState, ThreadStates
 
 MEMORY_PERIOD_S = 0.9
+AVAILABLE_PERIOD_S = 1.9
+"""Period of the free memory, for which the files of all control groups are read."""
 _MAX_STATUS_BYTES = 1 << 16
 _LONGEST_INTERVAL_S = 5.0
 """Seconds after which the work of threads since the last count would mislead."""
@@ -42,7 +44,9 @@ class MachineMonitor:
             import psutil as source  # a module import would delay the first frame
         self._source = source
         self._engine_threads = engine_threads
-        self._available = available or (lambda: int(source.virtual_memory().available))
+        self._available = CachedReading(
+            available or (lambda: int(source.virtual_memory().available)), AVAILABLE_PERIOD_S
+        )
         self._loads = CoreLoads(source)
         self._processor = Processor(source, sysfs)
         # only these files tell allocated memory from mapped files
@@ -88,7 +92,7 @@ class MachineMonitor:
             weights_resident_bytes=weights,
             kv_resident_bytes=kv,
             own_bytes=self._own_bytes(self._allocated.get(now_s), weights or 0, kv or 0),
-            available_bytes=or_none(self._available),
+            available_bytes=self._available.get(now_s),
             threads_working=None if working is None else len(working),
             engine_cpus=self._engine_cpus(working or ()),
         )

@@ -68,6 +68,8 @@ class _Column(NamedTuple):
     """Steps from the base line that each of its values fills."""
     edge: SpanRole
     area: SpanRole
+    full: Span
+    """Cell below the edge."""
 
 
 _BLANK = Span(" ")
@@ -170,10 +172,11 @@ def _area(
     else:
         steps = len(glyphs.levels) - 1
     totals = [_total_steps(value, rows * steps, top) for value in values]
-    columns = [
-        _Column(totals[start : start + n_dots], edge, area_of(edge))
-        for start, edge in zip(range(0, len(values), n_dots), edges, strict=True)
-    ]
+    columns = []
+    for start, edge in zip(range(0, len(values), n_dots), edges, strict=True):
+        together = totals[start : start + n_dots]
+        full = Span(cell_shape([steps] * len(together), glyphs), area_of(edge))
+        columns.append(_Column(together, edge, area_of(edge), full))
     area = []
     for row in range(rows - 1, -1, -1):
         spans = []
@@ -184,8 +187,7 @@ def _area(
             if most <= 0:
                 spans.append(_BLANK)
             elif least > steps:
-                full = cell_shape([steps] * len(column.steps), glyphs)
-                spans.append(Span(full, column.area))
+                spans.append(column.full)
             else:
                 filled = [min(steps, max(0, total - below)) for total in column.steps]
                 role = column.edge if most <= steps else column.area

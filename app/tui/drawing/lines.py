@@ -184,11 +184,18 @@ def fitted(text_line: Line, width: int) -> Line:
 def joined(spans: Iterable[Span]) -> Line:
     """Merge adjacent spans of the same role."""
     merged: list[Span] = []
-    for span in spans:
-        if merged and merged[-1].role is span.role:
-            merged[-1] = Span(merged[-1].text + span.text, span.role)
-        elif span.text:
-            merged.append(span)
+    texts: list[str] = []
+    last_role = SpanRole.PLAIN
+    for text, role in spans:
+        if role is not last_role and text:
+            if texts:
+                merged.append(Span("".join(texts), last_role))
+            texts = []
+            last_role = role
+        if text:
+            texts.append(text)
+    if texts:
+        merged.append(Span("".join(texts), last_role))
     return tuple(merged)
 
 
