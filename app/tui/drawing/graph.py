@@ -76,11 +76,21 @@ _BLANK = Span(" ")
 
 
 class GraphScale:
-    """Top of a graph's scale, which only grows during a reply."""
+    """Top of a graph's scale, which only grows during a reply, and what was drawn last with it."""
 
     def __init__(self) -> None:
         self._n_seconds = 0
         self.top_tps = 0.0
+        self._drawn: tuple[Graph, int, int, Glyphs] | None = None
+        self._lines: list[Line] = []
+
+    def draw(self, graph: Graph, width: int, height: int, glyphs: Glyphs) -> list[Line]:
+        """Draw a graph, or return the lines of the same graph from before."""
+        graph_and_size = graph, width, height, glyphs
+        if graph_and_size != self._drawn:
+            self._lines = graph_lines(graph, width, height, glyphs, self.follow(graph))
+            self._drawn = graph_and_size
+        return self._lines
 
     def follow(self, graph: Graph) -> float:
         """Return the top for a graph; a shorter graph belongs to a new reply and resets it."""

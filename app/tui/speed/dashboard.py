@@ -12,7 +12,7 @@ from functools import cache, partial
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
-from app.tui.drawing.graph import GraphScale, graph_lines
+from app.tui.drawing.graph import GraphScale
 from app.tui.drawing.lines import (
     EMPTY,
     Line,
@@ -173,7 +173,7 @@ def _writing(
         numbers = [EMPTY, *numbers]
     if inner >= _GRAPH_FROM_COLUMNS:
         graph = writing_lines.graph_of(view)
-        drawn = graph_lines(graph, inner - _NUMBER_COLUMNS - 2, rows, glyphs, scale.follow(graph))
+        drawn = scale.draw(graph, inner - _NUMBER_COLUMNS - 2, rows, glyphs)
         numbers = side_by_side([numbers, drawn], [_NUMBER_COLUMNS + 2, inner - _NUMBER_COLUMNS - 2])
     if inner >= _GRAPH_FROM_COLUMNS:
         note = line(muted("tokens per second"))
@@ -236,7 +236,7 @@ def strip_lines(
             n_free_rows -= len(body) + FRAME_ROWS
     graph = writing_lines.graph_of(view)
     rows = min(_MOST_GRAPH_ROWS, _LEAST_GRAPH_ROWS + max(0, n_free_rows))
-    drawn = graph_lines(graph, inner, rows, glyphs, scale.follow(graph))
+    drawn = scale.draw(graph, inner, rows, glyphs)
     foot = writing_lines.stutter_line(view, glyphs)[:1]
     return [
         *panel(writing_lines.name_of(view), [*numbers, *drawn], width, glyphs, foot=foot),

@@ -511,6 +511,15 @@ def test_the_newest_seconds_are_shown_if_columns_are_too_few():
     assert drawn[4].count("^") == 1
 
 
+def test_an_unchanged_graph_is_drawn_once():
+    scale = GraphScale()
+    first = scale.draw(Graph((1.0, 2.0)), 40, 6, BLOCKS)
+    assert scale.draw(Graph((1.0, 2.0)), 40, 6, BLOCKS) is first
+    for graph, width, height in ((Graph((1.0, 3.0)), 40, 6), (Graph((1.0, 3.0)), 41, 6)):
+        drawn = scale.draw(graph, width, height, BLOCKS)
+        assert drawn == graph_lines(graph, width, height, BLOCKS, scale.top_tps)
+
+
 @pytest.mark.parametrize(("width", "height"), [(0, 0), (1, 1), (5, 5), (9, 2), (200, 1), (12, 2)])
 def test_the_graph_works_in_any_size(width, height):
     drawn = graph_lines(Graph((1.0, 2.0), 3.0, 1.5, (0, 1)), width, height, BLOCKS)
