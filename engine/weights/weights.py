@@ -437,9 +437,9 @@ def checked_tensors(
     Raises:
         GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
     """
-    present = present_tensors(gguf, expected)
+    _present(gguf, expected)
     _refuse_unexpected(gguf, expected, config)
-    return present
+    return present_tensors(gguf, expected)
 
 
 def present_tensors(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, TensorInfo]:
