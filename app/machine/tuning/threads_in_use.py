@@ -146,7 +146,7 @@ def describe_in_use(in_use: ThreadsInUse) -> str:
     elif remembered is not None:
         later = f"Saved for next time: {describe(remembered)}"
     elif in_use.origin is ChoiceOrigin.START:
-        later = "Not tuned yet"
+        later = "Nothing is saved yet"
     else:
         later = "For this run only"
     if remembered is not None and remembered.kv_type not in ("", in_use.now.kv_type):

@@ -282,7 +282,7 @@ async def test_enter_uses_and_saves_the_best_and_u_undoes() -> None:
         await driver.pilot.press("u")
         await driver.until(lambda: in_use(driver) == TunedChoice(2, 2), "two threads again")
         assert memory.remembered is None
-        await shown(driver, "Not tuned yet")
+        await shown(driver, "Nothing is saved yet")
         assert driver.script.opened[0].thread_calls[-1] == (2, 2)
         for digit in (3, 1):
             await driver.pilot.press(str(digit))
