@@ -121,7 +121,7 @@ def _wait_until_quiet(progress: ProgressLine, clock: Clock) -> None:
             progress.clear()
             return
         others = busy_text(quiet.others_cores, n_cores)
-        progress.show(f"{others}: measuring begins when they are quiet (--anyway begins now)")
+        progress.show(f"{others}: waiting for quiet (--anyway begins now)")
 
 
 class _Search:
