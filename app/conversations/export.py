@@ -189,8 +189,12 @@ def save_as(requested: str, conversation: Conversation, model: str, title: str =
         write_new(path, text)
     except FileExistsError:
         raise Refusal(f"not saved: {path} exists already; choose another name") from None
+    except FileNotFoundError as error:
+        folder = clean_line(str(Path(error.filename).parent), 200)
+        raise Refusal(f"not saved: there is no folder {folder}") from None
     except (OSError, ValueError, RuntimeError) as error:
-        raise Refusal(f"not saved: {clean_line(str(error), 200)}") from None
+        reason = getattr(error, "strerror", "") or str(error)
+        raise Refusal(f"not saved: {clean_line(reason, 200)}") from None
     left_out = {}
     if any(message.thinking for message in conversation.messages):
         left_out[_WITH_THINKING] = "the thinking"

@@ -965,11 +965,17 @@ def _in_the_index(word: str) -> str:
 
 
 def snippet_of(text: str, word: str) -> str:
-    """Return the surroundings of a word in a text, clean and of one line."""
-    start = max(0, text.casefold().find(word.casefold()) - _SNIPPET_CHARS // 3)
-    return (
-        clean_line(" ".join(text[start : start + _SNIPPET_CHARS].split()), _SNIPPET_CHARS) or word
-    )
+    """Return the surroundings of a word in a text in whole words, clean and of one line."""
+    match = max(0, text.casefold().find(word.casefold()))
+    start = max(0, match - _SNIPPET_CHARS // 3)
+    end = start + _SNIPPET_CHARS
+    if start and not text[start - 1].isspace():
+        before = text[start:match].split(maxsplit=1)
+        start = match - len(before[1]) if len(before) == 2 else match
+    if end < len(text) and not text[end].isspace():
+        after = text[match + len(word) : end].rsplit(maxsplit=1)
+        end = match + len(word) + len(after[0]) if len(after) == 2 else end
+    return clean_line(" ".join(text[start:end].split()), _SNIPPET_CHARS) or word
 
 
 def _delete(db: sqlite3.Connection, number: int) -> None:

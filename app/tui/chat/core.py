@@ -203,7 +203,9 @@ class PromptEdge:
     def hint_message_keys(self, view: MessageView) -> None:
         """Name the keys that act on a message."""
         words = {}
-        if view.branch_mark:
+        if view.message is not None and view.message.n_older:
+            words["message.older_branch"] = "previous branch"
+        if view.message is not None and view.message.n_older < len(view.message.alternatives):
             words["message.newer_branch"] = "next branch"
         words |= {"message.copy_message": "copy", "message.fork_here": "fork", "chat.stop": "back"}
         if isinstance(view, ReplyView):
@@ -253,6 +255,7 @@ class PromptEdge:
 
 
 _MESSAGE_KEYS = (
+    "message.older_branch",
     "message.newer_branch",
     "message.show_place",
     "message.copy_message",
@@ -278,6 +281,8 @@ class TurnViews:
         self._reply: ReplyView | None = None
         self._replaced: Sequence[MessageView] = ()
         """Messages that are removed when the reply begins, and stay if there is no reply."""
+        self._replaced_notes: Sequence[Note] = ()
+        """Notes below them, which are about them and are removed as well."""
         self._joined: MessageView | None = None
         """An earlier unanswered message that was sent along with this turn's message."""
 
@@ -314,6 +319,7 @@ class TurnViews:
         """Mark messages that the turn's reply will replace."""
         self._core.transcript.end_offers()
         self._replaced = views
+        self._replaced_notes = self._core.transcript.notes_after(views)
         for view in views:
             view.set_replaced(True)
 
@@ -322,12 +328,14 @@ class TurnViews:
         for view in self._replaced:
             view.set_replaced(False)
         self._replaced = ()
+        self._replaced_notes = ()
 
     def reply(self) -> ReplyView:
         """Return the growing reply; the first call removes the messages that it replaces."""
         if self._reply is None:
-            self._core.transcript.drop(self._replaced)
+            self._core.transcript.drop([*self._replaced, *self._replaced_notes])
             self._replaced = ()
+            self._replaced_notes = ()
             self._reply = self._core.transcript.add(ReplyView())
         return self._reply
 
@@ -342,3 +350,4 @@ class TurnViews:
         self.question = None
         self._joined = None
         self._replaced = ()
+        self._replaced_notes = ()

@@ -173,6 +173,12 @@ class Transcript(VerticalScroll, can_focus=False):
             return []
         return views[views.index(view) :]
 
+    def notes_after(self, views: Sequence[MessageView]) -> list[Note]:
+        """Return the mounted notes below the first of some messages."""
+        entries = self._entries()
+        first = next((index for index, entry in enumerate(entries) if entry in views), len(entries))
+        return [entry for entry in entries[first:] if isinstance(entry, Note)]
+
     def replies(self) -> list[ReplyView]:
         """Return the mounted replies, oldest first."""
         return [entry for entry in self._entries() if isinstance(entry, ReplyView)]

@@ -17,7 +17,7 @@ from app.conversations.database import BACKUPS, NAME, connect
 from app.conversations.journal import PartialReply
 from app.conversations.locks import LOCK_NAME, StoreError
 from app.conversations.message_row import UnsoundError, message_of, row_of
-from app.conversations.store import Store, title_of
+from app.conversations.store import Store, snippet_of, title_of
 from app.tui.chat import draft as drafts
 from tests.app.conversations.talk import (
     FIGURES,
@@ -178,6 +178,18 @@ def test_words_are_found_in_titles_and_texts(root, monkeypatch, fts):
     assert "Ein Zebra säuft" in hit.snippet
     assert hit.snippet.isprintable()
     assert Store(root).search("about")[0].snippet == ""
+
+
+@pytest.mark.parametrize("word", ["w070", "070", "w000", "w139", "nothing"])
+def test_a_snippet_has_whole_words(word: str) -> None:
+    words = [f"w{number:03}" for number in range(140)]
+    snippet = snippet_of(" ".join(words), word)
+    assert word in snippet or word == "nothing"
+    assert set(snippet.split()) <= set(words)
+
+
+def test_a_snippet_of_a_long_word_shows_the_match() -> None:
+    assert "b" in snippet_of("a" * 100 + "b" + "a" * 300, "b")
 
 
 def test_a_deleted_conversation_leaves_no_text_on_disk(root):

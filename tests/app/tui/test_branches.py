@@ -69,9 +69,10 @@ async def test_an_edit_keeps_what_follows_and_keys_bring_it_back() -> None:
         assert texts(driver) == ["uno", "Uno."]
         await driver.shows("‹ 2/2 ›")
         await focus_first(driver)
-        await driver.shows("right next branch")
+        await driver.shows("left previous branch · y copy")
 
         await show(driver, "left", "one", "One.", "two", "Two.")
+        await driver.shows("right next branch · y copy")
         await driver.shows("‹ 1/2 ›")
         focused = driver.app.focused
         assert isinstance(focused, UserView)
@@ -85,6 +86,15 @@ async def test_an_edit_keeps_what_follows_and_keys_bring_it_back() -> None:
         await driver.ask("due")
         context = driver.script.opened[-1].sessions[0].tokens
         assert driver.script.opened[-1].tokenizer.decode(context) == "unoUno.dueDue."
+
+
+async def test_notes_on_replaced_messages_go_with_them() -> None:
+    async with chatting(script("One.", "Uno.")) as driver:
+        await driver.ask("one")
+        driver.chat.core.say("a note on this reply")
+        await driver.shows("a note on this reply")
+        await edit(driver, 1, "uno")
+        await driver.hides("a note on this reply")
 
 
 async def test_branches_are_there_after_a_restart() -> None:
