@@ -9,6 +9,7 @@ import pytest
 
 from app.conversations import export
 from app.conversations.conversation import Conversation, Ending, ReplyFigures
+from app.program.refusals import Refusal
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
@@ -99,6 +100,25 @@ def test_a_failed_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="No space left"):
         export.write_new(path, "one")
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("requested", "reason"),
+    [
+        ("absent/talk.md", "there is no folder absent"),
+        ("file/talk.md", "Not a directory"),
+        ("nul\0.md", "embedded null byte"),
+    ],
+)
+def test_why_a_conversation_is_not_saved(
+    requested: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    conversation = Conversation()
+    conversation.add_user("hello")
+    with pytest.raises(Refusal, match=f"^not saved: {reason}$"):
+        export.save_as(requested, conversation, "model")
 
 
 def test_a_link_is_not_followed(tmp_path: Path):
