@@ -126,7 +126,7 @@ async def test_a_help_screen_in_between_says_nothing_in_the_chat():
     async with tuning(Script(), size=(80, 40)) as driver:
         await opened(driver)
         await driver.pilot.press("minus", "f1")
-        await shown(driver, "Write with one more thread")
+        await shown(driver, "Use one more thread")
         await driver.pilot.press("escape")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
         await driver.pilot.press("u")
