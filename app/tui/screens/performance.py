@@ -33,7 +33,7 @@ from app.tui.drawing.graph import GraphScale
 from app.tui.drawing.lines import Line, Span, SpanRole, line
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.watch import PerformanceView
+from app.tui.speed.watch import SLOWEST, PerformanceView
 from app.tui.speed.writing_lines import absent_model_text
 from app.tui.widgets.figure_lines import Key, KeyLine, ScreenTitle
 
@@ -102,9 +102,22 @@ class PerformanceScreen(FigureScreen):
             self._core.say_event(ThreadsChanged(before, in_use))
 
     def poll(self) -> None:
-        """Show the figures, unless the pace of drawing leaves out this refresh."""
-        if not self._watch.pace.leaves_out(next(self._refresh_numbers)):
-            self.show_figures()
+        """Show the figures, unless the pace of drawing leaves out this refresh, or nothing but the
+        readings of an idle machine changed, which are drawn every two seconds.
+        """
+        number = next(self._refresh_numbers)
+        if self._watch.pace.leaves_out(number):
+            return
+        view = self._watch.read_view()
+        if number % SLOWEST == 0 or not self._is_idle(view):
+            self._show(view)
+
+    def _is_idle(self, view: PerformanceView) -> bool:
+        """Whether the engine does nothing, and did nothing since the last drawing."""
+        if self._shown is None or view.status.is_busy:
+            return False
+        shown, *_ = self._shown
+        return (view.status, view.figures) == (shown.status, shown.figures)
 
     def show_figures(self) -> None:
         """Show the present figures."""

@@ -1,5 +1,6 @@
 import dataclasses
 import re
+from itertools import count
 from unittest.mock import Mock
 
 import pytest
@@ -312,3 +313,30 @@ def test_the_use_of_other_programs_is_averaged_over_a_time():
     assert _mean_others(samples, 11.5, 12.9) == 2.0
     assert _mean_others(samples, 20.0, 21.0) == 0.0
     assert _mean_others([], 0.0, 1.0) == 0.0
+
+
+async def test_the_readings_of_an_idle_machine_are_drawn_rarely() -> None:
+    async with chatting(size=(100, 40)) as driver:
+        await opened(driver)
+        screen = driver.app.screen
+        screen._timer.pause()
+        await driver.pilot.pause()
+        screen._watch.pace.divisor = 1
+        screen._refresh_numbers = count(1)
+        shown: list[float] = []
+        costs = count(1)
+        idle = view(status=EngineStatus())
+        screen._watch.read_view = lambda: dataclasses.replace(idle, interface_cost=next(costs))
+        screen._show(idle)
+        show = screen._show
+        screen._show = lambda shown_view: (
+            shown.append(shown_view.interface_cost),
+            show(shown_view),
+        )
+        for _ in range(8):
+            screen.poll()
+        assert shown == [4, 8]
+        idle = view()
+        for _ in range(3):
+            screen.poll()
+        assert shown[2:] == [9, 10, 11], "a reply is written"
