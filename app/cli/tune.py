@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Mapping
@@ -343,19 +344,26 @@ def _print(search: _Search, report: TuningReport, reason: str | None) -> None:
     details = [*lookahead_lines(search.lookahead), *detail_texts(report)]
     remarks = search.conditions.remarks()
     texts = [*why_texts(report), *details, *remarks, f"{progress_text(report)}."]
-    for text in texts:
-        print(text[:1].upper() + text[1:])
-    if report.curves:
-        if reason:
-            options = _options_of(best_choice(report, now), now)
-            print(f"{reason[:1].upper()}{reason[1:]}. To use them: {options}")
-        else:
-            options = _options_of(choice_to_remember(report, now, now), now)
-            print(f"Saved: {options} from the next start on.")
+    if report.curves and reason:
+        options = _options_of(best_choice(report, now), now)
+        texts.append(f"{reason}. To use them: {options}")
+    elif report.curves:
+        options = _options_of(choice_to_remember(report, now, now), now)
+        texts.append(f"Saved: {options} from the next start on.")
     known_as = KnownAs(model.name, model.quantization, model.weights_bytes)
     usual = ReplyHistory(paths.speeds_file()).usual(known_as)
     if usual is not None:
-        print(f"Usual here: {writing_text(usual)} with {counted(usual.threads, 'thread')}.")
+        threads = counted(usual.threads, "thread")
+        texts.append(f"Usual here: {writing_text(usual)} with {threads}.")
+    for text in texts:
+        _print_text(text[:1].upper() + text[1:], columns)
+
+
+def _print_text(text: str, columns: int) -> None:
+    """Print a sentence; in a terminal, wrap it at its words."""
+    if sys.stdout.isatty():
+        text = textwrap.fill(text, columns, break_on_hyphens=False)
+    print(text)
 
 
 def _options_of(best: TunedChoice, now: TunedChoice) -> str:

@@ -66,6 +66,17 @@ def test_the_text_has_bars_the_reason_and_saved_options(
     assert "i5-4278U" in next(iter(remembered))
 
 
+def test_sentences_are_wrapped_in_a_terminal(
+    script: Script, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    run(script)
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) < 60
+    assert "2 threads write fastest" in out
+
+
 def test_the_screen_shows_the_results_of_the_command_later(script: Script) -> None:
     run(script)
     model = script.opened[0]
