@@ -17,6 +17,8 @@ CLEARLY_FASTER = 1 / 0.85
 """Median ratio above which the interval's width does not matter, given ``PASSES_OUTVOTING_ONE``
 passes."""
 PASSES_BEFORE_DROPPING = 2
+AGREEING = 1.25
+"""Largest share between the ratios of a few passes that agree: one disturbed sample shows."""
 PASSES_OUTVOTING_ONE = 3
 """Number of values whose median withstands one disturbed sample."""
 
@@ -136,13 +138,18 @@ class Contest:
         return leader is not None and self._is_beaten(setting, leader)
 
     def drop_slow(self) -> None:
-        """Remove settings that are clearly slower than the leader from ``live``."""
+        """Remove settings that are clearly slower than the leader from ``live``.
+
+        A few passes are enough if their ratios agree; otherwise the interval must be certain.
+        """
         leader = self.leader
         if leader is None:
             return
         for setting in self.live.copy():
             ratio = self.ratio(leader, setting)
             if ratio is None or ratio.n < PASSES_BEFORE_DROPPING:
+                continue
+            if not ratio.is_sure and ratio.high > AGREEING * ratio.low:
                 continue
             if ratio.low > 1 and ratio.median > CLEARLY_FASTER:
                 self.live.remove(setting)

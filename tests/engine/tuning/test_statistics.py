@@ -110,3 +110,19 @@ def test_one_disturbed_pass_of_two_neither_drops_nor_beats() -> None:
     result.drop_slow()
     assert result.live == [2, 3]
     assert not result.is_beaten(2)
+
+
+def test_two_passes_that_disagree_drop_nothing() -> None:
+    pinned = [42.0, 42.0]
+    unpinned = [40.0, 24.0]  # the second pass was disturbed: 5 % or 75 %
+    result = contest({1: unpinned, 2: pinned})
+    result.drop_slow()
+    assert result.live == [1, 2]
+    assert not result.is_settled
+    for number in range(2, 8):
+        result.add(number, 1, 40.0)
+        result.add(number, 2, 40.4)
+    result.drop_slow()
+    assert result.live == [1, 2]
+    assert result.is_settled
+    assert result.winner == 1
