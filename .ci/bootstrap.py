@@ -66,9 +66,7 @@ def main(arguments):
     except KeyboardInterrupt:
         return 130
     program = os.path.join(folder, "bin", "jalopy")
-    print(
-        f"Installed. The program is {program}; `make install` puts jalopy on your PATH.", flush=True
-    )
+    print(f"Installed: {program} (`make install` puts jalopy on your PATH)", flush=True)
     return 0
 
 

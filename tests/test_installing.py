@@ -185,7 +185,7 @@ def test_uv_does_all_of_it_where_it_is_installed(bootstrap, monkeypatch, tmp_pat
         f"venv --python >=3.10 --clear {venv}",
         f"pip install --python {venv}/bin/python -e .[test]",
     ]
-    assert f"The program is {venv}/bin/jalopy" in capsys.readouterr().out
+    assert f"Installed: {venv}/bin/jalopy" in capsys.readouterr().out
 
 
 def test_the_wheel_claims_one_name_and_runs_without_the_tree(tmp_path, monkeypatch):

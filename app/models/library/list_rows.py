@@ -22,7 +22,8 @@ LEGEND = (
     f"without {ESTIMATE}: measured with the model, {BUSY} while busy"
 )
 NO_RATES = (
-    f"{ESTIMATE} typical speeds: other programs are busy, so this machine has not been measured yet"
+    f"{ESTIMATE} typical speeds: other programs are busy, so this machine has not been measured "
+    f"yet; without {ESTIMATE}: measured with the model, {BUSY} while busy"
 )
 _LEAST_TITLE = 14
 _MOST_TITLE = 44

@@ -70,7 +70,7 @@ class BranchActions:
         if index is None:
             self._core.say(NOT_IN_CONVERSATION)
         elif not view.branch_mark:
-            hint = "only one branch goes on from here: editing or answering again begins another"
+            hint = "no other branch here: editing or answering again begins one"
             self._core.edge.hint_for(HINT_S, hint)
             return None
         return index

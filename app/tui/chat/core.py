@@ -172,7 +172,9 @@ class PromptEdge:
         """Timer that ends a passing hint."""
 
     def hint(self, text: str = "") -> None:
-        """Show a hint; "" shows the usual one."""
+        """Show a hint; "" shows the usual one, unless a search of the history has its own."""
+        if not text and self._core.prompt.is_searching:
+            return
         self._core.prompt.border_title = Content(text or self._usual_hint)
 
     def set_usual_hint(self, text: str = "") -> None:

@@ -298,11 +298,11 @@ def _base(
     else:
         start_label = ""
     end_label = f" {last_s:.0f} s"
-    if columns > 3 * (len(start_label) + len(end_label)):
-        cells[: len(start_label)] = [Span(character, SpanRole.MUTED) for character in start_label]
-        cells[-len(end_label) :] = [Span(character, SpanRole.MUTED) for character in end_label]
     for second in graph.marked:
         index = int((second - first_s) / seconds_per_cell)
         if 0 <= index < columns:
             cells[index] = Span(glyphs.mark, SpanRole.CAUTION)
+    if columns > 3 * (len(start_label) + len(end_label)):
+        cells[: len(start_label)] = [Span(character, SpanRole.MUTED) for character in start_label]
+        cells[-len(end_label) :] = [Span(character, SpanRole.MUTED) for character in end_label]
     return joined((Span(f"{0:>{LABEL_COLUMNS - 1}} ", SpanRole.MUTED), *cells))

@@ -131,7 +131,7 @@ class ConversationsScreen(ListScreen[ConversationEntry]):
 
     def heading_line(self, columns: int) -> str:
         """Return the names of the columns."""
-        return f"   {rows.heading(columns - 2)}"
+        return f" {rows.heading(columns - 2)}"
 
     def row_line(self, item: ConversationEntry, columns: int) -> Line:
         """Return a conversation's row, with a mark if it is open in the chat."""

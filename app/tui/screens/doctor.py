@@ -335,7 +335,8 @@ def _first_choice_lines(
     speed = EMPTY
     if entry.outlook is not None and entry.outlook.decode_tps:
         speed = line(strong(speed_text(entry.outlook.decode_tps, entry.outlook.basis)))
-    facts = glyphs.between.join(filter(None, (entry.good_at, get_hint, entry.licence)))
+    licence = f"licence {entry.licence}" if entry.licence else ""
+    facts = glyphs.between.join(filter(None, (entry.good_at, get_hint, licence)))
     indent = Span(" " * len(mark))
     rows = _wrapped(facts, width - len(mark), SpanRole.MUTED)
     return [EMPTY, apart(name, speed, width), *((indent, *row) for row in rows)]

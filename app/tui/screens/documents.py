@@ -88,9 +88,8 @@ class DocumentsScreen(ListScreen[DocumentEntry]):
 
     def heading_line(self, columns: int) -> str:
         """Return the names of the columns."""
-        return (
-            f"   {_row('document', 'length', 'tokens', 'read', 'disk', 'last used', columns - 2)}"
-        )
+        names = _row("document", "length", "tokens", "read", "disk", "last used", columns - 2)
+        return f" {names}"
 
     def row_line(self, item: DocumentEntry, columns: int) -> Line:
         """Return a document's row: its length, how much of it is read, and its size on disk."""

@@ -483,10 +483,8 @@ class ThreadsScreen(FigureScreen):
         keys = []
         if to_keep is not None:
             keys.append((key("threads.apply_best"), f"keep {describe_briefly(to_keep)}"))
-        elif findings is not None and not is_running and not is_waiting:
-            keys.append((key("threads.apply_best"), "measure again"))
         elif not is_running and not is_waiting:
-            keys.append((key("threads.apply_best"), "measure (1-2 minutes)"))
+            keys.append((key("threads.apply_best"), self._measuring_words))
         if findings is not None and not findings.is_best_in_use:
             words = "try it"
             if to_keep is None or in_use.origin is ChoiceOrigin.HAND:
@@ -495,9 +493,12 @@ class ThreadsScreen(FigureScreen):
         keys.append((f"1-{min(9, in_use.most)}", "set by hand"))
         previous = self._hand_tuning.previous
         if previous is not None:
-            keys.append((key("threads.undo"), f"undo (was {describe_briefly(previous.now)})"))
+            earlier = describe_briefly(previous.now)
+            if previous.now == in_use.now:
+                earlier = "not kept"
+            keys.append((key("threads.undo"), f"undo (was {earlier})"))
         if to_keep is not None and not is_running and not is_waiting:
-            keys.append((key("threads.measure"), "measure again" if findings else "measure"))
+            keys.append((key("threads.measure"), self._measuring_words))
         if is_waiting or (not is_running and self._quiet.others_cores > QUIET_CORES):
             keys.append((key("threads.measure_now"), "measure anyway"))
         if not is_running and not is_waiting:
@@ -514,6 +515,16 @@ class ThreadsScreen(FigureScreen):
         else:
             leaving = "back"
         return [*keys, (key("threads.leave"), leaving)]
+
+    @property
+    def _measuring_words(self) -> str:
+        """Words for the key that measures, or waits until other programs are quiet."""
+        words = "measure (1-2 minutes)"
+        if self._findings is not None:
+            words = "measure again"
+        if self._quiet.others_cores > QUIET_CORES:
+            return f"{words.removesuffix(' (1-2 minutes)')} when quiet"
+        return words
 
     def _battery_keys(self, in_use: ThreadsInUse) -> list[tuple[str, str]]:
         key = self._keymap.first_key

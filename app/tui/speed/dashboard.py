@@ -135,12 +135,16 @@ def _rows_needed(columns: Sequence[Sequence[_Section]], width: int) -> int:
 
 
 def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line]:
-    """Stack panels, sharing the height in proportion to their needs."""
+    """Stack panels, sharing the height in proportion to their needs.
+
+    Each panel has a row within its frame, if there is room.
+    """
     if not height:
         return [row for section in sections for row in section(width, 0)]
     needs = [len(section(width, 0)) for section in sections]
-    heights = [height * need // sum(needs) for need in needs]
-    heights[-1] += height - sum(heights)
+    least = min(FRAME_ROWS + 1, height // len(sections))
+    heights = [max(least, height * need // sum(needs)) for need in needs]
+    heights[heights.index(max(heights))] += height - sum(heights)
     return [
         row for section, rows in zip(sections, heights, strict=True) for row in section(width, rows)
     ]

@@ -238,7 +238,7 @@ def stutter_line(view: PerformanceView, glyphs: Glyphs) -> Line:
     stutter, cause = view.stutter
     ms = 1000 * (stutter.end_s - stutter.begin_s)
     count = figures.counted(view.n_stutters, "stutter")
-    text = f" token {stutter.token + 1} took {ms:.0f} ms"
+    text = f" · token {stutter.token + 1} took {ms:.0f} ms"
     if cause:
         text += f": {cause}"
     return line(caution(f"{glyphs.mark} {count}"), muted(text))

@@ -267,6 +267,11 @@ class Prompt(TextArea):
             self._search.older()
         self._show_search(self._search)
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether the history is searched."""
+        return self._search is not None
+
     def leave_search(self) -> bool:
         """End a search, with the draft from before it; return whether there was one."""
         search = self._search

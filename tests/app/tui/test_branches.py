@@ -196,9 +196,9 @@ async def test_a_message_without_branches_says_so() -> None:
     async with chatting(script("One.")) as driver:
         await driver.ask("one")
         await driver.pilot.press("ctrl+up", "right")
-        await driver.shows("only one branch goes on from here")
+        await driver.shows("no other branch here")
         await driver.pilot.press("delete")
-        await driver.shows("only one branch goes on from here")
+        await driver.shows("no other branch here")
 
 
 async def test_no_branch_is_shown_while_a_reply_is_written() -> None:

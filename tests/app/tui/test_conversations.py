@@ -570,6 +570,11 @@ async def test_f8_finds_opens_renames_deletes_exports_conversations(tmp_path, mo
         await driver.until(
             lambda: "animals" in driver.screen_text() and "colours" in driver.screen_text()
         )
+        rows = driver.screen_text().splitlines()
+        names = next(row for row in rows if "last used" in row)
+        entry = next(row for row in rows if "animals" in row and "today" in row)
+        assert names.index("conversation") == entry.index("animals")
+        assert names.index("last used") == entry.index("today")
         await driver.pilot.press(*"zebra")
         await driver.until(
             lambda: (

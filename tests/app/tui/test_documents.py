@@ -124,6 +124,8 @@ async def test_each_document_is_listed_once_until_deleted() -> None:
         rows = [
             line for line in driver.screen_text().splitlines() if ".txt" in line and "lines" in line
         ]
+        names = next(row for row in driver.screen_text().splitlines() if "length" in row)
+        assert names.index("document") == rows[1].index("book.txt")
         assert [row.split()[1] for row in rows[:2]] == ["plan.txt", "book.txt"], (
             "the last used comes first"
         )

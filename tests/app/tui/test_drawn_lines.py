@@ -303,7 +303,7 @@ def test_a_speed_above_the_memory_limit_becomes_the_limit():
 
 def test_stutters_are_counted_and_the_newest_is_explained():
     shown = writing_lines.stutter_line(view(), BLOCKS)
-    assert text_of(shown) == "▲ 1 stutter token 58 took 800 ms: 212 pages from disk"
+    assert text_of(shown) == "▲ 1 stutter · token 58 took 800 ms: 212 pages from disk"
     assert not writing_lines.stutter_line(view(n_stutters=0, stutter=None), BLOCKS)
 
 
@@ -518,6 +518,20 @@ def test_an_unchanged_graph_is_drawn_once():
     for graph, width, height in ((Graph((1.0, 3.0)), 40, 6), (Graph((1.0, 3.0)), 41, 6)):
         drawn = scale.draw(graph, width, height, BLOCKS)
         assert drawn == graph_lines(graph, width, height, BLOCKS, scale.top_tps)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 23), (120, 30)])
+def test_no_panel_of_the_dashboard_is_empty(width, height):
+    for last_reply in (None, SPENT):
+        shown = view(figures=EngineFigures(FACTS, last_reply=last_reply))
+        rows = dashboard(shown, width, height).splitlines()
+        title = next(index for index, row in enumerate(rows) if "─ Last reply ─" in row)
+        assert not rows[title + 1].startswith("╰")
+
+
+def test_marks_do_not_cover_the_seconds():
+    drawn = texts(graph_lines(Graph([4.0] * 110, marked=range(110)), 60, 5, BLOCKS))
+    assert drawn[4].endswith("▲ 110 s")
 
 
 @pytest.mark.parametrize(("width", "height"), [(0, 0), (1, 1), (5, 5), (9, 2), (200, 1), (12, 2)])

@@ -107,6 +107,8 @@ async def test_ctrl_r_searches_the_history_from_the_newest():
             driver.prompt.past.add(Draft(text))
         await driver.pilot.press(*"draft", "ctrl+r", "w", "h")
         await driver.shows("searching: wh_ · ctrl+r older · Enter takes it · Esc leaves")
+        driver.chat.core.edge.hint()
+        await driver.shows("searching: wh_")
         await driver.until(lambda: driver.prompt.text == "why not?")
         await driver.pilot.press("ctrl+r")
         await driver.until(lambda: driver.prompt.text == "Why is the sky blue?")

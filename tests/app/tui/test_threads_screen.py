@@ -523,6 +523,7 @@ async def test_a_search_waits_until_other_programs_are_quiet(
         await driver.pilot.press("f4")
         busy = "Other programs use 1.4 of 4 cores"
         await shown(driver, f"{busy}: Enter waits and begins when they are quiet, m measures")
+        await shown(driver, "Enter measure when quiet")
         await driver.pilot.press("enter")
         await shown(driver, f"{busy}: measuring begins when they are quiet, m measures anyway")
         assert not driver.app.screen._is_measuring
