@@ -137,8 +137,8 @@ def _advice(entries: Sequence[ModelEntry], lister: Lister) -> list[str]:
         return []
     best = next((offer for offer in offers(lister, entries) if offer.is_advised), None)
     if best is None:
-        return [f"Best for this machine: {line}"]
-    return [f"Best for this machine: {line}; `jalopy pull {best.repository}` downloads it"]
+        return [f"Recommended for this machine: {line}"]
+    return [f"Recommended for this machine: {line}; `jalopy pull {best.repository}` downloads it"]
 
 
 def _values(

@@ -125,7 +125,7 @@ PREPARED = PlannedDownload(
     "Qwen/Qwen3-4B-GGUF",
     "Qwen/Qwen3-4B-GGUF:Q4_K_M",
     "Q4_K_M",
-    "best for this machine",
+    "recommended for this machine",
     DownloadPlan((_FILE,), _HOME, 0, 80 * GIB),
     _KNOWN.outlook,
     "apache-2.0",

@@ -442,7 +442,7 @@ def _advised(
             f"(to download one anyway: {repository.name}:TYPE)",
             exit_codes.NO_MEMORY,
         )
-    return choice, "best for this machine"
+    return choice, "recommended for this machine"
 
 
 def _named(choices: Iterable[Choice]) -> str:

@@ -108,7 +108,7 @@ def details(entry: ModelEntry) -> list[str]:
     """Return lines with facts that have no column."""
     facts = []
     if entry.is_advised:
-        facts.append("best for this machine")
+        facts.append("recommended for this machine")
     if entry.good_at:
         facts.append(f"good at: {entry.good_at}")
     facts += [entry.better, entry.architecture]
@@ -177,7 +177,7 @@ def labelled_facts(entry: ModelEntry, pace: str = "") -> list[tuple[str, str]]:
         location = "download", f"Enter, or jalopy pull {entry.repository}"
     facts = [
         ("", entry.reason),
-        ("advice", "best for this machine" if entry.is_advised else ""),
+        ("advice", "recommended for this machine" if entry.is_advised else ""),
         ("good at", entry.good_at),
         ("writes", ", ".join(filter(None, (writes, pace)))),
         ("reads", reads),

@@ -99,7 +99,7 @@ def badge(entry: ModelEntry, glyphs: Glyphs) -> Line:
     if verdict == "no":
         return line(Span(f"{glyphs.trouble} too large", SpanRole.TROUBLE))
     if entry.is_advised:
-        return line(Span(f"{glyphs.good} best here", SpanRole.GOOD))
+        return line(Span("recommended", SpanRole.GOOD))
     return EMPTY
 
 

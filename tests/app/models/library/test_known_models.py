@@ -181,11 +181,11 @@ def test_an_offer_is_an_estimate_with_a_command() -> None:
     assert f"{ESTIMATE}" in rows.row(entry, 80)
     assert rows.details(entry)[0] == f"not downloaded: jalopy pull {entry.repository}"
     assert f"list of {checked_on()}" in rows.details(entry)[1]
-    assert "best for this machine" in rows.details(entry)[1]
+    assert "recommended for this machine" in rows.details(entry)[1]
     assert f"good at: {entry.good_at}" in rows.details(entry)[1]
     assert entry.matches(entry.architecture)
     assert entry.matches(entry.good_at.split()[0])
-    assert "best for this machine" not in "".join(rows.details(offers(lister(6), [])[1]))
+    assert "recommended for this machine" not in "".join(rows.details(offers(lister(6), [])[1]))
     assert not entry.can_open
 
 
