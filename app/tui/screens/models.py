@@ -231,7 +231,7 @@ class ModelsScreen(ListScreen[ModelEntry]):
         if not result.read_gbps:
             notes.append(f"{self._keymap.first_key('models.measure')} measures")
         elif result.advice:
-            notes.append(f"recommended for this machine: {result.advice}")
+            notes.append(f"recommended: {result.advice}")
         else:
             return rows.LEGEND
         return self._glyphs.between.join(notes)

@@ -37,6 +37,8 @@ FAVOURITES = (
 )  # fmt: skip
 """Settings that are changed most often; they come first."""
 _FAVOURITES_GROUP = "Often changed"
+_CHANGING_SOURCES = (Source.FILE, Source.COMMAND_LINE, Source.CHOSEN)
+"""Sources of values that the user has chosen."""
 _LEAST_KEY_COLUMNS = 16
 _SOURCE_COLUMNS = 13
 _SOURCE_FROM_COLUMNS = 44
@@ -167,7 +169,7 @@ class SettingsScreen(ListScreen[str]):
         if self.edited_item is not None:
             return ""
         sources = [self._current_value(key).source for key in self._keys]
-        n_changed = sum(source is not Source.DEFAULT for source in sources)
+        n_changed = sum(source in _CHANGING_SOURCES for source in sources)
         return f"{n_changed} of {len(self._keys)} changed"
 
     def foot_line(self) -> str:

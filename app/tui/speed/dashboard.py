@@ -144,7 +144,11 @@ def _stacked(sections: Sequence[_Section], width: int, height: int) -> list[Line
     needs = [len(section(width, 0)) for section in sections]
     least = min(FRAME_ROWS + 1, height // len(sections))
     heights = [max(least, height * need // sum(needs)) for need in needs]
-    heights[heights.index(max(heights))] += height - sum(heights)
+    n_left = height - sum(heights)
+    if n_left > 0:
+        heights[-1] += n_left
+    else:
+        heights[heights.index(max(heights))] += n_left
     return [
         row for section, rows in zip(sections, heights, strict=True) for row in section(width, rows)
     ]
