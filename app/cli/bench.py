@@ -376,21 +376,21 @@ def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
     columns = (
         f"read {options.n_prompt} tokens",
         f"write {options.n_gen} tokens",
-        "share of memory bandwidth",
+        "share of bandwidth",
     )
-    print(f"threads  {columns[0]:>22}  {columns[1]:>22}  {columns[2]:>32}", flush=True)
+    print(f"threads {columns[0]:>22} {columns[1]:>22}  {columns[2]:>25}", flush=True)
 
 
 def _print_row(report: dict[str, Any]) -> None:
     """Print the figures of one thread count as text."""
     columns = [spread(report[key]) for key in ("prefill_tps", "decode_tps")]
-    limit = f"{report['decode_gbps']:.1f} GB/s, limit unknown (busy)"
+    limit = f"{report['decode_gbps']:.1f} GB/s, limit unknown"
     if report["memory_share"] is not None:
         limit = (
             f"{report['decode_gbps']:.1f} of {report['memory_gbps']:.1f} GB/s "
-            f"({report['memory_share']:.0%})"
+            f"({100 * report['memory_share']:.0f} %)"
         )
-    print(f"{report['threads']:7}  {columns[0]:>22}  {columns[1]:>22}  {limit:>32}", flush=True)
+    print(f"{report['threads']:7} {columns[0]:>22} {columns[1]:>22}  {limit:>25}", flush=True)
     for line in _bound(report):
         print(f"{'':9}{line}", flush=True)
     if text := report["text"]:

@@ -174,10 +174,10 @@ def _first_choice_lines(examination: Examination) -> list[str]:
     if entry.outlook is not None and entry.outlook.decode_tps:
         speed = f", {speed_text(entry.outlook.decode_tps, entry.outlook.basis)}"
     return [
-        f" >  best: {entry.title} {entry.quantization}{speed}",
+        f" >  recommended: {entry.title} {entry.quantization}{speed}",
         f"    {entry.good_at}",
         f"    jalopy pull {entry.repository}",
-        f"    ({entry.licence}, list of {entry.listed_on})",
+        f"    (licence {entry.licence}, list of {entry.listed_on})",
     ]
 
 

@@ -223,7 +223,7 @@ def test_all_advice_is_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
         tuple(advice.suggestions(facts.memory, facts.rates)),
     )
     lines = report.advice_lines(examination)
-    assert f" >  best: {best.title} {best.quantization}, {speed}" in lines
+    assert f" >  recommended: {best.title} {best.quantization}, {speed}" in lines
     recommended = [
         offer for offer in choose_offers(facts, []) if offer.kind is OfferKind.RECOMMENDED
     ]
