@@ -226,6 +226,13 @@ def test_no_machine_overflows_its_panel(
         assert all(width_of(row) <= 30 for row in strip_lines(view, 30, rows, glyphs, GraphScale()))
 
 
+@pytest.mark.parametrize("height", range(22, 34))
+def test_lanes_leave_room_for_the_memory(height: int) -> None:
+    for width, last in ((80, "840 of 4,096"), (120, "disk 0 B/s")):
+        rows = dashboard_lines(core_views.hybrid(), width, height, BLOCKS, GraphScale())
+        assert last in "\n".join(map(text_of, rows))
+
+
 def test_nothing_is_drawn_of_an_unknown_machine() -> None:
     assert lane_lines(empty_view(), 56, 9, BLOCKS) == []
     assert summary_line(empty_view(), 56, BLOCKS) == ()
