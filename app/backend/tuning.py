@@ -80,7 +80,7 @@ class EngineTuning:
         self._key = engine_access.tuning_key(model)
         if (past := self._runs.load(self._key)) is not None:
             link.update(
-                tuning=past.report,
+                tuning=replace(past.report, elapsed_s=0.0),  # it took no time of this run
                 tuning_conditions=past.conditions,
                 tuning_unix_s=past.finished_unix_s,
             )

@@ -280,9 +280,11 @@ def _percent(ratio: float) -> float:
 
 
 def progress_text(report: TuningReport) -> str:
-    """Describe the progress of the search, or its end."""
+    """Describe the progress of the search, or its end; "" for a complete one of an earlier run."""
     if report.is_over and not report.curves:
         return "nothing was measured"
+    if report.is_over and not report.elapsed_s:
+        return "Some results are uncertain" if report.state == "unsure" else ""
     if report.is_over:
         took = figures.whole_seconds(report.elapsed_s)
         return {

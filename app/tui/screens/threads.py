@@ -450,8 +450,8 @@ class ThreadsScreen(FigureScreen):
                 return "Other programs are quiet: measuring begins in a moment"
             return f"{others.capitalize()}: measuring begins when they are quiet, {anyway}"
         words = []
-        if report is not None:
-            words.append(progress_text(report))
+        if report is not None and (progress := progress_text(report)):
+            words.append(progress)
         if self._quiet.others_cores > QUIET_CORES and not self._is_measuring:
             is_enter_free = self._choice_to_keep() is None
             starts = key("threads.apply_best" if is_enter_free else "threads.measure")
