@@ -13,7 +13,6 @@ from pathlib import Path
 
 from engine.machine.topology import (
     ROOT,
-    cpu_quota,
     efficiency_cores,
     listed_numbers,
     number_of,
@@ -51,16 +50,14 @@ class LogicalCpu:
 
 @dataclass(frozen=True)
 class CoreMap:
-    """Logical CPUs that are online, and limits on their use.
+    """Logical CPUs that are online.
 
     Attributes:
         cpus: logical CPUs by cache, fast ones first, then by physical core.
-        quota: whole CPUs granted by the control group, None without a limit.
         n_offline: number of CPUs that are switched off.
     """
 
     cpus: tuple[LogicalCpu, ...] = ()
-    quota: int | None = None
     n_offline: int = 0
 
     @property
@@ -96,7 +93,7 @@ def read_core_map(allowed: Sequence[int], root: Path = ROOT) -> CoreMap:
         for cpu in online
     ]
     cpus.sort(key=lambda cpu: (cpu.cache, cpu.is_efficiency, cpu.core, cpu.number))
-    return CoreMap(tuple(cpus), cpu_quota(root), len(present.difference(online)))
+    return CoreMap(tuple(cpus), len(present.difference(online)))
 
 
 def _core_of(folder: Path, cpu: int, online: Sequence[int]) -> int:

@@ -239,23 +239,23 @@ def _notes(view: PerformanceView, sample: MachineSample, width: int, glyphs: Gly
         notes.append(line(muted("idle")))
     if sample.engine_cpus:
         notes.append(line(muted(f"{glyphs.here} engine on {ranges(sample.engine_cpus)}")))
-    notes += _limits(view)
+    notes += _limits(view, sample)
     if (sample.others_cores or 0.0) > QUIET_CORES:
         notes.append(line(muted(f"other programs use {sample.others_cores:.1f} cores")))
     return [*notes, screen_line(view, width)]
 
 
-def _limits(view: PerformanceView) -> list[Line]:
+def _limits(view: PerformanceView, sample: MachineSample) -> list[Line]:
     """Return limits on the use of the cores: a set of allowed CPUs, a quota, CPUs that are off."""
+    notes = []
+    if sample.quota is not None:
+        notes.append(line(caution(f"quota of {sample.quota.cores:.1f} cores")))
     core_map = view.core_map
     if core_map is None:
-        return []
-    notes = []
+        return notes
     allowed = [cpu.number for cpu in core_map.cpus if cpu.is_allowed]
     if len(allowed) < len(core_map.cpus):
         notes.append(line(caution(f"may use CPU {ranges(allowed)} only")))
-    if core_map.quota is not None and core_map.quota < len(allowed):
-        notes.append(line(caution(f"quota of {figures.counted(core_map.quota, 'CPU')}")))
     if core_map.n_offline:
         notes.append(line(muted(f"{figures.counted(core_map.n_offline, 'CPU')} off")))
     return notes

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from app.machine.sensors.delays import QuotaUse
 from app.text.glyphs import ASCII, BLOCKS, Glyphs
 from app.tui.drawing.graph import GraphScale
 from app.tui.drawing.lines import Line, SpanRole, text_of, width_of
@@ -175,9 +176,11 @@ def test_cores_that_are_not_allowed_are_named() -> None:
 def test_quota_and_offline_cores_are_named() -> None:
     view = core_views.raspberry_pi()
     assert view.core_map is not None
-    core_map = CoreMap(view.core_map.cpus, quota=2, n_offline=1)
-    text = "\n".join(panel_texts(dataclasses.replace(view, core_map=core_map)))
-    assert "quota of 2 CPUs" in text
+    assert view.sample is not None
+    core_map = CoreMap(view.core_map.cpus, n_offline=1)
+    sample = dataclasses.replace(view.sample, quota=QuotaUse(0.5, 0.9))
+    text = "\n".join(panel_texts(dataclasses.replace(view, core_map=core_map, sample=sample)))
+    assert "quota of 0.5 cores" in text
     assert "1 CPU off" in text
 
 

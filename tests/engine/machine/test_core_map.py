@@ -60,11 +60,10 @@ def test_private_caches_make_no_groups(tmp_path: Path) -> None:
     assert groups(core_map) == {(0, 0)}
 
 
-def test_a_control_group_allows_some_cpus_only(tmp_path: Path) -> None:
-    root = sysfs_trees.two_cores_four_threads(tmp_path)
-    core_map = read_core_map([2, 3], sysfs_trees.with_quota(root, "200000 100000"))
+def test_cpus_that_are_not_allowed_are_on_the_map(tmp_path: Path) -> None:
+    core_map = read_core_map([2, 3], sysfs_trees.two_cores_four_threads(tmp_path))
     assert [cpu.number for cpu in core_map.cpus if cpu.is_allowed] == [2, 3]
-    assert (len(core_map.cpus), core_map.quota) == (4, 2)
+    assert len(core_map.cpus) == 4
 
 
 def test_offline_cpus_are_counted(tmp_path: Path) -> None:
