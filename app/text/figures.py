@@ -113,7 +113,10 @@ def back(n_tokens: int, duration_s: float, read_s: float | None) -> str:
         instead = f" instead of about {whole_seconds(read_s or 0)}"
     else:
         instead = ""
-    return f"{count(n_tokens)} tokens restored in {seconds(duration_s)}{instead}"
+    duration = f"in {seconds(duration_s)}"
+    if duration_s < 0.005:
+        duration = "at once"
+    return f"{count(n_tokens)} tokens restored {duration}{instead}"
 
 
 def saves_much(duration_s: float, read_s: float | None) -> bool:

@@ -228,7 +228,7 @@ class ThreadsScreen(FigureScreen):
         if findings is not None and report is not None:
             texts = [headline(findings, self._glyphs), f"In use: {texts[0]}"]
             if findings.why_not_kept:
-                texts.append(f"Not kept, {findings.why_not_kept}.")
+                texts.append(f"Result not kept, {findings.why_not_kept}.")
             if report.is_over:
                 state = self._engine_thread.state
                 on_battery = state.tuning_conditions.on_battery

@@ -17,6 +17,7 @@ from app.tui.drawing.lines import (
     Span,
     SpanRole,
     caution,
+    joined,
     line,
     muted,
     spread_lines,
@@ -134,9 +135,12 @@ def context_line(view: PerformanceView, width: int, glyphs: Glyphs) -> Line:
     if not context.total:
         return EMPTY
     used = f" {figures.count(context.total - context.free)} of {figures.count(context.total)}"
-    cells = max(3, width - len("context ") - len(used))
+    cells = context.cells(max(3, width - len("context ") - len(used)))
     roles = (SpanRole.ACCENT, SpanRole.READING, SpanRole.WRITING, SpanRole.UNFILLED)
-    drawn = stacked(list(zip(map(float, context), roles, strict=True)), cells, glyphs)
+    drawn = joined(
+        Span(part_glyph(index, glyphs) * n_cells, role)
+        for index, (n_cells, role) in enumerate(zip(cells, roles, strict=True))
+    )
     if context.is_nearly_full:
         return (muted("context "), *drawn, caution(used))
     return (muted("context "), *drawn, strong(used))

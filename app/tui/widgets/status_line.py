@@ -50,6 +50,17 @@ class ContextParts(NamedTuple):
         """Whether a reply may soon run out of context."""
         return self.used_share >= NEARLY_FULL
 
+    def cells(self, n_cells: int) -> list[int]:
+        """Divide the cells of a bar by the parts.
+
+        The used cells show the used share, and at least one cell is used if a token is.
+        """
+        used = self.total - self.free
+        if not used or not self.free:
+            return cells_of(self, n_cells)
+        n_used = min(max(1, round(n_cells * self.used_share)), n_cells - 1)
+        return [*cells_of((self.system, self.old, self.new), n_used), n_cells - n_used]
+
 
 def context_parts(status: EngineStatus) -> ContextParts:
     """Return the tokens of each part of the context."""
@@ -68,7 +79,7 @@ def context_bar(
     Each part of the context has its own colour. A nearly full context adds a warning, in the colour
     of warnings.
     """
-    cells = [glyph * n for glyph, n in zip(glyphs, cells_of(context, n_cells), strict=True)]
+    cells = [glyph * n for glyph, n in zip(glyphs, context.cells(n_cells), strict=True)]
     share = f" {100 * context.used_share:.0f} %"
     if context.total and not context.free:
         share += " full: the oldest messages go next"

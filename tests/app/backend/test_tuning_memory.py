@@ -202,7 +202,7 @@ async def test_a_result_with_swapping_is_used_but_not_saved() -> None:
 
         machine.swap_memory = read_swap  # type: ignore[method-assign]
         await driver.pilot.press("f4", "enter")
-        await shown(driver, "Not kept, because the machine was swapping.")
+        await shown(driver, "Result not kept, because the machine was swapping.")
         await driver.pilot.press("tab")
         await shown(driver, "The machine was swapping, so these figures are not saved.")
         await driver.pilot.press("tab")
@@ -211,7 +211,7 @@ async def test_a_result_with_swapping_is_used_but_not_saved() -> None:
         # A quiet search afterwards does not make the counts more reliable.
         await driver.pilot.press("k")
         await shown(driver, "The KV cache stays f16")
-        await shown(driver, "Not kept, because the machine was swapping.")
+        await shown(driver, "Result not kept, because the machine was swapping.")
         await shown(driver, "Enter measure again · t try 4 threads")
         await driver.pilot.press("t")
         await driver.until(lambda: in_use(driver) == TunedChoice(4, 4), "used")
@@ -254,7 +254,7 @@ async def test_conditions_that_affect_a_result_are_shown_with_it() -> None:
         await shown(driver, "measure again without them")
         await driver.pilot.press("tab")
         await shown(driver, "1 thread writes fastest. Unreliable: other programs used 1.2 cores")
-        await shown(driver, "Not kept, because other programs used 1.2 cores.")
+        await shown(driver, "Result not kept, because other programs used 1.2 cores.")
         assert model_of(driver).weight_calls == []
         await shown(driver, "Enter measure again · t try 1 thread")
         await driver.pilot.press("t")

@@ -61,6 +61,7 @@ def test_guessed_tokens_are_in_the_footer_and_in_the_reply():
 def test_a_long_time_saved_by_a_saved_state_is_shown():
     assert figures.back(1670, 0.09, 26.0) == "1,670 tokens restored in 0.09 s instead of about 26 s"
     assert figures.back(325, 0.01, 1.0) == "325 tokens restored in 0.01 s"
+    assert figures.back(24, 0.004, None) == "24 tokens restored at once"
     assert figures.back(325, 0.01, None) == "325 tokens restored in 0.01 s"
 
 

@@ -144,6 +144,14 @@ def test_every_part_with_tokens_has_a_cell(n_cells: int) -> None:
         assert [bool(count) for count in counts] == [bool(cell) for cell in cells]
 
 
+@pytest.mark.parametrize(("n_used", "n_cells"), [(0, 0), (1, 1), (60, 1), (400, 3), (999, 7)])
+def test_the_bar_of_the_context_shows_the_used_share(n_used: int, n_cells: int) -> None:
+    cells = ContextParts(n_used // 3, n_used // 3, n_used - 2 * (n_used // 3), 1000 - n_used)
+    assert sum(cells.cells(8)[:3]) == n_cells
+    assert sum(cells.cells(8)) == 8
+    assert ContextParts(500, 400, 100, 0).cells(8)[3] == 0
+
+
 def test_shapes_and_colours_tell_the_parts_of_the_context_apart() -> None:
     parts = ContextParts(250, 250, 250, 250)
     assert context_bar(parts, 8).plain == "ctx ██▓▓▒▒░░ 75 %"

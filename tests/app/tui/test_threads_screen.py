@@ -354,7 +354,7 @@ async def test_doubtful_results_are_used_for_this_run_only(
         monkeypatch.setattr(ConditionsWatch, "end", lambda watch: Conditions(others_cores=0.4))
     async with tuning(script, memory, machine=machine) as driver:
         await driver.pilot.press("f4", "enter")
-        await shown(driver, f"Not kept, {reason}")
+        await shown(driver, f"Result not kept, {reason}")
         text = await shown(driver, "t try 1 thread")
         assert "Enter measure again" in text
         assert " keep " not in text.splitlines()[-1]
@@ -380,7 +380,7 @@ async def test_escape_stops_a_search_and_a_second_one_goes_back() -> None:
         await driver.until(gate.waiting.is_set, "the engine waits inside a sample")
         await driver.pilot.press("escape")
         await shown(driver, "Stopped: these are the results so far")
-        await shown(driver, "Not kept, because the measurement was stopped")
+        await shown(driver, "Result not kept, because the measurement was stopped")
         assert isinstance(driver.app.screen, ThreadsScreen)
         assert driver.script.opened[0].sessions[0].tokens == []
         assert (driver.script.opened[0].threads, driver.script.opened[0].prefill_threads) == (2, 2)
