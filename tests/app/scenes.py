@@ -455,7 +455,7 @@ SCENES: dict[str, Scene] = {
         sizes=((80, 24), (60, 20), (120, 40), (200, 60)),
     ),
     "live-tuning": Scene(
-        after(press("f2", sees="times as fast"), press("minus", sees="1 thread · mmap")),
+        after(press("f2", sees="times as fast"), press("minus", sees="Q4_K_M · 1 thread")),
         "PerformanceScreen",
         view=changed_view,
         sizes=((80, 24), (120, 40), (200, 50)),

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from app.text import figures
 from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing.lines import Line, Span, SpanRole, area_of, joined, level_of
@@ -238,7 +239,7 @@ def _rule_of(graph: Graph, row: int, rows: int, top: float, glyphs: Glyphs) -> t
     rules = ((graph.limit_tps, glyphs.limit, "limit"), (graph.median_tps, glyphs.median, "usual"))
     for value, sign, name in rules:
         if 0 < value <= top and row == min(rows - 1, int(value / top * rows)):
-            return sign, f" {name} {value:.1f} "
+            return sign, f" {name} {figures.rate(value)} "
     return " ", ""
 
 

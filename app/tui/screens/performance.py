@@ -153,7 +153,8 @@ class PerformanceScreen(FigureScreen):
             words.append(counted(_n_threads(in_use.now, _phase(view.status)), "thread"))
             if in_use.now.pinned:
                 words.append("pinned")
-            words.append(in_use.now.weights)
+            if in_use.now.weights == "huge":
+                words.append("huge pages")
         if (thinking := self._chat_session.request_options.thinking) not in ("", AUTO):
             words.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, words))

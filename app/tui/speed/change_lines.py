@@ -26,7 +26,7 @@ def change_marks(changes: Iterable[tuple[float, ChoiceChange]]) -> tuple[GraphMa
         if change.after.decode != change.before.decode:
             words.append(counted(change.after.decode, "thread"))
         if change.after.weights != change.before.weights:
-            words.append(change.after.weights)
+            words.append(_weights_name(change.after))
         if change.after.pinned != change.before.pinned:
             words.append(_pinning(change.after))
         marks.append(GraphMark(second, ", ".join(words)))
@@ -74,11 +74,15 @@ def choice_names(choice: TunedChoice, other: TunedChoice) -> tuple[str, str]:
         if choice.decode != other.decode:
             words.append(counted(named.decode, "thread"))
         if choice.weights != other.weights:
-            words.append("huge pages" if named.weights == "huge" else "mapped file")
+            words.append(_weights_name(named))
         if choice.pinned != other.pinned:
             words.append(_pinning(named))
     first, second = (" + ".join(words) for words in names)
     return first, second
+
+
+def _weights_name(choice: TunedChoice) -> str:
+    return "huge pages" if choice.weights == "huge" else "mapped file"
 
 
 def _pinning(choice: TunedChoice) -> str:

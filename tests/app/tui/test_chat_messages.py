@@ -549,7 +549,7 @@ async def test_how_much_the_model_thinks_is_chosen_and_shown():
         await driver.note("thinking off from the next message on")
         await driver.shows("model · Q4_K_M · thinking off")
         await driver.pilot.press("f2")
-        await driver.shows("mmap · thinking off")
+        await driver.shows("2 threads · thinking off")
         await driver.pilot.press("escape")
         await driver.say("/think auto")
         await driver.note("thinking is left to the model from the next message on")

@@ -439,7 +439,12 @@ def test_marks_name_what_was_changed():
         (12.0, ChoiceChange(0, 0, HUGE, ONE)),
     ]
     names = [mark.name for mark in change_marks(changes)]
-    assert names == ["1 thread", "2 threads", "huge, pinned", "1 thread, mmap, not pinned"]
+    assert names == [
+        "1 thread",
+        "2 threads",
+        "huge pages, pinned",
+        "1 thread, mapped file, not pinned",
+    ]
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 21), (80, 20), (120, 37), (200, 47)])
@@ -490,6 +495,14 @@ def test_limit_and_median_are_labelled_and_stutters_marked():
     assert any("╌╌ limit 7.0 ╌╌" in one for one in drawn)
     assert any("┄┄ usual 5.0 ┄┄" in one for one in drawn)
     assert drawn[8].count("▲") == 1
+
+
+def test_limit_and_median_are_written_as_next_to_the_curve():
+    drawn = texts(
+        graph_lines(Graph((99.0, 99.0), limit_tps=235.7, median_tps=103.6), 60, 9, BLOCKS)
+    )
+    assert any(" limit 236 " in row for row in drawn)
+    assert any(" usual 104 " in row for row in drawn)
 
 
 def test_the_edge_of_the_curve_is_stronger_than_its_area():

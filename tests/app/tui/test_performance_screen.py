@@ -123,7 +123,7 @@ async def test_a_reply_is_compared_at_its_own_thread_count():
         await driver.say("/threads 1")
         await driver.until(lambda: driver.app.engine_thread.status.threads == 1)
         await driver.pilot.press("f2")
-        await sees(driver, "usual here    2.0", "1 thread · mmap")
+        await sees(driver, "usual here    2.0", "· 1 thread")
         await driver.until(
             lambda: 1 in driver.app.engine_thread.state.figures.read_gbps
         )  # for the next reply
