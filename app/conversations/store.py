@@ -442,7 +442,8 @@ class Store:
             " + EXISTS(SELECT 1 FROM piece p WHERE p.conversation=c.id), total(m.tokens), "
             "total(m.n_bytes)"
             " FROM conversation c LEFT JOIN message m ON m.conversation=c.id"
-            f" WHERE c.{IS_CONVERSATION} GROUP BY c.id ORDER BY c.used DESC, c.id DESC"
+            f" WHERE c.{IS_CONVERSATION} GROUP BY c.id "
+            "ORDER BY c.used DESC, c.changed DESC, c.id DESC"  # imported ones were never used
         )
         rows = self._rows(sql)
         segments = self.segments_of([row[0] for row in rows])

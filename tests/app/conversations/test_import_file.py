@@ -534,6 +534,15 @@ def test_each_import_becomes_its_own_new_conversation(
         import_files([str(path)])
 
 
+def test_imported_conversations_are_listed_by_their_time(tmp_path: Path) -> None:
+    path = tmp_path / "conversations.json"
+    nodes = node("u", None, "user", "What hums?"), node("a", "u", "assistant", "A fan.")
+    times = [1.7e9, 1.72e9, 1.71e9]
+    path.write_text(json.dumps([chatgpt(*nodes, create_time=time) for time in times]))
+    import_files([str(path)])
+    assert [entry.id for entry in Store().entries()] == ["000002", "000003", "000001"]
+
+
 def test_archives_and_folders_are_imported_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
