@@ -371,8 +371,8 @@ def _print_head(model: Any, options: BenchOptions, settings: Settings) -> None:
     quantization = clean_line(model.quantization, 12)
     if settings.adapters:
         name += " · " + described(settings.adapters)
-    rounds = f"median of {options.rounds} (lowest-highest)"
-    print(f"{name} · {quantization} · tok/s, {rounds} · CPU level {engine_access.cpu_level()}")
+    print(f"{name} · {quantization} · CPU level {engine_access.cpu_level()}")
+    print(f"tok/s, median of {options.rounds} (lowest-highest)")
     columns = (
         f"read {options.n_prompt} tokens",
         f"write {options.n_gen} tokens",
