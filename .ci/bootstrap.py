@@ -179,7 +179,8 @@ def progress(said):
     sizes = [match for match in map(_SIZE.match, map(str.strip, said)) if match]
     done_mb = sum(float(match[1]) * _MB[match[2]] for match in sizes[:-1])
     package = f", {steps[-1][2].partition('-')[0]}" if steps and steps[-1][2] else ""
-    return f"{done_mb:.0f} of about {DOWNLOAD_MB} MB{package}"
+    total_mb = max(DOWNLOAD_MB, round(done_mb))
+    return f"{done_mb:.0f} of about {total_mb} MB{package}"
 
 
 def cause(said):

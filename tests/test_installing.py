@@ -139,6 +139,10 @@ Downloading llvmlite (53.7MiB)
             PIP_SAYS + "Collecting a\n  Downloading llvmlite-0.45.whl (53.7 MB)\n",
             "17 of about 90 MB, llvmlite",
         ),
+        (
+            PIP_SAYS + "  Downloading a.whl (77.5 MB)\n" + "  Downloading rich.whl (0.3 MB)\n",
+            "94 of about 94 MB, rich",
+        ),
         (PIP_SAYS + "Installing collected packages: numpy, textual\n", "unpacking"),
         (UV_SAYS, "16 of about 90 MB, llvmlite"),
         (UV_SAYS + "Prepared 20 packages in 9s\n", "unpacking"),
