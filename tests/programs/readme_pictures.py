@@ -39,9 +39,9 @@ QUESTION = (
     "What it shows. Then write a short Python function that returns the ten largest files in a "
     "folder."
 )
-FEWER_THREADS_AT = 80
-MORE_THREADS_AT = 150
-BACK_AT = 200
+FEWER_THREADS_AT = 75
+MORE_THREADS_AT = 165
+BACK_AT = 215
 CHAT_AT = 268
 SPEED_AT = 320
 """Tokens of the reply at which the keys are pressed, and the pictures are drawn."""
@@ -102,9 +102,11 @@ class Session:
 
         def is_written() -> bool:
             status = self._app.engine_thread.status
+            if status.meter is not None and status.meter.tokens >= n_tokens:
+                return True
             if status.activity is Activity.READY:
                 raise PictureError(f"the reply has fewer than {n_tokens} tokens: change QUESTION")
-            return status.meter is not None and status.meter.tokens >= n_tokens
+            return False
 
         await self.wait(is_written, f"{n_tokens} tokens are written", _LONGEST_REPLY_S)
 

@@ -147,6 +147,9 @@ def graph_lines(
     for row, spans in enumerate(_area(values, rows, top, glyphs, colour)):
         rule = _rule_of(graph, rows - 1 - row, rows, top, glyphs)
         label = Span(f"{labels.get(row, ''):>{LABEL_COLUMNS - 1}} ", SpanRole.MUTED)
+        if row == 0 and graph.changes:
+            sign, _ = rule
+            rule = sign, ""  # its name and those of the changes would overlap
         cells = _with_rule(spans, rule, columns)
         if row == 0:
             _put_changes(cells, graph, first_s, seconds_per_cell, glyphs)

@@ -622,3 +622,13 @@ async def test_the_background_is_computed_once_for_all_lines(monkeypatch):
         table._set_dirty()
         assert len(table.render_lines(Region(0, 0, table.size.width, 4))) == 4
         assert len(found) == 1
+
+
+def test_named_marks_and_a_rule_in_one_row_do_not_overlap():
+    marks = (GraphMark(2.0, "1 thread"), GraphMark(4.0, "2"))
+    graph = Graph((20.0,) * 8, limit_tps=28.0, median_tps=20.0, changes=marks)
+    (top, *_) = texts(graph_lines(graph, 24, 5, BLOCKS, 30.0))
+    assert "▼" in top
+    assert "limit" not in top
+    (top, *_) = texts(graph_lines(dataclasses.replace(graph, changes=()), 24, 5, BLOCKS, 30.0))
+    assert "limit 28.0" in top
