@@ -140,7 +140,7 @@ Downloading llvmlite (53.7MiB)
             "17 of about 90 MB, llvmlite",
         ),
         (
-            PIP_SAYS + "  Downloading a.whl (77.5 MB)\n" + "  Downloading rich.whl (0.3 MB)\n",
+            PIP_SAYS + "  Downloading a.whl (77.5 MB)\n" + "  Downloading rich-14.whl (0.3 MB)\n",
             "94 of about 94 MB, rich",
         ),
         (PIP_SAYS + "Installing collected packages: numpy, textual\n", "unpacking"),
