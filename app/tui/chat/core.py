@@ -341,6 +341,13 @@ class TurnViews:
             self._reply = self._core.transcript.add(ReplyView())
         return self._reply
 
+    def reopen_reply(self) -> None:
+        """Show the growing reply from its beginning again: its text comes once more, cut."""
+        if self._reply is not None:
+            old_view = self._reply
+            self._reply = ReplyView()
+            self._core.transcript.replace(old_view, self._reply)
+
     def end(self) -> None:
         """End the turn."""
         self._reply = None

@@ -233,6 +233,7 @@ class EventDisplay:
                 self._turn_views.reply().finish_thinking(thinking)
                 self._core.chat_session.save_partial()
             case events.ReplyReopened():
+                self._turn_views.reopen_reply()
                 self._core.chat_session.save_partial()
             case events.GenerationFinished() if outcome.is_repeated:
                 self._core.say_event(events.EmptyReplyRepeated())
