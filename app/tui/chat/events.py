@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 
 from app.backend.status import Activity, EngineStatus
@@ -178,6 +179,8 @@ class EngineFeed:
         self._shown_rss_bytes = self._rss_bytes
         self._shown_download = download
         self._activity_line.show(status, self._clock())
+        if status.activity is Activity.NO_MODEL and self._core.chat_session.is_loading:
+            status = replace(status, activity=Activity.LOADING)
         self._status_line.show(status, self._rss_bytes, download, self._disk_bytes_per_s)
 
 

@@ -9,6 +9,7 @@ from textual.events import Paste
 from textual.geometry import Size
 from textual.widgets import Input
 
+from app.backend.status import EngineStatus
 from app.conversations.conversation import Ending
 from app.machine.sensors.reply_history import ReplyHistory
 from app.machine.sensors.tuning_conditions import Conditions
@@ -54,6 +55,15 @@ def read_by(driver: Driver) -> str:
     """Return the text of the tokens in the model's cache."""
     model = driver.script.opened[-1]
     return model.tokenizer.decode(model.sessions[-1].tokens)
+
+
+async def test_the_line_says_loading_before_the_engine_does(monkeypatch):
+    async with chatting() as driver:
+        core = driver.chat.core
+        monkeypatch.setattr(type(core.engine_thread), "status", EngineStatus())
+        await driver.shows(" no model │ mem")
+        monkeypatch.setattr(type(core.chat_session), "is_loading", True)
+        await driver.shows(" loading │ mem")
 
 
 async def test_each_turn_reuses_the_cache_and_keeps_its_own_figures():
