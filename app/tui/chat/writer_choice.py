@@ -82,7 +82,7 @@ async def weigh(
         reading = reading_cost(n_tokens, outlook.prefill_tps if outlook else None)
         open_cost = f"It reads {reading}."
     return WriterChoice(
-        clean_line(head.title, _NAME_CHARS),
+        _short_title(head.title),
         clean_line(head.model, _NAME_CHARS) or clean_line(writer_path.stem, _NAME_CHARS),
         writer_path,
         writer_cost,
@@ -116,3 +116,12 @@ def _size_of(path: Path) -> int:
     with suppress(OSError):
         return path.stat().st_size
     return 0
+
+
+def _short_title(title: str) -> str:
+    """Return a title for a question, cut between words where it can be."""
+    line = clean_line(title, _NAME_CHARS)
+    words, _, last_word = line.rpartition(" ")
+    if last_word.endswith("…") and len(words) >= _NAME_CHARS // 2:
+        return f"{words} …"
+    return line

@@ -710,6 +710,19 @@ async def test_what_is_asked_and_written_survives_other_input():
         await driver.until(lambda: Store().ids() == ["000002"], "it is deleted")
 
 
+async def test_a_long_title_in_a_question_is_cut_between_words(tmp_path):
+    writer = tmp_path / "writer.gguf"
+    writer.write_bytes(bytes(2048))
+    said("Write a story of 120 words about a lighthouse", "Once.", model=str(writer))
+    async with chatting(Script()) as driver:
+        await driver.pilot.press("f8")
+        screen = driver.app.screen
+        await driver.until(lambda: screen.items())
+        await driver.pilot.press("enter")
+        await driver.shows('…"?')
+        await driver.hides("lig")
+
+
 @pytest.mark.parametrize(("key", "name"), [("enter", "writer.gguf"), ("k", "model.gguf")])
 async def test_f8_asks_which_model_continues_a_conversation(tmp_path, key, name):
     writer = tmp_path / "writer.gguf"
