@@ -213,7 +213,7 @@ MessageActions.action_regenerate = fail
 """
     )
     terminal.read_until(b"ready")
-    terminal.type("\x12")
+    terminal.type("\x1b[20~")
     assert terminal.wait() == 1
     assert terminal.is_restored()
     after = terminal.output.rsplit(b"\x1b[?1049l", 1)[1]

@@ -168,7 +168,7 @@ def _recalled(chat: Chat, n_times: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("fault", "key"), [(_FAILS, "\x12"), (_FAILS_TO_READ, "!")])
+@pytest.mark.parametrize(("fault", "key"), [(_FAILS, "\x1b[20~"), (_FAILS_TO_READ, "!")])
 def test_a_crash_keeps_the_draft_and_queued_messages(open_chat, fault, key):
     chat = open_chat(fault)
     chat.is_ready()
@@ -228,7 +228,7 @@ def test_a_lost_draft_is_reported(open_chat, tmp_path):
     chat.is_ready()
     chat.terminal.type("lost")
     chat.until(lambda seen: seen["draft"] == "lost")
-    chat.terminal.type("\x12")
+    chat.terminal.type("\x1b[20~")
     assert chat.terminal.wait() == 1
     assert chat.terminal.output.endswith(b"conversations.db is not a regular file\r\n")
     assert b"jalopy: not sent, and not saved: " in chat.terminal.output
