@@ -21,7 +21,7 @@ from app.tui.chat.screen import ChatScreen
 from tests.app import chat_driver
 from tests.app.chat_driver import Driver, chatting
 
-LINE = Action("clock", "Show the time", "app", "f9", slash="clock", shows="clock")
+LINE = Action("clock", "Show the time", "app", "f10", slash="clock", shows="clock")
 
 
 @pytest.fixture(autouse=True)
@@ -61,12 +61,12 @@ async def _is_shown_and_left(driver: Driver, key: str) -> None:
 
 async def test_a_new_screen_opens_and_closes_by_its_keys() -> None:
     async with chatting() as driver:
-        await driver.pilot.press("f9")
+        await driver.pilot.press("f10")
         await _is_shown_and_left(driver, "escape")
         await driver.say("/clock")
         await _is_shown_and_left(driver, "q")
-        await driver.pilot.press("f9")
-        await _is_shown_and_left(driver, "f9")
+        await driver.pilot.press("f10")
+        await _is_shown_and_left(driver, "f10")
 
 
 async def test_help_and_palette_list_a_new_screen() -> None:
