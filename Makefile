@@ -81,7 +81,7 @@ pictures: $(VENV)/.installed-test  ## draw the tests' pictures of screens again
 	JALOPY_WRITE_PICTURES=1 $(BIN)/python -m pytest tests/app/tui/test_pictures.py -k 'size or console or colour'
 	git diff --stat -- tests/app/pictures
 
-readme-pictures: $(VENV)/.installed-test  ## draw the README's pictures with a model: make readme-pictures MODEL=path/to/model.gguf
+readme-pictures: $(VENV)/.installed-test  ## draw the README's pictures (MODEL=path/to/model.gguf)
 	$(BIN)/python -m tests.programs.readme_pictures "$(MODEL)"
 	git diff --stat -- docs/pictures
 

@@ -233,7 +233,7 @@ class Pipeline:
         self._batch_sequences: dict[str, list[Lane]] = {}
         """Sequences of each plan of ``decode_batch``, by the plan's name."""
         self._trials: dict[str, Trial] = {}
-        """Trials of the plans of ``verify`` for models with recurrent layers, by the plan's name."""
+        """Trials of the plans of ``verify`` for recurrent models, by the plan's name."""
         self._addresses: dict[str, int] = {}
         """Addresses of the compiled kernels, by name."""
         self.profile: dict[str, ProfileTable] = {}

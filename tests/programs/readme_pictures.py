@@ -1,4 +1,4 @@
-"""``python -m tests.programs.readme_pictures MODEL``: the README's pictures, of a real conversation.
+"""``python -m tests.programs.readme_pictures MODEL``: the README's pictures, of a real chat.
 
 The chat itself runs with a real model, and nothing is made up: the speed, the curve and the marks
 are those of this machine. Close other programs first, or the pictures say that they were open.

@@ -100,7 +100,7 @@ def reading_cost(n_tokens: int, prefill_tps: float | None) -> str:
 
 
 def _measure(store: Store, conversation_id: str) -> tuple[int, set[str]]:
-    """Return the size of a conversation in tokens, and the names of models with a KV cache of it."""
+    """Return the tokens of a conversation, and the names of models with a KV cache of it."""
     from app.conversations.state_files import model_name
 
     n_tokens = 0

@@ -51,7 +51,12 @@ class FakeBuilder:
 
 def building(engine: Engine, builder: FakeBuilder) -> tuple[KernelBuild, list[str]]:
     completed: list[str] = []
-    return KernelBuild(engine.engine_thread, lambda: completed.append("built"), builder), completed  # type: ignore[arg-type]
+    build = KernelBuild(
+        engine.engine_thread,
+        lambda: completed.append("built"),
+        builder,  # type: ignore[arg-type]
+    )
+    return build, completed
 
 
 def poll(kernels: KernelBuild, times: int) -> None:
