@@ -35,7 +35,7 @@ UNFINISHED = "unfinished"
 """Folder of packs that are built in idle time, until they are complete."""
 LOWEST_PRIORITY = 19
 MOST_IDLE_BYTES = 400 << 20
-"""Memory with which a process that builds in idle time begins anew: the compiler frees little."""
+"""Memory with which a process that builds in idle time begins again: the compiler frees little."""
 HELPERS = {
     "memset", "memcpy", "memmove", "exp", "expf", "expm1", "log", "logf", "pow", "powf", "rint",
     "sin", "cos", "sincos",

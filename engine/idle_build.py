@@ -19,7 +19,7 @@ from engine.machine.code import CACHE_DIRECTORY, ENGINE
 from engine.machine.packs import choice, has_packs, own_target
 
 BUILD_BYTES = 512 << 20
-"""Memory that the process needs, with room to spare. It begins anew before it needs more."""
+"""Memory that the process needs, with room to spare. It begins again before it needs more."""
 
 
 def is_needed() -> bool:

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 CREW_NAME = "crew-"
-"""Beginning of the names of the threads that compute beside the caller's."""
+"""Beginning of the names of the threads that compute next to the caller's."""
 _CPUS = Path("/sys/devices/system/cpu")
 
 

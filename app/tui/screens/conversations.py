@@ -35,7 +35,7 @@ from app.tui.widgets import conversation_rows
 _TITLE_CHARS = 40
 """Limit on a title in a question, to leave room for the answers."""
 _WHOLE_HINT_COLUMNS = 80
-"""Width of the screen from which the hint beside the title is whole, in columns."""
+"""Width of the screen from which the hint next to the title is whole, in columns."""
 _EMPTY = "No saved conversations yet: each is listed here after its first message."
 _NO_MATCH = "No conversation has all these words."
 

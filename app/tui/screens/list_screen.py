@@ -32,7 +32,7 @@ _MAX_TYPED_CHARS = 200
 _FRAME_COLUMNS = 6
 _WIDE_COLUMNS = 120
 _ROWS_BESIDE_DETAILS = 3
-"""Rows of the screen that are not beside the details: title, foot and keys."""
+"""Rows of the screen that are not next to the details: title, foot and keys."""
 _LEAST_COLUMNS = 20
 _LEAST_ROWS = 16
 """Height of the screen below which frame and details are left out."""

@@ -15,7 +15,7 @@ from app.tui.drawing.lines import EMPTY, Line, Span, SpanRole, line, muted
 
 _QUESTION_ROWS = 2
 _BESIDE_QUESTION_ROWS = 8
-"""Limits on the rows of a question below the list and beside it."""
+"""Limits on the rows of a question below the list and next to it."""
 _WRITER_CHARS = 40
 
 
@@ -24,31 +24,31 @@ def details(
     exchange: LastExchange,
     columns: int,
     most_rows: int,
-    is_beside: bool,
+    is_next_to: bool,
     glyphs: Glyphs,
 ) -> list[Line]:
     """Return the match of a search, the last exchange and facts about the conversation.
 
     Args:
         most_rows: limit on the lines; the answer is cut first.
-        is_beside: whether the details are beside the list, with room for empty lines.
+        is_next_to: whether the details are next to the list, with room for empty lines.
     """
     facts = [line(muted(row)) for row in wrap(rows.facts(entry), columns)]
     match = []
     if entry.snippet:
         match = [line(row) for row in _wrapped(f"... {entry.snippet} ...", columns)]
 
-    question_rows = _BESIDE_QUESTION_ROWS if is_beside else _QUESTION_ROWS
+    question_rows = _BESIDE_QUESTION_ROWS if is_next_to else _QUESTION_ROWS
     question = _said("You", exchange.question, columns, SpanRole.READING)
     question = _cut(question, question_rows, glyphs)
     writer = entry.model[:_WRITER_CHARS] or "Model"
     reply = _said(writer, exchange.reply, columns, SpanRole.WRITING)
 
     parts = [part for part in (match, question, reply, facts) if part]
-    n_empty = len(parts) - 1 if is_beside else 0
+    n_empty = len(parts) - 1 if is_next_to else 0
     reply_rows = most_rows - len(match) - len(question) - len(facts) - n_empty
     parts = [_cut(part, reply_rows, glyphs) if part is reply else part for part in parts]
-    separator = [EMPTY] if is_beside else []
+    separator = [EMPTY] if is_next_to else []
     lines: list[Line] = []
     for part in parts:
         if lines and part:

@@ -27,13 +27,13 @@ def stat(ticks: int, cpu: int, name: str = "crew-1") -> str:
     return f"7 ({name}) {' '.join(fields)}\n"
 
 
-def nobody() -> SimpleNamespace:
+def no_process() -> SimpleNamespace:
     return SimpleNamespace(threads=list)
 
 
 def test_times_and_cpus_of_all_threads_are_read(tmp_path: Path) -> None:
     texts = {"7/stat": stat(3 * TICKS_PER_S, 5), "8/stat": stat(TICKS_PER_S, 0, "a) b ( 1 2 3")}
-    states = ThreadStates(write_tree(tmp_path, texts), nobody()).read()
+    states = ThreadStates(write_tree(tmp_path, texts), no_process()).read()
     assert states == {7: ThreadState(3.0, 5), 8: ThreadState(1.0, 0)}
 
 
@@ -43,7 +43,7 @@ def test_times_and_cpus_of_all_threads_are_read(tmp_path: Path) -> None:
 )
 def test_senseless_threads_are_left_out(tmp_path: Path, text: str) -> None:
     texts = {"7/stat": text, "8/stat": stat(TICKS_PER_S, 1), "x/stat": stat(1, 1), "9/none": ""}
-    states = ThreadStates(write_tree(tmp_path, texts), nobody()).read()
+    states = ThreadStates(write_tree(tmp_path, texts), no_process()).read()
     assert states == {8: ThreadState(1.0, 1)}
 
 
