@@ -224,7 +224,7 @@ class DoctorScreen(FigureScreen):
             left_width, right_width = divided(width, 2)
         left = self._problem_cards(left_width)
         if examination.suggestions:
-            get_hint = self._keymap.hint("doctor.get", "downloads it")
+            get_hint = self._keymap.hint("doctor.get", "download")
             left = [*_suits_card(examination, get_hint, self._glyphs, left_width), *left]
         right = self._passed_card(right_width)
         if examination.needs is not None:
