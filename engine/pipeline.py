@@ -314,7 +314,7 @@ class Pipeline:
         architecture = load_architecture(self.config.architecture)
         memory = self.predictor
         if memory is not None and spec.is_draft:
-            predictor.draft(decoder, architecture, memory.hidden.rows, memory.matrix)
+            predictor.draft(decoder, architecture, memory.hidden.rows, memory.matrix(weights))
         elif spec.stage is not None:
             architecture.compose(decoder)
             if memory is not None and name not in self._batch_sequences:
@@ -429,10 +429,11 @@ class Pipeline:
         """
         assert self.predictor is not None
         self._steps.set_block([token], len(tokens), self._states.slot)
-        self.predictor.begin(tokens)
+        weights = self._current.weights
+        self.predictor.begin(tokens, weights)
         if not self._run("draft", n_threads):
             return None
-        n_rows = self.predictor.matrix.n_rows
+        n_rows = self.predictor.matrix(weights).n_rows
         logits: Logits = self._buffers.vector("draft logits", n_rows, 1).array()[0]
         return logits
 

@@ -63,15 +63,13 @@ class DraftHead:
 
     Args:
         source: the whole matrix.
-        rows: its bytes, (vocab_size, row_bytes).
 
     Attributes:
         tensor: the chosen rows as a matrix.
         token_ids: (``DRAFT_ROWS``,) int64, the token of each row.
     """
 
-    def __init__(self, source: Tensor, rows: Rows) -> None:
-        self._source = rows
+    def __init__(self, source: Tensor) -> None:
         n_bytes = DRAFT_ROWS * source.row_bytes
         self._memory = Memory(n_bytes)
         self._rows = self._memory.array(np.uint8, (DRAFT_ROWS, source.row_bytes))
@@ -80,28 +78,29 @@ class DraftHead:
             source, name=name, n_rows=DRAFT_ROWS, size_bytes=n_bytes, address=self._memory.address
         )
         self.token_ids = np.arange(DRAFT_ROWS)
-        self._has_row = np.zeros(len(rows), np.bool_)
-        self._is_used = np.zeros(len(rows), np.bool_)
+        self._has_row = np.zeros(source.n_rows, np.bool_)
+        self._is_used = np.zeros(source.n_rows, np.bool_)
         self._next_row = DRAFT_ROWS - 1
         self._n_seen = 0
 
-    def follow(self, tokens: list[int]) -> None:
+    def follow(self, tokens: list[int], source: Rows) -> None:
         """Give a row to each new token of a conversation.
 
         Args:
             tokens: all tokens of the conversation.
+            source: bytes of the whole matrix, (vocab_size, row_bytes).
         """
         if not self._has_row.any():  # the memory is not used before the first guess
-            self._rows[:] = self._source[:DRAFT_ROWS]
+            self._rows[:] = source[:DRAFT_ROWS]
             self._has_row[:DRAFT_ROWS] = True
         new = tokens[min(self._n_seen, len(tokens)) :]
         self._is_used[new] = True
         for token in new:
             if not self._has_row[token]:
-                self._add(token)
+                self._add(token, source)
         self._n_seen = len(tokens)
 
-    def _add(self, token: int) -> None:
+    def _add(self, token: int, source: Rows) -> None:
         """Replace the row of the highest id that is not used, if there is one."""
         while self._next_row > 0 and self._is_used[self.token_ids[self._next_row]]:
             self._next_row -= 1
@@ -109,7 +108,7 @@ class DraftHead:
         self._has_row[self.token_ids[row]] = False
         self._has_row[token] = True
         self.token_ids[row] = token
-        self._rows[row] = self._source[token]
+        self._rows[row] = source[token]
 
 
 class Predictor:
@@ -117,18 +116,22 @@ class Predictor:
 
     Attributes:
         hidden: rows that it reads.
-        matrix: output matrix of its logits: all rows, or those of a draft head.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, max_tokens: int) -> None:
         self.hidden = HiddenRows(config.dim, max_tokens)
-        self.matrix = predictor.output_matrix(config, weights)
+        self._config = config
         self._head: DraftHead | None = None
         if config.vocab_size > 2 * DRAFT_ROWS:
-            self._head = DraftHead(self.matrix, weights.rows(self.matrix.name))
-            self.matrix = self._head.tensor
+            self._head = DraftHead(predictor.output_matrix(config, weights))
 
-    def begin(self, tokens: list[int]) -> None:
+    def matrix(self, weights: Weights) -> Tensor:
+        """Return the matrix of the logits: all rows, in the place in use, or a draft head's."""
+        if self._head is None:
+            return predictor.output_matrix(self._config, weights)
+        return self._head.tensor
+
+    def begin(self, tokens: list[int], weights: Weights) -> None:
         """Prepare for a guess.
 
         Args:
@@ -136,7 +139,8 @@ class Predictor:
         """
         self.hidden.begin(len(tokens))
         if self._head is not None:
-            self._head.follow(tokens)
+            source = predictor.output_matrix(self._config, weights)
+            self._head.follow(tokens, weights.rows(source.name))
 
     def token_of(self, row: int) -> int:
         """Return the token of a row of the output matrix."""

@@ -389,6 +389,7 @@ class Session:
         try:
             return self.forward.draft(token, self.cached.ids)
         except Cancelled:
+            self._rewind(self.length)
             self.finish_reason = "cancelled"
             return None
 

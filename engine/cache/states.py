@@ -29,7 +29,7 @@ CHECKPOINT_BYTES = 256_000_000
 MAX_GUESSES = 3
 """Limit on the guesses of a trial, which follow a token that is kept."""
 GUESS_SHARE = 4
-"""One of so many copies is for guesses, up to ``MAX_GUESSES``; the others are checkpoints."""
+"""Number of copies of which one is for guesses, up to ``MAX_GUESSES``; others are checkpoints."""
 MAX_CHECKPOINTS = 64
 SPACING = 1024
 """Number of tokens after which a checkpoint is made inside a message."""

@@ -378,9 +378,10 @@ def test_a_first_start_compiles_nothing(name: str, tmp_path: Path) -> None:
     """The only pack is one of this level, which may be lower than the processor's."""
     if name not in packs._runnable():
         pytest.skip(f"this processor cannot run code for {name}")
+    if packs.TARGETS[name].triple == packs.ARM64:
+        pytest.skip("packs are made for x86-64")
     pack = packs.read_pack(packs.PACKS / f"{name}.pack")
-    if not pack:
-        pytest.skip(f"no pack of {name} comes with the program")
+    assert pack, "missing or damaged: make packs"
     assert not build_ahead.stale(pack), "make packs"
     folder = tmp_path / "packs"
     folder.mkdir()

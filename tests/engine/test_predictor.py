@@ -182,6 +182,27 @@ def test_guesses_of_the_predictor_never_change_a_reply(
     assert n_guessed >= len(replies[0]) // 6
 
 
+def test_predictions_follow_the_weights_to_huge_pages(model: Model) -> None:
+    session = model.session(n_ctx=N_CTX, kv="f32")
+    session.feed(IDS[:9])
+    model.use_weights("huge")
+    expected = twin_drafts(model, IDS)
+    assert nmse(drafts(session, IDS[9:]), expected[9:]) < 1e-9
+
+
+def test_a_cancelled_prediction_leaves_the_session_as_it_was(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = model.session(n_ctx=N_CTX, kv="f32")
+    session.feed(IDS[:9])
+    monkeypatch.setattr(session.pipeline, "draft", lambda *arguments: None)
+    assert session.draft(IDS[9]) is None
+    assert session.finish_reason == "cancelled"
+    fresh = model.session(n_ctx=N_CTX, kv="f32")
+    fresh.feed(IDS[:9])
+    assert session.feed(IDS[9:]).tobytes() == fresh.feed(IDS[9:]).tobytes()
+
+
 def test_the_predictor_can_be_left_out(model: Model) -> None:
     plain = Model.open(model.path, threads=1, has_predictor=False)
     session = plain.session(n_ctx=N_CTX)
