@@ -178,6 +178,7 @@ class Pipeline:
         memory: memory of the layers: KV cache and recurrent states.
         predictor: memory of the model's predictor; None if it has none.
         rotations: rotation of the keys by position, for each rope.
+        profiled_s: seconds of all runs while something was timed.
         profile: table that the runs of a plan are timed into, by the plan's name; empty if nothing
             is timed.
     """
@@ -237,6 +238,7 @@ class Pipeline:
         self._addresses: dict[str, int] = {}
         """Addresses of the compiled kernels, by name."""
         self.profile: dict[str, ProfileTable] = {}
+        self.profiled_s = 0.0
         self._weight_access = FROM_MEMORY
         self._other_weights: list[WeightPlans] = []
         self._current = WeightPlans(weights, self._write_plans(weights), {})
@@ -610,14 +612,17 @@ class Pipeline:
     def _run(self, name: str, n_threads: int) -> bool:
         n_threads = self._prepare(name, n_threads)
         table = self._current.tables[name]
-        times = self.profile.get(name)
-        if times is None:
+        if not self.profile:
             return self._crew.run(table, n_threads)
 
+        times = self.profile.get(name)
         start_s = time.perf_counter()
-        is_finished = self._crew.run(table, n_threads, times.address)
-        times.seconds += time.perf_counter() - start_s
-        times.n_runs += 1
+        is_finished = self._crew.run(table, n_threads, 0 if times is None else times.address)
+        seconds = time.perf_counter() - start_s
+        self.profiled_s += seconds
+        if times is not None:
+            times.seconds += seconds
+            times.n_runs += 1
         return is_finished
 
     def block_size_at(self, pos: int) -> int:

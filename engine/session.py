@@ -370,11 +370,8 @@ class Session:
 
     @property
     def guess_limits(self) -> GuessLimits:
-        """Guesses that can be computed on trial now and dropped at no cost.
-
-        None while a profile is taken, which has no table for these runs.
-        """
-        if self.profiler.is_running or self.forward.has_waiting_peers:
+        """Guesses that can be computed on trial now and dropped at no cost."""
+        if self.forward.has_waiting_peers:
             return GuessLimits()
         if not self.memory.can_drop_guesses(self.length):
             return GuessLimits()

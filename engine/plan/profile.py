@@ -119,24 +119,30 @@ class Profile:
 
     def _begin(self) -> None:
         self._sampling_s = self._caller_s = 0.0
+        self._n_tokens = 0
         self._returned_s: float | None = None
         self._left_s: float | None = None
         self._walked_s = 0.0
 
-    def leave(self) -> None:
-        """A token goes to the caller; all that was not a walk since the caller came back was
-        choosing it."""
+    def leave(self, walked_s: float) -> None:
+        """Record that a token goes to the caller; all that was not a walk since the caller came
+        back was choosing it.
+
+        Args:
+            walked_s: seconds of all walks, those of plans without a table included.
+        """
         self._left_s = time.perf_counter()
         if self._returned_s is not None:
-            walked_s = self.tables["decode"].seconds - self._walked_s
-            self._sampling_s += max(0.0, self._left_s - self._returned_s - walked_s)
+            between_s = self._left_s - self._returned_s
+            self._sampling_s += max(0.0, between_s - (walked_s - self._walked_s))
 
-    def enter(self) -> None:
-        """The caller asks for the next token."""
+    def enter(self, walked_s: float) -> None:
+        """Record that the caller asks for the next token."""
         self._returned_s = time.perf_counter()
         if self._left_s is not None:
             self._caller_s += self._returned_s - self._left_s
-        self._walked_s = self.tables["decode"].seconds
+            self._n_tokens += 1
+        self._walked_s = walked_s
 
     def phases(self) -> dict[str, list[PhaseTime]]:
         """Return the phases of every plan that ran; those of a reply end with ``SAMPLING`` and
@@ -145,8 +151,10 @@ class Profile:
             name: table.phases() for name, table in self.tables.items() if table.n_runs
         }
         if "decode" in phases_by_plan and self._sampling_s + self._caller_s > 0:
+            # Tokens of walks with guesses are in no table: count the others' part only.
             n_runs = self.tables["decode"].n_runs
-            extra = ((SAMPLING, self._sampling_s), (CALLER, self._caller_s))
+            part = min(1.0, n_runs / max(1, self._n_tokens))
+            extra = ((SAMPLING, part * self._sampling_s), (CALLER, part * self._caller_s))
             phases = [
                 *phases_by_plan["decode"],
                 *(PhaseTime(name, seconds, 0, 0.0, n_runs) for name, seconds in extra),

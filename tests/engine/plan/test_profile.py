@@ -113,6 +113,26 @@ def test_profiles_of_replies_include_sampling_and_the_caller(model: Model) -> No
     assert {phase.n_runs for phase in phases.values()} == {n}
 
 
+def test_profiled_replies_are_guessed_like_others(model: Model) -> None:
+    replies = []
+    for is_profiled in (False, True):
+        session = model.session(n_ctx=512)
+        session.feed([5, 9, 20, 33, 47, 60, 71] * 3)
+        session.guess_costs.balance = 1e9
+        if is_profiled:
+            session.profiler.start()
+        start = time.perf_counter()
+        replies.append(
+            [piece.token_id for piece in session.generate(Sampling.greedy(), 200, guess=True)]
+        )
+        elapsed_s = time.perf_counter() - start
+        assert session.n_guessed > 20
+    phases = {phase.phase: phase for phase in session.profiler.stop()["decode"]}
+    assert replies[0] == replies[1]
+    assert sum(phase.seconds for phase in phases.values()) <= elapsed_s
+    session.close()
+
+
 def test_reading_a_profile_does_not_end_it(model: Model) -> None:
     session = model.session(n_ctx=64)
     assert session.profiler.read() == {}
