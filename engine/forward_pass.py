@@ -129,18 +129,22 @@ class ForwardPass:
         with self.use_threads():
             return self._verify(ids, pos)
 
-    def draft(self, token: int, tokens: list[int]) -> int:
-        """Return the predictor's guess of the token after a chosen one.
+    def draft(self, token: int, tokens: list[int], n: int) -> list[int]:
+        """Return the predictor's guesses of the n tokens after a chosen one.
 
         Args:
             tokens: tokens in the cache, which the chosen one follows.
         """
+        predictor = self.pipeline.predictor
+        assert predictor is not None
+        following = [token]
         with self.use_threads():
-            logits = self.pipeline.draft(token, tokens, self._model.threads)
-            self.check(logits is not None)
-            assert logits is not None
-            assert self.pipeline.predictor is not None
-            return self.pipeline.predictor.token_of(int(logits.argmax()))
+            for _ in range(n):
+                logits = self.pipeline.draft(following, tokens, self._model.threads)
+                self.check(logits is not None)
+                assert logits is not None
+                following.append(predictor.token_of(int(logits.argmax())))
+        return following[1:]
 
     def _decode(self, token: int, pos: int) -> Logits:
         n_threads = self._model.threads

@@ -47,7 +47,7 @@ class GuessLimits(NamedTuple):
 
     Attributes:
         n_tokens: limit on the tokens.
-        can_draft: whether the model's predictor can guess the token after a chosen one.
+        can_draft: whether the model's predictor can guess the tokens after a chosen one.
     """
 
     n_tokens: int = 0
@@ -78,8 +78,9 @@ class ReplySession(Protocol):
     def advance(self, tokens: list[int]) -> None:
         """Compute chosen tokens."""
 
-    def draft(self, token: int) -> int | None:
-        """Return the predictor's guess of the token after a chosen one, or None if cancelled."""
+    def draft(self, token: int, n: int) -> list[int] | None:
+        """Return the predictor's guesses of the n tokens after a chosen one, or None if
+        cancelled."""
 
     def advance_with_guesses(self, token: int, guesses: list[int]) -> list[Logits] | None:
         """Compute a chosen token and guesses of the next ones; returns the logits after each guess,
@@ -199,8 +200,8 @@ class ReplySteps:
         guesses: list[int] = []
         if limit > 0:
             guesses = guessing.propose(limit)
-            if limits.can_draft and guessing.prefers_draft(len(guesses)):
-                guesses = self._draft(token, guessing)
+            if limits.can_draft and (n := guessing.best_draft(limit, len(guesses))):
+                guesses = self._draft(token, n, guessing)
                 if session.finish_reason:
                     return
 
@@ -213,14 +214,14 @@ class ReplySteps:
         if rows is not None:
             guessing.record_run(guesses, rows, time.perf_counter() - start_s)
 
-    def _draft(self, token: int, guessing: Guessing) -> list[int]:
-        """Return the predictor's guess; empty if the reply was cancelled."""
+    def _draft(self, token: int, n: int, guessing: Guessing) -> list[int]:
+        """Return the predictor's guesses; empty if the reply was cancelled."""
         start_s = time.perf_counter()
-        guess = self._session.draft(token)
-        if guess is None:
+        guesses = self._session.draft(token, n)
+        if guesses is None:
             return []
-        guessing.record_draft(time.perf_counter() - start_s)
-        return [guess]
+        guessing.record_draft(n, time.perf_counter() - start_s)
+        return guesses
 
 
 class SwitchInterval:

@@ -419,10 +419,11 @@ class Pipeline:
         self._set_block([token], pos)
         return self._run("decode", n_threads)
 
-    def draft(self, token: int, tokens: list[int], n_threads: int) -> Logits | None:
-        """Compute the predictor's logits for the token after a chosen one.
+    def draft(self, following: list[int], tokens: list[int], n_threads: int) -> Logits | None:
+        """Compute the predictor's logits for the token after a chosen one or after a guess.
 
         Args:
+            following: the chosen token, and the guesses of the last calls, which follow it.
             tokens: tokens in the cache, which the chosen one follows.
 
         Returns:
@@ -430,9 +431,14 @@ class Pipeline:
             None if cancelled.
         """
         assert self.predictor is not None
-        self._steps.set_block([token], len(tokens), self._states.slot)
+        pos = len(tokens) + len(following) - 1
+        self._steps.set_block(following[-1:], pos, self._states.slot)
         weights = self._current.weights
-        self.predictor.begin(tokens, weights)
+        if len(following) == 1:
+            self.predictor.begin(tokens, weights)
+        else:
+            normed = self._buffers.vector("last_normed", self.config.dim, 1).array()[0]
+            self.predictor.hidden.hand_on(normed)
         if not self._run("draft", n_threads):
             return None
         n_rows = self.predictor.matrix(weights).n_rows

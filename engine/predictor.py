@@ -33,6 +33,8 @@ class HiddenRows:
         self._values = self.rows.array()
         self._pos = 0
         self._n_tokens = 0
+        self._replaced: np.ndarray[Any, np.dtype[np.float32]] | None = None
+        """Row 0 before the predictor's own row took its place."""
 
     def has(self, pos: int) -> bool:
         """Whether the row of the token before a position is there."""
@@ -45,12 +47,22 @@ class HiddenRows:
 
     def begin(self, pos: int) -> None:
         """Move the row of the token before a position to row 0."""
+        if self._replaced is not None:
+            self._values[0] = self._replaced
+            self._replaced = None
         if not self.has(pos):
             self._values[0] = 0.0
         elif pos > self._pos:
             self._values[0] = self._values[pos - self._pos]
         self._pos = pos
         self._n_tokens = 0
+
+
+    def hand_on(self, row: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+        """Use the predictor's own row for the token before the next guess, until ``begin``."""
+        if self._replaced is None:
+            self._replaced = self._values[0].copy()
+        self._values[0] = row
 
 
 class DraftHead:

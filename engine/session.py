@@ -379,12 +379,12 @@ class Session:
         can_draft = predictor is not None and predictor.hidden.has(self.length)
         return GuessLimits(self.memory.max_guesses, can_draft)
 
-    def draft(self, token: int) -> int | None:
-        """Return the predictor's guess of the token after a chosen one; None if the reply was
+    def draft(self, token: int, n: int) -> list[int] | None:
+        """Return the predictor's guesses of the n tokens after a chosen one; None if the reply was
         cancelled."""
-        self.memory.reserve_trial(self.length, self.length + 1)
+        self.memory.reserve_trial(self.length, self.length + n)
         try:
-            return self.forward.draft(token, self.cached.ids)
+            return self.forward.draft(token, self.cached.ids, n)
         except Cancelled:
             self._rewind(self.length)
             self.finish_reason = "cancelled"

@@ -32,7 +32,7 @@ FIRST_HIT_RATES = {(False, n): 0.15 * n for n in range(SHORTEST, LONGEST + 1)} |
 """Expected share of first guesses that are correct for each match, until it is measured."""
 DRAFT: Match = (False, 0)
 """Guess of the model's own predictor, among the kinds of matches."""
-FIRST_HIT_RATES[DRAFT] = 0.6
+FIRST_HIT_RATES[DRAFT] = 0.7
 MEMORY = 16.0
 """Weight of the measured rates: about the number of last guesses that count."""
 SHARE = 0.007
@@ -56,7 +56,7 @@ class GuessCosts:
     def __init__(self) -> None:
         self.step_s = 0.0
         self.run_steps = {n: 1.0 + 0.5 * n for n in range(1, MAX_GUESSES + 1)}
-        self.draft_steps = 0.2
+        self.draft_steps = 0.1
         self.balance = FIRST_BALANCE
 
     def record_run(self, n_guesses: int, seconds: float) -> None:
@@ -72,10 +72,10 @@ class GuessCosts:
         self.run_steps[n_guesses] = 0.7 * self.run_steps[n_guesses] + 0.3 * steps
         self.balance -= steps - 1.0
 
-    def record_draft(self, seconds: float) -> None:
-        """Record the duration of a guess of the predictor."""
+    def record_draft(self, n_guesses: int, seconds: float) -> None:
+        """Record the duration of guesses of the predictor."""
         steps = seconds / self.step_s
-        self.draft_steps = 0.7 * self.draft_steps + 0.3 * steps
+        self.draft_steps = 0.7 * self.draft_steps + 0.3 * steps / n_guesses
         self.balance -= steps
 
     def record_hit(self) -> None:
@@ -150,7 +150,7 @@ class Guessing:
         if best is None:
             return []
         self._match, guesses = best
-        n = self._best_count(len(guesses))
+        n, self._gain = self._best_count(self._match, len(guesses))
         if n:
             budget = self._costs.balance
         else:
@@ -158,33 +158,38 @@ class Guessing:
             # The first balance is for guesses that promise more.
             n = 1
             budget = self._costs.balance - FIRST_BALANCE
-        while n and budget < self._costs.run_steps[n] - 1.0:
+        while n and budget < self._cost(self._match, n):
             n -= 1
         return guesses[:n]
 
-    def prefers_draft(self, n_proposed: int) -> bool:
-        """Whether a guess of the predictor promises more than the last proposal.
+    def best_draft(self, limit: int, n_proposed: int) -> int:
+        """Return the number of guesses of the predictor that promise more than the last proposal; 0
+        if none do.
 
         Args:
+            limit: limit on the number.
             n_proposed: number of tokens of the last proposal.
         """
         costs = self._costs
         if self._loop_watch.is_likely or not costs.step_s:
-            return False
-        cost = costs.draft_steps + costs.run_steps[1] - 1.0
-        gain = self._hit_rate(DRAFT) - cost
-        if gain <= 0.0:
+            return 0
+        n, gain = self._best_count(DRAFT, min(limit, MAX_GUESSES))
+        budget = costs.balance
+        if not n and not n_proposed:
             # Try one now and then, or a better hit rate would never be noticed.
-            is_better = not n_proposed and costs.balance - FIRST_BALANCE >= cost
-        else:
-            is_better = gain > self._gain and costs.balance >= cost
-        if is_better:
+            n = 1
+            budget -= FIRST_BALANCE
+        elif gain <= self._gain:
+            return 0
+        while n and budget < self._cost(DRAFT, n):
+            n -= 1
+        if n:
             self._match = DRAFT
-        return is_better
+        return n
 
-    def record_draft(self, seconds: float) -> None:
-        """Record the duration of a guess of the predictor."""
-        self._costs.record_draft(seconds)
+    def record_draft(self, n_guesses: int, seconds: float) -> None:
+        """Record the duration of guesses of the predictor."""
+        self._costs.record_draft(n_guesses, seconds)
 
     def record_run(
         self, guesses: Sequence[int], logits: Sequence[np.ndarray], seconds: float
@@ -198,19 +203,26 @@ class Guessing:
         if guesses:
             self._computed = list(zip(guesses, logits, strict=True))
 
-    def _best_count(self, limit: int) -> int:
-        """Return the number of guesses that gains most; 0 if none gains."""
-        rate = self._hit_rate(self._match)
+    def _best_count(self, match: Match, limit: int) -> tuple[int, float]:
+        """Return the number of guesses that gains most, and the gain in steps of one token; zeros
+        if none gains."""
+        rate = self._hit_rate(match)
         best_gain = 0.0
         best_count = 0
         for n in range(1, limit + 1):
-            n_expected = sum(rate**i for i in range(n + 1))
-            gain = n_expected - self._costs.run_steps[n]
+            n_hits = sum(rate**i for i in range(1, n + 1))
+            gain = n_hits - self._cost(match, n)
             if gain > best_gain:
                 best_gain = gain
                 best_count = n
-        self._gain = best_gain
-        return best_count
+        return best_count, best_gain
+
+    def _cost(self, match: Match, n: int) -> float:
+        """Return the cost of n guesses, in steps of one token."""
+        cost = self._costs.run_steps[n] - 1.0
+        if match == DRAFT:
+            cost += n * self._costs.draft_steps
+        return cost
 
     def _hit_rate(self, match: Match) -> float:
         return self._n_hits[match] / self._n_tries[match]

@@ -75,6 +75,10 @@ class PredictorTwin(Twin):
         return super().norm(x, name, suffix)
 
 
+class HiddenPredictorTwin(HiddenTwin, PredictorTwin):
+    """Twin of the predictor that ends with the rows after its norm."""
+
+
 def twin_drafts(model: Model, ids: list[int]) -> Array:
     """Return the predictor's logits for each token and the hidden row before it."""
     logits = architectures.load(model.config.architecture).logits
@@ -84,12 +88,25 @@ def twin_drafts(model: Model, ids: list[int]) -> Array:
     return rows
 
 
+def twin_chain(model: Model, ids: list[int], following: list[int]) -> Array:
+    """Return the predictor's logits for tokens after ids, each of which reads the predictor's own
+    row of the token before it, but for the first one."""
+    logits = architectures.load(model.config.architecture).logits
+    hidden = logits(HiddenTwin(model._file), ids)
+    rows = np.vstack([np.zeros(hidden.shape[1]), hidden])
+    for n in range(1, len(following)):
+        own = logits(HiddenPredictorTwin(model._file, rows), ids + following[:n])
+        rows = np.vstack([rows, own[-1]])
+    found: Array = logits(PredictorTwin(model._file, rows), ids + following)[len(ids) :]
+    return found
+
+
 def drafts(session: Session, ids: list[int]) -> Array:
     """Return the predictor's logits for tokens that are computed one by one after it."""
     rows = []
     for token in ids:
         assert session.guess_limits.can_draft
-        row = session.pipeline.draft(token, session.tokens, 2)
+        row = session.pipeline.draft([token], session.tokens, 2)
         assert row is not None
         rows.append(row.copy())
         session.feed([token])
@@ -101,6 +118,23 @@ def test_predictions_equal_the_numpy_twin(model: Model) -> None:
     session = model.session(n_ctx=N_CTX, kv="f32")
     session.feed(IDS[:9])
     assert nmse(drafts(session, IDS[9:]), expected[9:]) < 1e-9
+
+
+def test_guesses_in_a_row_equal_the_numpy_twin(model: Model) -> None:
+    """The block's own row after its last norm serves as the hidden row of the next guess."""
+    session = model.session(n_ctx=N_CTX, kv="f32")
+    session.feed(IDS[:9])
+    following = IDS[9:10]
+    rows = []
+    for _ in range(3):
+        row = session.pipeline.draft(following, session.tokens, 2)
+        assert row is not None
+        rows.append(row.copy())
+        following.append(int(row.argmax()))
+    expected = twin_chain(model, IDS[:9], following[:-1])
+    assert nmse(np.stack(rows), expected) < 1e-9
+    assert session.draft(IDS[9], 3) == following[1:]
+    assert nmse(drafts(session, IDS[9:]), twin_drafts(model, IDS)[9:]) < 1e-9
 
 
 def test_predictions_do_not_depend_on_how_tokens_were_fed(model: Model) -> None:
@@ -124,10 +158,10 @@ def test_some_rows_of_the_head_suffice(model: Model, monkeypatch: pytest.MonkeyP
     memory = session.pipeline.predictor
     assert memory is not None
     for position, token in enumerate(IDS[9:], 9):
-        guess = session.draft(token)
+        guesses = session.draft(token, 1)
         guessable = {memory.token_of(row) for row in range(64)}
         assert guessable >= {*IDS[:position]}
-        assert guess == max(guessable, key=lambda token: expected[position, token])
+        assert guesses == [max(guessable, key=lambda token: expected[position, token])]
         session.feed([token])
 
 
@@ -160,17 +194,21 @@ def test_guesses_of_the_predictor_never_change_a_reply(
     n_guessed = 0
     monkeypatch.setattr(Guessing, "propose", lambda guessing, limit: [])
     monkeypatch.setattr(
-        Guessing, "prefers_draft", lambda guessing, n_proposed: guessing._costs.step_s > 0
+        Guessing,
+        "best_draft",
+        lambda guessing, limit, n_proposed: min(limit, 1 + session.length % 3)
+        if guessing._costs.step_s
+        else 0,
     )
     draft = Session.draft
 
-    def scripted_draft(session: Session, token: int) -> int | None:
-        """Draft, and return the right token two times of three."""
-        guess = draft(session, token)
-        n = session.length + 1 - len(IDS)
-        if session.length % 3 and n < len(replies[0]):
-            return replies[0][n]
-        return guess
+    def scripted_draft(session: Session, token: int, n: int) -> list[int] | None:
+        """Draft, and return the right tokens two times of three."""
+        guesses = draft(session, token, n)
+        first = session.length + 1 - len(IDS)
+        if session.length % 3 and first + n <= len(replies[0]):
+            return replies[0][first : first + n]
+        return guesses
 
     monkeypatch.setattr(Session, "draft", scripted_draft)
     for guess in (False, True):
@@ -196,7 +234,7 @@ def test_a_cancelled_prediction_leaves_the_session_as_it_was(
     session = model.session(n_ctx=N_CTX, kv="f32")
     session.feed(IDS[:9])
     monkeypatch.setattr(session.pipeline, "draft", lambda *arguments: None)
-    assert session.draft(IDS[9]) is None
+    assert session.draft(IDS[9], 2) is None
     assert session.finish_reason == "cancelled"
     fresh = model.session(n_ctx=N_CTX, kv="f32")
     fresh.feed(IDS[:9])
