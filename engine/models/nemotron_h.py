@@ -2,16 +2,18 @@
 feed-forward."""
 
 from dataclasses import replace
-from functools import partial
 
 from engine.config import Attention, Dense, Experts, Layer, ModelConfig
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.models import reading, recurrent, steps
 from engine.models.base import Architecture, choice_biases, decoder_tensors, optional_other_biases
+from engine.models.decoder import Decoder
 from engine.weights.weights import TensorSpec
 
 NORM = "attn_norm"
 """Only norm of a layer of any type."""
+SECOND_NORM = "post_attention_norm"
+"""Norm before the feed-forward of the predictor, which has attention, too."""
 
 
 def _read(read: Hyperparameters) -> ModelConfig:
@@ -22,6 +24,10 @@ def _read(read: Hyperparameters) -> ModelConfig:
     """
     mamba2 = recurrent.mamba2_of(read)
     has_experts = any("_exps." in name for name in read.tensors)
+
+    def predicting(number: int, attention: Attention, feed_forward: Dense) -> Layer:
+        dense = replace(feed_forward, **reading.SQUARED)
+        return Layer(replace(attention, rope=None), _experts(read, dense))
 
     def layer(number: int, attention: Attention, feed_forward: Dense) -> Layer:
         if feed_forward.hidden_dim:
@@ -37,6 +43,8 @@ def _read(read: Hyperparameters) -> ModelConfig:
         is_hybrid=True,
         has_bare_mixers=True,
         has_predictors=True,
+        predictor=predicting if has_experts else None,
+        predictor_layer_norm=has_experts,
         has_experts=has_experts,
     )
 
@@ -58,7 +66,17 @@ def _experts(read: Hyperparameters, dense: Dense) -> Experts:
 
 def _tensors(config: ModelConfig) -> dict[str, TensorSpec]:
     tensors = {**decoder_tensors(config), **optional_other_biases(config), **choice_biases(config)}
-    return {name.replace("ffn_norm", NORM): spec for name, spec in tensors.items()}
+    mixing = {f"blk.{number}." for number, layer in enumerate(config.layers) if layer.mixers}
+    renamed = {}
+    for name, spec in tensors.items():
+        is_mixing = name.removesuffix("ffn_norm.weight") in mixing
+        renamed[name.replace("ffn_norm", SECOND_NORM if is_mixing else NORM)] = spec
+    return renamed
 
 
-ARCHITECTURE = Architecture(_read, _tensors, partial(steps.all_layers, ffn_norm=NORM))
+def _compose(d: Decoder) -> None:
+    """Write the layers, or the predictor."""
+    steps.all_layers(d, ffn_norm=NORM if d.hidden is None else SECOND_NORM)
+
+
+ARCHITECTURE = Architecture(_read, _tensors, _compose)

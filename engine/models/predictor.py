@@ -85,7 +85,8 @@ def draft(d: Decoder, architecture: Architecture, hidden: Activations, head: Ten
     norm = d.optional(layer, "nextn.shared_head_norm.weight") or d.weights["output_norm.weight"]
     normed = d.buffers.vector("last_normed", dim, 1)
     plan.phase = "output head"
-    plan.rmsnorm(extended.x, norm, normed, d.config.norm_eps)
+    norm_of = plan.layernorm if d.config.predictor_layer_norm else plan.rmsnorm
+    norm_of(extended.x, norm, normed, d.config.norm_eps)
     plan.barrier()
     plan.quantize(normed, head)
     plan.barrier()

@@ -155,6 +155,6 @@ def family(name: str, quant: str = "F32", **arguments: Any) -> ConvertedConfig:
     described = builder(**arguments) if builder else tiny_gguf.model(name, **arguments)
     if name in ("qwen35", "qwen35moe"):
         n_pairs = described.value(f"{name}.rope.dimension_count") // 2
-        sections = np.array([n_pairs - 2 * (n_pairs // 3), n_pairs // 3, n_pairs // 3, 0], "<i4")
+        sections = np.array([*((n_pairs + more) // 3 for more in (2, 1, 0)), 0], "<i4")
         described.set(f"{name}.rope.dimension_sections", sections)
     return described

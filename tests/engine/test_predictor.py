@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,26 +12,14 @@ import pytest
 from engine import Model, Sampling, Session, predictor
 from engine.sampling.guessing import Guessing
 from engine.saved_state import StateWriter, restore_state
-from tests.engine import architectures, tiny_gguf
-from tests.engine.reference import Array, Twin
+from tests.engine import tiny_gguf
+from tests.engine.predicting import PREDICTING, described, twin_chain, twin_drafts
+from tests.engine.reference import Array
 from tests.engine.test_models import nmse
+from tests.programs.engine.predictions import GOLDEN, our_logits
 
 IDS = [3, 17, 5, 90, 4, 4, 61, 33, 20, 8, 77, 12, 9, 150, 101, 2, 44]
 N_CTX = 128
-PREDICTING = ["qwen35", "qwen35moe", "qwen3next", "glm4moe", "deepseek2"]
-
-
-def described(name: str) -> tiny_gguf.TinyGGUF:
-    """Return a tiny model of two layers and a predictor."""
-    sizes = {} if name == "deepseek2" else {"head_dim": 32}
-    model = tiny_gguf.model(name, n_layers=3, context_length=512, **sizes)
-    model.set(f"{name}.nextn_predict_layers", 1)
-    rng = np.random.default_rng(11)
-    dim = model.value(f"{name}.embedding_length")
-    for norm in ("enorm", "hnorm", "shared_head_norm"):
-        model.add_vector(f"blk.2.nextn.{norm}.weight", rng.uniform(0.5, 1.5, dim))
-    model.add_rows("blk.2.nextn.eh_proj.weight", rng.normal(0, 0.1, (dim, 2 * dim)))
-    return model
 
 
 @pytest.fixture(params=PREDICTING)
@@ -40,65 +28,6 @@ def model(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Model]:
     model = Model.open(described(request.param).write(tmp_path / "m.gguf"), threads=2)
     yield model
     model.close()
-
-
-class HiddenTwin(Twin):
-    """Twin that ends with the rows after the last norm."""
-
-    def unembed(self, normed: Array) -> Array:
-        return normed
-
-
-class PredictorTwin(Twin):
-    """Twin whose only layer is the predictor.
-
-    Args:
-        hidden: Rows after the last norm of the token before each token.
-    """
-
-    def __init__(self, checked: Any, hidden: Array) -> None:
-        super().__init__(checked)
-        self._hidden = hidden
-
-    @property
-    def blocks(self) -> list[str]:
-        return ["blk.2."]
-
-    def embed(self, ids: list[int]) -> Array:
-        embedded = self.norm(super().embed(ids), "blk.2.nextn.enorm")
-        hidden = self.norm(self._hidden, "blk.2.nextn.hnorm")
-        return self.project(np.hstack([embedded, hidden]), "blk.2.nextn.eh_proj")
-
-    def norm(self, x: Array, name: str, suffix: str = ".weight") -> Array:
-        if name == "output_norm":
-            name = "blk.2.nextn.shared_head_norm"
-        return super().norm(x, name, suffix)
-
-
-class HiddenPredictorTwin(HiddenTwin, PredictorTwin):
-    """Twin of the predictor that ends with the rows after its norm."""
-
-
-def twin_drafts(model: Model, ids: list[int]) -> Array:
-    """Return the predictor's logits for each token and the hidden row before it."""
-    logits = architectures.load(model.config.architecture).logits
-    hidden = logits(HiddenTwin(model._file), ids)
-    before = np.vstack([np.zeros(hidden.shape[1]), hidden[:-1]])
-    rows: Array = logits(PredictorTwin(model._file, before), ids)
-    return rows
-
-
-def twin_chain(model: Model, ids: list[int], following: list[int]) -> Array:
-    """Return the predictor's logits for tokens after ids, each of which reads the predictor's own
-    row of the token before it, but for the first one."""
-    logits = architectures.load(model.config.architecture).logits
-    hidden = logits(HiddenTwin(model._file), ids)
-    rows = np.vstack([np.zeros(hidden.shape[1]), hidden])
-    for n in range(1, len(following)):
-        own = logits(HiddenPredictorTwin(model._file, rows), ids + following[:n])
-        rows = np.vstack([rows, own[-1]])
-    found: Array = logits(PredictorTwin(model._file, rows), ids + following)[len(ids) :]
-    return found
 
 
 def drafts(session: Session, ids: list[int]) -> Array:
@@ -118,6 +47,16 @@ def test_predictions_equal_the_numpy_twin(model: Model) -> None:
     session = model.session(n_ctx=N_CTX, kv="f32")
     session.feed(IDS[:9])
     assert nmse(drafts(session, IDS[9:]), expected[9:]) < 1e-9
+
+
+def test_guesses_in_a_row_are_those_of_llama_cpp(model: Model) -> None:
+    """``tests.programs.engine.predictions --golden`` wrote llama.cpp's numbers."""
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))[model.config.architecture]
+    logits = our_logits(model.path)
+    assert logits.argmax(-1).tolist() == golden["guesses"]
+    expected = np.array(golden["logits"])
+    for n in range(3):
+        assert nmse(logits[-len(expected) :, n], expected[:, n]) < 1e-6
 
 
 def test_guesses_in_a_row_equal_the_numpy_twin(model: Model) -> None:
@@ -196,9 +135,9 @@ def test_guesses_of_the_predictor_never_change_a_reply(
     monkeypatch.setattr(
         Guessing,
         "best_draft",
-        lambda guessing, limit, n_proposed: min(limit, 1 + session.length % 3)
-        if guessing._costs.step_s
-        else 0,
+        lambda guessing, limit, n_proposed: (
+            min(limit, 1 + session.length % 3) if guessing._costs.step_s else 0
+        ),
     )
     draft = Session.draft
 

@@ -842,7 +842,7 @@ def _falcon_h1(twin: Twin, ids: list[int]) -> Array:
 
 
 def _nemotron_h(feed_forward: Branch) -> Computed:
-    """Return a twin whose layers have a single branch each."""
+    """Return a twin whose layers have a single branch each; the predictor has two."""
 
     def logits(twin: Twin, ids: list[int]) -> Array:
         x = twin.embed(ids)
@@ -856,6 +856,8 @@ def _nemotron_h(feed_forward: Branch) -> Computed:
                 else:
                     output = feed_forward(twin, block, h)
             x = x + output
+            if twin.tensor(block + "post_attention_norm.weight") is not None:  # the predictor
+                x = x + feed_forward(twin, block, twin.norm(x, block + "post_attention_norm"))
         return twin.head(x)
 
     return logits
