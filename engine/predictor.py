@@ -57,7 +57,6 @@ class HiddenRows:
         self._pos = pos
         self._n_tokens = 0
 
-
     def hand_on(self, row: np.ndarray[Any, np.dtype[np.float32]]) -> None:
         """Use the predictor's own row for the token before the next guess, until ``begin``."""
         if self._replaced is None:

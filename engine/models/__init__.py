@@ -16,7 +16,7 @@ from engine.models import predictor
 from engine.models.base import Architecture
 from engine.models.not_yet import KINDS, NOT_YET
 from engine.models.reading import pooling
-from engine.weights.weights import TensorSpec, present_tensors
+from engine.weights.weights import ROWS_OF_HEAD, TensorSpec, present_tensors
 
 ARCHITECTURES: dict[str, str] = {
     "llama": "engine.models.llama",
@@ -151,11 +151,23 @@ def predictor_problem(gguf: GGUFFile) -> str:
 
 def _read_with_predictor(gguf: GGUFFile) -> ModelConfig:
     name = _architecture(gguf.metadata, gguf.shown_name)
+    _refuse_lone_predictor(gguf)
     read = Hyperparameters(gguf.metadata, name, gguf.shown_name, gguf.tensors)
     return replace(load_architecture(name).read(read), **pooling(read))
 
 
+def _refuse_lone_predictor(gguf: GGUFFile) -> None:
+    has_predictor = any(".nextn." in name for name in gguf.tensors)
+    if has_predictor and not any(name.startswith("blk.0.") for name in gguf.tensors):
+        raise UnsupportedArchitectureError(
+            f"{gguf.shown_name}: holds only a block that guesses ahead for a model (MTP); open the "
+            f"model's own file"
+        )
+
+
 def _problem_of_predictor(gguf: GGUFFile, config: ModelConfig) -> str:
+    if config.predictor is not None and ROWS_OF_HEAD in gguf.tensors:
+        return f"{gguf.shown_name}: tensor {ROWS_OF_HEAD}: heads with chosen rows are not supported"
     layers = load_architecture(config.architecture).tensors
     try:
         present_tensors(gguf, predictor.tensors(config, layers))

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     Place = tuple[Path, int, int]
     View = np.ndarray[Any, np.dtype[np.uint8]]
 
+ROWS_OF_HEAD = "d2t"
+"""Tensor with the token ids of the rows of a smaller head for guesses."""
 _COPY_ALIGNMENT = 128
 _COPY_STEP_BYTES = 8 << 20
 _GLANCE_PAGES = 16 << 10
@@ -535,6 +537,8 @@ def _refuse_unexpected(
                 gguf, f"tensor {name} is beyond {config.architecture}.block_count {n_blocks}"
             )
         if layer and int(layer[1]) >= config.n_layers:
+            continue
+        if name == ROWS_OF_HEAD and config.ignored_blocks:
             continue
         raise _fail(gguf, f"tensor {name} is unknown to the architecture {config.architecture}")
 

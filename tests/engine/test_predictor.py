@@ -15,11 +15,14 @@ from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
 from tests.engine.predicting import PREDICTING, described, twin_chain, twin_drafts
 from tests.engine.reference import Array
+from tests.engine.refusals import refusal
 from tests.engine.test_models import nmse
 from tests.programs.engine.predictions import GOLDEN, our_logits
 
 IDS = [3, 17, 5, 90, 4, 4, 61, 33, 20, 8, 77, 12, 9, 150, 101, 2, 44]
 N_CTX = 128
+I64 = 27
+"""Number of a type of tensors."""
 
 
 @pytest.fixture(params=PREDICTING)
@@ -203,11 +206,65 @@ def test_a_model_without_its_whole_predictor_opens(missing: str, tmp_path: Path)
     opened.close()
 
 
-def test_a_file_with_the_layers_alone_opens_silently(tmp_path: Path) -> None:
-    model = tiny_gguf.model("qwen35", n_layers=3)
-    model.set("qwen35.nextn_predict_layers", 1)
-    model.drop_tensors(*[tensor.name for tensor in model.tensors if "blk.2." in tensor.name])
+def blocks(model: tiny_gguf.TinyGGUF, of_predictor: bool) -> list[str]:
+    """Return the names of the tensors of the predictor, or of the layers."""
+    n_blocks = model.value(f"{model.value('general.architecture')}.block_count")
+    names = [str(tensor.name) for tensor in model.tensors if str(tensor.name).startswith("blk.")]
+    return [name for name in names if name.startswith(f"blk.{n_blocks - 1}.") == of_predictor]
+
+
+@pytest.mark.parametrize("name", PREDICTING)
+def test_a_file_with_the_layers_alone_opens_silently(name: str, tmp_path: Path) -> None:
+    model = described(name)
+    model.drop_tensors(*blocks(model, of_predictor=True))
     opened = Model.open(model.write(tmp_path / "m.gguf"), threads=1)
     assert opened.config.predictor is None
     assert not opened.notices
+    opened.close()
+
+
+@pytest.mark.parametrize("name", PREDICTING)
+def test_a_file_with_the_predictor_alone_is_refused(name: str, tmp_path: Path) -> None:
+    model = described(name)
+    model.drop_tensors(*blocks(model, of_predictor=False))
+    problem = refusal(model.write(tmp_path / "m.gguf"))
+    assert "only a block that guesses ahead" in problem
+    assert "open the model's own file" in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("eh_proj", (64, 64)),
+        ("shared_head_head", (100, 64)),
+        ("shared_head_head", (267, 32)),
+        ("embed_tokens", (100, 64)),
+        ("hnorm", (1, 3)),
+    ],
+)
+def test_a_predictor_of_another_shape_is_not_used(
+    name: str, shape: tuple[int, int], tmp_path: Path
+) -> None:
+    model = described("qwen35")
+    full_name = f"blk.2.nextn.{name}.weight"
+    model.drop_tensors(full_name)
+    model.add_rows(full_name, np.ones(shape))
+    opened = Model.open(model.write(tmp_path / "m.gguf"), threads=1)
+    assert opened.config.predictor is None
+    assert f"{full_name} has shape" in opened.notices[0]
+    assert "the block for guesses is not used" in opened.notices[0]
+    opened.close()
+
+
+@pytest.mark.parametrize("token", [5, 266, 10**12, -1])
+def test_a_predictor_with_chosen_rows_is_not_used(token: int, tmp_path: Path) -> None:
+    model = described("qwen35")
+    model.add_rows("blk.2.nextn.shared_head_head.weight", np.ones((100, 64)))
+    ids = np.full(100, token, "<i8")
+    model.tensors.append(tiny_gguf.TensorEntry("d2t", [100], I64, ids.tobytes()))
+    opened = Model.open(model.write(tmp_path / "m.gguf"), threads=1)
+    assert opened.config.predictor is None
+    assert "d2t: heads with chosen rows are not supported" in opened.notices[0]
+    session = opened.session(n_ctx=N_CTX)
+    session.feed(IDS)
     opened.close()
