@@ -227,7 +227,7 @@ def test_a_file_with_the_layers_alone_opens_silently(name: str, tmp_path: Path) 
 def test_a_file_with_the_predictor_alone_is_refused(name: str, tmp_path: Path) -> None:
     model = described(name)
     model.drop_tensors(*blocks(model, of_predictor=False))
-    problem = refusal(model.write(tmp_path / "m.gguf"))
+    problem = refusal(model.write(tmp_path / "model.gguf"))
     assert "only a block that guesses ahead" in problem
     assert "open the model's own file" in problem
 
