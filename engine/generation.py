@@ -59,6 +59,7 @@ class ReplySession(Protocol):
 
     n_ctx: int
     finish_reason: str
+    stop_string: str
     cached: CachedTokens
     guess_costs: GuessCosts
     earlier_text: EarlierText | None
@@ -135,6 +136,7 @@ class Generation:
                 yield self._generated(token)
                 if self._stops.hit:
                     session.finish_reason = "stop"
+                    session.stop_string = self._stops.hit
                     break
                 if session.length + index >= session.n_ctx:
                     session.finish_reason = "context"

@@ -75,6 +75,7 @@ class Session:
         notices: warnings about the context and the cache, one line each.
         finish_reason: reason for the end of the last ``generate``: ``"stop"``, ``"length"``,
             ``"context"`` or ``"cancelled"``.
+        stop_string: stop string that ended the last ``generate``; empty if none did.
         n_guessed: number of tokens of the last ``generate`` that were guessed correctly.
         earlier_text: text of other conversations to take guesses from; None if there is none.
         guess_costs: measured time of guesses.
@@ -95,6 +96,7 @@ class Session:
         self._logits: Logits | None = None
         self._last_was_decoded = False
         self.finish_reason = ""
+        self.stop_string = ""
         self.n_guessed = 0
         self.earlier_text: EarlierText | None = None
         self.guess_costs = GuessCosts()
@@ -345,9 +347,10 @@ class Session:
                 self.profiler.enter_engine()
 
     def start_reply(self) -> None:
-        """Start a reply: reset ``finish_reason`` and ``n_guessed``."""
+        """Start a reply: reset ``finish_reason``, ``stop_string`` and ``n_guessed``."""
         self.forward.start()
         self.finish_reason = ""
+        self.stop_string = ""
         self.n_guessed = 0
 
     @property

@@ -8,6 +8,18 @@ from app.text.clean_text import clean_line
 
 MAX_CHARS = 300
 """Limit on the characters of a message."""
+CONTEXT_EXCEEDED = "context_length_exceeded"
+"""Code of a prompt that is too long."""
+ANTHROPIC_OVERLOADED = 529
+"""Status in Anthropic's API for a request that may succeed later."""
+_ANTHROPIC_TYPES = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    503: "overloaded_error",
+}
+"""Types of errors in Anthropic's API, by their status here."""
 E = TypeVar("E", bound=BaseException)
 
 
@@ -44,6 +56,16 @@ class ApiError(Exception):
                 "code": self.code,
             }
         }
+
+    def anthropic_body(self) -> dict[str, Any]:
+        """Return the error object in Anthropic's dialect."""
+        message = self.message
+        if self.code == CONTEXT_EXCEEDED:
+            # Programs look for these words, and then shorten the conversation.
+            message = f"prompt is too long: {message}"
+        default_type = "api_error" if self.status >= 500 else "invalid_request_error"
+        error_type = _ANTHROPIC_TYPES.get(self.status, default_type)
+        return {"type": "error", "error": {"type": error_type, "message": message}}
 
 
 def invalid(param: str, reason: str) -> ApiError:

@@ -154,9 +154,9 @@ def refuse_unsupported(fields: Fields, neutral_values: Mapping[str, Any]) -> Non
         raise unsupported(fields.path(name), f"is not supported ({advice})")
 
 
-def read_stop_strings(fields: Fields) -> tuple[str, ...]:
+def read_stop_strings(fields: Fields, name: str = "stop") -> tuple[str, ...]:
     """Return the texts that end a reply."""
-    value = fields.value("stop")
+    value = fields.value(name)
     texts: Sequence[Any] = value if isinstance(value, list) else [value]
     # Forms of clients send an empty field.
     texts = [text for text in texts if text not in (None, "")]
@@ -165,7 +165,7 @@ def read_stop_strings(fields: Fields) -> tuple[str, ...]:
         is_short_text(text, MAX_STOP_CHARS) for text in texts
     ):
         raise fields.wrong_value(
-            "stop",
+            name,
             f"a string or at most {MAX_STOP_STRINGS} strings, each of 1 to {MAX_STOP_CHARS} valid "
             "characters",
         )

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.program.background import in_background
 from app.program.garbage import give_back_memory
 from app.program.refusals import bug_line
-from app.server.api_error import ApiError, without_trace
+from app.server.api_error import ANTHROPIC_OVERLOADED, ApiError, without_trace
 from app.server.open_requests import OpenRequest, OpenRequests
 from app.server.transfer import ClientLeftError, JsonResponse
 
@@ -49,7 +49,12 @@ _HEADERS_BY_STATUS = {
     503: {"Retry-After": "2"},
 }
 """Headers of refusals."""
-V1_PATHS = ("/chat/completions", "/completions", "/responses", "/embeddings", "/rerank", "/models")
+ANTHROPIC_PATH = "/v1/messages"
+"""Beginning of the paths of Anthropic's API, whose errors have another form."""
+V1_PATHS = (
+    "/chat/completions", "/completions", "/responses", "/messages", "/embeddings", "/rerank",
+    "/models",
+)  # fmt: skip
 """Paths below /v1. Base addresses of clients often lack /v1 or have it twice."""
 MAX_HEADER_CHARS = 2000
 """Limit on the header names that a web page asks for."""
@@ -194,9 +199,11 @@ class Guard:
     def _check_key(self, path: str, headers: Headers) -> None:
         if not self._api_key or path in _PUBLIC_PATHS:
             return
-        scheme, _, key = headers.get("authorization", "").partition(" ")
-        is_right = hmac.compare_digest(key.strip().encode(), self._api_key)
-        if scheme.lower() != "bearer" or not is_right:
+        scheme, _, bearer_key = headers.get("authorization", "").partition(" ")
+        keys = [headers.get("x-api-key", "")]
+        if scheme.lower() == "bearer":
+            keys.append(bearer_key)
+        if not any(hmac.compare_digest(key.strip().encode(), self._api_key) for key in keys):
             raise ApiError(
                 "the API key is missing or wrong (header: Authorization: Bearer KEY)",
                 401,
@@ -259,11 +266,16 @@ def _api_error_of(error: Exception, scope: Scope) -> ApiError:
 
 def _error_response(error: ApiError, scope: Scope) -> JsonResponse:
     """Return the response for an error, in the dialect of the request."""
+    status = error.status
     if scope["path"].startswith("/api/"):
         body = {"error": error.message}
+    elif scope["path"].startswith(ANTHROPIC_PATH):
+        body = error.anthropic_body()
+        if status == 503:
+            status = ANTHROPIC_OVERLOADED
     else:
         body = error.body()
-    return JsonResponse(body, error.status, _HEADERS_BY_STATUS.get(error.status))
+    return JsonResponse(body, status, _HEADERS_BY_STATUS.get(error.status))
 
 
 def _client_address(scope: Scope) -> str:

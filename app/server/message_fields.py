@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any
 
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
@@ -26,6 +28,15 @@ MAX_TOOLS_CHARS = 1 << 18
 """Limit on the JSON of all tools together."""
 _NAME_RULE = f"1 to {MAX_NAME_CHARS} letters, digits, _, - or ."
 _INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_.-]+")
+_IGNORED_IN_TOOLS = (
+    "strict", "title", "annotations", "outputSchema", "output_schema", "cache_control",
+    "defer_loading",
+)  # fmt: skip
+"""Fields of tools without influence on the reply."""
+NAMESPACE = "namespace"
+"""Type of an item of ``tools`` that holds other tools."""
+NAMESPACE_MARK = "__"
+"""Text between the namespace and the name of a tool."""
 _UNNAMED_TOOL = "unknown"
 """Name for calls whose name is empty."""
 AUTO = "auto"
@@ -62,6 +73,8 @@ class Tools:
     may_call: bool = True
     """Whether the model may call tools. Otherwise the prompt only lists them, so that it stays the
     same and the cache remains valid."""
+    namespaces: Mapping[str, str] = field(default_factory=dict)
+    """Namespaces of tools, by the names under which the model knows these (``joined_name``)."""
 
 
 def read_messages(fields: Fields) -> list[PromptMessage]:
@@ -215,14 +228,18 @@ def read_tools(fields: Fields) -> Tools | None:
     """
     items = fields.array("tools", MAX_TOOLS) or ()
     definitions: dict[str, dict[str, Any]] = {}
-    for index, item in enumerate(items):
-        definition = _read_definition(fields, item, f"tools[{index}]")
+    namespaces: dict[str, str] = {}
+    for tool, namespace in _tools_with_namespaces(fields, items):
+        definition = _read_definition(fields, tool, namespace)
         if definition is None:
             continue
         name = definition["function"]["name"]
         if name in definitions:
             fields.ignore(f"a second tool {name}")
-        definitions.setdefault(name, definition)
+            continue
+        definitions[name] = definition
+        if namespace:
+            namespaces[name] = namespace
     if len(json.dumps(list(definitions.values()))) > MAX_TOOLS_CHARS:
         raise ApiError(
             f"tools are longer than {MAX_TOOLS_CHARS} characters", param="tools", code="too_long"
@@ -241,18 +258,49 @@ def read_tools(fields: Fields) -> Tools | None:
             if name in choice.allowed_names
         }
     if not definitions:
+        if choice.mode == REQUIRED:
+            raise invalid("tool_choice", "needs a tool that this server can offer to the model")
         return None
 
     if choice.mode == NONE:
-        return Tools(tuple(definitions.values()), may_call=False)
+        return Tools(tuple(definitions.values()), may_call=False, namespaces=namespaces)
     required_names: tuple[str, ...] = ()
     if choice.name:
         required_names = (choice.name,)
     elif choice.mode == REQUIRED:
         required_names = tuple(definitions)
     return Tools(
-        tuple(definitions.values()), required_names, single_call or len(required_names) > 0
+        tuple(definitions.values()),
+        required_names,
+        single_call or len(required_names) > 0,
+        namespaces=namespaces,
     )
+
+
+def _tools_with_namespaces(fields: Fields, items: Sequence[Any]) -> Iterator[tuple[Fields, str]]:
+    """Yield the fields of each tool with its namespace, which is "" outside of namespaces."""
+    for index, item in enumerate(items):
+        tool = fields.array_item(item, f"tools[{index}]")
+        if tool.text("type") != NAMESPACE:
+            yield tool, ""
+            continue
+
+        namespace = tool.required(tool.text("name"), "name", _NAME_RULE)
+        if not NAME.fullmatch(namespace):
+            raise tool.wrong_value("name", _NAME_RULE)
+        tool.text("description")
+        nested_items = tool.array("tools", MAX_TOOLS) or ()
+        tool.ignore_rest()
+        for nested_index, nested_item in enumerate(nested_items):
+            path = f"{tool.path('tools')}[{nested_index}]"
+            yield fields.array_item(nested_item, path), namespace
+
+
+def joined_name(namespace: str, name: str) -> str:
+    """Return the name under which the model knows a tool."""
+    if namespace:
+        return f"{namespace}{NAMESPACE_MARK}{name}"
+    return name
 
 
 @record
@@ -322,12 +370,14 @@ def _read_function_name(choice: Fields) -> str | None:
     function = choice.value("function")
     if isinstance(function, str):
         return function
-    return (choice.nested("function") or choice).text("name")
+    name = (choice.nested("function") or choice).text("name")
+    if name:
+        return joined_name(choice.text("namespace") or "", name)
+    return None
 
 
-def _read_definition(fields: Fields, item: Any, path: str) -> dict[str, Any] | None:
+def _read_definition(fields: Fields, tool: Fields, namespace: str) -> dict[str, Any] | None:
     """Read the definition of a tool; None for a type of tool that a provider runs."""
-    tool = fields.array_item(item, path)
     tool_type = tool.text("type", "function")
     # Fields of Anthropic and MCP.
     has_schema = tool.has("input_schema") or tool.has("inputSchema")
@@ -341,15 +391,16 @@ def _read_definition(fields: Fields, item: Any, path: str) -> dict[str, Any] | N
             raise tool.missing_value("function", "an object with a name")
         function = tool  # /v1/responses has no nested object.
     name = function.required(function.text("name"), "name", _NAME_RULE)
-    if not NAME.fullmatch(name):
+    if not NAME.fullmatch(joined_name(namespace, name)):
         raise function.wrong_value("name", _NAME_RULE)
+    name = joined_name(namespace, name)
     description = function.value("description") or ""
     if not isinstance(description, str):
         raise function.wrong_value("description", "a string")
     parameters = _read_parameters(function, name)
 
-    for ignored in ("strict", "title", "annotations", "outputSchema", "output_schema"):
-        function.value(ignored)
+    for ignored in _IGNORED_IN_TOOLS:
+        function.mark_read(ignored)
     function.ignore_rest()
     tool.ignore_rest()
     definition = {"name": name, "description": description, "parameters": parameters}

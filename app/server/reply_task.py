@@ -35,6 +35,10 @@ class TokenChance:
 class PromptAccepted:
     """Event: the prompt is valid. Later errors cannot change the HTTP status."""
 
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Number of prompt tokens that are in the cache."""
+
 
 @record
 class ReplyPiece:
@@ -83,6 +87,8 @@ class Finish:
     decode_s: float = 0.0
     error: ApiError | None = None
     """Error that ended the reply."""
+    stop_string: str = ""
+    """Text of the request that ended the reply; "" if none did."""
     n_repeated_chars: int = 0
     """Number of characters at the end that only repeat the text before them; more than 0 if the
     reply was ended because of that."""

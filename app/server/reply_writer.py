@@ -18,7 +18,7 @@ from app.backend.reply import REPEATS
 from app.conversations.conversation import ASSISTANT, PromptMessage
 from app.forms.constraint import Forms
 from app.reply.parser import ParsedPiece, ReplyParser
-from app.server.api_error import ApiError, invalid, unsupported
+from app.server.api_error import CONTEXT_EXCEEDED, ApiError, invalid, unsupported
 from app.server.completion_request import CompletionRequest
 from app.server.log import log
 from app.server.message_order import count_bytes, fit_template
@@ -147,7 +147,8 @@ class ReplyWriter:
             on_prompt_progress=lambda done, total: self._after_step(),
         )
         task.start(reply)
-        task.report(PromptAccepted())
+        n_cached = local.session.reusable(reply.prompt_ids)
+        task.report(PromptAccepted(len(reply.prompt_ids), n_cached))
         for text in reply:
             streamer.push(text)
             self._after_step()
@@ -158,8 +159,11 @@ class ReplyWriter:
             self._remember(request, reply, streamer)
 
         call_doubt = ""
+        stop_string = ""
         if reason == "stop":
             call_doubt = streamer.call_doubt
+            if local.session.stop_string in request.stop_strings:
+                stop_string = local.session.stop_string
             if streamer.calls:
                 reason = "tool_calls"
         return Finish(
@@ -170,6 +174,7 @@ class ReplyWriter:
             thought_tokens=streamer.n_thought_tokens,
             prefill_s=reply.meter.prefill_s,
             decode_s=reply.meter.generating_s,
+            stop_string=stop_string,
             n_repeated_chars=reply.n_cut_chars,
             call_doubt=call_doubt,
         )
@@ -259,12 +264,12 @@ class ReplyWriter:
             f"the prompt has {size}, but prompt and answer must fit in a context of "
             f"{self.local.session.n_ctx} tokens",
             param="messages" if request.is_chat else "prompt",
-            code="context_length_exceeded",
+            code=CONTEXT_EXCEEDED,
         )
 
     def _make_prompt(self, request: CompletionRequest) -> TurnPrompt:
         if request.is_chat:
-            return self._make_chat_prompt(request)
+            return self._make_chat_prompt(self.local, request)
 
         tokenizer = self.local.model.tokenizer
         if isinstance(request.prompt, str):
@@ -277,8 +282,16 @@ class ReplyWriter:
             raise invalid("prompt", f"must be token ids from 0 to {tokenizer.vocab_size - 1}")
         return TurnPrompt(ids)
 
-    def _make_chat_prompt(self, request: CompletionRequest) -> TurnPrompt:
+    def count_prompt(self, request: CompletionRequest) -> int:
+        """Return the tokens of a conversation with the opening of its reply.
+
+        The count has a conversation of its own, so it may run between two steps of any reply.
+        """
         local = self.local
+        counted = LocalModel(local.model, local.session, local.model.chat(), local.settings)
+        return len(self._make_chat_prompt(counted, request).all_ids)
+
+    def _make_chat_prompt(self, local: LocalModel, request: CompletionRequest) -> TurnPrompt:
         tools = request.tools
         local.chat.thinking = self._thinking_mode(request)
         if tools is not None and local.model.chat_template.call_format is not None:

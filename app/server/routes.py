@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +18,8 @@ from app.program.version import installed_version
 from app.server.api_error import ApiError, without_trace
 from app.server.completion_request import CompletionRequest, read_model_name
 from app.server.dialects import ollama
+from app.server.dialects.anthropic_reply import MessageEncoder
+from app.server.dialects.anthropic_request import read_message_request
 from app.server.dialects.computation import Computation
 from app.server.dialects.embeddings import (
     read_embedding_request,
@@ -37,7 +39,7 @@ from app.server.fields import Fields, read_json
 from app.server.guard import CLIENT_LEFT, REQUESTED_PATH, Guard
 from app.server.log import log
 from app.server.metrics import Metrics
-from app.server.model_pool import ModelPool
+from app.server.model_pool import ModelPool, OpenModel
 from app.server.reply_task import Finish, PendingRequest, ReplyEvent, ReplyPiece
 from app.server.sampling_fields import LLAMA_SERVER_NAMES
 from app.server.start_page import HEADERS, start_page
@@ -120,11 +122,30 @@ class Routes:
 
         model_name, computation = await self._read(http_request, read)
         model = await self._models.open(model_name, computation.unloads_model)
+        work = partial(computation.compute, model.name)
+        return JsonResponse(await self._run_between_steps(http_request, model, work))
+
+    async def count_tokens(self, http_request: Request) -> Response:
+        """Count the tokens of a conversation as Anthropic's API does."""
+        request = await self._read(
+            http_request, lambda fields: read_message_request(fields, self._models.served_model)
+        )
+        model = await self._models.open(request.model)
+        writer = model.writer
+        n_tokens = await self._run_between_steps(
+            http_request, model, lambda model: writer.count_prompt(request)
+        )
+        return JsonResponse({"input_tokens": n_tokens})
+
+    async def _run_between_steps(
+        self, http_request: Request, model: OpenModel, work: Callable[[Any], Any]
+    ) -> Any:
+        """Return the result of a function of the engine's model."""
         model.n_waiting += 1
         try:
-            task = model.engine.run_between_steps(partial(computation.compute, model.name))
+            task = model.engine.run_between_steps(work)
             async with watch_client(http_request.receive, lambda: task.end(ClientLeftError())):
-                return JsonResponse(await asyncio.wrap_future(task.future))
+                return await asyncio.wrap_future(task.future)
         finally:
             model.n_waiting -= 1
 
@@ -287,7 +308,8 @@ class Routes:
                     if not has_started:
                         has_started = True
                         yield None
-                    yield encoder.keep_alive
+                    for stream_object in _encode(encoder, None, 0):
+                        yield stream_object
                 if submitting.cancelled():
                     raise ClientLeftError
 
@@ -295,11 +317,8 @@ class Routes:
                     if not has_started:
                         has_started = True
                         yield None
-                    if event is None:
-                        yield encoder.keep_alive
-                    else:
-                        for stream_object in encoder.encode_event(event, index):
-                            yield stream_object
+                    for stream_object in _encode(encoder, event, index):
+                        yield stream_object
             except ApiError as error:
                 without_trace(error)
                 if not has_started:
@@ -359,6 +378,18 @@ class Routes:
         )
 
 
+def _encode(
+    encoder: ReplyEncoder, event: ReplyEvent | None, index: int
+) -> Sequence[dict[str, Any] | None]:
+    """Return the objects that a stream sends for an event, or for a silence; None is a comment."""
+    if event is not None:
+        return encoder.encode_event(event, index)
+    signs_of_life = encoder.encode_silence()
+    if signs_of_life:
+        return signs_of_life
+    return [None]
+
+
 def _drop(submitting: asyncio.Future[PendingRequest]) -> None:
     """End everything that still waits or runs of a request."""
     if not submitting.done():
@@ -385,6 +416,8 @@ def make_application(
         "/v1/chat/completions": partial(routes.reply, read_chat_request, CompletionEncoder),
         "/v1/completions": partial(routes.reply, read_completion_request, CompletionEncoder),
         "/v1/responses": partial(routes.reply, read_response_request, ResponseEncoder),
+        "/v1/messages": partial(routes.reply, read_message_request, MessageEncoder),
+        "/v1/messages/count_tokens": routes.count_tokens,
         "/v1/embeddings": partial(routes.compute, read_embedding_request),
         "/v1/rerank": partial(routes.compute, read_rerank_request),
         "/api/chat": partial(routes.reply, ollama.read_chat_request, OllamaChatEncoder),

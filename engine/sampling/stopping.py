@@ -10,7 +10,7 @@ class StopStrings:
         strings: stop strings; empty ones are ignored.
 
     Attributes:
-        hit: whether a stop string came; nothing follows it.
+        hit: the stop string that came; empty before. Nothing follows it.
     """
 
     def __init__(self, strings: Sequence[str]) -> None:
@@ -18,19 +18,21 @@ class StopStrings:
         self._waiting = ""
         self._n_earlier = 0
         """Number of leading characters of ``_waiting`` that were passed to ``set_earlier_text``."""
-        self.hit = False
+        self.hit = ""
 
     def push(self, text: str) -> str:
         """Append text to the stream; returns the text that certainly precedes any stop string."""
         if not self._strings:
             return text
         self._waiting += text
-        positions = [
-            position for stop in self._strings if (position := self._waiting.find(stop)) >= 0
+        hits = [
+            (position, stop)
+            for stop in self._strings
+            if (position := self._waiting.find(stop)) >= 0
         ]
-        if positions:
-            self.hit = True
-            certain = self._waiting[: min(positions)]
+        if hits:
+            position, self.hit = min(hits)
+            certain = self._waiting[:position]
             self._waiting = ""
             return self._without_earlier(certain)
         n_waiting = max(_overlap(self._waiting, stop) for stop in self._strings)

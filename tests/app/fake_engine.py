@@ -642,6 +642,7 @@ class FakeSession:
         self.state_bytes = 0
         self.tokens: list[int] = []
         self.finish_reason = ""
+        self.stop_string = ""
         self.n_guessed = 0
         self.fed_counts: list[int] = []
         self.samplings: list[Any] = []
@@ -770,6 +771,7 @@ class FakeSession:
                 self._script.replies.pop(0)
         stream = self.model.tokenizer.stream(visible_control_ids)
         self.finish_reason = ""
+        self.stop_string = ""
         text = ""
         for count, piece in enumerate(self._reply[len(begun) :]):
             if max_tokens is not None and count >= max_tokens:

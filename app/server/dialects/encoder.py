@@ -20,10 +20,6 @@ class ReplyEncoder(Protocol):
 
     def __init__(self, request: CompletionRequest, model_id: str) -> None: ...
 
-    @property
-    def keep_alive(self) -> dict[str, Any] | None:
-        """Object that a silent stream sends to stay open; None for a comment."""
-
     def encode_replies(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
         """Return an object with all replies, each given with its end."""
 
@@ -34,6 +30,10 @@ class ReplyEncoder(Protocol):
             event: The event.
             index: Index of the reply.
         """
+
+    def encode_silence(self) -> list[dict[str, Any]]:
+        """Return the objects that a silent stream sends to stay open; an empty list for a
+        comment."""
 
     def encode_error(self, error: ApiError) -> dict[str, Any]:
         """Return the object that ends a stream after an error."""

@@ -137,11 +137,6 @@ class OllamaChatEncoder:
         self._model_id = model_id
         self._start_s = time.monotonic()
 
-    @property
-    def keep_alive(self) -> dict[str, Any]:
-        """An empty piece: clients do not accept empty lines."""
-        return self._encode(ReplyPiece())
-
     def encode_replies(self, replies: Sequence[tuple[ReplyPiece, Finish]]) -> dict[str, Any]:
         """Return an object with the only reply."""
         piece, finish = replies[0]
@@ -156,6 +151,10 @@ class OllamaChatEncoder:
                 return [self._encode(event)]
             case Finish():
                 return [self._encode(ReplyPiece(), event)]
+
+    def encode_silence(self) -> list[dict[str, Any]]:
+        """Return an empty piece: clients do not accept empty lines."""
+        return [self._encode(ReplyPiece())]
 
     def encode_error(self, error: ApiError) -> dict[str, Any]:
         """Return the object that ends a stream after an error."""

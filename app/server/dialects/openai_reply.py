@@ -19,7 +19,6 @@ class CompletionEncoder:
 
     ends_with_done = True
     is_ndjson = False
-    keep_alive = None
 
     def __init__(self, request: CompletionRequest, model_id: str) -> None:
         self._request = request
@@ -99,6 +98,10 @@ class CompletionEncoder:
                     usage = self._usage(self._finishes)
                     chunks.append({**self._chunk_header, "choices": [], "usage": usage})
                 return chunks
+
+    def encode_silence(self) -> list[dict[str, Any]]:
+        """Return an empty list: a comment keeps clients waiting."""
+        return []
 
     def _chunk(
         self,

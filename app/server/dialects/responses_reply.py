@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from app.server.api_error import ApiError
 from app.server.completion_request import CompletionRequest
 from app.server.dialects.openai_reply import remarks
+from app.server.message_fields import joined_name
 from app.server.reply_task import Finish, PromptAccepted, ReplyEvent, ReplyPiece
 from engine.prompt.tools.calls import ToolCall
 
@@ -22,9 +23,11 @@ class ResponseEncoder:
 
     ends_with_done = False
     is_ndjson = False
-    keep_alive = None
 
     def __init__(self, request: CompletionRequest, model_id: str) -> None:
+        self._namespaces: Mapping[str, str] = {}
+        if request.tools is not None:
+            self._namespaces = request.tools.namespaces
         self._response: dict[str, Any] = {
             "id": f"resp_{secrets.token_hex(16)}",
             "object": "response",
@@ -62,10 +65,7 @@ class ResponseEncoder:
         """Return the events that the stream sends for an event of the reply."""
         match event:
             case PromptAccepted():
-                return [
-                    self._event(f"response.{name}", response=dict(self._response))
-                    for name in ("created", "in_progress")
-                ]
+                return self._begin_response()
             case ReplyPiece():
                 return self._add(event)
             case Finish():
@@ -75,6 +75,19 @@ class ResponseEncoder:
                 events += self._close_last_item()
                 response = self._finished_response(event)
                 return [*events, self._event(f"response.{response['status']}", response=response)]
+
+    def encode_silence(self) -> list[dict[str, Any]]:
+        """Return an event: for clients that wait, comments do not count."""
+        return self._begin_response() or [self._progress_event("in_progress")]
+
+    def _begin_response(self) -> list[dict[str, Any]]:
+        """Return the first two events; an empty list if they were sent."""
+        if self._n_events:
+            return []
+        return [self._progress_event("created"), self._progress_event("in_progress")]
+
+    def _progress_event(self, name: str) -> dict[str, Any]:
+        return self._event(f"response.{name}", response=dict(self._response))
 
     def encode_error(self, error: ApiError) -> dict[str, Any]:
         """Return the event that ends a stream after an error."""
@@ -98,7 +111,7 @@ class ResponseEncoder:
 
         for call in piece.calls:
             events += self._close_last_item()
-            events += self._begin(_Item("call", call))
+            events += self._begin(_Item("call", call, self._namespaces.get(call.name, "")))
             events.append(
                 self._item_event("response.function_call_arguments.delta", delta=call.arguments)
             )
@@ -123,7 +136,7 @@ class ResponseEncoder:
             ends = [
                 self._item_event(
                     "response.function_call_arguments.done",
-                    name=item.call.name,
+                    name=item.name,
                     arguments=item.call.arguments,
                 )
             ]
@@ -172,9 +185,10 @@ class ResponseEncoder:
 class _Item:
     """A thought, an answer or a call in the output."""
 
-    def __init__(self, item_type: str, call: ToolCall | None = None) -> None:
+    def __init__(self, item_type: str, call: ToolCall | None = None, namespace: str = "") -> None:
         self.type = item_type
         self.call = call
+        self.namespace = namespace
         self.id = f"{_ID_PREFIXES[item_type]}_{secrets.token_hex(16)}"
         self.texts: list[str] = []
         self.content_type = "reasoning_text"
@@ -188,6 +202,15 @@ class _Item:
     def text(self) -> str:
         return "".join(self.texts)
 
+    @property
+    def name(self) -> str:
+        """Name of the called tool in its namespace; "" without a call."""
+        if self.call is None:
+            return ""
+        if self.namespace:
+            return self.call.name.removeprefix(joined_name(self.namespace, ""))
+        return self.call.name
+
     def content(self) -> dict[str, Any]:
         """Return the only content part."""
         fields = {"type": self.content_type, "text": self.text, **self.event_fields}
@@ -199,13 +222,16 @@ class _Item:
         """Return the item, without its text unless it is done."""
         header = {"id": self.id, "status": "completed" if is_done else "in_progress"}
         if self.call:
-            return {
+            fields = {
                 "type": "function_call",
                 **header,
                 "call_id": self.call.call_id,
-                "name": self.call.name,
+                "name": self.name,
                 "arguments": self.call.arguments if is_done else "",
             }
+            if self.namespace:
+                fields["namespace"] = self.namespace
+            return fields
 
         content = [self.content()] if is_done else []
         if self.type == "answer":

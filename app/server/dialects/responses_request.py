@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.server.api_error import unsupported
 from app.server.completion_request import (
@@ -17,6 +19,7 @@ from app.server.fields import Fields, replace_surrogates
 from app.server.form_fields import read_form
 from app.server.message_fields import (
     MAX_MESSAGES,
+    joined_name,
     read_call,
     read_id,
     read_message,
@@ -25,7 +28,7 @@ from app.server.message_fields import (
 )
 from app.server.message_order import arrange_messages
 from app.server.sampling_fields import read_sampling
-from engine.prompt.tools.calls import CallResult
+from engine.prompt.tools.calls import MAX_NAME_CHARS, CallResult
 
 _STORED = ("previous_response_id", "conversation", "prompt")
 """Fields that refer to something stored."""
@@ -132,8 +135,10 @@ def _read_item(fields: Fields, item: Fields) -> PromptMessage | None:
     if item_type == "message":
         return read_message(item)
     if item_type == _CALL:
-        item.mark_read("namespace")
-        return PromptMessage(ASSISTANT, "", (read_call(item, read_id(item, "call_id")),))
+        namespace = item.text("namespace") or ""
+        call = read_call(item, read_id(item, "call_id"))
+        call = replace(call, name=joined_name(namespace, call.name)[:MAX_NAME_CHARS])
+        return PromptMessage(ASSISTANT, "", (call,))
     if item_type == _RESULT:
         text = read_text(item, "output", is_result=True)
         result = CallResult("", "", read_id(item, "call_id"))

@@ -132,8 +132,33 @@ OLLAMA_TEXT: dict[str, Any] = {
     "images": [], "raw": False, "context": [1], "options": {"num_predict": 2}, "stream": False,
     "think": None, "keep_alive": -1,
 }  # fmt: skip
+MESSAGE: dict[str, Any] = {
+    **SAMPLING,
+    "model": "m", "max_tokens": 2, "stream": False, "stop_sequences": ["END"],
+    "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
+    "messages": [
+        {"role": "user", "content": [
+            {"type": "text", "text": "hi"},
+            {"type": "document", "title": "T", "source": {"type": "text", "data": "words"}},
+        ]},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "hm", "signature": ""},
+            {"type": "tool_use", "id": "c1", "name": "look_up", "input": {"city": "Paris"}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "is_error": False,
+             "content": [{"type": "text", "text": "Rain"}]},
+        ]},
+        {"role": "user", "content": "And now?"},
+    ],
+    "tools": [{"name": "look_up", "description": "d", "input_schema": CITY}],
+    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    "thinking": {"type": "enabled", "budget_tokens": 5}, "output_config": {"effort": "low"},
+    "metadata": {"user_id": "u"},
+}  # fmt: skip
 
 BODIES: dict[str, dict[str, Any]] = {
+    "/v1/messages": MESSAGE,
     "/v1/chat/completions": CHAT,
     "/v1/responses": RESPONSE,
     "/v1/completions": COMPLETION,

@@ -215,7 +215,8 @@ WAITING: list[tuple[str, dict[str, object], bytes]] = [
     ("/v1/chat/completions", {"messages": QUESTION}, b": still here\n\n"),
     ("/v1/chat/completions", {"messages": QUESTION, "n": 3}, b": still here\n\n"),
     ("/v1/completions", {"prompt": "hi"}, b": still here\n\n"),
-    ("/v1/responses", {"input": "hi"}, b": still here\n\n"),
+    ("/v1/responses", {"input": "hi"}, b"event: response.in_progress\n"),
+    ("/v1/messages", {"messages": QUESTION}, b"event: ping\n"),
     ("/api/chat", {"messages": QUESTION}, b'"content":""},"done":false}\n'),
     ("/api/generate", {"prompt": "hi"}, b'"response":"","done":false}\n'),
 ]

@@ -12,6 +12,7 @@ from app.server.completion_request import (
     CompletionRequest,
 )
 from app.server.dialects import ollama
+from app.server.dialects.anthropic_request import read_message_request
 from app.server.dialects.openai_request import read_chat_request, read_completion_request
 from app.server.dialects.responses_request import read_response_request
 from app.server.fields import Fields, read_json
@@ -30,6 +31,7 @@ from tests.app.server.tiny_server import tiny_server
 
 READERS: dict[str, Callable[[Fields, str], CompletionRequest]] = {
     "/v1/chat/completions": read_chat_request,
+    "/v1/messages": read_message_request,
     "/v1/responses": read_response_request,
     "/v1/completions": read_completion_request,
     "/api/chat": ollama.read_chat_request,

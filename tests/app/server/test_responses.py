@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
@@ -164,6 +165,39 @@ def test_a_streamed_call_is_built_up_by_its_events(server: Serving) -> None:
     assert item_done.item.call_id == final.output[1].call_id  # type: ignore[union-attr]
 
 
+NAMESPACE: dict[str, Any] = {
+    "type": "namespace", "name": "mcp__mini", "description": "Tools of a server.",
+    "tools": [TOOL],
+}  # fmt: skip
+NAMESPACE_CALL = CALL.replace("get_weather", "mcp__mini__get_weather")
+
+
+def test_a_namespace_goes_there_and_back(server: Serving) -> None:
+    server.script.replies = [[NAMESPACE_CALL]]
+    answer = server.post("/v1/responses", {"input": "hi", "tools": [NAMESPACE, TOOL]}).json()
+    (call,) = answer["output"]
+    assert (call["name"], call["namespace"]) == ("get_weather", "mcp__mini")
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain"}
+    items = [{"role": "user", "content": "hi"}, call, result]
+    body = {"input": items, "tools": [NAMESPACE, TOOL], "stream": True}
+    text = server.post("/v1/responses", body).text
+    first_call = server.script.opened[0].chats[0].messages[1].calls[0]
+    assert first_call.name == "mcp__mini__get_weather"
+    for event in ("output_item.added", "output_item.done"):
+        (line,) = re.findall(f'data: .*"response.{event}".*', text)
+        item = json.loads(line.removeprefix("data: "))["item"]
+        assert (item["name"], item["namespace"]) == ("get_weather", "mcp__mini")
+
+
+def test_a_tool_in_a_namespace_may_be_required() -> None:
+    choice = {"type": "function", "name": "get_weather", "namespace": "mcp__mini"}
+    body = {"input": "hi", "tools": [NAMESPACE, TOOL], "tool_choice": choice}
+    tools = read_response_request(Fields(body), "m").tools
+    assert tools is not None
+    assert tools.required_names == ("mcp__mini__get_weather",)
+    assert len(tools.definitions) == 2
+
+
 def test_fields_of_agents_are_read_and_others_ignored() -> None:
     fields = Fields(
         {
@@ -249,6 +283,14 @@ def test_fields_of_agents_are_read_and_others_ignored() -> None:
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input"),
         ({"input": [{"type": "function_call_output", "call_id": [3]}]}, "input[0].call_id"),
         ({"input": "hi", "tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"input": "hi", "tools": [{"type": "namespace"}]}, "tools[0].name"),
+        ({"input": "hi", "tools": [{**NAMESPACE, "name": "a b"}]}, "tools[0].name"),
+        ({"input": "hi", "tools": [{**NAMESPACE, "tools": [3]}]}, "tools[0].tools[0]"),
+        ({"input": "hi", "tools": [{**NAMESPACE, "tools": 3}]}, "tools[0].tools"),
+        (
+            {"input": "hi", "tools": [{"type": "web_search"}], "tool_choice": "required"},
+            "tool_choice",
+        ),
         ({"input": "hi", "prompt": {"id": "p"}}, "prompt"),
         (
             {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
