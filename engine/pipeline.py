@@ -319,7 +319,9 @@ class Pipeline:
             predictor.draft(decoder, architecture, memory.hidden.rows, memory.matrix(weights))
         elif spec.stage is not None:
             architecture.compose(decoder)
-            if memory is not None and name not in self._batch_sequences:
+            if memory is not None and name in self._batch_sequences:
+                predictor.follow(decoder, architecture, memory.hidden_of_batch, is_batch=True)
+            elif memory is not None:
                 predictor.follow(decoder, architecture, memory.hidden.rows)
         if spec.n_logits == 1:
             plan.batch = DECODE
@@ -497,13 +499,20 @@ class Pipeline:
             cancelled.
         """
         for pipeline, (token, pos) in steps.items():
-            pipeline._steps.set_block([token], pos, pipeline._states.slot)
+            pipeline._set_block([token], pos)
         n_tokens = self._steps.set_batch(token for token, _ in steps.values())
         if name not in self._batch_sequences:
             self._batch_sequences[name] = [pipeline._lane() for pipeline in steps]
-        if self._run(name, n_threads):
-            return self.small_batch_logits[:n_tokens]
-        return None
+        predictors = [pipeline.predictor for pipeline in steps if pipeline.predictor is not None]
+        if self.predictor is not None:
+            self.predictor.begin_batch(predictors)
+        if not self._run(name, n_threads):
+            return None
+        if predictors:
+            rows = predictor.rows_after(self._buffers, self.config.dim).array()
+            for session, row in zip(predictors, rows, strict=False):
+                session.hidden.append(row)
+        return self.small_batch_logits[:n_tokens]
 
     def _lane(self) -> Lane:
         return Lane(self._steps.block.address, self._cache, self._states.pair)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from engine.machine.memory import Memory
 from engine.models import predictor
-from engine.plan.buffers import Activations
+from engine.plan.buffers import SMALL_BATCH_TOKENS, Activations
 
 if TYPE_CHECKING:
     from engine.config import ModelConfig
@@ -19,6 +20,7 @@ DRAFT_ROWS = 32_768
 """Number of rows of a draft head, a multiple of 32."""
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]
+FloatRow = np.ndarray[Any, np.dtype[np.float32]]
 
 
 class HiddenRows:
@@ -33,7 +35,7 @@ class HiddenRows:
         self._values = self.rows.array()
         self._pos = 0
         self._n_tokens = 0
-        self._replaced: np.ndarray[Any, np.dtype[np.float32]] | None = None
+        self._replaced: FloatRow | None = None
         """Row 0 before the predictor's own row took its place."""
 
     def has(self, pos: int) -> bool:
@@ -57,7 +59,17 @@ class HiddenRows:
         self._pos = pos
         self._n_tokens = 0
 
-    def hand_on(self, row: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+    @property
+    def before(self) -> FloatRow:
+        """Row of the token before the present run."""
+        row: FloatRow = self._values[0]
+        return row
+
+    def append(self, row: FloatRow) -> None:
+        """Write the row of the only token of a run."""
+        self._values[1] = row
+
+    def hand_on(self, row: FloatRow) -> None:
         """Use the predictor's own row for the token before the next guess, until ``begin``."""
         if self._replaced is None:
             self._replaced = self._values[0].copy()
@@ -127,10 +139,12 @@ class Predictor:
 
     Attributes:
         hidden: rows that it reads.
+        hidden_of_batch: rows that it reads in a run of several sessions, one of each.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, max_tokens: int) -> None:
         self.hidden = HiddenRows(config.dim, max_tokens)
+        self.hidden_of_batch = Activations("hidden of batch", config.dim, SMALL_BATCH_TOKENS)
         self._config = config
         self._head: DraftHead | None = None
         if config.vocab_size > 2 * DRAFT_ROWS:
@@ -152,6 +166,11 @@ class Predictor:
         if self._head is not None:
             source = predictor.output_matrix(self._config, weights)
             self._head.follow(tokens, weights.rows(source.name))
+
+    def begin_batch(self, sessions: Iterable[Predictor]) -> None:
+        """Prepare for a run of the next tokens of several sessions."""
+        for row, session in zip(self.hidden_of_batch.array(), sessions, strict=False):
+            row[:] = session.hidden.before
 
     def token_of(self, row: int) -> int:
         """Return the token of a row of the output matrix."""

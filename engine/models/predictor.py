@@ -17,7 +17,7 @@ from engine.models import steps
 from engine.models.base import Architecture, TensorList
 from engine.models.decoder import Decoder, Stage
 from engine.models.reading import PREDICTOR_INPUT
-from engine.plan.buffers import Activations
+from engine.plan.buffers import Activations, Buffers
 from engine.weights.weights import Tensor, TensorSpec, Weights
 
 
@@ -47,20 +47,30 @@ def tensors(config: ModelConfig, layers: TensorList) -> dict[str, TensorSpec]:
     return {name: replace(spec, read_share=0.0) for name, spec in all_tensors.items()}
 
 
-def follow(d: Decoder, architecture: Architecture, hidden: Activations) -> None:
+def rows_after(buffers: Buffers, dim: int) -> Activations:
+    """Return the rows of a run's tokens after the last norm."""
+    return buffers.vector("after the last norm", dim)
+
+
+def follow(
+    d: Decoder, architecture: Architecture, hidden: Activations, is_batch: bool = False
+) -> None:
     """Write what the predictor stores for the tokens of a run, after their layers.
 
     Args:
         hidden: Row 0 is that of the token before the run; those of the run's tokens are written
             after it.
+        is_batch: Whether each token is of a sequence of its own, and each row of ``hidden`` that of
+            the token before it; nothing is written there.
     """
     plan = d.plan
     dim = d.config.dim
-    normed = d.buffers.vector("after the last norm", dim)
+    normed = rows_after(d.buffers, dim)
     steps.normed_by(d, d.x, "output_norm", normed)
     plan.barrier()
-    plan.copy(normed, (0, 0), hidden, (dim, 0), dim)
-    plan.barrier()
+    if not is_batch:
+        plan.copy(normed, (0, 0), hidden, (dim, 0), dim)
+        plan.barrier()
     extended = d.config.with_predictor
     architecture.compose(replace(d, config=extended, stage=Stage.STORED, hidden=hidden))
 

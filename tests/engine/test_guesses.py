@@ -17,6 +17,7 @@ from engine.models import ARCHITECTURES
 from engine.sampling.guessing import MAX_GUESSES, Guessing
 from engine.saved_state import StateWriter, restore_state
 from tests.engine.families import N_CTX, family
+from tests.engine.predicting import PREDICTING, described
 
 pytestmark = pytest.mark.slow
 
@@ -113,6 +114,35 @@ def replies(session: Session, seed: int | None, guess: bool) -> list[Reply]:
     return found
 
 
+@pytest.fixture
+def scripted_drafts(monkeypatch: pytest.MonkeyPatch) -> ScriptedGuesses:
+    """Guesses of the predictor of every session in this test; it computes each, whatever is taken
+    for it."""
+    guesses = ScriptedGuesses()
+    monkeypatch.setattr(Guessing, "propose", lambda guessing, limit: [])
+    monkeypatch.setattr(
+        Guessing,
+        "best_draft",
+        lambda guessing, limit, n_proposed: limit if guessing._costs.step_s else 0,
+    )
+    draft = Session.draft
+
+    def scripted_draft(session: Session, token: int, n: int) -> list[int] | None:
+        drafted = draft(session, token, n)
+        return guesses.propose([*session.tokens, token], n) or drafted
+
+    monkeypatch.setattr(Session, "draft", scripted_draft)
+    return guesses
+
+
+@pytest.fixture(params=PREDICTING)
+def predicting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Model]:
+    """Tiny model with a predictor."""
+    model = Model.open(described(request.param).write(tmp_path / "m.gguf"), threads=2)
+    yield model
+    model.close()
+
+
 def kv_types(model: Model) -> list[str]:
     """Return the types of cache to test that the model's heads allow."""
     sizes = {size for a in model.config.attentions.values() for size in (a.key_dim, a.value_dim)}
@@ -165,8 +195,13 @@ def test_guesses_never_change_replies_side_by_side(
 def test_guesses_never_change_a_restored_reply(
     name: str, tmp_path: Path, scripted: ScriptedGuesses
 ) -> None:
-    path = tmp_path / "kv.state"
     model = Model.open(family(name).write(tmp_path / "m.gguf"), threads=2)
+    compare_restored(model, tmp_path / "kv.state", scripted)
+    model.close()
+
+
+def compare_restored(model: Model, path: Path, scripted: ScriptedGuesses) -> None:
+    """Compare a reply after a restored state with one after the tokens themselves."""
     plain = model.session(n_ctx=N_CTX)
     plain.prefill(LONG)
     expected = reply(plain, SEEDED, N_TOKENS, guess=False)
@@ -190,4 +225,33 @@ def test_guesses_never_change_a_restored_reply(
     assert first == expected
     assert n_guessed > 0
     assert reply(restored, SEEDED, N_TOKENS, guess=True) == after
-    model.close()
+
+
+@pytest.mark.parametrize("seed", [None, 5], ids=["greedy", "seeded"])
+def test_predictions_never_change_a_reply(
+    predicting: Model, scripted_drafts: ScriptedGuesses, seed: int | None
+) -> None:
+    for kv in kv_types(predicting):
+        plain = predicting.session(n_ctx=N_CTX, kv=kv)
+        guessing = predicting.session(n_ctx=N_CTX, kv=kv)
+        compare(plain, guessing, scripted_drafts, seed)
+
+
+def test_predictions_never_change_replies_side_by_side(
+    predicting: Model, scripted_drafts: ScriptedGuesses
+) -> None:
+    first = predicting.session(n_ctx=N_CTX)
+    expected = {seed: replies(first, seed, guess=False) for seed in (5, 15, 25)}
+    sessions = [first, predicting.session(peer=first), predicting.session(peer=first)]
+    scripted_drafts.texts = [
+        PROMPT + tokens for written in expected.values() for tokens, _ in written
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        written = pool.map(lambda session, seed: replies(session, seed, True), sessions, expected)
+        assert list(written) == list(expected.values())
+
+
+def test_predictions_never_change_a_restored_reply(
+    predicting: Model, scripted_drafts: ScriptedGuesses, tmp_path: Path
+) -> None:
+    compare_restored(predicting, tmp_path / "kv.state", scripted_drafts)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +92,33 @@ def test_predictions_do_not_depend_on_how_tokens_were_fed(model: Model) -> None:
     session.truncate(10)
     session.prefill(IDS[:13])
     assert nmse(drafts(session, IDS[13:]), expected[13:]) < 1e-9
+
+
+def test_predictions_follow_tokens_of_several_sessions(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that sessions compute together are in the predictor's cache, too."""
+    monkeypatch.setattr("engine.batch.PATIENCE", 1e6)
+    first = model.session(n_ctx=N_CTX, kv="f32")
+    sessions = [first, model.session(peer=first)]
+    texts = [IDS, IDS[::-1]]
+    barrier = threading.Barrier(2)
+
+    def write(session: Session, ids: list[int]) -> None:
+        assert session.batch is not None
+        session.feed(ids[:5])
+        barrier.wait(60)
+        with session.batch.writing(session.pipeline):
+            barrier.wait(60)
+            for token in ids[5:9]:
+                session.feed([token])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(write, sessions, texts))
+    assert first.batch is not None
+    assert first.batch.n_tokens == 8 > first.batch.n_steps
+    for session, ids in zip(sessions, texts, strict=True):
+        assert nmse(drafts(session, ids[9:]), twin_drafts(model, ids)[9:]) < 1e-9
 
 
 def test_some_rows_of_the_head_suffice(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
