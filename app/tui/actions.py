@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from app.text.record import record
 
-_WITHIN = {"prompt": "chat", "message": "chat", "question": "chat"}
+_WITHIN = {"prompt": "chat", "message": "chat", "question": "chat", "find": "chat"}
 """Scopes of widgets, each with the scope of its screen."""
 CHAT = "chat"
 """Scope and Textual mode of the chat."""
@@ -121,7 +121,7 @@ ACTIONS = action_table(
     Action("older", "Previous message (or Up in an empty prompt)", "prompt", "alt+up"),
     Action("newer", "Next message", "prompt", "alt+down"),
     Action("search_history", "Search the messages that you sent", "prompt", "ctrl+r",
-           also="history recall find"),
+           also="history recall"),
     Action("select_all", "Select all text", "prompt", "alt+a"),
     Action("page_up", "Scroll the conversation up", "prompt", "pageup"),
     Action("page_down", "Scroll the conversation down", "prompt", "pagedown"),
@@ -156,6 +156,8 @@ ACTIONS = action_table(
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g",
            slash="editor"),
     Action("take_back", "Cancel the queued message", "chat", slash="unsend"),
+    Action("find", "Find text in the conversation", "chat", "ctrl+f", slash="find",
+           argument="[text]", example="lantern", also="grep locate"),
     Action("unfold", "Unfold or fold pasted text", "chat", "ctrl+o", slash="unfold"),
     Action("read", "Attach files or folders (or type @file in the message)", "chat",
            slash="read",
@@ -258,6 +260,12 @@ ACTIONS = action_table(
     Action("load", "Open the model that wrote the conversation", "writer", "enter,y"),
     Action("keep", "Keep the open model", "writer", "k,n"),
     Action("leave", "Cancel", "writer", "escape,q"),
+    Action("next", "Find the typed text, or go to the next place", "find", "enter"),
+    Action("down", "Go to the next place", "find", "down"),
+    Action("up", "Go to the previous place", "find", "up"),
+    Action("forward", "Go to the next place, after Enter", "find", "n"),
+    Action("back", "Go to the previous place, after Enter", "find", "N"),
+    Action("type", "Change the text to find, after Enter", "find", "slash"),
     Action("once", "Run this call", "question", "y"),
     Action("always", "Run it, and don't ask again in this chat", "question", "a"),
     Action("leave", "Don't run it", "question", "n"),
@@ -299,7 +307,7 @@ ACTIONS = action_table(
     Action("toggle_strip", "Show or hide the speed strip", "chat", "ctrl+t",
            slash="strip", hint="speed strip"),
     Action("conversations", "Conversations: list, search, open", "app", "f8",
-           slash="conversations history sessions", hint="history", also="search find chats",
+           slash="conversations history sessions", hint="history", also="search chats",
            shows="conversations"),
     Action("documents", "Documents: list and ask about one", "app", "f6", priority=True,
            slash="documents shelf", hint="documents", also="files document", shows="documents"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import wrap_future
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,7 @@ class ConversationFlow:
     Args:
         show_options: shows the options of the conversation in the title bar.
         begin_loading: shows that a model is opened for a saved conversation.
+        find: finds a text from the message at an index on.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class ConversationFlow:
         editing: MessageEditing,
         show_options: Callable[[], object],
         begin_loading: Callable[[], object],
+        find: Callable[[str, int], Awaitable[None]],
     ) -> None:
         self._core = core
         self._turn_views = turn_views
         self._editing = editing
         self._show_options = show_options
         self._begin_loading = begin_loading
+        self._find = find
         self._offered_id = ""
         """Id of the conversation that Enter in an empty prompt opens; "" for none."""
         self._opening_line: tuple[str, Note] | None = None
@@ -211,7 +214,7 @@ class ConversationFlow:
             await self._show_message_with(word)
 
     async def _show_message_with(self, word: str) -> None:
-        """Focus the first message with a word, and show the branch that it is in."""
+        """Find a word in the first message that has it, and show the branch that it is in."""
         chat_session = self._core.chat_session
         place = find_message(chat_session.conversation.messages, word) if word else None
         if place is None:
@@ -220,7 +223,7 @@ class ConversationFlow:
             if place.steps:
                 chat_session.change_conversation(partial(show_place, place=place))
                 await self.show_again()
-            self.focus_message(place.index)
+            await self._find(word, place.index)
 
     def focus_message(self, index: int) -> None:
         """Focus the message at an index, with its beginning at the top of the screen."""

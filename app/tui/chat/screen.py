@@ -28,6 +28,7 @@ from app.tui.chat.conversation_upkeep import ConversationUpkeep
 from app.tui.chat.core import ChatCore, TurnViews
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.events import EngineFeed, EventDisplay
+from app.tui.chat.find import FindText
 from app.tui.chat.message_actions import MessageActions
 from app.tui.chat.messages import (
     EmptySubmitted,
@@ -102,6 +103,7 @@ class ChatScreen(Screen[None]):
         self.composer = Composer(
             core, self.turn_views, self.editing, self.activity_line, self.carry_out
         )
+        self.find = FindText(core)
         self.messages = MessageActions(core, self.turn_views, self.editing)
         self.conversations = ConversationFlow(
             core,
@@ -109,6 +111,7 @@ class ChatScreen(Screen[None]):
             self.editing,
             show_options=lambda: self.models.show_name(),
             begin_loading=lambda: self.models.begin_for_saved(),
+            find=self.find.begin,
         )
         self.upkeep = ConversationUpkeep(core)
         self.welcome = Welcome(core)
@@ -204,6 +207,7 @@ class ChatScreen(Screen[None]):
             self.branches,
             self.answers,
             self.tools,
+            self.find,
         )
 
     def method_of_part(self, name: str) -> Callable[..., Any]:
@@ -215,10 +219,12 @@ class ChatScreen(Screen[None]):
         raise AttributeError(f"no part of the chat has a method {name}")
 
     def action_stop(self) -> None:
-        """Leave a focused message or an edit; else stop reading files, refuse a tool call, or stop
-        the reply."""
+        """Leave a focused message, a search or an edit; else stop reading files, refuse a tool
+        call, or stop the reply."""
         if isinstance(self.focused, MessageView):
             self.core.focus_prompt()
+        elif self.find.leave():
+            return
         elif not (
             self.composer.attachments.stop_reading() or self.editing.cancel() or self.tools.refuse()
         ):

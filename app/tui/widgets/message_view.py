@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -21,7 +22,9 @@ from app.text.clean_text import screen_text
 from app.tui.bindings import bindings
 from app.tui.chat.draft import with_preview
 from app.tui.chat.messages import MessageBlurred
+from app.tui.chat.text_search import spans_in
 from app.tui.textual_hacks import call_once
+from app.tui.widgets.found_text import FoundText
 
 if TYPE_CHECKING:
     from app.documents.citations import Citation
@@ -42,14 +45,14 @@ def tail_of(text: str) -> str:
     return "... " + tail[-TAIL_CHARS:].partition(" ")[2]
 
 
-class ThinkingView(Static):
+class ThinkingView(FoundText):
     """Thinking before an answer: plain muted text, never Markdown.
 
     The screen is laid out again only when the height changes.
     """
 
     def __init__(self) -> None:
-        super().__init__(markup=False, classes="thinking")
+        super().__init__(classes="thinking")
         self.text = ""
         self.thinking: Thinking | None = None
         self.is_unfolded = False
@@ -83,13 +86,19 @@ class ThinkingView(Static):
             return f"- {summary}\n{self.text.strip()}"
         return f"+ {summary}"
 
+    def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
+        """Mark the places of a pattern, unfolded if one of them is shown; None removes the marks."""
+        if number is not None and not self.is_unfolded:
+            self.toggle()
+        super().mark_found(pattern, number)
+
     def _draw(self) -> None:
-        content = Content(screen_text(self.visible_text))
+        text = screen_text(self.visible_text)
         width, height = self.content_size
         new_height = 0
         if width:
-            new_height = content.get_height(cast(RulesMap, self.styles), width)
-        self.update(content, layout=not width or new_height != height)
+            new_height = Content(text).get_height(cast(RulesMap, self.styles), width)
+        self.show(text, layout=not width or new_height != height)
 
 
 KEY_DELAY_S = 0.35
@@ -160,6 +169,18 @@ class MessageView(Horizontal, can_focus=True):
     @abstractmethod
     def copy(self) -> MessageView:
         """Return a new widget of the message: a removed widget cannot be mounted again."""
+
+    @abstractmethod
+    def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
+        """Mark the places of a text in the message; None removes the marks.
+
+        Args:
+            number: number of the place in the message that is shown; None if it is in another one.
+        """
+
+    @abstractmethod
+    def row_of_found(self, number: int) -> int:
+        """Return the row of a marked place on the screen."""
 
     def show_footer(self, text: str) -> None:
         """Show a line below the message, such as "queued"; "" hides it."""
@@ -265,7 +286,7 @@ class UserView(MessageView):
     text = ""
 
     def __init__(self, text: str, folded: str = "", *others: Widget) -> None:
-        self._text_widget = Static(markup=False, classes="user-text")
+        self._text_widget = FoundText(classes="user-text")
         super().__init__(self._text_widget, *others)
         self.text = text
         self.folded = folded
@@ -286,8 +307,18 @@ class UserView(MessageView):
             self.is_unfolded = is_unfolded
             self._show_text(self.text if is_unfolded else with_preview(self.text, self.folded))
 
+    def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
+        """Mark the places of a text in the message; large pastes are unfolded to show one."""
+        if number is not None:
+            self.unfold(True)
+        self._text_widget.mark_found(pattern, number)
+
+    def row_of_found(self, number: int) -> int:
+        """Return the row of a marked place on the screen."""
+        return self._text_widget.row_of_found(number)
+
     def _show_text(self, text: str) -> None:
-        self._text_widget.update(screen_text(text))
+        self._text_widget.show(screen_text(text))
 
 
 class ToolView(UserView):
@@ -388,6 +419,30 @@ class ReplyView(MessageView):
         self.thinking.display = thinking is not None
         if thinking is not None:
             self.thinking.finish(thinking)
+
+    def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
+        """Mark the places of a text in the thinking and the answer; None removes the marks."""
+        if self.thinking.display and number is not None and number < self._n_in_thinking(pattern):
+            self.thinking.mark_found(pattern, number)
+            self.body.mark_found(pattern, None)
+        else:
+            if self.thinking.display:
+                self.thinking.mark_found(pattern, None)
+            if number is not None:
+                number -= self._n_in_thinking(pattern)
+            self.body.mark_found(pattern, number)
+
+    def row_of_found(self, number: int) -> int:
+        """Return the row of a marked place on the screen."""
+        n_in_thinking = self._n_in_thinking(self.body.found_pattern)
+        if number < n_in_thinking:
+            return self.thinking.row_of_found(number)
+        return self.body.row_of_found(number - n_in_thinking)
+
+    def _n_in_thinking(self, pattern: re.Pattern[str] | None) -> int:
+        if not self.thinking.display:
+            return 0
+        return len(spans_in(self.thinking.text, pattern))
 
     def toggle_thinking(self) -> bool:
         """Unfold or fold the thinking; False if the reply has no thinking."""

@@ -5,6 +5,7 @@ Code gets its colours when its block ends.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar
@@ -20,7 +21,10 @@ from textual.widget import Widget
 from app.program.refusals import log_without_text
 from app.text.clean_text import ScreenCleaner
 from app.tui.chat.messages import LinkChosen
+from app.tui.chat.text_search import spans_in
+from app.tui.markdown.blocks import Row
 from app.tui.markdown.growing import GrowingMarkdown
+from app.tui.widgets.found_text import FOUND, FOUND_NOW, marked
 
 if TYPE_CHECKING:
     from textual.highlight import HighlightTheme
@@ -38,7 +42,9 @@ class ReplyBody(Widget):
     """Markdown of a reply, painted row by row."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *("em", "strong", "gone", "code", "block", "title-1", "title-2", "title-3", "mark", "edge")
+        *("em", "strong", "gone", "code", "block", "title-1", "title-2", "title-3", "mark", "edge"),
+        FOUND,
+        FOUND_NOW,
     }
 
     def __init__(self, finished: str | None = None) -> None:
@@ -53,6 +59,10 @@ class ReplyBody(Widget):
         self._coloured: dict[tuple[str, str], Content] = {}
         """Coloured code, by text and language of its block; it does not depend on the width."""
         self._code_theme_in_use: type[HighlightTheme] | None = None
+        self.found_pattern: re.Pattern[str] | None = None
+        """Pattern of the text that is marked; None if nothing is."""
+        self._found_number: int | None = None
+        """Number of the marked place that is shown; None if it is in another text."""
         if finished is not None:
             self.append(finished)
 
@@ -113,6 +123,41 @@ class ReplyBody(Widget):
         if self._markdown.width and self._code_theme_in_use not in (None, self._code_theme):
             self._lay_out(self._markdown.width)
 
+    def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
+        """Mark the places of a pattern; None removes the marks.
+
+        Args:
+            number: number of the place that is shown; None if it is in another text.
+        """
+        if (pattern, number) != (self.found_pattern, self._found_number):
+            self.found_pattern = pattern
+            self._found_number = number
+            self._strips.clear()
+            self.refresh()
+
+    def row_of_found(self, number: int) -> int:
+        """Return the row of a place on the screen; the last place if there are fewer.
+
+        The source of a reply may contain a text more often than its rows.
+        """
+        places = self._found_places()
+        row_index = 0
+        if places:
+            line, (start, _) = places[min(number, len(places) - 1)]
+            rows = self._markdown.rows
+            row_index = max(
+                n for n, row in enumerate(rows) if (row.line, row.offset) <= (line, start)
+            )
+        return self.content_region.y + row_index
+
+    def _found_places(self) -> list[tuple[int, tuple[int, int]]]:
+        """Return line, start and end of each marked place."""
+        return [
+            (number, span)
+            for number, line in enumerate(self._markdown.copied.split("\n"))
+            for span in spans_in(line, self.found_pattern)
+        ]
+
     def action_link(self, target: str) -> None:
         """Show the address of a link; nothing is opened."""
         self.post_message(LinkChosen(target))
@@ -167,10 +212,24 @@ class ReplyBody(Widget):
             if end > max(0, start):
                 chosen = Style.from_styles(self.screen.get_component_styles("screen--selection"))
                 text = text.stylize(chosen, max(0, start), end)
+        if self.found_pattern is not None:
+            text = self._with_marks(row, text)
         strip = self._strip(text).apply_offsets(row.offset, row.line)
         if row.lead:
             return Strip.join([self._strip(row.lead), strip])
         return strip
+
+    def _with_marks(self, row: Row, text: Content) -> Content:
+        spans: list[tuple[int, int]] = []
+        shown = None
+        for n, (line, (start, end)) in enumerate(self._found_places()):
+            first = max(0, start - row.offset)
+            last = min(len(text), end - row.offset)
+            if line == row.line and first < last:
+                if n == self._found_number:
+                    shown = len(spans)
+                spans.append((first, last))
+        return marked(self, text, spans, shown)
 
     def _strip(self, content: Content) -> Strip:
         painted = Visual.to_strips(

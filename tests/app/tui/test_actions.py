@@ -36,6 +36,7 @@ from app.tui.screens.settings import SettingsScreen
 from app.tui.screens.theme_picker import ThemePicker
 from app.tui.screens.threads import ThreadsScreen
 from app.tui.widgets.call_question import CallQuestion
+from app.tui.widgets.find_bar import FindBar
 from app.tui.widgets.prompt import Prompt
 from tests.app.chat_driver import chatting
 
@@ -56,6 +57,7 @@ CARRIERS = {
     "download": DownloadScreen,
     "offers": OffersScreen,
     "question": CallQuestion,
+    "find": FindBar,
     "files": SendFilesScreen,
     "branch": DeleteBranchScreen,
     "switch": SwitchModelScreen,

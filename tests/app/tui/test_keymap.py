@@ -177,6 +177,7 @@ def test_no_screen_hard_codes_a_key():
         "palette.py": ["Type to search · Enter run · Esc back"],
         "theme_picker.py": ["Enter choose"],
         "list_screen.py": ["ctrl+u"],  # clears what is typed, as in Textual's inputs
+        "find_bar.py": ["ctrl+u"],
     }
     found: dict[str, list[str]] = {}
     for source in [
