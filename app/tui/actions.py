@@ -237,6 +237,8 @@ ACTIONS = action_table(
     Action("open", "Ask about this document in a new conversation", "documents", "enter"),
     Action("delete", "Delete it (asks first)", "documents", "ctrl+d,delete"),
     Action("leave", "Clear the filter, or go back", "documents", "escape"),
+    Action("open", "Go to this question", "outline", "enter"),
+    Action("leave", "Clear the filter, or go back", "outline", "escape"),
     Action("open", "Open this model", "models", "enter"),
     Action("inspect", "Show what the file contains", "models", "tab"),
     Action("download", "Download the typed or selected model, or show the running download",
@@ -313,6 +315,8 @@ ACTIONS = action_table(
            slash="documents shelf", hint="documents", also="files document", shows="documents"),
     Action("interrupt", "Stop the reply, copy or clear text; twice quits",
            "app", "ctrl+c", priority=True),
+    Action("outline", "Outline: your questions in this conversation", "app", slash="outline",
+           also="questions contents", shows="outline"),
     Action("quit", "Quit", "app", "ctrl+q", priority=True, slash="quit exit bye"),
 )  # fmt: skip
 """All actions by id, ``scope.name``. A key map refers to actions by these ids."""

@@ -435,6 +435,10 @@ SCENES: dict[str, Scene] = {
         held("Why do old laptops get slow?", 12, "escape", sees=">model"),
         script=lambda: two_turns(token_gate=Gate()),
     ),
+    "find": Scene(after(talk, say("/find old", sees="n next")), settings=SPOKEN),
+    "outline": Scene(
+        after(talk, say("/outline", sees="go to it")), "OutlineScreen", settings=SPOKEN
+    ),
     "editing": Scene(after(talk, say("/edit 1", sees=" keeps ")), settings=SPOKEN),
     "editing-reply": Scene(after(talk, say("/edit reply", sees=" keeps ")), settings=SPOKEN),
     "nearly-full": Scene(

@@ -39,10 +39,10 @@ def details(
         match = [line(row) for row in _wrapped(f"... {entry.snippet} ...", columns)]
 
     question_rows = _BESIDE_QUESTION_ROWS if is_next_to else _QUESTION_ROWS
-    question = _said("You", exchange.question, columns, SpanRole.READING)
+    question = said("You", exchange.question, columns, SpanRole.READING)
     question = _cut(question, question_rows, glyphs)
     writer = entry.model[:_WRITER_CHARS] or "Model"
-    reply = _said(writer, exchange.reply, columns, SpanRole.WRITING)
+    reply = said(writer, exchange.reply, columns, SpanRole.WRITING)
 
     parts = [part for part in (match, question, reply, facts) if part]
     n_empty = len(parts) - 1 if is_next_to else 0
@@ -57,7 +57,7 @@ def details(
     return lines
 
 
-def _said(speaker: str, text: str, columns: int, role: SpanRole) -> list[Line]:
+def said(speaker: str, text: str, columns: int, role: SpanRole) -> list[Line]:
     """Return a text after the name of its speaker; empty if there is no text."""
     if not text:
         return []

@@ -24,6 +24,7 @@ from app.tui.screens.help import HelpScreen
 from app.tui.screens.manual import ManualScreen
 from app.tui.screens.models import InspectScreen, ModelsScreen
 from app.tui.screens.offers import OffersScreen
+from app.tui.screens.outline import OutlineScreen
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.screens.place import PlaceScreen
 from app.tui.screens.question import (
@@ -52,6 +53,7 @@ CARRIERS = {
     "models": ModelsScreen,
     "settings": SettingsScreen,
     "documents": DocumentsScreen,
+    "outline": OutlineScreen,
     "place": PlaceScreen,
     "answers": AnswersScreen,
     "download": DownloadScreen,
