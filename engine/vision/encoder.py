@@ -1,0 +1,279 @@
+"""An opened encoder: pictures are prepared, then encoded to rows of embeddings."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from engine.errors import BrokenModelError, EngineError, ModelChangedError, printable
+from engine.vision import layers, pixels
+from engine.vision.family import Frame
+from engine.vision.mmproj import MmprojFile, check_fits, read_mmproj
+from engine.vision.rows import (
+    DETAILS,
+    USUAL,
+    PicturePart,
+    PictureRows,
+    Pixels,
+    PreparedPicture,
+    Rows,
+)
+from engine.vision.stage import Progress, Scratch, Stage, capacity_for, tap_name
+from engine.vision.tensors import Q8_0_BLOCK, EncoderWeights
+
+if TYPE_CHECKING:
+    from engine.plan.crew import Crew
+
+DIGEST_VERSION = 1
+"""Incremented whenever the same picture gets other rows."""
+
+
+class PictureEncoder:
+    """Encoder of pictures, with its weights and plans. One thread at a time may use it.
+
+    Args:
+        file: Checked file, which the encoder closes.
+        crew: Threads that run the plans.
+        n_threads: Number of them.
+        is_exact: Whether matrices are read in the type of the file, else they become Q8_0, which
+            is several times as fast and as exact as files of Q8_0.
+
+    Attributes:
+        config: Shape of the encoder.
+        family: Functions of its family.
+        path: Path of the file.
+        taps: Numbers of the layers whose results become further embeddings.
+    """
+
+    def __init__(
+        self, file: MmprojFile, crew: Crew, n_threads: int, is_exact: bool = False
+    ) -> None:
+        self.config = file.config
+        self.family = file.family
+        self.path = file.gguf.path
+        self._file = file
+        self._is_exact = is_exact
+        self._crew = crew
+        self._n_threads = n_threads
+        self._shown_name = file.gguf.shown_name
+        self.taps = self.family.taps(self.config, file.gguf.tensors)
+        self._fingerprint = _fingerprint(file, is_exact)
+        self._weights: EncoderWeights | None = None
+        self._stages: tuple[Stage, Stage] | None = None
+        self._scratch: Scratch | None = None
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike[str], crew: Crew, n_threads: int, is_exact: bool = False
+    ) -> PictureEncoder:
+        """Open an mmproj file.
+
+        Raises:
+            EngineError: The file cannot be used; the message is one line.
+        """
+        file = read_mmproj(path)
+        try:
+            return cls(file, crew, n_threads, is_exact)
+        except BaseException:
+            file.close()
+            raise
+
+    @property
+    def row_width(self) -> int:
+        """Numbers in a row: the embedding and those of deepstack."""
+        return self.config.text_width * (1 + len(self.taps))
+
+    def check_fits(self, text_width: int, model_name: str) -> None:
+        """Refuse a text model of another width, as ``engine.vision.mmproj.check_fits``."""
+        check_fits(self.config, self.path.name, text_width, model_name)
+
+    def close(self) -> None:
+        """Release weights and plans and close the file. Closing twice is harmless."""
+        self.release()
+        self._file.close()
+
+    def release(self) -> None:
+        """Release weights and plans; the next picture reads them again."""
+        self._stages = None
+        self._weights = None
+        self._scratch = None
+
+    # ---- preparing
+
+    def prepare_file(self, path: str | os.PathLike[str], detail: str = USUAL) -> PreparedPicture:
+        """Read a picture's file and prepare it.
+
+        Raises:
+            PictureError: It cannot be read.
+        """
+        return self.prepare_bytes(pixels.read_bytes(path), detail, Path(path).name)
+
+    def prepare_bytes(
+        self, data: bytes, detail: str = USUAL, name: str = "picture"
+    ) -> PreparedPicture:
+        """Decode a picture and prepare it; the name is for messages."""
+        return self.prepare(pixels.decode(data, name), detail)
+
+    def prepare(self, picture: Pixels, detail: str = USUAL) -> PreparedPicture:
+        """Resize a picture of (height, width, 3) uint8 and cut it into parts."""
+        if detail not in DETAILS:
+            raise EngineError(
+                f"picture detail {printable(detail)} is unknown; supported: {', '.join(DETAILS)}"
+            )
+        height, width, _ = picture.shape
+        frames, text_after = self.family.frames(self.config, (width, height), detail)
+        parts = tuple(self._parts(picture, frames))
+        return PreparedPicture(
+            width,
+            height,
+            parts,
+            text_after,
+            self._digest(parts, text_after),
+            self.family.visibility(self.config),
+            self.family.has_grid_positions,
+        )
+
+    def _parts(self, picture: Pixels, frames: list[Frame]) -> list[PicturePart]:
+        parts = []
+        canvases: dict[tuple[tuple[int, int], bool], Pixels] = {}
+        for frame in frames:
+            key = frame.canvas, frame.is_stretched
+            if key not in canvases:
+                resize = pixels.stretch if frame.is_stretched else pixels.fit
+                canvases[key] = resize(picture, frame.canvas, self.family.resample)
+            canvas = canvases[key]
+            if frame.box is not None:
+                left, top, right, bottom = frame.box
+                canvas = canvas[top:bottom, left:right]
+            parts.append(PicturePart(frame.text_before, canvas, frame.grid))
+        return parts
+
+    def _digest(self, parts: tuple[PicturePart, ...], text_after: str) -> str:
+        digest = hashlib.sha256(self._fingerprint)
+        for part in parts:
+            digest.update(f"{part.text_before}\0{part.pixels.shape}\0".encode())
+            digest.update(np.ascontiguousarray(part.pixels).data)
+        digest.update(text_after.encode())
+        return digest.hexdigest()
+
+    # ---- encoding
+
+    def encode(
+        self, picture: PreparedPicture, progress: Callable[[float], None] | None = None
+    ) -> PictureRows:
+        """Compute the rows of a prepared picture.
+
+        Args:
+            progress: Called now and then with the share that is done.
+
+        Raises:
+            Cancelled: The crew was told to stop.
+            BrokenModelError: The encoder computed NaN or infinity.
+            ModelChangedError: The file was changed on disk.
+        """
+        if self._file.gguf.changed():
+            raise ModelChangedError(f"{self._shown_name}: was changed on disk (open it again)")
+        n_parts = len(picture.parts)
+        rows = []
+        for index, part in enumerate(picture.parts):
+
+            def report(done: int, total: int, index: int = index) -> None:
+                if progress is not None:
+                    progress((index + done / total) / n_parts)
+
+            rows.append(self._encode_part(part, report))
+        return PictureRows(picture, tuple(rows), len(self.taps))
+
+    def _encode_part(self, part: PicturePart, progress: Progress) -> Rows:
+        weights = self._opened_weights()
+        config = self.config
+        inputs = self.family.inputs(config, weights, part.pixels)
+        n = len(inputs.patches)
+        blocks, head = self._stages_for(n, part.grid.n)
+        _fill(blocks, "patches", inputs.patches)
+        _fill(blocks, "x", inputs.start)
+        if inputs.angles is not None:
+            _fill(blocks, "angles", inputs.angles)
+        blocks.run(n, progress)
+        width = self.family.cell_width(config)
+        sources = {
+            "cells": "encoded",
+            **{tap_name(number): tap_name(number) for number in self.taps},
+        }
+        for name, source in sources.items():
+            x = blocks.array(source, config.dim)[:n]
+            cells = self.family.merge_cells(config, weights, x)
+            assert cells.shape == (part.grid.n, width), (cells.shape, part.grid, width)
+            _fill(head, name, cells)
+        head.run(part.grid.n)
+        rows = head.array("rows", self.row_width)[: part.grid.n].copy()
+        if not np.isfinite(rows).all():
+            raise BrokenModelError(
+                f"{self._shown_name}: the encoder computed NaN or infinity: its weights are "
+                f"damaged (download it again)"
+            )
+        return rows
+
+    def _opened_weights(self) -> EncoderWeights:
+        if self._weights is None:
+            self._weights = self._open_weights()
+        return self._weights
+
+    def _open_weights(self) -> EncoderWeights:
+        file = self._file
+        config = self.config
+        weights = EncoderWeights(file.gguf, file.expected)
+        if layers.are_exchanged(config, file.gguf.tensors):
+            layers.exchange(config, weights)
+        self.family.prepare(config, weights)
+        if not self._is_exact:
+            if config.hidden_dim % Q8_0_BLOCK:
+                layers.fill_hidden(
+                    config, weights, -(-config.hidden_dim // Q8_0_BLOCK) * Q8_0_BLOCK
+                )
+            for name, tensor in list(weights.tensors.items()):
+                spec = file.expected.get(name)
+                is_plain = spec is not None and spec.is_plain
+                if tensor.n_rows > 1 and not is_plain and not name.startswith(layers.PATCHES):
+                    weights.quantise(name)
+        layers.split_fused(config, weights)
+        return weights
+
+    def _stages_for(self, n_patches: int, n_cells: int) -> tuple[Stage, Stage]:
+        """Return the plans for so many patches and cells; those of the last size stay."""
+        sizes = capacity_for(n_patches), capacity_for(n_cells)
+        if self._stages is not None and sizes == tuple(stage.capacity for stage in self._stages):
+            return self._stages
+        self._stages = None
+        if self._scratch is None:
+            self._scratch = Scratch(self.config, self._n_threads)
+        tensors = self._opened_weights().tensors
+        blocks, head = (
+            Stage(compose, self.config, tensors, self.taps, size, self._crew, self._scratch)
+            for compose, size in zip(
+                (self.family.compose, self.family.compose_head), sizes, strict=True
+            )
+        )
+        self._stages = blocks, head
+        return self._stages
+
+
+def _fill(stage: Stage, name: str, values: Rows) -> None:
+    stage.array(name, values.shape[1])[: len(values)] = values
+
+
+def _fingerprint(file: MmprojFile, is_exact: bool) -> bytes:
+    """Return a hash of what rows depend on besides the pixels: the encoder and its arithmetic."""
+    gguf = file.gguf
+    digest = hashlib.sha256(f"{DIGEST_VERSION} {is_exact} {gguf.file_bytes} {file.config}".encode())
+    data = memoryview(gguf.map)
+    digest.update(data[: min(len(data), gguf.data_start)])
+    for info in gguf.tensors.values():
+        digest.update(data[info.offset_bytes : info.offset_bytes + min(64, info.size_bytes)])
+    data.release()
+    return digest.digest()
