@@ -52,6 +52,9 @@ KERNELS: dict[str, str] = {
     "rates": "engine.kernels.scan:rates",
     "gated norm": "engine.kernels.gated_norm:gated_norm",
     "sigmoid gate": "engine.kernels.gates:sigmoid_gate",
+    "quick geglu": "engine.kernels.picture_gates:quick_geglu",
+    "quick gelu": "engine.kernels.picture_gates:quick_gelu",
+    "clamp between": "engine.kernels.picture_gates:clamp_between",
     "merge attention": "engine.kernels.merge_attention:merge_attention",
 }
 """Place of each kernel on unquantised data, by the name of its operation.

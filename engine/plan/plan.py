@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from engine.kernels import attention_sizes, records
+from engine.kernels.picture_records import CLAMP_BETWEEN
 from engine.kernels.records import (
     BARRIER,
     COUNTER_BYTES,
@@ -38,12 +39,12 @@ if TYPE_CHECKING:
 ROW_WORDS = 3
 GATES = {
     "silu": "swiglu", "gelu": "geglu", "relu": "reglu", "clamped silu": "clamped swiglu",
-    "sigmoid": "sigmoid gate",
+    "sigmoid": "sigmoid gate", "quick gelu": "quick geglu",
 }  # fmt: skip
 """Kernel of each gate function."""
 EACH = "each expert"
 """Kernel that runs a row's own kernel for each expert."""
-FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu"}
+FUNCTIONS = {"gelu": "gelu", "relu squared": "squared relu", "quick gelu": "quick gelu"}
 """Kernel of each function of a feed-forward without a gate, except the one with parameters."""
 DECODE = "decode"
 SMALL_BATCH = "small batch"
@@ -387,6 +388,19 @@ class Plan(PlanRows):
     def clamp(self, x: Activations, bound: float) -> None:
         """Compute x = max(-bound, min(x, bound))."""
         self.add_row("clamp", records.SCALE, x=x.address, n=x.n, factor=float_bits(bound))
+
+    def clamp_between(self, x: Activations, bounds: tuple[float, float], out: Activations) -> None:
+        """Compute out = x, limited to the range between two bounds; out may be x."""
+        low, high = bounds
+        self.add_row(
+            "clamp between",
+            CLAMP_BETWEEN,
+            x=x.address,
+            out=out.address,
+            n=x.n,
+            low=float_bits(low),
+            high=float_bits(high),
+        )
 
     def _rows_at_once(self, weight: Tensor, n_tokens: int) -> int:
         if self.is_decode:

@@ -237,9 +237,7 @@ class PictureEncoder:
                     config, weights, -(-config.hidden_dim // Q8_0_BLOCK) * Q8_0_BLOCK
                 )
             for name, tensor in list(weights.tensors.items()):
-                spec = file.expected.get(name)
-                is_plain = spec is not None and spec.is_plain
-                if tensor.n_rows > 1 and not is_plain and not name.startswith(layers.PATCHES):
+                if tensor.n_rows > 1 and layers.is_product(file.expected[name]):
                     weights.quantise(name)
         layers.split_fused(config, weights)
         return weights
@@ -252,9 +250,9 @@ class PictureEncoder:
         self._stages = None
         if self._scratch is None:
             self._scratch = Scratch(self.config, self._n_threads)
-        tensors = self._opened_weights().tensors
+        weights = self._opened_weights()
         blocks, head = (
-            Stage(compose, self.config, tensors, self.taps, size, self._crew, self._scratch)
+            Stage(compose, self.config, weights, self.taps, size, self._crew, self._scratch)
             for compose, size in zip(
                 (self.family.compose, self.family.compose_head), sizes, strict=True
             )

@@ -35,6 +35,12 @@ def linear(name: str, n_rows: int, n_cols: int, has_bias: bool = True) -> Specs:
     return specs
 
 
+def is_product(spec: TensorSpec) -> bool:
+    """Return whether a tensor is a matrix, and no kernel of a convolution, whose products are
+    few."""
+    return len(spec.shape) == 2 and not spec.is_plain
+
+
 def layer_norm(name: str, n: int, is_required: bool = True) -> Specs:
     """Return the tensors of a LayerNorm."""
     return {
@@ -157,6 +163,7 @@ def embed_patches(stage: Stage) -> None:
     stage.plan.phase = "patches"
     patches = stage.vector("patches", matrix.n_cols)
     products = stage.vector("product patches", stage.config.dim)
+    stage.plan.quantize(patches, matrix)
     stage.plan.barrier()
     stage.plan.matmul(matrix, patches, products)
     stage.plan.barrier()

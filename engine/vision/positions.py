@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.errors import EngineError
 from engine.vision.rows import Rows
 
 Matrix = np.ndarray[Any, np.dtype[np.float32]]
@@ -66,19 +67,39 @@ def _triangles(n: int, n_out: int) -> Matrix:
     return weights.astype(np.float32)
 
 
-def turned_by(n_rows: int, n_columns: int, by_row: Any, by_column: Any) -> Rows:
+def by_row_and_column(tables: Rows, n_rows: int, n_columns: int) -> Rows:
+    """Return the sum of two tables, (rows, columns, dim).
+
+    Args:
+        tables: (2 * n, dim): a row for each column of the grid, then one for each row.
+
+    Raises:
+        EngineError: The grid is larger than the tables.
+    """
+    by_column, by_row = tables.reshape(2, -1, tables.shape[-1])
+    if max(n_rows, n_columns) > len(by_row):
+        raise EngineError(
+            f"a picture of {n_columns} x {n_rows} patches is too long for this encoder, which has "
+            f"positions for {len(by_row)} (choose a lower detail, or cut the picture)"
+        )
+    grid: Rows = by_row[:n_rows, None] + by_column[None, :n_columns]
+    return grid
+
+
+def turned_by(
+    n_rows: int, n_columns: int, by_row: Any, by_column: Any, column_first: bool = False
+) -> Rows:
     """Return cos, then sin, of the pairs of a head, (rows, columns, 2 * pairs).
 
     Args:
-        by_row: Frequencies of the pairs that turn by the row, which come first.
+        by_row: Frequencies of the pairs that turn by the row.
         by_column: Frequencies of the pairs that turn by the column.
+        column_first: Whether the pairs that turn by the column come first.
     """
     rows = np.arange(n_rows)[:, None, None] * np.asarray(by_row)
     columns = np.arange(n_columns)[None, :, None] * np.asarray(by_column)
-    shape = n_rows, n_columns
-    both = [
-        np.broadcast_to(rows, (*shape, rows.shape[-1])),
-        np.broadcast_to(columns, (*shape, columns.shape[-1])),
-    ]
+    both = [np.broadcast_to(a, (n_rows, n_columns, a.shape[-1])) for a in (rows, columns)]
+    if column_first:
+        both.reverse()
     angles = np.concatenate(both, axis=-1)
     return np.concatenate([np.cos(angles), np.sin(angles)], axis=-1).astype(np.float32)

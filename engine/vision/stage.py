@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +26,7 @@ from engine.vision.rows import Rows
 
 if TYPE_CHECKING:
     from engine.plan.crew import Crew
-    from engine.weights.weights import Tensor
+    from engine.vision.tensors import EncoderWeights
 
 CACHE_TYPE = "f32"
 LEAST_ROWS = 16
@@ -72,14 +72,15 @@ class Stage:
         self,
         compose: Callable[[Stage], None],
         config: EncoderConfig,
-        weights: Mapping[str, Tensor],
+        weights: EncoderWeights,
         taps: tuple[int, ...],
         capacity: int,
         crew: Crew,
         scratch: Scratch,
     ) -> None:
         self.config = config
-        self.weights = weights
+        self.weights = weights.tensors
+        self._values = weights
         self.taps = taps
         self.capacity = capacity
         self.buffers = Buffers(capacity)
@@ -131,6 +132,10 @@ class Stage:
     def vector(self, name: str, n: int) -> Activations:
         """Return the vector of a name and width."""
         return self.buffers.vector(name, n)
+
+    def scalar(self, name: str) -> float:
+        """Return the only element of a tensor."""
+        return float(self._values.floats(name)[0, 0])
 
     @property
     def x(self) -> Activations:
