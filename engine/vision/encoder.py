@@ -23,7 +23,7 @@ from engine.vision.rows import (
     PreparedPicture,
     Rows,
 )
-from engine.vision.stage import Progress, Scratch, Stage, capacity_for, tap_name
+from engine.vision.stage import EncoderStage, Progress, Scratch, capacity_for, tap_name
 from engine.vision.tensors import Q8_0_BLOCK, EncoderWeights
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class PictureEncoder:
         self.taps = self.family.taps(self.config, file.gguf.tensors)
         self._fingerprint = _fingerprint(file, is_exact)
         self._weights: EncoderWeights | None = None
-        self._stages: tuple[Stage, Stage] | None = None
+        self._stages: tuple[EncoderStage, EncoderStage] | None = None
         self._scratch: Scratch | None = None
 
     @classmethod
@@ -211,7 +211,7 @@ class PictureEncoder:
             assert cells.shape == (part.grid.n, width), (cells.shape, part.grid, width)
             _fill(head, name, cells)
         head.run(part.grid.n)
-        rows = head.array("rows", self.row_width)[: part.grid.n].copy()
+        rows: Rows = head.array("rows", self.row_width)[: part.grid.n].copy()
         if not np.isfinite(rows).all():
             raise BrokenModelError(
                 f"{self._shown_name}: the encoder computed NaN or infinity: its weights are "
@@ -242,7 +242,7 @@ class PictureEncoder:
         layers.split_fused(config, weights)
         return weights
 
-    def _stages_for(self, n_patches: int, n_cells: int) -> tuple[Stage, Stage]:
+    def _stages_for(self, n_patches: int, n_cells: int) -> tuple[EncoderStage, EncoderStage]:
         """Return the plans for so many patches and cells; those of the last size stay."""
         sizes = capacity_for(n_patches), capacity_for(n_cells)
         if self._stages is not None and sizes == tuple(stage.capacity for stage in self._stages):
@@ -252,7 +252,7 @@ class PictureEncoder:
             self._scratch = Scratch(self.config, self._n_threads)
         weights = self._opened_weights()
         blocks, head = (
-            Stage(compose, self.config, weights, self.taps, size, self._crew, self._scratch)
+            EncoderStage(compose, self.config, weights, self.taps, size, self._crew, self._scratch)
             for compose, size in zip(
                 (self.family.compose, self.family.compose_head), sizes, strict=True
             )
@@ -261,7 +261,7 @@ class PictureEncoder:
         return self._stages
 
 
-def _fill(stage: Stage, name: str, values: Rows) -> None:
+def _fill(stage: EncoderStage, name: str, values: Rows) -> None:
     stage.array(name, values.shape[1])[: len(values)] = values
 
 

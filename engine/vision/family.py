@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.vision.rows import CAUSAL, Grid, Pixels, Rows
+from engine.vision.rows import CAUSAL, Pixels, RowGrid, Rows
 from engine.vision.sizes import Size
 
 if TYPE_CHECKING:
     from engine.gguf.contents import TensorInfo
     from engine.vision.config import EncoderConfig
-    from engine.vision.stage import Stage
+    from engine.vision.stage import EncoderStage
     from engine.vision.tensors import EncoderWeights
     from engine.weights.weights import TensorSpec
 
@@ -36,7 +36,7 @@ class Frame:
 
     text_before: str
     canvas: Size
-    grid: Grid
+    grid: RowGrid
     is_stretched: bool = False
     box: Box | None = None
 
@@ -57,7 +57,7 @@ class Inputs:
 
 
 @dataclass(frozen=True)
-class Family:
+class EncoderFamily:
     """Functions of a family.
 
     Attributes:
@@ -83,9 +83,9 @@ class Family:
     frames: Callable[[EncoderConfig, Size, str], tuple[list[Frame], str]]
     tensors: Callable[[EncoderConfig, Mapping[str, TensorInfo]], dict[str, TensorSpec]]
     inputs: Callable[[EncoderConfig, EncoderWeights, Pixels], Inputs]
-    compose: Callable[[Stage], None]
+    compose: Callable[[EncoderStage], None]
     merge_cells: Callable[[EncoderConfig, EncoderWeights, Rows], Rows]
-    compose_head: Callable[[Stage], None]
+    compose_head: Callable[[EncoderStage], None]
     cell_width: Callable[[EncoderConfig], int]
     taps: Callable[[EncoderConfig, Collection[str]], tuple[int, ...]] = lambda config, names: ()
     visibility: Callable[[EncoderConfig], str] = lambda config: CAUSAL
@@ -95,7 +95,7 @@ class Family:
 
 def whole_picture(before: str, after: str, canvas: Size, cell: int) -> tuple[list[Frame], str]:
     """Return a picture of one part, with its aspect on a canvas, between two markers."""
-    grid = Grid(canvas[1] // cell, canvas[0] // cell)
+    grid = RowGrid(canvas[1] // cell, canvas[0] // cell)
     return [Frame(before, canvas, grid)], after
 
 
@@ -119,7 +119,9 @@ def patches_of(image: Rows, side: int) -> Rows:
     n_rows = height // side
     n_columns = width // side
     blocks = image.reshape(n_rows, side, n_columns, side, channels)
-    return blocks.transpose(0, 2, 4, 1, 3).reshape(n_rows, n_columns, channels * side * side)
+    shape = n_rows, n_columns, channels * side * side
+    patches: Rows = blocks.transpose(0, 2, 4, 1, 3).reshape(shape)
+    return patches
 
 
 def by_cells(grid: Rows, merge: int) -> Rows:

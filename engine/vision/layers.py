@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from engine.cache.rotation import Rotation
     from engine.gguf.contents import TensorInfo
     from engine.plan.buffers import Activations
-    from engine.vision.stage import Stage
+    from engine.vision.stage import EncoderStage
     from engine.vision.tensors import EncoderWeights
 
 Specs = dict[str, TensorSpec]
@@ -132,7 +132,7 @@ def split_fused(config: EncoderConfig, weights: EncoderWeights) -> None:
                     weights.tensors[f"{b}attn_{letter}.{suffix}"] = part
 
 
-def plain_layer(stage: Stage, number: int, rotation: Rotation | None = None) -> None:
+def plain_layer(stage: EncoderStage, number: int, rotation: Rotation | None = None) -> None:
     """Write a layer: x += attention(norm(x)), then x += feed-forward(norm(x))."""
     b = layer_name(number)
     dim = stage.config.dim
@@ -150,14 +150,14 @@ def plain_layer(stage: Stage, number: int, rotation: Rotation | None = None) -> 
     stage.end_layer(number)
 
 
-def _feed_forward(stage: Stage, x: Activations, b: str) -> Activations:
+def _feed_forward(stage: EncoderStage, x: Activations, b: str) -> Activations:
     up = stage.product(x, b + "ffn_up")
     stage.plan.activate(stage.config.activation, up)
     stage.plan.barrier()
     return stage.product(up, b + "ffn_down")
 
 
-def embed_patches(stage: Stage) -> None:
+def embed_patches(stage: EncoderStage) -> None:
     """Write the first rows of a plan: x, which holds positions and bias, plus the patches."""
     matrix = stage.weights[PATCHES + ".weight"]
     stage.plan.phase = "patches"
@@ -171,7 +171,7 @@ def embed_patches(stage: Stage) -> None:
 
 
 def two_products(
-    stage: Stage, x: Activations, first: str, second: str, out: Activations, index: int = 0
+    stage: EncoderStage, x: Activations, first: str, second: str, out: Activations, index: int = 0
 ) -> None:
     """Compute out = second(gelu(first(x))), from an element of ``out`` on."""
     n_hidden = stage.weights[first + ".weight"].n_rows

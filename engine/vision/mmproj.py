@@ -13,7 +13,7 @@ from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import read_gguf
 from engine.vision.config import EncoderConfig, read_config
 from engine.vision.families import FAMILIES, NOT_YET, load_family
-from engine.vision.family import Family
+from engine.vision.family import EncoderFamily
 from engine.weights.weights import TensorSpec
 
 ARCHITECTURE = "clip"
@@ -31,7 +31,7 @@ class MmprojFile:
 
     gguf: GGUFFile
     config: EncoderConfig
-    family: Family
+    family: EncoderFamily
     expected: Mapping[str, TensorSpec]
 
     def close(self) -> None:

@@ -152,7 +152,8 @@ def _over_white(image: Image) -> Pixels:
         paper = images.new("RGBA", layer.size, (255, 255, 255, 255))
         paper.alpha_composite(layer)
         image = paper
-    return np.asarray(image.convert("RGB")).copy()
+    pixels: Pixels = np.asarray(image.convert("RGB")).copy()
+    return pixels
 
 
 def _grey(levels: np.ndarray[Any, Any]) -> Pixels:
@@ -165,7 +166,8 @@ def _grey(levels: np.ndarray[Any, Any]) -> Pixels:
         if most <= 255:
             most = 255.0
     grey = np.clip(values * (255.0 / most) + 0.5, 0, 255).astype(np.uint8)
-    return np.repeat(grey[:, :, None], 3, axis=2)
+    pixels: Pixels = np.repeat(grey[:, :, None], 3, axis=2)
+    return pixels
 
 
 def stretch(pixels: Pixels, size: Size, resample: str) -> Pixels:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ Matrix = np.ndarray[Any, np.dtype[np.float32]]
 
 def side_of(n: int) -> int:
     """Return the side of a square table of n rows; 0 if it is no square."""
-    side = round(n**0.5)
+    side = math.isqrt(n)
     if side * side != n:
         return 0
     return side

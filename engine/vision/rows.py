@@ -30,7 +30,7 @@ DETAILS = LOW, USUAL, HIGH
 
 
 @dataclass(frozen=True)
-class Grid:
+class RowGrid:
     """Rows of embeddings in two dimensions, in reading order."""
 
     n_rows: int
@@ -54,7 +54,7 @@ class PicturePart:
 
     text_before: str
     pixels: Pixels
-    grid: Grid
+    grid: RowGrid
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,14 +12,14 @@ Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Budget:
+class RowBudget:
     """Least and most embeddings of a picture."""
 
     least: int
     most: int
 
 
-def aligned_size(size: Size, side: int, budget: Budget) -> Size:
+def aligned_size(size: Size, side: int, budget: RowBudget) -> Size:
     """Return the size in full cells that is nearest to a picture's, within a budget.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 from engine.cache.kv_cache import KVCache
 from engine.cache.kv_types import KV_TYPES
 from engine.cache.rotation import Rotation
-from engine.cache.states import RecurrentStates
+from engine.cache.states import RecurrentStates, SlotPair
 from engine.config import Attention, Layer, ModelConfig
 from engine.errors import Cancelled
 from engine.kernels import attention_sizes
@@ -53,7 +53,7 @@ def capacity_for(n_rows: int) -> int:
     return -(-max(n_rows, LEAST_ROWS) // step) * step
 
 
-class Stage:
+class EncoderStage:
     """A plan for up to ``capacity`` rows, written at once.
 
     Args:
@@ -70,7 +70,7 @@ class Stage:
 
     def __init__(
         self,
-        compose: Callable[[Stage], None],
+        compose: Callable[[EncoderStage], None],
         config: EncoderConfig,
         weights: EncoderWeights,
         taps: tuple[int, ...],
@@ -250,9 +250,7 @@ def _attention(config: EncoderConfig) -> Attention:
     return Attention(n, n, width, width, None, scale, sees_after=1 << 30)
 
 
-def _memory(
-    config: EncoderConfig, attention: Attention, capacity: int
-) -> tuple[KVCache, tuple[int, int]]:
+def _memory(config: EncoderConfig, attention: Attention, capacity: int) -> tuple[KVCache, SlotPair]:
     """Return keys and values of one layer, which all layers use in turn."""
     layers: tuple[Layer, ...] = ()
     if config.n_layers:

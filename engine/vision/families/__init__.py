@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.vision.family import Family
+    from engine.vision.family import EncoderFamily
 
 FAMILIES = {
     "qwen3vl_merger": "Qwen3-VL, Qwen3.5 and newer",
@@ -25,7 +25,7 @@ NOT_YET = (
 """Projectors of other engines that are known by name and not supported."""
 
 
-def load_family(projector: str) -> Family:
+def load_family(projector: str) -> EncoderFamily:
     """Import a family of ``FAMILIES``."""
-    family: Family = import_module(f"engine.vision.families.{projector}").FAMILY
+    family: EncoderFamily = import_module(f"engine.vision.families.{projector}").FAMILY
     return family

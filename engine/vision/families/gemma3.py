@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from engine.vision.config import EncoderConfig
 from engine.vision.families import siglip
-from engine.vision.family import Family, Frame, whole_picture
+from engine.vision.family import EncoderFamily, Frame, whole_picture
 from engine.vision.layers import Specs
 from engine.vision.pixels import BILINEAR
 from engine.vision.rows import BOTH_WAYS, Rows
 from engine.vision.sizes import Size
-from engine.vision.stage import Stage
+from engine.vision.stage import EncoderStage
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def _merge_cells(config: EncoderConfig, weights: EncoderWeights, x: Rows) -> Row
     return averages
 
 
-def _compose_head(stage: Stage) -> None:
+def _compose_head(stage: EncoderStage) -> None:
     cells = stage.norm(stage.vector("cells", stage.config.dim), NORM)
     stage.multiply(cells, (PROJECTION, stage.vector("rows", stage.config.text_width)))
 
 
-FAMILY = Family(
+FAMILY = EncoderFamily(
     title="Gemma 3",
     merge=4,
     resample=BILINEAR,

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from engine.vision.config import CHANNELS, EncoderConfig
 from engine.vision.families.gemma4v import PROJECTION, frames, two_tables, visibility
-from engine.vision.family import Family, Inputs, normalised, patches_of
+from engine.vision.family import EncoderFamily, Inputs, normalised, patches_of
 from engine.vision.layers import PATCHES, POSITIONS, Specs, layer_norm, linear
 from engine.vision.pixels import BICUBIC
 from engine.vision.positions import by_row_and_column
 from engine.vision.rows import Pixels, Rows
-from engine.vision.stage import Stage
+from engine.vision.stage import EncoderStage
 
 if TYPE_CHECKING:
     from engine.gguf.contents import TensorInfo
@@ -43,7 +43,7 @@ def _inputs(config: EncoderConfig, weights: EncoderWeights, pixels: Pixels) -> I
     return Inputs(patches.reshape(-1, width), start.reshape(-1, config.dim))
 
 
-def _compose(stage: Stage) -> None:
+def _compose(stage: EncoderStage) -> None:
     stage.plan.phase = "patches"
     stage.plan.barrier()
     patches = stage.vector("patches", _patch_width(stage.config))
@@ -57,13 +57,13 @@ def _merge_cells(config: EncoderConfig, weights: EncoderWeights, x: Rows) -> Row
     return x
 
 
-def _compose_head(stage: Stage) -> None:
+def _compose_head(stage: EncoderStage) -> None:
     stage.plan.barrier()
     cells = stage.norm(stage.vector("cells", stage.config.dim), "")
     stage.multiply(cells, (PROJECTION, stage.vector("rows", stage.config.text_width)))
 
 
-FAMILY = Family(
+FAMILY = EncoderFamily(
     title="Gemma 4 12B",
     merge=3,
     resample=BICUBIC,

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.vision.config import EncoderConfig
 from engine.vision.family import (
-    Family,
+    EncoderFamily,
     Frame,
     Inputs,
     by_cells,
@@ -29,8 +29,8 @@ from engine.vision.rows import (
     Pixels,
     Rows,
 )
-from engine.vision.sizes import Budget, Size, aligned_size
-from engine.vision.stage import Stage, turned_pairs
+from engine.vision.sizes import RowBudget, Size, aligned_size
+from engine.vision.stage import EncoderStage, turned_pairs
 from engine.weights.weights import TensorSpec
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from engine.plan.buffers import Activations
     from engine.vision.tensors import EncoderWeights
 
-BUDGETS = {LOW: Budget(70, 70), USUAL: Budget(70, 280), HIGH: Budget(70, 1120)}
+BUDGETS = {LOW: RowBudget(70, 70), USUAL: RowBudget(70, 280), HIGH: RowBudget(70, 1120)}
 THETA = 100.0
 CAUSAL_WIDTHS = 1536, 2560
 """Widths of the text models (E2B and E4B) whose rows do not see each other both ways."""
@@ -126,7 +126,7 @@ def _inputs(config: EncoderConfig, weights: EncoderWeights, pixels: Pixels) -> I
     )
 
 
-def _compose(stage: Stage) -> None:
+def _compose(stage: EncoderStage) -> None:
     embed_patches(stage)
     for number in range(stage.config.n_layers):
         _layer(stage, layer_name(number))
@@ -136,7 +136,7 @@ def _compose(stage: Stage) -> None:
     stage.plan.barrier()
 
 
-def _layer(stage: Stage, b: str) -> None:
+def _layer(stage: EncoderStage, b: str) -> None:
     config = stage.config
     plan = stage.plan
     half = config.head_dim // 2
@@ -169,7 +169,7 @@ def _layer(stage: Stage, b: str) -> None:
         plan.barrier()
 
 
-def _multiply(stage: Stage, x: Activations, *products: tuple[str, Activations]) -> None:
+def _multiply(stage: EncoderStage, x: Activations, *products: tuple[str, Activations]) -> None:
     """Multiply x by matrices, each with limits of its own on what goes in and comes out."""
     if not any(f"{name}.{bound}" in stage.weights for name, _ in products for bound in BOUNDS):
         stage.multiply(x, *products)
@@ -184,7 +184,7 @@ def _multiply(stage: Stage, x: Activations, *products: tuple[str, Activations]) 
         stage.plan.barrier()
 
 
-def _bound(stage: Stage, name: str) -> float:
+def _bound(stage: EncoderStage, name: str) -> float:
     """Return a limit of the file; numbers that no float exceeds if there is none."""
     if name in stage.weights:
         return stage.scalar(name)
@@ -204,12 +204,12 @@ def _merge_cells(config: EncoderConfig, weights: EncoderWeights, x: Rows) -> Row
     return result
 
 
-def _compose_head(stage: Stage) -> None:
+def _compose_head(stage: EncoderStage) -> None:
     cells = stage.norm(stage.vector("cells", stage.config.dim), "")
     _multiply(stage, cells, (PROJECTION, stage.vector("rows", stage.config.text_width)))
 
 
-FAMILY = Family(
+FAMILY = EncoderFamily(
     title="Gemma 4",
     merge=3,
     resample=BICUBIC,

@@ -9,18 +9,18 @@ import numpy as np
 
 from engine.vision.config import EncoderConfig
 from engine.vision.families import siglip
-from engine.vision.family import Family, Frame
+from engine.vision.family import EncoderFamily, Frame
 from engine.vision.layers import Specs, layer_norm, linear, two_products
 from engine.vision.pixels import BILINEAR
-from engine.vision.rows import HIGH, LOW, USUAL, Grid, Rows
-from engine.vision.sizes import Budget, Size, aligned_size
-from engine.vision.stage import Stage
+from engine.vision.rows import HIGH, LOW, USUAL, RowGrid, Rows
+from engine.vision.sizes import RowBudget, Size, aligned_size
+from engine.vision.stage import EncoderStage
 
 if TYPE_CHECKING:
     from engine.gguf.contents import TensorInfo
     from engine.vision.tensors import EncoderWeights
 
-BUDGET = Budget(64, 256)
+BUDGET = RowBudget(64, 256)
 TILE = 512
 """Side of a tile in pixels."""
 LEAST_TILES = 2
@@ -33,14 +33,14 @@ NORM_EPS = 1e-5
 
 def _frames(config: EncoderConfig, size: Size, detail: str) -> tuple[list[Frame], str]:
     whole = aligned_size(size, config.cell, BUDGET)
-    grid = Grid(whole[1] // config.cell, whole[0] // config.cell)
+    grid = RowGrid(whole[1] // config.cell, whole[0] // config.cell)
     most = MOST_TILES[detail]
     if not most or not _is_cut(size, config.cell):
         return [Frame("<|image_start|>", whole, grid, is_stretched=True)], "<|image_end|>"
     n_columns, n_rows = _tile_grid(size, most)
     canvas = n_columns * TILE, n_rows * TILE
-    tile_grid = Grid(TILE // config.cell, TILE // config.cell)
-    frames = []
+    tile_grid = RowGrid(TILE // config.cell, TILE // config.cell)
+    frames: list[Frame] = []
     for row in range(n_rows):
         for column in range(n_columns):
             marker = f"<|img_row_{row + 1}_col_{column + 1}|>"
@@ -102,14 +102,14 @@ def _merge_cells(config: EncoderConfig, weights: EncoderWeights, x: Rows) -> Row
     return x.reshape(-1, _cell_width(config))
 
 
-def _compose_head(stage: Stage) -> None:
+def _compose_head(stage: EncoderStage) -> None:
     cells = stage.vector("cells", _cell_width(stage.config))
     if "mm.input_norm.weight" in stage.weights:
         cells = stage.norm(cells, "mm.input_norm", NORM_EPS)
     two_products(stage, cells, "mm.1", "mm.2", stage.vector("rows", stage.config.text_width))
 
 
-FAMILY = Family(
+FAMILY = EncoderFamily(
     title="LFM2-VL, LFM2.5-VL",
     merge=2,
     resample=BILINEAR,

@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.vision.config import EncoderConfig
 from engine.vision.family import (
-    Family,
+    EncoderFamily,
     Frame,
     Inputs,
     by_cells,
@@ -33,14 +33,16 @@ from engine.vision.layers import (
 from engine.vision.pixels import BICUBIC
 from engine.vision.positions import corner_aligned, turned_by
 from engine.vision.rows import DETAILS, Pixels, Rows
-from engine.vision.sizes import Budget, Size, aligned_size
-from engine.vision.stage import Stage, tap_name, turned_pairs
+from engine.vision.sizes import RowBudget, Size, aligned_size
+from engine.vision.stage import EncoderStage, tap_name, turned_pairs
 
 if TYPE_CHECKING:
     from engine.gguf.contents import TensorInfo
     from engine.vision.tensors import EncoderWeights
 
-BUDGETS = dict(zip(DETAILS, (Budget(8, 256), Budget(8, 1024), Budget(8, 4096)), strict=True))
+BUDGETS = dict(
+    zip(DETAILS, (RowBudget(8, 256), RowBudget(8, 1024), RowBudget(8, 4096)), strict=True)
+)
 THETA = 10000.0
 SECOND_KERNEL = f"{PATCHES}.weight.1"
 TAP = "v.deepstack.{}.fc1.weight"
@@ -85,7 +87,7 @@ def _inputs(config: EncoderConfig, weights: EncoderWeights, pixels: Pixels) -> I
     return Inputs(by_cells(patches, config.merge), start, by_cells(angles, config.merge))
 
 
-def _compose(stage: Stage) -> None:
+def _compose(stage: EncoderStage) -> None:
     half = stage.config.head_dim // 2
     rotation = turned_pairs(half, 1, half)
     embed_patches(stage)
@@ -102,7 +104,7 @@ def _merge_cells(config: EncoderConfig, weights: EncoderWeights, x: Rows) -> Row
     return x.reshape(-1, _cell_width(config))
 
 
-def _compose_head(stage: Stage) -> None:
+def _compose_head(stage: EncoderStage) -> None:
     width = _cell_width(stage.config)
     text_width = stage.config.text_width
     parts = [("cells", "mm.0", "mm.2", "")]
@@ -117,7 +119,7 @@ def _compose_head(stage: Stage) -> None:
         two_products(stage, x, first, second, rows, index * text_width)
 
 
-FAMILY = Family(
+FAMILY = EncoderFamily(
     title="Qwen3-VL, Qwen3.5",
     merge=2,
     resample=BICUBIC,

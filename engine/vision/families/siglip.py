@@ -20,7 +20,7 @@ from engine.vision.layers import (
 )
 from engine.vision.positions import antialiased
 from engine.vision.rows import Pixels
-from engine.vision.stage import Stage
+from engine.vision.stage import EncoderStage
 
 if TYPE_CHECKING:
     from engine.gguf.contents import TensorInfo
@@ -42,7 +42,7 @@ def inputs(config: EncoderConfig, weights: EncoderWeights, pixels: Pixels) -> In
     return Inputs(by_cells(patches, config.merge), start)
 
 
-def compose(stage: Stage) -> None:
+def compose(stage: EncoderStage) -> None:
     """Write all layers and the last norm."""
     embed_patches(stage)
     for number in range(stage.config.n_layers):
