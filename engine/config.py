@@ -11,6 +11,13 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
+CAUSAL = "causal"
+BOTH_WAYS = "both ways"
+BOTH_WAYS_IN_WINDOWS = "both ways in windows"
+VISIBILITIES = CAUSAL, BOTH_WAYS, BOTH_WAYS_IN_WINDOWS
+"""How the rows of a part of a picture see each other: like tokens, or both ways in all layers or in
+sliding layers alone."""
+
 
 @dataclass(frozen=True)
 class Yarn:
@@ -52,6 +59,8 @@ class Rope:
         magnitude: factor of rotated elements.
         query_growth: queries are multiplied by 1 + query_growth * ln(1 + floor(position /
             original_context)).
+        sections: number of pairs that turn by time, by row and by column in the rows of a picture
+            (M-RoPE, interleaved); empty if all pairs turn by the position.
     """
 
     theta: float
@@ -64,6 +73,7 @@ class Rope:
     yarn: Yarn | None = None
     magnitude: float = 1.0
     query_growth: float = 0.0
+    sections: tuple[int, ...] = ()
 
     @property
     def factor_names(self) -> list[str]:
@@ -453,6 +463,10 @@ class Layer:
         side_by_side: whether both branches read the layer's input, through one norm.
         own_norms: whether branches side by side have a norm each.
         second_mixer: mixer with the same input as the first one; None for none.
+        adds_picture_part: whether rows of pictures add a further part of theirs to the layer's
+            output (deepstack).
+        picture_rows: limit on the rows of a picture that see each other both ways, and so need one
+            block; 0 if there are no such pictures.
     """
 
     mixer: Mixer | None
@@ -462,6 +476,8 @@ class Layer:
     side_by_side: bool = False
     own_norms: bool = False
     second_mixer: Recurrent | None = None
+    adds_picture_part: bool = False
+    picture_rows: int = 0
 
     @property
     def mixers(self) -> tuple[Mixer, ...]:
@@ -553,6 +569,16 @@ class ModelConfig:
     def n_layers(self) -> int:
         """Number of layers."""
         return len(self.layers)
+
+    @property
+    def n_deepstack(self) -> int:
+        """Number of further parts in each row of a picture, one for each of the first layers."""
+        return sum(layer.adds_picture_part for layer in self.layers)
+
+    @property
+    def picture_rows(self) -> int:
+        """Limit on the rows of a picture that see each other both ways in some layer."""
+        return max(layer.picture_rows for layer in self.layers)
 
     @property
     def attentions(self) -> dict[int, Attention]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.pipeline import Logits, Pipeline
     from engine.plan.crew import Crew
     from engine.tokenizer import Tokenizer
+    from engine.vision.known import RowsBlock
 
 SMALL_BATCH_LIMIT = 4
 """Limit on the tokens of one call that use the decode kernels. Up to here these are faster than the
@@ -123,6 +124,16 @@ class ForwardPass:
             if is_small_batch:
                 return self._verify(ids, pos)
             return self._compute_every(ids, pos)
+
+    def compute_rows(self, block: RowsBlock, pos: int) -> None:
+        """Compute rows of a picture.
+
+        Args:
+            pos: index of the first row in the cache.
+        """
+        with self.use_threads():
+            self.check(is_finished=True)
+            self.check(self.pipeline.cache_rows(block, pos, self._model.prefill_threads))
 
     def verify(self, ids: list[int], pos: int) -> list[Logits]:
         """Compute a small batch of tokens and the logits of all of them."""

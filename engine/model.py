@@ -27,6 +27,7 @@ from engine.plan.compilation import Progress, ProgressCallback
 from engine.plan.crew import MOST_THREADS
 from engine.sampling.advice import refused_keys
 from engine.session import Session
+from engine.vision.known import KnownPictures
 from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, BothCopies, WeightModes
 from engine.weights.weights import multiplied
 
@@ -68,6 +69,7 @@ class Model:
         rope_scaling: one of ``ROPE_SCALINGS``, for positions beyond the trained context in later
             sessions: those of the file, or stretched by YaRN.
         checkpoint_bytes: limit on the checkpoints of recurrent states in a later session.
+        pictures: pictures that prompts may contain.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Model:
         self.weights_mode = MMAP
         self.checkpoint_bytes = CHECKPOINT_BYTES
         self.rope_scaling = ROPE_SCALINGS[0]
+        self.pictures = KnownPictures(self.config.dim * (1 + self.config.n_deepstack))
         self._adapters: Adapters | None = None
         self._progress = progress
         self._sessions: list[Session] = []

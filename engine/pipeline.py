@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from engine.cache.hybrid_memory import LayerMemory
     from engine.config import ModelConfig
     from engine.plan.crew import Crew
+    from engine.vision.known import RowsBlock
     from engine.weights.weights import Weights
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
@@ -76,6 +77,7 @@ class PlanSpec:
         is_embedding: whether the plan leaves the vector of each token after the last norm, instead
             of logits.
         is_draft: whether the plan computes the predictor instead of the layers.
+        visibility: how the rows of a picture see each other; empty for a plan of tokens.
     """
 
     n_tokens: int
@@ -84,6 +86,7 @@ class PlanSpec:
     n_logits: int = 0
     is_embedding: bool = False
     is_draft: bool = False
+    visibility: str = ""
 
 
 PLANS = {
@@ -119,6 +122,9 @@ LOGITS_PLANS = {
     "block head": PlanSpec(HEAD_TOKENS, BLOCK, None, HEAD_TOKENS),
 }
 """Plans for the logits of every token, written and compiled on first use."""
+PICTURE = "picture"
+"""First word of the names of plans for the rows of a picture; the rest is their visibility. They
+are written and compiled on first use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +259,15 @@ class Pipeline:
         return self._current.plans
 
     @property
+    def position_offset(self) -> int:
+        """Difference of the next token's position in the text and its index in the cache."""
+        return self._steps.position_offset
+
+    @position_offset.setter
+    def position_offset(self, n: int) -> None:
+        self._steps.position_offset = n
+
+    @property
     def tensors(self) -> Collection[str]:
         """Names of the weights."""
         return self._current.weights.tensors
@@ -268,6 +283,8 @@ class Pipeline:
             return spec
         if name.startswith(VECTORS):
             return EMBEDDING_PLANS[VECTORS]
+        if name.startswith(PICTURE):
+            return replace(self._specs["block"], visibility=name.removeprefix(f"{PICTURE} "))
         return LOGITS_PLANS["verify"]  # a plan of ``decode_batch``, or of a trial
 
     def _write_plan(self, name: str, weights: Weights) -> Plan:
@@ -312,6 +329,7 @@ class Pipeline:
             self.rotations,
             spec.n_logits,
             spec.stage or Stage.ALL,
+            visibility=spec.visibility,
         )
         architecture = load_architecture(self.config.architecture)
         memory = self.predictor
@@ -465,6 +483,27 @@ class Pipeline:
         """
         self._set_block(tokens, pos)
         return self._run("small batch" if is_small_batch else "block", n_threads)
+
+    def cache_rows(self, block: RowsBlock, pos: int, n_threads: int) -> bool:
+        """Compute and cache the keys, values and states of rows of a picture; False if cancelled.
+
+        Args:
+            pos: index of the first row in the cache.
+        """
+        n = len(block.rows)
+        dim = self.config.dim
+        parts = block.rows.reshape(n, -1, dim)
+        names = ["x", *(f"deepstack {number}" for number in range(self.config.n_deepstack))]
+        for number, name in enumerate(names):
+            self._buffers.vector(name, dim).array()[:n] = parts[:, number]
+        if self.predictor is not None:
+            self._buffers.vector("embedded", dim).array()[:n] = parts[:, 0]
+        for number, rope in enumerate(self.config.ropes):
+            if rope.sections:
+                angles = self.rotations[rope].picture_angles(block.positions, rope.sections)
+                self._buffers.vector(f"angles {number}", rope.dim).array()[:n] = angles
+        self._set_block([0] * n, pos)
+        return self._run(f"{PICTURE} {block.visibility}", n_threads)
 
     def last_logits(self, n_threads: int, is_small_batch: bool) -> bool:
         """Compute the logits of the last token of the previous ``cache_block``; False if cancelled.
@@ -668,4 +707,4 @@ def max_block_tokens(config: ModelConfig, max_seq_len: int) -> int:
     if any(window is not None and ring_slots(window) < max_seq_len for window in windows):
         size = min(size, RING_BLOCK)
     size = min(size, BLOCK_BYTES // (4 * config.activation_floats))
-    return max(MIN_BLOCK, size // 32 * 32)
+    return max(MIN_BLOCK, size // 32 * 32, -(-config.picture_rows // 32) * 32)

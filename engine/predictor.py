@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from engine.cache.picture_ids import text_ids
 from engine.machine.memory import Memory
 from engine.models import predictor
 from engine.plan.buffers import SMALL_BATCH_TOKENS, Activations
@@ -116,7 +117,7 @@ class DraftHead:
         if not self._has_row.any():  # the memory is not used before the first guess
             self._rows[:] = source[:DRAFT_ROWS]
             self._has_row[:DRAFT_ROWS] = True
-        new = tokens[min(self._n_seen, len(tokens)) :]
+        new = text_ids(tokens[min(self._n_seen, len(tokens)) :])
         self._is_used[new] = True
         for token in new:
             if not self._has_row[token]:

@@ -13,6 +13,8 @@ import numpy as np
 from engine.batch import SHORT_BLOCK, Batch
 from engine.cache import context_shift
 from engine.cache.cached_tokens import CachedTokens, common_prefix
+from engine.cache.picture_ids import LOWEST_ID, PictureSpan, grid_positions, part_start, spans_in
+from engine.config import CAUSAL
 from engine.errors import BrokenModelError, Cancelled, ContextFullError, EngineError
 from engine.forward_pass import SMALL_BATCH_LIMIT, ForwardPass, ModelProtocol
 from engine.generation import SWITCH_INTERVAL, GeneratedToken, Generation, GuessLimits
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig, Rope
     from engine.pipeline import Logits, Pipeline
     from engine.sampling.earlier_text import EarlierText
+    from engine.vision.known import KnownPictures
 
 PrefillProgress = Callable[[int, int], None]
 """Called with (tokens done, tokens in all)."""
@@ -57,7 +60,13 @@ class PrefillResult:
 
 
 class SessionModel(ModelProtocol, Protocol):
-    """Interface of the opened model that owns the sessions."""
+    """Interface of the opened model that owns the sessions.
+
+    Attributes:
+        pictures: pictures that prompts may contain.
+    """
+
+    pictures: KnownPictures
 
     def forget(self, session: Session) -> None:
         """Remove a closed session."""
@@ -183,16 +192,17 @@ class Session:
         """Append tokens and compute them.
 
         Args:
-            ids: token ids, at least one, each 0 to ``vocab_size`` - 1.
+            ids: token ids, at least one, each 0 to ``vocab_size`` - 1; and the ids of pictures
+                that the model knows.
             all_logits: return the logits of every position instead of only the last.
             on_progress: called with (tokens done, tokens in all) after every block.
 
         Returns:
             Logits: (vocab_size,) float32 of the last position, or (n, vocab_size) float32 with
-                ``all_logits``.
+                ``all_logits``. Rows of pictures have none.
 
         Raises:
-            EngineError: no ids, or an id is out of range.
+            EngineError: no ids, an id is out of range, or a picture is not known.
             ContextFullError: more tokens than fit into the context; nothing was computed.
             Cancelled: ``cancel`` was called; finished blocks stay in the cache.
             BrokenModelError: the model computed NaN or infinity; the length is unchanged.
@@ -254,7 +264,7 @@ class Session:
         if len(ids) > self.n_ctx:
             raise _context_full(len(ids), self.n_ctx)
         start_s = time.monotonic()
-        reused = self.truncate(self._shared_prefix(ids))
+        reused = self.truncate(_shared_prefix(self.cached.ids, ids))
         if self._last_was_decoded or any(
             0 <= position - reused < MIN_CHECKPOINT_GAP for position in checkpoint_positions
         ):
@@ -269,7 +279,7 @@ class Session:
 
     def reusable(self, ids: Sequence[int]) -> int:
         """Return the number of tokens that ``prefill(ids)`` would not compute."""
-        n = self._shared_prefix(ids)
+        n = _shared_prefix(self.cached.ids, ids)
         if n == self.length:
             return n
         return self.memory.reachable(n)
@@ -277,11 +287,7 @@ class Session:
     def has_lost(self, ids: Sequence[int]) -> bool:
         """Whether ``prefill(ids)`` would compute tokens of the cache again because layers cannot go
         back to them."""
-        return self.reusable(ids) < self._shared_prefix(ids)
-
-    def _shared_prefix(self, ids: Sequence[int]) -> int:
-        """Return the number of tokens that a prompt shares with the cache, without its last."""
-        return max(0, min(common_prefix(self.cached.ids, ids), len(ids) - 1))
+        return self.reusable(ids) < _shared_prefix(self.cached.ids, ids)
 
     # ---- writing a reply
 
@@ -386,6 +392,7 @@ class Session:
         """Return the predictor's guesses of the n tokens after a chosen one; None if the reply was
         cancelled."""
         self.memory.reserve_trial(self.length, self.length + n)
+        self.pipeline.position_offset = self.cached.position_offset
         try:
             return self.forward.draft(token, self.cached.ids, n)
         except Cancelled:
@@ -461,6 +468,8 @@ class Session:
         length = self.length
         if n_keep < 0 or n_drop < 1 or n_keep + n_drop > length:
             raise EngineError(f"cannot forget {n_drop} tokens after {n_keep}: there are {length}")
+        if any(part_start(self.cached.ids, n) < n for n in (n_keep, n_keep + n_drop)):
+            raise EngineError("a picture can only be forgotten as a whole")
         moved = self.cached.ids[n_keep + n_drop :]
         if not moved:
             self.truncate(n_keep)
@@ -469,10 +478,11 @@ class Session:
             raise EngineError(
                 "this model's layers cannot forget these tokens from the midst of a conversation"
             )
+        n_turned = self.cached.n_positions(n_keep, n_keep + n_drop)
         self.cached.cut(n_keep)
         self._logits = None
-        self.memory.shift(n_keep, n_drop, length)
-        self.cached.ids += moved
+        self.memory.shift(n_keep, n_drop, length, n_turned)
+        self.cached.append(moved)
 
     def shift_towards(self, ids: Sequence[int]) -> int:
         """Shift if the cache is the beginning of ``ids`` except for one run of dropped tokens.
@@ -484,6 +494,8 @@ class Session:
         """
         gap = context_shift.find_gap(self.cached.ids, ids, MIN_SHIFTED_TOKENS)
         if gap is None or not self.memory.can_shift(*gap, self.length):
+            return 0
+        if any(part_start(self.cached.ids, n) < n for n in (gap[0], sum(gap))):
             return 0
         self.shift(*gap)
         return gap[1]
@@ -518,7 +530,7 @@ class Session:
             EngineError: an id is out of range.
             ContextFullError: more tokens than fit into the context.
         """
-        self.cached.ids += self.check_ids(ids)
+        self.cached.append(self.check_ids(ids, has_pictures=True))
         self._logits = None
         self.memory.commit(self.length)
 
@@ -533,6 +545,7 @@ class Session:
         """
         pos = self.length
         self.memory.reserve(pos + len(ids))
+        self.pipeline.position_offset = self.cached.position_offset
         try:
             self.forward.check(compute(pos))
         except Cancelled:
@@ -578,22 +591,33 @@ class Session:
         checkpoint_positions: Collection[int] = (),
         is_prompt: bool = False,
     ) -> Logits:
-        """Compute tokens block by block."""
-        checked = self.check_ids(ids)
+        """Compute tokens and rows of pictures block by block.
+
+        Returns:
+            Logits as ``feed`` returns them; empty if the last token is a row of a picture.
+        """
+        checked = self.check_ids(ids, has_pictures=True)
         start = self.length
         end = start + len(checked)
+        pictures = _pictures_in(checked, start)
         rows: list[Logits] = []
         try:
             while (pos := self.length) < end:
                 if is_prompt and self.batch is not None:
                     pos = self._copy_from_peers(self.batch, checked[pos - start :])
-                block_end = self._block_end(pos, end, checkpoint_positions)
-                rows += self._feed_block(
-                    checked[pos - start : block_end - start],
-                    all_logits,
-                    block_end == end,
-                    is_prompt,
-                )
+                while pictures and pictures[0].end <= pos:
+                    pictures.pop(0)
+                if pictures and pictures[0].first <= pos:
+                    block_end = self._feed_rows(pictures[0], checked, pos, start)
+                else:
+                    text_end = pictures[0].first if pictures else end
+                    block_end = self._block_end(pos, text_end, checkpoint_positions)
+                    rows += self._feed_block(
+                        checked[pos - start : block_end - start],
+                        all_logits,
+                        block_end == end,
+                        is_prompt,
+                    )
                 if block_end < end and block_end in checkpoint_positions:
                     self.memory.make_checkpoint()
                 if on_progress is not None:
@@ -601,14 +625,47 @@ class Session:
         except BrokenModelError:
             self.truncate(start)
             raise
+        if not rows:
+            return np.empty(0, np.float32)
         return np.stack(rows) if all_logits else rows[-1]
+
+    def _feed_rows(self, span: PictureSpan, ids: list[int], pos: int, start: int) -> int:
+        """Compute one block of rows of a picture; returns the index after it.
+
+        Args:
+            span: the part, with its indices in the cache.
+            ids: ids of all tokens to append, from index ``start`` on.
+            pos: index of the first row.
+        """
+        part_ids = ids[span.first - start : span.end - start]
+        with self.forward.use_threads():
+            part = self.model.pictures.part(part_ids)
+        size = self.pipeline.block_size_at(pos)
+        if self.forward.has_waiting_peers:
+            size = min(size, SHORT_BLOCK)
+        if part.visibility != CAUSAL:
+            size = len(part.rows)
+        end = min(pos + size, span.end)
+        rows = slice(pos - span.first, end - span.first)
+        first_position = span.first + self.cached.position_offset
+        block = part.block(rows, first_position + grid_positions(span)[rows])
+
+        self.memory.reserve(end)
+        try:
+            self.forward.compute_rows(block, pos)
+        except Cancelled:
+            self._rewind(pos)
+            raise
+        self._append(part_ids[rows], None)
+        return end
 
     def _copy_from_peers(self, batch: Batch, ids: list[int]) -> int:
         """Copy the keys and values of the next tokens from a peer that has them; returns the new
         length."""
-        n = batch.copy_shared(self.pipeline, [*self.cached.ids, *ids])
-        self.cached.ids += ids[: n - self.length]
-        return n
+        all_ids = [*self.cached.ids, *ids]
+        n = part_start(all_ids, batch.copy_shared(self.pipeline, all_ids))
+        self.cached.append(all_ids[self.length : n])
+        return self.length
 
     def _block_end(self, pos: int, end: int, checkpoint_positions: Collection[int]) -> int:
         """Return the end of the block at a position: the next checkpoint, or as far as a block
@@ -630,6 +687,7 @@ class Session:
         """Compute one block; the length grows only when all of it is done."""
         pos = self.length
         self.memory.reserve(pos + len(ids))
+        self.pipeline.position_offset = self.cached.position_offset
         try:
             rows = self.forward.compute_block(
                 ids, pos, every=all_logits, is_end=is_end, is_prompt=is_prompt
@@ -644,6 +702,7 @@ class Session:
         """Compute the logits of a few tokens without appending these."""
         pos = self.length
         self.memory.reserve_trial(pos, pos + len(ids))
+        self.pipeline.position_offset = self.cached.position_offset
         try:
             return self.forward.verify(ids, pos)
         except (Cancelled, BrokenModelError):
@@ -652,17 +711,22 @@ class Session:
 
     def _append(self, ids: list[int], logits: Logits | None) -> None:
         """Append computed tokens. Without logits a reply cannot start here."""
-        self.cached.ids += ids
+        self.cached.append(ids)
         self._logits = logits
         self._last_was_decoded = False
         self.memory.commit(self.length)
 
-    def check_ids(self, ids: Sequence[int]) -> list[int]:
-        """Return token ids as integers; raises ``EngineError`` if they cannot be appended."""
+    def check_ids(self, ids: Sequence[int], has_pictures: bool = False) -> list[int]:
+        """Return token ids as integers; raises ``EngineError`` if they cannot be appended.
+
+        Args:
+            has_pictures: whether ids of rows of pictures are allowed.
+        """
         checked = [int(token) for token in ids]
         if not checked:
             raise EngineError("no tokens to feed")
-        if min(checked) < 0 or max(checked) >= self.model.config.vocab_size:
+        lowest = LOWEST_ID if has_pictures else 0
+        if min(checked) < lowest or max(checked) >= self.model.config.vocab_size:
             raise EngineError(f"token ids must be 0 to {self.model.config.vocab_size - 1}")
         if self.length + len(checked) > self.n_ctx:
             raise _context_full(self.length + len(checked), self.n_ctx)
@@ -674,3 +738,21 @@ def _context_full(n_tokens: int, n_ctx: int) -> ContextFullError:
         f"{n_tokens:,} tokens do not fit into the context of {n_ctx:,} (start again, "
         f"or open a larger context)"
     )
+
+
+def _shared_prefix(cached: Sequence[int], ids: Sequence[int]) -> int:
+    """Return the number of tokens that a prompt shares with a cache, without its last. A part of a
+    picture is shared as a whole."""
+    n = max(0, min(common_prefix(cached, ids), len(ids) - 1))
+    return part_start(ids, n)
+
+
+def _pictures_in(ids: list[int], start: int) -> list[PictureSpan]:
+    """Return the parts of pictures in tokens to append from index ``start`` on, with their indices
+    in the cache."""
+    if min(ids) >= 0:
+        return []
+    spans = list(spans_in(ids))
+    if sum(token < 0 for token in ids) != sum(span.end - span.first for span in spans):
+        raise EngineError("a picture is not complete")
+    return [span._replace(first=start + span.first) for span in spans]

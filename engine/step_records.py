@@ -9,12 +9,15 @@ import numpy as np
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS
+from engine.plan.rows import POSITIONS_OFFSET
 
 STEP_BYTES = 128
+_POSITIONS = POSITIONS_OFFSET // 8
 
 
 class StepRecord:
-    """Memory of one record: a number of tokens, their position, and the address of their ids."""
+    """Memory of one record: a number of tokens, their position, and the address of their ids; and
+    of the record of positions after it."""
 
     def __init__(self) -> None:
         self._memory = Memory(STEP_BYTES)
@@ -33,6 +36,8 @@ class StepRecords:
         last: record of the last token of a block.
         batch: record of the next tokens of several pipelines.
         token: record of one token of a trial, which reads the first slot.
+        position_offset: difference of the next token's position in the text and its index in the
+            cache.
     """
 
     def __init__(self, max_tokens: int) -> None:
@@ -49,6 +54,7 @@ class StepRecords:
         n_pieces = -(-max_tokens // MAX_BLOCK_TOKENS)
         self._pieces = Memory(STEP_BYTES * n_pieces)
         self._piece_words = self._pieces.array(np.int64, (n_pieces, STEP_BYTES // 8))
+        self.position_offset = 0
 
     def set_block(self, tokens: Sequence[int], pos: int, slot: int) -> None:
         """Set the token ids and the first position of the next run.
@@ -63,11 +69,15 @@ class StepRecords:
         block[STEP.start_pos // 8] = pos
         block[STEP.index // 8] = 0
         block[STEP.slot // 8] = slot
+        block[_POSITIONS + STEP.n_tokens // 8] = n
+        block[_POSITIONS + STEP.start_pos // 8] = pos + self.position_offset
         last = self.last.words
         last[STEP.n_tokens // 8] = 1
         last[STEP.start_pos // 8] = pos + n - 1
         last[STEP.tokens // 8] = self._tokens.address + 4 * (n - 1)
         last[STEP.index // 8] = n - 1
+        last[_POSITIONS + STEP.n_tokens // 8] = 1
+        last[_POSITIONS + STEP.start_pos // 8] = pos + n - 1 + self.position_offset
 
     def set_batch(self, tokens: Iterable[int]) -> int:
         """Set the next token of each pipeline of a batch; returns the number of tokens."""

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from engine.cache.picture_ids import PictureSpan, part_start, spans_in
+
 UNCUT = sys.maxsize
 
 
@@ -43,14 +45,38 @@ class CachedTokens:
     """Tokens of a session's cache. One thread changes them; any thread may read them.
 
     Attributes:
-        ids: token ids. Computed tokens are appended directly; only ``cut`` removes any.
+        ids: token ids, with those of the rows of pictures. Only ``append`` and ``cut`` change them.
+        pictures: parts of pictures that are complete in the cache, in order.
     """
 
     def __init__(self) -> None:
         self.ids: list[int] = []
+        self.pictures: list[PictureSpan] = []
         self._watches: list[CacheWatch] = []
         self._n_permanent: int | None = None
         """Number of permanent tokens; None if all are."""
+
+    def append(self, ids: Sequence[int]) -> None:
+        """Append computed tokens."""
+        n = len(self.ids)
+        self.ids += ids
+        if ids and min(ids) < 0:
+            self.pictures += spans_in(self.ids, part_start(self.ids, n))
+
+    @property
+    def position_offset(self) -> int:
+        """Difference of the next token's position and its index: a picture may take fewer
+        positions than it has rows (M-RoPE)."""
+        n = len(self.ids)
+        return self.n_positions(0, n) - n
+
+    def n_positions(self, first: int, end: int) -> int:
+        """Return the number of positions that the tokens of a range take."""
+        n = end - first
+        for span in self.pictures:
+            if first <= span.first and span.end <= end:
+                n += span.n_positions - (span.end - span.first)
+        return n
 
     def cut(self, n: int) -> None:
         """Drop all tokens after the first n."""
@@ -59,6 +85,8 @@ class CachedTokens:
         if self._n_permanent is not None:
             self._n_permanent = min(self._n_permanent, n)
         del self.ids[n:]
+        while self.pictures and self.pictures[-1].end > n:
+            self.pictures.pop()
 
     @property
     def n_permanent(self) -> int:

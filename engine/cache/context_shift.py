@@ -6,15 +6,20 @@ from engine.cache.cached_tokens import common_prefix
 from engine.cache.layer_cache import LayerCache
 
 
-def drop_positions(layer: LayerCache, n_keep: int, n_drop: int, length: int) -> None:
+def drop_positions(
+    layer: LayerCache, n_keep: int, n_drop: int, length: int, n_turned: int | None = None
+) -> None:
     """Move one layer's keys and values of [n_keep + n_drop, length) to n_keep.
 
     Rotations add up, so a key of position p, rotated by -n_drop, is the key of position p - n_drop.
     The influence of the dropped tokens on the moved keys and values remains.
+
+    Args:
+        n_turned: number of positions that the keys move down by, if that is not ``n_drop``.
     """
     layer.values.move(n_keep, n_keep + n_drop, length)
     keys = layer.keys.read_tiles(n_keep + n_drop, length)
-    layer.rotate(keys, -n_drop)
+    layer.rotate(keys, -(n_drop if n_turned is None else n_turned))
     layer.keys.write_tiles(n_keep, keys)
 
 

@@ -95,7 +95,7 @@ class HybridMemory:
         """Return False: a state depends on all earlier tokens."""
         return False
 
-    def shift(self, n_keep: int, n_drop: int, length: int) -> None:
+    def shift(self, n_keep: int, n_drop: int, length: int, n_turned: int | None = None) -> None:
         """Raise EngineError: a state cannot forget tokens."""
         raise EngineError(
             "this model's layers cannot forget tokens from the midst of a conversation"

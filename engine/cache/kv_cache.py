@@ -103,7 +103,7 @@ def kv_needs(config: ModelConfig, kv_type: KVType) -> MemoryNeeds:
         if attention.cache_window is None:
             position_bytes += n_bytes
         else:
-            ring_bytes[ring_slots(attention.cache_window)] += n_bytes
+            ring_bytes[ring_slots(attention.cache_window, config.picture_rows)] += n_bytes
     return MemoryNeeds(position_bytes, rings=tuple(sorted(ring_bytes.items())))
 
 
@@ -158,7 +158,8 @@ class KVCache:
             weight = (key_weights or {}).get(number)
             n_slots = self.max_seq_len
             if attention.cache_window is not None:
-                n_slots = min(ring_slots(attention.cache_window), n_slots)
+                n_ring = ring_slots(attention.cache_window, config.picture_rows)
+                n_slots = min(n_ring, n_slots)
             self.layers[number] = LayerCache(
                 attention, rotation, kv_type, n_slots, self._memory, offset, weight
             )
@@ -261,13 +262,17 @@ class KVCache:
                 return False
         return True
 
-    def shift(self, n_keep: int, n_drop: int, length: int) -> None:
-        """Move the positions after the dropped ones down and rotate their keys."""
+    def shift(self, n_keep: int, n_drop: int, length: int, n_turned: int | None = None) -> None:
+        """Move the positions after the dropped ones down and rotate their keys.
+
+        Args:
+            n_turned: number of positions that the keys move down by; None for ``n_drop``.
+        """
         for layer in self._layers:
             first = n_keep + n_drop
             if layer.window is not None:
                 first = max(first, self._reach.first(layer.n_slots))
-            context_shift.drop_positions(layer, first - n_drop, n_drop, length)
+            context_shift.drop_positions(layer, first - n_drop, n_drop, length, n_turned)
         self._reach.shift(n_keep, n_drop, length)
         self._saved_end = None
 

@@ -16,12 +16,16 @@ RING_BLOCK = 256
 session can always go back."""
 
 
-def ring_slots(window: int) -> int:
+def ring_slots(window: int, picture_rows: int = 0) -> int:
     """Return the number of positions in the ring of a layer with a window.
 
     It is a multiple of the attention kernels' chunk, so that no chunk crosses the ring's end.
+
+    Args:
+        picture_rows: limit on the rows of a picture that need one block.
     """
-    return (window + RING_BLOCK + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK * ATTENTION_CHUNK
+    n_block = max(RING_BLOCK, picture_rows)
+    return (window + n_block + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK * ATTENTION_CHUNK
 
 
 @dataclass

@@ -36,6 +36,26 @@ class Rotation:
         y = keys[..., second]
         keys[..., first], keys[..., second] = x * cos - y * sin, x * sin + y * cos
 
+    def picture_angles(
+        self, positions: np.ndarray[Any, np.dtype[np.int64]], sections: tuple[int, ...]
+    ) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """Return cos and sin of each pair for rows of a picture, as the kernel ``angles`` writes
+        them for tokens: (n, 2 * n_pairs) float32.
+
+        Pair k turns by the time, the row or the column as k % 3 is 0, 1 or 2, while k is below
+        three times the section's number of pairs; the others turn by the time, like those of
+        tokens.
+
+        Args:
+            positions: (n, 3), time, row and column of each row.
+        """
+        pairs = np.arange(len(self.frequencies))
+        axes = pairs % 3
+        axes[pairs >= 3 * np.array(sections)[axes]] = 0
+        angles = positions[:, axes] * self.frequencies
+        both = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+        return (self.magnitude * both).astype(np.float32)
+
 
 def rotation_of(rope: Rope, weights: Weights | None = None, n_ctx: int = 0) -> Rotation:
     """Compute a rope's frequencies, with the divisors that the weights may hold (Llama 3.1,

@@ -1,12 +1,19 @@
 """Model that is written into a plan: its shape, weights, memory, and the plan."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import accumulate
 
 from engine.cache.rotation import Rotation
-from engine.config import Attention, Layer, ModelConfig, Rope
+from engine.config import (
+    BOTH_WAYS,
+    BOTH_WAYS_IN_WINDOWS,
+    Attention,
+    Layer,
+    ModelConfig,
+    Rope,
+)
 from engine.plan.buffers import Activations, Buffers
 from engine.plan.plan import Plan
 from engine.weights.weights import Tensor, Weights
@@ -35,6 +42,10 @@ class Decoder:
         stage: Stage of the layers.
         hidden: Rows after the last norm of the token before each token of the run. If it is set,
             the last layer alone is written, as the predictor, with a residual stream of its own.
+        visibility: How the rows of a picture see each other, one of ``engine.config.VISIBILITIES``; empty for a
+            run of tokens. The caller writes what comes from outside: the rows in "x" (and in
+            "embedded", for a predictor), their further parts, and the angles of ropes with
+            sections.
     """
 
     plan: Plan
@@ -45,6 +56,7 @@ class Decoder:
     n_logits: int = 1
     stage: Stage = Stage.ALL
     hidden: Activations | None = None
+    visibility: str = ""
 
     @property
     def x(self) -> Activations:
@@ -124,6 +136,19 @@ class Decoder:
         if not rope.query_growth:
             return self.angles(rope)
         return self.buffers.vector(f"query angles {self.config.ropes.index(rope)}", rope.dim)
+
+    def deepstack(self, layer: int) -> Activations | None:
+        """Return what the rows of a picture add to the output of a layer; None for nothing."""
+        if self.visibility and self.hidden is None and self.config.layers[layer].adds_picture_part:
+            return self.buffers.vector(f"deepstack {layer}", self.config.dim)
+        return None
+
+    def attention_of_run(self, attention: Attention) -> Attention:
+        """Return a layer's attention; rows of a picture may see later rows of it."""
+        is_sliding = attention.window is not None
+        if self.visibility == BOTH_WAYS or (self.visibility == BOTH_WAYS_IN_WINDOWS and is_sliding):
+            return replace(attention, sees_after=self.plan.max_tokens)
+        return attention
 
     @property
     def stream_eps(self) -> float:

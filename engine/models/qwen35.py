@@ -54,19 +54,20 @@ def qwen35_config(
             keep it.
     """
     is_recurrent = recurrent_layers(read)
-    mixer = delta_net or recurrent.delta_net_of(read)
+    recurrent_mixer = delta_net or recurrent.delta_net_of(read)
 
     def attending(number: int, attention: Attention, dense: Dense) -> Layer:
         if feed_forward:
             form = feed_forward(dense)
         else:
             form = dense
-        return Layer(replace(attention, head_norms=True, gated=True), form)
+        mixer = reading.with_sections(read, attention)
+        return Layer(replace(mixer, head_norms=True, gated=True), form)
 
     def layer(number: int, attention: Attention, dense: Dense) -> Layer:
         attending_layer = attending(number, attention, dense)
         if is_recurrent[number]:
-            return Layer(mixer, attending_layer.feed_forward)
+            return Layer(recurrent_mixer, attending_layer.feed_forward)
         return attending_layer
 
     return reading.decoder_config(

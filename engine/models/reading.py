@@ -231,6 +231,22 @@ def rope(read: Hyperparameters, head_dim: int, neighbours: bool, factors: str = 
     return replace(plain, scaling_factor=factor)
 
 
+def with_sections(read: Hyperparameters, attention: Attention) -> Attention:
+    """Read the sections of M-RoPE, interleaved: the numbers of pairs that turn by time, row and
+    column in the rows of a picture. Files of models that see have them."""
+    key = "rope.dimension_sections"
+    value = read.raw(key)
+    if value is None or attention.rope is None:
+        return attention
+    n_pairs = attention.rope.dim // 2
+    sections = read.per_layer(key, len(value) if isinstance(value, np.ndarray) else 1, 0, n_pairs)
+    if len(sections) < 3 or sum(sections) > n_pairs:
+        raise read.fail(
+            f"{read.key(key)} is {sections}: must be at least three numbers of pairs, of {n_pairs}"
+        )
+    return replace(attention, rope=replace(attention.rope, sections=tuple(sections[:3])))
+
+
 def longrope(read: Hyperparameters, plain: Rope) -> Rope:
     """Add divisors of frequencies for short and for long contexts (Ding et al. 2024,
     arXiv:2402.13753)."""

@@ -99,6 +99,9 @@ def each_layer(
         )
         if end_layer is not None:
             end_layer(number)
+        if (part := d.deepstack(number)) is not None:
+            d.plan.add(d.x, part)
+            d.plan.barrier()
 
 
 def _norm_after(d: Decoder, layer: int, branch: int) -> Tensor | None:
@@ -118,10 +121,12 @@ def embedding(d: Decoder) -> None:
         _begin_prediction(d, d.hidden)
     elif d.stage is Stage.LAST:
         d.plan.take_token(d.buffers.vector("x", d.config.dim), d.x)
-    else:
+    elif not d.visibility:
         _begin(d)
     for rope in d.config.ropes:
-        d.plan.attention.angles(d.rotations[rope], d.angles(rope))
+        if rope.sections and d.visibility:
+            continue
+        d.plan.attention.angles(d.rotations[rope], d.angles(rope), is_index=not rope.sections)
         if rope.query_growth:
             d.plan.attention.angles(
                 d.rotations[rope], d.query_angles(rope), rope.query_growth, rope.original_context
@@ -156,8 +161,9 @@ def _begin_prediction(d: Decoder, hidden: Activations) -> None:
     layer = d.config.n_layers - 1
     embedded = d.buffers.vector("embedded", dim)
     table = d.optional(layer, "nextn.embed_tokens.weight")
-    plan.embed(table or d.weights["token_embd.weight"], embedded)
-    plan.barrier()
+    if not d.visibility:
+        plan.embed(table or d.weights["token_embd.weight"], embedded)
+        plan.barrier()
     pair = d.buffers.vector("embedding and hidden", 2 * dim)
     halves = (("enorm", embedded, 0), ("hnorm", hidden, dim))
     for name, x, first in halves:
@@ -290,7 +296,9 @@ def self_attention(
     if not is_needed["q"]:
         return None
     attended = d.buffers.vector("attended", attention.out_dim)
-    plan.attention.attend(layer, attention, q, attended, d.optional(layer, "attn_sinks.weight"))
+    plan.attention.attend(
+        layer, d.attention_of_run(attention), q, attended, d.optional(layer, "attn_sinks.weight")
+    )
     plan.barrier()
     if gate is not None:
         plan.gate("sigmoid", gate, attended)

@@ -14,6 +14,7 @@ from engine.kernels import records
 from engine.kernels.records import ATTENTION_CHUNK, PARTIAL_HEADER
 from engine.machine.memory import Memory
 from engine.plan.operation import address_or_zero, float_bits
+from engine.plan.rows import POSITIONS_OFFSET
 
 if TYPE_CHECKING:
     from engine.cache.kv_cache import KVCache
@@ -32,7 +33,12 @@ class AttentionRows:
         self._partial: Memory | None = None
 
     def angles(
-        self, rotation: Rotation, out: Activations, growth: float = 0.0, span: int = 1
+        self,
+        rotation: Rotation,
+        out: Activations,
+        growth: float = 0.0,
+        span: int = 1,
+        is_index: bool = True,
     ) -> None:
         """Write cos and sin for the step's positions, times the rotation's magnitude.
 
@@ -40,13 +46,15 @@ class AttentionRows:
 
         Args:
             growth, span: Both are also multiplied by 1 + growth * ln(1 + floor(position / span)).
+            is_index: Whether positions are indices in the cache. If not, they come from the record
+                after the step record (``POSITIONS_OFFSET``).
         """
         plan = self._plan
         memory = Memory(rotation.frequencies.nbytes)
         memory.array(np.float64, rotation.frequencies.shape)[:] = rotation.frequencies
         plan.keep(memory)
         for _ in plan.each_lane():
-            plan.add_row(
+            angles = plan.add_row(
                 "angles",
                 records.ANGLES,
                 None,
@@ -57,6 +65,8 @@ class AttentionRows:
                 growth=float_bits(growth),
                 span=span,
             )
+            if not is_index:
+                angles.arguments["step"] += POSITIONS_OFFSET
 
     def rope(
         self,

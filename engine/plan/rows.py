@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 
+POSITIONS_OFFSET = 64
+"""Offset in bytes from a step record to a second one whose ``start_pos`` is the first token's
+position in the text. After a picture it may be less than the index in the cache."""
+
 
 @dataclass(frozen=True)
 class Lane:

@@ -8,6 +8,7 @@ time. A balance limits that time to a share of the whole.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 import numpy as np
 
@@ -247,7 +248,9 @@ class Guessing:
                 and tokens[position - length - 1] == tokens[-length - 1]
             ):
                 length += 1
-            yield (False, length), tokens[position : position + limit]
+            followers = list(takewhile(_is_text, tokens[position : position + limit]))
+            if followers:
+                yield (False, length), followers
 
         if self._earlier is not None and length < LONGEST:
             length, guesses = self._earlier.following(tokens, limit)
@@ -260,3 +263,8 @@ class Guessing:
             for n in KEY_LENGTHS:
                 self._positions[tuple(tokens[max(0, end - n) : end])] = end
         self._n_indexed = max(SHORTEST, len(tokens))
+
+
+def _is_text(token: int) -> bool:
+    """Whether an id is that of a token, and not that of a picture's row."""
+    return token >= 0

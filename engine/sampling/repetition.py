@@ -40,6 +40,8 @@ class RepetitionPenalties:
         self._counts = np.zeros(vocab_size if self.is_on else 0, np.int32)
         self._tokens = np.empty(0, np.int32)
         self._n_tokens = 0
+        self._has_pictures = False
+        """Whether some ids are those of rows of pictures, negative numbers."""
         self._last_breaker = -1
         """Position of the last token whose text ends a breaker."""
         self._token_bytes = token_bytes
@@ -61,6 +63,8 @@ class RepetitionPenalties:
         self._update_tokens(tokens)
         s = self._settings
         tokens_so_far = self._tokens[: self._n_tokens]
+        if self._has_pictures:
+            tokens_so_far = tokens_so_far[tokens_so_far >= 0]
         if self._penalises:
             recent = tokens_so_far[-s.repeat_window :]
             run_entry(
@@ -91,6 +95,7 @@ class RepetitionPenalties:
             self._tokens = grown
         self._tokens[n_known:n] = tokens[n_known:]
         self._n_tokens = n
+        self._has_pictures |= bool((self._tokens[n_known:n] < 0).any())
 
         if self._is_dry and self._breakers and self._token_bytes is not None:
             for index in range(n - 1, n_known - 1, -1):

@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
 def full_session(model: Model, kv: str = "f16") -> Session:
     """Return a session whose sliding-window layers store all positions."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kv_cache, "ring_slots", lambda window: 1 << 20)
+        patch.setattr(kv_cache, "ring_slots", lambda window, picture_rows: 1 << 20)
         return model.session(n_ctx=N_CTX, kv=kv)
 
 
