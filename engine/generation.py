@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from engine.sampling.guessing import GuessCosts, Guessing
+from engine.sampling.guessing import GuessCosts, Guessing, GuessKind, GuessTally
 from engine.sampling.logprobs import TokenLogprobs, token_logprobs
 from engine.sampling.stopping import StopStrings
 
@@ -62,6 +62,8 @@ class ReplySession(Protocol):
     stop_string: str
     cached: CachedTokens
     guess_costs: GuessCosts
+    guess_kinds: Collection[GuessKind]
+    guess_tally: GuessTally
     earlier_text: EarlierText | None
 
     @property
@@ -172,7 +174,10 @@ class ReplySteps:
         self._session = session
         self._guessing: Guessing | None = None
         if guess:
-            self._guessing = Guessing(session.cached.ids, session.guess_costs, session.earlier_text)
+            self._guessing = Guessing(
+                session.cached.ids, session.guess_costs, session.earlier_text, session.guess_kinds
+            )
+            session.guess_tally = self._guessing.tally
 
     def compute(self, chosen: list[int], n_left: int) -> None:
         """Compute the next tokens.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
@@ -26,6 +26,7 @@ from engine.models import expected_tensors, predictor_problem
 from engine.plan.compilation import Progress, ProgressCallback
 from engine.plan.crew import MOST_THREADS
 from engine.sampling.advice import refused_keys
+from engine.sampling.guessing import ALL_KINDS, GuessKind
 from engine.session import Session
 from engine.vision.known import KnownPictures
 from engine.weights.modes import MMAP, RESERVE_BYTES, WEIGHT_MODES, BothCopies, WeightModes
@@ -70,6 +71,7 @@ class Model:
             sessions: those of the file, or stretched by YaRN.
         checkpoint_bytes: limit on the checkpoints of recurrent states in a later session.
         pictures: pictures that prompts may contain.
+        guess_kinds: kinds of guesses in a later session.
     """
 
     def __init__(
@@ -96,6 +98,7 @@ class Model:
         self.checkpoint_bytes = CHECKPOINT_BYTES
         self.rope_scaling = ROPE_SCALINGS[0]
         self.pictures = KnownPictures(self.config.dim * (1 + self.config.n_deepstack))
+        self.guess_kinds: Collection[GuessKind] = ALL_KINDS
         self._adapters: Adapters | None = None
         self._progress = progress
         self._sessions: list[Session] = []
@@ -358,6 +361,7 @@ class Model:
         pipeline.compile(progress or self._progress)
         notices = _session_notices(self, n_ctx, kv_type, is_automatic=kv == AUTO)
         session = Session(self, pipeline, n_ctx, notices)
+        session.guess_kinds = self.guess_kinds
         if peer is not None:
             _share_threads(self.crew, session, peer)
         self._sessions.append(session)

@@ -37,7 +37,7 @@ from engine.plan.plan import (
     Plan,
     scratch_bytes_per_thread,
 )
-from engine.plan.profile import ProfileTable
+from engine.plan.profile import OTHER_RUNS, ProfileTable
 from engine.plan.rows import Lane, Trial
 from engine.plan.streaming import stream
 from engine.predictor import Predictor
@@ -184,7 +184,6 @@ class Pipeline:
         memory: memory of the layers: KV cache and recurrent states.
         predictor: memory of the model's predictor; None if it has none.
         rotations: rotation of the keys by position, for each rope.
-        profiled_s: seconds of all runs while something was timed.
         profile: table that the runs of a plan are timed into, by the plan's name; empty if nothing
             is timed.
     """
@@ -244,7 +243,6 @@ class Pipeline:
         self._addresses: dict[str, int] = {}
         """Addresses of the compiled kernels, by name."""
         self.profile: dict[str, ProfileTable] = {}
-        self.profiled_s = 0.0
         self._weight_access = FROM_MEMORY
         self._other_weights: list[WeightPlans] = []
         self._current = WeightPlans(weights, self._write_plans(weights), {})
@@ -669,14 +667,11 @@ class Pipeline:
         if not self.profile:
             return self._crew.run(table, n_threads)
 
-        times = self.profile.get(name)
+        times = self.profile.get(name) or self.profile[OTHER_RUNS]
         start_s = time.perf_counter()
-        is_finished = self._crew.run(table, n_threads, 0 if times is None else times.address)
-        seconds = time.perf_counter() - start_s
-        self.profiled_s += seconds
-        if times is not None:
-            times.seconds += seconds
-            times.n_runs += 1
+        is_finished = self._crew.run(table, n_threads, times.address)
+        times.seconds += time.perf_counter() - start_s
+        times.n_runs += 1
         return is_finished
 
     def block_size_at(self, pos: int) -> int:

@@ -58,9 +58,9 @@ class Profiler:
     def leave_engine(self) -> None:
         """Record that a token of a reply goes to the caller."""
         if self._profile is not None and self.is_running:
-            self._profile.leave(self._pipeline.profiled_s)
+            self._profile.leave()
 
     def enter_engine(self) -> None:
         """Record that the caller asks for the next token of a reply."""
         if self._profile is not None and self.is_running:
-            self._profile.enter(self._pipeline.profiled_s)
+            self._profile.enter()

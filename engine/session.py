@@ -22,7 +22,7 @@ from engine.plan.buffers import SMALL_BATCH_TOKENS
 from engine.profiler import Profiler
 from engine.sampling.choosing import TokenChooser
 from engine.sampling.constraint import Constraint
-from engine.sampling.guessing import GuessCosts
+from engine.sampling.guessing import ALL_KINDS, GuessCosts, GuessKind, GuessTally
 from engine.sampling.sampler import Sampler
 from engine.sampling.settings import Sampling
 
@@ -88,6 +88,8 @@ class Session:
         n_guessed: number of tokens of the last ``generate`` that were guessed correctly.
         earlier_text: text of other conversations to take guesses from; None if there is none.
         guess_costs: measured time of guesses.
+        guess_kinds: kinds of guesses to use.
+        guess_tally: guesses of the last ``generate`` by kind, and the time that they saved.
         cached: tokens in the cache, for a state writer.
         forward: computes the tokens.
         profiler: times the operations of this session.
@@ -109,6 +111,8 @@ class Session:
         self.n_guessed = 0
         self.earlier_text: EarlierText | None = None
         self.guess_costs = GuessCosts()
+        self.guess_kinds: Collection[GuessKind] = ALL_KINDS
+        self.guess_tally = GuessTally()
         self._is_closed = False
 
     # ---- properties
@@ -353,11 +357,12 @@ class Session:
                 self.profiler.enter_engine()
 
     def start_reply(self) -> None:
-        """Start a reply: reset ``finish_reason``, ``stop_string`` and ``n_guessed``."""
+        """Start a reply: reset ``finish_reason``, ``stop_string`` and the number of guesses."""
         self.forward.start()
         self.finish_reason = ""
         self.stop_string = ""
         self.n_guessed = 0
+        self.guess_tally = GuessTally()
 
     @property
     def next_logits(self) -> Logits:

@@ -273,6 +273,8 @@ def time_spent(
         reused_tokens=meter.reused_tokens,
         tokens=meter.tokens,
         disk_pages=figures.faults.total,
+        guesses=meter.guesses,
+        guess_saved_s=meter.guess_saved_s,
     )
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from app.conversations.conversation import Ending, ReplyFigures
 from app.program.settings import Settings
 from app.reply.thinking import ThinkingSplitter
+from app.text.guesses import GuessFigures, joined
 from engine.errors import Cancelled
 from engine.prompt.thinking import ThoughtMarker, opened_by
 from engine.sampling.loops import LoopGuard
@@ -48,6 +49,10 @@ class ReplyMeter:
         self.read_tokens = 0
         self.guessed_tokens = 0
         """Tokens that were guessed and verified together with others."""
+        self.guesses: tuple[GuessFigures, ...] = ()
+        """Guesses by kind, when the reply has ended."""
+        self.guess_saved_s: float | None = None
+        """Seconds that guesses saved, negative if they cost time; None if that is unknown."""
         self.prefill_s = 0.0
         self.finish_reason = ""
         """Reason: "stop", "length", "context", "cancelled", "repeats", "error"; empty while the
@@ -127,6 +132,8 @@ class ReplyMeter:
             prompt_tokens=self.read_tokens,
             reused_tokens=self.reused_tokens,
             guessed_tokens=self.guessed_tokens,
+            guesses=self.guesses,
+            guess_saved_s=self.guess_saved_s,
         )
 
 
@@ -298,7 +305,10 @@ class Reply:
         if not self._cancelled.is_set():
             self._prefill()
         while not self._cancelled.is_set():
-            yield from self._generate()
+            try:
+                yield from self._generate()
+            finally:
+                self._add_guesses()
             if self.n_cut_chars:
                 return REPEATS
             thought_end = None
@@ -366,6 +376,19 @@ class Reply:
                     return
                 if is_token and self._ends_thought(generated.token_id):
                     return
+
+    def _add_guesses(self) -> None:
+        """Add the guesses of the session's last ``generate``."""
+        tally = self.session.guess_tally
+        guesses = [
+            GuessFigures(kind.value, n_tried, tally.n_right[kind])
+            for kind, n_tried in tally.n_tried.items()
+            if n_tried
+        ]
+        if guesses:
+            self.meter.guesses = joined(self.meter.guesses, guesses)
+            if tally.saved_s is not None:
+                self.meter.guess_saved_s = (self.meter.guess_saved_s or 0.0) + tally.saved_s
 
     def _cut(self, n_tokens: int) -> None:
         """Remove the last tokens."""

@@ -386,7 +386,11 @@ _COMMANDS = {
         _arg("-r, --rounds N", "rounds after the warm-up round (3)", type=_count, default=3),
         _json("print one JSON object per thread count"),
         _flag("--profile", "show how long each phase takes"),
-        _arg("--text FILE", "also measure how much guessing helps with this text", default=""),
+        _arg(
+            "--text FILE",
+            "also measure how much each kind of guess helps with this text",
+            default="",
+        ),
         *("weights", "kv_type"),
     ),
     "tune MODEL": _command(

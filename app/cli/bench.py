@@ -5,17 +5,20 @@ tokens into an empty cache, then decode ``n_gen`` random tokens. The first round
 ``rounds`` after it count.
 """
 
+import hashlib
 import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from copy import deepcopy
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from app.backend.local import engine_access
+from app.backend.local.earlier_texts import saved_texts
 from app.backend.reply import Clock, Reply
 from app.backend.work_thread import engine_thread_numbers, start_work_thread
 from app.cli.output import ProgressLine
@@ -41,6 +44,7 @@ from app.program.settings import Settings
 from app.program.version import installed_version
 from app.session import model_sampling
 from app.session.adapters import described
+from app.text import guesses
 from app.text.clean_text import clean_line
 from app.text.figures import counted, rate
 from app.text.json_line import json_line
@@ -52,6 +56,8 @@ _LONGEST_ANSWER_TOKENS = 48
 _SEED = 0
 _SHORTEST_TEXT_TOKENS = 32
 _LONGEST_TEXT_TOKENS = 384
+_PLAIN = "plain"
+_WAY_TITLES = {_PLAIN: "without guesses"} | guesses.NAMES | {"all": "all of these"}
 _PLAN_TITLES = {
     "decode": "writing a token",
     "small batch": "reading a few tokens",
@@ -227,7 +233,7 @@ def _measure(
         for line in session.notices:
             say(f"jalopy bench: {line}")
     if options.text:
-        text = text_speed(model, options, kv_type, clock)
+        text = text_speed(model, options, settings, kv_type, clock)
     else:
         text = {}
     prefill_tps, decode_tps = (statistics.median(values) for values in rates.values())
@@ -297,13 +303,17 @@ def _memory_gbps(model: Any, threads: int, history: ReplyHistory, is_quiet: bool
     return max(gbps, best.get(READ_GBPS, 0.0))
 
 
-def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) -> dict[str, Any]:
-    """Measure how fast the second half of a text is decoded, with guessing and without.
+def text_speed(
+    model: Any, options: BenchOptions, settings: Settings, kv_type: str, clock: Clock
+) -> dict[str, Any]:
+    """Measure how fast the second half of a text is decoded without guesses, with each kind of
+    guess and with all.
 
-    The tokens come from the text, not from the model, so random weights work as well.
+    The tokens come from the text, not from the model, so random weights work as well. A first round
+    compares the results.
 
     Raises:
-        Refusal: the file cannot be read, or is too short.
+        Refusal: the file cannot be read, or is too short; or guesses changed a result.
     """
     ids = model.tokenizer.encode(read_text_file(Path(options.text)))[: model.config.context_length]
     n = min(len(ids) // 2, _LONGEST_TEXT_TOKENS)
@@ -313,22 +323,111 @@ def text_speed(model: Any, options: BenchOptions, kv_type: str, clock: Clock) ->
             f"(use a text of at least {2 * _SHORTEST_TEXT_TOKENS})",
             exit_codes.BAD_DATA,
         )
-    seconds: dict[bool, list[float]] = {True: [], False: []}
-    guessed = 0
     with closing(model.session(len(ids), kv_type)) as session:
+        session.earlier_text = saved_texts(model.tokenizer)
+        has_predictor = model.config.predictor is not None
+        ways = _ways_to_guess(settings, session.earlier_text is not None, has_predictor)
+        costs = {name: deepcopy(session.guess_costs) for name in ways}
+        replay = partial(_replay_text, session, ids[:-n], ids[-n:], clock)
+        plain_digest = replay(()).digest
+        for name, kinds in ways.items():
+            session.guess_costs = costs[name]
+            if replay(kinds).digest != plain_digest:
+                raise Refusal(
+                    f"jalopy bench: guesses ({name}) changed a result, which must never happen: "
+                    "please report it",
+                    exit_codes.INTERNAL,
+                )
+        replays: dict[str, list[_Replay]] = {name: [] for name in ways}
         for _ in range(options.rounds):
-            for guess in seconds:
-                session.prefill(ids[:-n])
-                started_s = clock()
-                guessed = max(guessed, engine_access.replay(session, ids[-n:], guess))
-                seconds[guess].append(clock() - started_s)
-    with_tps, without_tps = (n / statistics.median(times) for times in seconds.values())
+            for name, kinds in ways.items():
+                session.guess_costs = costs[name]
+                replays[name].append(replay(kinds, has_digest=False))
+    reports = {name: _way_report(n, runs) for name, runs in replays.items()}
+    last = list(reports.values())[-1]
     return {
         "tokens": n,
-        "guessed": guessed,
-        "decode_tps": with_tps,
-        "plain_decode_tps": without_tps,
+        "guessed": last["right"],
+        "decode_tps": last["decode_tps"],
+        "plain_decode_tps": reports[_PLAIN]["decode_tps"],
+        "same": True,
+        "ways": reports,
     }
+
+
+def _ways_to_guess(
+    settings: Settings, has_earlier_text: bool, has_predictor: bool
+) -> dict[str, tuple[str, ...]]:
+    """Return the kinds of guesses to measure together, by name: none, each kind that the settings
+    allow and that is possible, and all of them."""
+    possible = {
+        guesses.CONVERSATION: True,
+        guesses.EARLIER: has_earlier_text,
+        guesses.PREDICTOR: has_predictor,
+    }
+    kinds = tuple(kind for kind in guesses.guess_kinds(settings.guess_ahead) if possible[kind])
+    ways: dict[str, tuple[str, ...]] = {_PLAIN: ()} | {kind: (kind,) for kind in kinds}
+    if len(kinds) > 1:
+        ways["all"] = kinds
+    return ways
+
+
+@record
+class _Replay:
+    """A measured replay of a text."""
+
+    seconds: float
+    tried: int
+    right: int
+    digest: bytes
+    """Hash of the logits after every token, if they were hashed."""
+
+
+def _replay_text(
+    session: Any,
+    prompt_ids: Sequence[int],
+    ids: Sequence[int],
+    clock: Clock,
+    kinds: Sequence[str],
+    has_digest: bool = True,
+) -> _Replay:
+    """Feed a prompt, then tokens as a reply feeds them."""
+    session.prefill(prompt_ids)
+    digest = hashlib.blake2b()
+    on_logits = None
+    if has_digest:
+        on_logits = digest.update
+    started_s = clock()
+    replayed = engine_access.replay(session, ids, kinds, on_logits)
+    seconds = clock() - started_s
+    return _Replay(seconds, replayed.tried, replayed.right, digest.digest())
+
+
+def _way_report(n_tokens: int, replays: Sequence[_Replay]) -> dict[str, Any]:
+    """Return the median speed, and the guesses of the last round."""
+    last = replays[-1]
+    return {
+        "decode_tps": n_tokens / statistics.median(replay.seconds for replay in replays),
+        "tried": last.tried,
+        "right": last.right,
+        "tokens_per_run": n_tokens / (n_tokens - last.right),
+    }
+
+
+def _text_lines(text: dict[str, Any]) -> Iterator[str]:
+    """Yield a table of the speed of a text with each kind of guess."""
+    title = f"text of {counted(text['tokens'], 'token')}"
+    yield f"{title:<26}{'tok/s':>7}{'':9}{'guesses right':<17}tokens a run"
+    for name, way in text["ways"].items():
+        row = f"  {_WAY_TITLES[name]:<24}{rate(way['decode_tps']):>7}"
+        if name != _PLAIN:
+            gain = way["decode_tps"] / text["plain_decode_tps"]
+            right = f"{way['right']} of {way['tried']}"
+            if way["tried"]:
+                right += f" ({100 * way['right'] / way['tried']:.0f} %)"
+            row += f"{gain:>6.2f}x  {right:<17}{way['tokens_per_run']:.2f}"
+        yield row
+    yield "  the same results with and without guesses, to the bit"
 
 
 def run_profile(
@@ -394,15 +493,8 @@ def _print_row(report: dict[str, Any]) -> None:
     for line in _bound(report):
         print(f"{'':9}{line}", flush=True)
     if text := report["text"]:
-        ratio = text["decode_tps"] / text["plain_decode_tps"]
-        speeds = (
-            f"{rate(text['decode_tps'])} instead of {rate(text['plain_decode_tps'])} tok/s = "
-            f"{ratio:.2f}x"
-        )
-        print(
-            f"{'':9}text: guessed {text['guessed']} of {text['tokens']} tokens, {speeds}",
-            flush=True,
-        )
+        for line in _text_lines(text):
+            print(f"{'':9}{line}", flush=True)
     for name, title in _PLAN_TITLES.items():
         _print_phases(title, report["profile"].get(name, []))
 

@@ -11,6 +11,7 @@ from app.conversations.server_fields import ServerFields
 from app.conversations.session_options import SessionOptions
 from app.documents.text_file import sources_of
 from app.reply.thinking import Thinking
+from app.text.guesses import GuessFigures, joined
 from app.text.record import record
 from engine.prompt.tools.calls import CallResult, ToolCall
 
@@ -61,6 +62,10 @@ class ReplyFigures:
     """Tokens of the prompt that were in the cache."""
     guessed_tokens: int = 0
     """Tokens that were guessed and accepted."""
+    guesses: tuple[GuessFigures, ...] = ()
+    """Guesses by kind; empty if none was tried, and in replies of earlier versions."""
+    guess_saved_s: float | None = None
+    """Seconds that guesses saved, negative if they cost time; None if that is unknown."""
 
     @property
     def duration_s(self) -> float:
@@ -84,7 +89,17 @@ class ReplyFigures:
             tokens=self.tokens + continuation.tokens,
             decode_tps=counted / sum(seconds) if sum(seconds) > 0 else None,
             guessed_tokens=self.guessed_tokens + continuation.guessed_tokens,
+            guesses=joined(self.guesses, continuation.guesses),
+            guess_saved_s=_sum_of(self.guess_saved_s, continuation.guess_saved_s),
         )
+
+
+def _sum_of(*seconds: float | None) -> float | None:
+    """Return the sum of what is known; None if nothing is."""
+    known = [value for value in seconds if value is not None]
+    if not known:
+        return None
+    return sum(known)
 
 
 @dataclass

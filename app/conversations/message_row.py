@@ -12,6 +12,7 @@ from app.conversations.conversation import ChatMessage, Ending, ReplyFigures, Ro
 from app.conversations.server_fields import fields_of
 from app.reply.thinking import Thinking
 from app.text.clean_text import clean_line, clean_text
+from app.text.guesses import NAMES, GuessFigures
 from engine.prompt.tools.calls import MAX_CALLS, NAME, CallResult, ToolCall, call
 
 _MOST_NAME_CHARS = 80
@@ -177,6 +178,15 @@ def _figures(values: Any) -> ReplyFigures | None:
     }
     for name in ("tokens", "prompt_tokens", "reused_tokens", "guessed_tokens"):
         checked[name] = _count(values, name)
+    checked["guesses"] = tuple(
+        GuessFigures(kind, _count(guesses, "tried"), _count(guesses, "right"))
+        for guesses in _objects(values, "guesses")
+        if (kind := _text(guesses, "kind")) in NAMES
+    )
+    saved_s = values.get("guess_saved_s")
+    if saved_s is not None:
+        _require(type(saved_s) in (int, float) and _is_number(abs(saved_s)))
+        checked["guess_saved_s"] = float(saved_s)
     return ReplyFigures(**checked)
 
 

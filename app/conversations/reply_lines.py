@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from app.conversations.conversation import Ending, ReplyFigures
 from app.reply.thinking import Thinking
-from app.text import figures
+from app.text import figures, guesses
 from app.text.clean_text import clean_line
 
 MOST_SOURCES = 8
@@ -46,7 +46,9 @@ def reply_footer(
     """Return the footer of a finished reply: figures that fit 80 columns, and the ending."""
     figure_texts = []
     if reply_figures is not None:
-        if reply_figures.guessed_tokens:
+        if reply_figures.guessed_tokens and reply_figures.guesses:
+            guessed = f" ({guesses.right_of(*reply_figures.guesses)} guesses right)"
+        elif reply_figures.guessed_tokens:
             guessed = f" ({figures.count(reply_figures.guessed_tokens)} guessed)"
         else:
             guessed = ""
@@ -67,14 +69,19 @@ def reply_footer(
 
 
 def reply_details(reply_figures: ReplyFigures | None) -> str:
-    """Return the tokens of a reply's prompt; "" if the server did not report them."""
-    if reply_figures is None or not (reply_figures.prompt_tokens or reply_figures.reused_tokens):
+    """Return the tokens of a reply's prompt, unless the server did not report them, and its
+    guesses by kind."""
+    if reply_figures is None:
         return ""
+    texts = []
+    if reply_figures.prompt_tokens or reply_figures.reused_tokens:
+        texts.append(f"{figures.count(reply_figures.prompt_tokens)} read")
     if reply_figures.reused_tokens:
-        cached = f" · {figures.count(reply_figures.reused_tokens)} cached"
-    else:
-        cached = ""
-    return f"{figures.count(reply_figures.prompt_tokens)} read{cached}"
+        texts.append(f"{figures.count(reply_figures.reused_tokens)} cached")
+    if reply_figures.guesses:
+        texts.append(f"guessed {guesses.by_kind(reply_figures.guesses)}")
+        texts.append(guesses.saving(reply_figures.guess_saved_s))
+    return " · ".join(filter(None, texts))
 
 
 def whole_footer(

@@ -161,9 +161,9 @@ class Settings:
     """Whether threads are bound to CPUs; "auto" = if tuning found it faster."""
     weights: str = _setting(choices=("auto", "mmap", "huge"))
     """Memory of weights; "auto" = as tuning found faster, else the mapped file."""
-    guess_ahead: str = _setting(choices=("on", "conversation", "off"))
-    """Guessing of repeated text: from this and earlier conversations ("on"), from this one, or
-    off. A model's own block for guesses is used unless off.
+    guess_ahead: str = _setting(choices=("on", "conversation", "text", "predictor", "off"))
+    """Kinds of guesses: all ("on"), all but those from earlier conversations ("conversation"), all
+    but those of the model's own block ("text"), this block's alone ("predictor"), or none.
     """
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Whether to read the message while the user pauses; "auto" = not on battery."""

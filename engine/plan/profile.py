@@ -27,6 +27,10 @@ CALLER = "caller"
 tokens."""
 
 
+OTHER_RUNS = "other runs"
+"""Table without rows, for the time of plans that have no table, such as those of guesses."""
+
+
 @dataclass(frozen=True)
 class PhaseTime:
     """Time and memory of one phase.
@@ -60,8 +64,8 @@ class ProfileTable:
     """
 
     def __init__(self, operations: Sequence[Operation]) -> None:
-        self._memory = Memory(8 * len(operations))
-        self.address = self._memory.address
+        self._memory = Memory(8 * max(1, len(operations)))
+        self.address = self._memory.address if operations else 0
         self._cycles = self._memory.array(np.int64, (len(operations),))
         self._names = list(dict.fromkeys(operation.phase for operation in operations))
         self._phase_of = np.array(
@@ -109,6 +113,7 @@ class Profile:
 
     def __init__(self, plans: Mapping[str, Sequence[Operation]]) -> None:
         self.tables = {name: ProfileTable(operations) for name, operations in plans.items()}
+        self.tables[OTHER_RUNS] = ProfileTable(())
         self._begin()
 
     def reset(self) -> None:
@@ -124,31 +129,32 @@ class Profile:
         self._left_s: float | None = None
         self._walked_s = 0.0
 
-    def leave(self, walked_s: float) -> None:
+    def leave(self) -> None:
         """Record that a token goes to the caller; all that was not a walk since the caller came
-        back was choosing it.
-
-        Args:
-            walked_s: seconds of all walks, those of plans without a table included.
-        """
+        back was choosing it."""
         self._left_s = time.perf_counter()
         if self._returned_s is not None:
             between_s = self._left_s - self._returned_s
-            self._sampling_s += max(0.0, between_s - (walked_s - self._walked_s))
+            self._sampling_s += max(0.0, between_s - (self._all_walks_s() - self._walked_s))
 
-    def enter(self, walked_s: float) -> None:
+    def enter(self) -> None:
         """Record that the caller asks for the next token."""
         self._returned_s = time.perf_counter()
         if self._left_s is not None:
             self._caller_s += self._returned_s - self._left_s
             self._n_tokens += 1
-        self._walked_s = walked_s
+        self._walked_s = self._all_walks_s()
+
+    def _all_walks_s(self) -> float:
+        return sum(table.seconds for table in self.tables.values())
 
     def phases(self) -> dict[str, list[PhaseTime]]:
         """Return the phases of every plan that ran; those of a reply end with ``SAMPLING`` and
         ``CALLER``."""
         phases_by_plan = {
-            name: table.phases() for name, table in self.tables.items() if table.n_runs
+            name: table.phases()
+            for name, table in self.tables.items()
+            if table.n_runs and name != OTHER_RUNS
         }
         if "decode" in phases_by_plan and self._sampling_s + self._caller_s > 0:
             # Tokens of walks with guesses are in no table: count the others' part only.

@@ -7,7 +7,8 @@ and samples as it would without them. So guesses never change a reply; a wrong g
 time. A balance limits that time to a share of the whole.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from enum import Enum
 from itertools import takewhile
 
 import numpy as np
@@ -18,6 +19,19 @@ from engine.sampling.loops import LoopWatch
 Match = tuple[bool, int]
 """Whether a match is in an earlier conversation, and its length in tokens."""
 
+
+class GuessKind(str, Enum):
+    """Source of guesses."""
+
+    CONVERSATION = "conversation"
+    """Text of the conversation itself, which repeats."""
+    EARLIER = "earlier"
+    """Text of earlier conversations."""
+    PREDICTOR = "predictor"
+    """The model's own block for the token after the next."""
+
+
+ALL_KINDS = frozenset(GuessKind)
 MAX_GUESSES = 3
 """Tokens guessed at once. The decode kernels share most work among four tokens, the chosen one
 included."""
@@ -42,6 +56,8 @@ FIRST_BALANCE = 1.0
 """A session's balance at the start, in steps of one token."""
 MAX_BALANCE = 30.0
 """Largest balance, in steps of one token."""
+MIN_PLAIN_STEPS = 8
+"""Minimum of steps without guesses that tell how long the reply would have taken."""
 
 
 class GuessCosts:
@@ -84,6 +100,46 @@ class GuessCosts:
         self.balance = min(MAX_BALANCE, self.balance + 1.0)
 
 
+class GuessTally:
+    """Guesses of one reply, and the time of its runs.
+
+    Attributes:
+        n_tried: number of guesses that were computed, by kind.
+        n_right: number of these that came true, by kind.
+    """
+
+    def __init__(self) -> None:
+        self.n_tried = dict.fromkeys(GuessKind, 0)
+        self.n_right = dict.fromkeys(GuessKind, 0)
+        self._n_plain = 0
+        self._plain_s = 0.0
+        self._n_runs = 0
+        self._extra_s = 0.0
+
+    def record_run(self, kind: GuessKind, n_guesses: int, seconds: float) -> None:
+        """Record a run of a token and guesses, or of a token alone."""
+        if not n_guesses:
+            self._n_plain += 1
+            self._plain_s += seconds
+            return
+        self.n_tried[kind] += n_guesses
+        self._n_runs += 1
+        self._extra_s += seconds
+
+    def record_draft(self, seconds: float) -> None:
+        """Record the duration of a guess of the predictor."""
+        self._extra_s += seconds
+
+    @property
+    def saved_s(self) -> float | None:
+        """Seconds that the reply would have taken longer without guesses, negative if they cost
+        time; None if too few steps without guesses were measured."""
+        if self._n_plain < MIN_PLAIN_STEPS:
+            return None
+        step_s = self._plain_s / self._n_plain
+        return (self._n_runs + sum(self.n_right.values())) * step_s - self._extra_s
+
+
 class Guessing:
     """Guesses of one reply.
 
@@ -91,14 +147,26 @@ class Guessing:
         tokens: token ids of the conversation so far.
         costs: costs of the session.
         earlier: text of other conversations; None if there is none.
+        kinds: kinds of guesses to use.
+
+    Attributes:
+        tally: guesses so far.
     """
 
     def __init__(
-        self, tokens: Sequence[int], costs: GuessCosts, earlier: EarlierText | None = None
+        self,
+        tokens: Sequence[int],
+        costs: GuessCosts,
+        earlier: EarlierText | None = None,
+        kinds: Collection[GuessKind] = ALL_KINDS,
     ) -> None:
+        self.tally = GuessTally()
         self._tokens = list(tokens)
         self._costs = costs
-        self._earlier = earlier
+        self._kinds = kinds
+        self._earlier: EarlierText | None = None
+        if GuessKind.EARLIER in kinds:
+            self._earlier = earlier
         self._positions: dict[tuple[int, ...], int] = {}
         """Position after the last occurrence of some tokens."""
         self._n_indexed = SHORTEST
@@ -135,6 +203,7 @@ class Guessing:
             self._computed = []
             return None
         self._costs.record_hit()
+        self.tally.n_right[_kind_of(self._match)] += 1
         return logits
 
     def propose(self, limit: int) -> list[int]:
@@ -172,6 +241,8 @@ class Guessing:
             n_proposed: number of tokens of the last proposal.
         """
         costs = self._costs
+        if GuessKind.PREDICTOR not in self._kinds:
+            return 0
         if self._loop_watch.is_likely or not costs.step_s:
             return 0
         n, gain = self._best_count(DRAFT, min(limit, MAX_GUESSES))
@@ -191,6 +262,7 @@ class Guessing:
     def record_draft(self, n_guesses: int, seconds: float) -> None:
         """Record the duration of guesses of the predictor."""
         self._costs.record_draft(n_guesses, seconds)
+        self.tally.record_draft(seconds)
 
     def record_run(
         self, guesses: Sequence[int], logits: Sequence[np.ndarray], seconds: float
@@ -201,6 +273,7 @@ class Guessing:
             logits: logits after each guess.
         """
         self._costs.record_run(len(guesses), seconds)
+        self.tally.record_run(_kind_of(self._match), len(guesses), seconds)
         if guesses:
             self._computed = list(zip(guesses, logits, strict=True))
 
@@ -237,10 +310,12 @@ class Guessing:
         """Yield the last match in this conversation and the longest in earlier text, each with up
         to ``limit`` tokens that followed it."""
         tokens = self._tokens
-        self._index_tokens()
         length = 0
-        positions = (self._positions.get(tuple(tokens[-n:])) for n in KEY_LENGTHS)
-        position = next((position for position in positions if position is not None), None)
+        position = None
+        if GuessKind.CONVERSATION in self._kinds:
+            self._index_tokens()
+            positions = (self._positions.get(tuple(tokens[-n:])) for n in KEY_LENGTHS)
+            position = next((position for position in positions if position is not None), None)
         if position is not None:
             length = SHORTEST
             while (
@@ -268,3 +343,11 @@ class Guessing:
 def _is_text(token: int) -> bool:
     """Whether an id is that of a token, and not that of a picture's row."""
     return token >= 0
+
+
+def _kind_of(match: Match) -> GuessKind:
+    if match == DRAFT:
+        return GuessKind.PREDICTOR
+    if match[0]:
+        return GuessKind.EARLIER
+    return GuessKind.CONVERSATION

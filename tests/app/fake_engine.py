@@ -22,6 +22,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from app.backend.local.engine_access import ReplayedGuesses
 from engine import common_prefix
 from engine.config import Attention, Dense, Layer, ModelConfig, Rope
 from engine.errors import (
@@ -37,6 +38,7 @@ from engine.generation import GeneratedToken
 from engine.prompt.thinking import ThinkingMode
 from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import format_of
+from engine.sampling.guessing import GuessCosts, GuessTally
 from engine.sampling.logprobs import TokenLogprobs
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
@@ -144,6 +146,8 @@ class Script:
     """Pieces of text, one per token, of each reply in turn; the last reply repeats."""
     clock: FakeClock = field(default_factory=FakeClock)
     seconds_per_token: float = 0.5
+    wrong_guess: str = ""
+    """Logits that guesses change in a replay; "" if they change none."""
     seconds_per_prompt_token: float = 0.1
     thread_speeds: dict[int, float] | None = None
     """Thread count to speed, relative to ``seconds_per_prompt_token``; None: all counts alike."""
@@ -644,6 +648,9 @@ class FakeSession:
         self.finish_reason = ""
         self.stop_string = ""
         self.n_guessed = 0
+        self.guess_tally = GuessTally()
+        self.guess_costs = GuessCosts()
+        self.earlier_text: object | None = None
         self.fed_counts: list[int] = []
         self.samplings: list[Any] = []
         self.is_closed = False
@@ -735,12 +742,17 @@ class FakeSession:
                 on_progress(done, len(ids))
         self.fed_counts.append(len(ids))
 
-    def replay(self, ids: Sequence[int], guess: bool) -> int:
-        """Take half the time a token where guesses are allowed, of which every second comes
-        true."""
+    def replay(
+        self, ids: Sequence[int], kinds: Collection[str], on_logits: Callable[[Any], object] | None
+    ) -> ReplayedGuesses:
+        """Take half the time a token where guesses are allowed: half the tokens are guessed, and
+        every second guess comes true."""
         self.tokens += ids
-        self._script.clock.advance(self._script.seconds_per_token * len(ids) / (1 + guess))
-        return len(ids) // 2 if guess else 0
+        is_guessed = bool(kinds)
+        self._script.clock.advance(self._script.seconds_per_token * len(ids) / (1 + is_guessed))
+        if on_logits is not None:
+            on_logits(self._script.wrong_guess.encode() if is_guessed else b"")
+        return ReplayedGuesses(len(ids), len(ids) // 2) if is_guessed else ReplayedGuesses()
 
     def generate(
         self,

@@ -30,8 +30,8 @@ def use_script(monkeypatch: Patch, script: Script) -> Script:
     def make_sampling(chosen: Any, model: Any, mode: Any) -> Any:
         return ScriptedSampling(dict(chosen))
 
-    def replay(session: Any, ids: Any, guess: bool) -> int:
-        return int(session.replay(ids, guess))
+    def replay(session: Any, *arguments: Any) -> Any:
+        return session.replay(*arguments)
 
     monkeypatch.setattr(engine_access, "replay", replay)
     monkeypatch.setattr(engine_access, "open_model", script.open_model)

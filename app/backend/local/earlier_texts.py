@@ -18,6 +18,7 @@ from app.backend.local.saved_states import StateLocation
 from app.program import paths
 from app.program.settings import Settings
 from app.program.small_file import read_bounded, replace_file
+from app.text.guesses import EARLIER, guess_kinds
 
 if TYPE_CHECKING:
     from engine import Session
@@ -49,7 +50,8 @@ class EarlierTexts:
         self._tokenizer = tokenizer
         self._session = session
         self._has_other_work = has_other_work
-        self._is_on = settings.guess_ahead == "on" and settings.save_conversations == "on"
+        is_allowed = EARLIER in guess_kinds(settings.guess_ahead)
+        self._is_on = is_allowed and settings.save_conversations == "on"
         self._new: set[str] | None = None
         """Names of conversations saved since the session got the others; None before it did."""
 
@@ -90,6 +92,14 @@ class EarlierTexts:
         if root is None:
             return None
         return paths.private_directory(root / self._tokenizer.fingerprint)
+
+
+def saved_texts(tokenizer: Any) -> EarlierText | None:
+    """Return the texts of all saved conversations with a vocabulary; None if there are none."""
+    root = paths.guesses_dir()
+    if root is None:
+        return None
+    return _read(root / tokenizer.fingerprint, tokenizer.vocab_size)
 
 
 def _read(directory: Path, vocab_size: int) -> EarlierText | None:

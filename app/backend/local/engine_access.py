@@ -6,7 +6,7 @@ numba and numpy. Tests replace them by a scripted engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ from app.program.settings import AUTO, Settings
 from app.program.state import TunedChoice, TuningConditions
 from app.session.adapters import split_scale
 from app.text.clean_text import clean_line
+from app.text.guesses import PREDICTOR, guess_kinds
+from app.text.record import record
 
 if TYPE_CHECKING:
     from engine import Model, Session
@@ -31,6 +33,14 @@ if TYPE_CHECKING:
     from engine.tuning.sweep import Sweep
 
 Report = Callable[[Any], None]
+
+
+@record
+class ReplayedGuesses:
+    """Guesses during the replay of a text."""
+
+    tried: int = 0
+    right: int = 0
 
 
 def validate_model(path: Path | str) -> CheckedModelFile:
@@ -69,6 +79,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
     Raises EngineError: the model cannot be used; the message is one line.
     """
     from engine import Model
+    from engine.sampling.guessing import GuessKind
 
     model = Model.open(
         path,
@@ -76,11 +87,12 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         weights=settings.weights_or_default,
         prefill_threads=settings.prefill_threads or None,
         pinned=settings.pin_threads == "on",
-        has_predictor=settings.guess_ahead != "off",
+        has_predictor=PREDICTOR in guess_kinds(settings.guess_ahead),
         progress=progress,
     )
     model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
     model.rope_scaling = settings.rope_scaling
+    model.guess_kinds = [GuessKind(kind) for kind in guess_kinds(settings.guess_ahead)]
     try:
         choice = recall_tuned(model).choice
         if choice is not None:
@@ -91,11 +103,24 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
     return model
 
 
-def replay(session: Session, ids: Sequence[int], guess: bool) -> int:
-    """Feed tokens as a reply feeds them; returns the number of tokens that were guessed."""
-    from engine.measure.replay import replay
+def replay(
+    session: Session,
+    ids: Sequence[int],
+    kinds: Collection[str],
+    on_logits: Callable[[Any], object] | None = None,
+) -> ReplayedGuesses:
+    """Feed tokens as a reply feeds them.
 
-    return replay(session, ids, guess)
+    Args:
+        kinds: names of the kinds of guesses to use.
+        on_logits: called with the logits after each token.
+    """
+    from engine.measure.replay import replay
+    from engine.sampling.guessing import GuessKind
+
+    replay(session, ids, bool(kinds), [GuessKind(kind) for kind in kinds], on_logits)
+    tally = session.guess_tally
+    return ReplayedGuesses(sum(tally.n_tried.values()), sum(tally.n_right.values()))
 
 
 def use_adapters(model: Model, adapters: Sequence[str]) -> None:

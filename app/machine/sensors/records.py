@@ -8,6 +8,7 @@ from dataclasses import field
 from app.machine.sensors.daily_speeds import DailySpeeds
 from app.machine.sensors.page_faults import FaultLog
 from app.machine.sensors.reply_history import PastSpeeds
+from app.text.guesses import GuessFigures
 from app.text.record import record
 
 INTERFACE = "interface"
@@ -70,6 +71,10 @@ class TimeSpent:
     tokens: int
     disk_pages: int | None
     """Number of major page faults; None if the system does not count them."""
+    guesses: tuple[GuessFigures, ...] = ()
+    """Guesses by kind; empty if none was tried."""
+    guess_saved_s: float | None = None
+    """Seconds that guesses saved, negative if they cost time; None if that is unknown."""
 
     @property
     def total_s(self) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from datetime import date
 from html import escape
 from itertools import chain, repeat
@@ -17,7 +18,7 @@ from textwrap import wrap
 from app.backend.engine_thread import EngineThread
 from app.conversations.export import write_new
 from app.machine.sensors.daily_speeds import day_of
-from app.machine.sensors.records import Ceiling
+from app.machine.sensors.records import Ceiling, TimeSpent
 from app.machine.sensors.reply_history import Basis, KnownAs, ReplyHistory, Speeds
 from app.machine.sensors.speed_causes import bound_text
 from app.models.library.choose_model import choose_model
@@ -30,7 +31,7 @@ from app.program.refusals import Refusal, say
 from app.program.settings import Settings
 from app.program.version import installed_version
 from app.session.chat_session import ChatSession
-from app.text import figures
+from app.text import figures, guesses
 from app.text.clean_text import clean_line
 from app.text.glyphs import choose_glyphs
 from app.text.record import record
@@ -66,6 +67,8 @@ class Card:
     """Sentence on what bounds the usual speed."""
     history: tuple[tuple[str, str], ...] = ()
     """Labels and values on the replies of the last 90 days."""
+    guesses: str = ""
+    """Guesses of the last reply by kind, and the time that they saved."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return labels and values in order."""
@@ -88,6 +91,7 @@ class Card:
             (_READS, reads),
             *zip(chain(["bound"], repeat("")), wrap(self.bound, _VALUE_CHARS), strict=False),
             ("today", self.today),
+            *zip(chain(["guesses"], repeat("")), wrap(self.guesses, _VALUE_CHARS), strict=False),
         ]
         return [
             (label, value)
@@ -185,7 +189,8 @@ def report_of_chat(engine_thread: EngineThread, chat_session: ChatSession) -> Ca
     if facts is not None:
         bound = bound_line(speeds, facts.bytes_per_token)
     name = model.full_name or model.name
-    return card_of(name, model.quantization, threads, speeds, today, history, bound)
+    card = card_of(name, model.quantization, threads, speeds, today, history, bound)
+    return replace(card, guesses=guesses_line(engine_thread.state.figures.last_reply))
 
 
 def known_speeds(model: str, quantization: str, weights_bytes: int) -> Speeds:
@@ -214,6 +219,15 @@ def today_line(model: str, quantization: str, weights_bytes: int, usual: Speeds)
         return ""
     words = busy_words(last.decode_tps, usual.decode_tps, last.is_quiet)
     return f"{figures.rate(last.decode_tps)} tok/s{f' ({words})' if words else ''}"
+
+
+def guesses_line(reply: TimeSpent | None) -> str:
+    """Return the guesses of the last reply by kind, and the time that they saved; "" if there were
+    none."""
+    if reply is None or not reply.guesses:
+        return ""
+    saving = guesses.saving(reply.guess_saved_s)
+    return "last reply: " + ", ".join(filter(None, (guesses.by_kind(reply.guesses), saving)))
 
 
 def history_rows(model: str, quantization: str, weights_bytes: int) -> tuple[tuple[str, str], ...]:

@@ -266,7 +266,7 @@ TITLES = {
     "prefill_threads": "Threads for reading",
     "pin_threads": "Pin threads to cores",
     "weights": "Weights in memory",
-    "guess_ahead": "Guess repeated text",
+    "guess_ahead": "Guess ahead",
     "prefill_while_typing": "Read while you type",
     "search_by_meaning": "Search by meaning",
     "theme": "Colours",

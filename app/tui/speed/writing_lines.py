@@ -10,7 +10,7 @@ from app.machine.sensors.cached_reading import or_none
 from app.machine.sensors.records import INTERFACE, PhaseCost, TimeSpent
 from app.machine.sensors.reply_history import Basis
 from app.machine.sensors.speed_causes import SpeedReadings, SpeedReason, speed_reason
-from app.text import figures
+from app.text import figures, guesses
 from app.text.glyphs import Glyphs
 from app.text.record import record
 from app.tui.drawing import lines
@@ -273,10 +273,19 @@ def reply_lines(spent: TimeSpent | None, width: int, rows: int, glyphs: Glyphs) 
     longest = sorted(
         (phase for phase in phases if phase.seconds >= 0.005), key=lambda phase: -phase.seconds
     )
-    return [
-        timeline,
-        *(_reply_phase_line(phase, width, glyphs) for phase in longest[: max(0, rows - 1)]),
-    ]
+    phase_lines = [_reply_phase_line(phase, width, glyphs) for phase in longest]
+    return [timeline, *phase_lines, *_guess_lines(spent, width)][: max(1, rows)]
+
+
+def _guess_lines(spent: TimeSpent, width: int) -> list[Line]:
+    """Return how many guesses were right and what they saved, and a line for each kind."""
+    if not spent.guesses:
+        return []
+    saving = guesses.saving(spent.guess_saved_s)
+    title = " · ".join(filter(None, ("guesses right", saving)))
+    rows = [(title, guesses.right_of(*spent.guesses))]
+    rows += [(f"  {guesses.NAMES[kind.kind]}", guesses.right_of(kind)) for kind in spent.guesses]
+    return [apart(line(muted(name)), line(muted(right)), width) for name, right in rows]
 
 
 def _reply_phases(spent: TimeSpent) -> list[_ReplyPhase]:

@@ -97,7 +97,12 @@ def test_only_the_end_of_a_long_conversation_is_saved(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     "changed",
-    [{"guess_ahead": "conversation"}, {"guess_ahead": "off"}, {"save_conversations": "off"}],
+    [
+        {"guess_ahead": "conversation"},
+        {"guess_ahead": "predictor"},
+        {"guess_ahead": "off"},
+        {"save_conversations": "off"},
+    ],
 )
 def test_switched_off_it_saves_nothing_and_deletes_old_files(changed: dict[str, str]) -> None:
     texts().save()

@@ -228,17 +228,56 @@ def test_the_limit_is_the_best_measured_bandwidth(
     assert report["memory_gbps"] == 40.0
 
 
+@pytest.fixture
+def text_file(tmp_path: Path) -> str:
+    """Path of a text to measure."""
+    path = tmp_path / "text.md"
+    path.write_text("word " * 200)
+    return str(path)
+
+
 def test_a_text_is_measured_with_and_without_guesses(
-    script: Script, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    script: Script, capsys: pytest.CaptureFixture[str], text_file: str
 ) -> None:
-    text = tmp_path / "text.md"
-    text.write_text("word " * 200)
-    bench(BenchOptions("m.gguf", (1,), 8, 4, 1, text=str(text)), built_in_settings(), script.clock)
-    line = next(line for line in capsys.readouterr().out.splitlines() if "text: guessed" in line)
-    assert line.split(": ")[1].endswith("= 2.00x")
-    measured = reports(script, capsys, thread_counts=(1,), text=str(text))[0]["text"]
+    bench(BenchOptions("m.gguf", (1,), 8, 4, 1, text=text_file), built_in_settings(), script.clock)
+    lines = capsys.readouterr().out.splitlines()
+    begin = next(number for number, line in enumerate(lines) if "text of " in line)
+    assert [" ".join(line.split()) for line in lines[begin + 1 : begin + 4]] == [
+        "without guesses 2.0",
+        "this conversation 4.0 2.00x 50 of 101 (50 %) 1.98",
+        "the same results with and without guesses, to the bit",
+    ]
+    measured = reports(script, capsys, thread_counts=(1,), text=text_file)[0]["text"]
     assert measured["guessed"] == measured["tokens"] // 2
     assert measured["decode_tps"] == pytest.approx(2 * measured["plain_decode_tps"])
+    assert measured["ways"]["conversation"]["right"] == measured["guessed"]
+
+
+def test_each_possible_kind_of_guess_is_measured(
+    script: Script,
+    capsys: pytest.CaptureFixture[str],
+    text_file: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench_module, "saved_texts", lambda tokenizer: object())
+    assert list(reports(script, capsys, text=text_file)[0]["text"]["ways"]) == [
+        "plain",
+        "conversation",
+        "earlier",
+        "all",
+    ]
+    ways = bench_module._ways_to_guess
+    settings = replace(built_in_settings(), guess_ahead="conversation")
+    assert list(ways(settings, True, True)) == ["plain", "conversation", "predictor", "all"]
+    settings = replace(built_in_settings(), guess_ahead="predictor")
+    assert ways(settings, True, True) == {"plain": (), "predictor": ("predictor",)}
+
+
+def test_a_guess_that_changes_a_result_stops_the_bench(script: Script, text_file: str) -> None:
+    script.wrong_guess = "other logits"
+    options = BenchOptions("m.gguf", (1,), 8, 4, 1, text=text_file)
+    with pytest.raises(Refusal, match=r"guesses \(conversation\) changed a result"):
+        bench(options, built_in_settings(), script.clock)
 
 
 def test_a_text_too_short_to_measure_is_refused(script: Script, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -18,6 +19,7 @@ from app.conversations.journal import PartialReply
 from app.conversations.locks import LOCK_NAME, StoreError
 from app.conversations.message_row import UnsoundError, message_of, row_of
 from app.conversations.store import Store, snippet_of, title_of
+from app.text.guesses import GuessFigures
 from app.tui.chat import draft as drafts
 from tests.app.conversations.talk import (
     FIGURES,
@@ -294,6 +296,20 @@ def test_an_unfinished_edit_and_queued_messages_are_restored(root):
 # ---- files of others
 
 
+def test_guesses_are_restored_or_unknown_in_older_rows(root, saved_texts):
+    guesses = (GuessFigures("conversation", 60, 45), GuessFigures("predictor", 8, 0))
+    figures = replace(FIGURES, guessed_tokens=45, guesses=guesses, guess_saved_s=-0.25)
+    reply = ChatMessage(Role.ASSISTANT, "answer", figures=figures)
+    role, _, _, text, json_text = row_of(reply)
+    assert message_of(role, text, json_text).figures == figures
+    values = json.loads(json_text)
+    values["figures"]["guesses"][0]["kind"] = "of a later version"
+    assert message_of(role, text, json.dumps(values)).figures.guesses == guesses[1:]
+    del values["figures"]["guesses"], values["figures"]["guess_saved_s"]
+    older = message_of(role, text, json.dumps(values)).figures
+    assert older == replace(FIGURES, guessed_tokens=45)
+
+
 def test_hostile_text_is_harmless_when_restored(root):
     live_journal = journal(root)
     conversation = Conversation("\x1b]0;pwned\x07")
@@ -314,6 +330,10 @@ def test_hostile_text_is_harmless_when_restored(root):
                                         '{"ids": ["1"]}')),
         *(("more", json.dumps(value)) for value in ({"ending": "sideways"},
                                                     {"ending": "stopped", "thinking": []})),
+        *(("more", json.dumps({"ending": "complete", "figures": value}))
+          for value in ({"guesses": 5}, {"guesses": [5]}, {"guess_saved_s": "1"},
+                        {"guesses": [{"kind": "earlier", "tried": -1}]},
+                        {"guess_saved_s": 1e999}, {"guesses": [{"kind": []}]})),
         *(("more", json.dumps({"ending": "complete", "calls": value}))
           for value in (5, [5], [{"name": "a b"}])),
         ("text", None), ("text", b"\xff"), ("role", "robot"), ("role", "user"), ("role", 1 << 60),

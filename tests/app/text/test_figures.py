@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from app.conversations import reply_lines as lines
 from app.conversations.conversation import Ending, ReplyFigures
 from app.reply.thinking import Thinking
 from app.text import figures
+from app.text.guesses import GuessFigures
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,23 @@ def test_guessed_tokens_are_in_the_footer_and_in_the_reply():
     footer = lines.reply_footer(measured, Ending.COMPLETE)
     assert footer == "1,214 tokens (312 guessed) · 5.1 tok/s · first word after 2.1 s"
     assert measured.continued_by(measured).guessed_tokens == 624
+
+
+def test_guesses_are_told_by_kind_with_what_they_saved():
+    guesses = (GuessFigures("conversation", 60, 45), GuessFigures("predictor", 8, 5))
+    measured = ReplyFigures(
+        1214, 2.1, 5.1, 12, 0, guessed_tokens=50, guesses=guesses, guess_saved_s=3.21
+    )
+    footer = lines.reply_footer(measured, Ending.COMPLETE)
+    assert footer.startswith("1,214 tokens (50 of 68 guesses right) · 5.1 tok/s")
+    assert len(footer) <= 80
+    kinds = "45 of 60 from this conversation, 5 of 8 from the model's MTP block"
+    assert lines.reply_details(measured) == f"12 read · guessed {kinds} · saved 3.2 s"
+    both = measured.continued_by(replace(measured, guess_saved_s=None))
+    assert both.guesses[0] == GuessFigures("conversation", 120, 90)
+    assert both.guess_saved_s == 3.21
+    cost = replace(measured, guess_saved_s=-0.5)
+    assert lines.reply_details(cost).endswith(" · cost 0.50 s")
 
 
 def test_a_long_time_saved_by_a_saved_state_is_shown():

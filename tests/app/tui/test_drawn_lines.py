@@ -11,6 +11,7 @@ from app.machine.tuning.speed_comparison import ChoiceSpeed, SpeedComparison, Ve
 from app.machine.tuning.threads_in_use import ChoiceChange
 from app.program.state import TunedChoice
 from app.text.glyphs import ASCII, BLOCKS, choose_glyphs
+from app.text.guesses import GuessFigures
 from app.tui.drawing.graph import (
     Graph,
     GraphMark,
@@ -257,6 +258,16 @@ def test_the_screen_shows_the_phases_of_a_reply():
     ]
     assert texts(writing_lines.reply_lines(SPENT, 36, 2, BLOCKS))[1:] == [
         "▓ reading 840 tokens          21.6 s"
+    ]
+
+
+def test_the_screen_shows_the_guesses_of_a_reply():
+    guesses = (GuessFigures("conversation", 60, 45), GuessFigures("earlier", 8, 0))
+    spent = dataclasses.replace(SPENT, guesses=guesses, guess_saved_s=3.21)
+    assert texts(writing_lines.reply_lines(spent, 44, 9, BLOCKS))[5:] == [
+        "guesses right · saved 3.2 s         45 of 68",
+        "  this conversation                 45 of 60",
+        "  earlier conversations               0 of 8",
     ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from engine import Model, Sampling
 from engine.sampling import guessing
 from engine.sampling.earlier_text import DEPTH, EarlierText
-from engine.sampling.guessing import GuessCosts, Guessing
+from engine.sampling.guessing import GuessCosts, Guessing, GuessKind
 from engine.session import Session
 from tests.engine import tiny_gguf
 
@@ -178,6 +178,41 @@ def test_nothing_is_guessed_before_a_timed_step_or_with_no_match(tmp_path: Path)
     assert guesser.propose(3) == [8, 9, 1][: len(guesser.propose(3))] != []
     guesser.take_logits(77)
     assert guesser.propose(3) == []
+
+
+def test_guesses_are_counted_by_kind_with_the_time_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()
+    row = np.zeros(1, np.float32)
+    guesser = Guessing([1, 2, 3, 4, 5, 9, 1, 2, 3], GuessCosts())
+    for _ in range(7):
+        guesser.record_run([], [], 1.0)
+    assert guesser.tally.saved_s is None
+    guesser.take_logits(4)
+    guesser.record_run([5, 9], [row, row], 1.5)
+    assert guesser.take_logits(5) is row
+    assert guesser.take_logits(7) is None
+    guesser.record_run([], [], 1.0)
+    assert (guesser.tally.n_tried["conversation"], guesser.tally.n_right["conversation"]) == (2, 1)
+    assert guesser.tally.saved_s == pytest.approx(0.5)
+    guesser.record_draft(0.2)
+    assert guesser.tally.saved_s == pytest.approx(0.3)
+
+
+def test_only_the_chosen_kinds_of_guesses_are_used() -> None:
+    tokens = [1, 2, 3, 4, 50, 9, 1, 2, 3, 4]
+    earlier = EarlierText([[1, 2, 3, 4, 60]], VOCAB)
+    for kind, proposed in (
+        (GuessKind.CONVERSATION, [50]),
+        (GuessKind.EARLIER, [60]),
+        (GuessKind.PREDICTOR, []),
+    ):
+        guesser = Guessing(tokens, GuessCosts(), earlier, [kind])
+        guesser.record_run([], [], 1.0)
+        guesser._costs.balance = 1e9
+        assert guesser.propose(1) == proposed
+        assert bool(guesser.best_draft(1, 0)) == (kind is GuessKind.PREDICTOR)
 
 
 # ---- text of earlier conversations

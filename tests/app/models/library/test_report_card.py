@@ -30,6 +30,7 @@ from app.models.library.report_card import (
     as_text,
     bound_line,
     card_of,
+    guesses_line,
     history_rows,
     known_speeds,
     today_line,
@@ -37,9 +38,11 @@ from app.models.library.report_card import (
 )
 from app.program import exit_codes, paths
 from app.program.refusals import Refusal
+from app.text.guesses import GuessFigures
 from tests.app import chat_driver
 from tests.app.chat_driver import chatting
 from tests.app.fake_engine import Script
+from tests.app.machine.sensors.views import SPENT
 from tests.engine import tiny_gguf
 
 SECRET = "quokka"
@@ -54,6 +57,16 @@ def private_words() -> set[str]:
 
 def private_words_in(text: str) -> list[str]:
     return [word for word in private_words() if word in text.lower()]
+
+
+def test_the_card_of_a_chat_has_the_guesses_of_the_last_reply() -> None:
+    guesses = (GuessFigures("conversation", 60, 45), GuessFigures("predictor", 8, 5))
+    reply = replace(SPENT, guesses=guesses, guess_saved_s=3.21)
+    card = replace(card_of("m", "Q8_0", (2, 2), SPEEDS), guesses=guesses_line(reply))
+    shown = " ".join(as_text(card).split())
+    assert "guesses last reply: 45 of 60 from this conversation, 5 of 8 from" in shown
+    assert "the model's MTP block, saved 3.2 s" in shown
+    assert guesses_line(None) == guesses_line(SPENT) == ""
 
 
 def test_a_card_has_the_machine_the_model_and_the_speeds() -> None:
