@@ -11,6 +11,7 @@ from engine import Model, Sampling
 from engine.errors import Cancelled
 from engine.kernels.records import PROBE
 from engine.plan.compilation import compile_kernels
+from engine.sampling import guessing
 from tests.engine import tiny_gguf
 from tests.engine.kernel_call import KERNEL
 
@@ -113,12 +114,15 @@ def test_profiles_of_replies_include_sampling_and_the_caller(model: Model) -> No
     assert {phase.n_runs for phase in phases.values()} == {n}
 
 
-def test_profiled_replies_are_guessed_like_others(model: Model) -> None:
+def test_profiled_replies_are_guessed_like_others(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guessing, "SHARE", 1e9)
+    monkeypatch.setattr(guessing, "MAX_BALANCE", 1e9)
     replies = []
     for is_profiled in (False, True):
         session = model.session(n_ctx=512)
         session.feed([5, 9, 20, 33, 47, 60, 71] * 3)
-        session.guess_costs.balance = 1e9
         if is_profiled:
             session.profiler.start()
         start = time.perf_counter()

@@ -196,7 +196,7 @@ def test_guesses_are_counted_by_kind_with_the_time_saved(
     guesser.record_run([], [], 1.0)
     assert (guesser.tally.n_tried["conversation"], guesser.tally.n_right["conversation"]) == (2, 1)
     assert guesser.tally.saved_s == pytest.approx(0.5)
-    guesser.record_draft(0.2)
+    guesser.record_draft(1, 0.2)
     assert guesser.tally.saved_s == pytest.approx(0.3)
 
 
