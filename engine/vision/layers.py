@@ -117,6 +117,7 @@ def fill_hidden(config: EncoderConfig, weights: EncoderWeights, n: int) -> None:
         for name in ("ffn_gate.weight", "ffn_gate.bias", "ffn_up.weight", "ffn_up.bias"):
             if layer_name(number) + name in weights.tensors:
                 weights.fill_rows(layer_name(number) + name, n)
+        weights.fill_columns(layer_name(number) + "ffn_down.weight", n)
 
 
 def split_fused(config: EncoderConfig, weights: EncoderWeights) -> None:

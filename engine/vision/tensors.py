@@ -103,15 +103,15 @@ class EncoderWeights:
         )
 
     def quantise(self, name: str) -> None:
-        """Replace a matrix of floats by one of type Q8_0; columns are filled up with zeros."""
+        """Replace a matrix of floats by one of type Q8_0 if its rows are full blocks."""
         tensor = self.tensors[name]
-        if tensor.quant == Q8_0:
-            return
+        if tensor.quant != Q8_0 and tensor.n_cols % Q8_0_BLOCK == 0:
+            self.write(name, self.floats(name), Q8_0)
+
+    def fill_columns(self, name: str, n_cols: int) -> None:
+        """Add columns of zeros to a matrix of floats, up to a number; it becomes F32."""
         values = self.floats(name)
-        missing = -tensor.n_cols % Q8_0_BLOCK
-        if missing:
-            values = np.pad(values, ((0, 0), (0, missing)))
-        self.write(name, values, Q8_0)
+        self.write(name, np.pad(values, ((0, 0), (0, n_cols - values.shape[1]))))
 
     def fill_rows(self, name: str, n_rows: int) -> None:
         """Add rows of zeros to a matrix, or zeros to a vector, up to a number."""

@@ -1,0 +1,175 @@
+"""Rows of pictures against the NumPy twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("PIL")
+
+from engine import Crew
+from engine.errors import BrokenModelError, Cancelled, EngineError
+from engine.vision.encoder import PictureEncoder
+from engine.vision.rows import DETAILS, HIGH, LOW, USUAL, PreparedPicture
+from tests.engine.tiny_gguf import TinyGGUF
+from tests.engine.vision.tiny_mmproj import TEXT_WIDTH, TINY, gemma3, lfm2, picture, qwen3vl
+from tests.engine.vision.twin import Array, EncoderTwin
+
+SIZES = [(96, 64), (97, 301), (1, 1)]
+EXACT = 1e-10
+AS_Q8_0 = 1e-3
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    crew = Crew()
+    yield crew
+    crew.close()
+
+
+def nmse(rows: Array, expected: Array) -> float:
+    return float(((rows - expected) ** 2).sum() / (expected**2).sum())
+
+
+def written(tiny: TinyGGUF, tmp_path: Path) -> Path:
+    return tiny.write(tmp_path / "mmproj.gguf")
+
+
+def twin_rows(path: Path, prepared: PreparedPicture) -> Array:
+    twin = EncoderTwin(path)
+    return np.concatenate([twin.rows(part.pixels) for part in prepared.parts])
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+@pytest.mark.parametrize("name", TINY)
+def test_rows_equal_the_numpy_twin(
+    name: str, size: tuple[int, int], tmp_path: Path, crew: Crew
+) -> None:
+    path = written(TINY[name](), tmp_path)
+    encoder = PictureEncoder.open(path, crew, 2, is_exact=True)
+    prepared = encoder.prepare(picture(*size), LOW)
+    rows = np.concatenate(encoder.encode(prepared).rows)
+    assert rows.shape == (prepared.n_rows, encoder.row_width)
+    assert rows.dtype == np.float32
+    expected = twin_rows(path, prepared)
+    assert nmse(rows, expected) < EXACT
+    encoder.close()
+
+    quantised = PictureEncoder.open(path, crew, 1)
+    prepared = quantised.prepare(picture(*size), LOW)
+    rows = np.concatenate(quantised.encode(prepared).rows)
+    assert nmse(rows, expected) < AS_Q8_0
+    quantised.close()
+
+
+def test_rows_of_tiles_equal_the_twin(tmp_path: Path, crew: Crew) -> None:
+    path = written(lfm2(), tmp_path)
+    encoder = PictureEncoder.open(path, crew, 2, is_exact=True)
+    prepared = encoder.prepare(picture(1100, 700), HIGH)
+    texts = [part.text_before for part in prepared.parts]
+    assert len(texts) > 3
+    assert texts[0] == "<|image_start|><|img_row_1_col_1|>"
+    assert texts[1] == "<|img_row_1_col_2|>"
+    assert texts[-1] == "<|img_thumbnail|>"
+    assert prepared.text_after == "<|image_end|>"
+    rows = np.concatenate(encoder.encode(prepared).rows)
+    assert nmse(rows, twin_rows(path, prepared)) < EXACT
+    encoder.close()
+
+
+def test_threads_and_earlier_pictures_change_nothing(tmp_path: Path, crew: Crew) -> None:
+    path = written(qwen3vl(), tmp_path)
+    one = PictureEncoder.open(path, crew, 1)
+    two = PictureEncoder.open(path, crew, 2)
+    small = picture(100, 100)
+    large = picture(400, 700)
+    first = one.encode(one.prepare(small)).rows[0]
+    two.encode(two.prepare(large))
+    assert (two.encode(two.prepare(small)).rows[0] == first).all()
+    two.release()
+    assert (two.encode(two.prepare(small)).rows[0] == first).all()
+    one.close()
+    two.close()
+
+
+def test_equal_pictures_have_equal_digests(tmp_path: Path, crew: Crew) -> None:
+    path = written(qwen3vl(), tmp_path)
+    encoder = PictureEncoder.open(path, crew, 1)
+    pixels = picture(1200, 900)
+    digest = encoder.prepare(pixels, USUAL).digest
+    assert len(digest) == 64
+    assert encoder.prepare(pixels.copy(), USUAL).digest == digest
+    assert encoder.prepare(pixels, LOW).digest != digest
+    changed = pixels.copy()
+    changed[:40] = 0
+    assert encoder.prepare(changed, USUAL).digest != digest
+    exact = PictureEncoder.open(path, crew, 1, is_exact=True)
+    assert exact.prepare(pixels, USUAL).digest != digest
+    other = PictureEncoder.open(written(gemma3(), tmp_path), crew, 1)
+    assert other.prepare(pixels, USUAL).digest != digest
+    for opened in (encoder, exact, other):
+        opened.close()
+
+
+def test_details_bound_the_rows(tmp_path: Path, crew: Crew) -> None:
+    encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 1)
+    counts = [encoder.prepare(picture(3000, 2500), detail).n_rows for detail in DETAILS]
+    assert counts[0] <= 256 < counts[1] <= 1024 < counts[2] <= 4096
+    with pytest.raises(EngineError, match="detail sharp is unknown; supported: low, usual, high"):
+        encoder.prepare(picture(8, 8), "sharp")
+    encoder.close()
+
+
+def test_progress_and_cancelling(tmp_path: Path, crew: Crew) -> None:
+    encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 2)
+    prepared = encoder.prepare(picture(64, 64))
+    shares: list[float] = []
+    encoder.encode(prepared, shares.append)
+    assert shares == sorted(shares)
+    assert len(shares) >= 2
+    assert shares[-1] == 1
+    crew.cancel()
+    with pytest.raises(Cancelled):
+        encoder.encode(prepared)
+    crew.clear_cancel()
+    assert len(encoder.encode(prepared).rows[0]) == prepared.n_rows
+    encoder.close()
+
+
+def test_nan_in_weights_is_named(tmp_path: Path, crew: Crew) -> None:
+    tiny = qwen3vl()
+    tiny.fill("v.blk.1.ffn_down.weight", float("nan"))
+    path = written(tiny, tmp_path)
+    for is_exact in (True, False):
+        encoder = PictureEncoder.open(path, crew, 1, is_exact)
+        with pytest.raises(BrokenModelError, match=r"^mmproj.gguf: .*damaged"):
+            encoder.encode(encoder.prepare(picture(64, 64)))
+        encoder.close()
+
+
+def test_exchanged_names_of_old_files_are_mended(tmp_path: Path, crew: Crew) -> None:
+    path = written(gemma3(), tmp_path)
+    encoder = PictureEncoder.open(path, crew, 1, is_exact=True)
+    expected = encoder.encode(encoder.prepare(picture(50, 80))).rows[0]
+    encoder.close()
+    old = gemma3()
+    for one, other in (("ffn_up", "ffn_x"), ("ffn_down", "ffn_up"), ("ffn_x", "ffn_down")):
+        old.rename(one, other)
+    encoder = PictureEncoder.open(written(old, tmp_path), crew, 1, is_exact=True)
+    assert (encoder.encode(encoder.prepare(picture(50, 80))).rows[0] == expected).all()
+    encoder.close()
+
+
+def test_an_encoder_of_another_model_is_refused(tmp_path: Path, crew: Crew) -> None:
+    encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 1)
+    encoder.check_fits(TEXT_WIDTH, "model.gguf")
+    with pytest.raises(EngineError) as caught:
+        encoder.check_fits(1024, "model.gguf")
+    assert str(caught.value) == (
+        "mmproj.gguf: makes embeddings of 48 numbers, model.gguf needs 1024: it belongs to another "
+        "model"
+    )
+    encoder.close()
