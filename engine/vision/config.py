@@ -116,7 +116,7 @@ def _channels(vision: Hyperparameters, name: str, default: float) -> tuple[float
     value = vision.raw(name)
     if value is None:
         return (default,) * CHANNELS
-    if not isinstance(value, np.ndarray):
+    if not isinstance(value, np.ndarray) or len(value) != CHANNELS:
         raise vision.fail(f"{vision.key(name)} must be an array of {CHANNELS} numbers")
     numbers = vision.numbers(name, CHANNELS)
     if max(map(abs, numbers)) > 1e3 or (default and min(numbers) < 1e-3):

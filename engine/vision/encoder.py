@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +14,11 @@ import numpy as np
 from engine.errors import BrokenModelError, EngineError, ModelChangedError, printable
 from engine.vision import layers, pixels
 from engine.vision.family import Frame
-from engine.vision.mmproj import MmprojFile, check_fits, read_mmproj
+from engine.vision.finding import mmproj_problem
+from engine.vision.mmproj import MmprojFile, read_mmproj
 from engine.vision.rows import (
     DETAILS,
+    LOW,
     USUAL,
     PicturePart,
     PictureRows,
@@ -27,6 +30,7 @@ from engine.vision.stage import EncoderStage, Progress, Scratch, capacity_for, t
 from engine.vision.tensors import Q8_0_BLOCK, EncoderWeights
 
 if TYPE_CHECKING:
+    from engine.config import ModelConfig
     from engine.plan.crew import Crew
 
 DIGEST_VERSION = 1
@@ -66,6 +70,7 @@ class PictureEncoder:
         self._weights: EncoderWeights | None = None
         self._stages: tuple[EncoderStage, EncoderStage] | None = None
         self._scratch: Scratch | None = None
+        self._products_per_second = 0.0
 
     @classmethod
     def open(
@@ -88,9 +93,14 @@ class PictureEncoder:
         """Numbers in a row: the embedding and those of deepstack."""
         return self.config.text_width * (1 + len(self.taps))
 
-    def check_fits(self, text_width: int, model_name: str) -> None:
-        """Refuse a text model of another width, as ``engine.vision.mmproj.check_fits``."""
-        check_fits(self.config, self.path.name, text_width, model_name)
+    def check_fits(self, model: ModelConfig, model_name: str) -> None:
+        """Refuse a text model of another family or width.
+
+        Raises:
+            EngineError: The encoder belongs to another model.
+        """
+        if problem := mmproj_problem(self._file, model_name, model):
+            raise EngineError(problem)
 
     def close(self) -> None:
         """Release weights and plans and close the file. Closing twice is harmless."""
@@ -161,6 +171,31 @@ class PictureEncoder:
         digest.update(text_after.encode())
         return digest.hexdigest()
 
+    # ---- time
+
+    def products(self, picture: PreparedPicture) -> int:
+        """Return the approximate number of multiplications that a picture takes."""
+        return sum(self._products(part.grid.n) for part in picture.parts)
+
+    def _products(self, n_cells: int) -> int:
+        config = self.config
+        n = n_cells * config.merge**2
+        per_patch = 4 * config.dim**2 + 3 * config.dim * config.hidden_dim + 2 * n * config.dim
+        patches = 3 * config.patch**2 * config.dim
+        cell_width = self.family.cell_width(config)
+        head = cell_width * (cell_width + config.text_width) * (1 + len(self.taps))
+        return n * (config.n_layers * per_patch + patches) + n_cells * head
+
+    def expected_seconds(self, picture: PreparedPicture) -> float:
+        """Return about how long ``encode`` will take, from a small picture that is encoded now, or
+        from the last picture."""
+        if not self._products_per_second:
+            side = 8 * self.config.cell
+            grey = self.prepare(np.full((side, side, 3), 128, np.uint8), LOW)
+            self.encode(grey)  # reads the weights and links the kernels
+            self.encode(grey)
+        return self.products(picture) / self._products_per_second
+
     # ---- encoding
 
     def encode(
@@ -178,6 +213,8 @@ class PictureEncoder:
         """
         if self._file.gguf.changed():
             raise ModelChangedError(f"{self._shown_name}: was changed on disk (open it again)")
+        self._opened_weights()
+        began = time.perf_counter()
         n_parts = len(picture.parts)
         rows = []
         for index, part in enumerate(picture.parts):
@@ -187,6 +224,7 @@ class PictureEncoder:
                     progress((index + done / total) / n_parts)
 
             rows.append(self._encode_part(part, report))
+        self._products_per_second = self.products(picture) / (time.perf_counter() - began)
         return PictureRows(picture, tuple(rows), len(self.taps))
 
     def _encode_part(self, part: PicturePart, progress: Progress) -> Rows:

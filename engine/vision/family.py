@@ -62,6 +62,7 @@ class EncoderFamily:
 
     Attributes:
         title: Models of the family, for people.
+        architectures: Architectures of the text models that encoders of the family belong to.
         merge: Patches along a side of a cell, if the file does not say.
         resample: Filter of resizing, as in ``engine.vision.pixels``.
         frames: (config, size of a picture, detail) -> frames and the text after them.
@@ -78,6 +79,7 @@ class EncoderFamily:
     """
 
     title: str
+    architectures: tuple[str, ...]
     merge: int
     resample: str
     frames: Callable[[EncoderConfig, Size, str], tuple[list[Frame], str]]

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.errors import EngineError, GGUFError, UnsupportedArchitectureError, printable
+from engine.errors import GGUFError, UnsupportedArchitectureError, printable
 from engine.gguf.contents import GGUFFile
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import read_gguf
@@ -97,19 +97,3 @@ def _refuse_unexpected(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> No
             if layer and f"v.blk.{layer[1]}.ln1.weight" not in expected:
                 reason = "is beyond clip.vision.block_count"
             raise GGUFError(f"{gguf.shown_name}: tensor {name} {reason}")
-
-
-def check_fits(config: EncoderConfig, name: str, text_width: int, model_name: str) -> None:
-    """Refuse an encoder whose rows are not as wide as the text model.
-
-    Args:
-        name, model_name: Names of both files, for the message.
-
-    Raises:
-        EngineError: The widths differ.
-    """
-    if config.text_width != text_width:
-        raise EngineError(
-            f"{printable(name)}: makes embeddings of {config.text_width} numbers, "
-            f"{printable(model_name)} needs {text_width}: it belongs to another model"
-        )

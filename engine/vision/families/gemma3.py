@@ -57,6 +57,7 @@ def _compose_head(stage: EncoderStage) -> None:
 
 FAMILY = EncoderFamily(
     title="Gemma 3",
+    architectures=("gemma3",),
     merge=4,
     resample=BILINEAR,
     frames=_frames,

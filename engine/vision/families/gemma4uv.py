@@ -65,6 +65,7 @@ def _compose_head(stage: EncoderStage) -> None:
 
 FAMILY = EncoderFamily(
     title="Gemma 4 12B",
+    architectures=("gemma4",),
     merge=3,
     resample=BICUBIC,
     frames=frames,

@@ -211,6 +211,7 @@ def _compose_head(stage: EncoderStage) -> None:
 
 FAMILY = EncoderFamily(
     title="Gemma 4",
+    architectures=("gemma4",),
     merge=3,
     resample=BICUBIC,
     frames=frames,

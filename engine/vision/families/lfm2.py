@@ -111,6 +111,7 @@ def _compose_head(stage: EncoderStage) -> None:
 
 FAMILY = EncoderFamily(
     title="LFM2-VL, LFM2.5-VL",
+    architectures=("lfm2", "lfm2moe"),
     merge=2,
     resample=BILINEAR,
     frames=_frames,

@@ -121,6 +121,7 @@ def _compose_head(stage: EncoderStage) -> None:
 
 FAMILY = EncoderFamily(
     title="Qwen3-VL, Qwen3.5",
+    architectures=("qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"),
     merge=2,
     resample=BICUBIC,
     frames=_frames,

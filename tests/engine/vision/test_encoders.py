@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 pytest.importorskip("PIL")
 
 from engine import Crew
+from engine.config import ModelConfig
 from engine.errors import BrokenModelError, Cancelled, EngineError
 from engine.vision.encoder import PictureEncoder
 from engine.vision.rows import DETAILS, HIGH, LOW, USUAL, PreparedPicture
@@ -165,11 +167,27 @@ def test_exchanged_names_of_old_files_are_mended(tmp_path: Path, crew: Crew) -> 
 
 def test_an_encoder_of_another_model_is_refused(tmp_path: Path, crew: Crew) -> None:
     encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 1)
-    encoder.check_fits(TEXT_WIDTH, "model.gguf")
+    model = ModelConfig("qwen35", TEXT_WIDTH, (), 1e-6, 100, 100)
+    encoder.check_fits(model, "model.gguf")
     with pytest.raises(EngineError) as caught:
-        encoder.check_fits(1024, "model.gguf")
+        encoder.check_fits(replace(model, dim=1024), "model.gguf")
     assert str(caught.value) == (
         "mmproj.gguf: makes embeddings of 48 numbers, model.gguf needs 1024: it belongs to another "
         "model"
     )
+    with pytest.raises(EngineError) as caught:
+        encoder.check_fits(replace(model, architecture="gemma3"), "model.gguf")
+    assert str(caught.value) == (
+        "mmproj.gguf: is for Qwen3-VL, Qwen3.5, model.gguf is a model of the architecture gemma3: "
+        "it belongs to another model"
+    )
+    encoder.close()
+
+
+def test_the_expected_time_grows_with_the_picture(tmp_path: Path, crew: Crew) -> None:
+    encoder = PictureEncoder.open(written(qwen3vl(), tmp_path), crew, 1)
+    small, large = (encoder.prepare(picture(side, side)) for side in (100, 500))
+    assert encoder.products(large) > 10 * encoder.products(small)
+    seconds = encoder.expected_seconds(small)
+    assert 0 < seconds < encoder.expected_seconds(large)
     encoder.close()

@@ -1,0 +1,76 @@
+"""The encoder that belongs to a model: which files are near it, and which of them fits."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.errors import EngineError, printable
+from engine.vision.mmproj import MmprojFile, read_mmproj
+
+if TYPE_CHECKING:
+    from engine.config import ModelConfig
+
+MOST_FILES = 32
+"""Most files that are looked into."""
+NAME = re.compile(r"mmproj", re.IGNORECASE)
+_WORD = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?")
+_TYPES = "f16", "bf16", "q8_0", "f32"
+"""Types of files in the order of preference."""
+
+
+def mmproj_problem(file: MmprojFile, shown_name: str, model: ModelConfig) -> str:
+    """Return why an encoder does not fit a model; empty if it does.
+
+    Args:
+        shown_name: Name of the model, for the message.
+    """
+    model_name = printable(shown_name)
+    architectures = file.family.architectures
+    if model.architecture not in architectures:
+        return (
+            f"{file.gguf.shown_name}: is for {file.family.title}, {model_name} is a model of the "
+            f"architecture {model.architecture}: it belongs to another model"
+        )
+    if file.config.text_width != model.dim:
+        return (
+            f"{file.gguf.shown_name}: makes embeddings of {file.config.text_width} numbers, "
+            f"{model_name} needs {model.dim}: it belongs to another model"
+        )
+    return ""
+
+
+def find_mmproj(model_path: str | os.PathLike[str], model: ModelConfig) -> Path | None:
+    """Return the mmproj file in a model's folder that fits it; None if there is none.
+
+    Of several, the one whose name has the most words of the model's name is taken, then the one of
+    the first type of ``_TYPES``.
+    """
+    path = Path(model_path)
+    names: list[str] = []
+    with suppress(OSError):
+        names = sorted(name for name in os.listdir(path.parent) if NAME.search(name))
+    candidates = [name for name in names if name.lower().endswith(".gguf") and name != path.name]
+    words = _words(path.name)
+    candidates.sort(key=lambda name: (-len(words & _words(name)), _type_rank(name), name))
+    for name in candidates[:MOST_FILES]:
+        candidate = path.parent / name
+        with suppress(EngineError):
+            file = read_mmproj(candidate)
+            problem = mmproj_problem(file, path.name, model)
+            file.close()
+            if not problem:
+                return candidate
+    return None
+
+
+def _words(name: str) -> set[str]:
+    return set(_WORD.findall(name.lower().removesuffix(".gguf")))
+
+
+def _type_rank(name: str) -> int:
+    matches = [rank for rank, quant in enumerate(_TYPES) if quant in name.lower()]
+    return max(matches, default=len(_TYPES))
