@@ -158,6 +158,14 @@ class LineCommands:
         self._dialogue.begin(conversation.system, persona=conversation.options.persona)
         say("new conversation")
 
+    def private(self) -> None:
+        """Start a conversation of which nothing is saved."""
+        conversation = self._headless.chat_session.conversation
+        self._dialogue.begin(
+            conversation.system, persona=conversation.options.persona, is_private=True
+        )
+        say(commands.PRIVATE_LINE)
+
     def system(self, text: str = "") -> None:
         """Show the system prompt, or replace it."""
         if not text:

@@ -74,12 +74,17 @@ class Dialogue:
     # ---- conversations and models
 
     def begin(
-        self, system: str | None, sampling: Mapping[str, float] | None = None, persona: str = ""
+        self,
+        system: str | None,
+        sampling: Mapping[str, float] | None = None,
+        persona: str = "",
+        *,
+        is_private: bool = False,
     ) -> None:
         """Start a new conversation, as ``ChatSession.start_new`` does."""
         self._announced_id = ""
         self._is_announced = False
-        self.say_all(self.headless.begin(system, sampling, persona))
+        self.say_all(self.headless.begin(system, sampling, persona, is_private))
 
     def show_resumed(self, opened: LoadedConversation, told: list[events.Event]) -> None:
         """Say which saved conversation goes on, and what its model made of it."""

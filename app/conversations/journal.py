@@ -216,7 +216,10 @@ class Journal:
     def __init__(
         self, store: Store | None = None, clock_text: Callable[[], str] = now_text
     ) -> None:
-        self._store = store
+        self._all_saved = store
+        """Store of all conversations; None if none is saved."""
+        self.is_private = False
+        """Whether nothing of the conversation is saved, although others are."""
         self.clock_text = clock_text
         self._saver: SaverThread | None = None
         self._earlier_savers: list[SaverThread] = []
@@ -241,9 +244,17 @@ class Journal:
 
     # ---- the conversation
 
-    def begin(self, forked_from: str = "", title: str = "") -> None:
-        """Begin a conversation. It is saved with its first message."""
+    @property
+    def _store(self) -> Store | None:
+        """Store of the conversation; None if it is not saved."""
+        if self.is_private:
+            return None
+        return self._all_saved
+
+    def begin(self, forked_from: str = "", title: str = "", *, is_private: bool = False) -> None:
+        """Begin a conversation. It is saved with its first message, unless it is private."""
         self._leave()
+        self.is_private = is_private
         self._written = []
         self._queued_texts = []
         self._n_dropped = 0
@@ -266,6 +277,7 @@ class Journal:
         """
         saved = opened.saved
         open_conversation = opened.open_conversation
+        self.is_private = False
         if open_conversation is None or self._store is None:
             self.begin(opened.id, saved.title and f"{saved.title} (copy)")
             return

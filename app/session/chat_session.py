@@ -337,20 +337,26 @@ class ChatSession:
         return True
 
     def start_new(
-        self, system: str | None, sampling: Mapping[str, float] | None = None, persona: str = ""
+        self,
+        system: str | None,
+        sampling: Mapping[str, float] | None = None,
+        persona: str = "",
+        *,
+        is_private: bool = False,
     ) -> bool:
         """Begin a new conversation with a system prompt; return False while the engine is busy.
 
         Args:
             sampling: parameters that replace those chosen by ``/set``; None to leave them.
             persona: name of the persona that the system prompt is from; empty if it is from none.
+            is_private: whether nothing of the conversation is saved.
         """
         if self.is_busy:
             return False
         options = replace(self.conversation.options, persona=persona)
         if sampling is not None:
             options = replace(options, sampling=sampling)
-        self._begin_conversation(system, options)
+        self._begin_conversation(system, options, is_private=is_private)
         self._submit_conversation()
         return True
 
@@ -373,10 +379,12 @@ class ChatSession:
             return False
         return self._engine_thread.write_title(self.answered_request(), self.journal.id)
 
-    def _begin_conversation(self, system: str | None, options: SessionOptions) -> None:
+    def _begin_conversation(
+        self, system: str | None, options: SessionOptions, *, is_private: bool = False
+    ) -> None:
         self._leave_conversation()
         self.conversation = Conversation(system or None, options=options)
-        self.journal.begin()
+        self.journal.begin(is_private=is_private)
         self._save_queue()
         self._engine_thread.inbox.state_path = None
 

@@ -53,6 +53,10 @@ MOST_ANSWERS = 4
 """Limit on answers that are written together: each more costs the others less than it gains
 (engine/PERFORMANCE.md)."""
 NO_MODEL = "no model is loaded: /models lists them, /model PATH opens one"
+PRIVATE_LINE = (
+    "Private conversation: nothing of it is saved, and it is gone after /new or at the program's "
+    "end."
+)
 GONE = "the model no longer sees this message"
 _REPLY = "reply"
 _USAGE_OF_SCHEMA = "/schema FILE uses a JSON schema"

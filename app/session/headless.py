@@ -118,11 +118,15 @@ class HeadlessChat:
         return self._follow()
 
     def begin(
-        self, system: str | None, sampling: Mapping[str, float] | None = None, persona: str = ""
+        self,
+        system: str | None,
+        sampling: Mapping[str, float] | None = None,
+        persona: str = "",
+        is_private: bool = False,
     ) -> Iterator[events.Event]:
         """Begin a new conversation, as ``ChatSession.start_new`` does."""
         self._finish_earlier()
-        self.chat_session.start_new(system, sampling, persona)
+        self.chat_session.start_new(system, sampling, persona, is_private=is_private)
         return self._follow()
 
     def use_adapters(self, adapters: tuple[str, ...]) -> Iterator[events.Event]:

@@ -8,7 +8,7 @@ OTHER = "Program"
 """Group of actions that are in no other one."""
 GROUPS = {
     "Chat": (
-        "chat.new", "app.conversations", "chat.find", "app.outline",
+        "chat.new", "chat.private", "app.conversations", "chat.find", "app.outline",
         "chat.rename", "chat.fork", "chat.delete", "chat.save",
         "chat.system", "chat.persona", "chat.context",
     ),

@@ -128,6 +128,8 @@ ACTIONS = action_table(
     Action("to_end", "Go to the end (or End in an empty prompt)", "prompt", "ctrl+end"),
     Action("stop", "Stop the reply, or go back to the prompt", "chat", "escape"),
     Action("new", "Start a new conversation", "chat", slash="new clear", also="reset restart"),
+    Action("private", "Start a conversation of which nothing is saved", "chat", slash="private",
+           also="incognito temporary secret"),
     Action("regenerate", "Regenerate the last reply, or several to choose", "chat",
            "f9",
            slash="regen retry", argument="[2-4]", also="regenerate again redo"),

@@ -351,8 +351,12 @@ class Composer(Vertical):
             self._core.prompt.past.add_older(read_history(self._history_file))
 
     def _add_to_history(self, draft: Draft) -> None:
-        """Write a draft to the history file; say so the first time that fails."""
-        if self._core.settings.prompt_history != "on":
+        """Write a draft to the history file; say so the first time that fails.
+
+        What is typed in a private conversation is in the history until the program ends.
+        """
+        is_private = self._core.chat_session.journal.is_private
+        if is_private or self._core.settings.prompt_history != "on":
             return
         trouble = append_history(self._history_file, draft)
         if trouble is not None and not self._has_said_history_trouble:
@@ -399,6 +403,9 @@ class Composer(Vertical):
 
     def _begin_saving_drafts(self) -> None:
         self._draft_timer = None
+        if self._core.chat_session.journal.is_private:
+            self._draft_saver.save(UnsentDrafts())
+            return
         unsent = self._unsent()
         memory = paths.memory_directory()
         if self._core.storage.store is not None:
@@ -431,6 +438,8 @@ class Composer(Vertical):
             A line for the user; "" if there are no drafts.
         """
         unsent = self._unsent()
+        if self._core.chat_session.journal.is_private:
+            unsent = UnsentDrafts()
         saving = self._draft_saver.save(unsent)
         wait([saving], patience_s)
         trouble = "the disk does not answer"

@@ -367,9 +367,23 @@ class ConversationFlow:
         advice = f"Earlier ones: {key}"
         if self._core.storage.store is None:
             advice = "The old one is gone, because conversations are not saved."
+        elif self._core.chat_session.journal.is_private:
+            advice = "The private one is gone."
         conversation = self._core.chat_session.conversation
         line = f"New conversation. {advice}"
         await self._start(conversation.system, line, persona=conversation.options.persona)
+
+    async def action_private(self) -> None:
+        """Start a conversation of which nothing is saved."""
+        conversation = self._core.chat_session.conversation
+        if not self._core.chat_session.start_new(
+            conversation.system, persona=conversation.options.persona, is_private=True
+        ):
+            self._core.say(self._core.busy_line())
+            return
+        await self.clear_transcript()
+        self._show_options()
+        self._core.say(commands.PRIVATE_LINE)
 
     async def action_persona(self, argument: str = "") -> None:
         """List personas, start a conversation with one, or save the present choices as one."""
@@ -463,6 +477,9 @@ class ConversationFlow:
             core.say(NOT_IN_CONVERSATION)
             return
         if core.refuses_while_busy():
+            return
+        if core.chat_session.journal.is_private:
+            core.say("Not copied: a private conversation is not saved")
             return
         if core.storage.store is None:
             core.say(

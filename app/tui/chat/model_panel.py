@@ -204,7 +204,9 @@ class ModelPanel:
         thinking = ""
         if self._core.chat_session.request_options.thinking not in ("", AUTO):
             thinking = describe_thinking(self._core.chat_session.request_options.thinking)
+        privacy = "private" if self._core.chat_session.journal.is_private else ""
         parts = (
+            privacy,
             model.name,
             model.quantization,
             model.server,

@@ -30,7 +30,7 @@ NEED_THE_SCREEN = {"delete", "fork",
     "get",
     "answers", "doctor", "editor", "models", "place", "documents", "settings", "stats", "strip",
     "theme", "tune", "unfold",
-    "unsend"
+    "unsend", "find", "outline",
 }  # fmt: skip
 
 
@@ -92,14 +92,14 @@ def test_an_edit_is_a_branch_that_can_be_left_and_deleted(
 def test_commands_for_the_screen_say_so_and_send_nothing(
     talk: HeadlessChat, script: Script
 ) -> None:
-    err = talk("/theme nord\n/frobnicate\n/quantzie\n/hlep")
+    err = talk("/theme nord\n/xyzzy\n/quantzie\n/hlep")
     assert (
         "/theme needs the screen, nothing was sent (/help lists what this mode has; a leading"
         in err
     )
     assert "/quantzie is not a command, nothing was sent (/help lists them" in err
     assert "/hlep is not a command, nothing was sent (nearest: /help;" in err
-    assert "/frobnicate is not a command, nothing was sent (/help lists them; a leading" in err
+    assert "/xyzzy is not a command, nothing was sent (/help lists them; a leading" in err
     assert script.opened[0].sessions[0].fed_counts == []
 
 
@@ -454,3 +454,10 @@ def test_files_are_sent_to_a_server_after_a_yes(
         commands.take_line("what is this?")
     assert questions == ["send notes.txt to api.example?"] * n_asked
     assert len(sent) == (2 if agrees else 0)
+
+
+def test_nothing_of_a_private_conversation_is_saved(talk: HeadlessChat):
+    line = talk("/private", "my secret", "/new", "hello", "/exit")
+    assert "nothing of it is saved" in line
+    assert texts() == ["hello", "two."]
+    assert len(Store().search("")) == 1
