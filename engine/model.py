@@ -17,12 +17,19 @@ from engine.cache.kv_cache import AUTO, AUTO_TYPES, kv_type_of, memory_needs
 from engine.cache.kv_types import KVType
 from engine.cache.rotation import with_yarn, yarn_obstacle
 from engine.cache.states import CHECKPOINT_BYTES
-from engine.errors import EngineError, MemoryPlanError, ModelChangedError, UnsupportedCPUError
+from engine.config import CAUSAL
+from engine.errors import (
+    EngineError,
+    MemoryPlanError,
+    ModelChangedError,
+    UnsupportedCPUError,
+)
 from engine.gguf.title import model_title
 from engine.loader import validate
 from engine.machine import address_space, host, residency
 from engine.machine.memory import shown_bytes
 from engine.models import expected_tensors, predictor_problem
+from engine.plan.buffers import MAX_BLOCK_TOKENS
 from engine.plan.compilation import Progress, ProgressCallback
 from engine.plan.crew import MOST_THREADS
 from engine.sampling.advice import refused_keys
@@ -97,7 +104,8 @@ class Model:
         self.weights_mode = MMAP
         self.checkpoint_bytes = CHECKPOINT_BYTES
         self.rope_scaling = ROPE_SCALINGS[0]
-        self.pictures = KnownPictures(self.config.dim * (1 + self.config.n_deepstack))
+        row_width = self.config.dim * (1 + self.config.n_deepstack)
+        self.pictures = KnownPictures(self.tokenizer, row_width)
         self.guess_kinds: Collection[GuessKind] = ALL_KINDS
         self._adapters: Adapters | None = None
         self._progress = progress
@@ -122,6 +130,7 @@ class Model:
         prefill_threads: int | None = None,
         pinned: bool = False,
         has_predictor: bool = True,
+        mmproj: str | os.PathLike[str] | None = None,
         progress: ProgressCallback | None = None,
     ) -> Model:
         """Open and check a GGUF file. Kernels are compiled when the first session is made.
@@ -136,6 +145,7 @@ class Model:
             pinned: bind every thread but the caller's to one logical CPU, physical cores first.
             has_predictor: guess tokens by the model's own block, if the file has one; this takes
                 memory, and a few per cent more time for prompts.
+            mmproj: path of the file of the model's encoder for pictures; None for none.
             progress: called during slow work (loading, compiling), now and in later sessions.
 
         Raises:
@@ -155,6 +165,12 @@ class Model:
         prefill = _checked_threads("prefill_threads", prefill_threads or decode)
         model = cls(Path(path), decode, prefill, weights, progress, has_predictor)
         model.set_pinned(pinned)
+        if mmproj is not None:
+            try:
+                _open_encoder(model, mmproj)
+            except BaseException:
+                model.close()
+                raise
         return model
 
     @property
@@ -550,6 +566,7 @@ class Model:
         for session in list(self._sessions):
             session.close()
         self.__dict__.pop("embedder", None)
+        self.pictures.close()
         if self._crew is not None:
             self._crew.close()
         if "chat_template" in self.__dict__:
@@ -683,6 +700,25 @@ class Model:
                 problem += f" (the model was trained for {trained:,})"
             raise MemoryPlanError(problem)
         return n_ctx
+
+
+def _open_encoder(model: Model, path: str | os.PathLike[str]) -> None:
+    """Open the encoder of a model, before its first session.
+
+    Layers in which rows of a picture see each other need larger blocks and rings.
+    """
+    from engine.vision.encoder import PictureEncoder
+
+    encoder = PictureEncoder.open(path, model.crew, model.prefill_threads)
+    model.pictures.encoder = encoder
+    encoder.check_fits(model.config, model.shown_name)
+    if encoder.visibility != CAUSAL:
+        model.config = replace(
+            model.config,
+            layers=tuple(
+                replace(layer, picture_rows=MAX_BLOCK_TOKENS) for layer in model.config.layers
+            ),
+        )
 
 
 def _share_threads(crew: Crew, session: Session, peer: Session) -> None:

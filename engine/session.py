@@ -650,6 +650,11 @@ class Session:
             size = min(size, SHORT_BLOCK)
         if part.visibility != CAUSAL:
             size = len(part.rows)
+            if size > self.pipeline.max_block_tokens:
+                raise EngineError(
+                    f"this model reads pictures of at most {self.pipeline.max_block_tokens:,} "
+                    f"tokens, and this one has {size:,} (choose a lower picture_detail)"
+                )
         end = min(pos + size, span.end)
         rows = slice(pos - span.first, end - span.first)
         first_position = span.first + self.cached.position_offset

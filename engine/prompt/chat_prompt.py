@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,11 @@ from engine.tokenizer import Tokenizer
 from engine.tokenizer.special import spelled_in
 
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
+_PICTURES = 0x100000
+"""First of 4,096 private-use characters that spell the names of pictures in a rendered text."""
+_PICTURE_START = chr(0x10F000)
+"""First character of a picture's name."""
+_PICTURE = re.compile(f"{_PICTURE_START}[{chr(_PICTURES)}-{chr(_PICTURES + 0xFFF)}]{{5}}")
 UNCERTAIN_TOKENS = 2
 """Number of tokens at the end of a typed text that further typing may change by merges."""
 _LONGEST_WORD_CHARS = 24
@@ -116,12 +122,14 @@ class ChatPrompt:
         messages: the conversation so far; only the methods may change it.
         thinking: amount of thinking before the next reply.
         tools: tools that the model may call, as the API describes them.
+        pictures: ids of the pictures that messages may contain, by ``picture_name``.
     """
 
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate) -> None:
         self.messages: list[Message] = []
         self.thinking = ThinkingMode()
         self.tools: Sequence[Mapping[str, Any]] = ()
+        self.pictures: dict[str, tuple[int, ...]] = {}
         self._tokenizer = tokenizer
         self._template = template
         self._control = dict(tokenizer.control_texts)
@@ -585,7 +593,7 @@ class ChatPrompt:
             self._ids.append(tokenizer.bos_id)
         for fragment in fragments:
             if fragment.token_id is None:
-                self._ids += tokenizer.encode_text(self._restore(fragment.text), after_special)
+                self._ids += self._ids_of_fragment(fragment.text, after_special)
             else:
                 # Text before a special token has the same tokens whatever follows the special
                 # token.
@@ -598,6 +606,35 @@ class ChatPrompt:
         self._resume_points.append(
             _ResumePoint(len(rendered), len(rendered), len(self._ids), after_special)
         )
+
+    def _ids_of_fragment(self, text: str, after_special: bool) -> list[int]:
+        """Return the ids of text without control tokens, in which pictures may stand."""
+        if _PICTURE_START not in text:
+            return self._tokenizer.encode_text(self._restore(text), after_special)
+        ids: list[int] = []
+        start = 0
+        for match in _PICTURE.finditer(text):
+            picture = self.pictures.get(match[0])
+            if picture is None:
+                continue
+            if before := text[start : match.start()]:
+                ids += self._tokenizer.encode_text(self._restore(before), after_special)
+            ids += picture
+            start = match.end()
+            after_special = True
+        if rest := text[start:]:
+            ids += self._tokenizer.encode_text(self._restore(rest), after_special)
+        return ids
+
+
+def picture_name(digest: str) -> str:
+    """Return the name of a picture in the texts of messages, 6 private-use characters.
+
+    Args:
+        digest: digest of the picture, at least 15 hexadecimal digits.
+    """
+    codes = [int(digest[first : first + 3], 16) for first in range(0, 15, 3)]
+    return _PICTURE_START + "".join(chr(_PICTURES + code) for code in codes)
 
 
 def _texts(message: Message) -> tuple[str, ...]:

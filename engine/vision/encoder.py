@@ -93,6 +93,11 @@ class PictureEncoder:
         """Numbers in a row: the embedding and those of deepstack."""
         return self.config.text_width * (1 + len(self.taps))
 
+    @property
+    def visibility(self) -> str:
+        """How the rows of its pictures see each other, as in ``PreparedPicture``."""
+        return self.family.visibility(self.config)
+
     def check_fits(self, model: ModelConfig, model_name: str) -> None:
         """Refuse a text model of another family or width.
 
@@ -144,7 +149,7 @@ class PictureEncoder:
             parts,
             text_after,
             self._digest(parts, text_after),
-            self.family.visibility(self.config),
+            self.visibility,
             self.family.has_grid_positions,
         )
 

@@ -8,7 +8,7 @@ its rows are first computed.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -21,10 +21,10 @@ from engine.vision.rows import PictureRows, PreparedPicture, Rows
 
 if TYPE_CHECKING:
     from engine.tokenizer import Tokenizer
+    from engine.vision.encoder import PictureEncoder
 
 MAX_ROWS_BYTES = 64 << 20
 """Limit in bytes on the rows that are kept for further sessions and prompts."""
-Encode = Callable[[PreparedPicture], PictureRows]
 
 
 class RowsBlock(NamedTuple):
@@ -72,27 +72,23 @@ def ids_of_parts(picture: PreparedPicture) -> list[list[int]]:
     ]
 
 
-def prompt_ids(picture: PreparedPicture, tokenizer: Tokenizer) -> list[int]:
-    """Return what stands for a picture in a prompt: its marker tokens and the ids of its rows."""
-    ids: list[int] = []
-    for part, rows in zip(picture.parts, ids_of_parts(picture), strict=True):
-        ids += tokenizer.encode(part.text_before, bos=False)
-        ids += rows
-    return ids + tokenizer.encode(picture.text_after, bos=False)
-
-
 class KnownPictures:
     """Pictures that prompts of one model may contain.
 
     A picture is known as long as its caller holds it; some rows are kept longer.
 
     Args:
+        tokenizer: tokenizer of the text model.
+
+    Attributes:
         row_width: width of the rows that the text model reads.
+        encoder: encoder of the model; None if it has none.
     """
 
-    def __init__(self, row_width: int) -> None:
-        self._row_width = row_width
-        self._encode: Encode | None = None
+    def __init__(self, tokenizer: Tokenizer, row_width: int) -> None:
+        self._tokenizer = tokenizer
+        self.row_width = row_width
+        self.encoder: PictureEncoder | None = None
         self._pictures: WeakValueDictionary[tuple[int, ...], PreparedPicture] = (
             WeakValueDictionary()
         )
@@ -100,9 +96,21 @@ class KnownPictures:
         self._rows: OrderedDict[str, PictureRows] = OrderedDict()
         """Rows by the picture's digest, those used longest ago first."""
 
-    def use_encoder(self, encode: Encode) -> None:
-        """Read pictures with an encoder from now on."""
-        self._encode = encode
+    def prompt_ids(self, picture: PreparedPicture) -> tuple[int, ...]:
+        """Make a picture known; returns what stands for it in a prompt: its marker tokens, and the
+        ids of its rows."""
+        self.add(picture)
+        ids: list[int] = []
+        for part, rows in zip(picture.parts, ids_of_parts(picture), strict=True):
+            ids += self._tokenizer.encode(part.text_before, bos=False)
+            ids += rows
+        return (*ids, *self._tokenizer.encode(picture.text_after, bos=False))
+
+    def close(self) -> None:
+        """Close the encoder and forget all rows. Closing twice is harmless."""
+        self._rows.clear()
+        if self.encoder is not None:
+            self.encoder.close()
 
     def add(self, picture: PreparedPicture) -> None:
         """Make a picture known."""
@@ -128,10 +136,10 @@ class KnownPictures:
             raise EngineError("a picture of this conversation is no longer there (add it again)")
         number = ids_of_parts(picture).index(list(ids))
         rows = self._rows_of(picture).rows[number]
-        if rows.shape != (len(ids), self._row_width):
+        if rows.shape != (len(ids), self.row_width):
             raise EngineError(
                 f"the picture's rows are {rows.shape[-1]} wide and the text model reads "
-                f"{self._row_width}: the mmproj file belongs to another model"
+                f"{self.row_width}: the mmproj file belongs to another model"
             )
         if not np.isfinite(rows).all():
             raise EngineError("the encoder computed NaN or infinity: the mmproj file is damaged")
@@ -140,9 +148,9 @@ class KnownPictures:
     def _rows_of(self, picture: PreparedPicture) -> PictureRows:
         known = self._rows.get(picture.digest)
         if known is None:
-            if self._encode is None:
+            if self.encoder is None:
                 raise EngineError("this model has no encoder for pictures (mmproj file)")
-            known = self._encode(picture)
+            known = self.encoder.encode(picture)
         self._keep(known)
         return known
 

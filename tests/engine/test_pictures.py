@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -329,7 +330,7 @@ def test_rows_come_from_the_encoder_once(qwen3vl: Model) -> None:
         calls.append(prepared)
         return read
 
-    qwen3vl.pictures.use_encoder(encode)
+    qwen3vl.pictures.encoder = SimpleNamespace(encode=encode, close=lambda: None)
     for _ in range(2):
         session = qwen3vl.session(n_ctx=128)
         session.prefill(flat([4, 5, read, 6]))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import TemplateError
-from engine.prompt.chat_prompt import ChatPrompt, Message
+from engine.prompt.chat_prompt import ChatPrompt, Message, picture_name
 from engine.prompt.chat_template import ChatTemplate
 from engine.prompt.template_process import TemplateProcess
 from engine.tokenizer import Tokenizer
@@ -642,3 +642,35 @@ def test_tags_spelled_as_text_are_not_thinking(process: TemplateProcess) -> None
     second = chat.add_user("on")
     assert tokenizer.control_texts["</think>"] not in second
     assert text in spelled(tokenizer, second)
+
+
+def test_a_picture_stands_where_its_name_is_in_a_message() -> None:
+    chat = chatml()
+    names = [picture_name(digest * 16) for digest in ("01ab", "01ac")]
+    chat.pictures = dict(zip(names, [(-5, -6, -7), (-8, -9)], strict=True))
+    plain = chatml().add_user("before after.")
+    ids = chat.add_user(f"before {names[0]}after{names[1]}.")
+    assert [token for token in ids if token < 0] == [-5, -6, -7, -8, -9]
+    first = ids.index(-5)
+    assert BYTES.decode(ids[:first]).endswith("before ")
+    assert BYTES.decode(ids[first + 3 : ids.index(-8)]) == "after"
+    assert ids[:2] == plain[:2]
+    assert ids[-1] == plain[-1]
+
+
+def test_another_picture_in_its_place_changes_the_tokens() -> None:
+    chat = chatml()
+    names = [picture_name(digest * 16) for digest in ("01ab", "01ac")]
+    chat.pictures = dict(zip(names, [(-5, -6, -7), (-8, -9)], strict=True))
+    first = chat.add_user(f"{names[0]}what is it?")
+    chat.rewind(0)
+    second = chat.add_user(f"{names[1]}what is it?")
+    assert [token for token in second if token < 0] == [-8, -9]
+    chat.rewind(0)
+    assert chat.add_user(f"{names[0]}what is it?") == first
+
+
+def test_names_of_unknown_pictures_stay_text() -> None:
+    chat = chatml()
+    ids = chat.add_user(f"a {picture_name('0123456789abcdef')} b")
+    assert min(ids) >= 0
