@@ -527,7 +527,6 @@ class ModelConfig:
             further tokens.
         predictor: the first of these blocks, if its tensors are there: it predicts the token after
             the next. Its number is ``n_layers``.
-        predictor_layer_norm: whether the norm after the predictor is a LayerNorm without a bias.
     """
 
     architecture: str
@@ -552,7 +551,6 @@ class ModelConfig:
     dense_widths: tuple[int, ...] = ()
     ignored_blocks: int = 0
     predictor: Layer | None = None
-    predictor_layer_norm: bool = False
 
     @property
     def with_predictor(self) -> ModelConfig:
@@ -646,7 +644,7 @@ class ModelConfig:
         model_fields = {
             f.name: getattr(self, f.name)
             for f in fields(self)
-            if f.name not in ("layers", "ignored_blocks") and "predictor" not in f.name
+            if f.name not in ("layers", "ignored_blocks", "predictor")
         }
         layer_fields = {
             name: values[0] if values.count(values[0]) == len(values) else values

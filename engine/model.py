@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.assistant import open_assistant
 from engine.batch import Batch
 from engine.cache.kv_cache import AUTO, AUTO_TYPES, kv_type_of, memory_needs
 from engine.cache.kv_types import KVType
@@ -79,6 +80,7 @@ class Model:
         checkpoint_bytes: limit on the checkpoints of recurrent states in a later session.
         pictures: pictures that prompts may contain.
         guess_kinds: kinds of guesses in a later session.
+        assistant: small model that guesses the next tokens; None if there is none.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Model:
         weights: str,
         progress: ProgressCallback | None,
         has_predictor: bool,
+        assistant: str | os.PathLike[str] | None,
     ) -> None:
         self._file = validate(path)
         self._weights = self._file.weights
@@ -108,6 +111,7 @@ class Model:
         self.pictures = KnownPictures(self.tokenizer, row_width)
         self.guess_kinds: Collection[GuessKind] = ALL_KINDS
         self._adapters: Adapters | None = None
+        self.assistant, self._assistant_problem = open_assistant(assistant, self.config)
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
@@ -131,6 +135,7 @@ class Model:
         pinned: bool = False,
         has_predictor: bool = True,
         mmproj: str | os.PathLike[str] | None = None,
+        assistant: str | os.PathLike[str] | None = None,
         progress: ProgressCallback | None = None,
     ) -> Model:
         """Open and check a GGUF file. Kernels are compiled when the first session is made.
@@ -146,6 +151,8 @@ class Model:
             has_predictor: guess tokens by the model's own block, if the file has one; this takes
                 memory, and a few per cent more time for prompts.
             mmproj: path of the file of the model's encoder for pictures; None for none.
+            assistant: path of a small model that guesses the next tokens of this one; None for
+                none. If it cannot be used, the model opens without, and ``notices`` say why.
             progress: called during slow work (loading, compiling), now and in later sessions.
 
         Raises:
@@ -163,7 +170,7 @@ class Model:
             "threads", threads or min(MOST_THREADS, host.cores().default_threads)
         )
         prefill = _checked_threads("prefill_threads", prefill_threads or decode)
-        model = cls(Path(path), decode, prefill, weights, progress, has_predictor)
+        model = cls(Path(path), decode, prefill, weights, progress, has_predictor, assistant)
         model.set_pinned(pinned)
         if mmproj is not None:
             try:
@@ -254,6 +261,8 @@ class Model:
             notices += self._adapters.notices
         if problem := predictor_problem(self._file.gguf):
             notices.append(f"{problem}: the block for guesses is not used")
+        if self._assistant_problem:
+            notices.append(self._assistant_problem)
         if refused := refused_keys(self.metadata):
             notices.append(
                 f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is "
@@ -543,6 +552,8 @@ class Model:
             raise ModelChangedError(
                 f"{self.shown_name}: the file was changed since it was opened (open it again)"
             )
+        if self.assistant is not None:
+            self.assistant.refuse_changed_file()
 
     @property
     def unwritten_bytes(self) -> int:
@@ -571,6 +582,8 @@ class Model:
             self._crew.close()
         if "chat_template" in self.__dict__:
             self.chat_template.close()
+        if self.assistant is not None:
+            self.assistant.gguf.close()
         self._file.gguf.close()
 
     def bring_weights_in(self, other_bytes: int = 0) -> None:
@@ -615,6 +628,7 @@ class Model:
                 self._checkpoint_budget(host.available_memory_bytes()),
                 None if peer is None else peer.pipeline,
                 is_embedding,
+                None if is_embedding else self.assistant,
             )
         except ImportError as error:
             if address_space.limit_bytes() is not None:

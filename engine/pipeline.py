@@ -21,7 +21,7 @@ from engine.cache.states import CHECKPOINT_BYTES, RecurrentStates
 from engine.kernels.records import STEP
 from engine.machine.memory import Memory
 from engine.machine.topology import last_cache_bytes
-from engine.models import load_architecture, predictor
+from engine.models import gemma4_assistant, load_architecture, predictor
 from engine.models.decoder import Decoder, Stage
 from engine.models.steps import product
 from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS, Buffers
@@ -44,6 +44,7 @@ from engine.predictor import Predictor
 from engine.step_records import StepRecords
 
 if TYPE_CHECKING:
+    from engine.assistant import Assistant
     from engine.cache.hybrid_memory import LayerMemory
     from engine.config import ModelConfig
     from engine.plan.crew import Crew
@@ -106,6 +107,8 @@ PREDICTING_PLANS = {
     "draft": PlanSpec(1, DECODE, Stage.ALL, is_draft=True),
 }
 """Plans of a session with a predictor, which needs all layers of all tokens."""
+ASSISTED_PLANS = {**PLANS, "draft": PlanSpec(1, DECODE, Stage.ALL, is_draft=True)}
+"""Plans of a session with an assistant."""
 LAST_PLANS = "small batch last", "block last"
 """Plans of the last token of a block."""
 VECTORS = "vectors"
@@ -155,9 +158,9 @@ class ThreadScratch:
     n_threads: int
 
     @classmethod
-    def allocate(cls, config: ModelConfig, n_threads: int) -> ThreadScratch:
-        """Allocate the scratch that a model's kernels need."""
-        n_bytes = scratch_bytes_per_thread(config)
+    def allocate(cls, configs: Sequence[ModelConfig], n_threads: int) -> ThreadScratch:
+        """Allocate the scratch that the kernels of models need."""
+        n_bytes = max(map(scratch_bytes_per_thread, configs))
         return cls(Memory(n_bytes * n_threads), n_bytes, n_threads)
 
     @property
@@ -175,6 +178,7 @@ class Pipeline:
         peer: a pipeline of the same model, context and KV type, whose activations this one shares;
             only one of the two computes at a time.
         is_embedding: whether to compute vectors of tokens instead of logits.
+        assistant: small model that guesses the next tokens; None if there is none.
 
     Attributes:
         config: the model's shape, with the ropes of this context.
@@ -199,10 +203,13 @@ class Pipeline:
         checkpoint_bytes: int = CHECKPOINT_BYTES,
         peer: Pipeline | None = None,
         is_embedding: bool = False,
+        assistant: Assistant | None = None,
     ) -> None:
         self._crew = crew
         if is_embedding:
             self._specs = EMBEDDING_PLANS
+        elif assistant is not None:
+            self._specs = ASSISTED_PLANS
         elif config.predictor is not None:
             self._specs = PREDICTING_PLANS
         else:
@@ -220,13 +227,17 @@ class Pipeline:
             self.memory = HybridMemory(self._cache, self._states)
 
         self.predictor: Predictor | None = None
-        if config.predictor is not None:
+        configs = [config]
+        if assistant is not None:
+            self.predictor = Predictor(config, weights, SMALL_BATCH_TOKENS, assistant)
+            configs.append(assistant.config)
+        elif config.predictor is not None:
             self.predictor = Predictor(config, weights, self.max_block_tokens)
         self._steps = StepRecords(self.max_block_tokens)
         self._scratch: ThreadScratch
         self._buffers: Buffers
         if peer is None:
-            self._scratch = ThreadScratch.allocate(config, n_threads)
+            self._scratch = ThreadScratch.allocate(configs, n_threads)
             self._buffers = Buffers(self.max_block_tokens)
         else:
             self._scratch = peer._scratch
@@ -318,6 +329,10 @@ class Pipeline:
             self._trials.get(name),
         )
         plan.batch = spec.batch
+        memory = self.predictor
+        if spec.is_draft and memory is not None and memory.assistant is not None:
+            self._write_assistant(plan, memory, memory.assistant, weights)
+            return plan
         plan.adapt(weights.low_ranks, self._buffers)
         decoder = Decoder(
             plan,
@@ -330,14 +345,15 @@ class Pipeline:
             visibility=spec.visibility,
         )
         architecture = load_architecture(self.config.architecture)
-        memory = self.predictor
         if memory is not None and spec.is_draft:
             predictor.draft(decoder, architecture, memory.hidden.rows, memory.matrix(weights))
         elif spec.stage is not None:
             architecture.compose(decoder)
-            if memory is not None and name in self._batch_sequences:
+            if memory is None or memory.assistant is not None:
+                pass
+            elif name in self._batch_sequences:
                 predictor.follow(decoder, architecture, memory.hidden_of_batch, is_batch=True)
-            elif memory is not None:
+            else:
                 predictor.follow(decoder, architecture, memory.hidden.rows)
         if spec.n_logits == 1:
             plan.batch = DECODE
@@ -347,6 +363,22 @@ class Pipeline:
             stream(plan, weights.streamed)
         plan.look_ahead(self._prefetch_distance)
         return plan
+
+    def _write_assistant(
+        self, plan: Plan, memory: Predictor, assistant: Assistant, weights: Weights
+    ) -> None:
+        """Write the guess of an assistant; adapters of the model do not change it."""
+        lane = self._lane()
+        plan.lanes = [replace(lane, cache=self._cache.lend(assistant.config))]
+        rotations = rotations_of(assistant.config, assistant.weights, self._cache.max_seq_len)
+        decoder = Decoder(plan, assistant.config, assistant.weights, self._buffers, rotations)
+        gemma4_assistant.draft(
+            decoder,
+            weights["token_embd.weight"],
+            memory.hidden.rows,
+            memory.matrix(weights),
+        )
+        plan.look_ahead(self._prefetch_distance)
 
     def _write_product_plan(self, weights: Weights, name: str) -> Plan:
         """Write the plan that multiplies one matrix."""
@@ -435,7 +467,9 @@ class Pipeline:
     def decode(self, token: int, pos: int, n_threads: int) -> bool:
         """Compute one token at a position and its logits; False if cancelled."""
         self._set_block([token], pos)
-        return self._run("decode", n_threads)
+        is_finished = self._run("decode", n_threads)
+        self._keep_rows(pos, 1, 1)
+        return is_finished
 
     def draft(self, following: list[int], tokens: list[int], n_threads: int) -> Logits | None:
         """Compute the predictor's logits for the token after a chosen one or after a guess.
@@ -450,13 +484,18 @@ class Pipeline:
         """
         assert self.predictor is not None
         pos = len(tokens) + len(following) - 1
-        self._steps.set_block(following[-1:], pos, self._states.slot)
+        row_name = "last_normed"
+        if self.predictor.assistant is None:
+            self._steps.set_block(following[-1:], pos, self._states.slot)
+        else:
+            self._steps.set_chosen(following[-1], len(tokens), self._states.slot)
+            row_name = gemma4_assistant.HANDED_ON
         weights = self._current.weights
         if len(following) == 1:
             self.predictor.begin(tokens, weights)
         else:
-            normed = self._buffers.vector("last_normed", self.config.dim, 1).array()[0]
-            self.predictor.hidden.hand_on(normed)
+            row = self._buffers.vector(row_name, self.config.dim, 1).array()[0]
+            self.predictor.hidden.hand_on(row)
         if not self._run("draft", n_threads):
             return None
         n_rows = self.predictor.matrix(weights).n_rows
@@ -466,8 +505,18 @@ class Pipeline:
     def _set_block(self, tokens: Sequence[int], pos: int) -> None:
         """Set the tokens of the next run of the layers."""
         self._steps.set_block(tokens, pos, self._states.slot)
-        if self.predictor is not None:
+        if self.predictor is not None and self.predictor.assistant is None:
             self.predictor.hidden.begin_run(pos, len(tokens))
+
+    def _keep_rows(self, pos: int, n: int, n_logits: int) -> None:
+        """Keep the rows after the last norm of tokens with logits, which an assistant reads.
+
+        Args:
+            n_logits: number of tokens that get logits in the plan that ran.
+        """
+        if self.predictor is not None and self.predictor.assistant is not None:
+            rows = self._buffers.vector("last_normed", self.config.dim, n_logits).array()
+            self.predictor.hidden.write(pos, rows[:n])
 
     def cache_block(
         self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool
@@ -509,7 +558,9 @@ class Pipeline:
         Args:
             is_small_batch: the same value as for ``cache_block``.
         """
-        return self._run("small batch last" if is_small_batch else "block last", n_threads)
+        is_finished = self._run("small batch last" if is_small_batch else "block last", n_threads)
+        self._keep_rows(int(self._steps.last.words[STEP.start_pos // 8]), 1, 1)
+        return is_finished
 
     def verify(self, tokens: Sequence[int], pos: int, n_threads: int) -> bool:
         """Compute a small batch of tokens and the logits of all of them, bit-identical to one token
@@ -519,7 +570,9 @@ class Pipeline:
         if pairs := self._states.trial_pairs:
             name = f"verify {len(tokens)} from slot {self._states.slot}"
             self._trials.setdefault(name, Trial(self._steps.token.address, pairs))
-        return self._run(name, n_threads)
+        is_finished = self._run(name, n_threads)
+        self._keep_rows(pos, len(tokens), SMALL_BATCH_TOKENS)
+        return is_finished
 
     def decode_batch(
         self, name: str, steps: Mapping[Pipeline, tuple[int, int]], n_threads: int
@@ -540,15 +593,17 @@ class Pipeline:
         n_tokens = self._steps.set_batch(token for token, _ in steps.values())
         if name not in self._batch_sequences:
             self._batch_sequences[name] = [pipeline._lane() for pipeline in steps]
-        predictors = [pipeline.predictor for pipeline in steps if pipeline.predictor is not None]
         if self.predictor is not None:
-            self.predictor.begin_batch(predictors)
+            self.predictor.begin_batch(
+                [pipeline.predictor for pipeline in steps if pipeline.predictor is not None]
+            )
         if not self._run(name, n_threads):
             return None
-        if predictors:
-            rows = predictor.rows_after(self._buffers, self.config.dim).array()
-            for session, row in zip(predictors, rows, strict=False):
-                session.hidden.append(row)
+        if self.predictor is not None:
+            rows = self._buffers.vector("last_normed", self.config.dim, SMALL_BATCH_TOKENS).array()
+            for row, (pipeline, (_, pos)) in enumerate(steps.items()):
+                if pipeline.predictor is not None:
+                    pipeline.predictor.hidden.write(pos, rows[row : row + 1])
         return self.small_batch_logits[:n_tokens]
 
     def _lane(self) -> Lane:

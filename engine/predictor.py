@@ -1,4 +1,7 @@
-"""The predictor of one session: the rows that it reads, and the tokens that it can guess."""
+"""The predictor of one session: the rows that it reads, and the tokens that it can guess.
+
+It is a block of the model's file, or an assistant: a small model in a file of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from engine.models import predictor
 from engine.plan.buffers import SMALL_BATCH_TOKENS, Activations
 
 if TYPE_CHECKING:
+    from engine.assistant import Assistant
     from engine.config import ModelConfig
     from engine.weights.weights import Tensor, Weights
 
@@ -66,9 +70,10 @@ class HiddenRows:
         row: FloatRow = self._values[0]
         return row
 
-    def append(self, row: FloatRow) -> None:
-        """Write the row of the only token of a run."""
-        self._values[1] = row
+    def write(self, pos: int, rows: FloatRow) -> None:
+        """Write the rows of a run's tokens, the first of which has this position."""
+        self.begin_run(pos, len(rows))
+        self._values[1 : len(rows) + 1] = rows
 
     def hand_on(self, row: FloatRow) -> None:
         """Use the predictor's own row for the token before the next guess, until ``begin``."""
@@ -138,23 +143,41 @@ class DraftHead:
 class Predictor:
     """Memory of the predictor of one session.
 
+    Args:
+        weights: weights of the model.
+        max_tokens: limit on the tokens of a run.
+        assistant: None if the predictor is a block of the model's file.
+
     Attributes:
         hidden: rows that it reads.
         hidden_of_batch: rows that it reads in a run of several sessions, one of each.
+        assistant: None if the predictor is a block of the model's file.
     """
 
-    def __init__(self, config: ModelConfig, weights: Weights, max_tokens: int) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        max_tokens: int,
+        assistant: Assistant | None = None,
+    ) -> None:
         self.hidden = HiddenRows(config.dim, max_tokens)
         self.hidden_of_batch = Activations("hidden of batch", config.dim, SMALL_BATCH_TOKENS)
+        self.assistant = assistant
         self._config = config
         self._head: DraftHead | None = None
         if config.vocab_size > 2 * DRAFT_ROWS:
-            self._head = DraftHead(predictor.output_matrix(config, weights))
+            self._head = DraftHead(self._whole_matrix(weights))
+
+    def _whole_matrix(self, weights: Weights) -> Tensor:
+        if self.assistant is not None:
+            return self.assistant.head
+        return predictor.output_matrix(self._config, weights)
 
     def matrix(self, weights: Weights) -> Tensor:
         """Return the matrix of the logits: all rows, in the place in use, or a draft head's."""
         if self._head is None:
-            return predictor.output_matrix(self._config, weights)
+            return self._whole_matrix(weights)
         return self._head.tensor
 
     def begin(self, tokens: list[int], weights: Weights) -> None:
@@ -165,8 +188,8 @@ class Predictor:
         """
         self.hidden.begin(len(tokens))
         if self._head is not None:
-            source = predictor.output_matrix(self._config, weights)
-            self._head.follow(tokens, weights.rows(source.name))
+            owner = weights if self.assistant is None else self.assistant.weights
+            self._head.follow(tokens, owner.rows(self._whole_matrix(weights).name))
 
     def begin_batch(self, sessions: Iterable[Predictor]) -> None:
         """Prepare for a run of the next tokens of several sessions."""

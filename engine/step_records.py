@@ -79,6 +79,12 @@ class StepRecords:
         last[_POSITIONS + STEP.n_tokens // 8] = 1
         last[_POSITIONS + STEP.start_pos // 8] = pos + n - 1 + self.position_offset
 
+    def set_chosen(self, token: int, pos: int, slot: int) -> None:
+        """Set a chosen token, which is not in the cache yet, and its position: a run reads the
+        cache up to the position before it."""
+        self.set_block([token], pos - 1, slot)
+        self.block.words[_POSITIONS + STEP.start_pos // 8] = pos + self.position_offset
+
     def set_batch(self, tokens: Iterable[int]) -> int:
         """Set the next token of each pipeline of a batch; returns the number of tokens."""
         n = 0

@@ -214,6 +214,7 @@ def test_only_the_policy_module_uses_numbas_decorators() -> None:
                 "base",
                 "decoder",
                 "experts",
+                "gemma4_assistant",
                 "latent",
                 "predictor",
                 "reading",

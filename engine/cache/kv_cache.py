@@ -113,6 +113,19 @@ def _position_bytes(attention: Attention, kv_type: KVType) -> int:
     return attention.n_kv_heads * (keys + values)
 
 
+@dataclass(frozen=True)
+class BorrowedCache:
+    """Layers of a KV cache, for layers of another model that store nothing.
+
+    Attributes:
+        layers: cache of a layer, by the number of the layer that reads it.
+    """
+
+    kv_type: KVType
+    max_seq_len: int
+    layers: Mapping[int, LayerCache]
+
+
 class KVCache:
     """Keys and values of all attention layers of a session.
 
@@ -173,6 +186,12 @@ class KVCache:
             frozenset((layer.window, layer.n_slots) for layer in layers if layer.window is not None)
         )
         self._saved_end: _SavedEnd | None = None
+
+    def lend(self, config: ModelConfig) -> BorrowedCache:
+        """Return the layers that the layers of another model name (``Attention.kv_of``)."""
+        numbers = {n: attention.kv_of for n, attention in config.attentions.items()}
+        layers = {n: self.layers[kv_of] for n, kv_of in numbers.items() if kv_of is not None}
+        return BorrowedCache(self.kv_type, self.max_seq_len, layers)
 
     def reserve(self, n: int) -> None:
         """Prepare for writing positions up to n, which overwrites the oldest positions of rings.

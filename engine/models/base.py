@@ -23,12 +23,14 @@ class Architecture:
         tensors: Function that returns all tensors that a file may contain.
         compose: Function that writes the layers, from token ids to the residual stream.
         head: Function that writes the operations from the residual stream to logits.
+        predictor_layer_norm: Whether the norm after the predictor is a LayerNorm.
     """
 
     read: Callable[[Hyperparameters], ModelConfig]
     tensors: TensorList
     compose: Callable[[Decoder], None] = steps.all_layers
     head: Callable[[Decoder], None] = steps.output_head
+    predictor_layer_norm: bool = False
 
 
 def all_of(*lists: TensorList) -> TensorList:

@@ -32,7 +32,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
     with a window."""
     dim = reading.width(read)
     window = reading.window(read)
-    slides = _slides(read)
+    slides = slides_of(read)
     n_storing = len(slides) - read.integer(
         f"attention.{SHARED}", 0, max(0, len(slides) - 2), default=0
     )
@@ -43,7 +43,7 @@ def _read(read: Hyperparameters) -> ModelConfig:
         assert attention.rope is not None
         mixer = replace(attention, head_norms=True, value_norms=True, scale=1.0)
         if slides[number]:
-            width, rope = _head_of_windows(read, attention.rope)
+            width, rope = head_of_windows(read, attention.rope)
             mixer = replace(mixer, window=window, key_dim=width, value_dim=width, rope=rope)
         kv_heads.append(mixer.n_kv_heads)
         if number >= n_storing:
@@ -101,7 +101,7 @@ def _has_experts(read: Hyperparameters, prefix: str) -> bool:
     return any(name.endswith((".ffn_gate_inp.weight", "_exps.weight")) for name in names)
 
 
-def _slides(read: Hyperparameters) -> list[bool]:
+def slides_of(read: Hyperparameters) -> list[bool]:
     """Return which layers have a window; the file must list all."""
     key = f"attention.{PATTERN}"
     n_layers = read.integer("block_count", 1, reading.MAX_LAYERS)
@@ -113,7 +113,7 @@ def _slides(read: Hyperparameters) -> list[bool]:
     return [bool(flag) for flag in value]
 
 
-def _head_of_windows(read: Hyperparameters, rope: Rope) -> tuple[int, Rope]:
+def head_of_windows(read: Hyperparameters, rope: Rope) -> tuple[int, Rope]:
     """Return the width of a head in layers with a window, and its RoPE."""
     widths: list[int] = []
     for name in ("attention.key_length_swa", "attention.value_length_swa"):
@@ -276,10 +276,15 @@ def _end_layer(d: Decoder, inputs: Activations | None, layer: int) -> None:
         branch = steps.product(d, up, gate, is_quantized=True)
         plan.add(d.x, branch, d.weight(layer, "post_norm.weight"), 2 * d.config.norm_eps)
         plan.barrier()
+    scale_layer(d, layer)
+
+
+def scale_layer(d: Decoder, layer: int) -> None:
+    """x *= scale of the layer, if it has one."""
     name = f"blk.{layer}.layer_output_scale.weight"
     if d.weights.get(name) is not None:
-        plan.scale(d.x, float(d.weights.float32(name)[0, 0]))
-        plan.barrier()
+        d.plan.scale(d.x, float(d.weights.float32(name)[0, 0]))
+        d.plan.barrier()
 
 
 ARCHITECTURE = Architecture(_read, _tensors, _compose)

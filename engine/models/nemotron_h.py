@@ -44,7 +44,6 @@ def _read(read: Hyperparameters) -> ModelConfig:
         has_bare_mixers=True,
         has_predictors=True,
         predictor=predicting if has_experts else None,
-        predictor_layer_norm=has_experts,
         has_experts=has_experts,
     )
 
@@ -79,4 +78,4 @@ def _compose(d: Decoder) -> None:
     steps.all_layers(d, ffn_norm=NORM if d.hidden is None else SECOND_NORM)
 
 
-ARCHITECTURE = Architecture(_read, _tensors, _compose)
+ARCHITECTURE = Architecture(_read, _tensors, _compose, predictor_layer_norm=True)

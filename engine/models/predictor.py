@@ -17,7 +17,7 @@ from engine.models import steps
 from engine.models.base import Architecture, TensorList
 from engine.models.decoder import Decoder, Stage
 from engine.models.reading import PREDICTOR_INPUT
-from engine.plan.buffers import Activations, Buffers
+from engine.plan.buffers import Activations
 from engine.weights.weights import Tensor, TensorSpec, Weights
 
 
@@ -47,11 +47,6 @@ def tensors(config: ModelConfig, layers: TensorList) -> dict[str, TensorSpec]:
     return {name: replace(spec, read_share=0.0) for name, spec in all_tensors.items()}
 
 
-def rows_after(buffers: Buffers, dim: int) -> Activations:
-    """Return the rows of a run's tokens after the last norm."""
-    return buffers.vector("after the last norm", dim)
-
-
 def follow(
     d: Decoder, architecture: Architecture, hidden: Activations, is_batch: bool = False
 ) -> None:
@@ -65,7 +60,7 @@ def follow(
     """
     plan = d.plan
     dim = d.config.dim
-    normed = rows_after(d.buffers, dim)
+    normed = d.buffers.vector("after the last norm", dim)
     steps.normed_by(d, d.x, "output_norm", normed)
     plan.barrier()
     if not is_batch:
@@ -95,7 +90,7 @@ def draft(d: Decoder, architecture: Architecture, hidden: Activations, head: Ten
     norm = d.optional(layer, "nextn.shared_head_norm.weight") or d.weights["output_norm.weight"]
     normed = d.buffers.vector("last_normed", dim, 1)
     plan.phase = "output head"
-    norm_of = plan.layernorm if d.config.predictor_layer_norm else plan.rmsnorm
+    norm_of = plan.layernorm if architecture.predictor_layer_norm else plan.rmsnorm
     norm_of(extended.x, norm, normed, d.config.norm_eps)
     plan.barrier()
     plan.quantize(normed, head)

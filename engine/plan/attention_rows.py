@@ -17,7 +17,7 @@ from engine.plan.operation import address_or_zero, float_bits
 from engine.plan.rows import POSITIONS_OFFSET
 
 if TYPE_CHECKING:
-    from engine.cache.kv_cache import KVCache
+    from engine.cache.kv_cache import BorrowedCache, KVCache
     from engine.cache.rotation import Rotation
     from engine.config import Attention
     from engine.plan.buffers import Activations
@@ -271,7 +271,7 @@ class AttentionRows:
         return self._partial.address
 
 
-def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
+def _cache_words(cache: KVCache | BorrowedCache, layer: int) -> dict[str, int]:
     """Return the words of a record that describe a layer's cache."""
     keys = cache.layers[layer].keys
     values = cache.layers[layer].values
@@ -283,7 +283,7 @@ def _cache_words(cache: KVCache, layer: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _attended_words(cache: KVCache, layer: int) -> dict[str, int]:
+def _attended_words(cache: KVCache | BorrowedCache, layer: int) -> dict[str, int]:
     """Return the words of a record that describe a layer's cache for attention."""
     n_chunks = (cache.max_seq_len + ATTENTION_CHUNK - 1) // ATTENTION_CHUNK
     return {"max_chunks": n_chunks, **_cache_words(cache, layer)}

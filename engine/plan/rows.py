@@ -11,7 +11,7 @@ from engine.plan.operation import Operation
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from engine.cache.kv_cache import KVCache
+    from engine.cache.kv_cache import BorrowedCache, KVCache
     from engine.cache.states import SlotPair
     from engine.machine.memory import Memory
     from engine.plan.buffers import Activations
@@ -29,7 +29,7 @@ class Lane:
     """Sequence of tokens in a run: the address of its step record, and the memory of its layers."""
 
     step: int
-    cache: KVCache
+    cache: KVCache | BorrowedCache
     states: SlotPair
 
 

@@ -175,9 +175,16 @@ class Weights:
 
     @classmethod
     def check(
-        cls, gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]
+        cls,
+        gguf: GGUFFile,
+        config: ModelConfig,
+        expected: Mapping[str, TensorSpec],
+        ignored: Collection[str] = (),
     ) -> Weights:
         """Compare the file's tensors with those the architecture expects.
+
+        Args:
+            ignored: Names of other tensors that a file may have.
 
         Raises:
             GGUFError: a tensor is missing, unexpected, of the wrong shape, or a vector that is not
@@ -186,7 +193,7 @@ class Weights:
             BrokenModelError: a norm, bias or rope factor is NaN or infinite, or a rope factor is
                 not above zero.
         """
-        present = checked_tensors(gguf, config, expected)
+        present = checked_tensors(gguf, config, expected, ignored)
         weights = cls(gguf, present, [name for name in present if expected[name].stays_in_file])
         weights._record_use(expected)
         plain = [name for name in weights.tensors if expected[name].is_plain]
@@ -432,7 +439,10 @@ class Weights:
 
 
 def checked_tensors(
-    gguf: GGUFFile, config: ModelConfig, expected: Mapping[str, TensorSpec]
+    gguf: GGUFFile,
+    config: ModelConfig,
+    expected: Mapping[str, TensorSpec],
+    ignored: Collection[str] = (),
 ) -> dict[str, TensorInfo]:
     """Compare the tensors of a file's header with those the architecture expects, and return them.
 
@@ -440,7 +450,7 @@ def checked_tensors(
         GGUFError, UnsupportedQuantError: as ``Weights.check`` says.
     """
     _present(gguf, expected)
-    _refuse_unexpected(gguf, expected, config)
+    _refuse_unexpected(gguf, {*expected, *ignored}, config)
     return present_tensors(gguf, expected)
 
 
@@ -520,9 +530,7 @@ def _present(gguf: GGUFFile, expected: Mapping[str, TensorSpec]) -> dict[str, Te
     return present
 
 
-def _refuse_unexpected(
-    gguf: GGUFFile, expected: Mapping[str, TensorSpec], config: ModelConfig
-) -> None:
+def _refuse_unexpected(gguf: GGUFFile, expected: Collection[str], config: ModelConfig) -> None:
     """Refuse tensors that nothing would read.
 
     Half a model would run as silently wrong as one without its biases.

@@ -162,7 +162,11 @@ def experts(twin: Twin, block: str, x: Array) -> Array:
     )
 
 
-def logits(twin: Twin, ids: list[int]) -> Array:
+def logits(
+    twin: Twin, ids: list[int], stored: dict[int, tuple[Array, Array]] | None = None
+) -> Array:
+    """Return the logits of all tokens; ``stored`` gets the keys and values of the layers."""
+    stored = {} if stored is None else stored
     x = twin.embed(ids) * np.sqrt(twin.key("embedding_length"))
     slides = twin.key("attention.sliding_window_pattern")
     n_layers = len(twin.blocks)
@@ -170,7 +174,6 @@ def logits(twin: Twin, ids: list[int]) -> Array:
     inputs = None
     if twin.key("embedding_length_per_layer_input", 0):
         inputs = inputs_of_layers(twin, x, ids)
-    stored: dict[int, tuple[Array, Array]] = {}
     for number, block in enumerate(twin.blocks):
         turn = twin.turner(neighbours=False)
         width = twin.key("attention.key_length")

@@ -1,0 +1,95 @@
+"""An opened assistant: a file with a small model that guesses the next tokens of another model."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.errors import EngineError, ModelChangedError, UnsupportedArchitectureError, printable
+from engine.gguf.hyperparameters import Hyperparameters
+from engine.gguf.read import read_gguf
+from engine.models import gemma4_assistant
+from engine.weights.weights import Weights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.config import ModelConfig
+    from engine.gguf.contents import GGUFFile
+    from engine.weights.weights import Tensor
+
+
+@dataclass(frozen=True)
+class Assistant:
+    """Small model that guesses the next tokens of a model; it reads that model's keys and values.
+
+    Attributes:
+        gguf: its open file, which owns the map of the weights.
+        config: its shape; ``Attention.kv_of`` is the number of a layer of the model.
+    """
+
+    gguf: GGUFFile
+    config: ModelConfig
+    weights: Weights
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], model: ModelConfig) -> Assistant:
+        """Open and check the file of an assistant.
+
+        Raises:
+            EngineError: the file has a fault, or is no assistant of the model; the message is one
+                line.
+        """
+        gguf = read_gguf(path)
+        try:
+            architecture = gguf.metadata.get("general.architecture")
+            if architecture != gemma4_assistant.NAME:
+                raise UnsupportedArchitectureError(
+                    f"{gguf.shown_name}: general.architecture '{printable(str(architecture))}' does "
+                    f"not guess ahead for other models (known: {gemma4_assistant.NAME})"
+                )
+            keys = Hyperparameters(
+                gguf.metadata, gemma4_assistant.NAME, gguf.shown_name, gguf.tensors
+            )
+            config = gemma4_assistant.config_of(keys, model)
+            expected = gemma4_assistant.tensors(config, model.dim)
+            weights = Weights.check(gguf, config, expected, gemma4_assistant.IGNORED)
+        except BaseException:
+            gguf.close()
+            raise
+        return cls(gguf, config, weights)
+
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self.gguf.files[0].path
+
+    @property
+    def head(self) -> Tensor:
+        """Matrix of its logits."""
+        return self.weights[gemma4_assistant.EMBEDDING]
+
+    def refuse_changed_file(self) -> None:
+        """Raise ModelChangedError if the file was changed since it was opened."""
+        if self.gguf.changed():
+            raise ModelChangedError(
+                f"{self.gguf.shown_name}: the file was changed since it was opened (open the model "
+                f"again)"
+            )
+
+
+def open_assistant(
+    path: str | os.PathLike[str] | None, model: ModelConfig
+) -> tuple[Assistant | None, str]:
+    """Open the file of an assistant, if there is one.
+
+    Returns:
+        The assistant, or None with the reason why it is not used, one line.
+    """
+    if path is None:
+        return None, ""
+    try:
+        return Assistant.open(path, model), ""
+    except EngineError as error:
+        return None, f"{error}: it is not used"
