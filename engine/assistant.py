@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import EngineError, ModelChangedError, UnsupportedArchitectureError, printable
 from engine.gguf.hyperparameters import Hyperparameters
@@ -79,17 +79,28 @@ class Assistant:
             )
 
 
-def open_assistant(
-    path: str | os.PathLike[str] | None, model: ModelConfig
-) -> tuple[Assistant | None, str]:
-    """Open the file of an assistant, if there is one.
+class OpenedAssistant(NamedTuple):
+    """Result of opening the file of an assistant.
 
-    Returns:
-        The assistant, or None with the reason why it is not used, one line.
+    Attributes:
+        assistant: None if there is none, or if it cannot be used.
+        problem: reason why it is not used, one line; empty if there is none.
     """
+
+    assistant: Assistant | None = None
+    problem: str = ""
+
+    def close(self) -> None:
+        """Unmap the file."""
+        if self.assistant is not None:
+            self.assistant.gguf.close()
+
+
+def open_assistant(path: str | os.PathLike[str] | None, model: ModelConfig) -> OpenedAssistant:
+    """Open the file of an assistant of a model, if there is one."""
     if path is None:
-        return None, ""
+        return OpenedAssistant()
     try:
-        return Assistant.open(path, model), ""
+        return OpenedAssistant(Assistant.open(path, model))
     except EngineError as error:
-        return None, f"{error}: it is not used"
+        return OpenedAssistant(problem=f"{error}: it is not used")

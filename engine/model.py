@@ -80,7 +80,7 @@ class Model:
         checkpoint_bytes: limit on the checkpoints of recurrent states in a later session.
         pictures: pictures that prompts may contain.
         guess_kinds: kinds of guesses in a later session.
-        assistant: small model that guesses the next tokens; None if there is none.
+        assistant: small model that guesses the next tokens, if there is one.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Model:
         self.pictures = KnownPictures(self.tokenizer, row_width)
         self.guess_kinds: Collection[GuessKind] = ALL_KINDS
         self._adapters: Adapters | None = None
-        self.assistant, self._assistant_problem = open_assistant(assistant, self.config)
+        self.assistant = open_assistant(assistant, self.config)
         self._progress = progress
         self._sessions: list[Session] = []
         self._crew: Any = None
@@ -261,8 +261,8 @@ class Model:
             notices += self._adapters.notices
         if problem := predictor_problem(self._file.gguf):
             notices.append(f"{problem}: the block for guesses is not used")
-        if self._assistant_problem:
-            notices.append(self._assistant_problem)
+        if self.assistant.problem:
+            notices.append(self.assistant.problem)
         if refused := refused_keys(self.metadata):
             notices.append(
                 f"{self.shown_name}: no use is made of {', '.join(refused)} (no such value is "
@@ -552,8 +552,8 @@ class Model:
             raise ModelChangedError(
                 f"{self.shown_name}: the file was changed since it was opened (open it again)"
             )
-        if self.assistant is not None:
-            self.assistant.refuse_changed_file()
+        if self.assistant.assistant is not None:
+            self.assistant.assistant.refuse_changed_file()
 
     @property
     def unwritten_bytes(self) -> int:
@@ -582,8 +582,7 @@ class Model:
             self._crew.close()
         if "chat_template" in self.__dict__:
             self.chat_template.close()
-        if self.assistant is not None:
-            self.assistant.gguf.close()
+        self.assistant.close()
         self._file.gguf.close()
 
     def bring_weights_in(self, other_bytes: int = 0) -> None:
@@ -628,7 +627,7 @@ class Model:
                 self._checkpoint_budget(host.available_memory_bytes()),
                 None if peer is None else peer.pipeline,
                 is_embedding,
-                None if is_embedding else self.assistant,
+                None if is_embedding else self.assistant.assistant,
             )
         except ImportError as error:
             if address_space.limit_bytes() is not None:

@@ -349,12 +349,10 @@ class Pipeline:
             predictor.draft(decoder, architecture, memory.hidden.rows, memory.matrix(weights))
         elif spec.stage is not None:
             architecture.compose(decoder)
-            if memory is None or memory.assistant is not None:
-                pass
-            elif name in self._batch_sequences:
-                predictor.follow(decoder, architecture, memory.hidden_of_batch, is_batch=True)
-            else:
-                predictor.follow(decoder, architecture, memory.hidden.rows)
+            if memory is not None and memory.assistant is None:
+                is_batch = name in self._batch_sequences
+                hidden = memory.hidden_of_batch if is_batch else memory.hidden.rows
+                predictor.follow(decoder, architecture, hidden, is_batch)
         if spec.n_logits == 1:
             plan.batch = DECODE
         if spec.n_logits or spec.is_embedding:

@@ -103,7 +103,7 @@ def twin_chain(model: Model, ids: list[int], following: list[int]) -> Array:
     hidden = test_gemma4.logits(HiddenTwin(model._file), ids, stored)[-1]
     embedding = Twin(model._file).tensor("token_embd.weight")
     assert embedding is not None
-    assistant = model.assistant
+    assistant = model.assistant.assistant
     assert assistant is not None
     rows = []
     for token in following:
@@ -292,7 +292,7 @@ def test_a_model_opens_without_an_assistant_of_another(
         threads=1,
         assistant=assistant.write(tmp_path / "assistant.gguf"),
     )
-    assert model.assistant is None
+    assert model.assistant.assistant is None
     [notice] = model.notices
     assert notice.startswith("assistant.gguf: ")
     assert problem in notice
