@@ -46,8 +46,8 @@ class Assistant:
             architecture = gguf.metadata.get("general.architecture")
             if architecture != gemma4_assistant.NAME:
                 raise UnsupportedArchitectureError(
-                    f"{gguf.shown_name}: general.architecture '{printable(str(architecture))}' does "
-                    f"not guess ahead for other models (known: {gemma4_assistant.NAME})"
+                    f"{gguf.shown_name}: general.architecture '{printable(str(architecture))}' "
+                    f"does not guess ahead for other models (known: {gemma4_assistant.NAME})"
                 )
             keys = Hyperparameters(
                 gguf.metadata, gemma4_assistant.NAME, gguf.shown_name, gguf.tensors

@@ -1,5 +1,5 @@
-"""Architecture gemma4-assistant (drafters of Gemma 4): a small model that guesses the next tokens of
-a large one.
+"""Architecture gemma4-assistant (drafters of Gemma 4): a small model that guesses the next tokens
+of a large one.
 
 With h the large model's row of a token after the last norm, and E its embedding of the token
 chosen after it::
