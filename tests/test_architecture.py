@@ -159,6 +159,10 @@ def test_the_counts_see_what_is_hard_to_read(tmp_path: Path) -> None:
     )
 
 
+TABLES = {"Settings", "ModelConfig"}
+"""Records with a field for each setting or hyperparameter of a file: their fields are rows."""
+
+
 @pytest.mark.parametrize(
     ("top", "most_methods", "most_attributes"), [("app", 60, 31), ("engine", 45, 22)]
 )
@@ -169,7 +173,8 @@ def test_no_class_grows_beyond_what_one_can_keep_in_mind(
     too_large = [
         size
         for size in class_sizes([ROOT / top])
-        if size.n_methods > most_methods or size.n_attributes > most_attributes
+        if size.n_methods > most_methods
+        or (size.n_attributes > most_attributes and size.name not in TABLES)
     ]
     assert too_large == []
 

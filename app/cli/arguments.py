@@ -89,6 +89,7 @@ _SETTING_OPTIONS = {
     },
     "theme": _arg("--theme NAME", "colour theme"),
     "low_power": _arg("--low-power WHEN", "redraw less often: auto, on or off"),
+    "priority": _arg("--priority HOW", "among other programs: auto, normal or low"),
 }
 _SYSTEM_PROMPT_OPTIONS = {
     "--system": "system_prompt",
@@ -102,6 +103,7 @@ _ENGINE_KEYS = (
     "rope_scaling",
     "kv_type",
     "weights",
+    "priority",
 )
 _REPLY_KEYS = (
     "system_prompt",

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from app.cli import arguments
 from app.cli.supervisor import supervise
+from app.machine.priority import is_low, lower_priority
 from app.program import exit_codes, notices
 from app.program.refusals import Refusal, refuse, say
 from app.program.remote_model import RemoteModel, server_address
@@ -28,6 +29,8 @@ from engine.machine import address_space
 
 _REMEMBERING = ("run", "read", "bench", "tune")
 """Commands that add the folder of the model they open to the list of models."""
+_NEIGHBOURLY = ("chat", "run", "read", "serve")
+"""Commands that the setting ``priority`` is for; a measurement always has normal priority."""
 _MODULES = {
     "compare": "app.cli.compare.command",
     "inspect": "app.models.library.inspect",
@@ -105,6 +108,8 @@ def run_command(options: argparse.Namespace) -> int:
         EngineError: the model cannot be used.
     """
     settings = arguments.apply(options, load_settings())
+    if options.command in _NEIGHBOURLY and is_low(settings.priority, options.command):
+        lower_priority()
     if options.command == "chat":
         return _chat(options, settings)
     module = import_module(_MODULES.get(options.command, f"app.cli.{options.command}"))

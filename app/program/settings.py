@@ -167,6 +167,8 @@ class Settings:
     """
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Whether to read the message while the user pauses; "auto" = not on battery."""
+    priority: str = _setting(choices=("auto", "normal", "low"))
+    """Priority among other programs; "auto" = low for ``jalopy serve``."""
     search_by_meaning: str = _setting(choices=("on", "off"))
     """Whether to find passages by meaning, if there is an embedding model."""
     theme: str = _setting()

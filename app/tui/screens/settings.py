@@ -271,6 +271,7 @@ TITLES = {
     "search_by_meaning": "Search by meaning",
     "theme": "Colours",
     "low_power": "Spare a weak machine",
+    "priority": "Priority",
     "prompt_history": "History of the prompt",
     "save_conversations": "Save conversations",
     "resume": "At the start",
