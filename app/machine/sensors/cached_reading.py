@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 
 Reading = TypeVar("Reading")
 
-MAX_SHARE = 0.002
-"""Limit on the share of time for a reading: one that takes 10 ms is taken every 5 s at most."""
+MAX_SHARE = 0.001
+"""Limit on the share of time for a reading: one that takes 10 ms is taken every 10 s at most."""
 
 
 class CachedReading(Generic[Reading]):

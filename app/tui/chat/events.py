@@ -39,8 +39,8 @@ STATUS_EVERY = 2
 """While a reply is written, the status line changes with every second drain."""
 REST_EVERY = 10
 """While nothing happens, only every tenth look does any work."""
-UNSEEN_PERIOD_S = 0.5
-"""Seconds between two drains while another screen is shown."""
+UNSEEN_PERIOD_S = 1.0
+"""Seconds between two drains while a reply is written and another screen is shown."""
 MEASURE_PERIOD_S = 1.0
 LONG_REPLY_S = 20.0
 """Seconds after which a reply notifies a user who looks at another window."""
@@ -90,7 +90,10 @@ class EngineFeed:
         self._shown_rss_bytes = 0
         self._shown_download = ""
         self._show_status()
-        core.screen.set_interval(DRAIN_PERIOD_S, self.drain)
+        self._timer = core.screen.set_interval(DRAIN_PERIOD_S, self.drain)
+        self._unseen_timer = core.screen.set_interval(
+            UNSEEN_PERIOD_S, self._drain_unseen, pause=True
+        )
         core.screen.set_interval(MEASURE_PERIOD_S, self.measure_machine)
 
     def follow_typing(self, text: str) -> None:
@@ -101,6 +104,8 @@ class EngineFeed:
 
     def measure_machine(self) -> None:
         """Measure the memory of the process, and what it reads from the disk."""
+        if not self._screen.is_current:
+            return
         import psutil  # not needed for the first frame
 
         with suppress(psutil.Error, OSError):  # there may be no /proc
@@ -109,6 +114,10 @@ class EngineFeed:
 
     def drain(self) -> None:
         """Show new events, unless that can wait."""
+        if self._is_writing_unseen:
+            self._timer.pause()  # each look costs, also one that finds nothing
+            self._unseen_timer.resume()
+            return
         if self._is_at_rest:
             self._n_rests += 1
         else:
@@ -135,12 +144,29 @@ class EngineFeed:
             and self._download_progress() == self._shown_download
         )
 
+    @property
+    def _is_writing_unseen(self) -> bool:
+        """Whether a reply is written while another screen is shown."""
+        return self._is_writing_on and not self._screen.is_current
+
+    def _drain_unseen(self) -> None:
+        """Show new events of a reply that is written while another screen is shown."""
+        if self._is_writing_unseen:
+            self._show_events(True)
+        else:
+            self.resume()
+
+    def resume(self) -> None:
+        """Look for events as often as while the chat is shown."""
+        self._unseen_timer.pause()
+        self._timer.resume()
+        self.drain()
+
     def _may_wait(self) -> bool:
         """Return whether the reply need not be drawn now."""
-        now_s = self._clock()
-        if not self._screen.is_current:
-            return not self._rhythm.is_due(now_s, UNSEEN_PERIOD_S)
-        return self._pace.leaves_out(next(self._numbers)) or self._rhythm.is_typing(now_s)
+        if self._pace.leaves_out(next(self._numbers)):
+            return True
+        return self._rhythm.is_typing(self._clock())
 
     def _drain_after_key(self) -> None:
         now_s = self._clock()

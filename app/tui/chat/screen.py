@@ -293,6 +293,8 @@ class ChatScreen(Screen[None]):
     def on_screen_resume(self, event: ScreenResume) -> None:
         """Style the widgets again, except the first time, when they have just been styled."""
         event.refresh_styles = event.refresh_styles and self._was_shown
+        if self._was_shown:
+            self.feed.resume()
         self._was_shown = True
 
     def on_resize(self, event: Resize) -> None:

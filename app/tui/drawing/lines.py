@@ -184,18 +184,18 @@ def fitted(text_line: Line, width: int) -> Line:
 def joined(spans: Iterable[Span]) -> Line:
     """Merge adjacent spans of the same role."""
     merged: list[Span] = []
-    texts: list[str] = []
-    last_role = SpanRole.PLAIN
+    merged_text = ""
+    merged_role = SpanRole.PLAIN
     for text, role in spans:
-        if role is not last_role and text:
-            if texts:
-                merged.append(Span("".join(texts), last_role))
-            texts = []
-            last_role = role
-        if text:
-            texts.append(text)
-    if texts:
-        merged.append(Span("".join(texts), last_role))
+        if role is merged_role:
+            merged_text += text
+        elif text:
+            if merged_text:
+                merged.append(Span(merged_text, merged_role))
+            merged_text = text
+            merged_role = role
+    if merged_text:
+        merged.append(Span(merged_text, merged_role))
     return tuple(merged)
 
 

@@ -33,12 +33,14 @@ from app.tui.drawing.graph import GraphScale
 from app.tui.drawing.lines import Line, Span, SpanRole, line
 from app.tui.screens.figure_screen import FigureScreen
 from app.tui.speed.dashboard import dashboard_lines
-from app.tui.speed.watch import SLOWEST, PerformanceView
+from app.tui.speed.watch import PerformanceView
 from app.tui.speed.writing_lines import absent_model_text
 from app.tui.widgets.figure_lines import Key, KeyLine, ScreenTitle
 
 NOTE_S = 3.0
 """Seconds that words on a key are shown."""
+_POLLS_PER_DRAWING = 2
+_POLLS_PER_IDLE_DRAWING = 4
 
 
 class PerformanceScreen(FigureScreen):
@@ -78,6 +80,7 @@ class PerformanceScreen(FigureScreen):
     def on_screen_resume(self) -> None:
         """Start to watch the machine."""
         self._watch.register_view(self, True)
+        self._watch.pace.restart()
         self._hand_tuning.is_shown = True
         state = self._engine_thread.state
         if not self._is_covered:
@@ -91,6 +94,7 @@ class PerformanceScreen(FigureScreen):
     def on_screen_suspend(self) -> None:
         """Stop watching the machine; say in the chat what was changed."""
         self._watch.register_view(self, False)
+        self._watch.pace.restart()
         self._is_covered = self.app.current_mode == "performance"
         if self._is_covered:
             return
@@ -102,22 +106,29 @@ class PerformanceScreen(FigureScreen):
             self._core.say_event(ThreadsChanged(before, in_use))
 
     def poll(self) -> None:
-        """Show the figures, unless the pace of drawing leaves out this refresh, or nothing but the
-        readings of an idle machine changed, which are drawn every two seconds.
+        """Show the figures once a second, or every two seconds while the engine does nothing, and
+        at once when its activity changes; the pace of drawing may leave out refreshes.
         """
         number = next(self._refresh_numbers)
-        if self._watch.pace.leaves_out(number):
+        if self._is_new():
+            self.show_figures()
             return
-        view = self._watch.read_view()
-        if number % SLOWEST == 0 or not self._is_idle(view):
-            self._show(view)
+        n_polls = _POLLS_PER_DRAWING
+        if not self._engine_thread.status.is_busy:
+            n_polls = _POLLS_PER_IDLE_DRAWING
+        if number % n_polls == 0 and not self._watch.pace.leaves_out(number // n_polls):
+            self.show_figures()
 
-    def _is_idle(self, view: PerformanceView) -> bool:
-        """Whether the engine does nothing, and did nothing since the last drawing."""
-        if self._shown is None or view.status.is_busy:
-            return False
-        shown, *_ = self._shown
-        return (view.status, view.figures) == (shown.status, shown.figures)
+    def _is_new(self) -> bool:
+        """Whether the engine does something else than when the figures were drawn last, or has
+        done something since then."""
+        if self._shown is None:
+            return True
+        shown = self._shown[0]
+        status = self._engine_thread.status
+        if status.is_busy:
+            return status.activity is not shown.status.activity
+        return status != shown.status or self._engine_thread.state.figures != shown.figures
 
     def show_figures(self) -> None:
         """Show the present figures."""

@@ -7,8 +7,9 @@ panels for speed, cores and memory, or three lines on narrow screens.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 
+from app.machine.sensors.records import PhaseCost, TimeSpent
 from app.text import figures
 from app.text.glyphs import Glyphs
 from app.tui.drawing import lines
@@ -195,7 +196,16 @@ def _writing(
 def _reply_panel(
     view: PerformanceView, glyphs: Glyphs, width: int, rows: int, has_foot: bool
 ) -> list[Line]:
-    last_reply = view.figures.last_reply
+    foot = EMPTY
+    if has_foot:
+        foot = history_lines.history_foot(view, width - FRAME_COLUMNS - 2, glyphs)
+    return list(_panel_of_reply(view.figures.last_reply, glyphs, width, rows, foot))
+
+
+@lru_cache(maxsize=4)  # it changes once a reply, and is drawn once a second
+def _panel_of_reply(
+    last_reply: TimeSpent | None, glyphs: Glyphs, width: int, rows: int, foot: Line
+) -> tuple[Line, ...]:
     if last_reply is not None:
         note = line(muted(figures.seconds(last_reply.total_s)))
     else:
@@ -203,18 +213,24 @@ def _reply_panel(
     body = writing_lines.reply_lines(
         last_reply, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 5, glyphs
     )
-    foot = EMPTY
-    if has_foot:
-        foot = history_lines.history_foot(view, width - FRAME_COLUMNS - 2, glyphs)
-    return panel("Last reply", aired(body, rows), width, glyphs, rows, note, foot)
+    return tuple(panel("Last reply", aired(body, rows), width, glyphs, rows, note, foot))
 
 
 def _token_panel(view: PerformanceView, glyphs: Glyphs, width: int, rows: int) -> list[Line]:
-    name, total = writing_lines.token_title(view)
+    phases = writing_lines.phases_of(view)
+    title = writing_lines.token_title(view)
+    return list(_panel_of_token(title, phases, glyphs, width, rows))
+
+
+@lru_cache(maxsize=4)  # it changes rarely, and is drawn once a second
+def _panel_of_token(
+    title: str, phases: tuple[PhaseCost, ...], glyphs: Glyphs, width: int, rows: int
+) -> tuple[Line, ...]:
     body = writing_lines.token_lines(
-        view, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs
+        phases, width - FRAME_COLUMNS, rows - FRAME_ROWS if rows else 99, glyphs
     )
-    return panel(name, aired(body, rows), width, glyphs, rows, line(muted(total)))
+    total = line(muted(writing_lines.total_text(phases)))
+    return tuple(panel(title, aired(body, rows), width, glyphs, rows, total))
 
 
 def strip_lines(

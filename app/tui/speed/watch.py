@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from app.machine.tuning.speed_comparison import SpeedComparison
     from engine.machine.core_map import CoreMap
 
-MAX_SHARE = 0.02
+MAX_SHARE = 0.015
 """Share of one core above which the interface draws less often.
 
 While every core decodes, drawing delays all threads, because they wait for the one that has lost
 its core.
 """
-RELAXED_SHARE = 0.01
+RELAXED_SHARE = 0.0075
 """Share of one core below which the interface draws more often again."""
 SLOWEST = 4
 """Largest divisor of the refresh rate."""
@@ -51,16 +51,27 @@ TYPING_PAUSE_S = 0.5
 _SMOOTHING = 0.3
 _SAMPLES_BETWEEN_CHANGES = 2
 """Samples between two changes of the pace, to see the effect of one before the next."""
+_SAMPLES_OF_OPENING = 2
+"""Samples after a screen was opened that include the cost of opening it."""
 
 
 class InterfacePace:
     """Divisor of the interface's refresh rate (1, 2 or 4), chosen by the cost of drawing."""
 
     def __init__(self, divisor: int = 1) -> None:
+        self._first_divisor = divisor
         self.divisor = divisor
         self.cost: float | None = None
         """Share of one core, smoothed; None until it is measured."""
         self._n_samples_to_wait = _SAMPLES_BETWEEN_CHANGES
+        self._n_samples_to_skip = 0
+
+    def restart(self) -> None:
+        """Begin again for another screen, whose drawing has another cost."""
+        self.divisor = self._first_divisor
+        self.cost = None
+        self._n_samples_to_wait = _SAMPLES_BETWEEN_CHANGES
+        self._n_samples_to_skip = _SAMPLES_OF_OPENING
 
     def add_cost(self, share: float | None, is_engine_busy: bool) -> None:
         """Take a measurement, about once a second.
@@ -68,6 +79,9 @@ class InterfacePace:
         The pace changes only while the engine works, because only then drawing slows it down.
         """
         if share is None:
+            return
+        if self._n_samples_to_skip > 0:
+            self._n_samples_to_skip -= 1
             return
         if not is_engine_busy:
             self.cost = share

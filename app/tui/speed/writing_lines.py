@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from textwrap import wrap
 
@@ -321,31 +322,33 @@ def _reply_phase_line(phase: _ReplyPhase, width: int, glyphs: Glyphs) -> Line:
     return apart(name, time, width)
 
 
-def token_title(view: PerformanceView) -> tuple[str, str]:
-    """Return the title of the table of phases, and their total time; empty if there are none."""
-    phases = _phases(view)
-    title = "Time per token"
+def token_title(view: PerformanceView) -> str:
+    """Return the title of the table of phases."""
     if _reads(view):
-        title = "Time per prompt token"
-    total = ""
-    if phases:
-        total = f"{_ms(sum(phase.ms_per_token for phase in phases))} ms"
-    return title, total
+        return "Time per prompt token"
+    return "Time per token"
+
+
+def total_text(phases: Sequence[PhaseCost]) -> str:
+    """Return the time of all phases; "" if there are none."""
+    if not phases:
+        return ""
+    return f"{_ms(sum(phase.ms_per_token for phase in phases))} ms"
 
 
 def _reads(view: PerformanceView) -> bool:
     return view.status.activity is Activity.READING and bool(view.figures.prompt_phases)
 
 
-def _phases(view: PerformanceView) -> tuple[PhaseCost, ...]:
+def phases_of(view: PerformanceView) -> tuple[PhaseCost, ...]:
+    """Return the phases of a token of the prompt while it is read, or else of the reply."""
     if _reads(view):
         return view.figures.prompt_phases
     return view.figures.decode_phases
 
 
-def token_lines(view: PerformanceView, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
+def token_lines(phases: Sequence[PhaseCost], width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     """Return the phases of a token as bars, the longest ones if not all have room."""
-    phases = _phases(view)
     if not phases:
         return [line(muted(_NO_REPLY))]
     if len(phases) > rows:

@@ -58,7 +58,9 @@ class FigureLines(Widget):
         super().__init__(id=id)
         self.lines: list[Line] = []
         self._draw: Callable[[int], Sequence[Line]] | None = None
-        self._base = Style.null()
+        self._styles: dict[SpanRole, Style] = {}
+        """Style of each role. Textual would compute them again for each drawing."""
+        self._columns = 0
 
     def show(self, lines: Iterable[Line]) -> None:
         """Show lines in the present height, redrawing only those that changed."""
@@ -88,24 +90,34 @@ class FigureLines(Widget):
         if self._draw is not None:
             self.follow(self._draw)
 
+    def notify_style_update(self) -> None:
+        """Look up the styles of the roles again."""
+        super().notify_style_update()
+        self._styles = {}
+
     def render_lines(self, crop: Region) -> list[Strip]:
         """Draw the lines in a region."""
-        # Computed once for all lines, because it depends on every widget above this one.
-        self._base = self.rich_style
+        # Computed once for all lines, because they depend on every widget above this one.
+        base = self.rich_style
+        if base != self._styles.get(SpanRole.PLAIN):
+            self._styles = {SpanRole.PLAIN: base}
+        self._columns = self.size.width
         return super().render_lines(crop)
 
     def render_line(self, y: int) -> Strip:
         """Draw one line."""
-        width = self.size.width
-        base = self._base
+        base = self._styles[SpanRole.PLAIN]
         if y >= len(self.lines):
-            return Strip.blank(width, base)
-        style_of = self.get_component_rich_style
-        segments = [
-            Segment(text, base if role is SpanRole.PLAIN else style_of(f"figures--{role.value}"))
-            for text, role in self.lines[y]
-        ]
-        return Strip(segments).adjust_cell_length(width, base)
+            return Strip.blank(self._columns, base)
+        segments = [Segment(text, self._style_of(role)) for text, role in self.lines[y]]
+        return Strip(segments).adjust_cell_length(self._columns, base)
+
+    def _style_of(self, role: SpanRole) -> Style:
+        style = self._styles.get(role)
+        if style is None:
+            style = self.get_component_rich_style(f"figures--{role.value}")
+            self._styles[role] = style
+        return style
 
 
 def content_of(text_line: Line, is_ansi: bool = False) -> Content:

@@ -278,10 +278,10 @@ def test_phases_differ_in_ascii():
 
 
 def test_the_screen_shows_the_phases_of_a_token():
-    shown = texts(writing_lines.token_lines(view(), 60, 9, BLOCKS))
+    shown = texts(writing_lines.token_lines(view().figures.decode_phases, 60, 9, BLOCKS))
     assert shown[0].split() == ["feed-forward", "━" * 19, "118", "ms", "60", "%", "11.9", "GB/s"]
     assert shown[2].split() == ["attention", "━━", "14.0", "ms", "7", "%"]
-    few = texts(writing_lines.token_lines(view(), 36, 2, BLOCKS))
+    few = texts(writing_lines.token_lines(view().figures.decode_phases, 36, 2, BLOCKS))
     assert [one.split()[0] for one in few] == ["feed-forward", "q"], "the longest"
 
 

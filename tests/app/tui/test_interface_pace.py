@@ -12,9 +12,9 @@ def drawn(pace: InterfacePace, due: int = 40) -> int:
 
 def test_cheap_drawing_happens_whenever_it_is_due():
     pace = InterfacePace()
-    spend(pace, 0.02, 60)
+    spend(pace, 0.015, 60)
     assert (pace.divisor, drawn(pace)) == (1, 40)
-    assert round(pace.cost, 2) == 0.02
+    assert round(pace.cost, 3) == 0.015
 
 
 def test_costly_drawing_slows_step_by_step_to_a_floor():
@@ -37,6 +37,15 @@ def test_the_pace_recovers_when_drawing_is_cheap():
     spend(pace, 0.4, 60)
     spend(pace, 0.005, 60, is_engine_busy=False)
     assert pace.divisor == SLOWEST
+
+
+def test_another_screen_begins_with_the_pace_of_the_start():
+    for first_divisor in (1, SLOWEST):
+        pace = InterfacePace(first_divisor)
+        spend(pace, 0.4 if first_divisor == 1 else 0.001, 60)
+        assert pace.divisor != first_divisor
+        pace.restart()
+        assert pace.divisor == first_divisor
 
 
 def test_an_idle_engine_does_not_slow_drawing():

@@ -1,6 +1,8 @@
 import dataclasses
 import re
+from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -317,7 +319,7 @@ def test_the_use_of_other_programs_is_averaged_over_a_time():
     assert _mean_others([], 0.0, 1.0) == 0.0
 
 
-async def test_the_readings_of_an_idle_machine_are_drawn_rarely() -> None:
+async def test_readings_are_drawn_rarely_and_activities_at_once() -> None:
     async with chatting(size=(100, 40)) as driver:
         await opened(driver)
         screen = driver.app.screen
@@ -325,20 +327,34 @@ async def test_the_readings_of_an_idle_machine_are_drawn_rarely() -> None:
         await driver.pilot.pause()
         screen._watch.pace.divisor = 1
         screen._refresh_numbers = count(1)
-        shown: list[float] = []
-        costs = count(1)
-        idle = view(status=EngineStatus())
-        screen._watch.read_view = lambda: dataclasses.replace(idle, interface_cost=next(costs))
-        screen._show(idle)
-        show = screen._show
-        screen._show = lambda shown_view: (
-            shown.append(shown_view.interface_cost),
-            show(shown_view),
-        )
-        for _ in range(8):
-            screen.poll()
-        assert shown == [4, 8]
-        idle = view()
-        for _ in range(3):
-            screen.poll()
-        assert shown[2:] == [9, 10, 11], "a reply is written"
+        drawn: list[int] = []
+        base = view()
+        engine = SimpleNamespace(status=base.status, state=SimpleNamespace(figures=base.figures))
+        screen._engine_thread = engine
+
+        def poll(activity: Activity, n_polls: int) -> None:
+            """Poll while the engine does something, and record the numbers of the drawings."""
+            engine.status = dataclasses.replace(base.status, activity=activity)
+            for number in range(1, n_polls + 1):
+                screen.show_figures = partial(drawn.append, number)
+                screen.poll()
+                if drawn[-1:] == [number]:
+                    screen._shown = (
+                        dataclasses.replace(base, status=engine.status),
+                        "",
+                        screen.size,
+                        screen.body_rows,
+                    )
+
+        poll(Activity.READY, 1)
+        drawn.clear()
+        poll(Activity.READY, 8)
+        assert drawn == [3, 7], "nothing happens"
+        drawn.clear()
+        poll(Activity.WRITING, 6)
+        assert drawn == [1, 3, 5], "a reply is written"
+        drawn.clear()
+        poll(Activity.READY, 1)
+        assert drawn == [1]
+        del screen.show_figures
+        screen._engine_thread = driver.app.engine_thread

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from unittest.mock import patch
 
 from app.backend.status import Activity
-from app.tui.chat.events import DRAIN_PERIOD_S, UNSEEN_PERIOD_S, EngineFeed
+from app.tui.chat.events import DRAIN_PERIOD_S, EngineFeed
 from app.tui.screens.performance import PerformanceScreen
 from app.tui.speed.watch import TYPING_PAUSE_S, TypingRhythm
 from app.tui.textual_hacks import ThriftyCompositor
@@ -110,12 +110,16 @@ async def test_a_reply_that_no_one_sees_is_taken_in_more_rarely() -> None:
     async with writing() as (driver, happened):
         await driver.pilot.press("f2")
         await driver.until(lambda: isinstance(driver.app.screen, PerformanceScreen))
-        driver.script.clock.advance(UNSEEN_PERIOD_S)
-        driver.chat.feed.drain()
+        feed = driver.chat.feed
+        feed.drain()
+        feed._unseen_timer.pause()
         happened.clear()
         for _ in range(20):
-            driver.chat.feed.drain()
+            feed.drain()
         assert "drained" not in happened
-        driver.script.clock.advance(UNSEEN_PERIOD_S)
-        driver.chat.feed.drain()
+        feed._drain_unseen()
         assert happened.count("drained") == 1
+        await driver.pilot.press("escape")
+        await driver.until(lambda: driver.app.screen is driver.chat)
+        driver.script.clock.advance(TYPING_PAUSE_S)
+        await driver.until(lambda: happened.count("drained") > 1, "the chat is shown again")
