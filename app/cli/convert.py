@@ -18,7 +18,7 @@ from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.program.web import Web
 from app.text.clean_text import clean_line
-from app.text.figures import size, whole_seconds
+from app.text.figures import counted, size, whole_seconds
 
 
 def convert(
@@ -68,6 +68,9 @@ def convert(
         f"{len(conversion.table)} tensors, {size(total_bytes)} as {conversion.mix}",
         flush=True,
     )
+    if conversion.n_left_out:
+        left_out = counted(conversion.n_left_out, "tensor")
+        print(f"left out: {left_out} for pictures or audio (a file of its own has them: mmproj)")
 
     def show(done_bytes: int, name: str) -> None:
         remaining_s = (clock() - started_s) * (total_bytes - done_bytes) / max(1, done_bytes)

@@ -22,7 +22,7 @@ from engine.convert.hyperparameters import describe
 from engine.convert.pooling import pooling_keys
 from engine.convert.recipes import RECIPES, Recipe
 from engine.convert.safetensors import SourceTensor, close_files, read_directory
-from engine.convert.tensors import ConvertedTensor, converted_tensors
+from engine.convert.tensors import ConvertedTensor, converted_tensors, is_of_encoder
 from engine.convert.vocabulary import vocabulary_keys
 from engine.errors import BrokenModelError, ConversionError, UnsupportedArchitectureError, printable
 from engine.gguf.contents import GGUFFile, TensorInfo
@@ -60,6 +60,7 @@ class Conversion:
         metadata: Metadata of the file.
         tensors: Tensors and the types that they get.
         numbers: Tensors that are computed from settings.
+        n_left_out: Number of tensors for pictures or audio, which are left out.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Conversion:
     metadata: Mapping[str, Any]
     tensors: Sequence[tuple[ConvertedTensor, str]]
     numbers: Mapping[str, np.ndarray[Any, Any]]
+    n_left_out: int = 0
 
     @property
     def architecture(self) -> str:
@@ -209,7 +211,8 @@ def _prepared(
     shapes = {tensor.name: mixtures.TypedShape(tensor.shape, "F32") for tensor in tensors}
     types = mixtures.mixture(metadata, shapes, mix)
     typed_tensors = [(tensor, types[tensor.name]) for tensor in tensors]
-    conversion = Conversion(name, mix, metadata, typed_tensors, converted.tensors)
+    n_left_out = sum(map(is_of_encoder, sources))
+    conversion = Conversion(name, mix, metadata, typed_tensors, converted.tensors, n_left_out)
     _check(conversion)
     return conversion
 

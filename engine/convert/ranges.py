@@ -17,6 +17,7 @@ from engine.models.reading import (
     MAX_LAYERS,
     MAX_USED,
 )
+from engine.models.recurrent import MAX_TAPS
 
 
 class Range(NamedTuple):
@@ -47,6 +48,12 @@ WHOLE: dict[str, Range] = {
     "shared_expert_intermediate_size": _WIDTH,
     "sliding_window": Range(0, MAX_CONTEXT_LENGTH),
     "sliding_window_pattern": Range(1, MAX_LAYERS),
+    "linear_num_value_heads": Range(1, MAX_HEADS),
+    "linear_num_key_heads": Range(1, MAX_HEADS),
+    "linear_value_head_dim": Range(1, MAX_HEAD_DIM),
+    "linear_key_head_dim": Range(1, MAX_HEAD_DIM),
+    "linear_conv_kernel_dim": Range(1, MAX_TAPS),
+    "full_attention_interval": Range(1, MAX_LAYERS),
     "type_vocab_size": Range(0, MAX_STRINGS),
     "unk_id": Range(0, MAX_STRINGS),
 }
@@ -68,6 +75,7 @@ REAL: dict[str, Range] = {
     "long_factor": _FACTOR,
     "beta_fast": _FACTOR,
     "beta_slow": _FACTOR,
+    "mrope_section": Range(0, MAX_HEAD_DIM),
     "query_pre_attn_scalar": _FACTOR,
     "attn_logit_softcapping": _FACTOR,
     "final_logit_softcapping": _FACTOR,

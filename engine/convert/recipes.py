@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.convert.bounded import JsonObject, shown_value
+from engine.convert.delta_net import describe_delta_net
 from engine.convert.hyperparameters import ConvertedConfig, rope_of
 
 KeyWriter = Callable[[JsonObject, ConvertedConfig], None]
@@ -35,6 +36,7 @@ class Recipe:
         transposed: Suffixes of the names of matrices that are stored with inputs as rows.
         is_by_head: Whether the fused projection has queries, keys and values of each head
             together.
+        is_delta_net: Whether layers with linear attention are delta nets of Qwen 3.5.
         has_rope: Whether the model has RoPE.
         activations: Activation functions that the architecture implies.
         expects: Settings that the architecture implies.
@@ -47,6 +49,7 @@ class Recipe:
     norm_added: float = 0.0
     transposed: tuple[str, ...] = ()
     is_by_head: bool = False
+    is_delta_net: bool = False
     has_rope: bool = True
     activations: tuple[str, ...] = _SILU
     expects: Mapping[str, Any] = field(default_factory=dict)
@@ -197,6 +200,14 @@ _GEMMA3 = Recipe(
     more_keys=(_sliding(6), _window_rope, _SOFT_CAPS, _check_query_scale),
 )
 _LLAMA = Recipe("llama", is_turned=True)
+_QWEN35 = Recipe(
+    "qwen35",
+    norm_added=1.0,
+    is_delta_net=True,
+    expects={"attn_output_gate": True, "attention_bias": False},
+    defaults={"partial_rotary_factor": 0.25, "head_dim": 256},
+    more_keys=(describe_delta_net,),
+)
 _CONV = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 RECIPES: dict[str, Recipe] = {
@@ -206,6 +217,8 @@ RECIPES: dict[str, Recipe] = {
     "Qwen2ForCausalLM": Recipe("qwen2"),
     "Qwen3ForCausalLM": Recipe("qwen3"),
     "Qwen2MoeForCausalLM": Recipe("qwen2moe", expects={"norm_topk_prob": False, **_ALL_SPARSE}),
+    "Qwen3_5ForCausalLM": _QWEN35,
+    "Qwen3_5ForConditionalGeneration": _QWEN35,
     "Qwen3MoeForCausalLM": Recipe("qwen3moe", expects={"norm_topk_prob": True, **_ALL_SPARSE}),
     "GemmaForCausalLM": Recipe(
         "gemma", norm_added=1.0, activations=_GELU, defaults={"tie_word_embeddings": True}

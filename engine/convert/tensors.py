@@ -12,6 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.convert.delta_net import (
+    LINEAR_ATTENTION,
+    add_predictor,
+    head_order,
+    predictor_layer_name,
+    predictor_name,
+)
 from engine.convert.hyperparameters import ConvertedConfig
 from engine.convert.recipes import Recipe
 from engine.convert.safetensors import SourceTensor
@@ -25,10 +32,13 @@ _ONE_OF_MANY = re.compile(r"(.+\.(?:experts|norms))\.(\d{1,5})\.((?:\w+\.)?(?:we
 tensor."""
 _NOT_NEEDED = re.compile(
     r".*(rotary_emb\.inv_freq|\.attn\.(masked_)?bias|\.attention\.(masked_)?bias|position_ids"
-    r"|pooler\.dense\.\w+)|"
+    r"|pooler\.dense\.\w+)"
+)
+"""Pattern of computed constants."""
+_ENCODER = re.compile(
     r"(model\.)?(vision_tower|vision_model|visual|multi_modal_projector|audio_tower)\..*"
 )
-"""Pattern of computed constants, and of tensors for images or audio."""
+"""Pattern of tensors for pictures or audio."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,13 +48,17 @@ class Piece:
     Attributes:
         values: (n_rows, n_cols), a view of the file; BF16 as uint16.
         order: Index of the source row for each row; None for the order of the source.
+        columns: Index of the source column for each column; None for the order of the source.
         added: Number to add to each value.
+        is_log: Whether the values are logarithms of rates, which GGUF has as negative numbers.
     """
 
     source: SourceTensor
     values: Array
     order: Array | None = None
+    columns: Array | None = None
     added: float = 0.0
+    is_log: bool = False
 
     def rows(self) -> Iterator[np.ndarray[Any, np.dtype[np.float32]]]:
         """Yield the rows as float32, in groups; pages that were read are released."""
@@ -61,6 +75,10 @@ class Piece:
             if self.source.dtype == "BF16":
                 raw = (raw.astype(np.uint32) << 16).view(np.float32)
             values = raw.astype(np.float32, copy=False)
+            if self.columns is not None:
+                values = values[:, self.columns]
+            if self.is_log:
+                values = -np.exp(values)
             yield values + np.float32(self.added) if self.added else values
         first_page = self.source.offset // mmap.PAGESIZE * mmap.PAGESIZE
         if hasattr(mmap, "MADV_DONTNEED"):
@@ -90,6 +108,11 @@ class ConvertedTensor:
         return self.pieces[0].source
 
 
+def is_of_encoder(source_name: str) -> bool:
+    """Whether a tensor is for pictures or audio; a GGUF file of the text model does not have it."""
+    return _ENCODER.fullmatch(source_name) is not None
+
+
 def converted_tensors(
     recipe: Recipe, converted: ConvertedConfig, sources: Mapping[str, SourceTensor], is_tied: bool
 ) -> list[ConvertedTensor]:
@@ -102,13 +125,16 @@ def converted_tensors(
         ConversionError: A tensor has an unsupported type, or a name that the architecture does
             not have.
     """
-    names = _Names(recipe.architecture, converted.keys["block_count"])
+    n_layers = converted.keys["block_count"]
+    if recipe.is_delta_net:
+        n_layers = add_predictor(converted, sources)
+    names = _Names(recipe.architecture, converted.keys["block_count"], n_layers)
     tensors = []
     groups = defaultdict[str, dict[int, SourceTensor]](dict)
     for source_name, source in sources.items():
-        if _NOT_NEEDED.fullmatch(source_name) or (
-            is_tied and source_name.endswith("lm_head.weight")
-        ):
+        if _NOT_NEEDED.fullmatch(source_name) or is_of_encoder(source_name):
+            continue
+        if is_tied and source_name.endswith("lm_head.weight"):
             continue
         if not source.is_float or not math.prod(source.shape):
             problem = (
@@ -117,6 +143,7 @@ def converted_tensors(
             raise ConversionError(
                 f"{source.file.shown_name}: tensor {printable(source_name)} {problem}"
             )
+        source_name = predictor_layer_name(source_name, n_layers)
         match = _ONE_OF_MANY.fullmatch(source_name)
         if match:
             merged_name = f"{match[1].removesuffix('.norms')}.{match[3]}"
@@ -132,9 +159,13 @@ class _Names:
     """Names of tensors in GGUF, by their names in transformers.
 
     Prefixes of training wrappers are removed.
+
+    Args:
+        n_blocks: Number of layers, with those of a predictor.
+        n_layers: Number of layers without these.
     """
 
-    def __init__(self, architecture: str, n_blocks: int) -> None:
+    def __init__(self, architecture: str, n_blocks: int, n_layers: int) -> None:
         from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 
         architecture_id = next(
@@ -144,6 +175,7 @@ class _Names:
         )
         self._map = get_tensor_name_map(architecture_id, n_blocks)
         self._architecture = architecture
+        self._n_layers = n_layers
 
     def of(self, name: str, source: SourceTensor) -> str:
         source_name = name.removeprefix("module.").replace("_orig_mod.", "")
@@ -153,6 +185,10 @@ class _Names:
             source_name,
         )
         source_name = source_name.removeprefix("language_model.")
+        if own_name := predictor_name(source_name, self._n_layers):
+            return own_name
+        if source_name.endswith(".dt_bias"):
+            source_name = source_name.removesuffix(".dt_bias") + ".dt_proj.bias"
         ends = (".weight", ".bias")
         gguf_name = self._map.get_name(source_name, ends) or self._map.get_name(
             source_name.removeprefix("transformer."), ends
@@ -183,14 +219,19 @@ def _converted(
         )
     if values.ndim == 2 and source_name.endswith(recipe.transposed):
         values = values.T
+    if source_name.endswith("conv1d.weight") and values.ndim == 3 and values.shape[1] == 1:
+        values = values[:, 0]
     shape = values.shape
     while len(shape) > 1 and shape[0] == 1:
         shape = shape[1:]
-    if source_name.endswith("norm.weight"):
+    added = 0.0
+    if _is_difference(name, source_name):
         added = recipe.norm_added
-    else:
-        added = 0.0
-    order = None
+    order = columns = None
+    if recipe.is_delta_net and LINEAR_ATTENTION in source_name:
+        order, columns = head_order(converted, source_name)
+        _check_size(source_name, values.shape[0], order)
+        _check_size(source_name, values.shape[-1], columns)
     for letter, n_heads in (("q", converted.n_heads), ("k", converted.n_kv_heads)):
         if recipe.is_turned and f".attn_{letter}." in name:
             order = _interleaved_halves(values.shape[0], n_heads)
@@ -201,8 +242,34 @@ def _converted(
         values = values[order][None, :]
         order = None
     return ConvertedTensor(
-        name, shape, [Piece(source, values.reshape(-1, shape[-1]), order, added)]
+        name,
+        shape,
+        [
+            Piece(
+                source,
+                values.reshape(-1, shape[-1]),
+                order,
+                columns,
+                added,
+                is_log=source_name.endswith(".A_log") and recipe.is_delta_net,
+            )
+        ],
     )
+
+
+def _is_difference(name: str, source_name: str) -> bool:
+    """Whether a tensor is the weight of a norm that some models store as difference from 1."""
+    if source_name.endswith(f"{LINEAR_ATTENTION}norm.weight"):
+        return False
+    return source_name.endswith("norm.weight") or name.endswith(("enorm.weight", "hnorm.weight"))
+
+
+def _check_size(source_name: str, size: int, order: Array | None) -> None:
+    if order is not None and len(order) != size:
+        raise ConversionError(
+            f"config.json: {printable(source_name)} has {size} rows or columns where the heads "
+            f"have {len(order)}"
+        )
 
 
 def _interleaved_halves(n_rows: int, n_heads: int) -> Array:

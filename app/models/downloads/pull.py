@@ -35,6 +35,9 @@ _HUB_PAGE = re.compile(r"/(?P<name>[^/]+/[^/]+)(?:/tree/(?P<revision>[^/]+))?/?"
 _HUB_FILE = re.compile(
     r"/(?P<name>[^/]+/[^/]+)/(?:resolve|blob|raw)/(?P<revision>[^/]+)/(?P<path>.+)"
 )
+_NO_MODEL = re.compile(r"mmproj|imatrix|^mtp-|FastMTP", re.IGNORECASE)
+"""Pattern of the names of files that go with a model: encoders of pictures, importances, and blocks
+for multi-token prediction (MTP) by themselves."""
 _TYPE = re.compile(
     r"(?<![A-Za-z0-9])"
     r"([IT]?Q[1-9]_[A-Z0-9]+(?:_[A-Z0-9]+)*|MXFP4(?:_MOE)?|NVFP4|BF16|F16|F32|FP16)"
@@ -349,10 +352,13 @@ def _hub_request(text: str, path: str) -> DownloadRequest:
 
 
 def choices_of(repository: Repository) -> list[Choice]:
-    """Return the models of a repository, without incomplete ones and files of other kinds."""
+    """Return the models of a repository, without incomplete ones and files of other kinds.
+
+    Those with a block for multi-token prediction (MTP) come first, as far as their names tell.
+    """
     groups: dict[str, list[RemoteFile]] = {}
     for file in repository.files:
-        if not re.search(r"mmproj|imatrix", file.name, re.IGNORECASE):
+        if not _NO_MODEL.search(file.name):
             split_name = part_name(file.name)
             if split_name:
                 name = f"{split_name.stem}/{split_name.count}"
@@ -367,7 +373,7 @@ def choices_of(repository: Repository) -> list[Choice]:
         ]
         if is_complete:
             choices.append(Choice(type_of(files[0].name), tuple(files)))
-    return choices
+    return sorted(choices, key=lambda choice: "mtp" not in choice.files[0].name.lower())
 
 
 def type_of(file_name: str) -> str:

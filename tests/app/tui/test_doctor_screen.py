@@ -146,7 +146,7 @@ async def test_enter_offers_the_recommended_model(answers: list[Any]) -> None:
         await driver.pilot.press("enter")
         await driver.shows("Download: Qwen3.5 4B")
         assert driver.app.downloads.job is not None
-        assert driver.app.downloads.job.request == "unsloth/Qwen3.5-4B-GGUF"
+        assert driver.app.downloads.job.request == "unsloth/Qwen3.5-4B-MTP-GGUF"
 
 
 async def test_the_measurement_waits_for_a_running_reply(answers: list[Any]) -> None:

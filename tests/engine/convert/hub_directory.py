@@ -204,3 +204,113 @@ def _field(number: int, content: bytes) -> bytes:
         size = size + bytes([length & 127 | 128])
         length = length >> 7
     return bytes([number << 3 | 2]) + size + bytes([length]) + content
+
+
+QWEN35_CONFIG: dict[str, Any] = {
+    "architectures": ["Qwen3_5ForConditionalGeneration"],
+    "tie_word_embeddings": True,
+    "vision_config": {"depth": 1, "hidden_size": 8},
+    "text_config": {
+        "model_type": "qwen3_5_text",
+        "attn_output_gate": True,
+        "attention_bias": False,
+        "full_attention_interval": 2,
+        "head_dim": 32,
+        "hidden_act": "silu",
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "layer_types": ["linear_attention", "full_attention"] * 2,
+        "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 32,
+        "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6,
+        "linear_value_head_dim": 32,
+        "max_position_embeddings": 512,
+        "mtp_num_hidden_layers": 1,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 4,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {
+            "mrope_interleaved": True,
+            "mrope_section": [2, 1, 1],
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 10_000_000,
+            "rope_type": "default",
+        },
+    },
+}
+"""Settings of a tiny Qwen 3.5 with pictures and a block for the token after the next."""
+_QWEN35_SHAPES: dict[str, tuple[int, ...]] = {
+    "mlp.gate_proj.weight": (96, 64),
+    "mlp.up_proj.weight": (96, 64),
+    "mlp.down_proj.weight": (64, 96),
+    "input_layernorm.weight": (64,),
+    "post_attention_layernorm.weight": (64,),
+}
+_ATTENTION_SHAPES: dict[str, tuple[int, ...]] = {
+    "self_attn.q_proj.weight": (256, 64),
+    "self_attn.k_proj.weight": (64, 64),
+    "self_attn.v_proj.weight": (64, 64),
+    "self_attn.o_proj.weight": (64, 128),
+    "self_attn.q_norm.weight": (32,),
+    "self_attn.k_norm.weight": (32,),
+}
+_DELTA_NET_SHAPES: dict[str, tuple[int, ...]] = {
+    "linear_attn.in_proj_qkv.weight": (320, 64),
+    "linear_attn.in_proj_z.weight": (192, 64),
+    "linear_attn.in_proj_a.weight": (6, 64),
+    "linear_attn.in_proj_b.weight": (6, 64),
+    "linear_attn.conv1d.weight": (320, 1, 4),
+    "linear_attn.A_log": (6,),
+    "linear_attn.dt_bias": (6,),
+    "linear_attn.norm.weight": (32,),
+    "linear_attn.out_proj.weight": (64, 192),
+}
+
+
+def qwen35_shapes(vocab_size: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the tensors of a tiny Qwen 3.5, by their names in transformers."""
+    shapes: dict[str, tuple[int, ...]] = {
+        "model.language_model.embed_tokens.weight": (vocab_size, 64),
+        "model.language_model.norm.weight": (64,),
+        "model.visual.patch_embed.proj.weight": (8, 3),
+        "mtp.fc.weight": (64, 128),
+        "mtp.norm.weight": (64,),
+        "mtp.pre_fc_norm_embedding.weight": (64,),
+        "mtp.pre_fc_norm_hidden.weight": (64,),
+    }
+    prefixes = [f"model.language_model.layers.{number}." for number in range(4)]
+    for number, prefix in enumerate([*prefixes, "mtp.layers.0."]):
+        mixer = _DELTA_NET_SHAPES if number in (0, 2) else _ATTENTION_SHAPES
+        shapes |= {prefix + name: shape for name, shape in (_QWEN35_SHAPES | mixer).items()}
+    return shapes
+
+
+def drop_tensors(directory: Path, prefix: str) -> None:
+    """Remove the tensors of a directory whose names begin with a prefix."""
+    path = directory / "model.safetensors"
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header.pop("__metadata__")
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        values = np.frombuffer(content[8 + size + begin : 8 + size + end], np.float32)
+        if not name.startswith(prefix):
+            tensors[name] = "F32", values.reshape(entry["shape"])
+    path.write_bytes(pack(tensors))
+
+
+def write_qwen35(directory: Path) -> None:
+    """Write the directory of a tiny Qwen 3.5 with random weights."""
+    directory.mkdir()
+    gguf = read_gguf(tiny_gguf.model("qwen2").write(directory.parent / f"{directory.name}.gguf"))
+    tensors = {}
+    for name, shape in qwen35_shapes(len(gguf.metadata["tokenizer.ggml.tokens"])).items():
+        rng = np.random.default_rng(list(name.encode()))
+        tensors[name] = "F32", (0.1 * rng.standard_normal(shape)).astype(np.float32)
+    (directory / "model.safetensors").write_bytes(pack(tensors))
+    write_json(directory / "config.json", QWEN35_CONFIG)
+    write_vocabulary(directory, gguf.metadata)

@@ -3,6 +3,7 @@ before anything is written."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import EngineError, GGUFFile, read_gguf
+from engine import EngineError, GGUFFile, Model, Sampling, read_gguf
 from engine.convert.convert import Conversion, model_directory, prepare
 from engine.convert.safetensors import read_directory
 from engine.loader import validate
@@ -76,6 +77,69 @@ def test_a_mixture_equals_that_of_quantize(tmp_path: Path) -> None:
     assert kinds["blk.0.attn_q.weight"] == "Q4_K"
     assert kinds["output.weight"] == "Q6_K"
     assert kinds["blk.0.attn_norm.weight"] == "F32"
+
+
+QWEN35_GOLDEN = Path(__file__).parents[1] / "golden" / "qwen35_converted.json"
+"""Metadata and hashes of tensors that llama.cpp's converter of 2026 made from the same directory:
+``convert_hf_to_gguf.py --outtype f32``."""
+
+
+def test_qwen35_is_converted_as_by_llama_cpp(tmp_path: Path) -> None:
+    hub_directory.write_qwen35(tmp_path / "m")
+    golden = json.loads(QWEN35_GOLDEN.read_text("utf-8"))
+    result = converted(tmp_path / "m")
+    assert result.tensors.keys() == golden["tensors"].keys() | golden["rates"].keys()
+    for name, digest in golden["tensors"].items():
+        assert hashlib.sha256(numbers(result, name).tobytes()).hexdigest() == digest, name
+    for name, values in golden["rates"].items():
+        assert np.allclose(numbers(result, name), values, rtol=1e-6, atol=0), name
+    for key, value in golden["metadata"].items():
+        assert np.array_equal(np.asarray(result.metadata[key]), np.asarray(value)), key
+    assert prepare(tmp_path / "m").n_left_out == 1
+
+
+@pytest.mark.slow
+def test_a_converted_qwen35_guesses_by_its_block(tmp_path: Path) -> None:
+    hub_directory.write_qwen35(tmp_path / "m")
+    converted(tmp_path / "m", "F16")
+    model = Model.open(tmp_path / "out.gguf", threads=1)
+    session = model.session(n_ctx=64)
+    session.prefill([5, 9, 20, 33])
+    assert session.guess_limits.can_draft
+    assert len(list(session.generate(Sampling.greedy(), 8, guess=True))) == 8
+    model.close()
+
+
+def test_a_qwen35_without_its_block_is_converted(tmp_path: Path) -> None:
+    directory = tmp_path / "m"
+    hub_directory.write_qwen35(directory)
+    hub_directory.drop_tensors(directory, "mtp.")
+    result = converted(directory)
+    assert result.metadata["qwen35.block_count"] == 4
+    assert "qwen35.nextn_predict_layers" not in result.metadata
+    assert not any("nextn" in name for name in result.tensors)
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"linear_num_value_heads": 4}, "linear_attn.in_proj_qkv.weight has 320 rows or columns"),
+        ({"linear_num_key_heads": 4}, "config.json: 6 value heads do not divide among 4 key heads"),
+        ({"linear_key_head_dim": 16}, "config.json: linear_key_head_dim is not linear_value"),
+        ({"linear_conv_kernel_dim": 0}, "config.json: linear_conv_kernel_dim is 0: must be a whole"),
+        ({"layer_types": ["linear_attention"]}, "config.json: layer_types is a list: must be a"),
+        ({"layer_types": ["conv"] * 4}, "config.json: layer_types has kinds besides"),
+        ({"layer_types": [["x"]] * 4}, "config.json: layer_types has kinds besides"),
+        ({"attn_output_gate": False}, "config.json: attn_output_gate is False, which a GGUF"),
+        ({"rope_parameters": {"mrope_section": [1, -1, 2]}}, "config.json: mrope_section is a list"),
+        ({"num_hidden_layers": 3}, "config.json: layer_types is a list: must be a list of 3 kinds"),
+    ],
+)  # fmt: skip
+def test_a_damaged_qwen35_is_refused(changes: dict[str, Any], line: str, tmp_path: Path) -> None:
+    hub_directory.write_qwen35(tmp_path / "m")
+    text_config = hub_directory.QWEN35_CONFIG["text_config"] | changes
+    change_json(tmp_path / "m/config.json", text_config=text_config)
+    assert line in refusal(tmp_path / "m")
 
 
 def test_shards_are_one_model(tmp_path: Path) -> None:

@@ -25,6 +25,11 @@ SOUND: dict[str, Any] = {
     "position_embedding_type": "rope",
     "layer_types": ["full_attention", "sliding_attention"],
 }  # fmt: skip
+DELTA_NET: dict[str, Any] = {
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_value_head_dim": 32,
+    "linear_key_head_dim": 32, "linear_conv_kernel_dim": 4, "full_attention_interval": 2,
+    "layer_types": ["linear_attention", "full_attention"],
+}  # fmt: skip
 SCALINGS: dict[str, dict[str, Any]] = {
     "linear": {"factor": 2.0},
     "dynamic": {"factor": 2.0},
@@ -73,13 +78,16 @@ def is_in_range(key: str, value: Any) -> bool:
 @pytest.mark.parametrize("name", RECIPES)
 def test_settings_out_of_range_are_named_for_every_architecture(name: str) -> None:
     recipe = RECIPES[name]
-    described(recipe, SOUND)
-    for key in SOUND:
+    sound = SOUND
+    if recipe.is_delta_net:
+        sound = SOUND | DELTA_NET
+    described(recipe, sound)
+    for key in sound:
         for value in HOSTILE:
-            check_refused_or_unread(recipe, {**SOUND, key: value}, key)
+            check_refused_or_unread(recipe, {**sound, key: value}, key)
     for key in ("num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads"):
         for value in HOSTILE:
-            assert check_refused_or_unread(recipe, {**SOUND, key: value}, key)
+            assert check_refused_or_unread(recipe, {**sound, key: value}, key)
 
 
 @pytest.mark.parametrize("rope_type", SCALINGS)

@@ -739,12 +739,23 @@ def test_incomplete_sets_and_projectors_are_not_offered() -> None:
 
     names = ["a-Q4_0-00001-of-00002.gguf", "b-Q8_0-00001-of-00002.gguf",
              "b-Q8_0-00002-of-00002.gguf",
-             "mmproj-F16.gguf", "x-Q4_0.imatrix.gguf", "c-Q6_K.gguf"]  # fmt: skip
+             "mmproj-F16.gguf", "x-Q4_0.imatrix.gguf", "c-Q6_K.gguf", "mtp-c-Q6_K.gguf",
+             "c-FastMTP-32K.gguf"]  # fmt: skip
     repository = hub.Repository("a/b", tuple(file(name) for name in sorted(names)))
     assert [(choice.quantization, len(choice.files)) for choice in choices_of(repository)] == [
         ("Q8_0", 2),
         ("Q6_K", 1),
     ]
+
+
+def test_a_file_with_mtp_is_chosen_before_one_without() -> None:
+    def file(name: str) -> RemoteFile:
+        return RemoteFile(name, "http://127.0.0.1/x", 100, "0" * 64)
+
+    names = ["c-Q4_K_M.gguf", "c-Q6_K.gguf", "c-MTP-Q4_K_M.gguf"]
+    choices = choices_of(hub.Repository("a/b", tuple(map(file, names))))
+    chosen = next(choice for choice in choices if choice.quantization == "Q4_K_M")
+    assert chosen.files[0].name == "c-MTP-Q4_K_M.gguf"
 
 
 def test_a_repository_and_its_type_are_parsed() -> None:
