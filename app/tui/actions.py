@@ -279,6 +279,8 @@ ACTIONS = action_table(
     Action("leave", "Go back", "place", "escape,q,enter"),
     Action("agree", "Send the file to the server", "files", "y"),
     Action("leave", "Don't send the file", "files", "escape,n"),
+    Action("agree", "Run shell commands after !", "shell", "y"),
+    Action("leave", "Don't run the command", "shell", "escape,n"),
     Action("agree", "Delete the branch", "branch", "y"),
     Action("leave", "Keep the branch", "branch", "escape,n"),
     Action("set", "Show or set temperature, top_k ...", "chat", slash="set",

@@ -169,7 +169,7 @@ class Attachments:
         if fit(documents, self._n_ctx):
             self._say_repeated(files, documents)
         else:
-            if files and store is not None:
+            if files and store is not None and not core.chat_session.journal.is_private:
                 await wrap_future(
                     in_background(partial(save_long_documents, store, documents), "shelf")
                 )

@@ -43,6 +43,7 @@ from app.tui.chat.draft_cost import DraftCost, PromptEstimator
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.history import append_history, read_history
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
+from app.tui.chat.shell_commands import SIGN, ShellCommands, typed_command
 from app.tui.chat.unsent_drafts import DraftSaver, UnsentDrafts
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Suggestions
@@ -80,6 +81,7 @@ class Composer(Vertical):
         self._carry_out = carry_out
         estimator = PromptEstimator()
         self.attachments = Attachments(core, estimator)
+        self.shell = ShellCommands(core)
         self.draft_cost = DraftCost(core, estimator, self._next_text)
         self.is_started = Event()
         """Set once the engine has started; nothing is sent before."""
@@ -131,6 +133,12 @@ class Composer(Vertical):
 
     async def _deliver(self, draft: Draft) -> None:
         """Send a message with its files, or carry out a command."""
+        shell_command = "" if self._editing.is_active else typed_command(draft.folded_text)
+        if shell_command:
+            self._add_to_history(draft)
+            await self.shell.run(shell_command)
+            self._core.prompt.submitted.popleft()
+            return
         may_send = True
         if not _is_command(draft):
             self._n_waiting -= 1
@@ -307,7 +315,7 @@ class Composer(Vertical):
         if self._editing.is_active:
             return ""
         text = self._core.prompt.draft.text.strip()
-        return "" if text.startswith("/") else text
+        return "" if text.startswith(("/", SIGN)) else text
 
     def take_count(self, event: DraftCounted) -> None:
         """Show the number of tokens that the engine has counted in the draft."""
@@ -478,4 +486,6 @@ class Composer(Vertical):
 
 def _is_command(draft: Draft) -> bool:
     text = draft.folded_text.strip()
+    if typed_command(draft.folded_text):
+        return True
     return text == "/" or split_command(text) is not None

@@ -226,7 +226,10 @@ class ChatScreen(Screen[None]):
         elif self.find.leave():
             return
         elif not (
-            self.composer.attachments.stop_reading() or self.editing.cancel() or self.tools.refuse()
+            self.composer.attachments.stop_reading()
+            or self.composer.shell.stop()
+            or self.editing.cancel()
+            or self.tools.refuse()
         ):
             self.events.stop_reply()
 

@@ -92,6 +92,29 @@ class SendFilesScreen(CalmScreen):
     action_agree = partialmethod(CalmScreen.agree, True)
 
 
+class RunShellScreen(CalmScreen):
+    """Question before the first shell command of the user runs; True means yes."""
+
+    BINDINGS = bindings("shell")
+
+    def __init__(self, command: str, keymap: Keymap, clock: Callable[[], float]) -> None:
+        super().__init__(keymap, clock)
+        self._command = command
+
+    def compose(self) -> ComposeResult:
+        """Lay out command and keys."""
+        with Vertical(id="question") as box:
+            box.border_title = "Run a command"
+            yield Static(self._command, markup=False, classes="question-call")
+            answers = {
+                "agree": "Run it in the shell, and don't ask again until Jalopy closes",
+                "leave": "Don't run it",
+            }
+            yield _answer_lines(self._keymap, "shell", answers)
+
+    action_agree = partialmethod(CalmScreen.agree, True)
+
+
 class DeleteBranchScreen(CalmScreen):
     """Question before a branch is deleted; True means yes."""
 

@@ -30,6 +30,7 @@ from app.tui.screens.place import PlaceScreen
 from app.tui.screens.question import (
     DeleteBranchScreen,
     OpenConversationScreen,
+    RunShellScreen,
     SendFilesScreen,
     SwitchModelScreen,
 )
@@ -62,6 +63,7 @@ CARRIERS = {
     "find": FindBar,
     "files": SendFilesScreen,
     "branch": DeleteBranchScreen,
+    "shell": RunShellScreen,
     "switch": SwitchModelScreen,
     "writer": OpenConversationScreen,
     "performance": PerformanceScreen,
