@@ -73,6 +73,8 @@ class GuessCosts:
     def __init__(self) -> None:
         self.step_s = 0.0
         self.run_steps = {n: 1.0 + 0.5 * n for n in range(1, MAX_GUESSES + 1)}
+        self._measured: set[int] = set()
+        """Numbers of guesses whose runs were measured."""
         self.draft_steps = 0.1
         self.balance = FIRST_BALANCE
 
@@ -87,7 +89,19 @@ class GuessCosts:
             return
         steps = seconds / self.step_s
         self.run_steps[n_guesses] = 0.7 * self.run_steps[n_guesses] + 0.3 * steps
+        self._measured.add(n_guesses)
+        self._expect_longer_runs(n_guesses)
         self.balance -= steps - 1.0
+
+    def _expect_longer_runs(self, n_guesses: int) -> None:
+        """Expect no more of runs that were not measured yet than in proportion to a measured one.
+
+        Where memory is the limit, several guesses cost hardly more than one.
+        """
+        steps_per_guess = (self.run_steps[n_guesses] - 1.0) / n_guesses
+        for n in range(n_guesses + 1, MAX_GUESSES + 1):
+            if n not in self._measured:
+                self.run_steps[n] = min(self.run_steps[n], 1.0 + n * steps_per_guess)
 
     def record_draft(self, n_guesses: int, seconds: float) -> None:
         """Record the duration of guesses of the predictor."""

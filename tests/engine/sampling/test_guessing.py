@@ -270,6 +270,22 @@ def test_unlikely_guesses_are_not_tried_at_first(monkeypatch: pytest.MonkeyPatch
     assert guesser.propose(3) == [8]
 
 
+def test_several_guesses_are_expected_to_cost_little_if_one_does() -> None:
+    cheap = GuessCosts()
+    costly = GuessCosts()
+    for costs, steps in ((cheap, 1.05), (costly, 3.0)):
+        costs.record_run(0, 1.0)
+        for _ in range(20):
+            costs.record_run(1, steps)
+    assert cheap.run_steps[2] < 1.2
+    assert cheap.run_steps[3] < 1.3
+    assert (costly.run_steps[2], costly.run_steps[3]) == (2.0, 2.5)
+    cheap.record_run(3, 4.0)
+    assert cheap.run_steps[3] > 2.0
+    cheap.record_run(1, 1.05)
+    assert cheap.run_steps[3] > 2.0  # its own measurement counts
+
+
 def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     random = Random(6)

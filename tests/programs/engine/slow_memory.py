@@ -7,7 +7,8 @@ A seeded coin decides whether each guess offered is the right token or a wrong o
 computed always ("forced"), or where the engine's balance finds that they pay ("chosen"). Guesses
 themselves cost nothing here, as from repeated text; a predictor's cost is extra.
 
-All ways take turns in random order; figures are relative to the median without guesses.
+All ways take turns in random order, a stretch of a few tokens each; a figure is the median of the
+speed relative to the plain stretches of the same turn.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from engine.sampling.guessing import LONGEST, GuessCosts, Guessing, Match
 
 NEIGHBOUR_BYTES = 1 << 30
 N_PROMPT = 32
-N_CTX = 512
+N_CTX = 2048
 ACCEPTED = (0, 35, 60, 80)
 Way = tuple[str, int]
 """Way to use guesses, and the percentage of them that is right."""
@@ -111,35 +112,41 @@ def neighbour(is_wanted: bool) -> Iterator[None]:
 
 
 class Trials:
-    """Replays of one text, and what they took.
+    """Stretches of one text, fed in every way, and what they took.
 
     Args:
         text: the prompt and the reply.
+        n: tokens of a stretch.
         n_guesses: number of guesses at once.
+        names: ways to use guesses.
     """
 
-    def __init__(self, session: Session, text: Sequence[int], n_guesses: int) -> None:
+    def __init__(
+        self, session: Session, text: Sequence[int], n: int, n_guesses: int, names: Sequence[str]
+    ) -> None:
         self._session = session
         self._text = text
+        self._n = n
         self._n_guesses = n_guesses
         self._coin = random.Random(5)
-        ways = [PLAIN, *product(("forced", "chosen"), ACCEPTED)]
-        self._seconds: dict[Way, list[float]] = {way: [] for way in ways}
-        self._costs = {way: GuessCosts() for way in ways}
-        self._n_tried = dict.fromkeys(ways, 0)
-        self._n_right = dict.fromkeys(ways, 0)
+        self._ways = [PLAIN, ("plain again", 0), *product(names, ACCEPTED)]
+        self._seconds: dict[Way, list[float]] = {way: [] for way in self._ways}
+        self._costs = {way: GuessCosts() for way in self._ways}
+        self._n_tried = dict.fromkeys(self._ways, 0)
+        self._n_right = dict.fromkeys(self._ways, 0)
+        session.prefill(text[:N_PROMPT])
 
     def turn(self) -> None:
-        """Replay the text in every way, in random order."""
-        ways = list(self._seconds)
-        random.shuffle(ways)
-        for way in ways:
-            self._replay(way)
+        """Feed a stretch in every way, in random order."""
+        if self._session.length + (1 + len(self._ways)) * self._n > len(self._text):
+            self._session.prefill(self._text[:N_PROMPT])
+        for way in random.sample(self._ways, len(self._ways)):
+            self._feed(way)
 
-    def _replay(self, way: Way) -> None:
+    def _feed(self, way: Way) -> None:
         session = self._session
-        session.prefill(self._text[:N_PROMPT])
         session.guess_costs = self._costs[way]
+        position = session.length
         guessing = partial(
             CoinGuessing,
             text=self._text,
@@ -148,33 +155,36 @@ class Trials:
             rate=way[1] / 100,
             coin=self._coin,
         )
+        is_plain = way[0].startswith("plain")
         with patch.object(generation, "Guessing", guessing):
             start_s = time.perf_counter()
-            replay(session, self._text[N_PROMPT:], way != PLAIN)
+            replay(session, self._text[position : position + self._n], not is_plain)
             self._seconds[way].append(time.perf_counter() - start_s)
         self._n_tried[way] += sum(session.guess_tally.n_tried.values())
         self._n_right[way] += sum(session.guess_tally.n_right.values())
 
     def report(self) -> str:
-        """Return a table."""
-        plain_s = statistics.median(self._seconds[PLAIN])
-        n = len(self._text) - N_PROMPT
-        turns = len(self._seconds[PLAIN])
-        low, high = (n / seconds(self._seconds[PLAIN]) for seconds in (max, min))
+        """Return a table: medians of the speed relative to the plain stretches of the same turn."""
+        again = self._seconds["plain again", 0]
+        pairs = list(zip(self._seconds[PLAIN], again, strict=True))
+        plain_s = [(first + second) / 2 for first, second in pairs]
+        low, median, high = (
+            self._n / seconds(plain_s) for seconds in (max, statistics.median, min)
+        )
+        noise = statistics.median(max(pair) / min(pair) for pair in pairs)
         lines = [
-            f"plain {n / plain_s:.2f} tok/s ({low:.2f} to {high:.2f}), {turns} turns of {n} tokens"
+            f"plain {median:.2f} tok/s ({low:.2f} to {high:.2f}), {len(plain_s)} turns of {self._n} "
+            f"tokens; two plain stretches of a turn differ {noise:.2f} times"
         ]
-        for accepted in ACCEPTED:
-            words = [f"  {accepted:3} % right:"]
-            for name in ("forced", "chosen"):
-                way = name, accepted
-                ratio = plain_s / statistics.median(self._seconds[way])
-                share = 100 * self._n_right[way] / max(1, self._n_tried[way])
-                tried = self._n_tried[way] / turns
-                words.append(f"{name} {ratio:.2f}x ({tried:.0f} tried, {share:.0f} % right)")
-            steps = self._costs["forced", accepted].run_steps[self._n_guesses]
-            words.append(f"a run takes {steps:.2f} steps")
-            lines.append("  ".join(words))
+        for way in self._ways[2:]:
+            ratios = [plain / own for plain, own in zip(plain_s, self._seconds[way], strict=True)]
+            quarters = statistics.quantiles(ratios, n=4)
+            share = 100 * self._n_right[way] / max(1, self._n_tried[way])
+            tried = self._n_tried[way] / len(plain_s)
+            lines.append(
+                f"  {way[0]}, {way[1]:2} % right: {quarters[1]:.2f}x ({quarters[0]:.2f} to "
+                f"{quarters[2]:.2f}); {tried:.1f} tried a turn, {share:.0f} % right"
+            )
         return "\n".join(lines)
 
 
@@ -185,19 +195,23 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("-g", "--guesses", type=int, default=1, choices=(1, 2, 3))
-    parser.add_argument("-n", type=int, default=32, help="tokens of the text")
+    parser.add_argument("-n", type=int, default=16, help="tokens of a stretch")
     parser.add_argument("-s", "--seconds", type=float, default=200, help="begin no turn after this")
+    parser.add_argument("--chosen", action="store_true", help="measure the engine's choice, too")
     parser.add_argument("--alone", action="store_true", help="no neighbour reads memory")
     options = parser.parse_args()
+    names = ["forced"]
+    if options.chosen:
+        names.append("chosen")
     tokens = random.Random(4)
-    n_tokens = N_PROMPT + options.n
     with neighbour(not options.alone):
         model = Model.open(options.model, threads=options.threads)
         session = model.session(N_CTX)
         if session.memory.max_guesses < options.guesses:
             parser.error(f"this model computes up to {session.memory.max_guesses} guesses at once")
-        text = [tokens.randrange(model.tokenizer.vocab_size - 1) & ~1 for _ in range(n_tokens)]
-        trials = Trials(session, text, options.guesses)
+        text = [tokens.randrange(model.tokenizer.vocab_size - 1) & ~1 for _ in range(N_CTX)]
+        trials = Trials(session, text, options.n, options.guesses, names)
+        trials.turn()  # measures what runs cost
         end_s = time.monotonic() + options.seconds
         while time.monotonic() < end_s:
             trials.turn()
