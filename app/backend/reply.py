@@ -284,7 +284,7 @@ class Reply:
         self._cancelled.set()
         self.session.cancel()
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Generator[str, None, None]:
         """Yield the text piece by piece.
 
         Raises every exception of the session but ``Cancelled``; ids and text stay.

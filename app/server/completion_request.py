@@ -13,9 +13,10 @@ from typing import Any
 from app.conversations.conversation import PromptMessage
 from app.forms.answer_form import AnswerForm
 from app.server.api_error import unsupported
-from app.server.fields import Fields, as_integer, is_short_text
+from app.server.fields import Fields, as_integer, is_short_text, replace_surrogates
 from app.server.message_fields import Tools
 from app.text.record import record
+from engine.prompt.infill import InfillText
 
 MAX_STOP_STRINGS = 64
 MAX_STOP_CHARS = 1000
@@ -35,7 +36,7 @@ EFFORTS = {
 }  # fmt: skip
 """Modes of ``ThinkingMode.parse`` by the reasoning efforts of the API."""
 NEUTRAL: dict[str, Any] = {
-    "best_of": 1, "echo": False, "suffix": "", "modalities": ["text"], "functions": [],
+    "best_of": 1, "echo": False, "modalities": ["text"], "functions": [],
     "function_call": ("none", "auto"), "include_stop_str_in_output": False,
     "use_beam_search": False, "bad_words": [], "allowed_token_ids": [],
 }  # fmt: skip
@@ -58,6 +59,8 @@ class CompletionRequest:
     """Text to continue, or its token ids."""
     extra_prompts: tuple[str | tuple[int, ...], ...] = ()
     """Further texts, each continued by itself."""
+    infill: InfillText | None = None
+    """Text whose gap is filled; None if a text is continued."""
     sampling: Mapping[str, Any] = field(default_factory=dict)
     """Fields of ``engine.Sampling`` that the request sets."""
     max_tokens: int | None = None
@@ -76,6 +79,14 @@ class CompletionRequest:
     """Number of answers to each prompt. Each one adds 1 to the seed of the one before."""
     counts_prompt_only: bool = False
     """Whether only the tokens of the prompt are counted."""
+    reads_only: bool = False
+    """Whether the prompt is read ahead of later requests, and nothing is written."""
+    min_indent: int = 0
+    """Number of blanks; a further line that begins with fewer ends the reply. 0 for any line."""
+    line_limit_s: float = 0.0
+    """Time of writing after which the reply ends with the next line; 0 for no limit."""
+    response_fields: tuple[str, ...] | None = None
+    """Paths of the fields that llama-server's clients want in the response; None for all."""
     is_streamed: bool = False
     """Whether the client wants the reply as a stream."""
     includes_usage: bool = False
@@ -101,7 +112,7 @@ class CompletionRequest:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to answer: the client only opens or closes the model."""
-        return not self.messages and not self.prompt
+        return not self.messages and not self.prompt and self.infill is None
 
 
 def read_model_name(fields: Fields, served_model: str) -> str:
@@ -170,6 +181,14 @@ def read_stop_strings(fields: Fields, name: str = "stop") -> tuple[str, ...]:
             "characters",
         )
     return tuple(texts)
+
+
+def read_suffix(fields: Fields) -> str:
+    """Return the text after the gap that a reply fills; "" if nothing is filled in."""
+    suffix = fields.value("suffix")
+    if suffix is not None and not isinstance(suffix, str):
+        raise fields.wrong_value("suffix", "a string")
+    return replace_surrogates(suffix or "")
 
 
 def read_effort(fields: Fields, name: str) -> str | None:

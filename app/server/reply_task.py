@@ -87,6 +87,8 @@ class Finish:
     decode_s: float = 0.0
     error: ApiError | None = None
     """Error that ended the reply."""
+    is_cut: bool = False
+    """Whether texts around a gap were cut to fit."""
     stop_string: str = ""
     """Text of the request that ended the reply; "" if none did."""
     n_repeated_chars: int = 0

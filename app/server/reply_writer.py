@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from app.forms.constraint import Forms
 from app.reply.parser import ParsedPiece, ReplyParser
 from app.server.api_error import CONTEXT_EXCEEDED, ApiError, invalid, unsupported
 from app.server.completion_request import CompletionRequest
+from app.server.line_limit import LineLimit
 from app.server.log import log
 from app.server.message_order import count_bytes, fit_template
 from app.server.reply_form import reply_form
@@ -27,6 +28,7 @@ from app.server.reply_task import Finish, PromptAccepted, ReplyPiece, ReplyTask,
 from app.server.sampling_fields import resolved
 from app.session import model_sampling
 from app.session.request import Continuation, Request
+from engine.prompt.infill import InfillText, infill_prompt
 from engine.prompt.thinking import ThinkingMode, ThoughtMarker, opened_by
 from engine.prompt.tools.calls import ToolCall
 from engine.prompt.tools.formats import CallFormat
@@ -64,10 +66,12 @@ class ReplyWriter:
             self.local.settings.chosen_sampling, self.local.model, self.thinking
         )
         self._forms = Forms(self.local.model.tokenizer)
+        self._last_text = ""
+        """Last text that was continued, or whose gap was filled."""
 
     def count_cached(self, request: CompletionRequest) -> int:
         """Return how much of a request the session has from the last one, in messages or, for a
-        text, in tokens.
+        text, in characters or tokens.
 
         Any thread may call this while no request is answered.
         """
@@ -75,7 +79,7 @@ class ReplyWriter:
             return self.local.n_shared(request.messages)
         if not isinstance(request.prompt, str):
             return self.local.session.reusable(request.prompt)
-        return 0
+        return _n_shared_chars(self._last_text, _text_of(request))
 
     def write(self, task: ReplyTask) -> Finish:
         """Compute the reply and report its pieces.
@@ -88,7 +92,8 @@ class ReplyWriter:
         call_format = self._call_format(request)
         self._check_size(request)
         with pausing(task.check):
-            prompt = self._make_prompt(request)
+            prompt, is_cut = self._make_prompt(request)
+        self._last_text = _text_of(request)
 
         n_prompt = len(prompt.all_ids)
         if n_prompt >= self.local.session.n_ctx:
@@ -100,8 +105,25 @@ class ReplyWriter:
             return Finish("length", n_prompt)
 
         self.states.restore(prompt.all_ids)
+        if request.reads_only:
+            return self._read_ahead(task, prompt)
         with self._constraining(task, prompt, call_format) as constraint:
-            return self._generate(task, prompt, call_format, constraint)
+            finish = self._generate(task, prompt, call_format, constraint)
+        return replace(finish, is_cut=is_cut)
+
+    def _read_ahead(self, task: ReplyTask, prompt: TurnPrompt) -> Finish:
+        """Read a prompt ahead of the next request."""
+        session = self.local.session
+
+        def check(done: int, total: int) -> None:
+            task.check()
+            self._after_step()
+
+        task.start(session)
+        ids = prompt.all_ids
+        task.report(PromptAccepted(len(ids), session.reusable(ids)))
+        result = session.prefill(ids, on_progress=check)
+        return Finish("length", len(ids), result.reused, prefill_s=result.seconds)
 
     def _call_format(self, request: CompletionRequest) -> CallFormat | None:
         """Return the model's format of tool calls. None if the reply may have no calls."""
@@ -149,12 +171,20 @@ class ReplyWriter:
         task.start(reply)
         n_cached = local.session.reusable(reply.prompt_ids)
         task.report(PromptAccepted(len(reply.prompt_ids), n_cached))
-        for text in reply:
-            streamer.push(text)
-            self._after_step()
+        line_limit = LineLimit(request.min_indent, request.line_limit_s)
+        with closing(iter(reply)) as texts:
+            for text in texts:
+                streamer.push(line_limit.push(text))
+                if line_limit.is_reached:
+                    break
+                self._after_step()
+        streamer.push(line_limit.flush())
         streamer.finish()
 
-        reason = _API_REASONS.get(reply.meter.finish_reason, "cancelled")
+        if line_limit.is_reached:
+            reason = "length"
+        else:
+            reason = _API_REASONS.get(reply.meter.finish_reason, "cancelled")
         if prompt.chat is not None and reason != "cancelled":
             self._remember(request, reply, streamer)
 
@@ -250,6 +280,8 @@ class ReplyWriter:
         """Refuse a prompt that is too long by its bytes, before the long work of tokenizing it."""
         n_ctx = self.local.session.n_ctx
         text = request.reply_prefix
+        if request.infill is not None:
+            return  # Its texts are cut.
         if isinstance(request.prompt, str):
             text = request.prompt + text
         elif len(request.prompt) >= n_ctx:
@@ -267,10 +299,38 @@ class ReplyWriter:
             code=CONTEXT_EXCEEDED,
         )
 
-    def _make_prompt(self, request: CompletionRequest) -> TurnPrompt:
+    def _make_prompt(self, request: CompletionRequest) -> tuple[TurnPrompt, bool]:
+        """Return the prompt, and whether texts around a gap were cut."""
         if request.is_chat:
-            return self._make_chat_prompt(self.local, request)
+            return self._make_chat_prompt(self.local, request), False
+        if request.infill is not None:
+            return self._make_infill_prompt(request, request.infill)
+        return self._make_text_prompt(request), False
 
+    def _make_infill_prompt(
+        self, request: CompletionRequest, text: InfillText
+    ) -> tuple[TurnPrompt, bool]:
+        tokenizer = self.local.model.tokenizer
+        missing = tokenizer.infill.missing
+        if missing:
+            marks = ", ".join(missing)
+            if not request.prompt:
+                raise ApiError(
+                    f"Infill is not supported by this model: it has no tokens for {marks} (serve a "
+                    "model for code, such as Qwen2.5-Coder)",
+                    501,
+                    code="not_supported",
+                )
+            raise unsupported(
+                "suffix",
+                f"is not supported by this model: it has no tokens for {marks} (serve a model for "
+                "code, such as Qwen2.5-Coder)",
+            )
+        n_ctx = self.local.session.n_ctx
+        prompt = infill_prompt(tokenizer, text, n_ctx, request.max_tokens or 0)
+        return TurnPrompt(prompt.ids), prompt.is_cut
+
+    def _make_text_prompt(self, request: CompletionRequest) -> TurnPrompt:
         tokenizer = self.local.model.tokenizer
         if isinstance(request.prompt, str):
             ids = list(tokenizer.encode(request.prompt))
@@ -312,6 +372,28 @@ class ReplyWriter:
         if request.thinking is None:
             return self.thinking
         return ThinkingMode.parse(request.thinking)
+
+
+def _text_of(request: CompletionRequest) -> str:
+    """Return the text that a request continues, or the one before its gap; "" if it has none."""
+    if request.infill is not None:
+        return request.infill.prefix + request.infill.line
+    if isinstance(request.prompt, str):
+        return request.prompt
+    return ""
+
+
+def _n_shared_chars(first: str, second: str) -> int:
+    """Return the length of the common beginning of two texts."""
+    n_shared = 0
+    n_most = min(len(first), len(second))
+    while n_shared < n_most:
+        middle = (n_shared + n_most + 1) // 2
+        if first.startswith(second[:middle]):
+            n_shared = middle
+        else:
+            n_most = middle - 1
+    return n_shared
 
 
 class _ReplyStreamer:

@@ -17,7 +17,7 @@ from starlette.types import Scope
 from app.program.version import installed_version
 from app.server.api_error import ApiError, without_trace
 from app.server.completion_request import CompletionRequest, read_model_name
-from app.server.dialects import ollama
+from app.server.dialects import llama_server, ollama
 from app.server.dialects.anthropic_reply import MessageEncoder
 from app.server.dialects.anthropic_request import read_message_request
 from app.server.dialects.computation import Computation
@@ -424,6 +424,12 @@ def make_application(
         "/api/generate": partial(routes.reply, ollama.read_generate_request, OllamaGenerateEncoder),
         "/api/embed": partial(routes.compute, read_ollama_embed_request),
         "/api/embeddings": partial(routes.compute, read_ollama_embedding_request),
+        "/completion": partial(
+            routes.reply, llama_server.read_completion_request, llama_server.LlamaServerEncoder
+        ),
+        "/infill": partial(
+            routes.reply, llama_server.read_infill_request, llama_server.LlamaServerEncoder
+        ),
         "/tokenize": partial(routes.compute, read_tokenize_request),
         "/detokenize": partial(routes.compute, read_detokenize_request),
     }

@@ -15,6 +15,22 @@ if TYPE_CHECKING:
 MAX_BIASES = 10_000
 MAX_BREAKERS = 64
 MAX_BREAKER_CHARS = 100
+MAX_SAMPLERS = 32
+_LLAMA_SAMPLERS: dict[str, dict[str, Any]] = {
+    "penalties": {"repeat_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0},
+    "dry": {"dry_multiplier": 0.0},
+    "top_n_sigma": {"top_n_sigma": 0.0},
+    "top_k": {"top_k": 0},
+    "typ_p": {"typical_p": 1.0},
+    "typical_p": {"typical_p": 1.0},
+    "top_p": {"top_p": 1.0},
+    "min_p": {"min_p": 0.0},
+    "xtc": {"xtc_probability": 0.0},
+    "temperature": {"temperature": 1.0},
+    "infill": {},
+}
+"""Names of llama-server's samplers, each with values that have no effect."""
+_SAME_SAMPLER = {"typ_p": "typical_p", "typical_p": "typ_p"}
 FORBIDDING_BIAS = 1e9
 """``false`` in place of a bias takes this off a logit."""
 LLAMA_SERVER_NAMES = {
@@ -50,6 +66,7 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
         chosen["ignore_eos"] = None
     chosen["seed"] = fields.integer("seed", -(2**63), 2**64 - 1)
     chosen = {name: value for name, value in chosen.items() if value is not None}
+    chosen = _without_left_out(fields, chosen)
     if "repetition_penalty" in chosen:  # vLLM's name
         chosen.setdefault("repeat_penalty", chosen.pop("repetition_penalty"))
     if chosen.get("dry_window") == 0:  # llama-server's way to turn it off
@@ -66,6 +83,25 @@ def read_sampling(fields: Fields) -> dict[str, Any]:
     if "top_n_sigma" in chosen:
         chosen["top_n_sigma"] = max(0.0, chosen["top_n_sigma"])
     return chosen
+
+
+def _without_left_out(fields: Fields, chosen: dict[str, Any]) -> dict[str, Any]:
+    """Return what was chosen, without effect of the samplers that ``samplers`` leaves out.
+
+    llama-server's names; the order of the samplers is fixed here.
+    """
+    names = fields.array("samplers", MAX_SAMPLERS)
+    if names is None:
+        return chosen
+    if not all(isinstance(name, str) and name in _LLAMA_SAMPLERS for name in names):
+        raise fields.wrong_value("samplers", f"names among {', '.join(_LLAMA_SAMPLERS)}")
+    if "infill" in names and "xtc" in names:
+        raise fields.wrong_value("samplers", "either infill or xtc, which exclude each other")
+    values = {**chosen, "infill": "infill" in names}
+    for name, neutral_values in _LLAMA_SAMPLERS.items():
+        if name not in names and not (name in _SAME_SAMPLER and _SAME_SAMPLER[name] in names):
+            values |= neutral_values
+    return values
 
 
 def resolved(chosen: Mapping[str, Any], tokenizer: Tokenizer) -> dict[str, Any]:

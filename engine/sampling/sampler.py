@@ -11,6 +11,7 @@ import numpy as np
 from engine.errors import BrokenModelError
 from engine.kernels.entries import run_entry
 from engine.kernels.records import DRAW, LOGITS
+from engine.sampling.infill import InfillSampler
 from engine.sampling.repetition import RepetitionPenalties
 from engine.sampling.settings import FORBIDDEN_BIAS, Sampling
 
@@ -44,6 +45,9 @@ class Sampler:
         biases = [(token, bias) for token, bias in biases if token < vocab_size]
         self._biased_ids = np.array([token for token, _ in biases], np.int64)
         self._biases = np.array([bias for _, bias in biases], np.float32)
+        self._infill: InfillSampler | None = None
+        if s.infill and end_ids and token_bytes is not None:
+            self._infill = InfillSampler(s, end_ids, token_bytes, seed)
         self._is_greedy = s.temperature == 0.0 and s.typical_p >= 1.0 and s.xtc_probability == 0.0
         self._top_k = min(s.top_k or vocab_size, vocab_size)
         n_scratch = 0 if self._is_greedy else vocab_size + 8
@@ -72,6 +76,10 @@ class Sampler:
             np.add.at(logits, self._biased_ids, self._biases)
             if self._repetition.is_on:
                 self._repetition.apply(logits, tokens)
+        if self._infill is not None:
+            if not np.isfinite(logits).all():
+                raise _broken_model()
+            return self._infill.choose(logits)
         if self._is_greedy:
             words = run_entry("largest logit", LOGITS, logits=logits, n=len(logits))
             token = int(words[LOGITS.result // 8])
@@ -96,7 +104,11 @@ class Sampler:
             )
             token = int(words[DRAW.result // 8])
         if token < 0:
-            raise BrokenModelError(
-                "the model computed NaN or infinity: its weights are damaged (verify the file)"
-            )
+            raise _broken_model()
         return token
+
+
+def _broken_model() -> BrokenModelError:
+    return BrokenModelError(
+        "the model computed NaN or infinity: its weights are damaged (verify the file)"
+    )

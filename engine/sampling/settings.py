@@ -47,6 +47,7 @@ class Sampling:
         logit_bias: pairs of a token id and a bias, -1e9 to 1e9. Ids that the model lacks are
             ignored.
         ignore_eos: whether end tokens are never chosen.
+        infill: whether text fills a gap (``engine.sampling.infill``); XTC has no effect then.
         seed: the same seed gives the same text; None for a random one.
 
     Raises:
@@ -72,6 +73,7 @@ class Sampling:
     dry_breakers: tuple[str, ...] = DRY_BREAKERS
     logit_bias: tuple[tuple[int, float], ...] = ()
     ignore_eos: bool = False
+    infill: bool = False
     seed: int | None = None
 
     def __post_init__(self) -> None:

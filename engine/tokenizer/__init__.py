@@ -58,6 +58,7 @@ class Tokenizer:
         end_ids: ids of all tokens that end a turn or a text.
         add_bos: whether the model expects ``bos_id`` before a text.
         add_eos: whether the model expects ``eos_id`` after a text.
+        infill: marks for filling in the middle.
         notices: warnings about missing or wrong fields of the file, one line each.
     """
 
@@ -73,6 +74,7 @@ class Tokenizer:
         self.end_ids = vocabulary.end_ids
         self.add_bos = vocabulary.add_bos
         self.add_eos = vocabulary.add_eos
+        self.infill = vocabulary.infill
         self.notices: list[str] = []
         if vocabulary.is_pre_guessed:
             self.notices.append(_GUESSED_NOTICE.format(vocabulary.file_name))

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.errors import TokenizerError, printable
 from engine.gguf.strings import StringArray, join_with_zeros
+from engine.tokenizer.infill_marks import NO_MARKS, InfillMarks, find_marks
 from engine.tokenizer.pretokenize import PRE_TOKENIZERS, resolve_pre_tokenizer
 
 PREFIX = "tokenizer.ggml."
@@ -129,6 +130,7 @@ class Vocabulary:
         without_text: bytes by id, for tokens that are empty or not UTF-8; no text is cut into them.
         end_ids: ids of tokens that end a turn or a text.
         rstrip_ids: ids of special tokens that swallow the white space after them.
+        infill: marks for filling in the middle.
         normalizing: normalisation of ``t5`` and ``bert``.
         is_pre_guessed: whether neither the file nor its architecture names the pre-tokenizer.
         ignored: fields of the file that are ignored, a few words each.
@@ -151,6 +153,7 @@ class Vocabulary:
     add_space_prefix: bool
     end_ids: frozenset[int]
     rstrip_ids: frozenset[int] = frozenset()
+    infill: InfillMarks = NO_MARKS
     is_pre_guessed: bool = False
     normalizing: Normalizing = Normalizing()
     without_text: Mapping[int, bytes] = field(default_factory=dict)
@@ -180,7 +183,10 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         eos_id = separator_id
     types = _read_types(fields, texts, model, control_ids={bos_id, eos_id}, unknown_id=unknown_id)
     declared_ends = {token_id for token_id in (eos_id, eot_id, eom_id) if token_id is not None}
-    end_ids = _find_end_tokens(ids, types) | declared_ends
+    infill, spelled_marks = find_marks(lambda key: fields.token_id(key, len(texts)), ids)
+    for token_id in spelled_marks:
+        types[token_id] = TokenType.CONTROL
+    end_ids = _find_end_tokens(ids, types) | declared_ends | infill.end_ids
     add_bos = fields.flag("add_bos_token", model == "llama" or PRE_TOKENIZERS[pre].add_bos)
     add_bos = add_bos or model in ("gemma4", "bert")
     add_eos = model == "bert" or fields.flag("add_eos_token", model == "t5")
@@ -203,6 +209,7 @@ def read_vocabulary(metadata: Mapping[str, Any], file_name: str) -> Vocabulary:
         add_eos=add_eos and eos_id is not None,
         add_space_prefix=model in _SCORED and fields.flag("add_space_prefix", model == "llama"),
         end_ids=frozenset(end_ids),
+        infill=infill,
         rstrip_ids=_find_rstrip_tokens(metadata, texts, types),
         is_pre_guessed=model == "gpt2" and pre == "default" and fields.get("pre") is None,
         normalizing=_read_normalizing(fields, pre),
@@ -276,7 +283,7 @@ class _Fields:
             raise self.error(name, f"is a {type(value).__name__}, not a boolean")
         return bool(value)
 
-    def token_id(self, name: str, vocab_size: int, default: int | None) -> int | None:
+    def token_id(self, name: str, vocab_size: int, default: int | None = None) -> int | None:
         value = self.get(name)
         if value is not None and (
             isinstance(value, bool) or not isinstance(value, int | np.integer)

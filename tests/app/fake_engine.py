@@ -40,6 +40,7 @@ from engine.prompt.tools.calls import CallResult, ToolCall
 from engine.prompt.tools.formats import format_of
 from engine.sampling.guessing import GuessCosts, GuessTally
 from engine.sampling.logprobs import TokenLogprobs
+from engine.tokenizer.infill_marks import InfillMarks
 
 BOS, EOS, SYSTEM, USER, ASSISTANT, END = range(6)
 _MARKERS = {"system": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": USER}
@@ -240,6 +241,7 @@ class FakeTokenizer:
         self.end_ids = frozenset({EOS, END})
         self.add_bos = True
         self.add_eos = False
+        self.infill = InfillMarks()
         self.most_token_bytes = 10_000
 
     def id_of(self, piece: str) -> int:

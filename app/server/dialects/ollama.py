@@ -21,6 +21,7 @@ from app.server.completion_request import (
     read_limit,
     read_model_name,
     read_stop_strings,
+    read_suffix,
     refuse_unsupported,
 )
 from app.server.fields import Fields, replace_surrogates
@@ -29,8 +30,9 @@ from app.server.message_fields import MAX_MESSAGES, read_messages, read_tools
 from app.server.message_order import arrange_messages
 from app.server.reply_task import Finish, PromptAccepted, ReplyEvent, ReplyPiece
 from app.server.sampling_fields import read_sampling
+from engine.prompt.infill import InfillText
 
-_NEUTRAL: dict[str, Any] = {"suffix": "", "template": "", "images": []}
+_NEUTRAL: dict[str, Any] = {"template": "", "images": []}
 """Unsupported parameters of ``/api/generate``, each with the value that has no effect."""
 _ZERO_DURATION = re.compile(r"[-+]?(0+|(0+\.?0*(h|m|s|ms|us|µs|μs|ns))+)")
 """Durations of zero, as Go writes them."""
@@ -72,6 +74,11 @@ def read_generate_request(fields: Fields, served_model: str) -> CompletionReques
     fields = fields.unwrapped()
     refuse_unsupported(fields, _NEUTRAL)
     prompt = _read_text(fields, "prompt")
+    suffix = read_suffix(fields)
+    if suffix:
+        fields.mark_read("raw")
+        infill = InfillText(prompt, suffix)
+        return _read_request(fields, served_model, prompt=prompt, infill=infill)
     system = _read_text(fields, "system")
     if fields.flag("raw") or not prompt:
         return _read_request(fields, served_model, prompt=prompt)

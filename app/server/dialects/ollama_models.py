@@ -30,6 +30,7 @@ from engine import read_gguf
 from engine.measure import fit as fitting
 from engine.prompt.thinking import THOUGHT_MARKERS
 from engine.prompt.tools.formats import format_of
+from engine.tokenizer.infill_marks import has_infill_marks
 
 VERSION = "0.12.0"
 """Version of the API. Editors refuse older ones."""
@@ -88,14 +89,15 @@ class OllamaModels:
         requested_name = await self._bodies.read(http_request, _read_model_name)
         name = await self._models.resolve(requested_name)
         file, header = (await self._models.list_files())[name]
-        template = await asyncio.wrap_future(
-            in_background(lambda: _read_template(file.path), "template")
+        template, can_fill_in = await asyncio.wrap_future(
+            in_background(lambda: _read_abilities(file.path), "template")
         )
 
         entry = _entry(name, file, header)
         architecture = clean_line(header.architecture, 24)
         supported = {
             "completion": True,
+            "insert": can_fill_in,
             "tools": format_of(template) is not None,
             "thinking": any(marker.opening in template for marker in THOUGHT_MARKERS),
         }
@@ -153,13 +155,15 @@ def _entry(name: str, file: StoredModel, header: ModelHeader) -> dict[str, Any]:
     }
 
 
-def _read_template(path: Path) -> str:
-    """Return the chat template of a file; "" if it has none or cannot be read."""
+def _read_abilities(path: Path) -> tuple[str, bool]:
+    """Return the chat template of a file, "" if it has none, and whether its model can fill in a
+    gap. A file that cannot be read has neither."""
     try:
-        with closing(read_gguf(path, keeps_strings=False)) as gguf:
+        with closing(read_gguf(path)) as gguf:
             template = gguf.metadata.get("tokenizer.chat_template")
+            can_fill_in = has_infill_marks(gguf.metadata)
     except Exception:  # A client that opens the model gets the error.
-        return ""
+        return "", False
     if isinstance(template, str):
-        return template
-    return ""
+        return template, can_fill_in
+    return "", can_fill_in

@@ -16,6 +16,7 @@ from app.server.completion_request import (
     read_limit,
     read_model_name,
     read_stop_strings,
+    read_suffix,
     refuse_unsupported,
 )
 from app.server.fields import Fields, as_integer, replace_surrogates
@@ -23,6 +24,7 @@ from app.server.form_fields import read_form
 from app.server.message_fields import read_messages, read_tools
 from app.server.message_order import arrange_messages
 from app.server.sampling_fields import read_sampling
+from engine.prompt.infill import InfillText
 
 MAX_TOP_LOGPROBS = 20
 _PROMPT = "a string, a list of token ids, or a list of these"
@@ -108,7 +110,7 @@ def read_completion_request(fields: Fields, served_model: str) -> CompletionRequ
     """
     fields = fields.unwrapped()
     model = read_model_name(fields, served_model)
-    prompts = _read_prompts(fields)
+    prompts = read_prompts(fields)
 
     limit = fields.value("max_tokens")
     counts_prompt_only = as_integer(limit) == 0 and type(limit) is not bool
@@ -116,11 +118,20 @@ def read_completion_request(fields: Fields, served_model: str) -> CompletionRequ
     if not counts_prompt_only:
         max_tokens = read_limit(fields, "max_tokens", "n_predict")
 
+    suffix = read_suffix(fields)
+    infill: InfillText | None = None
+    if suffix:
+        prefix = prompts[0]
+        if len(prompts) > 1 or not isinstance(prefix, str):
+            raise fields.wrong_value("prompt", "a single string if there is a suffix")
+        infill = InfillText(prefix, suffix)
+
     request = _read_request(
         fields,
         model=model,
         prompt=prompts[0],
         extra_prompts=prompts[1:],
+        infill=infill,
         n_logprobs=fields.integer("logprobs", 0, MAX_TOP_LOGPROBS),
         max_tokens=max_tokens,
         counts_prompt_only=counts_prompt_only,
@@ -135,6 +146,8 @@ def _read_request(fields: Fields, **values: Any) -> CompletionRequest:
     """Read the fields that both paths share."""
     for name in SILENTLY_IGNORED:
         fields.mark_read(name)
+    if "messages" in values and fields.value("suffix"):
+        raise unsupported("suffix", "is not supported in a chat (use /v1/completions)")
     refuse_unsupported(fields, NEUTRAL)
 
     options = fields.nested("stream_options") or Fields({})
@@ -164,7 +177,7 @@ def _read_thinking(fields: Fields) -> str | None:
     return effort
 
 
-def _read_prompts(fields: Fields) -> tuple[str | tuple[int, ...], ...]:
+def read_prompts(fields: Fields) -> tuple[str | tuple[int, ...], ...]:
     """Return the texts to continue, or their token ids; there is at least one."""
     value = fields.value("prompt")
     if value is None:

@@ -112,7 +112,7 @@ RESPONSE: dict[str, Any] = {
 }  # fmt: skip
 COMPLETION: dict[str, Any] = {
     **SAMPLING, "model": "m", "prompt": "Once", "max_tokens": 2, "stop": "END", "stream": False,
-    "n": 1, "logprobs": 1, "best_of": 1, "echo": False, "suffix": "",
+    "n": 1, "logprobs": 1, "best_of": 1, "echo": False, "suffix": "", "samplers": ["top_k"],
 }  # fmt: skip
 OLLAMA_CHAT: dict[str, Any] = {
     "model": "m",
@@ -156,8 +156,15 @@ MESSAGE: dict[str, Any] = {
     "thinking": {"type": "enabled", "budget_tokens": 5}, "output_config": {"effort": "low"},
     "metadata": {"user_id": "u"},
 }  # fmt: skip
+INFILL: dict[str, Any] = {
+    **SAMPLING,
+    "input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "f", "text": "c"}],
+    "prompt": "d", "n_predict": 2, "n_indent": 1, "t_max_predict_ms": 100, "samplers": ["infill"],
+    "response_fields": ["content"], "stop": ["END"], "stream": False, "id_slot": 0,
+}  # fmt: skip
 
 BODIES: dict[str, dict[str, Any]] = {
+    "/infill": INFILL,
     "/v1/messages": MESSAGE,
     "/v1/chat/completions": CHAT,
     "/v1/responses": RESPONSE,

@@ -20,6 +20,7 @@ from app.server.completion_request import (
     CompletionRequest,
 )
 from app.server.dialects import ollama
+from app.server.dialects.ollama import read_generate_request
 from app.server.dialects.openai_request import read_chat_request, read_completion_request
 from app.server.dialects.responses_request import read_response_request
 from app.server.fields import MAX_IGNORED, Fields, read_json
@@ -104,7 +105,7 @@ WRONG_IN_TEXTS: dict[str, list[Any]] = {
     "logprobs": [-1, 21, True, "1"],
     "echo": [True, 1],
     "best_of": [2, True],
-    "suffix": ["end"],
+    "suffix": [["end"], 3, True],
 }
 WRONG_MESSAGES: list[tuple[Any, str]] = [
     ({"role": "user"}, "messages[0].content"),
@@ -281,7 +282,6 @@ def test_forms_are_read_in_every_dialect(
         ({"guided_json": RED, "guided_regex": "a"}, "guided_regex"),
         ({"response_format": {"type": "json_object"}, "format": "json"}, "format"),
         ({"format": "yaml"}, "format"),
-        ({"suffix": "end"}, "suffix"),
         ({"echo": True}, "echo"),
         ({"best_of": 2}, "best_of"),
         ({"function_call": {"name": "f"}}, "function_call"),
@@ -297,12 +297,12 @@ def test_unsupported_parameters_are_refused(options: dict[str, Any], param: str)
 
 
 def test_a_refusal_lists_the_allowed_values() -> None:
-    for field, words in (
-        ({"suffix": "end"}, "suffix is not supported (leave it out)"),
-        ({"echo": True}, "echo is not supported (allowed: False)"),
+    for read, field, words in (
+        (read_generate_request, {"template": "x"}, "template is not supported (leave it out)"),
+        (read_completion_request, {"echo": True}, "echo is not supported (allowed: False)"),
     ):
         with pytest.raises(ApiError) as refused:
-            read_completion_request(Fields({"prompt": "a", **field}), "m")
+            read(Fields({"prompt": "a", **field}), "m")
         assert refused.value.message == words
 
 

@@ -11,7 +11,7 @@ import pytest
 from app.server.completion_request import (
     CompletionRequest,
 )
-from app.server.dialects import ollama
+from app.server.dialects import llama_server, ollama
 from app.server.dialects.anthropic_request import read_message_request
 from app.server.dialects.openai_request import read_chat_request, read_completion_request
 from app.server.dialects.responses_request import read_response_request
@@ -31,6 +31,7 @@ from tests.app.server.tiny_server import tiny_server
 
 READERS: dict[str, Callable[[Fields, str], CompletionRequest]] = {
     "/v1/chat/completions": read_chat_request,
+    "/infill": llama_server.read_infill_request,
     "/v1/messages": read_message_request,
     "/v1/responses": read_response_request,
     "/v1/completions": read_completion_request,
@@ -44,7 +45,8 @@ HI = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with tiny_server(tmp_path_factory.mktemp("tiny")) as client:
+    marks = {"pre": 5, "suf": 6, "mid": 7}
+    with tiny_server(tmp_path_factory.mktemp("tiny"), marks) as client:
         yield client
 
 

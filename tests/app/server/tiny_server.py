@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -28,10 +28,17 @@ TEMPLATE = """{% if tools %}<tool_call>{{ tools | tojson }}
 
 
 @contextmanager
-def tiny_server(folder: Path) -> Iterator[httpx.Client]:
-    """Run the server until the end of the block, and yield a client for it."""
+def tiny_server(folder: Path, marks: Mapping[str, int] | None = None) -> Iterator[httpx.Client]:
+    """Run the server until the end of the block, and yield a client for it.
+
+    Args:
+        folder: Folder for the model.
+        marks: Ids of the marks for filling in, by the names of the file's fields.
+    """
     described = tiny_gguf.model("qwen2", context_length=N_CTX, vocabulary="bpe")
     described.set("tokenizer.chat_template", TEMPLATE)
+    for name, token_id in (marks or {}).items():
+        described.set(f"tokenizer.ggml.fim_{name}_token_id", token_id)
     path = described.write(folder / "m.gguf")
     listener = listen("127.0.0.1", 0)
     settings = replace(built_in_settings(), save_conversations="off", threads=1)
