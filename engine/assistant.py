@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from engine.errors import EngineError, ModelChangedError, UnsupportedArchitectureError, printable
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import read_gguf
-from engine.models import gemma4_assistant
+from engine.models import gemma4_assistant, read_config
 from engine.weights.weights import Weights
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from engine.config import ModelConfig
     from engine.gguf.contents import GGUFFile
     from engine.weights.weights import Tensor
+
+
+MAX_FILES = 500
+"""Limit on the files of a folder that are looked at."""
+START_BYTES = 4096
+"""Bytes of a file that name its architecture."""
 
 
 @dataclass(frozen=True)
@@ -104,3 +110,44 @@ def open_assistant(path: str | os.PathLike[str] | None, model: ModelConfig) -> O
         return OpenedAssistant(Assistant.open(path, model))
     except EngineError as error:
         return OpenedAssistant(problem=f"{error}: it is not used")
+
+
+def assistant_next_to(model_path: str | os.PathLike[str]) -> Path | None:
+    """Return the first file in a model's folder that is an assistant of it; None if there is none.
+
+    Only the beginnings of the other files are read.
+    """
+    model = Path(model_path)
+    try:
+        entries = sorted(islice(model.parent.glob("*.gguf"), MAX_FILES))
+    except OSError:
+        return None
+    candidates = [entry for entry in entries if entry.name != model.name and _may_assist(entry)]
+    if not candidates:
+        return None
+    try:
+        gguf = read_gguf(model, keeps_strings=False)
+    except EngineError:
+        return None
+    try:
+        config = read_config(gguf)
+        return next((entry for entry in candidates if _assists(entry, config)), None)
+    except EngineError:
+        return None
+    finally:
+        gguf.close()
+
+
+def _may_assist(path: Path) -> bool:
+    """Whether a file begins like that of an assistant."""
+    try:
+        with path.open("rb") as file:
+            return gemma4_assistant.NAME.encode() in file.read(START_BYTES)
+    except OSError:
+        return False
+
+
+def _assists(path: Path, model: ModelConfig) -> bool:
+    opened = open_assistant(path, model)
+    opened.close()
+    return opened.assistant is not None

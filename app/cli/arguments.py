@@ -78,6 +78,9 @@ _SETTING_OPTIONS = {
     "weights": _arg(
         "--weights MODE", "how weights are loaded: mmap, huge (pages) or auto (as tuned)"
     ),
+    "draft_model": _arg(
+        "--draft FILE", "small model that guesses for this one; auto = in its folder, or off"
+    ),
     "system_prompt": _arg("--system TEXT", "system prompt"),
     "thinking": _arg(
         "--think HOW", "thinking: auto, on, off, low, medium, high, or a limit in tokens"
@@ -104,6 +107,7 @@ _ENGINE_KEYS = (
     "kv_type",
     "weights",
     "priority",
+    "draft_model",
 )
 _REPLY_KEYS = (
     "system_prompt",
@@ -393,7 +397,7 @@ _COMMANDS = {
             "also measure how much each kind of guess helps with this text",
             default="",
         ),
-        *("weights", "kv_type"),
+        *("weights", "kv_type", "draft_model"),
     ),
     "tune MODEL": _command(
         "find the fastest threads and memory settings for a model",

@@ -325,7 +325,7 @@ def text_speed(
         )
     with closing(model.session(len(ids), kv_type)) as session:
         session.earlier_text = saved_texts(model.tokenizer)
-        has_predictor = model.config.predictor is not None
+        has_predictor = model.config.predictor is not None or model.assistant.assistant is not None
         ways = _ways_to_guess(settings, session.earlier_text is not None, has_predictor)
         costs = {name: deepcopy(session.guess_costs) for name in ways}
         replay = partial(_replay_text, session, ids[:-n], ids[-n:], clock)

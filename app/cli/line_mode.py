@@ -45,7 +45,11 @@ def chat(model: str | RemoteModel, settings: Settings, clock: Clock = time.monot
     options = chat_options.shell_options(
         settings, keeps_states=storage.store is not None, tools=tools
     )
-    on_opened = partial(remember_opened, directories=settings.model_directories)
+    on_opened = partial(
+        remember_opened,
+        directories=settings.model_directories,
+        draft_model=settings.draft_model,
+    )
     options = replace(options, recalls_sampling=True, on_opened=on_opened)
     may_read_ahead = partial(chat_options.may_read_ahead, settings)
     questions = CallQuestions()

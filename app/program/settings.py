@@ -80,6 +80,8 @@ def _setting(
 
 
 MOST_TIMEOUT_S = 24 * 3600
+NO_DRAFTS = "", "offer", "off"
+"""Values of ``draft_model`` with which no file is used."""
 
 
 @record
@@ -164,6 +166,10 @@ class Settings:
     guess_ahead: str = _setting(choices=("on", "conversation", "text", "predictor", "off"))
     """Kinds of guesses: all ("on"), all but those from earlier conversations ("conversation"), all
     but those of the model's own block ("text"), this block's alone ("predictor"), or none.
+    """
+    draft_model: str = _setting()
+    """File of a small model that guesses for the model; "auto" = one in the model's folder, "offer"
+    = say once if there is one, "off".
     """
     prefill_while_typing: str = _setting(choices=("auto", "on", "off"))
     """Whether to read the message while the user pauses; "auto" = not on battery."""

@@ -77,6 +77,9 @@ class ProgramState:
     opened_models: tuple[str, ...] = ()
     """Absolute paths of opened models, the last one last."""
 
+    offered_drafts: tuple[str, ...] = ()
+    """Absolute paths of small models that were offered to guess for others, the last one last."""
+
     download_bps: float = 0.0
     """Bytes per second of the last download; 0 if there was none."""
 
@@ -126,6 +129,15 @@ def remember_opened_model(model_path: Path | str) -> str | None:
     if path in opened:
         return None
     return _update(opened_models=(*opened, path)[-MOST_OPENED:])
+
+
+def remember_offered_draft(path: Path | str) -> bool:
+    """Remember that a small model was offered; return whether it is the first time."""
+    name = os.path.abspath(path)
+    offered = load_state()[0].offered_drafts
+    if name in offered:
+        return False
+    return _update(offered_drafts=(*offered, name)[-MOST_OPENED:]) is None
 
 
 def remember_download_speed(bytes_per_s: float) -> str | None:
@@ -204,7 +216,10 @@ def _parse(content: dict[str, Any]) -> ProgramState:
     is_sound = all(map(_is_choice, state.tuned_threads.values()))
     is_sound &= 0 <= state.download_bps <= _LARGEST_BPS
     if not is_sound or not all(
-        map(_is_path, [*filter(None, [state.last_model]), *state.opened_models])
+        map(
+            _is_path,
+            [*filter(None, [state.last_model]), *state.opened_models, *state.offered_drafts],
+        )
     ):
         raise DamagedFileError("not a state file")
     return dataclasses.replace(state, opened_models=state.opened_models[-MOST_OPENED:])

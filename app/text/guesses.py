@@ -13,7 +13,7 @@ PREDICTOR = "predictor"
 NAMES = {
     CONVERSATION: "this conversation",
     EARLIER: "earlier conversations",
-    PREDICTOR: "the model's MTP block",
+    PREDICTOR: "multi-token prediction",
 }
 """Sources of guesses, by the engine's names of their kinds."""
 _KINDS = {

@@ -32,7 +32,11 @@ def chat_options(settings: Settings) -> ChatOptions:
         shell_options(settings, keeps_states=True, tools=tool_box(settings)),
         recalls_sampling=True,
         glance_at_model=engine_access.glance_at_model,
-        on_opened=partial(remember_opened, directories=settings.model_directories),
+        on_opened=partial(
+            remember_opened,
+            directories=settings.model_directories,
+            draft_model=settings.draft_model,
+        ),
         open_history=lambda: ReplyHistory(paths.speeds_file()),
         open_meter=lambda: EnergyMeter(is_exact=True).read,
         open_runs=lambda: PastRuns(paths.tunings_file()),

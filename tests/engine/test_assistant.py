@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from engine import Model, Sampling, Session, predictor
-from engine.assistant import Assistant
+from engine.assistant import Assistant, assistant_next_to
 from engine.sampling.guessing import Guessing
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
@@ -321,3 +321,19 @@ def test_grouped_rows_of_the_head_are_ignored(tmp_path: Path) -> None:
     assert found.config.n_layers == 4
     found.gguf.close()
     model.close()
+
+
+def test_the_assistant_of_a_model_is_found_in_its_folder(tmp_path: Path) -> None:
+    described = large()
+    model = described.write(tmp_path / "m.gguf")
+    assert assistant_next_to(model) is None
+    other = small(described)
+    broken("width", other)
+    other.write(tmp_path / "a.gguf")
+    (tmp_path / "b.gguf").write_bytes(b"GGUF gemma4-assistant")
+    (tmp_path / "c.gguf").mkdir()
+    assert assistant_next_to(model) is None
+    assistant = small(described).write(tmp_path / "d.gguf")
+    assert assistant_next_to(model) == assistant
+    assert assistant_next_to(tmp_path / "none" / "m.gguf") is None
+    assert assistant_next_to(tiny_gguf.write(tmp_path / "llama.gguf")) is None

@@ -17,8 +17,9 @@ from app.machine.sensors.low_power import is_on_battery
 from app.machine.tuning import saved_tuning as tuned
 from app.machine.tuning.saved_tuning import SavedTuning, TuningPlace, recall, tuning_keys
 from app.program import state
+from app.program.paths import expanded
 from app.program.remote_model import ModelPlace
-from app.program.settings import AUTO, Settings
+from app.program.settings import AUTO, NO_DRAFTS, Settings
 from app.program.state import TunedChoice, TuningConditions
 from app.session.adapters import split_scale
 from app.text.clean_text import clean_line
@@ -88,6 +89,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         prefill_threads=settings.prefill_threads or None,
         pinned=settings.pin_threads == "on",
         has_predictor=PREDICTOR in guess_kinds(settings.guess_ahead),
+        assistant=_assistant_of(settings, path),
         progress=progress,
     )
     model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
@@ -101,6 +103,22 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         model.close()
         raise
     return model
+
+
+def _assistant_of(settings: Settings, path: Path | str) -> Path | None:
+    """Return the file of the small model that guesses for a model; None for none."""
+    if PREDICTOR not in guess_kinds(settings.guess_ahead) or settings.draft_model in NO_DRAFTS:
+        return None
+    if settings.draft_model == AUTO:
+        return assistant_next_to(path)
+    return expanded(settings.draft_model)
+
+
+def assistant_next_to(path: Path | str) -> Path | None:
+    """Return the file in a model's folder with a small model that guesses for it."""
+    from engine.assistant import assistant_next_to
+
+    return assistant_next_to(path)
 
 
 def replay(

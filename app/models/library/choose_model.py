@@ -9,8 +9,13 @@ from app.models.library.find_by_name import named_model
 from app.models.library.model_files import newly_listed_directory
 from app.program.bundled_model import is_starter, starter_file
 from app.program.refusals import Refusal, exit_code_of, say
-from app.program.settings import Settings
-from app.program.state import load_state, remember_model, remember_opened_model
+from app.program.settings import OFFER, Settings
+from app.program.state import (
+    load_state,
+    remember_model,
+    remember_offered_draft,
+    remember_opened_model,
+)
 from app.text.clean_text import clean_line
 from engine.errors import EngineError, printable
 
@@ -50,16 +55,31 @@ def choose_model(
     return _last_model(check) or (str(starter) if starter else None)
 
 
-def remember_opened(path: Path | str, directories: Sequence[str] = ()) -> str | None:
-    """Remember an opened model, except the starter; return a line about a failure or a newly listed
-    folder.
+def remember_opened(
+    path: Path | str, directories: Sequence[str] = (), draft_model: str = ""
+) -> str | None:
+    """Remember an opened model, except the starter; return a line about a failure, a newly listed
+    folder, or a small model that could guess for it.
 
     A model on a disk that is unplugged for a day stays the last model.
     """
     if is_starter(path):
         return None
     gained = newly_listed_directory(path, directories)  # before the model is remembered
-    return remember_model(path) or gained
+    return remember_model(path) or gained or _offered_draft(path, draft_model)
+
+
+def _offered_draft(path: Path | str, draft_model: str) -> str | None:
+    """Return a line about a small model in a model's folder, the first time that it is there."""
+    if draft_model != OFFER:
+        return None
+    found = engine_access.assistant_next_to(path)
+    if found is None or not remember_offered_draft(found):
+        return None
+    return (
+        f"{clean_line(found.name, 60)} can guess for this model: the answers are the same, often "
+        f'sooner (draft_model = "auto" in /settings, or --draft auto)'
+    )
 
 
 def remember_listed(path: Path | str) -> None:

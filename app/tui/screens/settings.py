@@ -267,6 +267,7 @@ TITLES = {
     "pin_threads": "Pin threads to cores",
     "weights": "Weights in memory",
     "guess_ahead": "Guess ahead",
+    "draft_model": "Small model that guesses",
     "prefill_while_typing": "Read while you type",
     "search_by_meaning": "Search by meaning",
     "theme": "Colours",

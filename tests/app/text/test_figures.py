@@ -69,7 +69,7 @@ def test_guesses_are_told_by_kind_with_what_they_saved():
     footer = lines.reply_footer(measured, Ending.COMPLETE)
     assert footer.startswith("1,214 tokens (50 of 68 guesses right) · 5.1 tok/s")
     assert len(footer) <= 80
-    kinds = "45 of 60 from this conversation, 5 of 8 from the model's MTP block"
+    kinds = "45 of 60 from this conversation, 5 of 8 from multi-token prediction"
     assert lines.reply_details(measured) == f"12 read · guessed {kinds} · saved 3.2 s"
     both = measured.continued_by(replace(measured, guess_saved_s=None))
     assert both.guesses[0] == GuessFigures("conversation", 120, 90)

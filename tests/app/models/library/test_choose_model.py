@@ -13,6 +13,7 @@ from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from app.program.state import load_state, remember_model
 from engine.errors import FileUnreadableError, GGUFError
+from tests.engine.test_assistant import large, small
 
 
 @pytest.fixture
@@ -125,3 +126,19 @@ def test_before_a_screen_opens_a_quick_check_is_enough(tmp_path: Path) -> None:
     cut.write_bytes(b"<html>")
     with pytest.raises(GGUFError, match="web page"):
         choose_model(str(cut), built_in_settings(), check)
+
+
+def test_a_small_model_that_can_guess_is_offered_once(tmp_path: Path) -> None:
+    described = large()
+    model = described.write(tmp_path / "gemma.gguf")
+    other = small(described)
+    other.set("gemma4-assistant.embedding_length_out", 128)
+    other.write(tmp_path / "another.gguf")
+    remember_opened(model)
+    assert remember_opened(model, draft_model="offer") is None
+    small(described).write(tmp_path / "drafts.gguf")
+    assert remember_opened(model, draft_model="off") is None
+    offer = str(remember_opened(model, draft_model="offer"))
+    assert offer.startswith("drafts.gguf can guess for this model")
+    assert "--draft auto" in offer
+    assert remember_opened(model, draft_model="offer") is None

@@ -65,7 +65,7 @@ def test_the_card_of_a_chat_has_the_guesses_of_the_last_reply() -> None:
     card = replace(card_of("m", "Q8_0", (2, 2), SPEEDS), guesses=guesses_line(reply))
     shown = " ".join(as_text(card).split())
     assert "guesses last reply: 45 of 60 from this conversation, 5 of 8 from" in shown
-    assert "the model's MTP block, saved 3.2 s" in shown
+    assert "multi-token prediction, saved 3.2 s" in shown
     assert guesses_line(None) == guesses_line(SPENT) == ""
 
 
