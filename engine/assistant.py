@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from engine.errors import EngineError, ModelChangedError, UnsupportedArchitectureError, printable
 from engine.gguf.hyperparameters import Hyperparameters
 from engine.gguf.read import read_gguf
+from engine.machine import residency
 from engine.models import gemma4_assistant, read_config
 from engine.weights.weights import Weights
 
@@ -75,6 +76,11 @@ class Assistant:
     def head(self) -> Tensor:
         """Matrix of its logits."""
         return self.weights[gemma4_assistant.EMBEDDING]
+
+    def bring_weights_in(self) -> None:
+        """Load the weights into memory, if they are not there yet."""
+        if self.weights.resident_share() < residency.RESIDENT_ENOUGH:
+            residency.read_in_order(self.weights.places, lambda done, total: None)
 
     def refuse_changed_file(self) -> None:
         """Raise ModelChangedError if the file was changed since it was opened."""

@@ -596,6 +596,8 @@ class Model:
         self._weights.fit_into(available_bytes, RESERVE_BYTES + other_bytes)
         if is_needed and (places := self._weights.places_to_read()):
             residency.read_in_order(places, self._report_bytes)
+        if self.assistant.assistant is not None:
+            self.assistant.assistant.bring_weights_in()
 
     def _report_bytes(self, done: int, total: int, to: ProgressCallback | None = None) -> None:
         report = to or self._progress

@@ -76,6 +76,7 @@ class GuessCosts:
         self._measured: set[int] = set()
         """Numbers of guesses whose runs were measured."""
         self.draft_steps = 0.1
+        self._has_drafted = False
         self.balance = FIRST_BALANCE
 
     def record_run(self, n_guesses: int, seconds: float) -> None:
@@ -104,7 +105,13 @@ class GuessCosts:
                 self.run_steps[n] = min(self.run_steps[n], 1.0 + n * steps_per_guess)
 
     def record_draft(self, n_guesses: int, seconds: float) -> None:
-        """Record the duration of guesses of the predictor."""
+        """Record the duration of guesses of the predictor.
+
+        The first ones do not count: they bring the predictor into memory.
+        """
+        if not self._has_drafted:
+            self._has_drafted = True
+            return
         steps = seconds / self.step_s
         self.draft_steps = 0.7 * self.draft_steps + 0.3 * steps / n_guesses
         self.balance -= steps

@@ -215,6 +215,35 @@ def test_only_the_chosen_kinds_of_guesses_are_used() -> None:
         assert bool(guesser.best_draft(1, 0)) == (kind is GuessKind.PREDICTOR)
 
 
+def test_the_predictor_guesses_as_many_tokens_as_pay() -> None:
+    costs = GuessCosts()
+    guesser = Guessing([1, 2, 3], costs)
+    assert guesser.best_draft(3, 0) == 0
+    guesser.record_run([], [], 1.0)
+    costs.balance = 10.0
+    costs.draft_steps = 0.03
+    costs.run_steps = {1: 1.05, 2: 1.1, 3: 1.15}
+    assert [guesser.best_draft(limit, 0) for limit in (1, 2, 3, 8)] == [1, 2, 3, 3]
+    costs.run_steps = {1: 1.3, 2: 1.9, 3: 2.5}
+    assert guesser.best_draft(3, 0) == 1
+    costs.run_steps = {1: 1.9, 2: 2.8, 3: 3.7}
+    assert guesser.best_draft(3, 0) == 1  # to notice a better hit rate
+    assert guesser.best_draft(3, 1) == 0
+    costs.balance = 1.5
+    assert guesser.best_draft(3, 0) == 0
+
+
+def test_bringing_the_predictor_into_memory_is_no_cost_of_a_guess() -> None:
+    costs = GuessCosts()
+    costs.record_run(0, 1.0)
+    balance = costs.balance
+    costs.record_draft(1, 50.0)
+    assert (costs.draft_steps, costs.balance) == (0.1, balance)
+    costs.record_draft(2, 0.4)
+    assert costs.draft_steps == pytest.approx(0.7 * 0.1 + 0.3 * 0.2)
+    assert costs.balance == pytest.approx(balance - 0.4)
+
+
 # ---- text of earlier conversations
 
 

@@ -5,7 +5,8 @@ A neighbour process reads memory all the time, as a browser might, so that weigh
 MODEL should be much larger than the caches; random weights will do. A known text is fed as a reply.
 A seeded coin decides whether each guess offered is the right token or a wrong one. Guesses are then
 computed always ("forced"), or where the engine's balance finds that they pay ("chosen"). Guesses
-themselves cost nothing here, as from repeated text; a predictor's cost is extra.
+themselves cost nothing here, as from repeated text; with --predictor the model's own predictor
+computes each of them before the coin decides.
 
 All ways take turns in random order, a stretch of a few tokens each; a figure is the median of the
 speed relative to the plain stretches of the same turn.
@@ -47,6 +48,7 @@ class CoinGuessing(Guessing):
         is_forced: whether every guess is computed, whatever it costs.
         n_guesses: number of guesses at once.
         rate: probability that a guess is right.
+        uses_predictor: whether the predictor is asked for guesses, instead of the text.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class CoinGuessing(Guessing):
         n_guesses: int,
         rate: float,
         coin: random.Random,
+        uses_predictor: bool,
     ) -> None:
         super().__init__(*arguments)  # type: ignore[arg-type]
+        self._uses_predictor = uses_predictor
         self._text = text
         self._is_forced = is_forced
         self._n_guesses = n_guesses
@@ -67,6 +71,8 @@ class CoinGuessing(Guessing):
 
     def propose(self, limit: int) -> list[int]:
         """Return guesses to compute."""
+        if self._uses_predictor:
+            return []
         if not self._is_forced:
             return super().propose(min(limit, self._n_guesses))
         if not self._costs.step_s:
@@ -74,19 +80,30 @@ class CoinGuessing(Guessing):
         return self._guesses(min(limit, self._n_guesses))
 
     def best_draft(self, limit: int, n_proposed: int) -> int:
-        """Return 0: the predictor is not used."""
-        return 0
+        """Return the number of guesses for the predictor to compute; 0 if it is not used."""
+        if not self._uses_predictor:
+            return 0
+        limit = min(limit, self._n_guesses)
+        if not self._is_forced:
+            return super().best_draft(limit, n_proposed)
+        return limit if self._costs.step_s else 0
 
     def _matches(self, limit: int) -> Iterator[tuple[Match, list[int]]]:
         yield (False, LONGEST), self._guesses(limit)
 
     def _guesses(self, limit: int) -> list[int]:
-        position = len(self._tokens)
-        guesses = list(self._text[position : position + limit])
-        for index, token in enumerate(guesses):
-            if self._coin.random() >= self._rate:
-                guesses[index] = token ^ 1
-        return guesses
+        return coin_guesses(self._text, len(self._tokens), limit, self._rate, self._coin)
+
+
+def coin_guesses(
+    text: Sequence[int], position: int, n: int, rate: float, coin: random.Random
+) -> list[int]:
+    """Return guesses of the n tokens from a position on, some of them wrong."""
+    guesses = list(text[position : position + n])
+    for index, token in enumerate(guesses):
+        if coin.random() >= rate:
+            guesses[index] = token ^ 1
+    return guesses
 
 
 def read_memory() -> None:
@@ -119,11 +136,19 @@ class Trials:
         n: tokens of a stretch.
         n_guesses: number of guesses at once.
         names: ways to use guesses.
+        uses_predictor: whether the predictor computes each guess.
     """
 
     def __init__(
-        self, session: Session, text: Sequence[int], n: int, n_guesses: int, names: Sequence[str]
+        self,
+        session: Session,
+        text: Sequence[int],
+        n: int,
+        n_guesses: int,
+        names: Sequence[str],
+        uses_predictor: bool,
     ) -> None:
+        self._uses_predictor = uses_predictor
         self._session = session
         self._text = text
         self._n = n
@@ -154,9 +179,19 @@ class Trials:
             n_guesses=self._n_guesses,
             rate=way[1] / 100,
             coin=self._coin,
+            uses_predictor=self._uses_predictor,
         )
+        draft = Session.draft
+
+        def draft_by_coin(session: Session, token: int, n: int) -> list[int]:
+            draft(session, token, n)
+            return coin_guesses(self._text, session.length + 1, n, way[1] / 100, self._coin)
+
         is_plain = way[0].startswith("plain")
-        with patch.object(generation, "Guessing", guessing):
+        with (
+            patch.object(generation, "Guessing", guessing),
+            patch.object(Session, "draft", draft_by_coin),
+        ):
             start_s = time.perf_counter()
             replay(session, self._text[position : position + self._n], not is_plain)
             self._seconds[way].append(time.perf_counter() - start_s)
@@ -198,6 +233,8 @@ def main() -> None:
     parser.add_argument("-n", type=int, default=16, help="tokens of a stretch")
     parser.add_argument("-s", "--seconds", type=float, default=200, help="begin no turn after this")
     parser.add_argument("--chosen", action="store_true", help="measure the engine's choice, too")
+    parser.add_argument("--predictor", action="store_true", help="compute guesses by the predictor")
+    parser.add_argument("--draft", help="file of an assistant")
     parser.add_argument("--alone", action="store_true", help="no neighbour reads memory")
     options = parser.parse_args()
     names = ["forced"]
@@ -205,12 +242,14 @@ def main() -> None:
         names.append("chosen")
     tokens = random.Random(4)
     with neighbour(not options.alone):
-        model = Model.open(options.model, threads=options.threads)
+        model = Model.open(options.model, threads=options.threads, assistant=options.draft)
         session = model.session(N_CTX)
         if session.memory.max_guesses < options.guesses:
             parser.error(f"this model computes up to {session.memory.max_guesses} guesses at once")
         text = [tokens.randrange(model.tokenizer.vocab_size - 1) & ~1 for _ in range(N_CTX)]
-        trials = Trials(session, text, options.n, options.guesses, names)
+        if options.predictor and session.pipeline.predictor is None:
+            parser.error("this model has no predictor")
+        trials = Trials(session, text, options.n, options.guesses, names, options.predictor)
         trials.turn()  # measures what runs cost
         end_s = time.monotonic() + options.seconds
         while time.monotonic() < end_s:
