@@ -18,12 +18,15 @@ from collections.abc import Callable
 from types import FrameType
 from typing import BinaryIO
 
+from app.documents.ebook import epub_text
 from app.documents.encoding import decoded
 from app.documents.file_types import HEAD_BYTES
 from app.documents.mail import mail_text
 from app.documents.notebook import notebook_text
+from app.documents.open_document import open_document_text
 from app.documents.pdf import pdf_text
 from app.documents.rich_text import rtf_text
+from app.documents.spreadsheet import xlsx_text
 from app.documents.text_file import FAILED, MAX_SOURCE_BYTES, BoundedText, TextFullError, bounded
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
@@ -63,6 +66,9 @@ Converter = Callable[[BinaryIO, BoundedText], str]
 CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys((".html", ".htm", ".xhtml"), html_text),
     **dict.fromkeys((".docx", ".docm", ".dotx", ".dotm"), docx_text),
+    **dict.fromkeys((".odt", ".ott", ".ods", ".odp"), open_document_text),
+    **dict.fromkeys((".xlsx", ".xlsm", ".xltx"), xlsx_text),
+    ".epub": epub_text,
     **dict.fromkeys((".mhtml", ".mht", ".eml"), mail_text),
     **dict.fromkeys((".doc", ".dot"), doc_text),
     ".rtf": rtf_text,

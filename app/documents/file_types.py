@@ -12,6 +12,13 @@ class KindRefusal(Refusal):
 
 
 WORD = frozenset((".docx", ".docm", ".dotx", ".dotm"))
+ZIPPED = {
+    "text document": frozenset((".odt", ".ott")),
+    "spreadsheet": frozenset((".xlsx", ".xlsm", ".xltx", ".ods")),
+    "presentation": frozenset((".odp",)),
+    "book": frozenset((".epub",)),
+}
+"""Suffixes of further ZIP files that are read, by type; others of these types are not."""
 _SAMPLE_BYTES = 4096
 HEAD_BYTES = 1 << 16
 """Number of bytes at the beginning of a file that tell its type."""
@@ -67,10 +74,10 @@ _ADVICE = {
     "model": "is a model, not a text (jalopy FILE opens it)",
     "database": "is a database (export its tables as CSV)",
     "font": "is a font, not a text",
-    "spreadsheet": "is a spreadsheet (save it as CSV)",
-    "presentation": "is a presentation (save it as PDF)",
-    "text document": "is a document of another word processor (save it as DOCX, PDF or text)",
-    "book": "is an e-book (convert it to HTML, PDF or text)",
+    "spreadsheet": "is a spreadsheet of another kind (save it as XLSX, ODS or CSV)",
+    "presentation": "is a presentation (save it as ODP or PDF)",
+    "text document": "is a document of another word processor (save it as ODT, DOCX, PDF or text)",
+    "book": "is an e-book of another kind (convert it to EPUB, PDF or text)",
     "old word": "is an old Word file (save it as DOCX, PDF or text)",
     "old office": "is an old Office file (save it as DOCX, PDF, CSV or text)",
     "mail": "is an Outlook message (save it as text or EML)",
@@ -118,6 +125,8 @@ def refuse_unsupported(suffix: str, head: bytes) -> None:
         file_type = "archive"
     if file_type in ("archive", "old office"):
         file_type = _KINDS_BY_NAME.get(suffix, file_type)
+    if suffix in ZIPPED.get(file_type, ()):
+        return
     if file_type in _READ:
         names = {"pdf": frozenset((".pdf",)), "docx": WORD, "rtf": frozenset((".rtf", ".doc"))}[
             file_type

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from app.documents.file_types import HEAD_BYTES, WORD, KindRefusal, refuse_unsupported
+from app.documents.file_types import HEAD_BYTES, WORD, ZIPPED, KindRefusal, refuse_unsupported
 from app.documents.text_file import (
     FAILED,
     MAX_SOURCE_BYTES,
@@ -39,8 +39,9 @@ from app.text.clean_text import clean_line
 from app.text.figures import counted, size
 from app.text.record import record
 
-KINDS = WORD | frozenset(
-    (".html", ".htm", ".xhtml", ".mhtml", ".mht", ".eml", ".doc", ".dot", ".rtf", ".ipynb", ".pdf")
+KINDS = WORD.union(
+    (".html", ".htm", ".xhtml", ".mhtml", ".mht", ".eml", ".doc", ".dot", ".rtf", ".ipynb", ".pdf"),
+    *ZIPPED.values(),
 )
 """Suffixes of files that a process of its own converts. Other files are read as text."""
 MOST_FILES = 1000

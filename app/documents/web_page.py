@@ -125,8 +125,8 @@ class _Page:
         """Address of the open link in a paragraph."""
         self._is_in_paragraph = False
 
-    def read(self) -> str:
-        """Return the visible text of the page."""
+    def read(self) -> None:
+        """Add the visible text of the page."""
         while self._at < len(self._source):
             begin = _MARKUP.search(self._source, self._at)
             self._data(self._source[self._at : begin.start() if begin else len(self._source)])
@@ -134,7 +134,6 @@ class _Page:
                 break
             self._at = begin.start()
             self._markup()
-        return self.text.joined()
 
     def _markup(self) -> None:
         """Skip or handle the markup at the position.
@@ -354,7 +353,17 @@ def _whole_number(text: str) -> int | None:
 
 def html_text(file: BinaryIO, text: BoundedText | None = None) -> str:
     """Return the visible text of a page."""
-    source = decoded(bounded(file, MAX_SOURCE_BYTES, "the page"), "the page")
-    page = _Page(source, text or BoundedText())
-    lines = (line.strip(" ") for line in page.read().split("\n"))
+    text = text or BoundedText()
+    add_page(decoded(bounded(file, MAX_SOURCE_BYTES, "the page"), "the page"), text)
+    return without_gaps(text.joined())
+
+
+def add_page(source: str, text: BoundedText) -> None:
+    """Add the visible text of a page."""
+    _Page(source, text).read()
+
+
+def without_gaps(text: str) -> str:
+    """Return a text without spaces at the ends of lines, and with one empty line in a row."""
+    lines = (line.strip(" ") for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from app.documents import convert, read, text_file, word
+from app.documents import convert, read, text_file, zip_parts
 from app.documents.read import KINDS, ReadingProgress, read_documents, referred, split_wanted
 from app.documents.web_page import html_text
 from app.documents.word import docx_text
@@ -76,7 +76,7 @@ def test_a_word_document_with_a_bomb_or_entities_is_refused(
     bomb = "<!DOCTYPE d [<!ENTITY a 'aaaa'><!ENTITY b '&a;&a;&a;'>]>"
     with pytest.raises(Refusal, match="declares XML entities"):
         docx_text(docx("<w:p><w:t>&b;</w:t></w:p>", bomb))
-    monkeypatch.setattr(word, "MAX_SOURCE_BYTES", 1 << 20)
+    monkeypatch.setattr(zip_parts, "MAX_SOURCE_BYTES", 1 << 20)
     with pytest.raises(Refusal, match="is larger when unpacked than 1 MiB"):
         docx_text(docx("<w:p/>" * 200_000))
 
