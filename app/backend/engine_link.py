@@ -34,13 +34,16 @@ class IdleWork:
         """Whether there is a piece of work, queued or running."""
         self.is_dropped = False
         """Whether the piece should end at once."""
+        self.name = ""
+        """What a screen calls the piece; "" if it has a status of its own."""
         self._session: Any = None
 
-    def begin(self) -> bool:
+    def begin(self, name: str = "") -> bool:
         """Announce a piece before it is queued; return False if another one has not ended."""
         if self.is_pending:
             return False
         self.is_pending = True
+        self.name = name
         self.is_dropped = False
         return True
 
@@ -98,6 +101,8 @@ class EngineInbox:
         idle_work: work that ends as soon as anything is requested.
         requested_threads: threads to use; a newer request replaces an older one.
         applying_threads: request that the engine thread carries out; None if there is none.
+        requested_kv_type: type of the KV cache to use after the running reply; "" if there is no
+            request.
         is_watched: whether a screen shows the figures of the engine.
         state_path: beginning of the paths of the live conversation's saved states; None if they
             are not saved.
@@ -110,6 +115,7 @@ class EngineInbox:
         self.idle_work = IdleWork()
         self.requested_threads: deque[ThreadsInUse] = deque(maxlen=1)
         self.applying_threads: ThreadsInUse | None = None
+        self.requested_kv_type = ""
         self.is_watched = False
         self.state_path: Path | None = None
         self.flush_s = FLUSH_S
@@ -296,6 +302,7 @@ class EngineLink:
         """Remove everything about the open model from the state."""
         self.apply_requested_threads = self.inbox.requested_threads.clear
         self.inbox.requested_threads.clear()  # those were for this model
+        self.inbox.requested_kv_type = ""
         self.outbox.state = EngineState(status=self.status, state_trouble=self.state_trouble)
 
     @contextmanager

@@ -217,13 +217,21 @@ class EngineThread:
 
     def write_title(self, request: Request, conversation_id: str) -> bool:
         """Write a title for a conversation while idle."""
-        return self._submit_idle(lambda backend: backend.write_title(request, conversation_id))
+        return self._submit_idle(
+            lambda backend: backend.write_title(request, conversation_id), "writing a title"
+        )
 
     def request_threads(self, threads: ThreadsInUse) -> None:
         """Use and remember other threads, from the next token on if a reply is being written."""
         self.inbox.requested_threads.append(threads)
         self.inbox.idle_work.drop()
         self._worker.wake()
+
+    def request_kv_type(self, kv_type: str) -> bool:
+        """Use another type of KV cache after the running reply."""
+        self.inbox.requested_kv_type = kv_type
+        work = partial(self._backends.call_quietly, lambda backend: backend.use_kv_type())
+        return self._submit(work, is_stoppable=False)
 
     def glance_at(self, path: Path) -> Future[object]:
         """Check whether a path leads to a model file; the future raises the reason if it does
@@ -252,10 +260,17 @@ class EngineThread:
             return False
         return True
 
-    def _submit_idle(self, call: BackendCall) -> bool:
+    @property
+    def idle_work_name(self) -> str:
+        """Name of the work that is done while nothing is requested; "" if there is none."""
+        if self.status.activity is not Activity.READY or not self.inbox.idle_work.is_pending:
+            return ""
+        return self.inbox.idle_work.name
+
+    def _submit_idle(self, call: BackendCall, name: str = "") -> bool:
         """Queue work that anything else ends, one piece at a time."""
         is_idle = self.status.activity is Activity.READY and not self._worker.has_other_work
-        if not is_idle or not self.inbox.idle_work.begin():
+        if not is_idle or not self.inbox.idle_work.begin(name):
             return False
         self._worker.submit(partial(self._do_idle_work, call))
         return True

@@ -105,6 +105,9 @@ class Backend(Protocol):
     def use_adapters(self, adapters: tuple[str, ...]) -> None:
         """Replace the adapters of the model."""
 
+    def use_kv_type(self) -> None:
+        """Use the requested type of KV cache."""
+
     def tune(self, parts: tuple[str, ...]) -> None:
         """Search for the best settings; ``parts`` are keys of ``engine.tuning.sweep.BUDGETS_S``."""
 

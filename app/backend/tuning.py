@@ -29,7 +29,7 @@ from app.machine.tuning.saved_tuning import (
     why_not_kept,
 )
 from app.machine.tuning.thread_bars import lookahead_lines
-from app.machine.tuning.threads_in_use import ChoiceChange, ThreadsInUse
+from app.machine.tuning.threads_in_use import ChoiceChange, ChoiceOrigin, ThreadsInUse
 from app.program.settings import AUTO
 from app.program.state import TunedChoice, TuningConditions
 from app.session.events import ThreadsChanged, TuningEnded
@@ -73,7 +73,10 @@ class EngineTuning:
         """Conditions under which each choice was measured."""
         if saved.choice is not None and saved.measured is not None:
             self._measured[saved.choice] = saved.measured
-        self._threads = ThreadsInUse(self._choice_in_use(), saved.choice, model.most_threads)
+        now = self._choice_in_use()
+        self._threads = ThreadsInUse(
+            now, saved.choice, model.most_threads, start_kv_type=now.kv_type
+        )
         self._has_tuned_kernels = False
         link.update(threads=self._threads)
         self._runs = options.open_runs()
@@ -120,15 +123,41 @@ class EngineTuning:
             trouble = self._remember(requested.remembered)
             if not trouble:
                 remembered = requested.remembered
-        self._threads = ThreadsInUse(self._choice_in_use(), remembered, limit, requested.origin)
+        self._threads = replace(
+            previous, now=self._choice_in_use(), remembered=remembered, origin=requested.origin
+        )
+        self._report_change(previous, begin_s, trouble)
+
+    def _report_change(self, previous: ThreadsInUse, begin_s: float, trouble: str) -> None:
+        """Report the choice in use, and add what changed to the list of changes."""
         now = self._threads.now
         changes = self._link.state.changes
         if now != previous.now or trouble:
             change = ChoiceChange(begin_s, self._link.now_s(), previous.now, now, trouble)
             changes = (*changes, change)[-_MOST_CHANGES:]
         self._link.update(threads=self._threads, changes=changes)
-        self._link.update_status(threads=model.threads)
+        self._link.update_status(threads=self._model.threads)
         self._link.emit(ThreadsChanged(previous, self._threads, trouble))
+
+    def use_session(
+        self,
+        session: Session,
+        on_weights_moved: Callable[[], None],
+        begin_s: float,
+        trouble: str,
+    ) -> None:
+        """Follow a session with another type of KV cache.
+
+        Args:
+            begin_s: time at which the previous session was closed.
+            trouble: reason why the type stays as it was; "" if it does not.
+        """
+        previous = self._threads
+        self._session = session
+        self._on_weights_moved = on_weights_moved
+        origin = previous.origin if trouble else ChoiceOrigin.HAND
+        self._threads = replace(previous, now=self._choice_in_use(), origin=origin)
+        self._report_change(previous, begin_s, trouble)
 
     def _remember(self, choice: TunedChoice | None) -> str:
         """Remember a choice; return the reason if that fails."""

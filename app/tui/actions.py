@@ -197,7 +197,7 @@ ACTIONS = action_table(
     Action("fewer_threads", "Use one thread less", "performance", "minus"),
     Action("huge_pages", "Move the weights to huge pages, or back", "performance", "h"),
     Action("pin", "Bind each thread to a core, or no longer", "performance", "p"),
-    Action("kv_type", "Say how to change the type of the KV cache", "performance", "k"),
+    Action("kv_type", "Change the type of the KV cache", "performance", "k"),
     Action("keep", "Keep the threads for this machine and model", "performance", "enter"),
     Action("undo", "Undo the last change", "performance", "u"),
     Action("apply_best", "Measure, or keep the best or what you set", "threads", "enter"),

@@ -38,7 +38,7 @@ from app.session.events import reason_of
 from app.session.request import Request
 from app.text.clean_text import clean_line
 from app.text.record import record
-from engine.errors import Cancelled
+from engine.errors import Cancelled, EngineError
 from engine.prompt.thinking import ThinkingMode
 from engine.prompt.tools.calls import ToolCall
 
@@ -273,8 +273,19 @@ class LocalBackend:
         session = model.session(n_ctx, engine_access.kv_type_of(options.settings, model))
         local = LocalModel(model, session, chat, options.settings, options.least_reply_tokens)
         local.adapters = session_options.adapters
+        return self._with_parts(path, local)
+
+    def _with_parts(
+        self, path: Path, local: LocalModel, tuning: EngineTuning | None = None
+    ) -> LoadedModel:
+        """Create what belongs to a model and its session; tuning only if there is none."""
+        link = self._link
+        options = self._options
+        model = local.model
+        session = local.session
         measures = EngineMeasures(link, self._history, model, session, options.watch_conditions())
-        tuning = EngineTuning(link, options, model, session, measures.update_weights)
+        if tuning is None:
+            tuning = EngineTuning(link, options, model, session, measures.update_weights)
         states = SavedStates(
             link,
             self._state_files,
@@ -312,6 +323,41 @@ class LocalBackend:
             opened.states.leave()
             engine_access.use_adapters(opened.local.model, adapters)
             opened.local.adapters = adapters
+
+    def use_kv_type(self) -> None:
+        """Use the requested type of KV cache; the next request reads the conversation again."""
+        inbox = self._link.inbox
+        kv_type = inbox.requested_kv_type
+        opened = self._model()
+        try:
+            if kv_type and kv_type != opened.local.session.kv_type:
+                self._open_session(opened, kv_type)
+        finally:
+            if inbox.requested_kv_type == kv_type:
+                inbox.requested_kv_type = ""
+
+    def _open_session(self, opened: LoadedModel, kv_type: str) -> None:
+        """Replace the session of the open model by one with another type of KV cache, or with the
+        same type if there is no room."""
+        begin_s = self._link.now_s()
+        local = opened.local
+        previous = local.session
+        opened.states.close(self._link.inbox.flush_s)
+        previous.close()
+        trouble = ""
+        try:
+            session = local.model.session(previous.n_ctx, kv_type)
+        except EngineError as error:
+            trouble = f"the KV cache stays {previous.kv_type}: {error}"
+            session = local.model.session(previous.n_ctx, previous.kv_type)
+        local.session = session
+        figures = self._link.state.figures
+        reopened = self._with_parts(opened.path, local, opened.tuning)
+        facts = self._link.state.figures.facts
+        self._link.update(figures=replace(figures, facts=facts))
+        self._opened = reopened
+        opened.tuning.use_session(session, reopened.measures.update_weights, begin_s, trouble)
+        self.report_free(self._link.status.meter)
 
     # ---- conversations
 

@@ -109,6 +109,9 @@ class RemoteBackend:
     def measure_bandwidth(self) -> None:
         """Do nothing: this machine computes nothing."""
 
+    def use_kv_type(self) -> None:
+        """Do nothing: the server has the KV cache."""
+
     def tune(self, parts: tuple[str, ...]) -> None:
         """Report that there is nothing to tune."""
         self._link.emit(

@@ -48,7 +48,7 @@ class MachineMonitor:
             available or (lambda: int(source.virtual_memory().available)), AVAILABLE_PERIOD_S
         )
         self._loads = CoreLoads(source)
-        self._processor = Processor(source, sysfs)
+        self._processor = Processor(source, sysfs, procfs)
         # only these files tell allocated memory from mapped files
         process_directory = procfs / "self"
         self._status = process_directory / "status"
@@ -137,6 +137,7 @@ class MachineMonitor:
             core_clocks_ghz=processor.core_clocks_ghz(now_s),
             temperature_c=processor.temperature_c.get(now_s),
             throttled=processor.throttled(now_s),
+            clock_limit=processor.clock_limit.get(now_s),
             governor=processor.governor.get(now_s),
             battery=processor.battery.get(now_s),
             swap_used_bytes=or_none(self._swap_used_bytes),

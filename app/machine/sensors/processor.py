@@ -8,11 +8,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.machine.sensors.cached_reading import CachedReading, or_none
-from app.machine.sensors.sample import BUSY_LOAD, Battery, Governor
+from app.machine.sensors.sample import BUSY_LOAD, Battery, ClockLimit, Governor
 from app.text.clean_text import clean_line
 
 CLOCK_PERIOD_S = 0.9
@@ -27,6 +28,14 @@ exact.
 _CHIPS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal", "acpitz")
 """Temperature sensors of processors, most exact first."""
 _MOST_CLOCKS = 1024
+_MOST_CPUINFO_CHARACTERS = 1 << 13
+"""Limit on what is read of /proc/cpuinfo: the first processor."""
+_LOW_VOLTAGE = 0x1
+_HELD_DOWN = 0x2 | 0x4 | 0x8
+"""Bits of the state of a Raspberry Pi's firmware: clock capped, throttled, temperature limit."""
+_CPU_COOLERS = ("thermal-cpufreq", "cpufreq-", "Processor")
+"""Beginnings of the types of cooling devices that slow processors."""
+_MOST_COOLERS = 256
 _IDLE_TIMES = ("idle", "iowait")
 _COUNTED_TWICE = ("guest", "guest_nice")
 """Times that Linux includes in user and nice."""
@@ -105,12 +114,16 @@ def _spent(times: Any) -> tuple[float, float]:
 class Processor:
     """Readings of the processor besides its load."""
 
-    def __init__(self, source: Any, sysfs: Path) -> None:
+    def __init__(self, source: Any, sysfs: Path, procfs: Path = Path("/proc")) -> None:
         self._source = source
         self._cpus = sysfs / "devices" / "system" / "cpu"
+        self._cpuinfo = procfs / "cpuinfo"
+        self._firmware_state = sysfs / "devices/platform/soc/soc:firmware/get_throttled"
+        self._cooling_devices = sysfs / "class" / "thermal"
         self._clocks = CachedReading(self._read_clocks, CLOCK_PERIOD_S)
         self.temperature_c = CachedReading(self._read_temperature, SLOW_PERIOD_S)
         self._throttles = CachedReading(self._read_throttles, SLOW_PERIOD_S)
+        self.clock_limit = CachedReading(self._read_clock_limit, SLOW_PERIOD_S)
         self.governor = CachedReading(self._read_governor, RARE_PERIOD_S)
         self.battery = CachedReading(self._read_battery, RARE_PERIOD_S)
         self._throttled_before: int | None = None
@@ -157,6 +170,8 @@ class Processor:
 
     def _read_clocks(self) -> list[tuple[float, float] | None]:
         """Return each clock with its maximum, in GHz."""
+        if self._is_clock_nominal:
+            return []
         clocks: list[tuple[float, float] | None] = []
         for clock in self._source.cpu_freq(percpu=True)[:_MOST_CLOCKS]:
             current = clock.current / 1000
@@ -167,6 +182,29 @@ class Processor:
             else:
                 clocks.append(None)
         return clocks
+
+    @cached_property
+    def _is_clock_nominal(self) -> bool:
+        """Whether the system states one clock for ever, as many virtual machines do."""
+        if (self._cpus / "cpu0" / "cpufreq").exists():
+            return False
+        text = or_none(lambda: _beginning_of(self._cpuinfo)) or ""
+        flags = next((row for row in text.splitlines() if row.startswith("flags")), "").split()
+        return "hypervisor" in flags and "aperfmperf" not in flags
+
+    def _read_clock_limit(self) -> ClockLimit | None:
+        """Return why the kernel or the firmware holds the clock down now; None if it does not."""
+        state = or_none(lambda: int(_word(self._firmware_state), 16)) or 0
+        if state & _LOW_VOLTAGE:
+            return ClockLimit.VOLTAGE
+        if state & _HELD_DOWN:
+            return ClockLimit.HEAT
+        for device in sorted(self._cooling_devices.glob("cooling_device*"))[:_MOST_COOLERS]:
+            name = or_none(partial(_word, device / "type")) or ""
+            level = number_in(device / "cur_state") or 0
+            if name.startswith(_CPU_COOLERS) and level > 0:
+                return ClockLimit.HEAT
+        return None
 
     def _read_temperature(self) -> float | None:
         chips = self._source.sensors_temperatures()
@@ -199,6 +237,11 @@ class Processor:
         if battery is None or not 0 <= battery.percent <= 100:
             return None
         return Battery(float(battery.percent), battery.power_plugged)
+
+
+def _beginning_of(path: Path) -> str:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.read(_MOST_CPUINFO_CHARACTERS)
 
 
 def _word(path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import Enum
+
 from app.machine.sensors.delays import QuotaUse
 from app.machine.sensors.energy import EnergyReading
 from app.text.record import record
@@ -10,6 +12,13 @@ _CHOOSING_DRIVERS = ("intel_pstate", "amd-pstate-epp")
 """Drivers with which the processor chooses its clock, whatever the governor. Their passive modes
 have other names.
 """
+
+
+class ClockLimit(Enum):
+    """Reason for which the clock of the processor is held down."""
+
+    HEAT = "too hot"
+    VOLTAGE = "too little voltage"
 
 
 @record
@@ -67,6 +76,8 @@ class MachineSample:
     temperature_c: float | None = None
     throttled: int | None = None
     """Number of times that heat slowed the processor."""
+    clock_limit: ClockLimit | None = None
+    """Reason for which the kernel or the firmware holds the clock down; None if it does not."""
     governor: Governor | None = None
     battery: Battery | None = None
     weights_resident_bytes: int | None = None

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from app.machine.sensors.delays import QuotaUse
 from app.machine.sensors.page_faults import LEAST_DISK_BYTES_PER_S
-from app.machine.sensors.sample import BUSY_LOAD, MachineSample
+from app.machine.sensors.sample import BUSY_LOAD, ClockLimit, MachineSample
 from app.machine.sensors.tuning_conditions import QUIET_CORES
+from app.machine.tuning.threads_in_use import ChoiceChange, choice_names
 from app.text import figures
 from app.text.record import record
 
@@ -35,7 +36,8 @@ if no thread waits.
 _LOW_CLOCK_SHARE = 0.7
 _UNEXPLAINED_CLOCK_SHARE = 0.5
 """Share of the highest clock that many cores may lack together, since it is for one core alone."""
-_TOO_HOT = "too hot"
+_TOO_HOT = ClockLimit.HEAT.value
+_LOW_VOLTAGE = ClockLimit.VOLTAGE.value
 _HOT_C = 92.0
 _HOT_LOSS = 0.3
 """Estimated loss if the processor is throttled and its clock is unknown."""
@@ -174,6 +176,17 @@ def fewer_threads(threads: int, usual_threads: int) -> list[Cause]:
     return [Cause(text, 1 - threads / usual_threads)]
 
 
+def own_change(changes: Sequence[ChoiceChange], begin_s: float) -> list[Cause]:
+    """Return the last change of threads and memory since ``begin_s`` as a cause, if there is one.
+
+    It can explain any difference from the usual speed.
+    """
+    if not changes or changes[-1].end_s < begin_s:
+        return []
+    before, after = choice_names(changes[-1].before, changes[-1].after)
+    return [Cause(f"changed from {before} to {after}", 1.0)]
+
+
 def machine_causes(
     samples: Sequence[MachineSample],
     threads: int = 0,
@@ -293,6 +306,7 @@ def _clock(samples: Sequence[MachineSample], usual_clock_ghz: float) -> list[Cau
     if clock_ghz <= 0 or highest_ghz <= 0:
         texts = {
             _TOO_HOT: ("the processor is too hot", _HOT_LOSS),
+            _LOW_VOLTAGE: ("the power supply gives too little voltage", _HOT_LOSS),
             "governor powersave": ("the governor powersave keeps the clock low", _LOW_CLOCK_LOSS),
             "on battery": ("the machine runs on battery", _BATTERY_LOSS),
         }
@@ -309,8 +323,8 @@ def _clock(samples: Sequence[MachineSample], usual_clock_ghz: float) -> list[Cau
 
 def _least_clock_share(samples: Sequence[MachineSample], reason: str) -> float:
     """Return the share of the highest clock from which a clock is not low."""
-    if reason == _TOO_HOT:
-        if any(sample.throttled for sample in samples):
+    if reason in (_TOO_HOT, _LOW_VOLTAGE):
+        if any(sample.throttled or sample.clock_limit for sample in samples):
             return 1.0 - _SMALL_LOSS
         return SLOW_SHARE
     if reason:
@@ -321,6 +335,11 @@ def _least_clock_share(samples: Sequence[MachineSample], reason: str) -> float:
 def _clock_reason(samples: Sequence[MachineSample]) -> str:
     """Return why the clock may be low; "" if no reason is known."""
     last = samples[-1]
+    limits = {sample.clock_limit for sample in samples}
+    if ClockLimit.VOLTAGE in limits:
+        return _LOW_VOLTAGE
+    if ClockLimit.HEAT in limits:
+        return _TOO_HOT
     hottest_c = max((sample.temperature_c or 0.0 for sample in samples), default=0.0)
     if any(sample.throttled for sample in samples) or hottest_c >= _HOT_C:
         return _TOO_HOT

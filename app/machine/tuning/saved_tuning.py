@@ -57,12 +57,12 @@ class SavedTuning:
 
 
 def kv_type_of(requested: str, choice: TunedChoice | None) -> str:
-    """Return the type of the KV cache: the requested one, a saved one that is as exact, or AUTO."""
+    """Return the type of the KV cache: the requested one, a saved one, or AUTO."""
     if choice is not None:
         faster = choice.kv_type
     else:
         faster = ""
-    if requested != AUTO or faster in ("", DEFAULT_KV_TYPE) or not KV_TYPES[faster].is_exact:
+    if requested != AUTO or faster in ("", DEFAULT_KV_TYPE) or faster not in KV_TYPES:
         return requested
     return faster
 

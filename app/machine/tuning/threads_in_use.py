@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 
 from app.program.refusals import Refusal
+from app.program.settings import DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
 from app.text.figures import counted
 from app.text.record import record
@@ -33,12 +34,21 @@ class ThreadsInUse:
     most: int = 1
     """Largest possible number of threads."""
     origin: ChoiceOrigin = ChoiceOrigin.START
+    start_kv_type: str = ""
+    """Type of the KV cache with which the model was opened; "" if unknown."""
+
+    @property
+    def has_other_kv_type(self) -> bool:
+        """Whether the user has changed the type of the KV cache."""
+        return self.start_kv_type not in ("", self.now.kv_type)
 
     @property
     def is_saved(self) -> bool:
         """Whether the choice in use is the saved one; its KV type is for the next start."""
         saved = self.remembered
         if saved is None:
+            return False
+        if self.has_other_kv_type and saved.kv_type != self.now.kv_type:
             return False
         if self.origin is ChoiceOrigin.HAND and self.now.weights == "huge" != saved.weights:
             return False
@@ -91,7 +101,10 @@ def choice_to_keep(in_use: ThreadsInUse) -> TunedChoice | None:
     weights = saved.weights
     if weights or in_use.now.weights == "huge":
         weights = in_use.now.weights
-    return replace(in_use.now, weights=weights, kv_type=saved.kv_type)
+    kv_type = saved.kv_type
+    if in_use.has_other_kv_type:
+        kv_type = in_use.now.kv_type
+    return replace(in_use.now, weights=weights, kv_type=kv_type)
 
 
 USAGE = "/threads N sets both, /threads N M writing and reading"
@@ -118,7 +131,23 @@ def describe_shortly(choice: TunedChoice) -> str:
         words.append("huge pages")
     if choice.pinned:
         words.append("pinned")
+    if choice.kv_type not in ("", DEFAULT_KV_TYPE):
+        words.append(f"KV {choice.kv_type}")
     return " + ".join(words)
+
+
+def choice_names(choice: TunedChoice, other: TunedChoice) -> tuple[str, str]:
+    """Return short names of two choices, by what they differ in for writing."""
+    names: tuple[list[str], list[str]] = ([], [])
+    for words, named in zip(names, (choice, other), strict=True):
+        if choice.decode != other.decode:
+            words.append(counted(named.decode, "thread"))
+        if choice.weights != other.weights:
+            words.append("huge pages" if named.weights == "huge" else "mapped file")
+        if choice.pinned != other.pinned:
+            words.append("pinned" if named.pinned else "not pinned")
+    first, second = (" + ".join(words) for words in names)
+    return first, second
 
 
 def describe(choice: TunedChoice) -> str:
@@ -135,7 +164,10 @@ def describe(choice: TunedChoice) -> str:
         threads = counted(choice.decode, "thread")
     else:
         threads = f"{counted(choice.decode, 'thread')} writing, {choice.prefill} reading"
-    return f"{threads}{pinned}{huge}"
+    kv_type = ""
+    if choice.kv_type not in ("", DEFAULT_KV_TYPE):
+        kv_type = f", KV cache {choice.kv_type}"
+    return f"{threads}{pinned}{huge}{kv_type}"
 
 
 def describe_in_use(in_use: ThreadsInUse) -> str:

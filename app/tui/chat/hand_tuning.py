@@ -45,7 +45,12 @@ class HandTuning:
         in_use = self._engine_thread.state.threads
         if in_use is None:
             return None
-        return self._engine_thread.inbox.pending_threads or in_use
+        inbox = self._engine_thread.inbox
+        chosen = inbox.pending_threads or in_use
+        if kv_type := inbox.requested_kv_type:
+            now = replace(chosen.now, kv_type=kv_type)
+            return replace(chosen, now=now, origin=ChoiceOrigin.HAND)
+        return chosen
 
     @property
     def previous(self) -> ThreadsInUse | None:
@@ -81,6 +86,13 @@ class HandTuning:
         chosen = self.chosen
         return chosen is not None and self._request(chosen, choice, chosen.remembered, origin)
 
+    def try_kv_type(self, kv_type: str) -> None:
+        """Use another type of KV cache for this run, after the running reply."""
+        chosen = self.chosen
+        if chosen is not None and chosen.now.kv_type != kv_type:
+            self._note_earlier(chosen)
+            self._engine_thread.request_kv_type(kv_type)
+
     def use_and_save(self, choice: TunedChoice, to_save: TunedChoice) -> None:
         """Use a choice, and save one for the next start."""
         chosen = self.chosen
@@ -97,9 +109,12 @@ class HandTuning:
     def undo(self) -> None:
         """Restore the choice before the last change, both in use and saved."""
         previous = self.previous
-        if previous is not None:
+        chosen = self.chosen
+        if previous is not None and chosen is not None:
             self._earlier.pop()
             self._engine_thread.request_threads(previous)
+            if previous.now.kv_type != chosen.now.kv_type:
+                self._engine_thread.request_kv_type(previous.now.kv_type)
 
     def _request(
         self,
@@ -108,16 +123,21 @@ class HandTuning:
         remembered: TunedChoice | None,
         origin: ChoiceOrigin,
     ) -> bool:
-        # The type of a cache in use cannot change: another type is only saved.
+        # Only a key of its own changes the type of a cache in use: another type is saved.
         choice = replace(choice, kv_type=chosen.now.kv_type)
         if (choice, remembered) == (chosen.now, chosen.remembered):
             return False
+        self._note_earlier(chosen)
+        request = replace(chosen, now=choice, remembered=remembered, origin=origin)
+        self._engine_thread.request_threads(request)
+        return True
+
+    def _note_earlier(self, chosen: ThreadsInUse) -> None:
+        """Add a choice to those that ``undo`` restores; those of another model are forgotten."""
         if self._model_path != self._open_path:
             self._model_path = self._open_path
             self._earlier.clear()
         self._earlier.append(chosen)
-        self._engine_thread.request_threads(ThreadsInUse(choice, remembered, chosen.most, origin))
-        return True
 
     def expect(self, promise: TuningPromise | None) -> None:
         """Compare the next reply with the promise of a search; None compares nothing."""

@@ -60,6 +60,7 @@ class Graph:
     """Seconds to mark on the base line."""
     changes: Sequence[GraphMark] = ()
     """Named marks in the top row, in the order of time."""
+    median_name: str = "usual"
 
 
 class _Column(NamedTuple):
@@ -239,7 +240,10 @@ def _total_steps(value: float, n_steps: int, top: float) -> int:
 
 def _rule_of(graph: Graph, row: int, rows: int, top: float, glyphs: Glyphs) -> tuple[str, str]:
     """Return the character and the label of a rule in this row; a blank and "" if there is none."""
-    rules = ((graph.limit_tps, glyphs.limit, "limit"), (graph.median_tps, glyphs.median, "usual"))
+    rules = (
+        (graph.limit_tps, glyphs.limit, "limit"),
+        (graph.median_tps, glyphs.median, graph.median_name),
+    )
     for value, sign, name in rules:
         if 0 < value <= top and row == min(rows - 1, int(value / top * rows)):
             return sign, f" {name} {figures.rate(value)} "

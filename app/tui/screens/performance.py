@@ -21,7 +21,7 @@ from app.machine.tuning.threads_in_use import (
     describe_shortly,
     name_threads,
 )
-from app.program.settings import AUTO
+from app.program.settings import AUTO, DEFAULT_KV_TYPE
 from app.program.state import TunedChoice
 from app.session.events import ThreadsChanged
 from app.session.reply_options import describe_thinking
@@ -39,6 +39,7 @@ from app.tui.widgets.figure_lines import Key, KeyLine, ScreenTitle
 
 NOTE_S = 3.0
 """Seconds that words on a key are shown."""
+_KV_TYPES = ("f16", "q8_0", "q4_0", "f32")
 _POLLS_PER_DRAWING = 2
 _POLLS_PER_IDLE_DRAWING = 4
 
@@ -128,6 +129,8 @@ class PerformanceScreen(FigureScreen):
         status = self._engine_thread.status
         if status.is_busy:
             return status.activity is not shown.status.activity
+        if self._engine_thread.idle_work_name != shown.idle_work:
+            return True
         return status != shown.status or self._engine_thread.state.figures != shown.figures
 
     def show_figures(self) -> None:
@@ -166,6 +169,8 @@ class PerformanceScreen(FigureScreen):
                 words.append("pinned")
             if in_use.now.weights == "huge":
                 words.append("huge pages")
+            if in_use.now.kv_type not in ("", DEFAULT_KV_TYPE):
+                words.append(f"KV {in_use.now.kv_type}")
         if (thinking := self._chat_session.request_options.thinking) not in ("", AUTO):
             words.append(describe_thinking(thinking))
         return self._glyphs.between.join(filter(None, words))
@@ -277,15 +282,21 @@ class PerformanceScreen(FigureScreen):
             self._try("each thread bound to one core", pinned=True)
 
     def action_kv_type(self) -> None:
-        """Say how to change the type of the KV cache."""
+        """Use the next type of KV cache; a running reply is finished with the present one."""
         chosen = self._hand_tuning.chosen
         if chosen is None or self._why_not():
             self._say(self._why_not())
             return
-        self._say(
-            f"the KV cache is {chosen.now.kv_type} while this model is open: "
-            "kv_type in the settings sets another for the next start"
-        )
+        types = _KV_TYPES
+        present = chosen.now.kv_type
+        following = types[0]
+        if present in types:
+            following = types[(types.index(present) + 1) % len(types)]
+        self._hand_tuning.try_kv_type(following)
+        text = f"KV cache {following}, for this run: the next message reads the conversation again"
+        if self._engine_thread.status.is_busy:
+            text = f"KV cache {following} after this reply, which then is read again"
+        self._say(text)
 
     def action_keep(self) -> None:
         """Save the choice set by hand."""
@@ -296,7 +307,10 @@ class PerformanceScreen(FigureScreen):
             self._say(f"nothing to keep: {describe(chosen.now)}, as at the start")
         else:
             self._hand_tuning.keep()
-            self._say(f"kept for this machine and model: {describe(chosen.now)}")
+            text = f"kept for this machine and model: {describe(chosen.now)}"
+            if chosen.has_other_kv_type and self._engine_thread.settings.kv_type != AUTO:
+                text = f"{text}; at the next start the setting kv_type decides"
+            self._say(text)
 
     def action_undo(self) -> None:
         """Restore the choice before the last change, both in use and saved."""
@@ -314,7 +328,7 @@ def _state(view: PerformanceView) -> Line:
     """Return the engine's activity in the colour of its speed."""
     activity = view.status.activity
     roles = {Activity.READING: SpanRole.READING, Activity.WRITING: SpanRole.WRITING}
-    return line(Span(activity.value, roles.get(activity, SpanRole.MUTED)))
+    return line(Span(view.idle_work or activity.value, roles.get(activity, SpanRole.MUTED)))
 
 
 def _phase(status: EngineStatus) -> str:

@@ -327,7 +327,7 @@ class ThreadsScreen(FigureScreen):
         if in_use is None or phase != self._phase:
             return ""
         other_phase = self._keymap.hint("threads.other_phase", "other column")
-        hints = (f"1-{min(9, in_use.most)} set it", other_phase)
+        hints = (f"1-{min(9, in_use.most)} set by hand", other_phase)
         return self._glyphs.between.join(filter(None, hints))
 
     def _fill(self, widget_id: str, lines: list[Line]) -> None:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from textwrap import wrap
 
 from app.machine.sensors.tuning_conditions import QUIET_CORES
-from app.machine.tuning.threads_in_use import ChoiceChange
-from app.program.state import TunedChoice
+from app.machine.tuning.threads_in_use import ChoiceChange, choice_names
 from app.text import figures
 from app.text.figures import counted
 from app.text.glyphs import Glyphs
@@ -22,14 +21,8 @@ def change_marks(changes: Iterable[tuple[float, ChoiceChange]]) -> tuple[GraphMa
     """Return marks for changes at seconds of a reply."""
     marks = []
     for second, change in changes:
-        words = []
-        if change.after.decode != change.before.decode:
-            words.append(counted(change.after.decode, "thread"))
-        if change.after.weights != change.before.weights:
-            words.append(_weights_name(change.after))
-        if change.after.pinned != change.before.pinned:
-            words.append(_pinning(change.after))
-        marks.append(GraphMark(second, ", ".join(words)))
+        _, name = choice_names(change.before, change.after)
+        marks.append(GraphMark(second, name.replace(" + ", ", ")))
     return tuple(marks)
 
 
@@ -65,30 +58,6 @@ def comparison_text(view: PerformanceView, glyphs: Glyphs) -> str:
     if comparison.is_final:
         return f"{text}too close to call"
     return f"{text}too close to call yet"
-
-
-def choice_names(choice: TunedChoice, other: TunedChoice) -> tuple[str, str]:
-    """Return short names of two choices, by what they differ in for writing."""
-    names: tuple[list[str], list[str]] = ([], [])
-    for words, named in zip(names, (choice, other), strict=True):
-        if choice.decode != other.decode:
-            words.append(counted(named.decode, "thread"))
-        if choice.weights != other.weights:
-            words.append(_weights_name(named))
-        if choice.pinned != other.pinned:
-            words.append(_pinning(named))
-    first, second = (" + ".join(words) for words in names)
-    return first, second
-
-
-def _weights_name(choice: TunedChoice) -> str:
-    return "huge pages" if choice.weights == "huge" else "mapped file"
-
-
-def _pinning(choice: TunedChoice) -> str:
-    if choice.pinned:
-        return "pinned"
-    return "not pinned"
 
 
 def change_lines(view: PerformanceView, note: str, width: int, glyphs: Glyphs) -> list[Line]:

@@ -231,6 +231,8 @@ def _notes(view: PerformanceView, sample: MachineSample, width: int, glyphs: Gly
     n_throttled = sum(earlier.throttled or 0 for earlier in view.samples) or sample.throttled
     if n_throttled:
         notes.append(line(caution(f"! throttled by heat, {figures.counted(n_throttled, 'time')}")))
+    elif sample.clock_limit is not None:
+        notes.append(line(caution(f"! clock held down: {sample.clock_limit.value}")))
     if sample.governor is not None:
         if sample.governor.holds_clock_down:
             notes.append(line(caution(f"{sample.governor.name} !")))
@@ -238,7 +240,10 @@ def _notes(view: PerformanceView, sample: MachineSample, width: int, glyphs: Gly
             notes.append(line(muted(sample.governor.name)))
     notes += energy_notes(view, sample)
     if sample.threads_working:
-        notes.append(line(muted(f"{figures.counted(sample.threads_working, 'thread')} busy")))
+        busy = f"{figures.counted(sample.threads_working, 'thread')} busy"
+        if view.idle_work:
+            busy = f"{busy}: {view.idle_work}"
+        notes.append(line(muted(busy)))
     elif sample.threads_working is not None:
         notes.append(line(muted("idle")))
     if sample.engine_cpus:
@@ -274,7 +279,7 @@ def screen_line(view: PerformanceView, width: int) -> Line:
         return line(muted(f"screen {cost} % of a core"))
     text = f"screen {cost} % (redraws less often)"
     if len(text) > width:
-        text = f"screen {cost} % (slowed down)"
+        text = f"screen {cost} % (redraws less)"
     # Weak machines start slowed down, before drawing has been measured.
     if (view.interface_cost or 0.0) > MAX_SHARE:
         return line(caution(text))

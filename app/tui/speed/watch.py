@@ -25,6 +25,7 @@ from app.machine.sensors.speed_causes import (
     bound_text,
     fewer_threads,
     machine_causes,
+    own_change,
     samples_between,
     usual_clock_ghz,
 )
@@ -189,6 +190,8 @@ class PerformanceView:
     """Share of one core that drawing takes; None until it is measured."""
     slowed_by: int = 1
     """Divisor of the interface's refresh rate: 1, 2 or 4."""
+    idle_work: str = ""
+    """Name of the work that is done while nothing is requested; "" if there is none."""
     today: int = 0
     """Ordinal number of the date."""
 
@@ -318,11 +321,14 @@ class PerformanceWatch:
             joules_per_token=joules_per_token(
                 [sample.energy for sample in self._samples if sample.energy is not None], times_s
             ),
-            causes=tuple(self._causes(status, figures, n_threads, times_s, speed, now_s)),
+            causes=tuple(
+                self._causes(status, figures, n_threads, times_s, speed, now_s, changes_during)
+            ),
             changes=tuple((change.end_s - times_s[0], change) for change in changes_during),
             comparison=self._comparison(times_s, changes_during),
             interface_cost=self.pace.cost,
             slowed_by=self.pace.divisor,
+            idle_work=self._engine_thread.idle_work_name,
             today=day_of(time.time()),
         )
 
@@ -352,6 +358,7 @@ class PerformanceWatch:
         times_s: Sequence[float],
         speed: Speed,
         now_s: float,
+        changes: Sequence[ChoiceChange],
     ) -> list[Cause]:
         """Return what disturbs the running reply now, or disturbed the last one."""
         if figures.facts is None:
@@ -379,7 +386,7 @@ class PerformanceWatch:
                 usual_clock_ghz(list(self._samples)[-_CLOCK_SAMPLES:]),
                 tps * figures.facts.bytes_per_token,
             ),
-            *fewer_threads(n_threads, usual_threads),
+            *(own_change(changes, begin_s) or fewer_threads(n_threads, usual_threads)),
         ]
 
     def _measure_memory_if_idle(

@@ -99,12 +99,14 @@ def graph_of(view: PerformanceView) -> Graph:
     """Return the reply's speed as a graph, with the limit and the median of earlier replies."""
     limit_tps = 0.0
     median_tps = 0.0
+    median_name = "usual"
     if view.ceiling:
         limit_tps = view.ceiling.tps
     if view.figures.earlier:
         median_tps = view.figures.earlier.median_tps
+        median_name = view.figures.earlier.median_name
     changes = change_marks(view.changes)
-    return Graph(view.rates_tps, limit_tps, median_tps, view.marked_seconds, changes)
+    return Graph(view.rates_tps, limit_tps, median_tps, view.marked_seconds, changes, median_name)
 
 
 def name_of(view: PerformanceView) -> str:

@@ -6,6 +6,7 @@ from textual.geometry import Region
 from app.backend.status import Activity, EngineStatus
 from app.machine.sensors.energy import EnergyReading, EnergyScope
 from app.machine.sensors.records import Ceiling, EngineFigures
+from app.machine.sensors.reply_history import Basis
 from app.machine.sensors.speed_causes import Cause
 from app.machine.tuning.speed_comparison import ChoiceSpeed, SpeedComparison, Verdict
 from app.machine.tuning.threads_in_use import ChoiceChange
@@ -514,6 +515,25 @@ def test_limit_and_median_are_written_as_next_to_the_curve():
     )
     assert any(" limit 236 " in row for row in drawn)
     assert any(" usual 104 " in row for row in drawn)
+
+
+def test_the_curve_and_the_table_name_a_usual_speed_alike() -> None:
+    earlier = view().figures.earlier
+    assert earlier is not None
+    busy = dataclasses.replace(earlier, usual=dataclasses.replace(earlier.usual, basis=Basis.BUSY))
+    figures = dataclasses.replace(view().figures, earlier=busy)
+    shown = view(figures=figures)
+    curve = "\n".join(texts(graph_lines(writing_lines.graph_of(shown), 60, 9, BLOCKS)))
+    table = "\n".join(texts(writing_lines.compared_lines(shown, 40)))
+    for drawn in (curve, table):
+        assert "while busy" in drawn
+        assert "usual" not in drawn
+
+
+def test_the_work_of_an_idle_engine_is_named() -> None:
+    shown = view(idle_work="writing a title", sample=dataclasses.replace(SAMPLE, threads_working=1))
+    drawn = " ".join(texts(machine_lines.cores_lines(shown, 60, 0, BLOCKS)))
+    assert "1 thread busy: writing a title" in drawn
 
 
 def test_the_edge_of_the_curve_is_stronger_than_its_area():

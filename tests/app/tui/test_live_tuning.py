@@ -13,7 +13,7 @@ from engine.errors import MemoryPlanError
 from engine.machine import host, memory
 from engine.machine.topology import Cores, read_cores
 from tests.app.chat_driver import Driver, chatting, chatting_for_real
-from tests.app.fake_engine import Gate, Script
+from tests.app.fake_engine import FakeModel, Gate, Script
 from tests.app.tui.test_threads_screen import Memory, in_use, shown, tuning
 from tests.engine import sysfs_trees
 
@@ -199,11 +199,68 @@ async def test_huge_pages_without_room_say_why():
         await driver.until(lambda: in_use_now(driver).weights == "mmap", "in the mapped file")
 
 
+async def test_k_changes_the_kv_cache_and_enter_keeps_it():
+    saved = Memory()
+    async with tuning(Script(), saved, size=(100, 24)) as driver:
+        await driver.ask("hello")
+        await opened(driver)
+        await driver.pilot.press("k")
+        await shown(driver, "KV cache q8_0, for this run")
+        await driver.until(lambda: in_use_now(driver).kv_type == "q8_0", "q8_0 in use")
+        await shown(driver, "2 threads · KV q8_0")
+        await shown(driver, "Enter keep 2 threads + KV q8_0")
+        await driver.pilot.press("minus", "u")
+        await uses(driver, 2, 2)
+        assert in_use_now(driver).kv_type == "q8_0"
+        await driver.pilot.press("enter")
+        await shown(driver, "kept for this machine and model: 2 threads, KV cache q8_0")
+        await driver.until(lambda: saved.remembered is not None, "kept")
+        assert saved.remembered == TunedChoice(2, 2, kv_type="q8_0")
+        await driver.until(lambda: "Enter keep" not in driver.screen_text())
+        await driver.pilot.press("u", "u")
+        await driver.until(lambda: in_use_now(driver).kv_type == "f16", "undone")
+        await driver.until(lambda: saved.remembered is None, "forgotten")
+        await driver.pilot.press("escape")
+        assert (await driver.ask("hello again")).text
+
+
+async def test_a_reply_ends_with_the_kv_cache_it_began_with():
+    script = Script(replies=[WORDS], token_gate=Gate())
+    async with tuning(script, size=(100, 24)) as driver:
+        await driver.say("hello")
+        await driver.until(script.token_gate.waiting.is_set)
+        script.token_gate.allow(3)
+        await opened(driver)
+        await driver.pilot.press("k", "k")
+        await shown(driver, "KV cache q4_0 after this reply")
+        await shown(driver, "Enter keep 2 threads + KV q4_0")
+        assert in_use_now(driver).kv_type == "f16"
+        script.token_gate.allow(len(WORDS))
+        await driver.until(lambda: in_use_now(driver).kv_type == "q4_0", "after the reply")
+
+
+async def test_a_kv_cache_without_room_stays_as_it_was(monkeypatch):
+    session = FakeModel.session
+
+    def without_room(self, n_ctx=None, kv="f16", *rest, **options):
+        if kv == "q8_0":
+            raise MemoryPlanError("no room for 4,096 tokens")
+        return session(self, n_ctx, kv, *rest, **options)
+
+    monkeypatch.setattr(FakeModel, "session", without_room)
+    async with tuning(Script(), size=(100, 24)) as driver:
+        await driver.ask("hello")
+        await opened(driver)
+        await driver.pilot.press("k")
+        await shown(driver, "the KV cache stays f16: no room for 4,096 tokens")
+        await driver.until(lambda: "Enter keep" not in driver.screen_text())
+        await driver.pilot.press("escape")
+        assert (await driver.ask("hello again")).text
+
+
 async def test_keys_say_why_they_do_nothing(monkeypatch):
     async with tuning(Script()) as driver:
         await opened(driver)
-        await driver.pilot.press("k")
-        await shown(driver, "the KV cache is f16 while this model is open")
         monkeypatch.setattr(memory, "gives_huge_pages", lambda: False)
         await driver.pilot.press("h")
         await shown(driver, "this system gives no huge pages: F5 says how to allow them")
@@ -242,6 +299,8 @@ async def test_keys_change_a_real_engine_between_two_replies():
         await driver.until(lambda: in_use_now(driver).weights == "huge", "in huge pages")
         await driver.until(lambda: in_use_now(driver).pinned, "pinned")
         await shown(driver, "1 thread · pinned · huge pages")
+        await driver.pilot.press("k")
+        await driver.until(lambda: in_use_now(driver).kv_type == "q8_0", "another KV cache")
         await driver.pilot.press("escape")
         second = await driver.ask("What is the capital of France?")
         assert "Paris" in first.text

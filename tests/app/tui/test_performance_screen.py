@@ -182,7 +182,7 @@ async def test_a_running_reply_is_shown_and_costly_drawing_is_rare():
         await sees(driver, "500 ms/token", "█", "⣿")
         for _ in range(30):
             driver.app.performance.pace.add_cost(0.5, True)
-        await driver.shows("slowed down")
+        await driver.shows("redraws less")
         driver.script.token_gate.open()
         assert (await driver.last_reply()).text.endswith("word29")
 
@@ -329,7 +329,9 @@ async def test_readings_are_drawn_rarely_and_activities_at_once() -> None:
         screen._refresh_numbers = count(1)
         drawn: list[int] = []
         base = view()
-        engine = SimpleNamespace(status=base.status, state=SimpleNamespace(figures=base.figures))
+        engine = SimpleNamespace(
+            status=base.status, state=SimpleNamespace(figures=base.figures), idle_work_name=""
+        )
         screen._engine_thread = engine
 
         def poll(activity: Activity, n_polls: int) -> None:

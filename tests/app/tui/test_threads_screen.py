@@ -217,7 +217,7 @@ async def test_f4_measures_on_request_and_explains_the_best() -> None:
         await driver.until(lambda: in_use(driver) == TunedChoice(3, 4), "four read")
         reading = driver.app.screen.query_one("#thread-prefill", ThreadCurve)
         await driver.until(
-            lambda: "1-4 set it" in text_of(reading.lines[-1]), "digits choose for reading"
+            lambda: "1-4 set by hand" in text_of(reading.lines[-1]), "digits choose for reading"
         )
         await driver.pilot.press("9")  # there are four
         assert in_use(driver) == TunedChoice(3, 4)

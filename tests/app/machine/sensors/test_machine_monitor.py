@@ -9,7 +9,7 @@ from app.machine.sensors import processor
 from app.machine.sensors.cached_reading import CachedReading, Rate
 from app.machine.sensors.machine_monitor import MachineMonitor
 from app.machine.sensors.processor import CoreLoads
-from app.machine.sensors.sample import Battery, Governor, MachineSample
+from app.machine.sensors.sample import Battery, ClockLimit, Governor, MachineSample
 from app.tui.speed.watch import PerformanceWatch
 from engine.machine import host
 from tests.app.machine.sensors.scripted_machine import (
@@ -295,6 +295,51 @@ def test_slowly_changing_readings_are_taken_rarely(monitor, source):
     assert call_counts["sensors_battery"] == 2
     assert call_counts["sensors_temperatures"] == 10
     assert call_counts["cpu_freq"] == 20
+
+
+@pytest.mark.parametrize(
+    ("state", "limit"),
+    [
+        ("0", None),
+        ("50000", None),  # the lower bits are the present, these the past
+        ("50005", ClockLimit.VOLTAGE),
+        ("20002", ClockLimit.HEAT),
+        ("80008", ClockLimit.HEAT),
+        ("nonsense", None),
+    ],
+)
+def test_the_firmware_of_a_pi_tells_why_it_holds_the_clock_down(source, tmp_path, state, limit):
+    path = "devices/platform/soc/soc:firmware/get_throttled"
+    sysfs = write_tree(tmp_path / "sys", {path: f"{state}\n"})
+    assert MachineMonitor(source, sysfs, tmp_path).sample(1.0, None, None).clock_limit is limit
+
+
+@pytest.mark.parametrize(
+    ("kind", "level", "limit"),
+    [
+        ("thermal-cpufreq-0", "3", ClockLimit.HEAT),
+        ("thermal-cpufreq-0", "0", None),
+        ("Processor", "1", ClockLimit.HEAT),
+        ("pwm-fan", "4", None),
+        ("intel_powerclamp", "-1", None),
+    ],
+)
+def test_a_kernel_that_cools_by_the_clock_counts_as_heat(source, tmp_path, kind, level, limit):
+    device = "class/thermal/cooling_device1"
+    texts = {f"{device}/type": f"{kind}\n", f"{device}/cur_state": f"{level}\n"}
+    sysfs = write_tree(tmp_path / "sys", texts)
+    assert MachineMonitor(source, sysfs, tmp_path).sample(1.0, None, None).clock_limit is limit
+
+
+def test_a_clock_that_a_virtual_machine_only_states_is_unknown(source, tmp_path):
+    for name, flags, is_known in (
+        ("virtual", "fpu hypervisor avx2", False),
+        ("passed-through", "fpu hypervisor aperfmperf", True),
+        ("real", "fpu avx2", True),
+    ):
+        procfs = write_tree(tmp_path / name, {"cpuinfo": f"processor : 0\nflags\t\t: {flags}\n"})
+        monitor = MachineMonitor(source, tmp_path / "sys", procfs)
+        assert (monitor.sample(1.0, None, None).clock_ghz is not None) is is_known, name
 
 
 def test_an_expensive_reading_is_taken_more_rarely():

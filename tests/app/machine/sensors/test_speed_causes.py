@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from app.machine.sensors.delays import QuotaUse
-from app.machine.sensors.sample import Battery, Governor, MachineSample
+from app.machine.sensors.sample import Battery, ClockLimit, Governor, MachineSample
 from app.machine.sensors.speed_causes import (
     Cause,
     SpeedReadings,
@@ -12,10 +12,13 @@ from app.machine.sensors.speed_causes import (
     bound_text,
     fewer_threads,
     machine_causes,
+    own_change,
     samples_between,
     speed_reason,
     usual_clock_ghz,
 )
+from app.machine.tuning.threads_in_use import ChoiceChange
+from app.program.state import TunedChoice
 from tests.app.machine.sensors.views import SAMPLE
 
 CALM = dataclasses.replace(
@@ -161,6 +164,30 @@ def test_an_unstated_highest_clock_is_the_usual_clock() -> None:
     (cause,) = machine_causes([dataclasses.replace(cool, clock_ghz=1.0)], 2, usual_ghz)
     assert cause.text == "the processor runs at 1.0 of 2.8 GHz"
     assert usual_clock_ghz([]) == 0.0
+
+
+def test_a_pi_that_throttles_at_80_degrees_is_too_hot() -> None:
+    pi = {"temperature_c": 80.0, "clock_ghz": 1.2, "most_clock_ghz": 1.8, "throttled": None}
+    text, loss = cause_of(**pi, clock_limit=ClockLimit.HEAT)
+    assert text == "the processor runs at 1.2 of 1.8 GHz: too hot"
+    assert loss == 33
+    text, _ = cause_of(**pi, clock_limit=ClockLimit.VOLTAGE)
+    assert text == "the processor runs at 1.2 of 1.8 GHz: too little voltage"
+    text, _ = cause_of(clock_ghz=None, clock_limit=ClockLimit.VOLTAGE)
+    assert text == "the power supply gives too little voltage"
+
+
+def test_a_change_by_the_user_is_a_cause() -> None:
+    two = TunedChoice(2, 2)
+    change = ChoiceChange(10.0, 11.0, two, TunedChoice(1, 2))
+    (cause,) = own_change([change], begin_s=5.0)
+    assert cause == Cause("changed from 2 threads to 1 thread", 1.0)
+    assert own_change([change], begin_s=12.0) == own_change([], begin_s=0.0) == []
+    slow = SpeedReadings(20.0, usual_tps=37.6, memory_share=0.4, causes=[cause])
+    text = "changed from 2 threads to 1 thread (usually 37.6 tok/s)"
+    assert speed_reason(slow) == SpeedReason(text, is_slow=True)
+    usual = SpeedReadings(37.0, usual_tps=37.6, memory_share=0.4, causes=[cause])
+    assert speed_reason(usual).text.startswith("bound by the cores"), "it cost nothing"
 
 
 def test_fewer_threads_than_usual_are_a_cause() -> None:
