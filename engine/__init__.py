@@ -14,6 +14,8 @@ Public names:
     limit on threads.
 ``Crew``
     Threads that run the plans.
+``PictureEncoder``, ``find_mmproj``
+    Turn pictures into rows of embeddings; find the encoder of a model.
 ``EngineError``
     Base of all errors; its text is one line for the user.
 
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from engine.sampling.settings import Sampling as Sampling
     from engine.session import Session as Session
     from engine.tokenizer import Tokenizer as Tokenizer
+    from engine.vision.encoder import PictureEncoder as PictureEncoder
+    from engine.vision.finding import find_mmproj as find_mmproj
 
 _HOMES = {
     "common_prefix": "engine.cache.cached_tokens",
@@ -66,6 +70,8 @@ _HOMES = {
     "Session": "engine.session",
     "LEVEL": "engine.machine.level",
     "Tokenizer": "engine.tokenizer",
+    "PictureEncoder": "engine.vision.encoder",
+    "find_mmproj": "engine.vision.finding",
 }
 
 

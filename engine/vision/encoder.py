@@ -6,6 +6,7 @@ import hashlib
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,6 +99,17 @@ class PictureEncoder:
         """How the rows of its pictures see each other, as in ``PreparedPicture``."""
         return self.family.visibility(self.config)
 
+    @property
+    def matrix_type(self) -> str:
+        """Type of the file's largest matrix."""
+        infos = self._file.gguf.tensors
+        matrices = [
+            info
+            for name, info in infos.items()
+            if name in self._file.expected and layers.is_product(self._file.expected[name])
+        ]
+        return max(matrices, key=lambda info: info.size_bytes).type_name
+
     def check_fits(self, model: ModelConfig, model_name: str) -> None:
         """Refuse a text model of another family or width.
 
@@ -155,18 +167,25 @@ class PictureEncoder:
 
     def _parts(self, picture: Pixels, frames: list[Frame]) -> list[PicturePart]:
         parts = []
-        canvases: dict[tuple[tuple[int, int], bool], Pixels] = {}
+        canvases: dict[Frame, Pixels] = {}
         for frame in frames:
-            key = frame.canvas, frame.is_stretched
+            key = replace(frame, text_before="", box=None)
             if key not in canvases:
-                resize = pixels.stretch if frame.is_stretched else pixels.fit
-                canvases[key] = resize(picture, frame.canvas, self.family.resample)
+                canvases[key] = self._canvas(picture, frame)
             canvas = canvases[key]
             if frame.box is not None:
                 left, top, right, bottom = frame.box
                 canvas = canvas[top:bottom, left:right]
             parts.append(PicturePart(frame.text_before, canvas, frame.grid))
         return parts
+
+    def _canvas(self, picture: Pixels, frame: Frame) -> Pixels:
+        resample = self.family.resample
+        for size in frame.before:
+            picture = pixels.stretch(picture, size, resample)
+        if frame.is_stretched:
+            return pixels.stretch(picture, frame.canvas, resample)
+        return pixels.fit(picture, frame.canvas, resample)
 
     def _digest(self, parts: tuple[PicturePart, ...], text_after: str) -> str:
         digest = hashlib.sha256(self._fingerprint)
@@ -185,7 +204,9 @@ class PictureEncoder:
     def _products(self, n_cells: int) -> int:
         config = self.config
         n = n_cells * config.merge**2
-        per_patch = 4 * config.dim**2 + 3 * config.dim * config.hidden_dim + 2 * n * config.dim
+        n_matrices = 2 + self.family.has_gates
+        feed_forward = n_matrices * config.dim * config.hidden_dim
+        per_patch = 4 * config.dim**2 + feed_forward + 2 * n * config.dim
         patches = 3 * config.patch**2 * config.dim
         cell_width = self.family.cell_width(config)
         head = cell_width * (cell_width + config.text_width) * (1 + len(self.taps))

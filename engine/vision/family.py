@@ -32,6 +32,7 @@ class Frame:
         grid: Embeddings that the part becomes.
         is_stretched: Whether the picture fills the canvas, else it keeps its aspect in the middle.
         box: Part of the canvas; None for all of it.
+        before: Sizes that the picture is stretched to first, one after the other.
     """
 
     text_before: str
@@ -39,6 +40,7 @@ class Frame:
     grid: RowGrid
     is_stretched: bool = False
     box: Box | None = None
+    before: tuple[Size, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,7 @@ class EncoderFamily:
         taps: (config, names of tensors) -> numbers of the layers whose results become further embeddings.
         visibility: (config) -> ``PreparedPicture.visibility``.
         has_grid_positions: As in ``PreparedPicture``.
+        has_gates: Whether feed-forwards have a gate.
         prepare: (config, weights) -> None, changes weights before the first plan is written.
     """
 
@@ -92,6 +95,7 @@ class EncoderFamily:
     taps: Callable[[EncoderConfig, Collection[str]], tuple[int, ...]] = lambda config, names: ()
     visibility: Callable[[EncoderConfig], str] = lambda config: CAUSAL
     has_grid_positions: bool = False
+    has_gates: bool = False
     prepare: Callable[[EncoderConfig, EncoderWeights], None] = lambda config, weights: None
 
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from app.backend.local import engine_access
+from app.models.library.inspect_picture import PictureRequest, inspect_picture
 from app.program import exit_codes
 from app.program.makers import advice_of
+from app.program.refusals import Refusal
 from app.program.settings import Settings
 from app.text.clean_text import clean_line, screen_text
 from app.text.figures import count, parameters, size
@@ -37,14 +39,26 @@ def inspect(
     plan: bool = False,
     template: bool = False,
     as_json: bool = False,
+    image: str = "",
+    mmproj: str = "",
+    detail: str = "usual",
+    rows: str = "",
 ) -> int:
-    """Check a file and print its content.
+    """Check a file and print its content, or what becomes of a picture.
 
     Args:
         template: whether to print the whole chat template and all special tokens.
+        image, mmproj, detail, rows: as in ``PictureRequest``; without an image, the file's content
+            is printed.
 
     Raises EngineError: the file cannot be used.
     """
+    if image:
+        return inspect_picture(
+            settings, model, PictureRequest(image, mmproj, detail, rows), as_json
+        )
+    if mmproj or rows:
+        raise Refusal("--mmproj and --rows need --image FILE")
     checked = engine_access.validate_model(model)
     report = describe(checked, _JSON_CHARS if as_json else _SHOWN_CHARS)
     checked.gguf.close()

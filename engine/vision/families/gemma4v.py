@@ -222,5 +222,6 @@ FAMILY = EncoderFamily(
     compose_head=_compose_head,
     cell_width=lambda config: config.dim,
     visibility=visibility,
+    has_gates=True,
     prepare=_prepare,
 )

@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("PIL")
-
 from engine import Crew
 from engine.config import ModelConfig
 from engine.errors import BrokenModelError, Cancelled, EngineError

@@ -11,9 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("PIL")
-
 from PIL import Image
 
 from engine.errors import EngineError

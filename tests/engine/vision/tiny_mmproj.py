@@ -134,6 +134,15 @@ def gemma3() -> TinyGGUF:
     return make.tiny
 
 
+def idefics3() -> TinyGGUF:
+    make = _Maker("idefics3", image=64, preproc_image_size=128, **{"projector.scale_factor": 4})
+    make.patches(16)
+    make.add("v.position_embd.weight", (16, DIM), 0.6)
+    make.plain_layers()
+    make.linear("mm.model.fc", TEXT_WIDTH, 16 * DIM, has_bias=False)
+    return make.tiny
+
+
 def gemma4v(has_bounds: bool = True, has_extras: bool = True) -> TinyGGUF:
     make = _Maker("gemma4v", activation="", mean=(0.1, 0.05, 0.0), deviation=(0.9, 1.0, 1.1))
     make.patches(16, has_bias=False)
@@ -187,6 +196,7 @@ TINY = {
     "gemma4v": gemma4v,
     "gemma4v alone": lambda: gemma4v(has_bounds=False, has_extras=False),
     "gemma4uv": gemma4uv,
+    "idefics3": idefics3,
 }
 """Encoders by name."""
 

@@ -154,6 +154,12 @@ class EncoderTwin:
             merged = self.norm(merged, "mm.input_norm", 1e-5)
         return self.project(gelu(self.project(merged, "mm.1")), "mm.2")
 
+    def idefics3(self, image: Array) -> Array:
+        x = self.embedded(image).reshape(-1, self.dim) + self.tensors["v.position_embd.weight"]
+        side = round(len(x) ** 0.5)
+        x = self.plain_layers(x).reshape(side // 4, 4, side // 4, 4, -1).transpose(0, 2, 1, 3, 4)
+        return self.project(x.reshape(-1, 16 * self.dim), "mm.model.fc")
+
     def gemma3(self, image: Array) -> Array:
         x = self.embedded(image).reshape(-1, self.dim) + self.tensors["v.position_embd.weight"]
         side = round(len(x) ** 0.5)
