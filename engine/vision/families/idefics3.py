@@ -51,7 +51,8 @@ def _frames(config: EncoderConfig, size: Size, detail: str) -> tuple[list[Frame]
 
 
 def _enlarged(size: Size, longest: int) -> Size:
-    """Return a size of the same aspect whose longer side is ``longest``.
+    """Return a size of about the same aspect whose longer side is ``longest`` and whose shorter side
+    is even.
 
     Raises:
         PictureError: The shorter side would be 0.
@@ -60,7 +61,7 @@ def _enlarged(size: Size, longest: int) -> Size:
     width, height = (int(np.float32(side) * factor) for side in size)
     if not width or not height:
         raise PictureError(f"a picture of {size[0]} x {size[1]} is too narrow for this model")
-    return width, height
+    return width + width % 2, height + height % 2
 
 
 def _in_tiles(side: int, tile: int) -> int:

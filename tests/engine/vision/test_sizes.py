@@ -1,18 +1,21 @@
 """Sizes and numbers of embeddings against llama.cpp.
 
 ``golden_sizes.json`` has, for 173 sizes of pictures, what libmtmd (in llama-cpp-python 0.3.36) made
-of them with its own limits: width, height, then rows and columns, or the embeddings of each part.
+of them with its own limits: width, height, then rows and columns, or the embeddings of each part, or the number of parts (0 for
+pictures that it refuses).
 ``tests.programs.peers.pictures`` compares with the same library, if it is there.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine.vision.mmproj import read_mmproj
+from engine.vision.pixels import PictureError
 from engine.vision.rows import HIGH
 from tests.engine.vision.tiny_mmproj import TINY
 
@@ -37,4 +40,18 @@ def test_sizes_equal_those_of_llama_cpp(name: str, tmp_path: Path) -> None:
         else:
             sizes = [frame.grid.n for frame in frames]
         assert sizes == expected, (width, height)
+    file.close()
+
+
+def test_tiles_of_enlarged_pictures_equal_llama_cpp(tmp_path: Path) -> None:
+    tiny = TINY["idefics3"]()
+    file = read_mmproj(tiny.write(tmp_path / "mmproj.gguf"))
+    config = replace(file.config, image_size=128, longest_side=512)  # those of the golden sizes
+    for width, height, n_parts in GOLDEN["idefics3"]:
+        if n_parts:
+            frames, _ = file.family.frames(config, (width, height), HIGH)
+            assert len(frames) == n_parts, (width, height)
+        else:
+            with pytest.raises(PictureError, match="too narrow"):
+                file.family.frames(config, (width, height), HIGH)
     file.close()
