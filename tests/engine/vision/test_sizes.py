@@ -1,8 +1,8 @@
 """Sizes and numbers of embeddings against llama.cpp.
 
 ``golden_sizes.json`` has, for 173 sizes of pictures, what libmtmd (in llama-cpp-python 0.3.36) made
-of them with its own limits: width, height, then rows and columns, or the embeddings of each part, or the number of parts (0 for
-pictures that it refuses).
+of them with its own limits: width, height, then rows and columns, or the embeddings of each part,
+or for SmolVLM the number of parts (0 for pictures that it refuses).
 ``tests.programs.peers.pictures`` compares with the same library, if it is there.
 """
 
