@@ -150,7 +150,8 @@ class Model:
             pinned: bind every thread but the caller's to one logical CPU, physical cores first.
             has_predictor: guess tokens by the model's own block, if the file has one; this takes
                 memory, and a few per cent more time for prompts.
-            mmproj: path of the file of the model's encoder for pictures; None for none.
+            mmproj: path of the file of the model's encoder for pictures, "auto" for one in the
+                model's folder that fits, if there is one; None for none.
             assistant: path of a small model that guesses the next tokens of this one; None for
                 none. If it cannot be used, the model opens without, and ``notices`` say why.
             progress: called during slow work (loading, compiling), now and in later sessions.
@@ -718,12 +719,18 @@ class Model:
 
 
 def _open_encoder(model: Model, path: str | os.PathLike[str]) -> None:
-    """Open the encoder of a model, before its first session.
+    """Open the encoder of a model, before its first session; ``AUTO`` looks for one.
 
     Layers in which rows of a picture see each other need larger blocks and rings.
     """
     from engine.vision.encoder import PictureEncoder
+    from engine.vision.finding import find_mmproj
 
+    if path == AUTO:
+        near = find_mmproj(model.path, model.config)
+        if near is None:
+            return
+        path = near
     encoder = PictureEncoder.open(path, model.crew, model.prefill_threads)
     model.pictures.encoder = encoder
     encoder.check_fits(model.config, model.shown_name)

@@ -653,7 +653,7 @@ class Session:
             if size > self.pipeline.max_block_tokens:
                 raise EngineError(
                     f"this model reads pictures of at most {self.pipeline.max_block_tokens:,} "
-                    f"tokens, and this one has {size:,} (choose a lower picture_detail)"
+                    f"tokens, and this one has {size:,} (choose a lower detail of pictures)"
                 )
         end = min(pos + size, span.end)
         rows = slice(pos - span.first, end - span.first)
@@ -667,6 +667,8 @@ class Session:
             self._rewind(pos)
             raise
         self._append(part_ids[rows], None)
+        if end == span.end and end - self.memory.checkpoint_before(end) >= MIN_CHECKPOINT_GAP:
+            self.memory.make_checkpoint()  # another question about the picture may follow
         return end
 
     def _copy_from_peers(self, batch: Batch, ids: list[int]) -> int:

@@ -90,6 +90,8 @@ _SETTING_OPTIONS = {
         for row in SAMPLERS.values()
         if row.option
     },
+    "pictures.mmproj": _arg("--mmproj FILE", "file of the encoder for pictures, or off"),
+    "pictures.detail": _arg("--detail SIZE", "size of pictures: low, usual or high"),
     "theme": _arg("--theme NAME", "colour theme"),
     "low_power": _arg("--low-power WHEN", "redraw less often: auto, on or off"),
     "priority": _arg("--priority HOW", "among other programs: auto, normal or low"),
@@ -361,6 +363,14 @@ _COMMANDS = {
             action="append",
             default=[],
         ),
+        _arg(
+            "--image FILE",
+            "show a picture to a model that sees; may be repeated",
+            dest="images",
+            action="append",
+            default=[],
+        ),
+        *("pictures.mmproj", "pictures.detail"),
         _arg("--session NAME", "continue a saved conversation, or start it"),
         _arg("--schema FILE", "answer in JSON that follows a JSON schema"),
         _arg("--grammar FILE", "answer in the form of a grammar (GBNF or Lark)"),

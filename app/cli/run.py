@@ -26,6 +26,7 @@ from app.cli.standard_input import read_standard_input
 from app.conversations.conversation import Ending
 from app.conversations.journal import ConversationStorage, open_storage
 from app.conversations.locks import IN_USE, NO_LOCKS, StoreError
+from app.conversations.pictures import MOST_PICTURES, Picture, read_picture
 from app.conversations.reply_lines import reply_footer
 from app.conversations.store import MOST_TITLE_CHARS, LoadedConversation, Store
 from app.documents.passages import announcement, fit, for_message
@@ -76,6 +77,8 @@ class RunOptions:
     """Words of the prompt on the command line."""
     files: Sequence[str] = ()
     """Files, folders and patterns to add to the prompt."""
+    images: Sequence[str] = ()
+    """Files of pictures that the prompt begins with."""
     raw: bool = False
     as_json: bool = False
     schema: str | None = None
@@ -146,6 +149,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
             'jalopy run: the prompt is empty (jalopy run MODEL "TEXT", or pipe in a text)'
         )
     form = _answer_form(options)
+    pictures = _read_pictures(options)
     documents = _read_files(options)
     progress = ProgressLine()
     if options.session:
@@ -160,7 +164,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
 
     questions = CallQuestions()
     headless = HeadlessChat(
-        _engine_options(options, _with_files(documents, prompt), settings, form),
+        _engine_options(options, _with_files(documents, prompt), settings, form, pictures),
         storage,
         settings.system_prompt,
         clock,
@@ -168,7 +172,7 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
         may_run=questions.may_run,
     )
     questions.chat = headless
-    this_run = _Run(headless, options, progress, settings, documents)
+    this_run = _Run(headless, options, progress, settings, documents, pictures)
     try:
         code = this_run.answer(prompt)
     except BaseException as error:
@@ -184,6 +188,25 @@ def run(options: RunOptions, settings: Settings, clock: Clock = time.monotonic) 
     if saving.end(headless.close()):
         return exit_codes.IO_ERROR
     return code
+
+
+def _read_pictures(options: RunOptions) -> tuple[Picture, ...]:
+    """Return the pictures of --image.
+
+    Raises:
+        Refusal: a file cannot be read, or no model of this machine gets the prompt.
+    """
+    if not options.images:
+        return ()
+    if options.raw or isinstance(options.model, RemoteModel):
+        other = "--raw" if options.raw else "--server"
+        raise Refusal(f"jalopy run: --image and {other} do not work together (leave one out)")
+    if len(options.images) > MOST_PICTURES:
+        raise Refusal(f"jalopy run: at most {MOST_PICTURES} pictures go into one prompt")
+    try:
+        return tuple(read_picture(name) for name in options.images)
+    except Refusal as refusal:
+        raise Refusal(f"jalopy run: {refusal}", refusal.exit_code) from None
 
 
 def _read_files(options: RunOptions) -> ReadDocuments:
@@ -260,13 +283,17 @@ def _answer_form(options: RunOptions) -> AnswerForm | None:
 
 
 def _engine_options(
-    options: RunOptions, prompt: str, settings: Settings, form: AnswerForm | None
+    options: RunOptions,
+    prompt: str,
+    settings: Settings,
+    form: AnswerForm | None,
+    pictures: tuple[Picture, ...] = (),
 ) -> ChatOptions:
     tools = None
     if form is None and not options.raw:
         tools = tool_box(settings, can_ask())
     chat_options = shell_options(settings, bool(options.session), form, tools)
-    if options.session or (tools is not None and tools.is_on):
+    if options.session or pictures or (tools is not None and tools.is_on):
         return chat_options
 
     # One reply of known length needs a small context only.
@@ -310,12 +337,14 @@ class _Run:
         progress: ProgressLine,
         settings: Settings,
         reading: ReadDocuments,
+        pictures: tuple[Picture, ...] = (),
     ) -> None:
         self._headless = headless
         self._reading = reading
         self._options = options
         self._progress = progress
         self._settings = settings
+        self._pictures = pictures
         self.new_id = ""
         """Id of the conversation that this run starts; "" if it continues one."""
 
@@ -331,7 +360,7 @@ class _Run:
             if self._options.raw:
                 reply_events = self._headless.complete(message)
             else:
-                reply_events = self._headless.ask(message)
+                reply_events = self._headless.ask(message, self._pictures)
             last_event = write_reply(reply_events, output, self._progress, self._tell)
         if isinstance(last_event, events.PromptRefused):
             raise self._refusal(last_event)

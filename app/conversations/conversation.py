@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import takewhile, zip_longest
 
+from app.conversations.pictures import Picture
 from app.conversations.server_fields import ServerFields
 from app.conversations.session_options import SessionOptions
 from app.documents.text_file import sources_of
@@ -116,6 +117,8 @@ class ChatMessage:
     """Whether the user changed the text of this reply."""
     folded: str = ""
     """Text of a user's message with large pastes folded; "" if nothing is folded."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures of a user's message, in the order of their marks in the text."""
     ids: tuple[int, ...] = ()
     """Generated token ids of a reply; empty if they are not known."""
     raw: str = ""
@@ -184,6 +187,8 @@ class PromptMessage:
     """Index of the first call in ``raw``."""
     server_fields: ServerFields | None = None
     """Fields that a server needs back with this reply; None if there are none."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures of a user's message, in the order of their marks in the text."""
 
 
 @dataclass
@@ -241,12 +246,14 @@ class Conversation:
         if gaps:
             self.n_dropped = max(self.n_dropped, gaps[-1] // 2 * 2 + 2)
 
-    def add_user(self, text: str, folded: str = "") -> ChatMessage:
+    def add_user(
+        self, text: str, folded: str = "", pictures: tuple[Picture, ...] = ()
+    ) -> ChatMessage:
         """Append a user's message, in place of one that has no reply.
 
         Most chat templates refuse two user messages in a row.
         """
-        message = ChatMessage(Role.USER, text, folded=folded)
+        message = ChatMessage(Role.USER, text, folded=folded, pictures=pictures)
         if self.awaits_reply:
             unanswered = self.messages.pop()
             message.alternatives = unanswered.alternatives
@@ -373,7 +380,10 @@ def prompt_message_of(message: ChatMessage, following: ChatMessage | None = None
     """
     if message.role is Role.USER:
         return PromptMessage(
-            TOOL if message.results else USER, message.text, results=message.results
+            TOOL if message.results else USER,
+            message.text,
+            results=message.results,
+            pictures=message.pictures,
         )
     if following is not None and following.results:
         calls = message.calls

@@ -26,7 +26,15 @@ _FOLDER = Path(__file__).resolve().parents[1] / "manual"
 _COLUMN_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
 """Gap between two columns of a table."""
 _GROUPS = {
-    "Chat": ("messages", "conversations", "documents", "thinking", "generation", "tools"),
+    "Chat": (
+        "messages",
+        "conversations",
+        "documents",
+        "pictures",
+        "thinking",
+        "generation",
+        "tools",
+    ),
     "Models": ("models", "formats", "quantize", "convert"),
     "Speed": ("threads", "speed", "words"),
     "Other machines and programs": ("serve", "server"),

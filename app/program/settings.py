@@ -124,6 +124,18 @@ class ServeSettings:
 
 
 @record
+class PictureSettings:
+    """How models read pictures."""
+
+    mmproj: str = _setting()
+    """File of the model's encoder for pictures; "" = the one in the model's folder that fits, "off"
+    = none.
+    """
+    detail: str = _setting(choices=("low", "usual", "high"))
+    """Size at which models read pictures: larger ones take longer and more of the context."""
+
+
+@record
 class Settings:
     """All settings, named as in the settings file."""
 
@@ -203,6 +215,8 @@ class Settings:
     """Tools that a model may call in the chat."""
     serve: ServeSettings = field(kw_only=True)
     """Limits of ``jalopy serve``."""
+    pictures: PictureSettings = field(kw_only=True)
+    """How models read pictures."""
     adapters: tuple[str, ...] = field(default=(), kw_only=True)
     """Adapters named by ``--lora`` (``app.session.adapters``). They are no setting, since an
     adapter fits one model.
@@ -380,6 +394,7 @@ _TABLES: dict[str, Any] = {
     "sampling": SamplingSettings,
     "tools": ToolSettings,
     "serve": ServeSettings,
+    "pictures": PictureSettings,
 }
 
 

@@ -9,8 +9,10 @@ from dataclasses import field
 from typing import Any
 
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
+from app.conversations.pictures import MARK, Picture
 from app.server.api_error import ApiError, invalid, unsupported
 from app.server.fields import Fields, describe, replace_surrogates
+from app.server.picture_fields import IMAGE_TYPES, read_image_part, read_images
 from app.text.record import record
 from engine.prompt.tools.calls import (
     MAX_DEPTH,
@@ -104,8 +106,11 @@ def read_message(message: Fields) -> PromptMessage:
     if role_name not in _ROLES:
         raise message.wrong_value("role", f"one of {', '.join(_ROLES)}")
     role = _ROLES[role_name]
-    if message.value("images"):
-        raise unsupported(message.path("images"), "is not supported: the model reads no images")
+    pictures: list[Picture] = []
+    if role == USER:
+        read_images(message, pictures)
+    elif message.value("images"):
+        raise unsupported(message.path("images"), "is not supported: only a user shows images")
 
     calls: tuple[ToolCall, ...] = ()
     if role == ASSISTANT:
@@ -118,11 +123,13 @@ def read_message(message: Fields) -> PromptMessage:
 
     if role == USER and not message.is_present("content"):
         raise message.missing_value("content", _CONTENT)
-    text = read_text(message, "content", is_result=role == TOOL)
+    text = MARK * len(pictures) + read_text(
+        message, "content", role == TOOL, pictures if role == USER else None
+    )
     if not text and role == ASSISTANT and not calls:
         text = message.text("refusal") or ""
     message.ignore_rest()
-    return PromptMessage(role, text, calls, results)
+    return PromptMessage(role, text, calls, results, pictures=tuple(pictures))
 
 
 def _read_calls(message: Fields) -> tuple[ToolCall, ...]:
@@ -148,22 +155,29 @@ def read_id(item: Fields, name: str) -> str:
     return str(call_id)
 
 
-def read_text(message: Fields, name: str, is_result: bool = False) -> str:
-    """Return the text of a message, which is a string or a list of text parts.
+def read_text(
+    message: Fields,
+    name: str,
+    is_result: bool = False,
+    pictures: list[Picture] | None = None,
+) -> str:
+    """Return the text of a message, which is a string or a list of parts.
 
     Args:
         message: Fields of the message.
         name: Field with the text.
         is_result: Whether the text is the result of a tool, which may be any JSON value. Images in
             a result are left out.
+        pictures: List that pictures are added to, with a mark in the text for each; None if the
+            message cannot have any.
 
     Raises:
         ApiError: The field is wrong.
     """
-    return replace_surrogates(_read_text(message, name, is_result))
+    return replace_surrogates(_read_text(message, name, is_result, pictures))
 
 
-def _read_text(message: Fields, name: str, is_result: bool) -> str:
+def _read_text(message: Fields, name: str, is_result: bool, pictures: list[Picture] | None) -> str:
     value = message.value(name)
     if value is None or isinstance(value, str):
         return value or ""
@@ -180,7 +194,7 @@ def _read_text(message: Fields, name: str, is_result: bool) -> str:
     if is_result and not all(_is_content_part(item) for item in value):
         return json.dumps(value, ensure_ascii=False)
     return "".join(
-        _read_part(message, item, f"{message.path(name)}[{index}]", is_result)
+        _read_part(message, item, f"{message.path(name)}[{index}]", is_result, pictures)
         for index, item in enumerate(value)
     )
 
@@ -190,21 +204,26 @@ def _is_content_part(item: Any) -> bool:
     return isinstance(item, str) or (isinstance(item, dict) and ("type" in item or "text" in item))
 
 
-def _read_part(message: Fields, item: Any, path: str, is_result: bool) -> str:
-    """Return the text of a content part; "" for parts that are left out."""
+def _read_part(
+    message: Fields, item: Any, path: str, is_result: bool, pictures: list[Picture] | None
+) -> str:
+    """Return the text of a content part, a mark for a picture; "" for parts that are left out."""
     if isinstance(item, str):
         return item
     content_part = message.array_item(item, path)
     part_type = content_part.text("type", "text")
     if part_type in _THOUGHT_TYPES:
         return ""
+    if part_type in IMAGE_TYPES and pictures is not None:
+        read_image_part(content_part, pictures)
+        return MARK
     if part_type not in _TEXT_FIELDS:
         if is_result:
             message.ignore(f"{part_type} in the result of a tool")
             return ""
         raise unsupported(
             content_part.path("type"),
-            f"is {describe(part_type)}: only text is supported (the model reads no images)",
+            f"is {describe(part_type)}: only text is supported, and images of a user",
         )
 
     text_field = _TEXT_FIELDS[part_type]

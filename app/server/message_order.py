@@ -66,7 +66,12 @@ def _join_neighbours(messages: Iterable[PromptMessage], role: str) -> list[Promp
         if message.role == role and joined and joined[-1].role == role:
             previous = joined[-1]
             text = "\n\n".join(text for text in (previous.text, message.text) if text)
-            joined[-1] = replace(previous, text=text, calls=previous.calls + message.calls)
+            joined[-1] = replace(
+                previous,
+                text=text,
+                calls=previous.calls + message.calls,
+                pictures=previous.pictures + message.pictures,
+            )
         else:
             joined.append(message)
     return joined

@@ -18,6 +18,7 @@ from typing import Any
 
 from app.backend.local import engine_access
 from app.backend.local.model import LocalModel
+from app.backend.local.prompt_pictures import PictureRefusal
 from app.backend.local.saved_states import SavedStates
 from app.backend.work_thread import FairQueue, QueueFullError, WorkThread
 from app.conversations.state_files import drop_oldest_states
@@ -406,6 +407,8 @@ def _convert_error(error: BaseException) -> ApiError:
         return form_api_error(error)
     if isinstance(error, Cancelled):
         return shutting_down()
+    if isinstance(error, PictureRefusal):
+        return ApiError(str(error), param="messages", code="image_error")
     if isinstance(error, TemplateError):
         return ApiError(str(error), param="messages", code="template_refuses")
     if isinstance(error, EngineError) or exit_code_of(error) is not None:

@@ -18,8 +18,8 @@ from app.server.api_error import ApiError
 
 T = TypeVar("T")
 
-MAX_BODY_BYTES = 4 << 20
-"""Limit on the body of a request: many times the text that a context can hold."""
+MAX_BODY_BYTES = 24 << 20
+"""Limit on the body of a request: a few photos, and many times the text that a context can hold."""
 MAX_DISCARDED_BYTES = 64 << 20
 """Bytes beyond this limit that are received and dropped, so that the sender reads the refusal."""
 BODY_PATIENCE_S = 30.0

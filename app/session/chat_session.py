@@ -25,6 +25,7 @@ from app.conversations.conversation import (
     prompt_message_of,
 )
 from app.conversations.journal import Journal, PartialReply
+from app.conversations.pictures import Picture
 from app.conversations.session_options import SessionOptions
 from app.conversations.store import LoadedConversation, model_key
 from app.program.remote_model import ModelPlace
@@ -438,21 +439,22 @@ class ChatSession:
 
     # ---- messages
 
-    def submit(self, text: str, folded: str = "") -> Admission:
-        """Send a message, or queue it while the engine is busy.
+    def submit(self, text: str, folded: str = "", pictures: tuple[Picture, ...] = ()) -> Admission:
+        """Send a message, or queue it while the engine is busy. A message with pictures cannot
+        wait.
 
         Args:
             folded: text with large pastes folded; empty if nothing is folded.
         """
         if self.is_busy:
-            if len(self._queued) >= MAX_QUEUED:
+            if len(self._queued) >= MAX_QUEUED or pictures:
                 return Admission.FULL
             self._queued.append((text, folded, self._engine_thread.now_s()))
             self._save_queue()
             return Admission.QUEUED
         if self.model is None:
             return Admission.NO_MODEL
-        self._ask(text, folded)
+        self._ask(text, folded, pictures=pictures)
         return Admission.SENT
 
     def send_next(self) -> bool:
@@ -558,7 +560,7 @@ class ChatSession:
         question = conversation.messages[-1]
         if not question.results:
             # A new object makes the journal write the question as used now.
-            conversation.add_user(question.text, question.folded)
+            conversation.add_user(question.text, question.folded, question.pictures)
         self._send(Running(snapshot), n_answers=n_answers)
         return True
 
@@ -612,14 +614,17 @@ class ChatSession:
         folded: str = "",
         sent_s: float | None = None,
         snapshot: Snapshot | None = None,
+        pictures: tuple[Picture, ...] = (),
     ) -> None:
         conversation = self.conversation
         running = Running(snapshot or Snapshot.of(conversation), text)
         running.joined = conversation.unanswered_message
         if text in self.recovered_texts[:1]:
             del self.recovered_texts[0]
+        if running.joined is not None:
+            pictures = (*running.joined.pictures, *pictures)
         joined_text, folded = conversation.join_unanswered(text, folded)
-        conversation.add_user(clean_text(joined_text), folded)
+        conversation.add_user(clean_text(joined_text), folded, pictures)
         self._send(running, sent_s)
         self._save_queue()
 

@@ -13,6 +13,7 @@ from app.backend.reply_text import TextEvent
 from app.backend.status import EngineStatus
 from app.conversations.conversation import Conversation
 from app.conversations.journal import ConversationStorage
+from app.conversations.pictures import Picture
 from app.conversations.store import LoadedConversation
 from app.machine.tuning.threads_in_use import ThreadsInUse
 from app.program.remote_model import ModelPlace
@@ -143,10 +144,10 @@ class HeadlessChat:
 
     # ---- turns
 
-    def ask(self, text: str) -> Iterator[events.Event]:
+    def ask(self, text: str, pictures: tuple[Picture, ...] = ()) -> Iterator[events.Event]:
         """Answer a message."""
         self._finish_earlier()
-        is_sent = self.chat_session.submit(text) is Admission.SENT
+        is_sent = self.chat_session.submit(text, pictures=pictures) is Admission.SENT
         return self._follow_turn(is_sent, "no model is loaded")
 
     def regenerate(self) -> Iterator[events.Event]:

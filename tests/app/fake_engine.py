@@ -440,6 +440,7 @@ class FakeModel:
         attention = Attention(8, 4, 32, 32, Rope(10000.0, 32, neighbours=True), 32**-0.5)
         layers = (Layer(attention, Dense(172)),) * 2
         self.config = ModelConfig("llama", 64, layers, 1e-5, 2048, self.tokenizer.vocab_size)
+        self.pictures = SimpleNamespace(encoder=None)
         self.weights_mode = "mmap"
         self.threads = 2
         self.prefill_threads = 2

@@ -14,6 +14,7 @@ import pytest
 from engine import EngineError, Model, Sampling
 from engine.config import BOTH_WAYS, BOTH_WAYS_IN_WINDOWS, CAUSAL
 from engine.loader import validate
+from engine.prompt.chat_prompt import picture_name
 from engine.saved_state import StateWriter, restore_state
 from engine.session import Session
 from engine.vision.known import ids_of_parts
@@ -21,6 +22,7 @@ from engine.vision.rows import PicturePart, PictureRows, PreparedPicture, RowGri
 from tests.engine import families, reference, tiny_gguf
 from tests.engine.architectures import load, test_gemma4
 from tests.engine.reference import Array, Twin
+from tests.engine.vision import tiny_mmproj
 
 pytestmark = pytest.mark.slow
 
@@ -336,6 +338,56 @@ def test_rows_come_from_the_encoder_once(qwen3vl: Model) -> None:
         session.prefill(flat([4, 5, read, 6]))
         session.prefill(flat([4, 5, read, 6, 7, 8]))
     assert calls == [read.picture]
+
+
+def test_another_question_reads_no_picture_again(tmp_path: Path) -> None:
+    model = Model.open(FAMILIES["qwen35"][0]().write(tmp_path / "m.gguf"), threads=2)
+    cat = picture(model, "cat", (8, 9))
+    session = model.session(n_ctx=256)
+    session.prefill(flat([4, 5, cat, 6, 7, 8]))
+    other = flat([4, 5, cat, 9, 10, 11])
+    assert session.prefill(other).reused == 2 + 72
+    fresh = model.session(n_ctx=256)
+    fresh.prefill(other)
+    assert (session.next_logits == fresh.next_logits).all()
+    model.close()
+
+
+def test_a_model_reads_pictures_with_its_encoder(tmp_path: Path) -> None:
+    described = families.keyed(
+        tiny_gguf.model("qwen35", dim=tiny_mmproj.TEXT_WIDTH, head_dim=16, context_length=512),
+        **SECTIONS,
+    )
+    path = described.write(tmp_path / "m.gguf")
+    tiny_mmproj.qwen3vl().write(tmp_path / "mmproj-m.gguf")
+    model = Model.open(path, threads=2, mmproj="auto")
+    encoder = model.pictures.encoder
+    assert encoder is not None
+    prepared = encoder.prepare(tiny_mmproj.picture(100, 70))
+    chat = model.chat()
+    name = picture_name(prepared.digest)
+    chat.pictures[name] = model.pictures.prompt_ids(prepared)
+    ids = chat.add_user(f"{name}what is it?")
+    session = model.session(n_ctx=256)
+    session.prefill(ids)
+    span = session.cached.pictures[0]
+    assert (span.n_rows, span.n_columns) == (prepared.parts[0].grid.n_rows, span.n_columns)
+    assert span.has_grid_positions
+    model.close()
+    assert Model.open(path, threads=2).pictures.encoder is None
+
+
+def test_models_with_large_parts_have_larger_blocks(tmp_path: Path) -> None:
+    path = _tiny("gemma3", dim=tiny_mmproj.TEXT_WIDTH, head_dim=16).write(tmp_path / "m.gguf")
+    tiny_mmproj.gemma3().write(tmp_path / "mmproj-m.gguf")
+    blind = Model.open(path, threads=2)
+    seeing = Model.open(path, threads=2, mmproj=tmp_path / "mmproj-m.gguf")
+    sizes = [model.session(n_ctx=1024).pipeline.max_block_tokens for model in (blind, seeing)]
+    assert sizes == [256, 512]
+    with pytest.raises(EngineError, match="is a model and no encoder"):
+        Model.open(path, threads=2, mmproj=path)
+    blind.close()
+    seeing.close()
 
 
 def test_saved_states_hold_pictures(qwen3vl: Model, tmp_path: Path) -> None:

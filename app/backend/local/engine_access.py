@@ -90,6 +90,7 @@ def open_model(settings: Settings, path: Path | str, progress: Report | None = N
         pinned=settings.pin_threads == "on",
         has_predictor=PREDICTOR in guess_kinds(settings.guess_ahead),
         assistant=_assistant_of(settings, path),
+        mmproj=_mmproj_of(settings),
         progress=progress,
     )
     model.checkpoint_bytes = settings.checkpoints_mb * 1_000_000
@@ -139,6 +140,13 @@ def replay(
     replay(session, ids, bool(kinds), [GuessKind(kind) for kind in kinds], on_logits)
     tally = session.guess_tally
     return ReplayedGuesses(sum(tally.n_tried.values()), sum(tally.n_right.values()))
+
+
+def _mmproj_of(settings: Settings) -> str | None:
+    """Return the mmproj file of the settings, AUTO to look for one, or None for none."""
+    if settings.pictures.mmproj == "off":
+        return None
+    return settings.pictures.mmproj or AUTO
 
 
 def use_adapters(model: Model, adapters: Sequence[str]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from app.backend.local.context_room import MIN_REPLY_TOKENS, NoRoomError, turns_to_drop
 from app.backend.local.edited_reply import edited_ids, text_of
+from app.backend.local.prompt_pictures import PromptPictures
 from app.backend.reply import Reply, guard_of, limit_of
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
 from app.forms.compiler import FormCompiler
@@ -106,6 +107,7 @@ class LocalModel:
         self._is_fenced = is_starter(model.path)
         self._messages: list[PromptMessage] = []
         """Messages of ``chat``, as requests have them."""
+        self._pictures = PromptPictures(model, chat, settings.pictures.detail)
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
         self.adapters: tuple[str, ...] = ()
@@ -137,6 +139,7 @@ class LocalModel:
         Raises EngineError: the template refuses a message.
         """
         chat = self.chat
+        self._pictures.forget_others(messages)
         n_same = self.n_shared(messages)
         if n_same:
             chat.rewind(n_same)
@@ -161,7 +164,7 @@ class LocalModel:
     def _add(self, message: PromptMessage) -> None:
         chat = self.chat
         if message.role == USER:
-            chat.add_unrendered(message.text)
+            chat.add_unrendered(self._pictures.placed(message))
         elif message.role == TOOL:
             chat.add_results(message.results)
         elif message.role == SYSTEM:
@@ -350,6 +353,10 @@ class LocalModel:
         self.n_tokens = n_tokens
 
 
+def _digests(message: PromptMessage) -> list[tuple[str, str]]:
+    return [(picture.digest, picture.detail) for picture in message.pictures]
+
+
 def _prefix_ids(prompt: TurnPrompt) -> Sequence[int]:
     if prompt.prefix is None:
         return ()
@@ -361,10 +368,11 @@ def _is_same(message: PromptMessage, other: PromptMessage) -> bool:
 
     Clients of the API send replies without their ids, and may trim them.
     """
-    is_alike = (message.role, message.calls, message.results) == (
+    is_alike = (message.role, message.calls, message.results, _digests(message)) == (
         other.role,
         other.calls,
         other.results,
+        _digests(other),
     )
     if not is_alike:
         return False

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from app.conversations.conversation import ASSISTANT, SYSTEM, TOOL, USER, PromptMessage
+from app.conversations.pictures import MARK, Picture
 from app.server.api_error import unsupported
 from app.server.completion_request import (
     MAX_TOKENS,
@@ -22,6 +23,7 @@ from app.server.fields import Fields, describe, replace_surrogates
 from app.server.form_fields import read_form
 from app.server.message_fields import MAX_MESSAGES, read_call, read_id, read_text, read_tools
 from app.server.message_order import arrange_messages
+from app.server.picture_fields import read_image_part
 from app.server.sampling_fields import read_sampling
 from engine.prompt.thinking import MAX_BUDGET_TOKENS
 from engine.prompt.tools.calls import CallResult, ToolCall
@@ -101,12 +103,16 @@ def _read_message(message: Fields) -> Iterator[PromptMessage]:
     role = message.required(role, "role", f"one of {USER}, {ASSISTANT}, {SYSTEM}")
     texts: list[str] = []
     calls: list[ToolCall] = []
+    pictures: list[Picture] = []
     for block in _read_blocks(message, "content"):
         block_type = block.text("type") or "text"
         if role == ASSISTANT and block_type == "tool_use":
             calls.append(_read_call(block))
         elif role == USER and block_type == "tool_result":
             yield _read_result(block)
+        elif role == USER and block_type == "image":
+            read_image_part(block, pictures)
+            texts.append(MARK)
         elif block_type not in _THOUGHTS:
             texts.append(_read_text_block(block))
     message.ignore_rest()
@@ -115,7 +121,8 @@ def _read_message(message: Fields) -> Iterator[PromptMessage]:
         # As it was written: blocks of a reply are pieces of one text.
         yield PromptMessage(ASSISTANT, "".join(texts), tuple(calls))
     elif texts:
-        yield PromptMessage(role, _PARAGRAPHS.join(text for text in texts if text))
+        text = _PARAGRAPHS.join(text for text in texts if text)
+        yield PromptMessage(role, text, pictures=tuple(pictures))
 
 
 def _read_blocks(fields: Fields, name: str) -> Iterator[Fields]:
@@ -153,7 +160,7 @@ def _read_text_block(block: Fields) -> str:
         return _titled(block, _joined_blocks(block, "content"))
     raise unsupported(
         block.path("type"),
-        f"is {describe(block_type)}: only text is supported (the model reads no images)",
+        f"is {describe(block_type)}: only text is supported, and images of a user",
     )
 
 

@@ -13,7 +13,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from app.conversations.conversation import SYSTEM, USER, PromptMessage
-from app.server.api_error import ApiError
+from app.conversations.pictures import MARK, Picture
+from app.server.api_error import ApiError, invalid
 from app.server.completion_request import (
     NEUTRAL,
     CompletionRequest,
@@ -28,11 +29,12 @@ from app.server.fields import Fields, replace_surrogates
 from app.server.form_fields import read_form
 from app.server.message_fields import MAX_MESSAGES, read_messages, read_tools
 from app.server.message_order import arrange_messages
+from app.server.picture_fields import read_images
 from app.server.reply_task import Finish, PromptAccepted, ReplyEvent, ReplyPiece
 from app.server.sampling_fields import read_sampling
 from engine.prompt.infill import InfillText
 
-_NEUTRAL: dict[str, Any] = {"template": "", "images": []}
+_NEUTRAL: dict[str, Any] = {"template": ""}
 """Unsupported parameters of ``/api/generate``, each with the value that has no effect."""
 _ZERO_DURATION = re.compile(r"[-+]?(0+|(0+\.?0*(h|m|s|ms|us|µs|μs|ns))+)")
 """Durations of zero, as Go writes them."""
@@ -80,10 +82,15 @@ def read_generate_request(fields: Fields, served_model: str) -> CompletionReques
         infill = InfillText(prompt, suffix)
         return _read_request(fields, served_model, prompt=prompt, infill=infill)
     system = _read_text(fields, "system")
+    pictures: list[Picture] = []
+    read_images(fields, pictures)
+    if pictures and (fields.flag("raw") or not prompt):
+        raise invalid("images", "needs a prompt, and no raw")
     if fields.flag("raw") or not prompt:
         return _read_request(fields, served_model, prompt=prompt)
 
-    messages = [PromptMessage(USER, prompt)]
+    text = MARK * len(pictures) + prompt
+    messages = [PromptMessage(USER, text, pictures=tuple(pictures))]
     if system:
         messages.insert(0, PromptMessage(SYSTEM, system))
     return _read_request(fields, served_model, messages=tuple(messages))

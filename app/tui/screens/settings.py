@@ -301,6 +301,8 @@ TITLES = {
     "tools.result_tokens": "Longest tool result",
     "tools.servers": "Tool servers",
     "serve.origins": "Web pages that may ask",
+    "pictures.mmproj": "Encoder for pictures",
+    "pictures.detail": "Detail of pictures",
 }
 """Titles of settings in the list; the file has other names."""
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from app.cli import standard_input
 from app.cli.run import RunOptions, read_prompt, run
@@ -24,6 +25,8 @@ from engine.errors import BrokenModelError, GGUFError
 from tests.app.cli.test_line_mode import InterruptingOutput
 from tests.app.fake_engine import BOS, Gate, Script
 from tests.app.scripted_access import use_script
+from tests.engine import tiny_gguf
+from tests.engine.vision import tiny_mmproj
 
 Answered = Callable[..., tuple[str, str]]
 
@@ -359,3 +362,39 @@ def test_endless_input_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", endless)
         with pytest.raises(Refusal, match="larger than 1 MiB"):
             read_prompt("-")
+
+
+@pytest.mark.slow
+def test_run_shows_pictures_to_a_model_that_sees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    described = tiny_gguf.model(
+        "qwen3vl", dim=tiny_mmproj.TEXT_WIDTH, head_dim=16, context_length=512
+    )
+    path = str(described.write(tmp_path / "m.gguf"))
+    tiny_mmproj.qwen3vl().write(tmp_path / "mmproj-m.gguf")
+    names = []
+    for number in range(2):
+        names.append(str(tmp_path / f"{number}.png"))
+        Image.fromarray(tiny_mmproj.picture(90, 60, number)).save(names[-1])
+    n_read = []
+    for images in ([], names[:1], names):
+        assert run(RunOptions(path, "a", images=images), settings_with(max_tokens=2)) == 0
+        _, err = capsys.readouterr()
+        n_read.append(int(re.findall(r"read (\d+) prompt tokens", err)[0]))
+    assert n_read[1] >= n_read[0] + 8
+    assert n_read[2] - n_read[1] == n_read[1] - n_read[0]
+
+    (tmp_path / "mmproj-m.gguf").unlink()
+    with pytest.raises(Refusal, match="cannot read pictures"):
+        run(RunOptions(path, "a", images=names[:1]), settings_with(max_tokens=2))
+
+
+def test_pictures_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none.png")
+    with pytest.raises(Refusal, match=r"none\.png: no such file"):
+        run(RunOptions("m.gguf", "a", images=[missing]), settings_with())
+    with pytest.raises(Refusal, match="--image and --raw"):
+        run(RunOptions("m.gguf", "a", images=[missing], raw=True), settings_with())
+    with pytest.raises(Refusal, match="at most 32 pictures"):
+        run(RunOptions("m.gguf", "a", images=[missing] * 33), settings_with())

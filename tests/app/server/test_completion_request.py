@@ -114,7 +114,7 @@ WRONG_MESSAGES: list[tuple[Any, str]] = [
     ({"role": ["user"], "content": "hi"}, "messages[0].role"),
     ({"role": "user", "content": 5}, "messages[0].content"),
     ({"role": "user", "content": [5]}, "messages[0].content[0]"),
-    ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].type"),
+    ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].image_url"),
     ({"role": "user", "content": [{"text": 5}]}, "messages[0].content[0].text"),
     ({"role": "user", "content": [{"type": "input_audio"}]}, "messages[0].content[0].type"),
     ({"role": "assistant", "content": "hi", "tool_calls": [[]]}, "messages[0].tool_calls[0]"),

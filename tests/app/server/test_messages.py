@@ -178,7 +178,7 @@ def test_either_header_may_have_the_key(locked: Serving) -> None:
         ("/v1/messages", b"{", 400, "invalid_request_error"),
         ("/v1/messages/nowhere", {}, 404, "not_found_error"),
         ("/messages/count_tokens/", {"messages": []}, 400, "invalid_request_error"),
-        ("/v1/messages", b" " * (5 << 20), 413, "request_too_large"),
+        ("/v1/messages", b" " * (25 << 20), 413, "request_too_large"),
     ],
 )
 def test_errors_have_the_form_of_the_api(
@@ -313,7 +313,7 @@ def block(block_type: str, **fields: Any) -> dict[str, Any]:
         ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
-        (block("image"), "messages[0].content[0].type"),
+        (block("image"), "messages[0].content[0].image_url"),
         (block("text", text=3), "messages[0].content[0].text"),
         (block("document"), "messages[0].content[0].source"),
         (block("document", source={"type": "base64"}), "messages[0].content[0].source.type"),

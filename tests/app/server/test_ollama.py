@@ -158,7 +158,7 @@ def test_options_are_read_and_unknown_ones_collected() -> None:
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"messages": [{**HI[0], "images": ["aGk="]}]}, "messages[0].images"),
+        ({"messages": [{**HI[0], "images": ["?"]}]}, "messages[0].images[0]"),
         ({"messages": "hi"}, "messages"),
         ({"options": {"temperature": "hot"}}, "options.temperature"),
         ({"options": {"num_predict": "all"}}, "options.num_predict"),

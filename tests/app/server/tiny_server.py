@@ -28,14 +28,20 @@ TEMPLATE = """{% if tools %}<tool_call>{{ tools | tojson }}
 
 
 @contextmanager
-def tiny_server(folder: Path, marks: Mapping[str, int] | None = None) -> Iterator[httpx.Client]:
+def tiny_server(
+    folder: Path,
+    marks: Mapping[str, int] | None = None,
+    described: tiny_gguf.TinyGGUF | None = None,
+) -> Iterator[httpx.Client]:
     """Run the server until the end of the block, and yield a client for it.
 
     Args:
         folder: Folder for the model.
         marks: Ids of the marks for filling in, by the names of the file's fields.
+        described: Description of the model; None for a usual one.
     """
-    described = tiny_gguf.model("qwen2", context_length=N_CTX, vocabulary="bpe")
+    if described is None:
+        described = tiny_gguf.model("qwen2", context_length=N_CTX, vocabulary="bpe")
     described.set("tokenizer.chat_template", TEMPLATE)
     for name, token_id in (marks or {}).items():
         described.set(f"tokenizer.ggml.fim_{name}_token_id", token_id)
