@@ -251,6 +251,7 @@ def main() -> None:
             parser.error("this model has no predictor")
         trials = Trials(session, text, options.n, options.guesses, names, options.predictor)
         trials.turn()  # measures what runs cost
+        trials.turn()
         end_s = time.monotonic() + options.seconds
         while time.monotonic() < end_s:
             trials.turn()
