@@ -4,7 +4,9 @@ import pytest
 
 from app.backend.reply import Reply, ReplyMeter
 from app.conversations.conversation import Ending
+from app.text.guesses import GuessFigures
 from engine.errors import BrokenModelError
+from engine.sampling.guessing import GuessKind
 from engine.sampling.loops import LoopGuard
 from tests.app.fake_engine import FakeClock, FakeSession, Gate, Script
 
@@ -31,6 +33,23 @@ def test_a_reply_yields_its_text_and_counts_tokens_and_times() -> None:
     assert meter.decode_tps == pytest.approx(2.0)
     assert meter.finish_reason == "stop"
     assert meter.ending is Ending.COMPLETE
+
+
+def test_a_reply_counts_its_guesses_by_kind() -> None:
+    script = Script()
+    session = session_of(script)
+    for n_guesses, tokens in ((0, [7]), (4, [8, 9])):
+        session.guess_tally.record_run(GuessKind.EARLIER, n_guesses, 1.0)
+        session.guess_tally.n_right[GuessKind.EARLIER] = n_guesses // 2
+        reply = Reply(session, tokens, None, clock=script.clock)
+        list(reply)
+        expected = (GuessFigures("earlier", 4, 2),) if n_guesses else ()
+        assert reply.meter.figures().guesses == expected
+        assert reply.meter.figures().guess_saved_s is None  # too few steps without guesses
+    for _ in range(8):
+        session.guess_tally.record_run(GuessKind.EARLIER, 0, 1.0)
+    list(reply := Reply(session, [5], None, clock=script.clock))
+    assert reply.meter.figures().guess_saved_s == pytest.approx(2.0)
 
 
 def test_cached_and_prefilled_tokens_are_counted_separately() -> None:
