@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from engine.weights.weights import Tensor, Weights
 
 DEFAULT_CONTEXT = 8192
+ROOMY_CONTEXT = 1 << 15
+"""Context in which the first request of a program that works on code fits, in tokens."""
 """Limit on the default context in tokens. A larger one costs memory that few conversations use."""
 CHECKPOINT_SHARE = 4
 """Copies of recurrent states take at most this fraction, 1 / 4, of the available memory."""
@@ -345,12 +347,13 @@ class Model:
         kv: str = "f16",
         progress: ProgressCallback | None = None,
         peer: Session | None = None,
+        default_limit: int = DEFAULT_CONTEXT,
     ) -> Session:
         """Allocate a KV cache and compile the kernels.
 
         Args:
             n_ctx: size of the context in tokens, at least 1. None for the trained context, limited
-                by ``DEFAULT_CONTEXT`` and by half of the context that fits into memory.
+                by ``default_limit`` and by half of the context that fits into memory.
             kv: type of the KV cache, a key of ``engine.KV_TYPES``; or "auto" for f16, or a smaller
                 type if memory is short for the context.
             progress: called during slow work instead of the model's own callback; its exceptions
@@ -358,6 +361,8 @@ class Model:
             peer: session whose context and KV type this one copies, instead of ``n_ctx`` and
                 ``kv``. Different threads may then use the two sessions, and their replies are
                 computed together (``engine.batch``).
+            default_limit: limit on the context that is chosen if ``n_ctx`` is None. Beyond
+                ``ROOMY_CONTEXT`` it is a quarter of what fits, which leaves memory for three peers.
 
         Raises:
             MemoryPlanError: the cache does not fit into memory (the message names the largest
@@ -380,7 +385,7 @@ class Model:
         else:
             kv_type = kv_type_of(kv, self.config)
         promised_bytes = 0 if peer is None else self._promised_bytes(peer)
-        n_ctx = self._context(n_ctx, kv_type, promised_bytes)
+        n_ctx = self._context(n_ctx, kv_type, promised_bytes, default_limit)
         _check_yarn(self, n_ctx)
         self.bring_weights_in(self._needs(kv_type, host.available_memory_bytes()).bytes_for(n_ctx))
         pipeline = self._pipeline(kv_type, n_ctx, peer)
@@ -678,13 +683,20 @@ class Model:
         ]
         return sum(session.unwritten_bytes for session in peers)
 
-    def _context(self, n_ctx: int | None, kv_type: KVType, promised_bytes: int = 0) -> int:
+    def _context(
+        self,
+        n_ctx: int | None,
+        kv_type: KVType,
+        promised_bytes: int = 0,
+        default_limit: int = DEFAULT_CONTEXT,
+    ) -> int:
         """Check a requested context against the available memory, or choose one."""
         available = host.available_memory_bytes() - promised_bytes
         needs = self._needs(kv_type, available)
         largest = needs.largest_context(available - RESERVE_BYTES)
         if n_ctx is None:
-            n_ctx = min(_default_context(self.config), max(256, largest // 2))
+            roomy = max(min(largest // 2, ROOMY_CONTEXT), largest // 4)
+            n_ctx = min(self.config.context_length, default_limit, max(256, roomy))
         if n_ctx < 1:
             raise MemoryPlanError(
                 f"a context of {n_ctx} tokens is not possible: must be at least 1"

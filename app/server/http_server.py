@@ -29,6 +29,7 @@ from app.server.model_pool import ModelPool, OpenModel
 from app.server.routes import make_application
 from app.server.served_engine import ServedEngine
 from app.text.figures import count
+from engine.model import DEFAULT_CONTEXT
 
 MAX_CONNECTIONS = 128
 """Limit on the open connections.
@@ -54,6 +55,14 @@ SHUTDOWN_S = 0.7
 """Time that responses have to end with the server; then their connections are cut."""
 ENGINE_SHUTDOWN_S = 0.3
 """Time that engine threads have after that."""
+
+
+ONLY_MODEL_CONTEXT = 1 << 16
+"""Limit on the context of the only model, in tokens, if the settings set none.
+
+The cache takes memory as it fills. Models that requests choose have the usual context, so that
+several are open at once.
+"""
 
 
 class HttpServer:
@@ -88,7 +97,11 @@ class HttpServer:
         self._model_id = model_id
         self._loop: asyncio.AbstractEventLoop | None = None
         make_engine = partial(
-            ServedEngine, settings=settings, max_waiting=max_waiting, max_at_once=max_at_once
+            ServedEngine,
+            settings=settings,
+            max_waiting=max_waiting,
+            max_at_once=max_at_once,
+            context_limit=ONLY_MODEL_CONTEXT if model_id else DEFAULT_CONTEXT,
         )
         self._models = ModelPool(settings, make_engine, path, model_id, idle_s, self._log_opened)
         application = make_application(self._models, names, api_key, settings.serve.origins)

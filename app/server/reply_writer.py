@@ -292,9 +292,18 @@ class ReplyWriter:
             raise self._too_long(request, f"{n_bytes} bytes")
 
     def _too_long(self, request: CompletionRequest, size: str) -> ApiError:
+        n_ctx = self.local.session.n_ctx
+        n_trained = self.local.model.config.context_length
+        if n_ctx < n_trained:
+            advice = f"jalopy serve --ctx {n_trained} offers more"
+        else:
+            advice = (
+                f"shorten it, or try jalopy serve --ctx N with more than the {n_trained} tokens that "
+                "the model was trained for"
+            )
         return ApiError(
-            f"the prompt has {size}, but prompt and answer must fit in a context of "
-            f"{self.local.session.n_ctx} tokens",
+            f"the prompt has {size}, but prompt and answer must fit in a context of {n_ctx} tokens "
+            f"({advice})",
             param="messages" if request.is_chat else "prompt",
             code=CONTEXT_EXCEEDED,
         )

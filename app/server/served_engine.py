@@ -88,6 +88,7 @@ class ServedEngine:
         max_waiting: Limit on the requests in the queue.
         max_at_once: Limit on the replies that are written at once; 0 for as many as are useful and
             fit in memory.
+        context_limit: Limit on the context, in tokens, if the settings set none.
 
     Attributes:
         opened: Future that is done when the model is open, or has the error that prevented it.
@@ -96,10 +97,18 @@ class ServedEngine:
             before the model is open, and if the model writes no text.
     """
 
-    def __init__(self, path: Path, settings: Settings, max_waiting: int, max_at_once: int) -> None:
+    def __init__(
+        self,
+        path: Path,
+        settings: Settings,
+        max_waiting: int,
+        max_at_once: int,
+        context_limit: int,
+    ) -> None:
         self._path = path
         self._settings = settings
         self._max_at_once = max_at_once
+        self._context_limit = context_limit
         self._queue: FairQueue[ReplyTask] = FairQueue(max_waiting)
         self._assigning = threading.Lock()
         """Protects the assignment of tasks to slots."""
@@ -295,7 +304,9 @@ class ServedEngine:
         # The chat comes before the session because it starts a process.
         chat = model.chat()
         session = model.session(
-            settings.context_size or None, engine_access.kv_type_of(settings, model)
+            settings.context_size or None,
+            engine_access.kv_type_of(settings, model),
+            default_limit=self._context_limit,
         )
         self._slots[0].writer = self._make_writer(
             LocalModel(model, session, chat, settings), self._advance_background_tasks

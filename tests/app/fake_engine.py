@@ -544,6 +544,7 @@ class FakeModel:
         kv: str = "f16",
         progress: Callable[[Any], None] | None = None,
         peer: FakeSession | None = None,
+        default_limit: int = 0,
     ) -> FakeSession:
         """Open a session, unless it is larger than the script allows."""
         if peer is not None and len(self.sessions) >= self.script.most_sessions:

@@ -141,6 +141,28 @@ def test_auto_is_less_exact_only_where_memory_is_short(
     model.close()
 
 
+@pytest.mark.parametrize(
+    ("fits", "limit", "chosen"),
+    [
+        (4 * 512, 512, 512),
+        (4 * 512, 256, 256),
+        (4 * 400, 512, 400),
+        # Up to the roomy context, half of what fits; here 256.
+        (512, 512, 256),
+        (300, 512, 256),
+    ],
+)
+def test_a_chosen_context_leaves_memory_for_peers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: int, limit: int, chosen: int
+) -> None:
+    monkeypatch.setattr("engine.model.ROOMY_CONTEXT", 256)
+    model = opened(tmp_path, context_length=512)
+    room = needed(model, "f16", fits)
+    monkeypatch.setattr(host, "available_memory_bytes", lambda: RESERVE_BYTES + room)
+    assert model.session(default_limit=limit).n_ctx == chosen
+    model.close()
+
+
 def test_auto_leaves_out_types_that_the_heads_do_not_suit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

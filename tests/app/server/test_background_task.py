@@ -127,6 +127,7 @@ def test_a_long_prompt_is_refused_before_it_is_tokenized(
     answer = server.post(path, fields if path != "/v1/responses" else {"input": text})
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "context_length_exceeded")
     assert "2049 bytes" in answer.json()["error"]["message"]
+    assert "jalopy serve --ctx" in answer.json()["error"]["message"]
 
 
 class Endless:
