@@ -1,7 +1,14 @@
-"""Rows of pictures against the NumPy twin."""
+"""Rows of pictures against the NumPy twin, and against llama.cpp.
+
+``golden_rows.json`` has some numbers of the rows that libmtmd (in llama-cpp-python 0.3.36, without
+flash attention) computed by ``tests/programs/peers/pictures_peer.py`` for the encoders of
+``tiny_mmproj.TINY``, with rows of 256 numbers, and the picture of ``GOLDEN_SIZE``: forty values,
+evenly spread over all rows after each other.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +22,16 @@ from engine.errors import BrokenModelError, Cancelled, EngineError
 from engine.vision.encoder import PictureEncoder
 from engine.vision.rows import DETAILS, HIGH, LOW, USUAL, PreparedPicture
 from tests.engine.tiny_gguf import TinyGGUF
+from tests.engine.vision import tiny_mmproj
 from tests.engine.vision.tiny_mmproj import TEXT_WIDTH, TINY, gemma3, lfm2, picture, qwen3vl
 from tests.engine.vision.twin import Array, EncoderTwin
 
 SIZES = [(96, 64), (97, 301), (1, 1)]
 EXACT = 1e-10
 AS_Q8_0 = 1e-3
+AS_LLAMA_CPP = 2e-6
+GOLDEN = json.loads((Path(__file__).parent / "golden_rows.json").read_text())
+GOLDEN_SIZE = 97, 301
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +74,19 @@ def test_rows_equal_the_numpy_twin(
     rows = np.concatenate(quantised.encode(prepared).rows)
     assert nmse(rows, expected) < AS_Q8_0
     quantised.close()
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_rows_equal_those_of_llama_cpp(
+    name: str, tmp_path: Path, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_mmproj, "TEXT_WIDTH", 256)
+    encoder = PictureEncoder.open(written(TINY[name](), tmp_path), crew, 2, is_exact=True)
+    rows = np.concatenate(encoder.encode(encoder.prepare(picture(*GOLDEN_SIZE), HIGH)).rows)
+    assert list(rows.shape) == GOLDEN[name]["shape"]
+    expected = np.array(GOLDEN[name]["values"])
+    assert nmse(rows.ravel()[:: rows.size // 40][:40], expected) < AS_LLAMA_CPP
+    encoder.close()
 
 
 def test_rows_of_tiles_equal_the_twin(tmp_path: Path, crew: Crew) -> None:
