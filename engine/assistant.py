@@ -68,11 +68,6 @@ class Assistant:
         return cls(gguf, config, weights)
 
     @property
-    def path(self) -> Path:
-        """Path of the file."""
-        return self.gguf.files[0].path
-
-    @property
     def head(self) -> Tensor:
         """Matrix of its logits."""
         return self.weights[gemma4_assistant.EMBEDDING]

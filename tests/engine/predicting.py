@@ -8,6 +8,7 @@ import numpy as np
 
 from engine import Model
 from tests.engine import architectures, tiny_gguf
+from tests.engine.architectures import test_gemma4
 from tests.engine.families import family
 from tests.engine.reference import Array, Twin
 
@@ -16,6 +17,9 @@ PREDICTING = ["qwen35", "qwen35moe", "qwen3next", "glm4moe", "deepseek2", "nemot
 LAYER_NORMED = ["nemotron_h_moe"]
 """Those of them with a LayerNorm before the predictor's logits."""
 CONTEXT = 512
+ASSISTANT = "gemma4-assistant"
+SLIDES = [True, True, True, False]
+"""Layers of the tiny assistant with a window."""
 
 
 def described(name: str) -> tiny_gguf.TinyGGUF:
@@ -50,6 +54,47 @@ def _single_branches(name: str) -> tiny_gguf.TinyGGUF:
                 tiny_gguf.TensorEntry(text, tensor.dims, tensor.ggml_type, tensor.data)
             )
     return model
+
+
+def assisted_model(**arguments: Any) -> tiny_gguf.TinyGGUF:
+    """Return a tiny Gemma 4 of six layers, the last two of which store nothing."""
+    described = test_gemma4.tiny(n_layers=6, shared=2, seed=3, **arguments)
+    described.drop("gemma4.final_logit_softcapping")
+    return described
+
+
+def assistant_of(model: tiny_gguf.TinyGGUF) -> tiny_gguf.TinyGGUF:
+    """Return an assistant of a tiny model."""
+    dim, width = (
+        model.value(f"gemma4.{key}") for key in ("embedding_length", "attention.key_length")
+    )
+    described = tiny_gguf.decoder(
+        ASSISTANT, n_layers=4, dim=32, n_heads=4, n_kv_heads=2, head_dim=width, tied=True,
+        norms_after=True, head_norms=True, seed=5,
+    )  # fmt: skip
+    rng = np.random.default_rng(6)
+    for key in ("sliding_window", "key_length_swa", "value_length_swa"):
+        described.set(f"{ASSISTANT}.attention.{key}", model.value(f"gemma4.attention.{key}"))
+    for key in ("rope.dimension_count_swa", "rope.freq_base", "rope.freq_base_swa"):
+        described.set(f"{ASSISTANT}.{key}", model.value(f"gemma4.{key}"))
+    described.set(f"{ASSISTANT}.embedding_length_out", dim)
+    described.set(f"{ASSISTANT}.nextn_predict_layers", 4)
+    described.set(f"{ASSISTANT}.attention.sliding_window_pattern", np.array(SLIDES))
+    described.set(f"{ASSISTANT}.attention.head_count_kv", np.array([1, 1, 1, 2], "<u4"))
+    described.tensors.append(model.tensor("rope_freqs.weight"))
+    described.drop_tensors("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
+    for number, slides in enumerate(SLIDES):
+        block = f"blk.{number}."
+        described.add_vector(block + "layer_output_scale.weight", rng.uniform(0.6, 1.0, 1))
+        if slides:
+            for name, shape in (("q", (4 * width // 2, 32)), ("output", (32, 4 * width // 2))):
+                described.drop_tensor(f"{block}attn_{name}.weight")
+                described.add_rows(f"{block}attn_{name}.weight", rng.normal(0, 0.2, shape))
+            described.drop_tensor(block + "attn_q_norm.weight")
+            described.add_vector(block + "attn_q_norm.weight", rng.uniform(0.5, 1.5, width // 2))
+    described.add_rows("nextn.pre_projection.weight", rng.normal(0, 0.1, (32, 2 * dim)))
+    described.add_rows("nextn.post_projection.weight", rng.normal(0, 0.2, (dim, 32)))
+    return described
 
 
 class HiddenTwin(Twin):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,63 +18,21 @@ from engine.sampling.guessing import Guessing
 from engine.saved_state import StateWriter, restore_state
 from tests.engine import tiny_gguf
 from tests.engine.architectures import test_gemma4
-from tests.engine.predicting import HiddenTwin
+from tests.engine.predicting import ASSISTANT, SLIDES, HiddenTwin, assistant_of, assisted_model
 from tests.engine.reference import Array, Twin, gelu, rope, softmax
 from tests.engine.test_models import IDS, nmse
+from tests.programs.engine.predictions import ASSISTED, ASSISTED_BOUND, GOLDEN, our_logits
 
 pytestmark = pytest.mark.slow
 
 N_CTX = 128
-NAME = "gemma4-assistant"
-SLIDES = [True, True, True, False]
 LONG = [3 + 7 * n % 240 for n in range(60)]
-
-
-def large(**arguments: Any) -> tiny_gguf.TinyGGUF:
-    """Return a tiny Gemma 4 of six layers, the last two of which store nothing."""
-    described = test_gemma4.tiny(n_layers=6, shared=2, seed=3, **arguments)
-    described.drop("gemma4.final_logit_softcapping")
-    return described
-
-
-def small(model: tiny_gguf.TinyGGUF) -> tiny_gguf.TinyGGUF:
-    """Return an assistant of a tiny model."""
-    dim, width = (
-        model.value(f"gemma4.{key}") for key in ("embedding_length", "attention.key_length")
-    )
-    described = tiny_gguf.decoder(
-        NAME, n_layers=4, dim=32, n_heads=4, n_kv_heads=2, head_dim=width, tied=True,
-        norms_after=True, head_norms=True, seed=5,
-    )  # fmt: skip
-    rng = np.random.default_rng(6)
-    for key in ("sliding_window", "key_length_swa", "value_length_swa"):
-        described.set(f"{NAME}.attention.{key}", model.value(f"gemma4.attention.{key}"))
-    for key in ("rope.dimension_count_swa", "rope.freq_base", "rope.freq_base_swa"):
-        described.set(f"{NAME}.{key}", model.value(f"gemma4.{key}"))
-    described.set(f"{NAME}.embedding_length_out", dim)
-    described.set(f"{NAME}.nextn_predict_layers", 4)
-    described.set(f"{NAME}.attention.sliding_window_pattern", np.array(SLIDES))
-    described.set(f"{NAME}.attention.head_count_kv", np.array([1, 1, 1, 2], "<u4"))
-    described.tensors.append(model.tensor("rope_freqs.weight"))
-    described.drop_tensors("attn_k.weight", "attn_v.weight", "attn_k_norm.weight")
-    for number, slides in enumerate(SLIDES):
-        block = f"blk.{number}."
-        described.add_vector(block + "layer_output_scale.weight", rng.uniform(0.6, 1.0, 1))
-        if slides:
-            for name, shape in (("q", (4 * width // 2, 32)), ("output", (32, 4 * width // 2))):
-                described.drop_tensor(f"{block}attn_{name}.weight")
-                described.add_rows(f"{block}attn_{name}.weight", rng.normal(0, 0.2, shape))
-            described.drop_tensor(block + "attn_q_norm.weight")
-            described.add_vector(block + "attn_q_norm.weight", rng.uniform(0.5, 1.5, width // 2))
-    described.add_rows("nextn.pre_projection.weight", rng.normal(0, 0.1, (32, 2 * dim)))
-    described.add_rows("nextn.post_projection.weight", rng.normal(0, 0.2, (dim, 32)))
-    return described
 
 
 def opened(folder: Path, **arguments: Any) -> Model:
     """Open a tiny model with its assistant."""
-    model = large(**arguments)
-    assistant = small(model).write(folder / "assistant.gguf")
+    model = assisted_model(**arguments)
+    assistant = assistant_of(model).write(folder / "assistant.gguf")
     return Model.open(model.write(folder / "m.gguf"), threads=2, assistant=assistant)
 
 
@@ -252,14 +211,25 @@ def test_an_assistant_guesses_after_a_restored_state(model: Model, tmp_path: Pat
     assert nmse(chain(restored, IDS[13])[0][:1], expected) < 1e-9
 
 
+def test_guesses_in_a_row_are_those_of_llama_cpp(tmp_path: Path) -> None:
+    """``tests.programs.engine.predictions --golden`` wrote llama.cpp's numbers; its GELU is a table
+    in half precision."""
+    golden = json.loads(GOLDEN.read_text(encoding="utf-8"))[ASSISTED]
+    described = assisted_model()
+    assistant = assistant_of(described).write(tmp_path / "assistant.gguf")
+    logits = our_logits(described.write(tmp_path / "m.gguf"), assistant)
+    assert logits.argmax(-1).tolist() == golden["guesses"]
+    assert nmse(logits[-1:], np.array(golden["logits"])) < ASSISTED_BOUND
+
+
 def broken(name: str, described: tiny_gguf.TinyGGUF) -> None:
     """Change an assistant so that it suits no more."""
     if name == "width":
-        described.set(f"{NAME}.embedding_length_out", 128)
+        described.set(f"{ASSISTANT}.embedding_length_out", 128)
     elif name == "window":
-        described.set(f"{NAME}.attention.sliding_window", 12)
+        described.set(f"{ASSISTANT}.attention.sliding_window", 12)
     elif name == "heads":
-        described.set(f"{NAME}.attention.head_count_kv", np.array([1, 1, 1, 1], "<u4"))
+        described.set(f"{ASSISTANT}.attention.head_count_kv", np.array([1, 1, 1, 1], "<u4"))
     elif name == "projection":
         described.drop_tensor("nextn.pre_projection.weight")
         described.add_rows("nextn.pre_projection.weight", np.ones((32, 64)))
@@ -284,8 +254,8 @@ def broken(name: str, described: tiny_gguf.TinyGGUF) -> None:
 def test_a_model_opens_without_an_assistant_of_another(
     name: str, problem: str, tmp_path: Path
 ) -> None:
-    described = large()
-    assistant = small(described)
+    described = assisted_model()
+    assistant = assistant_of(described)
     broken(name, assistant)
     model = Model.open(
         described.write(tmp_path / "m.gguf"),
@@ -305,16 +275,16 @@ def test_a_model_opens_without_an_assistant_of_another(
 
 def test_a_model_of_another_family_has_no_assistant(tmp_path: Path) -> None:
     path = tiny_gguf.write(tmp_path / "m.gguf")
-    assistant = small(large()).write(tmp_path / "assistant.gguf")
+    assistant = assistant_of(assisted_model()).write(tmp_path / "assistant.gguf")
     model = Model.open(path, threads=1, assistant=assistant)
     assert "guesses ahead for Gemma 4, not for llama: it is not used" in model.notices[0]
     model.close()
 
 
 def test_grouped_rows_of_the_head_are_ignored(tmp_path: Path) -> None:
-    described = large()
+    described = assisted_model()
     model = Model.open(described.write(tmp_path / "m.gguf"), threads=1)
-    assistant = small(described)
+    assistant = assistant_of(described)
     assistant.add_rows("masked_embd_centroids.weight", np.ones((16, 32)))
     assistant.add_vector("masked_embd_ordering", np.ones(267))
     found = Assistant.open(assistant.write(tmp_path / "assistant.gguf"), model.config)
@@ -324,16 +294,16 @@ def test_grouped_rows_of_the_head_are_ignored(tmp_path: Path) -> None:
 
 
 def test_the_assistant_of_a_model_is_found_in_its_folder(tmp_path: Path) -> None:
-    described = large()
+    described = assisted_model()
     model = described.write(tmp_path / "m.gguf")
     assert assistant_next_to(model) is None
-    other = small(described)
+    other = assistant_of(described)
     broken("width", other)
     other.write(tmp_path / "a.gguf")
     (tmp_path / "b.gguf").write_bytes(b"GGUF gemma4-assistant")
     (tmp_path / "c.gguf").mkdir()
     assert assistant_next_to(model) is None
-    assistant = small(described).write(tmp_path / "d.gguf")
+    assistant = assistant_of(described).write(tmp_path / "d.gguf")
     assert assistant_next_to(model) == assistant
     assert assistant_next_to(tmp_path / "none" / "m.gguf") is None
     assert assistant_next_to(tiny_gguf.write(tmp_path / "llama.gguf")) is None

@@ -2,8 +2,8 @@
 llama-cpp-python. Imports nothing of ours.
 
 Arguments: the model, token ids separated by commas, the number of ids that are the prompt, and
-where the logits go (.npy): of three guesses in a row after each of the other ids. Keys and values
-are kept in float32.
+where the logits go (.npy): of three guesses in a row after each of the other ids; and the file of an
+assistant, if it guesses instead of the model's own block. Keys and values are kept in float32.
 """
 
 from __future__ import annotations
@@ -77,7 +77,20 @@ class Context:
             raise SystemExit("llama.cpp cannot forget tokens")
 
 
-def main(model_path: str, ids_text: str, n_prompt_text: str, out_path: str) -> None:
+def opened(path: str) -> Any:
+    """Open a model with its block for guesses."""
+    parameters = llama_cpp.llama_model_default_params()
+    parameters.n_gpu_layers = 0
+    parameters.load_mtp = True
+    model = llama_cpp.llama_model_load_from_file(path.encode(), parameters)
+    if not model:
+        raise SystemExit(f"llama.cpp refuses {path}")
+    return model
+
+
+def main(
+    model_path: str, ids_text: str, n_prompt_text: str, out_path: str, assistant_path: str = ""
+) -> None:
     def tell(level: int, text: bytes, user: Any) -> None:
         if level == ERROR:
             sys.stderr.write(text.decode(errors="replace"))
@@ -85,32 +98,29 @@ def main(model_path: str, ids_text: str, n_prompt_text: str, out_path: str) -> N
     quiet = llama_cpp.llama_log_callback(tell)
     llama_cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     llama_cpp.llama_backend_init()
-    parameters = llama_cpp.llama_model_default_params()
-    parameters.n_gpu_layers = 0
-    parameters.load_mtp = True
-    model = llama_cpp.llama_model_load_from_file(model_path.encode(), parameters)
-    if not model:
-        raise SystemExit(f"llama.cpp refuses {model_path}")
+    model = opened(model_path)
     layers = Context(model)
-    block = Context(model, layers)
+    block = Context(opened(assistant_path) if assistant_path else model, layers)
     ids = [int(text) for text in ids_text.split(",")]
     n_prompt = int(n_prompt_text)
 
     _, hidden = layers.compute(ids[:n_prompt], 0)
     before = np.vstack([np.zeros_like(hidden[:1]), hidden[:-1]])
-    block.compute(ids[:n_prompt], 0, before)
+    if not assistant_path:  # which stores nothing
+        block.compute(ids[:n_prompt], 0, before)
     guesses = []
     for position in range(n_prompt, len(ids)):
         token = ids[position]
         last = hidden[-1:]
         chain = []
         for n in range(N_GUESSES):
-            logits, last = block.compute([token], position + n, last)
+            logits, last = block.compute([token], position + (0 if assistant_path else n), last)
             chain.append(logits[0])
             token = int(logits[0].argmax())
         guesses.append(chain)
-        block.cut(position)
-        block.compute([ids[position]], position, hidden[-1:])
+        if not assistant_path:
+            block.cut(position)
+            block.compute([ids[position]], position, hidden[-1:])
         _, hidden = layers.compute([ids[position]], position)
     np.save(out_path, np.array(guesses))
 

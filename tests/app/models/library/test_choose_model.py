@@ -13,7 +13,7 @@ from app.program.refusals import Refusal
 from app.program.settings import built_in_settings
 from app.program.state import load_state, remember_model
 from engine.errors import FileUnreadableError, GGUFError
-from tests.engine.test_assistant import large, small
+from tests.engine.predicting import assistant_of, assisted_model
 
 
 @pytest.fixture
@@ -129,14 +129,14 @@ def test_before_a_screen_opens_a_quick_check_is_enough(tmp_path: Path) -> None:
 
 
 def test_a_small_model_that_can_guess_is_offered_once(tmp_path: Path) -> None:
-    described = large()
+    described = assisted_model()
     model = described.write(tmp_path / "gemma.gguf")
-    other = small(described)
+    other = assistant_of(described)
     other.set("gemma4-assistant.embedding_length_out", 128)
     other.write(tmp_path / "another.gguf")
     remember_opened(model)
     assert remember_opened(model, draft_model="offer") is None
-    small(described).write(tmp_path / "drafts.gguf")
+    assistant_of(described).write(tmp_path / "drafts.gguf")
     assert remember_opened(model, draft_model="off") is None
     offer = str(remember_opened(model, draft_model="offer"))
     assert offer.startswith("drafts.gguf can guess for this model")
