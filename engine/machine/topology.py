@@ -29,7 +29,8 @@ class Cores:
 
     Attributes:
         logical: numbers of all allowed logical CPUs: fast cores first, then efficiency cores, then
-            siblings.
+            siblings. Linux 6.5 places threads in the same order on hybrid processors: an idle
+            core of lower priority comes before the sibling of a busy one.
         n_physical: number of physical cores of the allowed CPUs, efficiency cores included.
         quota: whole CPUs granted by the control group, None without a limit.
         n_efficiency: number of those cores that are slower by design.

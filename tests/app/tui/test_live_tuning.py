@@ -5,6 +5,7 @@ import os
 import pytest
 
 from app.machine.tuning.saved_tuning import SavedTuning
+from app.machine.tuning.threads_in_use import name_threads
 from app.program.bundled_model import starter_file
 from app.program.state import TunedChoice
 from app.tui.screens.performance import PerformanceScreen
@@ -62,12 +63,40 @@ async def test_keys_change_the_threads_and_name_their_cores():
 
 
 def test_kinds_of_cores_are_named_as_they_join():
-    from app.machine.tuning.threads_in_use import name_threads
-
     hybrid = Cores(tuple(range(8)), 6, None, n_efficiency=4)
     assert name_threads(1, hybrid.kind) == "1 thread: 1 core"
     assert name_threads(3, hybrid.kind) == "3 threads: 2 cores + 1 efficiency core"
     assert name_threads(8, hybrid.kind) == "8 threads: 2 cores + 4 efficiency cores + 2 siblings"
+
+
+@pytest.mark.parametrize(
+    ("write_tree", "n_cpus", "names"),
+    [
+        (
+            sysfs_trees.two_cores_four_threads,
+            4,
+            {2: "2 threads: 2 cores", 4: "4 threads: 2 cores + 2 siblings"},
+        ),
+        (
+            sysfs_trees.small_hybrid,
+            16,
+            {
+                4: "4 threads: 4 cores",
+                5: "5 threads: 4 cores + 1 efficiency core",
+                13: "13 threads: 4 cores + 8 efficiency cores + 1 sibling",
+            },
+        ),
+        (
+            sysfs_trees.two_caches,
+            16,
+            {8: "8 threads: 8 cores", 9: "9 threads: 8 cores + 1 sibling"},
+        ),
+        (sysfs_trees.raspberry_pi, 4, {4: "4 threads: 4 cores"}),
+    ],
+)
+def test_cores_of_made_machines_are_named_as_they_join(tmp_path, write_tree, n_cpus, names):
+    cores = read_cores(range(n_cpus), write_tree(tmp_path / "machine"))
+    assert {count: name_threads(count, cores.kind) for count in names} == names
 
 
 async def test_nothing_is_kept_until_enter_and_u_undoes():
