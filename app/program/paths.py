@@ -54,6 +54,7 @@ def _function_for(base: str, name: str = "") -> Callable[[], Path | None]:
 config_file = _function_for("config", "settings.toml")
 keymap_file = _function_for("config", "keymap.toml")
 personas_dir = _function_for("config", "personas")
+prompts_dir = _function_for("config", "prompts")
 themes_dir = _function_for("config", "themes")
 state_dir = _function_for("state")
 state_file = _function_for("state", "state.json")
@@ -72,6 +73,7 @@ STORED_FILES = (
     StoredFile("config", "settings.toml", "your settings"),
     StoredFile("config", "keymap.toml", "your keys"),
     StoredFile("config", "personas/", "your personas, one file each"),
+    StoredFile("config", "prompts/", "your prompts, one file each"),
     StoredFile("config", "themes/", "your themes, one file each"),
     StoredFile(
         "state", "conversations/conversations.db", "conversations, documents, unsent drafts"

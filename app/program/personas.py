@@ -1,31 +1,29 @@
 """Personas: system prompts from ``.md`` and ``.txt`` files in the user's directory.
 
-A name is only looked up among existing files, so it cannot lead elsewhere. A file may begin with
+A file may begin with
 generation parameters between two lines ``---``, such as ``temperature: 0.3``.
 """
 
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-from app.program import exit_codes, notices, paths
+from app.program import exit_codes, paths
 from app.program.refusals import Refusal
 from app.program.samplers import SAMPLERS
 from app.program.settings import as_number
 from app.program.small_file import read_text
+from app.program.text_folder import text_files
 from app.text.clean_text import clean_line, clean_text
 from app.text.record import record
 
-SUFFIXES = (".md", ".txt")
 MAX_BYTES = 64 << 10
 """Limit on a file; a larger one would fill the context of most models."""
-_MAX_FILES = 200
 _HEAD = re.compile(
     r"---\n((?:[a-z_]+ *: *-?[0-9]{1,19}(?:\.[0-9]{1,18})?(?:e-?[0-9]{1,2})? *\n)+)---(?:\n|$)"
 )
@@ -131,18 +129,5 @@ def read_system_file(path: Path) -> str:
 
 
 def _files() -> dict[str, Path]:
-    """Return the files of personas by name. Names that need cleaning are left out."""
-    directory = paths.personas_dir()
-    if directory is None:
-        return {}
-    try:
-        with os.scandir(directory) as entries:
-            files = [Path(entry.path) for _, entry in zip(range(_MAX_FILES), entries, strict=False)]
-    except OSError as error:
-        notices.add_ignored(directory, error, "personas are not read")
-        return {}
-    return {
-        path.stem: path
-        for path in sorted(files)
-        if path.suffix.lower() in SUFFIXES and path.stem and clean_line(path.stem, 60) == path.stem
-    }
+    """Return the files of personas by name."""
+    return text_files(paths.personas_dir(), "personas are not read")

@@ -18,6 +18,8 @@ _WITHIN = {"prompt": "chat", "message": "chat", "question": "chat", "find": "cha
 """Scopes of widgets, each with the scope of its screen."""
 CHAT = "chat"
 """Scope and Textual mode of the chat."""
+SHELL_SIGN = "!"
+"""First character of a command for the shell; a space before it makes it a message."""
 NO_KEY = "no-key"
 """Key name for actions without a key, because Textual requires one."""
 _COMMAND_LINE = re.compile(r"/([A-Za-z]*)(?:\s+(.*))?", re.DOTALL)
@@ -155,6 +157,8 @@ ACTIONS = action_table(
     Action("persona", "Personas: list, use, save", "chat",
            slash="persona",
            argument="[name|save name]", also="personas preset presets role"),
+    Action("prompt", "Put a prompt with blanks into the message", "chat", slash="prompt prompts",
+           argument="[name]", also="template templates snippet"),
     Action("external_editor", "Write the message in your editor ($EDITOR)", "chat", "ctrl+g",
            slash="editor"),
     Action("take_back", "Cancel the queued message", "chat", slash="unsend"),
@@ -404,6 +408,14 @@ def commands_starting(text: str) -> list[Action]:
     return by_name or [
         action for action in commands() if any(other.startswith(word) for other in action.words)
     ]
+
+
+def shell_command_of(text: str) -> str:
+    """Return the shell command in the text of the prompt, such as "!git diff"; empty if there is
+    none."""
+    if not text.startswith(SHELL_SIGN) or "\n" in text:
+        return ""
+    return text.removeprefix(SHELL_SIGN).strip()
 
 
 def split_command(text: str) -> tuple[str, str] | None:

@@ -22,6 +22,7 @@ from app.program import paths
 from app.program.background import in_background
 from app.program.manual import topics
 from app.program.personas import persona_names
+from app.program.prompts import load_prompt, prompt_names, prompts_line
 from app.program.refusals import Refusal
 from app.program.samplers import SAMPLERS
 from app.session.chat_session import MAX_QUEUED, Admission
@@ -29,21 +30,23 @@ from app.session.events import DraftCounted, GenerationFinished
 from app.text.clean_text import clean_text
 from app.tui.actions import (
     ACTIONS,
+    SHELL_SIGN,
     Action,
     advice_on,
     find_command,
     nearest_command,
+    shell_command_of,
     split_command,
 )
 from app.tui.chat.attachments import Attachments
 from app.tui.chat.completing import Completion, Names, complete_command, complete_path
-from app.tui.chat.core import ChatCore, TurnViews
+from app.tui.chat.core import HINT_S, ChatCore, TurnViews
 from app.tui.chat.draft import Draft
 from app.tui.chat.draft_cost import DraftCost, PromptEstimator
 from app.tui.chat.editing import MessageEditing
 from app.tui.chat.history import append_history, read_history
 from app.tui.chat.messages import PromptSubmitted, TakeBackRequested
-from app.tui.chat.shell_commands import SIGN, ShellCommands, typed_command
+from app.tui.chat.shell_commands import ShellCommands
 from app.tui.chat.unsent_drafts import DraftSaver, UnsentDrafts
 from app.tui.textual_hacks import call_once
 from app.tui.widgets.prompt import Suggestions
@@ -133,7 +136,7 @@ class Composer(Vertical):
 
     async def _deliver(self, draft: Draft) -> None:
         """Send a message with its files, or carry out a command."""
-        shell_command = "" if self._editing.is_active else typed_command(draft.folded_text)
+        shell_command = "" if self._editing.is_active else shell_command_of(draft.folded_text)
         if shell_command:
             self._add_to_history(draft)
             await self.shell.run(shell_command)
@@ -235,6 +238,19 @@ class Composer(Vertical):
         await self._core.transcript.waiting.pop().remove()
         self._core.prompt.give_back(text)
 
+    def action_prompt(self, name: str = "") -> None:
+        """List prompts, or put one into the message with its first blank selected."""
+        core = self._core
+        if not name:
+            core.say(prompts_line())
+            return
+        with core.refusals_said():
+            text = load_prompt(name)
+            core.prompt.begin_with_blanks(text)
+            if core.prompt.has_blanks:
+                key = core.keymap.first_key("prompt.complete")
+                core.edge.hint_for(HINT_S, f"type to fill the blank · {key} next blank")
+
     # ---- files
 
     def action_read(self, argument: str) -> None:
@@ -293,6 +309,7 @@ class Composer(Vertical):
         return {
             "theme": lambda: sorted(self.app.available_themes),
             "persona": persona_names,
+            "prompt": prompt_names,
             "help": topics,
             "set": lambda: [*SAMPLERS, "keep", "reset"],
         }
@@ -315,7 +332,7 @@ class Composer(Vertical):
         if self._editing.is_active:
             return ""
         text = self._core.prompt.draft.text.strip()
-        return "" if text.startswith(("/", SIGN)) else text
+        return "" if text.startswith(("/", SHELL_SIGN)) else text
 
     def take_count(self, event: DraftCounted) -> None:
         """Show the number of tokens that the engine has counted in the draft."""
@@ -486,6 +503,6 @@ class Composer(Vertical):
 
 def _is_command(draft: Draft) -> bool:
     text = draft.folded_text.strip()
-    if typed_command(draft.folded_text):
+    if shell_command_of(draft.folded_text):
         return True
     return text == "/" or split_command(text) is not None

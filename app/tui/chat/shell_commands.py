@@ -9,21 +9,13 @@ from app.documents.passages import FileText
 from app.documents.text_file import attached
 from app.program.shell_output import shell_output
 from app.text.clean_text import clean_line
+from app.tui.actions import SHELL_SIGN
 from app.tui.chat.core import ChatCore
 from app.tui.chat.draft import Draft
 from app.tui.screens import make_screen
 
-SIGN = "!"
-"""First character of a command; a space before it makes it a message."""
 _NAME_CHARS = 60
 _HINT_PERIOD_S = 1.0
-
-
-def typed_command(text: str) -> str:
-    """Return the shell command in the text of the prompt; empty if it is none."""
-    if not text.startswith(SIGN) or "\n" in text:
-        return ""
-    return text.removeprefix(SIGN).strip()
 
 
 class ShellCommands:
@@ -40,7 +32,7 @@ class ShellCommands:
         core = self._core
         if not await self._may_run(command):
             if not core.prompt.text:
-                core.prompt.show_draft(Draft(f" {SIGN}{command}"))
+                core.prompt.show_draft(Draft(f" {SHELL_SIGN}{command}"))
             core.edge.hint_for(8.0, "a message may begin with ! after a space")
             return
         self._running = create_task(_output_of(command))

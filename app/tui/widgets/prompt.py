@@ -18,8 +18,9 @@ from textual.widgets import Static, TextArea
 
 from app.documents.passages import FileText
 from app.documents.read import referred, referred_so_far, split_wanted
+from app.program.prompts import BLANK
 from app.text.clean_text import clean_line, editable_text
-from app.tui.actions import ACTIONS, commands, split_command
+from app.tui.actions import ACTIONS, commands, shell_command_of, split_command
 from app.tui.chat import draft as drafts
 from app.tui.chat.completing import Completion, dropped_command, dropped_files, quoted_names
 from app.tui.chat.draft import Draft
@@ -90,6 +91,11 @@ def clickable_calls(keymap: Keymap) -> dict[str, str]:
         if hint:
             calls[f"{keymap.first_key(action_id)} {hint}"] = call
     return calls
+
+
+def _is_command(text: str) -> bool:
+    """Whether a text is a command of the program or of the shell."""
+    return split_command(text) is not None or bool(shell_command_of(text))
 
 
 class Prompt(TextArea):
@@ -165,7 +171,7 @@ class Prompt(TextArea):
         remaining = Draft()
         start = drafts.after_chips(draft.folded_text, draft.folds)
         # A command leaves the chips before it in the prompt.
-        if self.takes_commands and split_command(draft.folded_text[start:]) is not None:
+        if self.takes_commands and _is_command(draft.folded_text[start:]):
             remaining = Draft(draft.folded_text[:start], draft.folds)
             draft = Draft(draft.folded_text[start:], draft.folds, references)
 
@@ -183,8 +189,10 @@ class Prompt(TextArea):
         self._replace_via_keyboard("\n", *self.selection)
 
     def action_complete(self) -> None:
-        """Complete the typed command, name or path."""
-        if self.completions:
+        """Complete the typed command, name or path, or select the next blank of a prompt."""
+        if not self.completions:
+            self._select_blank()
+        else:
             chosen = self.completions[self.completion_index]
             text = self.text.removesuffix(self.typed) + chosen.text
             references = Counter(referred_so_far(text)) - Counter(referred_so_far(self.text))
@@ -320,6 +328,30 @@ class Prompt(TextArea):
         if self.text.strip():
             self.past.add(self.draft)
         self.show_text(f"/{command} ")
+
+    def begin_with_blanks(self, text: str) -> None:
+        """Put a text with blanks after what is typed, and select the first blank."""
+        typed = f"{self.text.rstrip()}\n\n" if self.text.strip() else ""
+        self.show_draft(Draft(typed + text, self._folds, self._references))
+        self._select_blank()
+
+    @property
+    def has_blanks(self) -> bool:
+        """Whether the text has blanks to fill."""
+        return BLANK.search(self.text) is not None
+
+    def _select_blank(self) -> None:
+        """Select the next blank after the cursor, or the first one."""
+        blanks = [
+            Selection((row, blank.start()), (row, blank.end()))
+            for row, line in enumerate(self.text.split("\n"))
+            for blank in BLANK.finditer(line)
+        ]
+        later = (blank for blank in blanks if blank.start >= self.selection.end)
+        if blanks:
+            blank = next(later, blanks[0])
+            self.move_cursor(blank.start)
+            self.move_cursor(blank.end, select=True)
 
     def show_text(self, text: str) -> None:
         """Replace the text as if the user had typed it."""

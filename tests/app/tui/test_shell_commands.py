@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.tui.chat.shell_commands import typed_command
+from app.tui.actions import shell_command_of
 from app.tui.screens import question
 from app.tui.screens.question import RunShellScreen
 from tests.app.chat_driver import Driver, chatting
@@ -18,10 +18,10 @@ def _calm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_line_after_the_sign_is_a_command():
-    assert typed_command("!git diff ") == "git diff"
-    assert typed_command(" !important") == ""
-    assert typed_command("!one\ntwo") == ""
-    assert typed_command("!") == ""
+    assert shell_command_of("!git diff ") == "git diff"
+    assert shell_command_of(" !important") == ""
+    assert shell_command_of("!one\ntwo") == ""
+    assert shell_command_of("!") == ""
 
 
 async def agree(driver: Driver) -> None:
@@ -44,6 +44,10 @@ async def test_the_output_goes_with_the_next_message():
 
         await driver.say("!echo asked-once")
         await driver.until(lambda: "asked-once" in driver.prompt.draft.documents)
+        await driver.type("!echo second")
+        await driver.pilot.press("enter")
+        await driver.until(lambda: "second" in driver.prompt.draft.documents)
+        assert "asked-once" in driver.prompt.draft.documents
 
 
 async def test_a_refused_command_comes_back_as_a_message():
