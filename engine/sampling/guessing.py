@@ -52,7 +52,7 @@ MEMORY = 16.0
 """Weight of the measured rates: about the number of last guesses that count."""
 SHARE = 0.007
 """Share of a reply's time that wrong guesses may take."""
-FIRST_BALANCE = 1.0
+FIRST_BALANCE = 2.0
 """A session's balance at the start, in steps of one token."""
 MAX_BALANCE = 30.0
 """Largest balance, in steps of one token."""
