@@ -13,6 +13,7 @@ token gets the same bits as alone.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from engine import simd as vec
@@ -152,8 +153,7 @@ def rows_with_small_batch(one_token, two_tokens, four_tokens):
 
     Args:
         one_token, two_tokens, four_tokens: (op, c, row, scratch) -> None, compute a row with
-            the tokens from c on; ``four_tokens`` also serves three.
-        or three.
+            the tokens from c on.
     """
 
     def small_batch(op, thread, n_threads):
@@ -164,36 +164,40 @@ def rows_with_small_batch(one_token, two_tokens, four_tokens):
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last):
                 for c in range(0, n_tokens, 4):
-                    if n_tokens - c >= 3:
+                    if n_tokens - c >= 4:
                         four_tokens(op, c, row, scratch)
-                    elif n_tokens - c == 2:
-                        two_tokens(op, c, row, scratch)
                     else:
-                        one_token(op, c, row, scratch)
+                        if n_tokens - c >= 2:
+                            two_tokens(op, c, row, scratch)
+                        if n_tokens - c != 2:
+                            one_token(op, n_tokens - 1, row, scratch)
 
     return small_batch
 
 
+@cache
 def side_by_side(n, phase):
-    """Make a phase for n tokens, a power of two.
+    """Make a phase for n tokens.
 
     A phase is a step of the computation of a row with a token: (shared, token, state) -> state.
     ``shared`` is the same for all tokens. For several tokens, ``token`` and ``state`` are pairs, or
-    pairs of pairs.
+    pairs of pairs; of an odd number, the second of a pair has one more.
     """
     if n == 1:
         return phase
-    half = side_by_side(n // 2, phase)
+    first_half = side_by_side(n // 2, phase)
+    second_half = side_by_side(n - n // 2, phase)
 
     @inner
     def phase_of_pair(shared, tokens, state):
         (first, second) = tokens
         (a, b) = state
-        return half(shared, first, a), half(shared, second, b)
+        return first_half(shared, first, a), second_half(shared, second, b)
 
     return phase_of_pair
 
 
+@cache
 def tokens_from(n, token):
     """Make the function that finds n tokens from c on, as ``side_by_side`` takes them.
 
@@ -201,11 +205,12 @@ def tokens_from(n, token):
     """
     if n == 1:
         return token
-    half = tokens_from(n // 2, token)
+    first_half = tokens_from(n // 2, token)
+    second_half = tokens_from(n - n // 2, token)
 
     @inner
     def pair_of_tokens(op, c):
-        return half(op, c), half(op, c + n // 2)
+        return first_half(op, c), second_half(op, c + n // 2)
 
     return pair_of_tokens
 

@@ -18,8 +18,10 @@ from engine.kernels.matvec_k import (
     rows_in_twos_k,
 )
 from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
+from engine.kernels.row_pairs import matvec_in_pairs, small_batch_in_pairs
+from engine.kernels.row_pairs_k import wide_phases_of_32
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_ARM64
+from engine.machine.level import HAS_ARM64, HAS_VNNI_512
 
 SIX = 0x3F3F3F3F
 FOUR = 0x0F0F0F0F
@@ -159,7 +161,9 @@ def prepare_block(block, scratch, i, n_blocks):
     return scratch
 
 
-def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_of, weight):
+def sub_block_type(
+    module, block_bytes, n_products, sums_of, pair_of, any_pair_of, pair_of_two, weight
+):
     """Make the four kernels of a type.
 
     ``embed`` uses ``dequantize`` and ``matmul`` ``unpack_row``. On x86 ``matvec`` computes ``dots``
@@ -172,6 +176,7 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         pair_of: (block, j) -> weights of sub-blocks 2j and 2j + 1 as two registers of bytes; j
             is a constant.
         any_pair_of: ``pair_of`` for any j.
+        pair_of_two: As in ``wide_phases_of_32``.
         weight: (block, j, k) -> weight k of sub-block j as a number.
     """
 
@@ -290,6 +295,9 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
 
     if HAS_ARM64:
         rows = row_kernels_k(dot_by_groups, block_bytes)
+    elif HAS_VNNI_512:
+        wide_phases = wide_phases_of_32(pair_of_two, scales_of_two, block_bytes)
+        rows = matvec_in_pairs(wide_phases), small_batch_in_pairs(wide_phases)
     else:
         one_token, two_tokens = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))
         phases = UnitPhases(

@@ -25,6 +25,13 @@ def pair_of(block, j):
 
 
 @inner
+def pair_of_two(first, second, j):
+    """Return the weights of sub-blocks 2j and 2j + 1 of two blocks, one in each half."""
+    qs = vec.load_two_i8x32(first + 16 + 32 * j, second + 16 + 32 * j)
+    return vec.and_(qs, vec.splat_i8x64(15)), vec.and_(vec.shift_right(qs, 4), vec.splat_i8x64(15))
+
+
+@inner
 def weight(block, j, k):
     """Return weight k of sub-block j."""
     return (vec.load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
@@ -37,5 +44,6 @@ embed, matvec, small_batch, matmul = sub_block_type(
     sums_of=vec.sums_of_32_u4,
     pair_of=pair_of,
     any_pair_of=pair_of,
+    pair_of_two=pair_of_two,
     weight=weight,
 )

@@ -43,6 +43,17 @@ def pair_of(block, j):
 
 
 @inner
+def pair_of_two(first, second, j):
+    """Compute ``pair_of`` of two blocks, one in each half."""
+    qh = vec.load_two_i8x32(first + QH, second + QH)
+    qs = vec.load_two_i8x32(first + QS + 32 * j, second + QS + 32 * j)
+    even_bits = vec.and_(bits_at_4(qh, 2 * j), vec.splat_i8x64(16))
+    odd_bits = vec.and_(bits_at_4(qh, 2 * j + 1), vec.splat_i8x64(16))
+    odd = vec.and_(vec.shift_right(qs, 4), vec.splat_i8x64(15))
+    return vec.or_(vec.and_(qs, vec.splat_i8x64(15)), even_bits), vec.or_(odd, odd_bits)
+
+
+@inner
 def any_pair_of(block, j):
     """Compute ``pair_of`` for any j."""
     bits = vec.shift_right(vec.load_i8x32(block + QH), 2 * j)
@@ -66,5 +77,6 @@ embed, matvec, small_batch, matmul = sub_block_type(
     sums_of=vec.sums_of_32_u5,
     pair_of=pair_of,
     any_pair_of=any_pair_of,
+    pair_of_two=pair_of_two,
     weight=weight,
 )
