@@ -148,12 +148,12 @@ def rows_in_order(one_row, is_small_batch):
     return rows
 
 
-def rows_with_small_batch(one_token, two_tokens, four_tokens):
+def rows_with_small_batch(one_token, two_tokens, three_tokens, four_tokens):
     """Make ``small_batch``: all rows, each with all tokens of the step before the next row.
 
     Args:
-        one_token, two_tokens, four_tokens: (op, c, row, scratch) -> None, compute a row with
-            the tokens from c on.
+        one_token, two_tokens, three_tokens, four_tokens: (op, c, row, scratch) -> None, compute a
+            row with the tokens from c on.
     """
 
     def small_batch(op, thread, n_threads):
@@ -164,15 +164,29 @@ def rows_with_small_batch(one_token, two_tokens, four_tokens):
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last):
                 for c in range(0, n_tokens, 4):
-                    if n_tokens - c >= 4:
+                    n = n_tokens - c
+                    if n >= 4:
                         four_tokens(op, c, row, scratch)
+                    elif n == 3:
+                        three_tokens(op, c, row, scratch)
+                    elif n == 2:
+                        two_tokens(op, c, row, scratch)
                     else:
-                        if n_tokens - c >= 2:
-                            two_tokens(op, c, row, scratch)
-                        if n_tokens - c != 2:
-                            one_token(op, n_tokens - 1, row, scratch)
+                        one_token(op, c, row, scratch)
 
     return small_batch
+
+
+def two_and_one(one_token, two_tokens):
+    """Make the function that computes a row with three tokens of those for two and for one, for
+    types where a function of its own would take too long to compile."""
+
+    @inner
+    def three_tokens(op, c, row, scratch):
+        two_tokens(op, c, row, scratch)
+        one_token(op, c + 2, row, scratch)
+
+    return three_tokens
 
 
 @cache
@@ -296,8 +310,12 @@ def row_of_blocks(n, phases):
     return row_with_tokens
 
 
-def row_kernels(phases):
-    """Make ``matvec`` and ``small_batch``."""
+def row_kernels(phases, has_three=False):
+    """Make ``matvec`` and ``small_batch``.
+
+    Args:
+        has_three: Whether three tokens have a function of their own (``two_and_one``).
+    """
     token, clear, add, finish_row, chunk_bytes, may_overlap = phases
 
     @inner
@@ -326,6 +344,10 @@ def row_kernels(phases):
         finish_row((op, row + 3 * stride), y, a3)
 
     one_token, two_tokens, four_tokens = (row_of_blocks(n, phases) for n in (1, 2, 4))
+    if has_three:
+        three_tokens = row_of_blocks(3, phases)
+    else:
+        three_tokens = two_and_one(one_token, two_tokens)
     return rows_apart(one_token, four_rows), rows_with_small_batch(
-        one_token, two_tokens, four_tokens
+        one_token, two_tokens, three_tokens, four_tokens
     )

@@ -153,20 +153,20 @@ def small_batch_in_pairs(phases):
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last, 2):
                 stride = min(1, last - row - 1)
-                c = 0
-                while c < n_tokens:
+                for c in range(0, n_tokens, 4):
                     n = n_tokens - c
-                    if n == 4 or n > 5:
+                    if n >= 4:
                         with_four(op, c, row, stride, scratch)
-                        c += 4
-                    elif n >= 3:
+                    elif n == 3:
                         with_three(op, c, row, stride, scratch)
-                        c += 3
                     elif n == 2:
                         with_two(op, c, row, stride, scratch)
-                        c += 2
                     else:
                         with_one(op, c, row, stride, scratch)
-                        c += 1
 
     return small_batch
+
+
+def kernels_in_pairs(phases):
+    """Make ``matvec`` and ``small_batch``."""
+    return matvec_in_pairs(phases), small_batch_in_pairs(phases)

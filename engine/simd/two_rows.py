@@ -18,6 +18,7 @@ from engine.simd.types import (
     f32x16,
     i8x32,
     i8x64,
+    i16x16,
     i16x32,
     i32x16,
     lowered,
@@ -62,7 +63,11 @@ first_of_two, second_of_two, third_of_two, fourth_of_two = (
 second_of_two_f32x8 = pick(f32x8, f32x8, [1] * 4 + [5] * 4)
 """Second of the four f32 of each row, in four lanes."""
 
-join_i8x32 = pick_of_two(i8x32, i8x64, range(64))
+join_i16x16 = pick_of_two(i16x16, i16x32, range(32))
+even_then_odd_of_two = pick(
+    i8x32, i8x32, [16 * half + k for half in (0, 1) for k in (*range(0, 16, 2), *range(1, 16, 2))]
+)
+"""Even bytes, then odd ones, of each half: scales of 16 weights, ready to be widened."""
 low_half_f32x16 = pick(f32x16, f32x8, range(8))
 high_half_f32x16 = pick(f32x16, f32x8, range(8, 16))
 each_quarter_twice = pick(i8x32, i8x64, [*range(16), *range(16), *range(16, 32), *range(16, 32)])
