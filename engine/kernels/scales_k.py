@@ -21,7 +21,7 @@ from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
 from engine.kernels.row_pairs import kernels_in_pairs, small_batch_in_pairs
 from engine.kernels.row_pairs_k import MINIMA, narrow_phases_of_32, wide_phases_of_32
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_ARM64, HAS_AVX2, HAS_VNNI, HAS_VNNI_512
+from engine.machine.level import HAS_ARM64, HAS_AVX2, HAS_VNNI, TWO_ROWS
 
 SIX = 0x3F3F3F3F
 FOUR = 0x0F0F0F0F
@@ -330,7 +330,7 @@ def sub_block_type(
 
     if HAS_ARM64:
         rows = row_kernels_k(dot_by_groups, block_bytes)
-    elif HAS_VNNI_512:
+    elif TWO_ROWS:
         rows = kernels_in_pairs(wide_phases_of_32(weights_of_two, scales_of_two, block_bytes))
     else:
         one_token, two_tokens = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))

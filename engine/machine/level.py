@@ -31,6 +31,12 @@ SIXTEEN_ROWS = HAS_VNNI_512
 The results are the same; tests also set it elsewhere.
 """
 
+TWO_ROWS = HAS_VNNI_512
+"""Whether decode and small batches hold two rows in one register of 512 bits, one in each half.
+
+The results are the same; tests also set it elsewhere.
+"""
+
 SIXTEEN_TOKENS = HAS_AMX
 """Whether prefill multiplies sixteen rows by sixteen tokens at once.
 

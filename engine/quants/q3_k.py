@@ -24,7 +24,7 @@ from engine.kernels.matvec_k import row_kernels_k, sixteen_groups
 from engine.kernels.row_pairs import kernels_in_pairs
 from engine.kernels.row_pairs_k import fold_with_offsets_of_16, scales_of_words, wide_phases
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_VNNI_512
+from engine.machine.level import TWO_ROWS
 
 BLOCK_BYTES = 110
 QS = 32
@@ -155,7 +155,7 @@ def unpack_two(first, second):
     return (w0, w1, w2, w3, w4, w5, w6, w7), scales, (offsets, d)
 
 
-if HAS_VNNI_512:
+if TWO_ROWS:
     rows = kernels_in_pairs(wide_phases(unpack_two, fold_with_offsets_of_16, BLOCK_BYTES))
 else:
     rows = row_kernels_k(dot, BLOCK_BYTES)

@@ -25,7 +25,7 @@ from engine.kernels.matvec_k import row_kernels_k, sixteen_groups
 from engine.kernels.row_pairs import kernels_in_pairs
 from engine.kernels.row_pairs_k import fold_with_offsets_of_16, scales_of_words, wide_phases
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_ARM64, HAS_F16C, HAS_VNNI_512
+from engine.machine.level import HAS_ARM64, HAS_F16C, TWO_ROWS
 
 BLOCK_BYTES = 210
 QH = 128
@@ -153,7 +153,7 @@ def unpack_two(first, second):
     return (w0, w1, w2, w3, w4, w5, w6, w7), scales_of_words(s), (offsets, d)
 
 
-if HAS_VNNI_512:
+if TWO_ROWS:
     rows = kernels_in_pairs(wide_phases(unpack_two, fold_with_offsets_of_16, BLOCK_BYTES))
 else:
     rows = row_kernels_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES)

@@ -192,11 +192,14 @@ def multiply(
     n_threads: int = 1,
     add: np.ndarray | None = None,
     small_batch: bool = False,
+    in_place: bool = False,
 ) -> np.ndarray:
     """Run ``matvec`` (n_tokens 0), ``small_batch`` or ``matmul``, and return (n_tokens or 1,
     n_rows) float32. Eight guard values after every row must stay unchanged.
 
-    After every row of the result lie eight guards, which must survive.
+    Args:
+        in_place: Whether the product is added to the memory of the result, which is 12345
+            everywhere.
     """
     n_rows, row_bytes = weights.shape
     operation = "small_batch" if small_batch else "matmul" if n_tokens else "matvec"
@@ -205,6 +208,8 @@ def multiply(
     (q, d, sums) = read_by(quant, columns, 0 if small_batch else n_tokens)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
+    if in_place:
+        add = out
     record = words(
         MATMUL, step=words(STEP, n_tokens=max(n_tokens, 1)), weights=memory, row_bytes=row_bytes,
         n_rows=n_rows,

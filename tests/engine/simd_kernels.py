@@ -195,3 +195,45 @@ def halves(source, out, _):
 def transposed(source, out, _):
     """Eight rows of eight 4-byte groups, from 256 bytes."""
     vec.transpose(out, 32, source, 32)
+
+
+@kernel
+def two_rows(source, out, _):
+    """Registers of 512 bits that hold two rows; each result takes 64 bytes of the output."""
+    a = vec.load_two_i8x32(source, source + C)
+    b = vec.broadcast_32_bytes(source + B)
+    first = vec.load_i8x32(source)
+    a16 = vec.as_i16x32(a)
+    b16 = vec.as_i16x32(b)
+    small = vec.and_(a, vec.splat_i8x64(127))
+    halves = vec.load_f16x4_of_two(source + HALVES, source + HALVES + 8)
+    x = vec.broadcast_f32x16(source + X)
+    total = vec.load_i32x16(source)
+    vec.store_i8x64(out, a)
+    vec.store_i8x64(out + 64, b)
+    vec.store_i16x32(out + 128, vec.maddubs_512(small, b))
+    vec.store_i32x16(out + 192, vec.maddwd_512(a16, b16))
+    vec.store_i32x16(out + 256, vec.add_twos(total, a16, b16))
+    vec.store_i8x64(out + 320, vec.each_quarter_twice(first))
+    vec.store_i16x32(out + 384, vec.byte0_of_quarters(a))
+    vec.store_i16x32(out + 448, vec.byte7_of_quarters(a))
+    vec.store_i16x32(out + 512, vec.lane0_of_quarters(a16))
+    vec.store_i16x32(out + 576, vec.lane7_of_quarters(a16))
+    vec.store_i16x32(out + 640, vec.widen_i8x32(first))
+    vec.store_i16x32(out + 704, vec.widen_u8x32(first))
+    vec.store_i8x32(out + 768, vec.even_then_odd_of_two(first))
+    vec.store_i16x32(
+        out + 832, vec.join_i16x16(vec.load_i16x16(source), vec.load_i16x16(source + B))
+    )
+    vec.store_f32x16(out + 896, vec.first_of_two(halves))
+    vec.store_f32x16(out + 960, vec.fourth_of_two(halves))
+    vec.store_f32x8(out + 1024, vec.second_of_two_f32x8(halves))
+    vec.store_f32x16(out + 1088, x)
+    vec.store_f32x8(out + 1152, vec.low_half_f32x16(vec.load_f32x16(source + X)))
+    vec.store_f32x8(out + 1216, vec.high_half_f32x16(vec.load_f32x16(source + X)))
+    vec.store_i32x8(
+        out + 1280,
+        vec.add_twos(
+            vec.load_i32x8(source + C), vec.load_i16x16(source), vec.load_i16x16(source + B)
+        ),
+    )

@@ -40,6 +40,7 @@ Each level tests both kinds of products. ``test_simd.py`` runs all operations at
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """Types that cover each way to add four products at a time in prefill."""
 FEW = "tests/engine/quants/test_quants.py::test_a_few_columns_equal_single_ones_bit_for_bit"
+TWO_ROWS = [f"{FEW}[Q{bits}_K-256]" for bits in (2, 3, 4, 5, 6)]
 ATTENTION = [
     "tests/engine/test_attention.py::test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin"
     f"[{name}-f16]"
@@ -91,6 +92,7 @@ PRODUCTS_OF_FOURS = [TYPES.format(test, name) for test in EXACT for name in TYPE
     ("form", "is_own", "tests"),
     [
         ("wide attention", HAS_VNNI_512, ATTENTION),
+        ("two rows", HAS_VNNI_512, TWO_ROWS),
         ("vnni", HAS_VNNI and not HAS_VNNI_512, PRODUCTS_OF_FOURS),
         ("avx512", HAS_VNNI_512 and not HAS_AMX, PRODUCTS_OF_FOURS),
         ("amx", False, PRODUCTS_OF_FOURS),

@@ -35,11 +35,11 @@ def results(kernel, source: Input, n_bytes: int = 2048) -> np.ndarray:
     return out
 
 
-def assert_equal(out: np.ndarray, expected: dict[str, np.ndarray]) -> None:
-    """Compare the results, 32 bytes apart, bit for bit with the expected ones."""
+def assert_equal(out: np.ndarray, expected: dict[str, np.ndarray], step: int = 32) -> None:
+    """Compare the results, ``step`` bytes apart, bit for bit with the expected ones."""
     for index, (name, value) in enumerate(expected.items()):
         value = np.atleast_1d(value)
-        actual = out[32 * index : 32 * index + value.nbytes].view(value.dtype)
+        actual = out[step * index : step * index + value.nbytes].view(value.dtype)
         np.testing.assert_array_equal(actual, value, err_msg=name)
 
 
@@ -241,3 +241,32 @@ def test_transpose_turns_rows_into_columns(source: Input) -> None:
     groups = source.part(0, np.int32, 64).reshape(8, 8)
     actual = results(simd_kernels.transposed, source, 256).view(np.int32).reshape(8, 8)
     np.testing.assert_array_equal(actual, groups.T)
+
+
+def test_registers_that_hold_two_rows(source: Input) -> None:
+    first, b, c = (source.part(offset, np.int8, 32) for offset in (0, 32, 64))
+    a = np.concatenate([first, c])
+    twice = np.concatenate([b, b])
+    a16 = a.view(np.int16)
+    products = neighbours(a16.astype(np.int64) * twice.view(np.int16)).astype(np.int32)
+    quarters = a.view(np.uint8).reshape(4, 16)
+    words = a16.reshape(4, 8)
+    halves = source.part(224, np.float16, 8).astype(np.float32).reshape(2, 4)
+    x = source.part(128, np.float32, 16)
+    expected = {
+        "load_two": a, "broadcast_32": twice,
+        "maddubs_512": neighbours((a & 127).astype(np.int32) * twice).astype(np.int16),
+        "maddwd_512": products, "add_twos": source.part(0, np.int32, 16) + products,
+        "each_quarter_twice": first.reshape(2, 16).repeat(2, 0).ravel(),
+        "byte0": quarters[:, 0].repeat(8).astype(np.int16),
+        "byte7": quarters[:, 7].repeat(8).astype(np.int16),
+        "lane0": words[:, 0].repeat(8), "lane7": words[:, 7].repeat(8),
+        "widen_i8": first.astype(np.int16), "widen_u8": first.view(np.uint8).astype(np.int16),
+        "even_then_odd": first.reshape(2, 8, 2).transpose(0, 2, 1).ravel(),
+        "join": np.concatenate([first, b]).view(np.int16),
+        "first_of_two": halves[:, 0].repeat(8), "fourth_of_two": halves[:, 3].repeat(8),
+        "second_of_two": halves[:, 1].repeat(4),
+        "broadcast_f32": np.full(16, x[0]), "low_half": x[:8], "high_half": x[8:],
+        "add_twos_256": c.view(np.int32) + products[:8],
+    }  # fmt: skip
+    assert_equal(results(simd_kernels.two_rows, source), expected, step=64)
