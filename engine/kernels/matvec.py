@@ -38,7 +38,7 @@ def store_result(op, c, row, value):
 
 @inner
 def prefetch_lines(prefetch, address, n_bytes):
-    """Prefetch the cache lines of the next ``n_bytes``, at most 384.
+    """Prefetch the cache lines of the next ``n_bytes``, at most 576.
 
     There is no loop, whose branches would cost more.
 
@@ -57,6 +57,12 @@ def prefetch_lines(prefetch, address, n_bytes):
         prefetch(address + 256)
     if n_bytes > 320:
         prefetch(address + 320)
+    if n_bytes > 384:
+        prefetch(address + 384)
+    if n_bytes > 448:
+        prefetch(address + 448)
+    if n_bytes > 512:
+        prefetch(address + 512)
 
 
 @inner
