@@ -14,6 +14,7 @@ elif FORM == "two rows":
 else:
     level.SUMS_FOURS = True
     level.SIXTEEN_ROWS = FORM != "vnni"
+    level.TWO_ROWS = FORM == "avx512"
     level.SIXTEEN_TOKENS = FORM == "amx"
     level.FOURS_OFFSET = 0 if level.HAS_ARM64 or level.SIXTEEN_TOKENS else -128
     level.HAS_AMX = False

@@ -270,3 +270,71 @@ def test_registers_that_hold_two_rows(source: Input) -> None:
         "add_twos_256": c.view(np.int32) + products[:8],
     }  # fmt: skip
     assert_equal(results(simd_kernels.two_rows, source), expected, step=64)
+
+
+def turned(quarters: np.ndarray) -> np.ndarray:
+    """Return int32 of (registers, quarters, 4), turned within each quarter."""
+    return quarters.swapaxes(0, 2)
+
+
+def f32_of_exponents(lanes: np.ndarray) -> np.ndarray:
+    return np.ldexp(np.float32(1), np.maximum(lanes & 255, 2) - 128).astype(np.float32)
+
+
+def with_bits(nibbles: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    bits = lanes[:, None] >> 20 + np.arange(4) & 1
+    return (nibbles + 16 * bits.ravel()).astype(np.int8)
+
+
+def test_blocks_are_turned_into_lanes(source: Input) -> None:
+    words = source.part(0, np.int32, 64).reshape(4, 4, 4)
+    halves = source.part(224, np.float16, 16).astype(np.float32)
+    nibbles = source.part(96, np.int8, 32)
+    table = np.arange(-120, 120, 15, dtype=np.int8)
+    pairs = words[::2].swapaxes(0, 1)
+    heads = pairs[0].ravel()
+    lanes = turned(pairs)
+    expected = {
+        "turned": lanes, "turned_heads": lanes[:2], "f32_of_low_f16": halves[::2],
+        "f32_of_high_f16": halves[1::2], "f32_of_exponents": f32_of_exponents(heads),
+        "with_fifth_bits": with_bits(nibbles, heads), "table_of_16": table[nibbles],
+    }  # fmt: skip
+    joined = b"".join(np.ascontiguousarray(value).tobytes() for value in expected.values())
+    actual = results(simd_kernels.turned_pairs, source)
+    assert_equal(actual, {"all": np.frombuffer(joined, np.uint8)})
+
+
+def test_blocks_of_two_rows_are_turned_into_lanes(source: Input) -> None:
+    words = source.part(0, np.int32, 64).reshape(4, 4, 4)
+    halves = np.tile(source.part(224, np.float16, 16).astype(np.float32), 2)
+    nibbles = np.tile(source.part(96, np.int8, 32), 2)
+    table = np.arange(-120, 120, 15, dtype=np.int8)
+    quarters = words.swapaxes(0, 1)
+    heads = quarters[0].ravel()
+    lanes = turned(quarters)
+
+    def strided(stride: int) -> np.ndarray:
+        columns = [row + stride * k // 2 for row in (0, 32) for k in range(8)]
+        shifts = np.array([8 * (stride * k % 2) for k in range(8)] * 2)
+        return (source.part(0, np.uint16, 160)[columns].astype(np.int32) >> shifts).astype(np.int32)
+
+    expected = {
+        "turned": lanes, "turned_heads": lanes[:2], "f32_of_low_f16": halves[::2],
+        "f32_of_high_f16": halves[1::2], "f32_of_exponents": f32_of_exponents(heads),
+        "with_fifth_bits": with_bits(nibbles, heads), "table_of_16": table[nibbles],
+        "broadcast_f32x8": np.tile(source.part(128, np.float32, 8), 2), "as_i32x16": heads,
+        "strided_words_of_two, 18": strided(18), "17": strided(17),
+        "maddwd_512": -8 * heads.view(np.int16)[::2].astype(np.int32),
+    }  # fmt: skip
+    joined = b"".join(np.ascontiguousarray(value).tobytes() for value in expected.values())
+    actual = results(simd_kernels.turned_fours, source)
+    assert_equal(actual, {"all": np.frombuffer(joined, np.uint8)})
+
+
+def test_blocks_of_32_bytes_are_turned_into_lanes() -> None:
+    memory = np.random.default_rng(4).integers(0, 256, 512).astype(np.uint8)
+    out = np.zeros(512, np.uint8)
+    kernel = kernel_call.KERNEL(simd_kernels.turned_eights.address)
+    kernel(memory.ctypes.data, out.ctypes.data, 0)
+    rows = memory.view(np.int32).reshape(2, 8, 8)
+    np.testing.assert_array_equal(out.view(np.int32).reshape(8, 2, 8), rows.transpose(2, 0, 1))
