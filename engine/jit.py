@@ -33,10 +33,14 @@ from numba.core.runtime.nrt import rtsys
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+TUNING = ",+fast-dpwssd" if level.HAS_VNNI else ""
+"""What LLVM cannot know of a level: without it, ``vpdpwssd`` becomes two instructions again, for a
+latency that no kernel waits for."""
+
 SIGNATURE = types.void(types.intp, types.intp, types.intp)
 numba.config.ENABLE_AVX = level.USES_AVX
 if level.COMPILED_FEATURES:
-    numba.config.CPU_FEATURES = level.COMPILED_FEATURES
+    numba.config.CPU_FEATURES = level.COMPILED_FEATURES + TUNING
 if CACHE_DIRECTORY is not None:
     # The environment variable alone has no effect if numba was imported before.
     numba.config.CACHE_DIR = str(CACHE_DIRECTORY)

@@ -11,6 +11,7 @@ KERNELS: dict[str, str] = {
     "quantize q8_k words": "engine.kernels.quantize_activations:q8_k_words",
     "quantize q8_0": "engine.kernels.quantize_activations:q8_0",
     "quantize q8_0 paired": "engine.kernels.quantize_activations:q8_0_paired",
+    "quantize q8_0 fours": "engine.kernels.quantize_activations:q8_0_fours",
     "quantize q8_0 planes8": "engine.kernels.quantize_activations:q8_0_planes8",
     "quantize q8_0 planes4": "engine.kernels.quantize_activations:q8_0_planes4",
     "quantize q8_0 bytes": "engine.kernels.quantize_activations:q8_0_bytes",

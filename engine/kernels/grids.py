@@ -24,7 +24,7 @@ from engine.kernels import matmul as tiles_of_bytes
 from engine.kernels import matmul_wide as tiles_of_words
 from engine.kernels.matmul import store_scales_of_16
 from engine.kernels.matmul_wide import store_scaled, tiles_signed_k
-from engine.kernels.matvec import last_phase, rows_in_order, rows_with_small_batch
+from engine.kernels.matvec import last_phase, rows_in_order, rows_with_small_batch, two_and_one
 from engine.kernels.matvec_k import UnitPhases, row_of_units
 from engine.kernels.records import SUMS_K_BYTES
 from engine.kernels.tiles import NARROW, WIDE
@@ -325,6 +325,8 @@ def grid_type(module, block_bytes, grid_kind, scale_of, prepare, weights, d_of):
     )
     rows = (
         rows_in_order(one_token, is_small_batch=False),
-        rows_with_small_batch(one_token, two_tokens, four_tokens),
+        rows_with_small_batch(
+            one_token, two_tokens, two_and_one(one_token, two_tokens), four_tokens
+        ),
     )
     return type_kernels(module, 256, block_bytes, dequantize, rows, unpack_row, tiles_signed_k(16))

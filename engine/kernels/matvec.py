@@ -13,6 +13,7 @@ token gets the same bits as alone.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 from engine import simd as vec
@@ -37,7 +38,7 @@ def store_result(op, c, row, value):
 
 @inner
 def prefetch_lines(prefetch, address, n_bytes):
-    """Prefetch the cache lines of the next ``n_bytes``, at most 384.
+    """Prefetch the cache lines of the next ``n_bytes``, at most 576.
 
     There is no loop, whose branches would cost more.
 
@@ -56,6 +57,12 @@ def prefetch_lines(prefetch, address, n_bytes):
         prefetch(address + 256)
     if n_bytes > 320:
         prefetch(address + 320)
+    if n_bytes > 384:
+        prefetch(address + 384)
+    if n_bytes > 448:
+        prefetch(address + 448)
+    if n_bytes > 512:
+        prefetch(address + 512)
 
 
 @inner
@@ -147,13 +154,12 @@ def rows_in_order(one_row, is_small_batch):
     return rows
 
 
-def rows_with_small_batch(one_token, two_tokens, four_tokens):
+def rows_with_small_batch(one_token, two_tokens, three_tokens, four_tokens):
     """Make ``small_batch``: all rows, each with all tokens of the step before the next row.
 
     Args:
-        one_token, two_tokens, four_tokens: (op, c, row, scratch) -> None, compute a row with
-            the tokens from c on; ``four_tokens`` also serves three.
-        or three.
+        one_token, two_tokens, three_tokens, four_tokens: (op, c, row, scratch) -> None, compute a
+            row with the tokens from c on.
     """
 
     def small_batch(op, thread, n_threads):
@@ -164,9 +170,12 @@ def rows_with_small_batch(one_token, two_tokens, four_tokens):
             first, last, turn = claim_rows(op, 8, CLAIM_BYTES, thread, n_threads, turn)
             for row in range(first, last):
                 for c in range(0, n_tokens, 4):
-                    if n_tokens - c >= 3:
+                    n = n_tokens - c
+                    if n >= 4:
                         four_tokens(op, c, row, scratch)
-                    elif n_tokens - c == 2:
+                    elif n == 3:
+                        three_tokens(op, c, row, scratch)
+                    elif n == 2:
                         two_tokens(op, c, row, scratch)
                     else:
                         one_token(op, c, row, scratch)
@@ -174,26 +183,41 @@ def rows_with_small_batch(one_token, two_tokens, four_tokens):
     return small_batch
 
 
+def two_and_one(one_token, two_tokens):
+    """Make the function that computes a row with three tokens of those for two and for one, for
+    types where a function of its own would take too long to compile."""
+
+    @inner
+    def three_tokens(op, c, row, scratch):
+        two_tokens(op, c, row, scratch)
+        one_token(op, c + 2, row, scratch)
+
+    return three_tokens
+
+
+@cache
 def side_by_side(n, phase):
-    """Make a phase for n tokens, a power of two.
+    """Make a phase for n tokens.
 
     A phase is a step of the computation of a row with a token: (shared, token, state) -> state.
     ``shared`` is the same for all tokens. For several tokens, ``token`` and ``state`` are pairs, or
-    pairs of pairs.
+    pairs of pairs; of an odd number, the second of a pair has one more.
     """
     if n == 1:
         return phase
-    half = side_by_side(n // 2, phase)
+    first_half = side_by_side(n // 2, phase)
+    second_half = side_by_side(n - n // 2, phase)
 
     @inner
     def phase_of_pair(shared, tokens, state):
         (first, second) = tokens
         (a, b) = state
-        return half(shared, first, a), half(shared, second, b)
+        return first_half(shared, first, a), second_half(shared, second, b)
 
     return phase_of_pair
 
 
+@cache
 def tokens_from(n, token):
     """Make the function that finds n tokens from c on, as ``side_by_side`` takes them.
 
@@ -201,11 +225,12 @@ def tokens_from(n, token):
     """
     if n == 1:
         return token
-    half = tokens_from(n // 2, token)
+    first_half = tokens_from(n // 2, token)
+    second_half = tokens_from(n - n // 2, token)
 
     @inner
     def pair_of_tokens(op, c):
-        return half(op, c), half(op, c + n // 2)
+        return first_half(op, c), second_half(op, c + n // 2)
 
     return pair_of_tokens
 
@@ -291,8 +316,12 @@ def row_of_blocks(n, phases):
     return row_with_tokens
 
 
-def row_kernels(phases):
-    """Make ``matvec`` and ``small_batch``."""
+def row_kernels(phases, has_three=False):
+    """Make ``matvec`` and ``small_batch``.
+
+    Args:
+        has_three: Whether three tokens have a function of their own (``two_and_one``).
+    """
     token, clear, add, finish_row, chunk_bytes, may_overlap = phases
 
     @inner
@@ -321,6 +350,10 @@ def row_kernels(phases):
         finish_row((op, row + 3 * stride), y, a3)
 
     one_token, two_tokens, four_tokens = (row_of_blocks(n, phases) for n in (1, 2, 4))
+    if has_three:
+        three_tokens = row_of_blocks(3, phases)
+    else:
+        three_tokens = two_and_one(one_token, two_tokens)
     return rows_apart(one_token, four_rows), rows_with_small_batch(
-        one_token, two_tokens, four_tokens
+        one_token, two_tokens, three_tokens, four_tokens
     )

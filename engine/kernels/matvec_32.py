@@ -134,7 +134,7 @@ def token_32(op, c):
     )
 
 
-def row_kernels_32(dot8, dot1, block_bytes, block_size=32):
+def row_kernels_32(dot8, dot1, block_bytes, block_size=32, long_rows=(None, None)):
     """Make ``matvec`` and ``small_batch``.
 
     Args:
@@ -142,6 +142,8 @@ def row_kernels_32(dot8, dot1, block_bytes, block_size=32):
             acc is f32x8: lane = 32 weights.
         dot1: (block, y, d_y, sums) -> f32, the value of one block, for rows of fewer weights.
         block_size: 32, 64 or 128 weights; activations have a scale for 32.
+        long_rows: Other kernels than those of ``dot8`` for rows of at least 256 weights: (matvec
+            or None, small_batch or None).
     """
 
     @inner
@@ -182,4 +184,7 @@ def row_kernels_32(dot8, dot1, block_bytes, block_size=32):
         return rows_of_any_length
 
     matvec, small_batch = row_kernels(phases)
-    return rows(matvec, is_small_batch=False), rows(small_batch, is_small_batch=True)
+    return (
+        rows(long_rows[0] or matvec, is_small_batch=False),
+        rows(long_rows[1] or small_batch, is_small_batch=True),
+    )

@@ -146,7 +146,7 @@ def phases_k(dot, block_bytes, y_bytes=256):
 
 def row_kernels_k(dot, block_bytes, y_bytes=256):
     """Make ``matvec`` and ``small_batch`` of a K type; arguments as in ``phases_k``."""
-    return row_kernels(phases_k(dot, block_bytes, y_bytes))
+    return row_kernels(phases_k(dot, block_bytes, y_bytes), has_three=True)
 
 
 def rows_in_twos_k(dots, one_row, block_bytes):

@@ -12,6 +12,12 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
+from engine.kernels.block_lanes import (
+    LaneWeights,
+    first_f16,
+    rows_in_block_lanes,
+    second_f16,
+)
 from engine.kernels.matmul_32 import (
     ROW_D,
     ROW_M,
@@ -30,7 +36,7 @@ from engine.kernels.matvec_32 import (
     row_kernels_32,
 )
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_ARM64
+from engine.machine.level import BLOCK_LANES, HAS_ARM64
 
 
 class BlockWeights(NamedTuple):
@@ -41,14 +47,19 @@ class BlockWeights(NamedTuple):
             block in each half, and the last sixteen.
         load_block: (block) -> the 32 weights of a block as bytes.
         low_weight, high_weight: (block, k) -> weight k, or k + 16, as a number.
-        fits_four_bits: Whether all weights are from 0 to 15, also with fewer bits than four.
+        low_lanes, high_lanes: As ``low`` and ``high`` in ``LaneWeights``.
+        qs: Offset of the nibbles in a block.
+        largest: Largest weight.
     """
 
     load_two_blocks: Callable[..., Any]
     load_block: Callable[..., Any]
     low_weight: Callable[..., Any]
     high_weight: Callable[..., Any]
-    fits_four_bits: bool = False
+    low_lanes: tuple[Callable[..., Any], ...]
+    high_lanes: tuple[Callable[..., Any], ...]
+    qs: int
+    largest: int
 
 
 @inner
@@ -66,6 +77,45 @@ def load_nibbles(qs):
         vec.join_i8(vec.low_half_i8(nibbles), vec.high_half_i8(vec.shift_right(nibbles, 4))),
         vec.splat_i8x32(15),
     )
+
+
+@inner
+def low_nibbles(w, heads):
+    """Return the lower four bits of each byte."""
+    return vec.and_(w, vec.splat_like(w, 15))
+
+
+@inner
+def high_nibbles(w, heads):
+    """Return the upper four bits of each byte."""
+    return vec.and_(vec.shift_right(w, 4), vec.splat_like(w, 15))
+
+
+def mapped(nibbles, entries):
+    """Make the function that maps nibbles of blocks in lanes by a table."""
+
+    @inner
+    def mapped_nibbles(w, heads):
+        return entries(nibbles(w, heads))
+
+    return mapped_nibbles
+
+
+def with_bits(nibbles, offset, k):
+    """Make the function that adds a fifth bit to nibbles of blocks in lanes.
+
+    Args:
+        offset: Offset in a block of the byte with the lowest bits of all.
+        k: Number of the four weights in a block.
+    """
+    head = (offset + k // 2) // 4
+    add_bits = vec.with_fifth_bits((offset + k // 2) % 4, 4 * (k % 2))
+
+    @inner
+    def nibbles_and_bits(w, heads):
+        return add_bits(nibbles(w, heads), heads[head])
+
+    return nibbles_and_bits
 
 
 def nibbles_at(qs):
@@ -87,7 +137,16 @@ def nibbles_at(qs):
     def high_weight(block, k):
         return vec.load_u8(block + qs + k) >> 4
 
-    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight, fits_four_bits=True)
+    return BlockWeights(
+        load_two_blocks,
+        load_block,
+        low_weight,
+        high_weight,
+        (low_nibbles,) * 4,
+        (high_nibbles,) * 4,
+        qs,
+        largest=15,
+    )
 
 
 def nibbles_and_bits_at(qs, qh):
@@ -114,12 +173,22 @@ def nibbles_and_bits_at(qs, qh):
             vec.load_u8(block + qs + k) >> 4 | (vec.load_u32(block + qh) >> k + 16 & 1) << 4
         )
 
-    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight)
+    return BlockWeights(
+        load_two_blocks,
+        load_block,
+        low_weight,
+        high_weight,
+        tuple(with_bits(low_nibbles, qh, k) for k in range(4)),
+        tuple(with_bits(high_nibbles, qh, k) for k in range(4, 8)),
+        qs,
+        largest=31,
+    )
 
 
 def entries_at(qs, values):
     """Make weights that are entries of a table of sixteen, by the nibbles from byte ``qs`` on."""
-    table = vec.constant_i8x32(values * 2)
+    table = vec.constant_i8x32([(value + 128) % 256 - 128 for value in values] * 2)
+    entries = vec.table_of_16(values)
 
     @inner
     def load_two_blocks(block, second):
@@ -138,7 +207,16 @@ def entries_at(qs, values):
     def high_weight(block, k):
         return values[vec.load_u8(block + qs + k) >> 4]
 
-    return BlockWeights(load_two_blocks, load_block, low_weight, high_weight)
+    return BlockWeights(
+        load_two_blocks,
+        load_block,
+        low_weight,
+        high_weight,
+        (mapped(low_nibbles, entries),) * 4,
+        (mapped(high_nibbles, entries),) * 4,
+        qs,
+        largest=max(values),
+    )
 
 
 def product_functions(weights, block_bytes):
@@ -149,11 +227,11 @@ def product_functions(weights, block_bytes):
         ``eight_blocks``, of eight blocks, and of a tile's block with tokens as in ``tiles_32``.
     """
     load_two_blocks = weights.load_two_blocks
-    if weights.fits_four_bits:
+    if weights.largest < 16:
         fold, sum_block = fold_i16, sum_32_u4
     else:
         fold, sum_block = fold_i16_wide_sums, sum_32_u5
-    in_groups = HAS_ARM64 and weights.fits_four_bits
+    in_groups = HAS_ARM64 and weights.largest < 16
 
     @inner
     def multiply_two_blocks(block, second, y_low, y_high):
@@ -167,6 +245,30 @@ def product_functions(weights, block_bytes):
         return eight_blocks(multiply_two_blocks, fold, block_bytes, block, y)
 
     return multiply_two_blocks, multiply_eight_blocks, sum_block
+
+
+def rows_of_nibbles(weights, dot8, dot1, block_bytes, offset, scale, minimum=None):
+    """Make ``matvec`` and ``small_batch``.
+
+    Args:
+        dot8, dot1: As in ``row_kernels_32``.
+        offset, scale, minimum: As in ``LaneWeights``.
+    """
+    if not BLOCK_LANES:
+        return row_kernels_32(dot8, dot1, block_bytes)
+    lanes = LaneWeights(
+        weights.qs,
+        16,
+        weights.low_lanes,
+        weights.high_lanes,
+        scale,
+        minimum,
+        offset,
+        weights.largest,
+    )
+    return row_kernels_32(
+        dot8, dot1, block_bytes, long_rows=rows_in_block_lanes(lanes, block_bytes)
+    )
 
 
 def negative_multiplier(offset):
@@ -185,12 +287,19 @@ def negative_multiplier(offset):
 
 
 def offset_type(
-    module, block_bytes, weights, offset, scale=vec.load_f16, scales=vec.load_f16x8_strided
+    module,
+    block_bytes,
+    weights,
+    offset,
+    scale=vec.load_f16,
+    scales=vec.load_f16x8_strided,
+    lane_scales=first_f16,
 ):
     """Make the four kernels of a type with d * (weight - offset).
 
     Args:
         scale, scales: (block) -> d of a block, and (block, stride) -> d of eight blocks.
+        lane_scales: As ``scale`` in ``LaneWeights``.
     """
     load_block = weights.load_block
     low_weight = weights.low_weight
@@ -226,7 +335,7 @@ def offset_type(
             vec.store_f32(out + 4 * k, d * (low_weight(block, k) - offset))
             vec.store_f32(out + 4 * (k + 16), d * (high_weight(block, k) - offset))
 
-    rows = row_kernels_32(dot8, dot1, block_bytes)
+    rows = rows_of_nibbles(weights, dot8, dot1, block_bytes, offset, lane_scales)
     tiles = tiles_32(sum_block, with_offset(offset))
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)
 
@@ -268,6 +377,6 @@ def minimum_type(module, block_bytes, weights):
             vec.store_f32(out + 4 * k, d * low_weight(block, k) + m)
             vec.store_f32(out + 4 * (k + 16), d * high_weight(block, k) + m)
 
-    rows = row_kernels_32(dot8, dot1, block_bytes)
+    rows = rows_of_nibbles(weights, dot8, dot1, block_bytes, 0, first_f16, second_f16)
     tiles = tiles_32(sum_block, WITH_MINIMUM)
     return type_kernels(module, 32, block_bytes, dequantize, rows, unpack_row, tiles)

@@ -79,6 +79,18 @@ def put_paired_32(q, n, padded, t, k, low, high):
 
 
 @inner
+def put_fours_32(q, n, padded, t, k, low, high):
+    """Write sixteen values in the order ``buffers.FOURS_32``; rows below 256 stay in order."""
+    if n < 256:
+        put_in_row(q, n, padded, t, k, low, high)
+    else:
+        offset = row_offset(n, t, k)
+        address = q + (offset & ~255) + 8 * (offset & 16) + 4 * ((offset & 255) >> 5)
+        vec.store_four_i8(address, 32, low)
+        vec.store_four_i8(address + 64, 32, high)
+
+
+@inner
 def put_planes_8(q, n, padded, t, k, low, high):
     """Write sixteen values in the order ``buffers.PLANES_8``; rows below 256 stay in order."""
     if n < 256:
@@ -208,10 +220,11 @@ q8_k, q8_k_paired, q8_k_bytes, q8_k_words = kernels_of(
     q8_k_bytes=_of_256(False, put_interleaved),
     q8_k_words=_of_256(False, put_interleaved_words),
 )
-q8_0, q8_0_paired, q8_0_planes8, q8_0_planes4, q8_0_bytes, q8_0_words = kernels_of(
+q8_0, q8_0_paired, q8_0_fours, q8_0_planes8, q8_0_planes4, q8_0_bytes, q8_0_words = kernels_of(
     __name__,
     q8_0=_of_32(True, put_in_row),
     q8_0_paired=_of_32(True, put_paired_32),
+    q8_0_fours=_of_32(True, put_fours_32),
     q8_0_planes8=_of_32(True, put_planes_8),
     q8_0_planes4=_of_32(True, put_planes_4),
     q8_0_bytes=_of_32(False, put_interleaved),

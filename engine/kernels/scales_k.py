@@ -8,7 +8,7 @@ little memory: a broadcast from there costs a load and no shuffle.
 from engine import simd as vec
 from engine.jit import inner
 from engine.kernels.matmul import ROW_D, ROW_DMIN, ROW_MINIMA, ROW_SCALES, minima_scaling, tiles_k
-from engine.kernels.matvec import last_phase, row_of_blocks, rows_with_small_batch
+from engine.kernels.matvec import last_phase, row_of_blocks, rows_with_small_batch, two_and_one
 from engine.kernels.matvec_k import (
     UnitPhases,
     difference,
@@ -18,8 +18,10 @@ from engine.kernels.matvec_k import (
     rows_in_twos_k,
 )
 from engine.kernels.records import SUMS_K_BYTES, SUMS_OF_32
+from engine.kernels.row_pairs import kernels_in_pairs, small_batch_in_pairs
+from engine.kernels.row_pairs_k import MINIMA, narrow_phases_of_32, wide_phases_of_32
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_ARM64
+from engine.machine.level import HAS_ARM64, HAS_AVX2, HAS_VNNI, TWO_ROWS
 
 SIX = 0x3F3F3F3F
 FOUR = 0x0F0F0F0F
@@ -67,6 +69,17 @@ def scale_of(scratch, j):
     The second four scales are 32 bytes after the first, those of the other row in between.
     """
     return vec.as_i16x16(vec.broadcast_4_bytes(scratch + 32 * (j >> 2) + 4 * (j & 3)))
+
+
+@inner
+def store_scales_of_two(first, second, scratch):
+    """Write the scales of two blocks for ``scale_of``, and their minima after them."""
+    fields = scales_of_two(first, second)
+    zero = vec.splat_i8x32(0)
+    s = vec.as_i16x16(vec.interleave_low_i8(fields, zero))
+    vec.store_i16x16(scratch, vec.interleave_low_i16(s, s))
+    vec.store_i16x16(scratch + 32, vec.interleave_high_i16(s, s))
+    vec.store_i16x16(scratch + MINIMA, vec.as_i16x16(vec.interleave_high_i8(fields, zero)))
 
 
 @inner
@@ -159,7 +172,9 @@ def prepare_block(block, scratch, i, n_blocks):
     return scratch
 
 
-def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_of, weight):
+def sub_block_type(
+    module, block_bytes, n_products, sums_of, pair_of, any_pair_of, weights_of_two, weight
+):
     """Make the four kernels of a type.
 
     ``embed`` uses ``dequantize`` and ``matmul`` ``unpack_row``. On x86 ``matvec`` computes ``dots``
@@ -172,6 +187,7 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         pair_of: (block, j) -> weights of sub-blocks 2j and 2j + 1 as two registers of bytes; j
             is a constant.
         any_pair_of: ``pair_of`` for any j.
+        weights_of_two: As in ``wide_phases_of_32``.
         weight: (block, j, k) -> weight k of sub-block j as a number.
     """
 
@@ -201,10 +217,16 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         return vec.fma(vec.first_f32(d), vec.f32_of_i32x8(vec.add(low, high)), acc), acc_min
 
     @inner
-    def half_groups(block, y, n):
-        """Return the sums of the four sub-blocks of one half, a lane each."""
+    def half(block, n):
+        """Return the weights of one half of a block: four registers of 32."""
         w0, w1 = pair_of(block, 2 * n)
         w2, w3 = pair_of(block, 2 * n + 1)
+        return w0, w1, w2, w3
+
+    @inner
+    def half_groups(block, y, n):
+        """Return the sums of the four sub-blocks of one half, a lane each."""
+        w0, w1, w2, w3 = half(block, n)
         y0 = vec.load_i8x32(y)
         y1 = vec.load_i8x32(y + 32)
         y2 = vec.load_i8x32(y + 64)
@@ -218,7 +240,7 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
         return add_groups(block, groups, d_y, sums, acc, acc_min)
 
     @inner
-    def total(block, y, scratch):
+    def total_in_pairs(block, y, scratch):
         """Return the scaled products of a block; ``dots`` has stored its scales in ``scratch``."""
         low = vec.add(
             pair(block, y, 0, scale_of(scratch, 0), scale_of(scratch, 1)),
@@ -229,6 +251,24 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
             pair(block, y, 3, scale_of(scratch, 6), scale_of(scratch, 7)),
         )
         return vec.add(low, high)
+
+    @inner
+    def add_pair(t, block, y, j, even_scale, odd_scale):
+        """Add the scaled products of sub-blocks 2j and 2j + 1 to eight integers."""
+        even, odd = pair_of(block, j)
+        t = vec.add_twos(t, vec.maddubs(even, vec.load_i8x32(y + 64 * j)), even_scale)
+        return vec.add_twos(t, vec.maddubs(odd, vec.load_i8x32(y + 64 * j + 32)), odd_scale)
+
+    @inner
+    def total_in_order(block, y, scratch):
+        """Compute ``total`` if one instruction multiplies and adds."""
+        t = vec.splat_i32x8(0)
+        t = add_pair(t, block, y, 0, scale_of(scratch, 0), scale_of(scratch, 1))
+        t = add_pair(t, block, y, 1, scale_of(scratch, 2), scale_of(scratch, 3))
+        t = add_pair(t, block, y, 2, scale_of(scratch, 4), scale_of(scratch, 5))
+        return add_pair(t, block, y, 3, scale_of(scratch, 6), scale_of(scratch, 7))
+
+    total = total_in_order if HAS_VNNI else total_in_pairs
 
     @inner
     def dots(block, second, y, d_y, sums, acc, second_acc, acc_min, scratch):
@@ -290,15 +330,22 @@ def sub_block_type(module, block_bytes, n_products, sums_of, pair_of, any_pair_o
 
     if HAS_ARM64:
         rows = row_kernels_k(dot_by_groups, block_bytes)
+    elif TWO_ROWS:
+        rows = kernels_in_pairs(wide_phases_of_32(weights_of_two, scales_of_two, block_bytes))
     else:
         one_token, two_tokens = (row_of_blocks(n, phases_k(dot, block_bytes)) for n in (1, 2))
+        pairs = narrow_phases_of_32(half, store_scales_of_two, scale_of, block_bytes)
         phases = UnitPhases(
             clear_shared, start_shared, add_shared, fold_shared, last_phase(difference_shared)
         )
         four_tokens = row_of_units(4, phases, no_preparation, prepare_block, unit, 64, block_bytes)
         rows = (
             rows_in_twos_k(dots, one_token, block_bytes),
-            rows_with_small_batch(one_token, two_tokens, four_tokens),
+            small_batch_in_pairs(pairs)
+            if HAS_AVX2
+            else rows_with_small_batch(
+                one_token, two_tokens, two_and_one(one_token, two_tokens), four_tokens
+            ),
         )
     return type_kernels(
         module,

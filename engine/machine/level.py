@@ -31,6 +31,18 @@ SIXTEEN_ROWS = HAS_VNNI_512
 The results are the same; tests also set it elsewhere.
 """
 
+TWO_ROWS = HAS_VNNI_512
+"""Whether decode and small batches hold two rows in one register of 512 bits, one in each half.
+
+The results are the same; tests also set it elsewhere.
+"""
+
+BLOCK_LANES = HAS_AVX2
+"""Whether small batches of types with blocks of 32 weights have a lane for each block.
+
+With ``TWO_ROWS`` and ``SUMS_FOURS`` decode has too. The results are the same.
+"""
+
 SIXTEEN_TOKENS = HAS_AMX
 """Whether prefill multiplies sixteen rows by sixteen tokens at once.
 

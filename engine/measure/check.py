@@ -11,10 +11,9 @@ from engine.kernels.records import MATMUL_SCRATCH_BYTES, STEP
 from engine.kernels.tiles import INTERLEAVED_TOKENS, TILE_TOKENS
 from engine.machine.memory import Memory
 from engine.model import Model
-from engine.plan.buffers import SMALL_BATCH_TOKENS, Activations
+from engine.plan.buffers import Activations
 from engine.plan.dequantise import dequantised, run_operations
 from engine.plan.plan import Plan
-from engine.quants.base import QUANT_TYPES
 from engine.weights.weights import Tensor
 
 N_ROWS = 24
@@ -64,7 +63,7 @@ def matmul_error(tensor: Tensor, n_tokens: int) -> float:
     run_operations(plan)
 
     inputs = x.values(
-        QUANT_TYPES[rows.quant].form(n_tokens <= SMALL_BATCH_TOKENS),
+        plan.form(rows),
         n_tokens,
         TILE_TOKENS,
         INTERLEAVED_TOKENS,

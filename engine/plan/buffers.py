@@ -54,6 +54,8 @@ def _offsets(group_step: tuple[int, int, int], high: int) -> np.ndarray[Any, np.
 PAIRED_32 = _offsets((64, 128, 16), 32)
 """Order where blocks of 32 nibbles that are four apart share a register: lower halves, upper
 halves."""
+FOURS_32 = np.array([32 * (k % 32 // 4) + 4 * (k // 32) + k % 4 for k in range(256)], np.intp)
+"""Order where blocks of 32 are lanes of 32 bits: first four values of each block, next four."""
 PAIRED_256 = _offsets((16, 128, 256), 32)
 """Order where neighbouring sub-blocks share a register; a value's magnitude is 64 bytes after
 it."""
@@ -74,6 +76,7 @@ FORMS: dict[str, Form] = {
     "q8_k words": Form(2, 256, SUMS_K_BYTES),
     "q8_0": Form(1, 32, 4, in_rows=True),
     "q8_0 paired": Form(1, 32, 4, in_rows=True, offsets=PAIRED_32),
+    "q8_0 fours": Form(1, 32, 4, in_rows=True, offsets=FOURS_32),
     "q8_0 planes8": Form(1, 32, 4, in_rows=True, offsets=PLANES_8),
     "q8_0 planes4": Form(1, 32, 4, in_rows=True, offsets=PLANES_4),
     "q8_0 bytes": Form(1, 32, 4),

@@ -26,7 +26,7 @@ from engine.plan.buffers import MAX_BLOCK_TOKENS, SMALL_BATCH_TOKENS
 from engine.plan.operation import RECORD_BYTES, Operation, address_or_zero, float_bits
 from engine.plan.recurrent_rows import RecurrentRows
 from engine.plan.rows import PlanRows
-from engine.quants.base import QUANT_TYPES
+from engine.quants.base import QUANT_TYPES, ProductKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -50,7 +50,11 @@ DECODE = "decode"
 SMALL_BATCH = "small batch"
 BLOCK = "block"
 """Tokens that a plan computes together: one, up to ``SMALL_BATCH_TOKENS``, or many."""
-PRODUCT_KERNELS = {DECODE: "matvec", SMALL_BATCH: "small_batch", BLOCK: "matmul"}
+PRODUCT_KERNELS: dict[str, ProductKernel] = {
+    DECODE: "matvec",
+    SMALL_BATCH: "small_batch",
+    BLOCK: "matmul",
+}
 """Kernel of the matrix products of each batch. ``small_batch`` gives the same bits as
 ``matvec``."""
 PRODUCTS_PER_OPERATION = 1 << 31
@@ -256,7 +260,7 @@ class Plan(PlanRows):
 
     def form(self, reader: Tensor) -> str:
         """Return the form of activations that a matrix is multiplied by."""
-        return QUANT_TYPES[reader.quant].form(self.batch != BLOCK)
+        return QUANT_TYPES[reader.quant].form(PRODUCT_KERNELS[self.batch])
 
     def matmul(
         self,

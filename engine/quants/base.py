@@ -19,7 +19,10 @@ SIGNED: Literal["signed"] = "signed"
 words."""
 
 
-ActivationOrder = Literal["", "paired", "planes8", "planes4"]
+ProductKernel = Literal["matvec", "small_batch", "matmul"]
+"""Kernels of products: of one token, of few, of a block."""
+
+ActivationOrder = Literal["", "paired", "fours", "planes8", "planes4"]
 """Order of int8 activations in decode: unchanged (""), or grouped by the register of weights they
 multiply."""
 
@@ -32,13 +35,14 @@ class QuantType:
         name: Name as ggml writes it, ``"Q4_K"``.
         activations: Format of the activations.
         declared_width: Integers of ``matmul``, or ``SIGNED`` if they depend on the processor.
-        activation_order: Order of activations in ``matvec`` and ``small_batch``.
+        declared_order: Order of activations in ``matvec`` and ``small_batch``, where blocks have
+            no lanes of their own.
     """
 
     name: str
     activations: ActivationForm
     declared_width: ProductWidth | Literal["signed"] = "bytes"
-    activation_order: ActivationOrder = ""
+    declared_order: ActivationOrder = ""
 
     @property
     def product_width(self) -> ProductWidth:
@@ -60,17 +64,25 @@ class QuantType:
         """Bytes of a block."""
         return TYPES_BY_NAME[self.name].type_size
 
-    def form(self, for_decode: bool) -> str:
-        """Return the name in ``buffers.FORMS`` of the activations that kernels read.
-
-        Args:
-            for_decode: Whether ``matvec`` and ``small_batch`` read them, instead of ``matmul``.
-        """
-        if for_decode:
-            variant: str = self.activation_order
+    def form(self, kernel: ProductKernel) -> str:
+        """Return the name in ``buffers.FORMS`` of the activations that a kernel reads."""
+        if kernel == "matmul":
+            variant: str = self.product_width
+        elif self._has_block_lanes(kernel):
+            variant = "fours"
         else:
-            variant = self.product_width
+            variant = self.declared_order
         return f"{self.activations} {variant}".rstrip()
+
+    def _has_block_lanes(self, kernel: ProductKernel) -> bool:
+        """Return whether decode or small batches have a lane for each block on this processor."""
+        if self.activations != "q8_0" or self.block_size != 32:
+            return False
+        level = import_module("engine.machine.level")
+        has_lanes: bool = level.BLOCK_LANES and (
+            kernel == "small_batch" or (level.TWO_ROWS and level.SUMS_FOURS)
+        )
+        return has_lanes
 
 
 QUANT_TYPES = {
@@ -80,10 +92,10 @@ QUANT_TYPES = {
         QuantType("F16", "f16", ""),
         QuantType("BF16", "bf16", ""),
         QuantType("Q8_0", "q8_0", SIGNED),
-        QuantType("Q4_0", "q8_0", activation_order="paired"),
-        QuantType("Q4_1", "q8_0", activation_order="paired"),
-        QuantType("Q5_0", "q8_0", activation_order="paired"),
-        QuantType("Q5_1", "q8_0", activation_order="paired"),
+        QuantType("Q4_0", "q8_0", declared_order="paired"),
+        QuantType("Q4_1", "q8_0", declared_order="paired"),
+        QuantType("Q5_0", "q8_0", declared_order="paired"),
+        QuantType("Q5_1", "q8_0", declared_order="paired"),
         QuantType("Q2_K", "q8_k"),
         QuantType("Q3_K", "q8_k"),
         QuantType("Q4_K", "q8_k"),
@@ -98,10 +110,10 @@ QUANT_TYPES = {
         QuantType("IQ2_XXS", "q8_k", SIGNED),
         QuantType("IQ1_M", "q8_k", SIGNED),
         QuantType("IQ1_S", "q8_k", SIGNED),
-        QuantType("MXFP4", "q8_0", activation_order="paired"),
+        QuantType("MXFP4", "q8_0", declared_order="paired"),
         QuantType("NVFP4", "q8_0"),
-        QuantType("Q1_0", "q8_0", activation_order="planes8"),
-        QuantType("Q2_0", "q8_0", activation_order="planes4"),
+        QuantType("Q1_0", "q8_0", declared_order="planes8"),
+        QuantType("Q2_0", "q8_0", declared_order="planes4"),
         QuantType("TQ1_0", "q8_k"),
         QuantType("TQ2_0", "q8_k"),
     )

@@ -11,22 +11,22 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
+from engine.kernels.block_lanes import RAISED, first_f16
 from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
 from engine.kernels.matvec_32 import (
     eight_blocks,
     eight_groups,
     fold_i32,
     one_block_i32,
-    row_kernels_32,
 )
-from engine.kernels.nibbles import entries_at
+from engine.kernels.nibbles import entries_at, rows_of_nibbles
 from engine.kernels.type_kernels import type_kernels
 from engine.machine.level import HAS_ARM64
 
 BLOCK_BYTES = 18
 VALUES = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 
-load_two_blocks, load_block, low_weight, high_weight, _ = entries_at(2, VALUES)
+load_two_blocks, load_block, low_weight, high_weight, *_ = entries_at(2, VALUES)
 
 
 @inner
@@ -86,12 +86,14 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * (k + 16), d * high_weight(block, k))
 
 
+raised_weights = entries_at(2, tuple(value + RAISED for value in VALUES))
+rows = rows_of_nibbles(raised_weights, dot8, dot1, BLOCK_BYTES, RAISED, first_f16)
 embed, matvec, small_batch, matmul = type_kernels(
     __name__,
     32,
     BLOCK_BYTES,
     dequantize,
-    row_kernels_32(dot8, dot1, BLOCK_BYTES),
+    rows,
     unpack_row,
     TILES_SIGNED,
 )

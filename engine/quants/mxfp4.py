@@ -10,11 +10,19 @@ table: ggml-common.h, block_mxfp4 and kvalues_fp4.
 """
 
 from engine import simd as vec
+from engine.jit import inner
 from engine.kernels.nibbles import entries_at, offset_type
 
 VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 OFFSET = 12
 RAISED_VALUES = tuple(value + OFFSET for value in VALUES)
+
+
+@inner
+def exponents(heads):
+    """Return the scale of each block."""
+    return vec.f32_of_exponents(heads[0])
+
 
 embed, matvec, small_batch, matmul = offset_type(
     __name__,
@@ -23,4 +31,5 @@ embed, matvec, small_batch, matmul = offset_type(
     OFFSET,
     vec.load_exponent,
     vec.load_exponents_strided,
+    exponents,
 )

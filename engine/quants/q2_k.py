@@ -23,7 +23,10 @@ from engine.kernels.matmul import (
     tiles_k,
 )
 from engine.kernels.matvec_k import four_groups, row_kernels_k, two_bit_fields
+from engine.kernels.row_pairs import kernels_in_pairs
+from engine.kernels.row_pairs_k import fold_with_minima_of_16, scales_of_words, wide_phases
 from engine.kernels.type_kernels import type_kernels
+from engine.machine.level import TWO_ROWS
 
 BLOCK_BYTES = 84
 QS = 16
@@ -97,7 +100,37 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * q - minimum)
 
 
-rows = row_kernels_k(dot, BLOCK_BYTES)
+@inner
+def half_of_two(first, second, n):
+    """Compute ``half`` of two blocks, one in each half of four registers."""
+    fields = vec.load_two_i8x32(first + QS + 32 * n, second + QS + 32 * n)
+    mask = vec.splat_i8x64(3)
+    return (
+        vec.and_(fields, mask),
+        vec.and_(vec.shift_right(fields, 2), mask),
+        vec.and_(vec.shift_right(fields, 4), mask),
+        vec.and_(vec.shift_right(fields, 6), mask),
+    )
+
+
+@inner
+def unpack_two(first, second):
+    """Return what ``wide_phases`` unpacks of two blocks."""
+    (w0, w1, w2, w3) = half_of_two(first, second, 0)
+    (w4, w5, w6, w7) = half_of_two(first, second, 1)
+    scales_and_minima = vec.load_two_i8x16(first, second)
+    nibble = vec.splat_i8x32(15)
+    scales = vec.even_then_odd_of_two(vec.and_(scales_and_minima, nibble))
+    m = vec.widen_u8x32(vec.and_(vec.shift_right(scales_and_minima, 4), nibble))
+    four = vec.load_f16x4_of_two(first + D - 4, second + D - 4)
+    terms = m, vec.third_of_two(four), vec.fourth_of_two(four)
+    return (w0, w1, w2, w3, w4, w5, w6, w7), scales_of_words(vec.widen_u8x32(scales)), terms
+
+
+if TWO_ROWS:
+    rows = kernels_in_pairs(wide_phases(unpack_two, fold_with_minima_of_16, BLOCK_BYTES))
+else:
+    rows = row_kernels_k(dot, BLOCK_BYTES)
 tiles = tiles_k(16, 16, minima_scaling)
 embed, matvec, small_batch, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles

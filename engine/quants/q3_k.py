@@ -21,7 +21,10 @@ from engine.kernels.matmul import (
     tiles_k,
 )
 from engine.kernels.matvec_k import row_kernels_k, sixteen_groups
+from engine.kernels.row_pairs import kernels_in_pairs
+from engine.kernels.row_pairs_k import fold_with_offsets_of_16, scales_of_words, wide_phases
 from engine.kernels.type_kernels import type_kernels
+from engine.machine.level import TWO_ROWS
 
 BLOCK_BYTES = 110
 QS = 32
@@ -123,7 +126,39 @@ def dequantize(block, out):
             vec.store_f32(out + 4 * k, scale * (lower_bits + 4 * upper_bit - 4))
 
 
-rows = row_kernels_k(dot, BLOCK_BYTES)
+@inner
+def half_of_two(qs, mask):
+    """Compute ``half`` of two blocks, one in each half of four registers, given their lower and
+    upper bits."""
+    two = vec.splat_i8x64(3)
+    four = vec.splat_i8x64(4)
+    return (
+        vec.or_(vec.and_(qs, two), vec.and_(vec.shift_left(mask, 2), four)),
+        vec.or_(vec.and_(vec.shift_right(qs, 2), two), vec.and_(vec.shift_left(mask, 1), four)),
+        vec.or_(vec.and_(vec.shift_right(qs, 4), two), vec.and_(mask, four)),
+        vec.or_(vec.and_(vec.shift_right(qs, 6), two), vec.and_(vec.shift_right(mask, 1), four)),
+    )
+
+
+@inner
+def unpack_two(first, second):
+    """Return what ``wide_phases`` unpacks of two blocks; offsets are -4 scales."""
+    mask = vec.load_two_i8x32(first, second)
+    (w0, w1, w2, w3) = half_of_two(vec.load_two_i8x32(first + QS, second + QS), mask)
+    last_qs = vec.load_two_i8x32(first + QS + 32, second + QS + 32)
+    (w4, w5, w6, w7) = half_of_two(last_qs, vec.shift_right(mask, 4))
+    s, t = even_and_odd_scales(first), even_and_odd_scales(second)
+    in_order = vec.join_i16x16(vec.halves_in_turn(s), vec.halves_in_turn(t))
+    offsets = vec.sub(vec.splat_i16x32(0), vec.shift_lanes_left(in_order, 2))
+    d = vec.fourth_of_two(vec.load_f16x4_of_two(first + D - 6, second + D - 6))
+    scales = scales_of_words(vec.join_i16x16(s, t))
+    return (w0, w1, w2, w3, w4, w5, w6, w7), scales, (offsets, d)
+
+
+if TWO_ROWS:
+    rows = kernels_in_pairs(wide_phases(unpack_two, fold_with_offsets_of_16, BLOCK_BYTES))
+else:
+    rows = row_kernels_k(dot, BLOCK_BYTES)
 tiles = tiles_k(16, 16, offset_scaling)
 embed, matvec, small_batch, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles

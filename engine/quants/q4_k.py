@@ -25,6 +25,24 @@ def pair_of(block, j):
 
 
 @inner
+def pair_of_two(first, second, offset):
+    """Return the weights of two sub-blocks of two blocks, one in each half, given the offset of
+    their nibbles."""
+    qs = vec.load_two_i8x32(first + offset, second + offset)
+    return vec.and_(qs, vec.splat_i8x64(15)), vec.and_(vec.shift_right(qs, 4), vec.splat_i8x64(15))
+
+
+@inner
+def weights_of_two(first, second):
+    """Return the weights of the sub-blocks of two blocks, one in each half."""
+    (w0, w1) = pair_of_two(first, second, 16)
+    (w2, w3) = pair_of_two(first, second, 48)
+    (w4, w5) = pair_of_two(first, second, 80)
+    (w6, w7) = pair_of_two(first, second, 112)
+    return w0, w1, w2, w3, w4, w5, w6, w7
+
+
+@inner
 def weight(block, j, k):
     """Return weight k of sub-block j."""
     return (vec.load_u8(block + 16 + 32 * (j >> 1) + k) >> (4 * (j & 1))) & 15
@@ -37,5 +55,6 @@ embed, matvec, small_batch, matmul = sub_block_type(
     sums_of=vec.sums_of_32_u4,
     pair_of=pair_of,
     any_pair_of=pair_of,
+    weights_of_two=weights_of_two,
     weight=weight,
 )

@@ -43,6 +43,27 @@ def pair_of(block, j):
 
 
 @inner
+def pair_of_two(first, second, qh, j):
+    """Compute ``pair_of`` of two blocks, one in each half, given their upper bits."""
+    qs = vec.load_two_i8x32(first + QS + 32 * j, second + QS + 32 * j)
+    even_bits = vec.and_(bits_at_4(qh, 2 * j), vec.splat_i8x64(16))
+    odd_bits = vec.and_(bits_at_4(qh, 2 * j + 1), vec.splat_i8x64(16))
+    odd = vec.and_(vec.shift_right(qs, 4), vec.splat_i8x64(15))
+    return vec.or_(vec.and_(qs, vec.splat_i8x64(15)), even_bits), vec.or_(odd, odd_bits)
+
+
+@inner
+def weights_of_two(first, second):
+    """Return the weights of the sub-blocks of two blocks, one in each half."""
+    qh = vec.load_two_i8x32(first + QH, second + QH)
+    (w0, w1) = pair_of_two(first, second, qh, 0)
+    (w2, w3) = pair_of_two(first, second, qh, 1)
+    (w4, w5) = pair_of_two(first, second, qh, 2)
+    (w6, w7) = pair_of_two(first, second, qh, 3)
+    return w0, w1, w2, w3, w4, w5, w6, w7
+
+
+@inner
 def any_pair_of(block, j):
     """Compute ``pair_of`` for any j."""
     bits = vec.shift_right(vec.load_i8x32(block + QH), 2 * j)
@@ -66,5 +87,6 @@ embed, matvec, small_batch, matmul = sub_block_type(
     sums_of=vec.sums_of_32_u5,
     pair_of=pair_of,
     any_pair_of=any_pair_of,
+    weights_of_two=weights_of_two,
     weight=weight,
 )

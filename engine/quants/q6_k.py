@@ -22,8 +22,10 @@ from engine.kernels.matmul import (
     tiles_k,
 )
 from engine.kernels.matvec_k import row_kernels_k, sixteen_groups
+from engine.kernels.row_pairs import kernels_in_pairs
+from engine.kernels.row_pairs_k import fold_with_offsets_of_16, scales_of_words, wide_phases
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_ARM64, HAS_F16C
+from engine.machine.level import HAS_ARM64, HAS_F16C, TWO_ROWS
 
 BLOCK_BYTES = 210
 QH = 128
@@ -123,7 +125,38 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + SCALES + (k >> 4)) * q)
 
 
-rows = row_kernels_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES)
+@inner
+def half_of_two(first, second, n):
+    """Compute ``half`` of two blocks, one in each half of four registers."""
+    low0 = vec.load_two_i8x32(first + 64 * n, second + 64 * n)
+    low1 = vec.load_two_i8x32(first + 64 * n + 32, second + 64 * n + 32)
+    qh = vec.load_two_i8x32(first + QH + 32 * n, second + QH + 32 * n)
+    nibble = vec.splat_i8x64(15)
+    two = vec.splat_i8x64(48)
+    return (
+        vec.or_(vec.and_(low0, nibble), vec.and_(vec.shift_left(qh, 4), two)),
+        vec.or_(vec.and_(low1, nibble), vec.and_(vec.shift_left(qh, 2), two)),
+        vec.or_(vec.and_(vec.shift_right(low0, 4), nibble), vec.and_(qh, two)),
+        vec.or_(vec.and_(vec.shift_right(low1, 4), nibble), vec.and_(vec.shift_right(qh, 2), two)),
+    )
+
+
+@inner
+def unpack_two(first, second):
+    """Return what ``wide_phases`` unpacks of two blocks; offsets are -32 scales."""
+    (w0, w1, w2, w3) = half_of_two(first, second, 0)
+    (w4, w5, w6, w7) = half_of_two(first, second, 1)
+    scales = vec.load_two_i8x16(first + SCALES, second + SCALES)
+    s = vec.widen_i8x32(vec.even_then_odd_of_two(scales))
+    offsets = vec.sub(vec.splat_i16x32(0), vec.shift_lanes_left(vec.widen_i8x32(scales), 5))
+    d = vec.fourth_of_two(vec.load_f16x4_of_two(first + D - 6, second + D - 6))
+    return (w0, w1, w2, w3, w4, w5, w6, w7), scales_of_words(s), (offsets, d)
+
+
+if TWO_ROWS:
+    rows = kernels_in_pairs(wide_phases(unpack_two, fold_with_offsets_of_16, BLOCK_BYTES))
+else:
+    rows = row_kernels_k(dot_by_groups if HAS_ARM64 else dot, BLOCK_BYTES)
 tiles = tiles_k(8, 16, offset_scaling)
 embed, matvec, small_batch, matmul = type_kernels(
     __name__, 256, BLOCK_BYTES, dequantize, rows, unpack_row, tiles

@@ -11,10 +11,11 @@ import numpy as np
 
 from engine import simd as vec
 from engine.jit import inner
+from engine.kernels.block_lanes import RAISED, LaneWeights, first_f16, rows_in_block_lanes
 from engine.kernels.matmul_signed import ROW_D, TILES_SIGNED, store_signed
 from engine.kernels.matvec_32 import fold_i32, row_kernels_32
 from engine.kernels.type_kernels import type_kernels
-from engine.machine.level import HAS_ARM64
+from engine.machine.level import BLOCK_LANES, HAS_ARM64
 
 BLOCK_BYTES = 34
 
@@ -101,7 +102,19 @@ def dequantize(block, out):
         vec.store_f32(out + 4 * k, d * vec.load_i8(block + 2 + k))
 
 
-rows = row_kernels_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
+@inner
+def raised(w, heads):
+    """Return weights in lanes, raised by ``RAISED``."""
+    return vec.xor(w, vec.splat_like(w, RAISED))
+
+
+if BLOCK_LANES:
+    lanes = LaneWeights(2, 32, (raised,) * 4, (raised,) * 4, first_f16, None, RAISED, 127 + RAISED)
+    rows = row_kernels_32(
+        dot8, dot1, BLOCK_BYTES, long_rows=rows_in_block_lanes(lanes, BLOCK_BYTES)
+    )
+else:
+    rows = row_kernels_32(dot8_by_groups if HAS_ARM64 else dot8, dot1, BLOCK_BYTES)
 embed, matvec, small_batch, matmul = type_kernels(
     __name__, 32, BLOCK_BYTES, dequantize, rows, unpack_row, TILES_SIGNED
 )

@@ -127,6 +127,7 @@ def _splat(v):
 
 splat_i8x32 = _splat(i8x32)
 splat_i8x16 = _splat(i8x16)
+splat_i8x64 = _splat(i8x64)
 splat_i16x16 = _splat(i16x16)
 splat_i16x32 = _splat(i16x32)
 splat_i32x8 = _splat(i32x8)
@@ -219,14 +220,19 @@ def with_sign_of(builder, y, w):
     return builder.select(builder.icmp_signed("==", w, zero), zero, turned)
 
 
-def _halves(builder, arguments, operate):
-    """Apply a 128-bit operation to each 128 bits of the arguments."""
+def parts_of(builder, arguments, n_bits, operate):
+    """Apply an operation on registers of ``n_bits`` to each part of the arguments."""
     vector_type = arguments[0].type
-    if vector_type.count * vector_type.element.width == 128:
+    if vector_type.count * vector_type.element.width == n_bits:
         return operate(list(arguments))
     halves = zip(*(in_halves(builder, a) for a in arguments), strict=True)
-    results = [_halves(builder, list(half_arguments), operate) for half_arguments in halves]
+    results = [parts_of(builder, list(cut), n_bits, operate) for cut in halves]
     return shuffle(builder, tuple(results), range(2 * results[0].type.count))
+
+
+def _halves(builder, arguments, operate):
+    """Apply a 128-bit operation to each 128 bits of the arguments."""
+    return parts_of(builder, arguments, 128, operate)
 
 
 def in_halves(builder, v):
@@ -277,46 +283,54 @@ def _neon_pairs(builder, result, registers):
     )
 
 
+def maddubs_ir(builder, a, b):
+    """Write ``maddubs`` of two vectors of any length, for the lowering of another operation."""
+    if level.HAS_AVX2:
+        name = "llvm.x86.avx2.pmadd.ub.sw"
+        return parts_of(builder, (a, b), 256, partial(call, builder, name, i16x16.ir))
+    if level.HAS_SSSE3:
+        name = "llvm.x86.ssse3.pmadd.ub.sw.128"
+        return _halves(builder, (a, b), partial(call, builder, name, i16x8.ir))
+    if level.HAS_ARM64:
+        return _halves(builder, (a, b), partial(_neon_pairs, builder, i16x8))
+    wide = ir.VectorType(I16, a.type.count)
+    return _pairs_added(builder, _widened_product(builder, (a, b), "zext", wide))
+
+
 @lowered(i16x16(i8x32, i8x32))
 def maddubs(builder, a, b):
     """Return bytes of a times signed bytes of b, neighbours added; no sum may exceed int16.
 
     Bytes of a are unsigned; on ARM64 they are signed.
     """
-    if level.HAS_AVX2:
-        return call(builder, "llvm.x86.avx2.pmadd.ub.sw", i16x16.ir, [a, b])
-    if level.HAS_SSSE3:
-        return _halves(
-            builder, (a, b), partial(call, builder, "llvm.x86.ssse3.pmadd.ub.sw.128", i16x8.ir)
-        )
-    if level.HAS_ARM64:
-        return _halves(builder, (a, b), partial(_neon_pairs, builder, i16x8))
-    return _pairs_added(builder, _widened_product(builder, (a, b), "zext", ir.VectorType(I16, 32)))
+    return maddubs_ir(builder, a, b)
 
 
 def maddwd_ir(builder, a, b):
-    """Write ``maddwd`` of two vectors of either length, for the lowering of another operation."""
+    """Write ``maddwd`` of two vectors of any length, for the lowering of another operation."""
+    if level.HAS_AVX2 and a.type.count > 8:
+        name = "llvm.x86.avx2.pmadd.wd"
+        return parts_of(builder, [a, b], 256, partial(call, builder, name, i32x8.ir))
     if level.HAS_X86:
         return _halves(builder, [a, b], partial(call, builder, "llvm.x86.sse2.pmadd.wd", i32x4.ir))
     if level.HAS_ARM64:
         return _halves(builder, [a, b], partial(_neon_pairs, builder, i32x4))
-    return _pairs_added(
-        builder, _widened_product(builder, [a, b], "sext", ir.VectorType(I32, a.type.count))
-    )
+    wide = ir.VectorType(I32, a.type.count)
+    return _pairs_added(builder, _widened_product(builder, [a, b], "sext", wide))
 
 
 def _maddwd(src, dst, native):
     @lowered(dst(src, src))
     def maddwd(builder, a, b):
         """Return signed 16-bit products, neighbours added into int32."""
-        if native and (level.HAS_VNNI_512 if dst is i32x16 else level.HAS_AVX2):
+        if native and level.HAS_VNNI_512:
             return call(builder, native, dst.ir, [a, b])
         return maddwd_ir(builder, a, b)
 
     return maddwd
 
 
-maddwd = _maddwd(i16x16, i32x8, "llvm.x86.avx2.pmadd.wd")
+maddwd = _maddwd(i16x16, i32x8, None)
 maddwd_512 = _maddwd(i16x32, i32x16, "llvm.x86.avx512.pmaddw.d.512")
 maddwd_128 = _maddwd(i16x8, i32x4, None)
 

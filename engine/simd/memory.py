@@ -81,7 +81,8 @@ load_i64 = _load(types.int64, I64)
 load_f32 = _load(types.float32, F32)
 load_f64 = _load(types.float64, ir.DoubleType())
 
-store_i8x32, store_i8x64, store_i16x8, store_i16x16 = map(_store, (i8x32, i8x64, i16x8, i16x16))
+store_i8x32, store_i8x64, store_i16x8 = map(_store, (i8x32, i8x64, i16x8))
+store_i16x16, store_i16x32 = map(_store, (i16x16, i16x32))
 store_i32x8, store_i32x16, store_f32x8, store_f32x16 = map(_store, (i32x8, i32x16, f32x8, f32x16))
 LANES, load_lanes, store_lanes = (
     (16, load_f32x16, store_f32x16) if level.HAS_VNNI_512 else (8, load_f32x8, store_f32x8)

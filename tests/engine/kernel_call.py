@@ -20,7 +20,7 @@ from engine.kernels.tiles import INTERLEAVED_TOKENS, SCRATCH_BYTES, TILE_TOKENS
 from engine.machine.residency import resident_bytes
 from engine.plan.buffers import FORMS, in_pairs, in_rows, interleaved
 from engine.plan.compilation import place_of
-from engine.quants.base import QuantType
+from engine.quants.base import ProductKernel, QuantType
 
 PADDING_BYTES = 4096
 """Bytes after the weights: kernels may prefetch them, and must not need them."""
@@ -169,15 +169,17 @@ def padded(weights: np.ndarray) -> np.ndarray:
     return np.concatenate([weights.ravel(), np.full(PADDING_BYTES, 255, np.uint8)])
 
 
-def read_by(quant: QuantType, columns: Columns, n_tokens: int) -> list[np.ndarray]:
-    """Return q, d and sums in the order that ``matvec`` (n_tokens 0) or ``matmul`` reads them."""
+def read_by(
+    quant: QuantType, columns: Columns, n_tokens: int, kernel: ProductKernel
+) -> list[np.ndarray]:
+    """Return q, d and sums in the order that a kernel reads them."""
     arrays = [np.ascontiguousarray(array) for array in columns[:3]]
-    if n_tokens == 0 and quant.activations in ("q8_k", "q8_0"):
-        form = FORMS[quant.form(for_decode=True)]
+    if kernel != "matmul" and quant.activations in ("q8_k", "q8_0"):
+        form = FORMS[quant.form(kernel)]
         n = columns.q.shape[1]
-        q = in_pairs(arrays[0], form) if quant.activation_order else in_rows(arrays[0], n)
+        q = in_pairs(arrays[0], form) if form.offsets is not None else in_rows(arrays[0], n)
         return [q, *(in_rows(array, n, form.group) for array in arrays[1:])]
-    if n_tokens == 0 or not quant.product_width:
+    if kernel != "matmul" or not quant.product_width:
         return arrays
     arrays = [array[: -(-n_tokens // TILE_TOKENS) * TILE_TOKENS] for array in arrays]
     q, d, sums = interleaved(*arrays, TILE_TOKENS, INTERLEAVED_TOKENS)
@@ -192,19 +194,24 @@ def multiply(
     n_threads: int = 1,
     add: np.ndarray | None = None,
     small_batch: bool = False,
+    in_place: bool = False,
 ) -> np.ndarray:
     """Run ``matvec`` (n_tokens 0), ``small_batch`` or ``matmul``, and return (n_tokens or 1,
     n_rows) float32. Eight guard values after every row must stay unchanged.
 
-    After every row of the result lie eight guards, which must survive.
+    Args:
+        in_place: Whether the product is added to the memory of the result, which is 12345
+            everywhere.
     """
     n_rows, row_bytes = weights.shape
-    operation = "small_batch" if small_batch else "matmul" if n_tokens else "matvec"
+    kernel: ProductKernel = "small_batch" if small_batch else "matmul" if n_tokens else "matvec"
     out = np.full((max(n_tokens, 1), n_rows + 8), 12345.0, np.float32)
     memory = padded(weights)
-    (q, d, sums) = read_by(quant, columns, 0 if small_batch else n_tokens)
+    (q, d, sums) = read_by(quant, columns, n_tokens, kernel)
     scratch = np.empty(n_threads * SCRATCH_BYTES + 64, np.uint8)
     claims = np.zeros(n_threads * COUNTER_BYTES // 8, np.int64)
+    if in_place:
+        add = out
     record = words(
         MATMUL, step=words(STEP, n_tokens=max(n_tokens, 1)), weights=memory, row_bytes=row_bytes,
         n_rows=n_rows,
@@ -213,7 +220,7 @@ def multiply(
         scratch_bytes=SCRATCH_BYTES, claims=claims, add=0 if add is None else add,
         add_stride=0 if add is None or len(add) == 1 else add.shape[1],
     )  # fmt: skip
-    run(f"{operation} {quant.name}", record, n_threads)
+    run(f"{kernel} {quant.name}", record, n_threads)
     assert (out[:, n_rows:] == 12345.0).all(), "a kernel wrote past its rows"
     return out[:, :n_rows]
 

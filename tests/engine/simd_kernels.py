@@ -195,3 +195,121 @@ def halves(source, out, _):
 def transposed(source, out, _):
     """Eight rows of eight 4-byte groups, from 256 bytes."""
     vec.transpose(out, 32, source, 32)
+
+
+@kernel
+def two_rows(source, out, _):
+    """Registers of 512 bits that hold two rows; each result takes 64 bytes of the output."""
+    a = vec.load_two_i8x32(source, source + C)
+    b = vec.broadcast_32_bytes(source + B)
+    first = vec.load_i8x32(source)
+    a16 = vec.as_i16x32(a)
+    b16 = vec.as_i16x32(b)
+    small = vec.and_(a, vec.splat_i8x64(127))
+    halves = vec.load_f16x4_of_two(source + HALVES, source + HALVES + 8)
+    x = vec.broadcast_f32x16(source + X)
+    total = vec.load_i32x16(source)
+    vec.store_i8x64(out, a)
+    vec.store_i8x64(out + 64, b)
+    vec.store_i16x32(out + 128, vec.maddubs_512(small, b))
+    vec.store_i32x16(out + 192, vec.maddwd_512(a16, b16))
+    vec.store_i32x16(out + 256, vec.add_twos(total, a16, b16))
+    vec.store_i8x64(out + 320, vec.each_quarter_twice(first))
+    vec.store_i16x32(out + 384, vec.byte0_of_quarters(a))
+    vec.store_i16x32(out + 448, vec.byte7_of_quarters(a))
+    vec.store_i16x32(out + 512, vec.lane0_of_quarters(a16))
+    vec.store_i16x32(out + 576, vec.lane7_of_quarters(a16))
+    vec.store_i16x32(out + 640, vec.widen_i8x32(first))
+    vec.store_i16x32(out + 704, vec.widen_u8x32(first))
+    vec.store_i8x32(out + 768, vec.even_then_odd_of_two(first))
+    vec.store_i16x32(
+        out + 832, vec.join_i16x16(vec.load_i16x16(source), vec.load_i16x16(source + B))
+    )
+    vec.store_f32x16(out + 896, vec.first_of_two(halves))
+    vec.store_f32x16(out + 960, vec.fourth_of_two(halves))
+    vec.store_f32x8(out + 1024, vec.second_of_two_f32x8(halves))
+    vec.store_f32x16(out + 1088, x)
+    vec.store_f32x8(out + 1152, vec.low_half_f32x16(vec.load_f32x16(source + X)))
+    vec.store_f32x8(out + 1216, vec.high_half_f32x16(vec.load_f32x16(source + X)))
+    vec.store_i32x8(
+        out + 1280,
+        vec.add_twos(
+            vec.load_i32x8(source + C), vec.load_i16x16(source), vec.load_i16x16(source + B)
+        ),
+    )
+
+
+add_bits = vec.with_fifth_bits(2, 4)
+entries = vec.table_of_16(tuple(range(-120, 120, 15)))
+words_18_apart = vec.strided_words_of_two(18)
+words_17_apart = vec.strided_words_of_two(17)
+
+
+@kernel
+def turned_pairs(source, out, _):
+    """Registers of 256 bits whose lanes are blocks: four pairs of sixteen bytes, 128 bytes
+    apart."""
+    a = vec.load_two_i8x16(source, source + 128)
+    b = vec.load_two_i8x16(source + 16, source + 144)
+    c = vec.load_two_i8x16(source + 32, source + 160)
+    d = vec.load_two_i8x16(source + 48, source + 176)
+    first, second, third, fourth = vec.turned(a, b, c, d)
+    vec.store_i8x32(out, first)
+    vec.store_i8x32(out + 32, second)
+    vec.store_i8x32(out + 64, third)
+    vec.store_i8x32(out + 96, fourth)
+    first, second = vec.turned_heads(a, b, c, d)
+    vec.store_i8x32(out + 128, first)
+    vec.store_i8x32(out + 160, second)
+    vec.store_f32x8(out + 192, vec.f32_of_low_f16(vec.load_i8x32(source + HALVES)))
+    vec.store_f32x8(out + 224, vec.f32_of_high_f16(vec.load_i8x32(source + HALVES)))
+    vec.store_f32x8(out + 256, vec.f32_of_exponents(a))
+    nibbles = vec.load_i8x32(source + NIBBLES)
+    vec.store_i8x32(out + 288, add_bits(nibbles, a))
+    vec.store_i8x32(out + 320, entries(nibbles))
+
+
+@kernel
+def turned_fours(source, out, _):
+    """Registers of 512 bits whose lanes are blocks."""
+    a = vec.load_four_i8x16(source, source + 64, source + 128, source + 192)
+    b = vec.load_four_i8x16(source + 16, source + 80, source + 144, source + 208)
+    c = vec.load_four_i8x16(source + 32, source + 96, source + 160, source + 224)
+    d = vec.load_four_i8x16(source + 48, source + 112, source + 176, source + 240)
+    first, second, third, fourth = vec.turned(a, b, c, d)
+    vec.store_i8x64(out, first)
+    vec.store_i8x64(out + 64, second)
+    vec.store_i8x64(out + 128, third)
+    vec.store_i8x64(out + 192, fourth)
+    first, second = vec.turned_heads(a, b, c, d)
+    vec.store_i8x64(out + 256, first)
+    vec.store_i8x64(out + 320, second)
+    nibbles = vec.broadcast_32_bytes(source + NIBBLES)
+    halves = vec.broadcast_32_bytes(source + HALVES)
+    vec.store_f32x16(out + 384, vec.f32_of_low_f16(halves))
+    vec.store_f32x16(out + 448, vec.f32_of_high_f16(halves))
+    vec.store_f32x16(out + 512, vec.f32_of_exponents(a))
+    vec.store_i8x64(out + 576, add_bits(nibbles, a))
+    vec.store_i8x64(out + 640, entries(nibbles))
+    vec.store_f32x16(out + 704, vec.broadcast_f32x8(source + X))
+    vec.store_i32x16(out + 768, vec.as_i32x16(a))
+    vec.store_i8x64(out + 832, words_18_apart(source, source + 64))
+    vec.store_i8x64(out + 896, words_17_apart(source, source + 64))
+    vec.store_i32x16(out + 960, vec.maddwd_512(vec.pairs_i16x32(-8, 0), vec.as_i16x32(a)))
+
+
+@kernel
+def turned_eights(source, out, _):
+    """Eight registers of 32 bytes of each of two rows, from 256 bytes a row."""
+    results = vec.turned_of_32(
+        vec.load_two_i8x32(source, source + 256),
+        vec.load_two_i8x32(source + 32, source + 288),
+        vec.load_two_i8x32(source + 64, source + 320),
+        vec.load_two_i8x32(source + 96, source + 352),
+        vec.load_two_i8x32(source + 128, source + 384),
+        vec.load_two_i8x32(source + 160, source + 416),
+        vec.load_two_i8x32(source + 192, source + 448),
+        vec.load_two_i8x32(source + 224, source + 480),
+    )
+    for k in range(8):
+        vec.store_i8x64(out + 64 * k, results[k])

@@ -26,6 +26,11 @@ def test_the_hot_loop_is_the_innermost_that_multiplies_most():
     assert weights_in(loop) == 64
 
 
+def test_products_of_two_rows_are_those_of_512_bits():
+    loop = [".LBB0_1:", "    vpmaddubsw %zmm1, %zmm0, %zmm2", "    jne .LBB0_1"]
+    assert weights_in(loop) == 64
+
+
 def test_a_kernel_without_products_of_bytes_has_no_hot_loop():
     with pytest.raises(ValueError, match="no loop"):
         hot_loop(".LBB0_1:\n    addq $1, %rax\n    jne .LBB0_1\n")

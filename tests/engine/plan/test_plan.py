@@ -12,6 +12,7 @@ from engine.machine.memory import Memory
 from engine.plan.buffers import Activations
 from engine.plan.dequantise import run_operations
 from engine.plan.plan import Plan
+from engine.quants.base import QUANT_TYPES
 from tests.engine import tiny_gguf
 
 PHASES = [
@@ -56,7 +57,8 @@ def test_phases_follow_the_order_of_computation(tmp_path: Path) -> None:
 def test_activations_are_quantised_once_for_all_readers(tmp_path: Path) -> None:
     model = Model.open(tiny_gguf.write(tmp_path / "m.gguf", "llama", "Q8_0"), threads=1)
     names = [row["op"] for row in model.describe_plan()]
-    assert names.count("quantize q8_0") == 2 * 4 + 1
+    form = f"quantize {QUANT_TYPES['Q8_0'].form('matvec')}"
+    assert names.count(form) == 2 * 4 + 1
     model.close()
 
 

@@ -228,13 +228,13 @@ def test_bias_and_residual_are_added(quant: QuantType) -> None:
 @every_length
 def test_a_few_columns_equal_single_ones_bit_for_bit(quant: QuantType, n_cols: int) -> None:
     weights = random_weights(quant, N_ROWS, n_cols)
-    columns = random_columns(quant, 8, n_cols)
-    added = np.random.default_rng(3).standard_normal((8, N_ROWS), np.float32)
+    columns = random_columns(quant, 12, n_cols)
+    added = np.random.default_rng(3).standard_normal((12, N_ROWS), np.float32)
     alone = [
         multiply(quant, weights, columns.from_column(c), 0, add=added[c : c + 1].copy())[0]
-        for c in range(8)
+        for c in range(12)
     ]
-    for n_tokens in range(1, 9):
+    for n_tokens in (*range(1, 9), 11, 12):
         n_threads = 1 + 2 * (n_tokens % 2)
         together = multiply(
             quant, weights, columns, n_tokens, n_threads, added[:n_tokens].copy(), small_batch=True

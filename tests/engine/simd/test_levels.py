@@ -40,6 +40,9 @@ Each level tests both kinds of products. ``test_simd.py`` runs all operations at
 TYPES_OF_FOURS = ("Q4_K", "Q6_K", "Q4_1", "Q8_0", "IQ4_XS", "IQ2_S")
 """Types that cover each way to add four products at a time in prefill."""
 FEW = "tests/engine/quants/test_quants.py::test_a_few_columns_equal_single_ones_bit_for_bit"
+TWO_ROWS = [f"{FEW}[Q{bits}_K-256]" for bits in (2, 3, 4, 5, 6)]
+IN_LANES = [f"{FEW}[{name}-288]" for name in ("Q8_0", "Q4_0", "Q5_0", "Q5_1", "IQ4_NL", "MXFP4")]
+"""Small batches of each kind of block with a lane of its own."""
 ATTENTION = [
     "tests/engine/test_attention.py::test_a_prompt_is_its_tokens_to_the_bit_and_near_its_twin"
     f"[{name}-f16]"
@@ -71,6 +74,8 @@ def test_integer_results_are_the_same_at_older_levels(
         f"tests/engine/quants/test_quants.py::test_integers_are_exact[{product}]"
         for product in PRODUCTS[level]
     ]
+    if level == "haswell":  # small batches have a lane for each block from this level on
+        tests += IN_LANES
     if level == "ivybridge":  # all forms fold halves of registers at this level
         tests += [f"{FEW}[{name}-256]" for name in ("Q4_K", "Q5_K")]
     if level == "x86-64":  # registers hold fewer sums at this level
@@ -91,8 +96,9 @@ PRODUCTS_OF_FOURS = [TYPES.format(test, name) for test in EXACT for name in TYPE
     ("form", "is_own", "tests"),
     [
         ("wide attention", HAS_VNNI_512, ATTENTION),
+        ("two rows", HAS_VNNI_512, TWO_ROWS),
         ("vnni", HAS_VNNI and not HAS_VNNI_512, PRODUCTS_OF_FOURS),
-        ("avx512", HAS_VNNI_512 and not HAS_AMX, PRODUCTS_OF_FOURS),
+        ("avx512", HAS_VNNI_512 and not HAS_AMX, PRODUCTS_OF_FOURS + IN_LANES),
         ("amx", False, PRODUCTS_OF_FOURS),
     ],
 )
@@ -120,7 +126,7 @@ asm = summed.compiled._library.get_asm_str().splitlines()
 products = [line for line in asm if "vpdpbusd" in line]
 n_ymm = sum("ymm" in line for line in products)
 n_zmm = sum("zmm" in line for line in products)
-print(QUANT_TYPES["Q8_0"].form(for_decode=False), n_ymm, n_zmm)
+print(QUANT_TYPES["Q8_0"].form("matmul"), n_ymm, n_zmm)
 """
 """Program that prints which instructions add the blocks of K types."""
 

@@ -35,11 +35,11 @@ def results(kernel, source: Input, n_bytes: int = 2048) -> np.ndarray:
     return out
 
 
-def assert_equal(out: np.ndarray, expected: dict[str, np.ndarray]) -> None:
-    """Compare the results, 32 bytes apart, bit for bit with the expected ones."""
+def assert_equal(out: np.ndarray, expected: dict[str, np.ndarray], step: int = 32) -> None:
+    """Compare the results, ``step`` bytes apart, bit for bit with the expected ones."""
     for index, (name, value) in enumerate(expected.items()):
         value = np.atleast_1d(value)
-        actual = out[32 * index : 32 * index + value.nbytes].view(value.dtype)
+        actual = out[step * index : step * index + value.nbytes].view(value.dtype)
         np.testing.assert_array_equal(actual, value, err_msg=name)
 
 
@@ -241,3 +241,100 @@ def test_transpose_turns_rows_into_columns(source: Input) -> None:
     groups = source.part(0, np.int32, 64).reshape(8, 8)
     actual = results(simd_kernels.transposed, source, 256).view(np.int32).reshape(8, 8)
     np.testing.assert_array_equal(actual, groups.T)
+
+
+def test_registers_that_hold_two_rows(source: Input) -> None:
+    first, b, c = (source.part(offset, np.int8, 32) for offset in (0, 32, 64))
+    a = np.concatenate([first, c])
+    twice = np.concatenate([b, b])
+    a16 = a.view(np.int16)
+    products = neighbours(a16.astype(np.int64) * twice.view(np.int16)).astype(np.int32)
+    quarters = a.view(np.uint8).reshape(4, 16)
+    words = a16.reshape(4, 8)
+    halves = source.part(224, np.float16, 8).astype(np.float32).reshape(2, 4)
+    x = source.part(128, np.float32, 16)
+    expected = {
+        "load_two": a, "broadcast_32": twice,
+        "maddubs_512": neighbours((a & 127).astype(np.int32) * twice).astype(np.int16),
+        "maddwd_512": products, "add_twos": source.part(0, np.int32, 16) + products,
+        "each_quarter_twice": first.reshape(2, 16).repeat(2, 0).ravel(),
+        "byte0": quarters[:, 0].repeat(8).astype(np.int16),
+        "byte7": quarters[:, 7].repeat(8).astype(np.int16),
+        "lane0": words[:, 0].repeat(8), "lane7": words[:, 7].repeat(8),
+        "widen_i8": first.astype(np.int16), "widen_u8": first.view(np.uint8).astype(np.int16),
+        "even_then_odd": first.reshape(2, 8, 2).transpose(0, 2, 1).ravel(),
+        "join": np.concatenate([first, b]).view(np.int16),
+        "first_of_two": halves[:, 0].repeat(8), "fourth_of_two": halves[:, 3].repeat(8),
+        "second_of_two": halves[:, 1].repeat(4),
+        "broadcast_f32": np.full(16, x[0]), "low_half": x[:8], "high_half": x[8:],
+        "add_twos_256": c.view(np.int32) + products[:8],
+    }  # fmt: skip
+    assert_equal(results(simd_kernels.two_rows, source), expected, step=64)
+
+
+def turned(quarters: np.ndarray) -> np.ndarray:
+    """Return int32 of (registers, quarters, 4), turned within each quarter."""
+    return quarters.swapaxes(0, 2)
+
+
+def f32_of_exponents(lanes: np.ndarray) -> np.ndarray:
+    return np.ldexp(np.float32(1), np.maximum(lanes & 255, 2) - 128).astype(np.float32)
+
+
+def with_bits(nibbles: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    bits = lanes[:, None] >> 20 + np.arange(4) & 1
+    return (nibbles + 16 * bits.ravel()).astype(np.int8)
+
+
+def test_blocks_are_turned_into_lanes(source: Input) -> None:
+    words = source.part(0, np.int32, 64).reshape(4, 4, 4)
+    halves = source.part(224, np.float16, 16).astype(np.float32)
+    nibbles = source.part(96, np.int8, 32)
+    table = np.arange(-120, 120, 15, dtype=np.int8)
+    pairs = words[::2].swapaxes(0, 1)
+    heads = pairs[0].ravel()
+    lanes = turned(pairs)
+    expected = {
+        "turned": lanes, "turned_heads": lanes[:2], "f32_of_low_f16": halves[::2],
+        "f32_of_high_f16": halves[1::2], "f32_of_exponents": f32_of_exponents(heads),
+        "with_fifth_bits": with_bits(nibbles, heads), "table_of_16": table[nibbles],
+    }  # fmt: skip
+    joined = b"".join(np.ascontiguousarray(value).tobytes() for value in expected.values())
+    actual = results(simd_kernels.turned_pairs, source)
+    assert_equal(actual, {"all": np.frombuffer(joined, np.uint8)})
+
+
+def test_blocks_of_two_rows_are_turned_into_lanes(source: Input) -> None:
+    words = source.part(0, np.int32, 64).reshape(4, 4, 4)
+    halves = np.tile(source.part(224, np.float16, 16).astype(np.float32), 2)
+    nibbles = np.tile(source.part(96, np.int8, 32), 2)
+    table = np.arange(-120, 120, 15, dtype=np.int8)
+    quarters = words.swapaxes(0, 1)
+    heads = quarters[0].ravel()
+    lanes = turned(quarters)
+
+    def strided(stride: int) -> np.ndarray:
+        columns = [row + stride * k // 2 for row in (0, 32) for k in range(8)]
+        shifts = np.array([8 * (stride * k % 2) for k in range(8)] * 2)
+        return (source.part(0, np.uint16, 160)[columns].astype(np.int32) >> shifts).astype(np.int32)
+
+    expected = {
+        "turned": lanes, "turned_heads": lanes[:2], "f32_of_low_f16": halves[::2],
+        "f32_of_high_f16": halves[1::2], "f32_of_exponents": f32_of_exponents(heads),
+        "with_fifth_bits": with_bits(nibbles, heads), "table_of_16": table[nibbles],
+        "broadcast_f32x8": np.tile(source.part(128, np.float32, 8), 2), "as_i32x16": heads,
+        "strided_words_of_two, 18": strided(18), "17": strided(17),
+        "maddwd_512": -8 * heads.view(np.int16)[::2].astype(np.int32),
+    }  # fmt: skip
+    joined = b"".join(np.ascontiguousarray(value).tobytes() for value in expected.values())
+    actual = results(simd_kernels.turned_fours, source)
+    assert_equal(actual, {"all": np.frombuffer(joined, np.uint8)})
+
+
+def test_blocks_of_32_bytes_are_turned_into_lanes() -> None:
+    memory = np.random.default_rng(4).integers(0, 256, 512).astype(np.uint8)
+    out = np.zeros(512, np.uint8)
+    kernel = kernel_call.KERNEL(simd_kernels.turned_eights.address)
+    kernel(memory.ctypes.data, out.ctypes.data, 0)
+    rows = memory.view(np.int32).reshape(2, 8, 8)
+    np.testing.assert_array_equal(out.view(np.int32).reshape(8, 2, 8), rows.transpose(2, 0, 1))

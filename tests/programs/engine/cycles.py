@@ -82,10 +82,15 @@ def weights_in(loop: list[str]) -> int:
     """Weights of one pass: each product of bytes takes a register of them; of ARM64's all but
     ``sdot`` half of one."""
     matches = [match for line in loop if (match := _PRODUCT.search(line))]
-    return sum(
-        8 if match["half"] else 16 if match["dot"] or "%ymm" not in match.string else 32
-        for match in matches
-    )
+    return sum(map(_weights_of_product, matches))
+
+
+def _weights_of_product(match: re.Match[str]) -> int:
+    if match["half"]:
+        return 8
+    if match["dot"]:
+        return 16
+    return {"%zmm": 64, "%ymm": 32}.get(match.string.rpartition(" ")[2][:4], 16)
 
 
 def modelled(quant: str, processor: str) -> str:
