@@ -276,12 +276,15 @@ class PictureEncoder:
             _fill(head, name, cells)
         head.run(part.grid.n)
         rows: Rows = head.array("rows", self.row_width)[: part.grid.n].copy()
+        self._refuse_damage(rows)
+        return rows
+
+    def _refuse_damage(self, rows: Rows) -> None:
         if not np.isfinite(rows).all():
             raise BrokenModelError(
                 f"{self._shown_name}: the encoder computed NaN or infinity: its weights are "
                 f"damaged (download it again)"
             )
-        return rows
 
     def _opened_weights(self) -> EncoderWeights:
         if self._weights is None:
