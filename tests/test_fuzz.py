@@ -144,7 +144,7 @@ def test_a_message_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch)
     assert "control characters" in found_in("database").fault
 
 
-def test_rows_that_nobody_checked_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_are_not_finite_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PictureEncoder, "_refuse_damage", lambda self, rows: None)
     tiny = tiny_mmproj.lfm2()
     tiny.fill("v.post_ln.weight", 3e38)  # finite, and its products are not

@@ -76,6 +76,8 @@ class EncoderFamily:
         cell_width: (config) -> cols of ``merge_cells``.
         taps: (config, names of tensors) -> numbers of the layers whose results become further embeddings.
         visibility: (config) -> ``PreparedPicture.visibility``.
+        finish: (config, weights, rows, pixels of a part) -> rows of the prompt: those of the cells,
+            and others between them.
         has_grid_positions: As in ``PreparedPicture``.
         has_gates: Whether feed-forwards have a gate.
         prepare: (config, weights) -> None, changes weights before the first plan is written.
@@ -94,6 +96,9 @@ class EncoderFamily:
     cell_width: Callable[[EncoderConfig], int]
     taps: Callable[[EncoderConfig, Collection[str]], tuple[int, ...]] = lambda config, names: ()
     visibility: Callable[[EncoderConfig], str] = lambda config: CAUSAL
+    finish: Callable[[EncoderConfig, EncoderWeights, Rows, Pixels], Rows] = (
+        lambda config, weights, rows, pixels: rows
+    )
     has_grid_positions: bool = False
     has_gates: bool = False
     prepare: Callable[[EncoderConfig, EncoderWeights], None] = lambda config, weights: None
