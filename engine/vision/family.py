@@ -1,4 +1,4 @@
-"""What one family of encoders has of its own: sizes, tensors, and the steps from pixels to rows."""
+"""A family of encoders: its sizes, its tensors, and its steps from pixels to rows."""
 
 from __future__ import annotations
 
@@ -74,7 +74,8 @@ class EncoderFamily:
         merge_cells: (config, weights, (n, dim) float32) -> cells as (m, cols) float32.
         compose_head: (stage) -> None, writes the plan that reads cells and writes ``rows``.
         cell_width: (config) -> cols of ``merge_cells``.
-        taps: (config, names of tensors) -> numbers of the layers whose results become further embeddings.
+        taps: (config, names of tensors) -> numbers of the layers whose results become further
+            embeddings.
         visibility: (config) -> ``PreparedPicture.visibility``.
         finish: (config, weights, rows, pixels of a part) -> rows of the prompt: those of the cells,
             and others between them.
