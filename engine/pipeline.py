@@ -519,7 +519,8 @@ class Pipeline:
     def cache_block(
         self, tokens: Sequence[int], pos: int, n_threads: int, is_small_batch: bool
     ) -> bool:
-        """Compute and cache the keys, values and states of up to ``max_block_tokens`` tokens; False if cancelled.
+        """Compute and cache the keys, values and states of up to ``max_block_tokens`` tokens; False
+        if cancelled.
 
         Args:
             pos: position of the first token.

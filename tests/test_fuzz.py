@@ -32,6 +32,8 @@ from app.tui.widgets.prompt import Prompt
 from engine.convert import bounded, convert
 from engine.prompt.chat_prompt import ChatPrompt
 from engine.saved_state import segments
+from engine.vision.encoder import PictureEncoder
+from tests.engine.vision import tiny_mmproj
 from tests.programs.fuzz import __main__ as command
 from tests.programs.fuzz import (
     chat_templates,
@@ -82,7 +84,18 @@ def test_mutated_inputs_are_the_same_for_the_same_seed(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["form", "database", "state", "template", "tools", "export", "convert", "documents", "file"],
+    [
+        "form",
+        "database",
+        "state",
+        "template",
+        "tools",
+        "export",
+        "convert",
+        "documents",
+        "file",
+        "pictures",
+    ],
 )
 def test_sound_inputs_and_some_changed_ones_hold(name: str) -> None:
     target = load(name)
@@ -129,6 +142,13 @@ def test_keys_and_values_that_no_one_checked_are_found(monkeypatch: pytest.Monke
 def test_a_message_that_no_one_cleaned_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(message_row, "clean_text", str)
     assert "control characters" in found_in("database").fault
+
+
+def test_rows_that_are_not_finite_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PictureEncoder, "_refuse_damage", lambda self, rows: None)
+    tiny = tiny_mmproj.lfm2()
+    tiny.fill("v.post_ln.weight", 3e38)  # finite, and its products are not
+    assert "not finite" in execute(load("pictures"), tiny.to_bytes(), enforces=False).fault
 
 
 def test_a_gap_that_the_model_is_told_of_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -83,6 +83,11 @@ class FairQueue(Generic[T]):
                     return True
         return False
 
+    def entries(self, client: str) -> list[T]:
+        """Return the entries of a client in order."""
+        with self._lock:
+            return list(self._clients.get(client, ()))
+
     def take(self) -> T | None:
         """Remove and return the next entry; None if the queue is empty."""
         with self._lock:

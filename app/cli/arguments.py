@@ -651,6 +651,12 @@ _COMMANDS = {
             "address to listen on; other addresses than this machine's need a key",
             default="127.0.0.1",
         ),
+        _arg(
+            "--for PROGRAM",
+            "print the lines that make vim, vscode, claude, codex or opencode use the server",
+            dest="program",
+            choices=("vim", "vscode", "claude", "codex", "opencode"),
+        ),
         _arg("--port N", "port (8080); 0 = any free port", type=_port, default=8080),
         _arg("--alias NAME", "name of the model for clients", type=_alias, default=""),
         _arg(

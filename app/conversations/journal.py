@@ -36,6 +36,7 @@ from app.conversations.store import (
     title_of,
     touch,
 )
+from app.documents.pictures import PICTURES
 from app.program.refusals import log_without_text
 from app.program.settings import NEW, Settings
 from app.text.record import record
@@ -343,6 +344,8 @@ class Journal:
 
         If it replaces other messages, it counts when its reply begins.
         """
+        if self._store is not None and conversation.messages:
+            PICTURES.save(conversation.messages[-1].text)
         if self._store is not None and not is_replacing:
             self._catch_up(conversation)
         elif self._saver is not None and conversation.awaits_reply:

@@ -259,16 +259,23 @@ def for_message(
         return whole(
             [document for document in documents if document.in_message.strip() not in in_context]
         )
+    shown = [document for document in documents if document.is_picture]
+    new_pictures = whole(
+        [document for document in shown if document.in_message.strip() not in in_context]
+    )
+    documents = [document for document in documents if not document.is_picture]
+    if not documents:
+        return new_pictures
     chars_per_token = sum(len(document.text) for document in documents) / n_tokens(documents)
     first, later = _passages_tokens(n_ctx)
     rooms_chars = int(chars_per_token * first), int(chars_per_token * later)
     passages = fitting(documents, question, rooms_chars, in_context, similarities)
     if not passages:
-        return []
+        return new_pictures
     name = f"passages of {figures.counted(len(documents), 'file')}"
     in_message = " ".join(passage.in_message for passage in passages)
     text = "\n".join(passage.text for passage in passages)
-    return [FileText(name, in_message, text)]
+    return [*new_pictures, FileText(name, in_message, text)]
 
 
 def announcement(documents: Sequence[Document], n_ctx: int, prefill_tps: float) -> str:

@@ -22,6 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
+from app.documents import pictures
 from app.documents.file_types import HEAD_BYTES, WORD, ZIPPED, KindRefusal, refuse_unsupported
 from app.documents.text_file import (
     FAILED,
@@ -99,6 +100,11 @@ class Document:
     def in_message(self) -> str:
         """Text of the document for a message."""
         return attached(self.name, self.text)
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether the text is a reference to a picture."""
+        return pictures.size_of(self.text) is not None
 
 
 @record
@@ -229,6 +235,8 @@ def read_documents(
         only_existing: skip names that do not exist.
         follow: receives the progress and may stop; documents read so far are returned.
     """
+    names = list(names)
+    named_paths = {_real_path(name) for name in names}
     texts: dict[Path, str] = {}
     troubles: list[str] = []
     paths: list[Path] = []
@@ -254,7 +262,10 @@ def read_documents(
                 reason = f"the reading has taken {MOST_S / 60:.0f} min"
                 break
             try:
-                text = _text_of(path, troubles, partial(tick, n_read, path))
+                if path in named_paths and path.suffix.lower() in pictures.SUFFIXES:
+                    text = pictures.read_picture_text(path)
+                else:
+                    text = _text_of(path, troubles, partial(tick, n_read, path))
             except Refusal as refusal:
                 troubles.append(str(refusal))
                 continue
@@ -303,7 +314,12 @@ def _named(texts: dict[Path, str], ratio: float = 1.0) -> tuple[Document, ...]:
             name = "/".join(path.parts[-2:])
         if n_pairs[path.parts[-2:]] != 1:
             name = str(path)
-        documents.append(Document(name, path, text, round(ratio * about_tokens(text))))
+        picture_size = pictures.size_of(text)
+        if picture_size is not None:
+            n_tokens = pictures.about_tokens(picture_size)
+        else:
+            n_tokens = round(ratio * about_tokens(text))
+        documents.append(Document(name, path, text, n_tokens))
     return tuple(sorted(documents, key=lambda document: document.in_message))
 
 
@@ -326,6 +342,13 @@ def _found(
             else:
                 reason = "is not a path"
             troubles.append(f"{clean_name}: {reason} (name a text file)")
+
+
+def _real_path(name: str) -> Path | None:
+    """Return the path of a name, without the punctuation that may follow it; None if it is none."""
+    with suppress(OSError, ValueError):
+        return Path(os.path.realpath(os.path.expanduser(_existing(name))))
+    return None
 
 
 def _existing(name: str) -> str:

@@ -37,7 +37,7 @@ _GROUPS = {
     ),
     "Models": ("models", "formats", "quantize", "convert"),
     "Speed": ("threads", "speed", "words"),
-    "Other machines and programs": ("serve", "server"),
+    "Other machines and programs": ("serve", "editors", "server"),
     "Jalopy itself": ("settings", "files"),
 }
 """Topics in the order of the start page."""

@@ -63,6 +63,7 @@ tunings_file = _function_for("state", "tunings.json")
 history_file = _function_for("state", "prompt-history.jsonl")
 unsent_file = _function_for("state", "unsent.jsonl")
 conversations_dir = _function_for("state", "conversations")
+pictures_dir = _function_for("state", "pictures")
 headers_file = _function_for("cache", "models.json")
 states_dir = _function_for("cache", "states")
 vectors_file = _function_for("cache", "passage-vectors.db")
@@ -89,6 +90,7 @@ STORED_FILES = (
     StoredFile(
         "state", "conversations/long-documents.json", "of older versions: paths of documents"
     ),
+    StoredFile("state", "pictures/", "pictures of saved conversations"),
     StoredFile("state", "unsent.jsonl", "of older versions: unsent drafts"),
     StoredFile("state", "prompt-history.jsonl", "messages for the Up key"),
     StoredFile("state", "state.json", "last model, theme, thinking modes, tuned threads"),

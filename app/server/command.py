@@ -38,6 +38,7 @@ def serve(
     max_waiting: int,
     max_at_once: int,
     idle_minutes: float | None,
+    program: str | None = None,
 ) -> int:
     """Answer requests until a signal comes, and return the exit code.
 
@@ -54,6 +55,7 @@ def serve(
         max_at_once: Limit on replies that are written at once; 0 for as many as are useful.
         idle_minutes: Time after which a model that a request chose is closed; 0 for never, None for
             ``IDLE_MINUTES``.
+        program: Program whose lines of configuration are printed instead; None to serve.
 
     Raises:
         EngineError: The model cannot be used.
@@ -74,6 +76,12 @@ def serve(
         )
 
     path = choose_model(model, settings)
+    if program is not None:
+        model_id = alias
+        if not alias and path:
+            model_id = model_id_of(path)
+        _print_setup(program, host, port, model_id)
+        return exit_codes.OK
     garbage.keep_memory_together()
     from app.server.http_server import HttpServer
 
@@ -95,6 +103,16 @@ def serve(
             60.0 * idle_minutes,
         )
         return server.run()
+
+
+def _print_setup(program: str, host: str, port: int, model_id: str) -> None:
+    """Print the lines that make a program use the server."""
+    from app.server.program_setup import setup_lines
+
+    if ":" in host:
+        host = f"[{host}]"
+    for line in setup_lines(program, f"http://{host}:{port}", model_id):
+        print(line)
 
 
 def model_id_of(path: str | Path) -> str:

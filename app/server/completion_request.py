@@ -104,6 +104,15 @@ class CompletionRequest:
             return self
         return replace(self, prompt=self.extra_prompts[prompt_index - 1], extra_prompts=())
 
+    def supersedes(self, older: CompletionRequest) -> bool:
+        """Whether this request fills the gap of an older one after more was typed."""
+        if self.infill is None or older.infill is None:
+            return False
+        is_same_place = (
+            self.infill.suffix == older.infill.suffix or self.infill.prefix == older.infill.prefix
+        )
+        return is_same_place and self.infill != older.infill
+
     @property
     def is_chat(self) -> bool:
         """Whether the request has messages for the chat template."""

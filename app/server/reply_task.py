@@ -111,6 +111,7 @@ class ReplyTask:
         report: Passes an event to the event loop.
         is_waiting: Whether the task waits in the queue.
         is_cancelled: Whether the client has left.
+        is_superseded: Whether a newer request of the client makes this reply useless.
     """
 
     def __init__(
@@ -126,12 +127,13 @@ class ReplyTask:
         self.report = report
         self.is_waiting = True
         self.is_cancelled = False
+        self.is_superseded = False
         self._computation: Stoppable | None = None
 
     def start(self, computation: Stoppable) -> None:
         """Set the computation, which ``cancel`` stops."""
         self._computation = computation
-        if self.is_cancelled:
+        if self.is_cancelled or self.is_superseded:
             computation.cancel()
 
     def check(self) -> None:
@@ -147,6 +149,14 @@ class ReplyTask:
     def cancel(self) -> None:
         """Stop the computation within a token; any thread may call this."""
         self.is_cancelled = True
+        self._stop()
+
+    def supersede(self) -> None:
+        """End the reply with what is written; any thread may call this."""
+        self.is_superseded = True
+        self._stop()
+
+    def _stop(self) -> None:
         computation = self._computation
         if computation is not None:
             computation.cancel()

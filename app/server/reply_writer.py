@@ -185,6 +185,8 @@ class ReplyWriter:
             reason = "length"
         else:
             reason = _API_REASONS.get(reply.meter.finish_reason, "cancelled")
+        if reason == "cancelled" and task.is_superseded:
+            reason = "length"
         if prompt.chat is not None and reason != "cancelled":
             self._remember(request, reply, streamer)
 

@@ -180,6 +180,7 @@ class ServedEngine:
         self._refuse_if_closing()
         if self.model is not None and self.writer is None:
             raise writes_no_text()
+        self._supersede_older(tasks[0])
         try:
             for task in tasks:
                 dropped_task = self._queue.put_fairly(task.peer, task)
@@ -189,6 +190,18 @@ class ServedEngine:
         except QueueFullError:
             self.drop(tasks)
             raise _queue_full() from None
+
+    def _supersede_older(self, newest: ReplyTask) -> None:
+        """End completions that the client of a new one no longer shows, since it typed on."""
+        if newest.request.infill is None:
+            return
+        running = [slot.task for slot in self._slots if slot.task is not None]
+        for task in (*running, *self._queue.entries(newest.peer)):
+            if not newest.request.supersedes(task.request) or task.peer != newest.peer:
+                continue
+            task.supersede()
+            if self._queue.remove(task):
+                task.end(Finish("length"))
 
     def drop(self, tasks: Sequence[ReplyTask]) -> None:
         """End the tasks of a client that has left."""

@@ -45,6 +45,8 @@ class ModelLoaded(Event):
     """Actual tokens per estimated token of a document; above 1 for small vocabularies."""
     context_may_grow: bool = False
     """Whether the model was trained for a longer context than it has."""
+    sees_pictures: bool = False
+    """Whether the model reads pictures."""
 
     @property
     def title(self) -> str:

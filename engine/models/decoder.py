@@ -42,10 +42,10 @@ class Decoder:
         stage: Stage of the layers.
         hidden: Rows after the last norm of the token before each token of the run. If it is set,
             the last layer alone is written, as the predictor, with a residual stream of its own.
-        visibility: How the rows of a picture see each other, one of ``engine.config.VISIBILITIES``; empty for a
-            run of tokens. The caller writes what comes from outside: the rows in "x" (and in
-            "embedded", for a predictor), their further parts, and the angles of ropes with
-            sections.
+        visibility: How the rows of a picture see each other, one of
+            ``engine.config.VISIBILITIES``; empty for a run of tokens. The caller writes what comes
+            from outside: the rows in "x" (and in "embedded", for a predictor), their further
+            parts, and the angles of ropes with sections.
     """
 
     plan: Plan

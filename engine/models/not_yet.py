@@ -82,7 +82,10 @@ NOT_YET: dict[str, tuple[str, str]] = {
     "clip": ("the part of a model that sees or hears, an mmproj file", "the model's main file"),
     "dflash": ("a part that guesses ahead for a larger model", "the larger model itself"),
     "eagle3": ("a part that guesses ahead for a larger model", "the larger model itself"),
-    "gemma4-assistant": ("a part that guesses ahead for Gemma 4", "Gemma 4 itself"),
+    "gemma4-assistant": (
+        "a part that guesses ahead for Gemma 4",
+        "Gemma 4 itself, with --draft and this file",
+    ),
     "controlvector": ("a control vector, which steers a model", "the model itself"),
     # Models that generate no text
     **dict.fromkeys(_EMBEDDERS, ("an embedding model, which writes no text", "a chat model")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from engine.cache.picture_ids import text_ids
 from engine.errors import ContextFullError
 
 if TYPE_CHECKING:
@@ -25,6 +26,6 @@ def fill_cache(session: Session, n: int) -> None:
     if n > session.n_ctx:
         raise ContextFullError(f"{n:,} tokens do not fit into the context of {session.n_ctx:,}")
     if n > length:
-        tokens = session.tokens
+        tokens = text_ids(session.tokens) or [0]
         session.memory.repeat(length, n)
-        session.adopt([tokens[index % length] for index in range(length, n)])
+        session.adopt([tokens[index % len(tokens)] for index in range(length, n)])

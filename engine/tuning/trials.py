@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 from engine.cache.kv_cache import memory_needs
 from engine.cache.kv_types import KV_TYPES
+from engine.cache.picture_ids import text_ids
 from engine.errors import MemoryPlanError
 from engine.forward_pass import SMALL_BATCH_LIMIT
 from engine.machine import host
@@ -68,7 +69,7 @@ class SessionTrials:
         self.pinned = model.pinned
         self.n_context = session.length
         self.can_pin = model.can_pin
-        self._ids = session.tokens or [0]
+        self._ids = text_ids(session.tokens) or [0]
         self.sizes = {DECODE: 0, PREFILL: 0}
 
     @property
@@ -284,7 +285,7 @@ class KVTrials:
         weights_bytes = model.weights_bytes if model.weights_mode == MMAP else 0
         self._available_bytes = host.available_memory_bytes() - weights_bytes - RESERVE_BYTES
         self.n_context, self.options = self._choose()
-        self._ids = session.tokens[:COMPUTED_TOKENS] or [0]
+        self._ids = text_ids(session.tokens)[:COMPUTED_TOKENS] or [0]
         self._samples: dict[str, SessionTrials] = {}
         self._sessions: list[Session] = []
 

@@ -249,7 +249,8 @@ class PictureEncoder:
                 if progress is not None:
                     progress((index + done / total) / n_parts)
 
-            rows.append(self._encode_part(part, report))
+            with np.errstate(all="ignore"):  # of damaged weights; rows that result are refused
+                rows.append(self._encode_part(part, report))
         self._products_per_second = self.products(picture) / (time.perf_counter() - began)
         return PictureRows(picture, tuple(rows), len(self.taps))
 
@@ -258,7 +259,9 @@ class PictureEncoder:
         config = self.config
         inputs = self.family.inputs(config, weights, part.pixels)
         n = len(inputs.patches)
-        blocks, head = self._stages_for(n, part.grid.n)
+        height, part_width, _ = part.pixels.shape
+        n_cells = (height // config.cell) * (part_width // config.cell)
+        blocks, head = self._stages_for(n, n_cells)
         _fill(blocks, "patches", inputs.patches)
         _fill(blocks, "x", inputs.start)
         if inputs.angles is not None:
@@ -272,20 +275,26 @@ class PictureEncoder:
         for name, source in sources.items():
             x = blocks.array(source, config.dim)[:n]
             cells = self.family.merge_cells(config, weights, x)
-            assert cells.shape == (part.grid.n, width), (cells.shape, part.grid, width)
+            assert cells.shape == (n_cells, width), (cells.shape, n_cells, width)
             _fill(head, name, cells)
-        head.run(part.grid.n)
-        rows: Rows = head.array("rows", self.row_width)[: part.grid.n].copy()
+        head.run(n_cells)
+        rows: Rows = head.array("rows", self.row_width)[:n_cells].copy()
+        rows = self.family.finish(config, weights, rows, part.pixels)
+        assert len(rows) == part.grid.n, (rows.shape, part.grid)
+        self._refuse_damage(rows)
+        return rows
+
+    def _refuse_damage(self, rows: Rows) -> None:
         if not np.isfinite(rows).all():
             raise BrokenModelError(
                 f"{self._shown_name}: the encoder computed NaN or infinity: its weights are "
                 f"damaged (download it again)"
             )
-        return rows
 
     def _opened_weights(self) -> EncoderWeights:
         if self._weights is None:
-            self._weights = self._open_weights()
+            with np.errstate(all="ignore"):
+                self._weights = self._open_weights()
         return self._weights
 
     def _open_weights(self) -> EncoderWeights:

@@ -1,4 +1,4 @@
-"""What one family of encoders has of its own: sizes, tensors, and the steps from pixels to rows."""
+"""A family of encoders: its sizes, its tensors, and its steps from pixels to rows."""
 
 from __future__ import annotations
 
@@ -74,8 +74,11 @@ class EncoderFamily:
         merge_cells: (config, weights, (n, dim) float32) -> cells as (m, cols) float32.
         compose_head: (stage) -> None, writes the plan that reads cells and writes ``rows``.
         cell_width: (config) -> cols of ``merge_cells``.
-        taps: (config, names of tensors) -> numbers of the layers whose results become further embeddings.
+        taps: (config, names of tensors) -> numbers of the layers whose results become further
+            embeddings.
         visibility: (config) -> ``PreparedPicture.visibility``.
+        finish: (config, weights, rows, pixels of a part) -> rows of the prompt: those of the cells,
+            and others between them.
         has_grid_positions: As in ``PreparedPicture``.
         has_gates: Whether feed-forwards have a gate.
         prepare: (config, weights) -> None, changes weights before the first plan is written.
@@ -94,6 +97,9 @@ class EncoderFamily:
     cell_width: Callable[[EncoderConfig], int]
     taps: Callable[[EncoderConfig, Collection[str]], tuple[int, ...]] = lambda config, names: ()
     visibility: Callable[[EncoderConfig], str] = lambda config: CAUSAL
+    finish: Callable[[EncoderConfig, EncoderWeights, Rows, Pixels], Rows] = (
+        lambda config, weights, rows, pixels: rows
+    )
     has_grid_positions: bool = False
     has_gates: bool = False
     prepare: Callable[[EncoderConfig, EncoderWeights], None] = lambda config, weights: None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from engine.config import ModelConfig
 
 MOST_FILES = 32
-"""Most files that are looked into."""
+"""Limit on the files that are opened."""
 NAME = re.compile(r"mmproj", re.IGNORECASE)
 _WORD = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)?")
 _TYPES = "f16", "bf16", "q8_0", "f32"

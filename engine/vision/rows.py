@@ -1,4 +1,4 @@
-"""What becomes of a picture: its parts in a prompt, before and after the encoder has read them.
+"""A picture in a prompt: its parts, before and after the encoder has read them.
 
 A picture is one part, or several tiles and a thumbnail. Each part is a grid of rows, which stand in
 a prompt in place of embeddings of tokens. Texts with marker tokens stand around and between the

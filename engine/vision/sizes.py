@@ -13,7 +13,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class RowBudget:
-    """Least and most embeddings of a picture."""
+    """Limits on the embeddings of a picture."""
 
     least: int
     most: int

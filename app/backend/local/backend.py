@@ -252,6 +252,7 @@ class LocalBackend:
                 thinking=str(opened.local.chat.thinking),
                 context_may_grow=session.n_ctx < model.config.context_length,
                 tokens_ratio=tokens_ratio(encode, model.tokenizer.vocab_size),
+                sees_pictures=model.pictures.encoder is not None,
             )
         )
         return opened

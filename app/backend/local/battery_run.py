@@ -102,7 +102,7 @@ class BatteryRun:
         """Write tokens for some seconds, and return their number. The meter is read meanwhile, as
         it sums up the power of batteries."""
         session = self._session
-        ids = session.tokens or [0]
+        ids = [token for token in session.tokens if token >= 0] or [0]
         n_written = 0
         end_s = self._clock() + duration_s
         while self._clock() < end_s and not self._is_stopped.is_set():

@@ -1,4 +1,4 @@
-"""``jalopy inspect MODEL --image FILE``: what becomes of a picture before a model sees it."""
+"""``jalopy inspect MODEL --image FILE``: size, parts, tokens and time of a picture."""
 
 from __future__ import annotations
 

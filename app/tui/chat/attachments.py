@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import wrap_future
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from app.conversations.conversation import Conversation
@@ -210,11 +211,13 @@ class Attachments:
         """Say what was read; return it with the large documents that were attached before."""
         for trouble in reading.troubles:
             self._core.say(trouble, is_error=True)
+        reading = self._without_unseen(reading)
         self._announcement = None
         self._estimated_text = ""
         documents = self._with_earlier(reading)
         fits_whole = fit(documents, self._n_ctx)
-        is_large = n_tokens(documents) >= _ANNOUNCED_TOKENS or not fits_whole
+        has_pictures = any(document.is_picture for document in reading.documents)
+        is_large = n_tokens(documents) >= _ANNOUNCED_TOKENS or has_pictures or not fits_whole
         if reading.documents and is_large:
             tps = self._estimator.prefill_tps or self._core.engine_thread.status.usual_prefill_tps
             line = self._core.say(announcement(documents, self._n_ctx, tps))
@@ -222,6 +225,24 @@ class Attachments:
             if fits_whole:
                 self._announcement = line
         return documents
+
+    def _without_unseen(self, reading: ReadDocuments) -> ReadDocuments:
+        """Return what was read without pictures if the model cannot see, and say so."""
+        model = self._core.chat_session.model
+        pictures = [document for document in reading.documents if document.is_picture]
+        if model is None or model.sees_pictures or not pictures:
+            return reading
+        if model.server:
+            reason = "pictures are not sent to servers yet"
+        else:
+            reason = (
+                f"{model.name} cannot read pictures: its folder has no mmproj file that fits "
+                f"(/help pictures)"
+            )
+        names = ", ".join(document.name for document in pictures)
+        self._core.say(f"{names}: {reason}", is_error=True)
+        others = tuple(document for document in reading.documents if not document.is_picture)
+        return replace(reading, documents=others)
 
     def show_count(self, event: DraftCounted) -> None:
         """Correct the line about the files once the engine has counted their tokens."""

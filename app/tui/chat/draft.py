@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
 from app.documents.passages import FileText
+from app.documents.pictures import size_of
 from app.documents.read import referred, referred_so_far
 from app.text.chips import CHIP, NBSP
 from app.text.glyphs import cut
@@ -190,8 +191,11 @@ def write_chip(number: int, text: str, file_name: str = "") -> str:
     size = _size(len(text.encode("utf-8", "replace")))
     chip = f"[pasted {number}: {size}, {lines}]"
     if file_name:
+        extent = f"{size}, {lines}"
+        if (picture_size := size_of(text)) is not None:
+            extent = f"{picture_size[0]} x {picture_size[1]} pixels"
         clean_name = re.sub(r"[\[\]\n]", "_", file_name)[:_NAME_CHARS]
-        chip = f"[file {number}: {clean_name}, {size}, {lines}]"
+        chip = f"[file {number}: {clean_name}, {extent}]"
     return chip.replace(" ", NBSP)
 
 

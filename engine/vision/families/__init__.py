@@ -15,10 +15,11 @@ FAMILIES = {
     "gemma4v": "Gemma 4",
     "gemma4uv": "Gemma 4 12B",
     "idefics3": "SmolVLM",
+    "pixtral": "Pixtral, Mistral 3",
 }
 """Models of each projector; the module of a family has the projector's name."""
 NOT_YET = (
-    "pixtral", "internvl", "mlp", "ldp", "ldpv2", "resampler", "adapter",
+    "internvl", "mlp", "ldp", "ldpv2", "resampler", "adapter",
     "qwen2vl_merger", "qwen2.5vl_merger", "qwen2.5o", "llama4", "lightonocr", "glm_edge", "glm4v",
     "cogvlm", "kimivl", "janus_pro", "minicpmv", "nemotron_v2_vl", "youtuvl", "deepseekocr",
     "gemma3nv",

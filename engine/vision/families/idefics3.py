@@ -51,8 +51,8 @@ def _frames(config: EncoderConfig, size: Size, detail: str) -> tuple[list[Frame]
 
 
 def _enlarged(size: Size, longest: int) -> Size:
-    """Return a size of about the same aspect whose longer side is ``longest`` and whose shorter side
-    is even.
+    """Return a size of about the same aspect: ``longest`` for the longer side, an even number for
+    the shorter one.
 
     Raises:
         PictureError: The shorter side would be 0.

@@ -25,7 +25,7 @@ TILE = 512
 """Side of a tile in pixels."""
 LEAST_TILES = 2
 MOST_TILES = {LOW: 0, USUAL: 4, HIGH: 10}
-"""Most tiles of each detail; 0 if a picture is never cut."""
+"""Limit on the tiles for each detail; 0 if pictures are not cut."""
 TILED_ABOVE = 2
 """A picture is cut if its area is above so many times that of the largest single picture."""
 NORM_EPS = 1e-5

@@ -384,6 +384,9 @@ def test_run_shows_pictures_to_a_model_that_sees(
         n_read.append(int(re.findall(r"read (\d+) prompt tokens", err)[0]))
     assert n_read[1] >= n_read[0] + 8
     assert n_read[2] - n_read[1] == n_read[1] - n_read[0]
+    assert run(RunOptions(path, "a", files=names[:1]), settings_with(max_tokens=2)) == 0
+    _, err = capsys.readouterr()
+    assert int(re.findall(r"read (\d+) prompt tokens", err)[0]) == n_read[1]
 
     (tmp_path / "mmproj-m.gguf").unlink()
     with pytest.raises(Refusal, match="cannot read pictures"):

@@ -130,7 +130,7 @@ def test_each_unreadable_file_is_reported_in_one_line(tmp_path: Path) -> None:
     reasons = (
         "is not a file",
         "links",
-        "is a picture",
+        "is no picture",
         "No such file",
         "no file matches",
         "is not a",

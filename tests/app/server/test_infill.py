@@ -12,12 +12,14 @@ import pytest
 
 from app.program.settings import built_in_settings
 from app.server.api_error import ApiError
+from app.server.completion_request import CompletionRequest
 from app.server.dialects import ollama
 from app.server.dialects.llama_server import read_completion_request, read_infill_request
+from app.server.dialects.openai_request import read_chat_request
 from app.server.dialects.openai_request import read_completion_request as read_openai_request
 from app.server.fields import Fields
 from app.server.line_limit import LineLimit
-from tests.app.server.serving import Serving
+from engine.prompt.infill import InfillText
 from tests.app.server.tiny_server import tiny_server
 
 BODY: dict[str, Any] = {"input_prefix": "def add(a, b):\n", "input_suffix": "\nprint(1)\n"}
@@ -162,9 +164,10 @@ def test_wrong_fields_of_other_routes_are_named(
     assert refused.value.param == param
 
 
-def test_a_refused_sampler_is_named(shared: Serving) -> None:
+def test_a_chat_has_no_suffix() -> None:
     body = {"messages": [{"role": "user", "content": "hi"}], "suffix": "b"}
-    assert "suffix" in shared.post("/v1/chat/completions", body).json()["error"]["message"]
+    with pytest.raises(ApiError, match="suffix is not supported in a chat"):
+        read_chat_request(Fields(body), "m")
 
 
 class Clock:
@@ -216,6 +219,36 @@ def test_the_defaults_have_no_limits() -> None:
 
 
 def test_marks_in_a_raw_prompt_are_tokens(tiny: httpx.Client) -> None:
-    tokens = tiny.post("/tokenize", json={"content": "a<|im_end|>b"}).json()["tokens"]
+    body = {"content": "a<|im_end|>b", "add_special": True}
+    tokens = tiny.post("/tokenize", json=body).json()["tokens"]
     n_tokens = tiny.post("/completion", json={"prompt": "a<|im_end|>b", "n_predict": 1}).json()
     assert n_tokens["tokens_evaluated"] == len(tokens)
+
+
+def filling(prefix: str, suffix: str = "", line: str = "") -> CompletionRequest:
+    return CompletionRequest(infill=InfillText(prefix, suffix, line))
+
+
+def test_a_request_supersedes_the_one_before_a_key() -> None:
+    older = filling("a\n", "z", "x")
+    assert filling("a\n", "z", "xy").supersedes(older)
+    assert filling("a\nxy\n", "z").supersedes(older)
+    assert filling("a\n", "y", "xy").supersedes(older)
+    # Programs ask for the same text several times to offer a choice.
+    assert not filling("a\n", "z", "x").supersedes(older)
+    assert not filling("b\n", "y").supersedes(older)
+    assert not CompletionRequest(prompt="a").supersedes(older)
+    assert not filling("a\n").supersedes(CompletionRequest(prompt="a"))
+
+
+def test_a_newer_request_ends_the_older_one(tiny: httpx.Client) -> None:
+    long = {**BODY, "n_predict": 900, "ignore_eos": True, "stream": True}
+    newer = {**BODY, "prompt": "xy", "n_predict": 2, "ignore_eos": True}
+    with tiny.stream("POST", "/infill", json=long) as older:
+        lines = older.iter_lines()
+        next(lines)
+        assert tiny.post("/infill", json=newer).json()["tokens_predicted"] == 2
+        last = [line for line in lines if line.startswith("data: ")][-1]
+    end = json.loads(last.removeprefix("data: "))
+    assert end["stop_type"] == "limit"
+    assert 0 < end["tokens_predicted"] < 900

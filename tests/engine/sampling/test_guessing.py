@@ -233,7 +233,7 @@ def test_the_predictor_guesses_as_many_tokens_as_pay() -> None:
     assert guesser.best_draft(3, 0) == 0
 
 
-def test_bringing_the_predictor_into_memory_is_no_cost_of_a_guess() -> None:
+def test_the_first_guess_of_a_predictor_is_no_measured_cost() -> None:
     costs = GuessCosts()
     costs.record_run(0, 1.0)
     balance = costs.balance

@@ -69,7 +69,7 @@ BROKEN = {
         lambda tiny: tiny.drop("clip.projector_type"),
         "clip.projector_type is missing; supported: qwen3vl_merger (Qwen3-VL, Qwen3.5 and newer), "
         "lfm2 (LFM2-VL and LFM2.5-VL), gemma3 (Gemma 3), gemma4v (Gemma 4), gemma4uv (Gemma 4 12B), "
-        "idefics3 (SmolVLM)",
+        "idefics3 (SmolVLM), pixtral (Pixtral, Mistral 3)",
     ),
     "of a later family": (
         key("clip.projector_type", "internvl"),

@@ -25,6 +25,8 @@ ENCODERS = {
     "lfm2": "lfm2",
     "gemma4v": "gemma4v",
     "gemma4uv": "gemma4v",
+    "pixtral": "pixtral",
+    "mistral3": "mistral3",
 }
 
 

@@ -143,6 +143,32 @@ def idefics3() -> TinyGGUF:
     return make.tiny
 
 
+def pixtral(has_merger: bool = False) -> TinyGGUF:
+    others = {"spatial_merge_size": 2} if has_merger else {}
+    make = _Maker("pixtral", activation="silu", image=512, **others)
+    make.patches(16, has_bias=False)
+    make.norm("v.pre_ln", DIM, has_bias=False)
+    for number in range(LAYERS):
+        b = f"v.blk.{number}."
+        for name in ("ln1", "ln2"):
+            make.norm(b + name, DIM, has_bias=False)
+        for name in ("attn_q", "attn_k", "attn_v", "attn_out"):
+            make.linear(b + name, DIM, DIM, has_bias=False)
+        for name, shape in (
+            ("gate", (HIDDEN, DIM)),
+            ("up", (HIDDEN, DIM)),
+            ("down", (DIM, HIDDEN)),
+        ):
+            make.linear(f"{b}ffn_{name}", *shape, has_bias=False)
+    if has_merger:
+        make.norm("mm.input_norm", DIM, has_bias=False)
+        make.linear("mm.patch_merger", DIM, 4 * DIM, has_bias=False)
+    make.linear("mm.1", TEXT_WIDTH, DIM, has_bias=not has_merger)
+    make.linear("mm.2", TEXT_WIDTH, TEXT_WIDTH, has_bias=not has_merger)
+    make.add("v.token_embd.img_break", (TEXT_WIDTH,))
+    return make.tiny
+
+
 def gemma4v(has_bounds: bool = True, has_extras: bool = True) -> TinyGGUF:
     make = _Maker("gemma4v", activation="", mean=(0.1, 0.05, 0.0), deviation=(0.9, 1.0, 1.1))
     make.patches(16, has_bias=False)
@@ -197,6 +223,8 @@ TINY = {
     "gemma4v alone": lambda: gemma4v(has_bounds=False, has_extras=False),
     "gemma4uv": gemma4uv,
     "idefics3": idefics3,
+    "pixtral": pixtral,
+    "mistral3": lambda: pixtral(has_merger=True),
 }
 """Encoders by name."""
 

@@ -160,6 +160,44 @@ class EncoderTwin:
         x = self.plain_layers(x).reshape(side // 4, 4, side // 4, 4, -1).transpose(0, 2, 1, 3, 4)
         return self.project(x.reshape(-1, 16 * self.dim), "mm.model.fc")
 
+    def pixtral(self, image: Array) -> Array:
+        x = self.embedded(image)
+        n_rows, n_columns, dim = x.shape
+        x = self.norm(x.reshape(-1, dim), "v.pre_ln")
+        rows, columns = (a.reshape(-1, 1) for a in np.mgrid[0:n_rows, 0:n_columns])
+        width = dim // self.n_heads
+        i = np.arange(width // 4)
+        angles = np.concatenate(
+            [rows * 10000.0 ** (-4 * i / width), columns * 10000.0 ** (-(4 * i + 2) / width)], -1
+        )
+        cos, sin = (f(angles)[:, None] for f in (np.cos, np.sin))
+
+        def turn(heads: Array) -> Array:
+            pairs = heads.reshape(len(heads), self.n_heads, -1, 2)
+            a, b = pairs[..., 0], pairs[..., 1]
+            return np.stack([a * cos - b * sin, a * sin + b * cos], -1).reshape(heads.shape)
+
+        for number in range(self.n_layers):
+            b = f"v.blk.{number}."
+            normed = self.norm(x, b + "ln1")
+            q, k, v = (self.project(normed, f"{b}attn_{letter}") for letter in "qkv")
+            heads = self.attention(turn(q), turn(k), v, width**-0.5)
+            x = x + self.project(heads, b + "attn_out")
+            normed = self.norm(x, b + "ln2")
+            gate = self.project(normed, b + "ffn_gate")
+            hidden = gate / (1 + np.exp(-gate)) * self.project(normed, b + "ffn_up")
+            x = x + self.project(hidden, b + "ffn_down")
+        if "mm.patch_merger.weight" in self.tensors:
+            x = self.norm(x, "mm.input_norm").reshape(n_rows // 2, 2, n_columns // 2, 2, dim)
+            x = self.project(x.transpose(0, 2, 4, 1, 3).reshape(-1, 4 * dim), "mm.patch_merger")
+            n_columns //= 2
+        x = self.project(gelu(self.project(x, "mm.1")), "mm.2")
+        stop = self.tensors["v.token_embd.img_break"]
+        lines = [
+            np.concatenate([x[i : i + n_columns], stop[None]]) for i in range(0, len(x), n_columns)
+        ]
+        return np.concatenate(lines)[:-1]
+
     def gemma3(self, image: Array) -> Array:
         x = self.embedded(image).reshape(-1, self.dim) + self.tensors["v.position_embd.weight"]
         side = round(len(x) ** 0.5)

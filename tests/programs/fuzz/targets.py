@@ -21,6 +21,7 @@ TARGETS = {
     "documents": "documents",
     "file": "own_files",
     "requests": "requests",
+    "pictures": "pictures",
 }
 """Modules of the targets; each has a ``TARGET``."""
 

@@ -1,0 +1,154 @@
+"""Pictures in messages: a text names a picture by the digest of its file.
+
+A reference such as ``[picture 640 x 360 0123...]`` is the text of a picture's file in a message. So
+drafts, queues, forks, exports and the database need to know nothing of pictures. The files
+themselves are in memory, and once their message is saved, in a directory of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from app.program import paths
+from app.program.refusals import Refusal
+from app.program.small_file import replace_file
+from app.text.record import record
+from engine.errors import EngineError
+from engine.machine.files import make_private
+
+SUFFIXES = frozenset((".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff"))
+"""Suffixes of files that are read as pictures."""
+MAX_MEMORY_BYTES = 256 << 20
+"""Limit on the files in memory."""
+MAX_DISK_BYTES = 1 << 30
+"""Limit on the files on disk; those used longest ago are deleted."""
+_REFERENCE = re.compile(r"\[picture (\d{1,6}) x (\d{1,6}) ([0-9a-f]{64})\]")
+_ATTACHED = re.compile(
+    r"(?:^|(?<=\s))([^\n]{1,200}):\n```\n" + _REFERENCE.pattern + r"\n```(?:\s+|$)"
+)
+_LEAST_TOKENS = 64
+_MOST_TOKENS = 1024
+_PIXELS_PER_TOKEN = 1024
+
+
+@record
+class PictureReference:
+    """Reference to a picture in a message."""
+
+    start: int
+    """Index of the first character of the attached file."""
+    end: int
+    """Index after the last character."""
+    name: str
+    """Name of the file."""
+    digest: str
+    """Hash of the file's content."""
+
+
+def size_of(text: str) -> tuple[int, int] | None:
+    """Return width and height of the picture that a text refers to; None if it is another text."""
+    match = _REFERENCE.fullmatch(text)
+    if match:
+        return int(match[1]), int(match[2])
+    return None
+
+
+def about_tokens(size: tuple[int, int]) -> int:
+    """Estimate the tokens that a picture takes; models differ by a factor of two."""
+    width, height = size
+    return min(max(width * height // _PIXELS_PER_TOKEN, _LEAST_TOKENS), _MOST_TOKENS)
+
+
+def references_in(message: str) -> Iterator[PictureReference]:
+    """Yield the pictures attached to a message, in order."""
+    for match in _ATTACHED.finditer(message):
+        yield PictureReference(match.start(), match.end(), match[1], match[4])
+
+
+class PictureFiles:
+    """Content of pictures by digest. Any thread may use it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._contents: OrderedDict[str, bytes] = OrderedDict()
+
+    def add(self, content: bytes) -> str:
+        """Keep the content of a file in memory; returns its digest."""
+        digest = hashlib.sha256(content).hexdigest()
+        with self._lock:
+            self._contents[digest] = content
+            self._contents.move_to_end(digest)
+            while len(self._contents) > 1 and self._n_bytes() > MAX_MEMORY_BYTES:
+                self._contents.popitem(last=False)
+        return digest
+
+    def _n_bytes(self) -> int:
+        return sum(map(len, self._contents.values()))
+
+    def find(self, digest: str) -> bytes | None:
+        """Return the content of a picture, from memory or the disk; None if it is lost."""
+        with self._lock:
+            content = self._contents.get(digest)
+        directory = paths.pictures_dir()
+        if content is None and directory is not None:
+            with suppress(OSError):
+                content = (directory / digest).read_bytes()
+                os.utime(directory / digest)
+        if content is None or hashlib.sha256(content).hexdigest() != digest:
+            return None
+        return content
+
+    def save(self, message: str) -> None:
+        """Save the pictures of a message, in a private directory. A full disk loses them."""
+        directory = paths.pictures_dir()
+        references = list(references_in(message))
+        if directory is None or not references:
+            return
+        with suppress(OSError):
+            make_private(directory)
+            for reference in references:
+                path = directory / reference.digest
+                content = self.find(reference.digest)
+                if content is not None and not path.exists():
+                    replace_file(path, content, durable=False)
+            _delete_oldest(directory)
+
+
+PICTURES = PictureFiles()
+"""Pictures of this process."""
+
+
+def _delete_oldest(directory: Path) -> None:
+    """Delete the pictures used longest ago beyond the limit."""
+    files = [
+        (entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in os.scandir(directory)
+    ]
+    excess_bytes = sum(n_bytes for _, n_bytes, _ in files) - MAX_DISK_BYTES
+    for _, n_bytes, path in sorted(files):
+        if excess_bytes <= 0:
+            break
+        os.unlink(path)
+        excess_bytes -= n_bytes
+
+
+def read_picture_text(path: Path) -> str:
+    """Read a picture's file and keep it; returns its reference.
+
+    Raises:
+        Refusal: it cannot be read.
+    """
+    from engine.vision.pixels import decode, read_bytes
+
+    try:
+        content = read_bytes(path)
+        height, width, _ = decode(content, path.name).shape
+    except EngineError as error:
+        raise Refusal(str(error)) from None
+    return f"[picture {width} x {height} {PICTURES.add(content)}]"

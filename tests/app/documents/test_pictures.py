@@ -1,0 +1,106 @@
+"""Pictures as documents of a message: references, files, and what is kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from app.documents import pictures
+from app.documents.passages import for_message
+from app.documents.pictures import PICTURES, PictureFiles, references_in, size_of
+from app.documents.read import read_documents
+from app.program import paths
+
+
+def draw(path: Path, width: int = 40, height: int = 30, level: int = 90) -> Path:
+    Image.fromarray(np.full((height, width, 3), level, np.uint8)).save(path)
+    return path
+
+
+def test_a_named_picture_becomes_a_reference(tmp_path: Path) -> None:
+    path = draw(tmp_path / "cat.png", 640, 360)
+    reading = read_documents([str(path)])
+    document = reading.documents[0]
+    assert reading.troubles == ()
+    assert document.is_picture
+    assert size_of(document.text) == (640, 360)
+    assert document.n_tokens == 640 * 360 // 1024
+
+    files = for_message(reading.documents, "", 2048)
+    message = " ".join([*(file.in_message for file in files), "What is it?"])
+    reference = next(references_in(message))
+    assert (reference.name, message[: reference.start]) == ("cat.png", "")
+    assert message[reference.end :] == "What is it?"
+    assert PICTURES.find(reference.digest) == path.read_bytes()
+
+
+def test_pictures_in_a_folder_are_not_attached(tmp_path: Path) -> None:
+    draw(tmp_path / "cat.png")
+    (tmp_path / "notes.txt").write_text("a note")
+    reading = read_documents([str(tmp_path)])
+    assert [document.name for document in reading.documents] == ["notes.txt"]
+    assert "is a picture" in reading.troubles[0]
+
+
+def test_a_broken_picture_costs_one_line(tmp_path: Path) -> None:
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG")
+    reading = read_documents([str(tmp_path / "cat.png")])
+    assert reading.documents == ()
+    assert len(reading.troubles) == 1
+
+
+def test_pictures_go_whole_next_to_passages(tmp_path: Path) -> None:
+    path = draw(tmp_path / "cat.png")
+    (tmp_path / "long.txt").write_text("\n".join(f"line {n} of the story" for n in range(900)))
+    reading = read_documents([str(path), str(tmp_path / "long.txt")])
+    files = for_message(reading.documents, "story", 2048)
+    assert [file.name for file in files] == ["cat.png", "passages of 1 file"]
+
+
+def test_a_saved_message_keeps_its_pictures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "pictures_dir", lambda: tmp_path / "kept")
+    files = PictureFiles()
+    monkeypatch.setattr(pictures, "PICTURES", files)
+    texts = []
+    for level in (1, 2, 3):
+        path = draw(tmp_path / f"{level}.png", level=level)
+        texts.append(read_documents([str(path)]).documents[0].in_message)
+        files.save(texts[-1])
+        digest = next(references_in(texts[-1])).digest
+        os.utime(tmp_path / "kept" / digest, (level, level))
+    assert len(list((tmp_path / "kept").iterdir())) == 3
+
+    later = PictureFiles()  # another start of the program
+    assert later.find(digest) == path.read_bytes()
+    monkeypatch.setattr(pictures, "MAX_DISK_BYTES", 2 * len(path.read_bytes()) + 1)
+    later.save(texts[-1])
+    assert later.find(next(references_in(texts[0])).digest) is None
+    assert later.find(digest) is not None
+    (tmp_path / "kept" / digest).write_bytes(b"other")
+    assert later.find(digest) is None
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "MAX_MEMORY_BYTES", 100)
+    monkeypatch.setattr(paths, "pictures_dir", lambda: None)
+    files = PictureFiles()
+    digests = [files.add(bytes([n]) * 60) for n in range(3)]
+    assert [files.find(digest) is not None for digest in digests] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[picture 4 x 5 abc]",
+        "cat.png: [picture 4 x 5 " + 64 * "0" + "]",
+        "cat.png:\n```\n[picture 4 x 5 " + 64 * "g" + "]\n```\n",
+    ],
+)
+def test_other_texts_are_no_references(text: str) -> None:
+    assert list(references_in(text)) == []

@@ -1,0 +1,44 @@
+"""Tests of the lines that make other programs use the server."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import tomli
+
+from app.program import manual
+from app.program.settings import built_in_settings
+from app.server.command import serve
+from app.server.program_setup import PROGRAMS, setup_lines
+from tests.engine import tiny_gguf
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_every_program_has_a_section(program: str) -> None:
+    text = "\n".join(setup_lines(program, "http://10.0.0.7:1234", "my-model"))
+    assert "http://10.0.0.7:1234" in text
+    assert "8080" not in text
+    assert f"## {program}\n" in manual.page("editors")
+
+
+def test_the_lines_of_agents_name_the_model() -> None:
+    address = "http://127.0.0.1:9"
+    codex = tomli.loads("\n".join(setup_lines("codex", address, "my-model")))
+    assert codex["model"] == "my-model"
+    assert codex["model_providers"]["jalopy"]["base_url"] == f"{address}/v1"
+    opencode = json.loads("\n".join(setup_lines("opencode", address, "my-model")))
+    assert opencode["provider"]["jalopy"]["models"] == {"my-model": {}}
+    assert "export ANTHROPIC_MODEL=m ANTHROPIC" in "\n".join(setup_lines("claude", address, "m"))
+
+
+def test_serve_prints_the_lines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tiny_gguf.write(tmp_path / "small.gguf")
+    code = serve(
+        built_in_settings(), str(path), "::1", 9000, "", "", (), 16, 0, None, program="claude"
+    )
+    assert code == 0
+    printed = capsys.readouterr().out
+    assert "ANTHROPIC_BASE_URL=http://[::1]:9000\n" in printed
+    assert "ANTHROPIC_MODEL=small " in printed
