@@ -94,9 +94,10 @@ def whole_footer(
 
 
 def shortened(line: str, columns: int) -> str:
-    """Shorten a footer to fit: remove the time of the first word, then the rate."""
+    """Shorten a footer to fit: remove guesses by kind and what they saved, then the time of the
+    first word, then the rate."""
     texts = line.split(" · ")
-    for pattern in ("first word after .*", ".* tok/s"):
+    for pattern in ("guessed .*", "(saved|cost) .*", "first word after .*", ".* tok/s"):
         if len(" · ".join(texts)) > columns:
             texts = [text for text in texts if not re.fullmatch(pattern, text)]
     return " · ".join(texts)

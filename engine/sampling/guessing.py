@@ -89,6 +89,9 @@ class GuessCosts:
             self.balance = min(MAX_BALANCE, self.balance + SHARE)
             return
         steps = seconds / self.step_s
+        if n_guesses not in self._measured:
+            # The plan of such runs is written on first use.
+            steps = min(steps, self.run_steps[n_guesses])
         self.run_steps[n_guesses] = 0.7 * self.run_steps[n_guesses] + 0.3 * steps
         self._measured.add(n_guesses)
         self._expect_longer_runs(n_guesses)

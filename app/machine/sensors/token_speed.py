@@ -17,6 +17,8 @@ from app.text.record import record
 BUCKET_S = 1.0
 TIMES_THE_MEDIAN = 3.0
 LEAST_EXCESS_S = 0.05
+GUESSED = 0.125
+"""Share of the usual time below which a token was guessed and came with the one before it."""
 LEAST_GAPS = 8
 """Number of gaps below which their median is meaningless."""
 _MOST_KEPT = 64
@@ -167,6 +169,8 @@ class StutterWatch:
     def _look_at(self, token: int, begin_s: float, end_s: float) -> None:
         gap_s = end_s - begin_s
         median_s = self.median_gap_s
+        if gap_s < GUESSED * median_s:
+            return
         is_slow = gap_s > TIMES_THE_MEDIAN * median_s and gap_s - median_s > LEAST_EXCESS_S
         if len(self._gaps_s) >= LEAST_GAPS and is_slow:
             self.count += 1
@@ -185,7 +189,8 @@ def excess_at(times_s: Sequence[float], tokens: Mapping[int, int]) -> float:
     gaps_s = [end_s - begin_s for begin_s, end_s in pairwise(list(times_s))]
     if not gaps_s:
         return 0.0
-    median_s = statistics.median(gaps_s)
+    least_s = GUESSED * sorted(gaps_s)[3 * len(gaps_s) // 4]
+    median_s = statistics.median(gap_s for gap_s in gaps_s if gap_s >= least_s)
     return sum(
         max(0.0, gaps_s[token - 1] - median_s) for token in tokens if 1 <= token <= len(gaps_s)
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from itertools import pairwise
 
+from app.machine.sensors.token_speed import GUESSED
 from app.machine.tuning.threads_in_use import ChoiceChange, writing_part
 from app.program.state import TunedChoice
 from app.text.record import record
@@ -29,8 +30,6 @@ _SETTLING_TOKENS = 4
 """Tokens after a change that are left out."""
 _STUTTER = 2.0
 """Multiple of the median time above which a token is a stutter, if at most a tenth is."""
-_GUESSED = 0.125
-"""Share of the usual time below which a token came from the same step as the one before it."""
 _BLOCKS = 16
 _TRIMMED_BLOCKS = 2
 """Blocks that are trimmed at each end."""
@@ -136,7 +135,7 @@ def steady_gaps(gaps_s: Sequence[float]) -> list[float]:
     if not n:
         return []
     limit_s = max(_STUTTER * ordered[n // 2], ordered[9 * n // 10])
-    least_s = _GUESSED * ordered[3 * n // 4]
+    least_s = GUESSED * ordered[3 * n // 4]
     followers = (*gaps_s[1:], limit_s)
     return [
         gap_s

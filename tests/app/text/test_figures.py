@@ -71,6 +71,9 @@ def test_guesses_are_told_by_kind_with_what_they_saved():
     assert len(footer) <= 80
     kinds = "45 of 60 from this conversation, 5 of 8 from multi-token prediction"
     assert lines.reply_details(measured) == f"12 read · guessed {kinds} · saved 3.2 s"
+    whole = lines.whole_footer(measured, Ending.COMPLETE)
+    assert lines.shortened(whole, len(whole) - 1) == f"{footer} · 12 read · saved 3.2 s"
+    assert lines.shortened(whole, len(footer) + len(" · 12 read")) == f"{footer} · 12 read"
     both = measured.continued_by(replace(measured, guess_saved_s=None))
     assert both.guesses[0] == GuessFigures("conversation", 120, 90)
     assert both.guess_saved_s == 3.21

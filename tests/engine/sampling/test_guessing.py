@@ -308,11 +308,22 @@ def test_several_guesses_are_expected_to_cost_little_if_one_does() -> None:
             costs.record_run(1, steps)
     assert cheap.run_steps[2] < 1.2
     assert cheap.run_steps[3] < 1.3
-    assert (costly.run_steps[2], costly.run_steps[3]) == (2.0, 2.5)
-    cheap.record_run(3, 4.0)
+    assert (costly.run_steps[2], costly.run_steps[3]) == pytest.approx((2.0, 2.5))
+    for _ in range(5):
+        cheap.record_run(3, 4.0)
     assert cheap.run_steps[3] > 2.0
     cheap.record_run(1, 1.05)
     assert cheap.run_steps[3] > 2.0  # its own measurement counts
+
+
+def test_the_first_run_with_guesses_does_not_look_too_costly() -> None:
+    costs = GuessCosts()
+    costs.record_run(0, 1.0)
+    expected = costs.run_steps[2]
+    costs.record_run(2, 9.0)  # its plan is written
+    assert costs.run_steps[2] == expected
+    costs.record_run(2, 9.0)
+    assert costs.run_steps[2] > expected + 1.0
 
 
 def test_short_replies_of_a_session_share_one_balance(monkeypatch: pytest.MonkeyPatch) -> None:

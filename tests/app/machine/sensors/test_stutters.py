@@ -1,3 +1,5 @@
+from itertools import accumulate
+
 import pytest
 
 from app.machine.sensors import page_faults
@@ -133,3 +135,14 @@ def test_a_token_during_a_change_of_threads_is_no_stutter():
     watch.follow(times, [times[30] - 0.01])
     assert watch.found == []
     assert watch.median_gap_s == pytest.approx(0.35)
+
+
+def test_steps_of_several_guessed_tokens_are_no_stutters():
+    gaps = [0.1] * 4 + [0.24, 0.0004, 0.0003, 0.0003] * 20
+    watch = StutterWatch()
+    watch.follow(list(accumulate(gaps, initial=100.0)))
+    assert watch.count == 0
+    times = list(accumulate([*gaps, 0.9], initial=100.0))
+    watch.follow(times)
+    assert watch.count == 1
+    assert excess_at(times, {len(gaps) + 1: 1}) == pytest.approx(0.66)
