@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -32,7 +32,10 @@ _BANDWIDTH_S = 20.0
 """Limit on the wait until the memory has been measured."""
 _QUOTA_CORES = 0.5
 _QUOTA_PERIOD_US = 100_000
+_PROGRAM_BYTES = 240 << 20
+"""Memory for the program without its model."""
 _PATIENCE_S = 180.0
+_REMOVAL_TRIES = 10
 
 
 class NotPossible(Exception):
@@ -46,16 +49,14 @@ class Situation:
     name: str
     expected: str
     """Regular expression for the sentence."""
-    surroundings: Callable[[], AbstractContextManager[None]] = nullcontext
-    """Makes the state for the duration of a block."""
+    surroundings: Callable[[Path], AbstractContextManager[None]] = nullcontext
+    """Makes the state for the duration of a block; takes the model's file."""
     prepare: Callable[[], None] = lambda: None
     """Called in the process of the engine before it starts."""
     threads: int = 0
     """Threads that write; 0 for as many as usual."""
     changed_to: int = 0
     """Threads to use from the middle of the reply on; 0 for no change."""
-    drops_file: bool = False
-    """Whether the file leaves the page cache while the reply is written."""
     is_full: bool = False
     """Whether the model is the one of full precision."""
 
@@ -74,12 +75,12 @@ def situations() -> list[Situation]:
         Situation(
             f"{n_cores} programs compute",
             rf"^other programs use \d\.\d of {n_cores} cores?",
-            lambda: load("while True: pass", n_cores),
+            lambda model: load("while True: pass", n_cores),
         ),
         Situation(
             "a program reads memory",
             rf"^other programs use \d\.\d of {n_cores} cores?",
-            lambda: load("import numpy; a = numpy.ones(1 << 25)\nwhile True: a.sum()", 1),
+            lambda model: load("import numpy; a = numpy.ones(1 << 25)\nwhile True: a.sum()", 1),
         ),
         Situation(
             "two threads on one core",
@@ -93,9 +94,9 @@ def situations() -> list[Situation]:
             cpu_quota,
         ),
         Situation(
-            "the file leaves the page cache",
+            "memory for a half of the model",
             r"^reading \S+ \S*B/s from disk",
-            drops_file=True,
+            little_memory,
         ),
         Situation(
             "the user takes a thread away",
@@ -119,33 +120,63 @@ def load(code: str, n_processes: int) -> Iterator[None]:
             process.wait()
 
 
-@contextmanager
-def cpu_quota() -> Iterator[None]:
-    """Let the processes that start during the block have a half of a core. Raises NotPossible."""
-    top = Path("/sys/fs/cgroup")
+def cpu_quota(model: Path) -> AbstractContextManager[None]:
+    """Let the processes that start during the block have a half of a core."""
     quota_us = round(_QUOTA_CORES * _QUOTA_PERIOD_US)
-    if (top / "cgroup.controllers").exists():
-        group = top / "jalopy-causes"
-        limits = {"cpu.max": f"{quota_us} {_QUOTA_PERIOD_US}"}
-    else:
-        group = top / "cpu" / "jalopy-causes"
-        limits = {"cpu.cfs_period_us": f"{_QUOTA_PERIOD_US}", "cpu.cfs_quota_us": f"{quota_us}"}
+    old = {"cpu.cfs_period_us": f"{_QUOTA_PERIOD_US}", "cpu.cfs_quota_us": f"{quota_us}"}
+    return control_group("cpu", {"cpu.max": f"{quota_us} {_QUOTA_PERIOD_US}"}, old)
+
+
+def little_memory(model: Path) -> AbstractContextManager[None]:
+    """Let the processes that start during the block have memory for a half of the model."""
+    descriptor = os.open(model, os.O_RDONLY)
+    try:  # pages that another group has read would not count
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+    limit = f"{_PROGRAM_BYTES + model.stat().st_size // 2}"
+    return control_group("memory", {"memory.max": limit}, {"memory.limit_in_bytes": limit})
+
+
+@contextmanager
+def control_group(
+    controller: str, limits: Mapping[str, str], old_limits: Mapping[str, str]
+) -> Iterator[None]:
+    """Put this process into a control group during the block. Raises NotPossible.
+
+    Args:
+        limits: files of version 2 with their texts.
+        old_limits: those of version 1.
+    """
+    top = Path("/sys/fs/cgroup")
+    if not (top / "cgroup.controllers").exists():
+        top = top / controller
+        limits = old_limits
+    group = top / "jalopy-causes"
     own = str(os.getpid())
     try:
-        group.mkdir()
+        group.mkdir(exist_ok=True)
         for name, text in limits.items():
             (group / name).write_text(text)
         (group / "cgroup.procs").write_text(own)
     except OSError as error:
         with suppress(OSError):
             group.rmdir()
-        raise NotPossible(f"no CPU quota can be set: {error.strerror}") from None
+        raise NotPossible(f"no limit can be set: {error.strerror}") from None
     try:
         yield
     finally:
-        (group.parent / "cgroup.procs").write_text(own)
+        (top / "cgroup.procs").write_text(own)
+        _remove(group)
+
+
+def _remove(group: Path) -> None:
+    """Remove a control group, as soon as its processes are gone."""
+    for _ in range(_REMOVAL_TRIES):
         with suppress(OSError):
             group.rmdir()
+            return
+        time.sleep(_LOOK_S)
 
 
 # ---- the process of the engine
@@ -168,7 +199,7 @@ def write_reply(model: Path, situation: Situation) -> str:
     watch = PerformanceWatch(chat.engine_thread)
     watch.register_view(chat, True)
     for _ in chat.open(model):
-        pass
+        watch.sample_reply()
     ends_s = time.monotonic() + _BANDWIDTH_S
     while not chat.engine_thread.state.figures.read_gbps and time.monotonic() < ends_s:
         watch.read_view()
@@ -187,8 +218,6 @@ def write_reply(model: Path, situation: Situation) -> str:
         looked_s = now_s
         began_s = began_s or now_s
         watch.look()
-        if situation.drops_file:
-            drop(model)
         if situation.changed_to and not is_changed and now_s - began_s > _FIRST_LOOK_S / 2:
             is_changed = True
             in_use = chat.engine_thread.state.threads
@@ -203,23 +232,13 @@ def write_reply(model: Path, situation: Situation) -> str:
     return sentence
 
 
-def drop(model: Path) -> None:
-    """Drop a file from the page cache, as far as no process has mapped it."""
-    Path("/proc/sys/vm/drop_caches").write_text("1")
-    descriptor = os.open(model, os.O_RDONLY)
-    try:
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(descriptor)
-
-
 # ---- the process that makes the situations
 
 
 def sentence_in(situation: Situation, model: Path) -> str:
     """Return the sentence of the screen in a situation. Raises NotPossible."""
     command = [sys.executable, "-m", "tests.programs.causes", str(model), "--child", situation.name]
-    with tempfile.TemporaryDirectory() as home, situation.surroundings():
+    with tempfile.TemporaryDirectory() as home, situation.surroundings(model):
         names = ("CONFIG", "STATE", "DATA", "CACHE")
         homes = {f"XDG_{name}_HOME": f"{home}/{name.lower()}" for name in names}
         child = subprocess.run(
