@@ -42,6 +42,11 @@ class NotPossible(Exception):
     """This machine does not allow a situation; the message is the reason."""
 
 
+def as_it_is(model: Path) -> AbstractContextManager[None]:
+    """Change nothing."""
+    return nullcontext()
+
+
 @dataclass(frozen=True)
 class Situation:
     """State of the machine, and what the screen should say of a reply in it."""
@@ -49,7 +54,7 @@ class Situation:
     name: str
     expected: str
     """Regular expression for the sentence."""
-    surroundings: Callable[[Path], AbstractContextManager[None]] = nullcontext
+    surroundings: Callable[[Path], AbstractContextManager[None]] = as_it_is
     """Makes the state for the duration of a block; takes the model's file."""
     prepare: Callable[[], None] = lambda: None
     """Called in the process of the engine before it starts."""
