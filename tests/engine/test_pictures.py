@@ -13,6 +13,7 @@ import pytest
 
 from engine import EngineError, Model, Sampling
 from engine.config import BOTH_WAYS, BOTH_WAYS_IN_WINDOWS, CAUSAL
+from engine.errors import Cancelled
 from engine.loader import validate
 from engine.prompt.chat_prompt import picture_name
 from engine.saved_state import StateWriter, restore_state
@@ -388,6 +389,22 @@ def test_models_with_large_parts_have_larger_blocks(tmp_path: Path) -> None:
         Model.open(path, threads=2, mmproj=path)
     blind.close()
     seeing.close()
+
+
+def test_a_stopped_encoder_leaves_what_came_before(qwen3vl: Model) -> None:
+    read = picture(qwen3vl, "cat")
+    qwen3vl.pictures._rows.clear()
+
+    def stop(prepared: PreparedPicture) -> PictureRows:
+        raise Cancelled("stopped")
+
+    qwen3vl.pictures.encoder = SimpleNamespace(encode=stop, close=lambda: None)
+    session = qwen3vl.session(n_ctx=128)
+    with pytest.raises(Cancelled):
+        session.prefill(flat([4, 5, read, 6]))
+    assert session.tokens == [4, 5]
+    qwen3vl.pictures.add_rows(read)
+    assert session.prefill(flat([4, 5, read, 6])).reused == 2
 
 
 def test_saved_states_hold_pictures(qwen3vl: Model, tmp_path: Path) -> None:
