@@ -89,6 +89,20 @@ def test_rows_equal_those_of_llama_cpp(
     encoder.close()
 
 
+@pytest.mark.parametrize("name", ["gemma3", "gemma4v", "pixtral"])
+def test_feed_forwards_that_are_no_full_blocks(
+    name: str, tmp_path: Path, crew: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tiny_mmproj, "HIDDEN", 88)
+    path = written(TINY[name](), tmp_path)
+    for is_exact, bound in ((True, EXACT), (False, AS_Q8_0)):
+        encoder = PictureEncoder.open(path, crew, 2, is_exact)
+        prepared = encoder.prepare(picture(60, 90), LOW)
+        rows = np.concatenate(encoder.encode(prepared).rows)
+        assert nmse(rows, twin_rows(path, prepared)) < bound
+        encoder.close()
+
+
 def test_rows_of_tiles_equal_the_twin(tmp_path: Path, crew: Crew) -> None:
     path = written(lfm2(), tmp_path)
     encoder = PictureEncoder.open(path, crew, 2, is_exact=True)
