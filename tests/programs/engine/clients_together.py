@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import sys
@@ -32,6 +33,7 @@ SUBJECTS = (
     "snow",
     "maps",
 )
+ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 120.0
 
 
@@ -105,6 +107,7 @@ def main() -> None:
     parser.add_argument("-r", type=int, default=5, help="rounds")
     parser.add_argument("-c", default="1,2,4", help="numbers of clients")
     options = parser.parse_args()
+    os.environ["PYTHONPATH"] = str(ROOT)
     clients = [int(n) for n in options.c.split(",")]
     speeds: dict[int, list[float]] = {n: [] for n in clients}
     with tempfile.TemporaryDirectory() as root:
