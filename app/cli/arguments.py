@@ -684,6 +684,10 @@ _COMMANDS = {
             type=_count,
             default=16,
         ),
+        _flag(
+            "--suffix-first",
+            "completions in editors: put the text after the cursor first, so each key reads less",
+        ),
         _arg(
             "--idle-minutes N",
             "without MODEL: close a model that was idle this long (15); 0 = never",

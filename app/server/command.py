@@ -39,6 +39,7 @@ def serve(
     max_at_once: int,
     idle_minutes: float | None,
     program: str | None = None,
+    suffix_first: bool = False,
 ) -> int:
     """Answer requests until a signal comes, and return the exit code.
 
@@ -56,6 +57,7 @@ def serve(
         idle_minutes: Time after which a model that a request chose is closed; 0 for never, None for
             ``IDLE_MINUTES``.
         program: Program whose lines of configuration are printed instead; None to serve.
+        suffix_first: Whether the text after a gap comes first in prompts that fill it.
 
     Raises:
         EngineError: The model cannot be used.
@@ -101,6 +103,7 @@ def serve(
             max_waiting,
             max_at_once,
             60.0 * idle_minutes,
+            suffix_first,
         )
         return server.run()
 

@@ -79,6 +79,7 @@ class HttpServer:
         max_waiting: Limit on waiting requests.
         max_at_once: Limit on replies that are written at once; 0 for as many as are useful.
         idle_s: Time after which a model that requests chose is closed; 0 for never.
+        suffix_first: Whether the text after a gap comes first in prompts that fill it.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class HttpServer:
         max_waiting: int,
         max_at_once: int = 1,
         idle_s: float = 0.0,
+        suffix_first: bool = False,
     ) -> None:
         self._listener = listener
         self._model_id = model_id
@@ -101,6 +103,7 @@ class HttpServer:
             settings=settings,
             max_waiting=max_waiting,
             max_at_once=max_at_once,
+            suffix_first=suffix_first,
             context_limit=ONLY_MODEL_CONTEXT if model_id else DEFAULT_CONTEXT,
         )
         self._models = ModelPool(settings, make_engine, path, model_id, idle_s, self._log_opened)

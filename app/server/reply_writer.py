@@ -60,6 +60,8 @@ class ReplyWriter:
     """Saved states of the KV cache."""
     logged_notes: set[str]
     """Notes about forms that are in the log."""
+    suffix_first: bool = False
+    """Whether the text after a gap comes first in prompts that fill it."""
 
     def __post_init__(self) -> None:
         self.sampling = model_sampling.make_sampling(
@@ -338,7 +340,8 @@ class ReplyWriter:
                 "code, such as Qwen2.5-Coder)",
             )
         n_ctx = self.local.session.n_ctx
-        prompt = infill_prompt(tokenizer, text, n_ctx, request.max_tokens or 0)
+        max_tokens = request.max_tokens or 0
+        prompt = infill_prompt(tokenizer, text, n_ctx, max_tokens, self.suffix_first)
         return TurnPrompt(prompt.ids), prompt.is_cut
 
     def _make_text_prompt(self, request: CompletionRequest) -> TurnPrompt:

@@ -89,6 +89,7 @@ class ServedEngine:
         max_at_once: Limit on the replies that are written at once; 0 for as many as are useful and
             fit in memory.
         context_limit: Limit on the context, in tokens, if the settings set none.
+        suffix_first: Whether the text after a gap comes first in prompts that fill it.
 
     Attributes:
         opened: Future that is done when the model is open, or has the error that prevented it.
@@ -104,11 +105,13 @@ class ServedEngine:
         max_waiting: int,
         max_at_once: int,
         context_limit: int,
+        suffix_first: bool,
     ) -> None:
         self._path = path
         self._settings = settings
         self._max_at_once = max_at_once
         self._context_limit = context_limit
+        self._suffix_first = suffix_first
         self._queue: FairQueue[ReplyTask] = FairQueue(max_waiting)
         self._assigning = threading.Lock()
         """Protects the assignment of tasks to slots."""
@@ -346,7 +349,9 @@ class ServedEngine:
             _StatePlace(settings), files, local.model, local.session, saves_names=False
         )
         thinking = ThinkingMode.parse(engine_access.recall_thinking(settings, self._path))
-        return ReplyWriter(local, thinking, between_steps, states, self._logged_notes)
+        return ReplyWriter(
+            local, thinking, between_steps, states, self._logged_notes, self._suffix_first
+        )
 
     def _write(self, slot: Slot, task: ReplyTask) -> None:
         try:

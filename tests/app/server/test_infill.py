@@ -102,6 +102,16 @@ def test_a_model_without_marks_refuses_in_words(tmp_path: Path) -> None:
         assert "suffix" in answer.json()["error"]
 
 
+def test_a_key_reads_little_with_the_suffix_first(tmp_path: Path) -> None:
+    marks = {"pre": 5, "suf": 6, "mid": 7}
+    with tiny_server(tmp_path, marks, suffix_first=True) as client:
+        for line in ("x", "xy"):
+            body = {**BODY, "input_suffix": "y = 2\n" * 20, "prompt": line, "n_predict": 1}
+            timings = client.post("/infill", json=body).json()["timings"]
+    assert timings["prompt_n"] <= 3
+    assert timings["cache_n"] > 20
+
+
 def read(**fields: Any) -> Any:
     return read_infill_request(Fields({**BODY, **fields}), "m")
 

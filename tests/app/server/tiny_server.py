@@ -32,6 +32,7 @@ def tiny_server(
     folder: Path,
     marks: Mapping[str, int] | None = None,
     described: tiny_gguf.TinyGGUF | None = None,
+    suffix_first: bool = False,
 ) -> Iterator[httpx.Client]:
     """Run the server until the end of the block, and yield a client for it.
 
@@ -39,6 +40,7 @@ def tiny_server(
         folder: Folder for the model.
         marks: Ids of the marks for filling in, by the names of the file's fields.
         described: Description of the model; None for a usual one.
+        suffix_first: Whether the text after a gap comes first.
     """
     if described is None:
         described = tiny_gguf.model("qwen2", context_length=N_CTX, vocabulary="bpe")
@@ -48,7 +50,9 @@ def tiny_server(
     path = described.write(folder / "m.gguf")
     listener = listen("127.0.0.1", 0)
     settings = replace(built_in_settings(), save_conversations="off", threads=1)
-    running = HttpServer(path, settings, listener, "m", ("127.0.0.1",), "", 16)
+    running = HttpServer(
+        path, settings, listener, "m", ("127.0.0.1",), "", 16, suffix_first=suffix_first
+    )
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
     address = f"http://127.0.0.1:{listener.getsockname()[1]}"
