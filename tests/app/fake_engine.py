@@ -429,6 +429,7 @@ class FakeModel:
         self.path = Path(path)
         self.name = self.path.stem
         self.fingerprint = f"{self.name:f<64}"
+        self.assistant = SimpleNamespace(assistant=None)
         self.quantization = "Q4_K_M"
         self.tokenizer = FakeTokenizer()
         self.tokenizer.control = script.control
