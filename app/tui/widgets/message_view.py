@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import events, on
 from textual.containers import Horizontal, Vertical
@@ -24,7 +24,7 @@ from app.tui.chat.draft import with_preview
 from app.tui.chat.messages import MessageBlurred
 from app.tui.chat.text_search import spans_in
 from app.tui.textual_hacks import call_once
-from app.tui.widgets.found_text import FoundText
+from app.tui.widgets.found_text import FOUND, FOUND_NOW, marked
 
 if TYPE_CHECKING:
     from app.documents.citations import Citation
@@ -43,6 +43,50 @@ def tail_of(text: str) -> str:
     if len(tail) <= TAIL_CHARS:
         return tail
     return "... " + tail[-TAIL_CHARS:].partition(" ")[2]
+
+
+class FoundText(Static):
+    """Plain text with marked places.
+
+    Attributes:
+        pattern: pattern of the places; None if nothing is marked.
+        number: number of the place that is shown; None if it is in another text.
+    """
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {FOUND, FOUND_NOW}
+
+    def __init__(self, classes: str) -> None:
+        super().__init__(markup=False, classes=classes)
+        self.pattern: re.Pattern[str] | None = None
+        self.number: int | None = None
+        self._plain = ""
+
+    def show(self, text: str, *, layout: bool = True) -> None:
+        """Show a text, with its marks."""
+        self._plain = text
+        self.update(Content(text), layout=layout)
+
+    def render(self) -> Content:
+        """Return the text with its marks."""
+        content = Content(self._plain)
+        if self.pattern is None:
+            return content
+        return marked(self, content, spans_in(self._plain, self.pattern), self.number)
+
+    def mark_found(self, pattern: re.Pattern[str] | None, number: int | None) -> None:
+        """Mark the places of a pattern; None removes the marks."""
+        if (pattern, number) != (self.pattern, self.number):
+            self.pattern = pattern
+            self.number = number
+            self.refresh()
+
+    def row_of_found(self, number: int) -> int:
+        """Return the row of a place on the screen."""
+        spans = spans_in(self._plain, self.pattern)[: number + 1]
+        if not spans or not self.content_size.width:
+            return self.content_region.y
+        before = Content(self._plain[: spans[-1][0] + 1])
+        return self.content_region.y + len(before.wrap(self.content_size.width)) - 1
 
 
 class ThinkingView(FoundText):
