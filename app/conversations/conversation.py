@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import takewhile, zip_longest
 
-from app.conversations.pictures import Picture
+from app.conversations.pictures import REFERENCE_START, Picture
 from app.conversations.server_fields import ServerFields
 from app.conversations.session_options import SessionOptions
 from app.documents.text_file import sources_of
@@ -189,6 +189,11 @@ class PromptMessage:
     """Fields that a server needs back with this reply; None if there are none."""
     pictures: tuple[Picture, ...] = ()
     """Pictures of a user's message, in the order of their marks in the text."""
+
+    @property
+    def may_have_pictures(self) -> bool:
+        """Whether there are pictures, or the text has what looks like a reference to one."""
+        return bool(self.pictures) or REFERENCE_START in self.text
 
 
 @dataclass

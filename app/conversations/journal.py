@@ -19,6 +19,7 @@ from pathlib import Path
 
 from app.conversations.conversation import Branch, ChatMessage, Conversation, Role
 from app.conversations.locks import StoreError
+from app.conversations.pictures import REFERENCE_START
 from app.conversations.session_options import SessionOptions, options_to_json
 from app.conversations.state_files import drop_oldest_states
 from app.conversations.store import (
@@ -345,7 +346,9 @@ class Journal:
         If it replaces other messages, it counts when its reply begins.
         """
         if self._store is not None and conversation.messages:
-            PICTURES.save(conversation.messages[-1].text)
+            text = conversation.messages[-1].text
+            if REFERENCE_START in text:
+                PICTURES.save(text)
         if self._store is not None and not is_replacing:
             self._catch_up(conversation)
         elif self._saver is not None and conversation.awaits_reply:

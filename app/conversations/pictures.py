@@ -11,6 +11,8 @@ from app.text.record import record
 
 MARK = "\ufffc"
 """Character of a message's text in place of a picture."""
+REFERENCE_START = "[picture "
+"""Beginning of each reference to a picture in the text of a message."""
 MOST_PICTURES = 32
 """Limit on the pictures of a message."""
 

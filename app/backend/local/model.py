@@ -108,6 +108,8 @@ class LocalModel:
         self._messages: list[PromptMessage] = []
         """Messages of ``chat``, as requests have them."""
         self._pictures = PromptPictures(model, chat, settings.pictures.detail)
+        self._has_pictures = False
+        """Whether the conversation has pictures that are prepared for the model."""
         self.turn_starts: tuple[int, ...] = ()
         self.n_tokens = 0
         self.adapters: tuple[str, ...] = ()
@@ -139,7 +141,10 @@ class LocalModel:
         Raises EngineError: the template refuses a message.
         """
         chat = self.chat
-        self._pictures.forget_others(messages)
+        with_pictures = [message for message in messages if message.may_have_pictures]
+        if with_pictures or self._has_pictures:
+            self._pictures.forget_others(with_pictures)
+            self._has_pictures = bool(with_pictures)
         n_same = self.n_shared(messages)
         if n_same:
             chat.rewind(n_same)
@@ -164,7 +169,10 @@ class LocalModel:
     def _add(self, message: PromptMessage) -> None:
         chat = self.chat
         if message.role == USER:
-            chat.add_unrendered(self._pictures.placed(message))
+            text = message.text
+            if message.may_have_pictures:
+                text = self._pictures.placed(message)
+            chat.add_unrendered(text)
         elif message.role == TOOL:
             chat.add_results(message.results)
         elif message.role == SYSTEM:

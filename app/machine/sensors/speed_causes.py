@@ -12,7 +12,6 @@ from app.machine.sensors.delays import QuotaUse
 from app.machine.sensors.page_faults import LEAST_DISK_BYTES_PER_S
 from app.machine.sensors.sample import BUSY_LOAD, ClockLimit, MachineSample
 from app.machine.sensors.tuning_conditions import QUIET_CORES
-from app.machine.tuning.threads_in_use import ChoiceChange, choice_names
 from app.text import figures
 from app.text.record import record
 
@@ -174,17 +173,6 @@ def fewer_threads(threads: int, usual_threads: int) -> list[Cause]:
         return []
     text = f"{figures.counted(threads, 'thread')} instead of {usual_threads}"
     return [Cause(text, 1 - threads / usual_threads)]
-
-
-def own_change(changes: Sequence[ChoiceChange], begin_s: float) -> list[Cause]:
-    """Return the last change of threads and memory since ``begin_s`` as a cause, if there is one.
-
-    It can explain any difference from the usual speed.
-    """
-    if not changes or changes[-1].end_s < begin_s:
-        return []
-    before, after = choice_names(changes[-1].before, changes[-1].after)
-    return [Cause(f"changed from {before} to {after}", 1.0)]
 
 
 def machine_causes(

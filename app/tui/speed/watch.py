@@ -25,11 +25,11 @@ from app.machine.sensors.speed_causes import (
     bound_text,
     fewer_threads,
     machine_causes,
-    own_change,
     samples_between,
     usual_clock_ghz,
 )
 from app.machine.sensors.token_speed import BUCKET_S, RateHistory, Stutter, StutterWatch, rate_over
+from app.machine.tuning.own_change import own_change
 from app.machine.tuning.threads_in_use import ChoiceChange
 from app.text.record import record
 

@@ -12,11 +12,11 @@ from app.machine.sensors.speed_causes import (
     bound_text,
     fewer_threads,
     machine_causes,
-    own_change,
     samples_between,
     speed_reason,
     usual_clock_ghz,
 )
+from app.machine.tuning.own_change import own_change
 from app.machine.tuning.threads_in_use import ChoiceChange
 from app.program.state import TunedChoice
 from tests.app.machine.sensors.views import SAMPLE
